@@ -23,13 +23,11 @@ use crate::values::{Config, FlashChoice};
 pub struct Limit {
     /// By our own requests.
     pub device_per_s: Option<f64>,
-    /// By fio.
     pub fio_per_s: Option<f64>,
 }
 
 /// The shortest measurement: fewer requests than a disk completes in this time say little.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The longest.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// A file for fio to write to. Dropped, it is removed; the helper removes it when the program cannot.
@@ -65,7 +63,6 @@ fn write_bytes<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> u64 {
     mean.round().max(1.0) as u64 * SUBPAGE_BYTES as u64
 }
 
-/// Requests in flight at most.
 fn depth(session: &Session, way: Way) -> usize {
     let fibers = if way.config == Config::FlashSync { 1 } else { session.flash.fibers as usize };
     (fibers * way.threads).min(fulgurite_flash::DEPTH_MAX)
@@ -90,9 +87,6 @@ pub fn twin_for(session: &mut Session, image: &Image, outcome: &Outcome) -> Resu
 }
 
 /// Measures beside the round that has just ended.
-///
-/// # Errors
-/// [`Interrupted`], or that the device failed.
 pub fn measure(session: &mut Session, running: &mut Running, twin: Option<&Twin>, outcome: &Outcome) -> Result<Limit> {
     let share = read_share([outcome]);
     let time = Duration::from_nanos(outcome.elapsed_ns).clamp(SHORTEST, LONGEST);

@@ -43,7 +43,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A batch of the run.
     pub fn batch(&self, seed: u64, first: u64, count: u64, load: Load) -> Batch {
         let (transactions, work_iterations) = (self.transactions, self.calibration.added_work_iterations);
         Batch { seed, first, count, transactions, work_iterations, load }
@@ -61,7 +60,6 @@ impl Plan {
         self.warm_up = (self.warm_up / times as u64).max(64);
         self
     }
-    /// In a sentence.
     pub fn sentence(&self, workload: &str) -> String {
         let c = &self.calibration;
         let time = |ns: f64| format_duration(Duration::from_nanos(ns as u64));
@@ -98,9 +96,6 @@ struct Bench<'b> {
 }
 
 /// Finds exponent, added work and the number of requests in a round.
-///
-/// # Errors
-/// When a configuration cannot run.
 pub fn calibrate(
     session: &mut Session,
     image: &Image,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use fulgurite_format::format_bytes;
 use fulgurite_workloads::{Corpus, IndexSummary, Params};
 
@@ -16,7 +16,7 @@ use super::survive::{self, Survived};
 use crate::args::{DemoArgs, WorkArgs};
 use crate::bad_input::{BadInput, bad_input};
 use crate::checks;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::html::Page;
@@ -94,38 +94,16 @@ pub fn run(args: &DemoArgs) -> Result<()> {
 
     let interrupted = interrupted || survived.as_ref().is_some_and(|s| s.interrupted);
     let rows = searched.as_ref().map_or(&[][..], |s| &s.rows);
-    let command = report::command_line();
     let mut setting = searched.as_ref().map_or_else(|| serde_json::json!({}), |s| s.setting.clone());
     setting["text_bytes"] = corpus.text_bytes().into();
     let mut failed = searched.as_ref().map_or_else(Vec::new, |s| s.failed.clone());
     failed.extend(survived.as_ref().and_then(|s| s.failure.clone()));
-    let report = Report { machine: &machine, command, setting, interrupted, failed: &failed, rows };
-    let acts = Acts { report, survive: survived };
-    report::write_json(&args.output, &acts)?;
-    if searches {
-        report::write_plot(&args.output, || super::live::plot(rows))?;
-    }
-    report::write_file(&args.report, page(&machine, &text, searched.as_ref(), acts.survive.as_ref()).as_bytes())?;
-    report::print(
-        &args.output,
-        &format!("The report is in {}; {:.0} s in all", args.report.display(), start.elapsed().as_secs_f64()),
-    )?;
-    if interrupted {
-        return Err(Interrupted.into());
-    }
-    if !failed.is_empty() {
-        bail!("{}", failed.join("; "));
-    }
-    Ok(())
-}
-
-/// What is written as JSON.
-#[derive(serde::Serialize)]
-struct Acts<'r> {
-    #[serde(flatten)]
-    report: Report<'r, LiveRow>,
-    /// None when it was not played.
-    survive: Option<Survived>,
+    report::write_file(&args.report, page(&machine, &text, searched.as_ref(), survived.as_ref()).as_bytes())?;
+    let seconds = start.elapsed().as_secs_f64();
+    report::print(&args.output, &format!("The report is in {}; {seconds:.0} s in all", args.report.display()))?;
+    Report { interrupted, failed: &failed, ..Report::new(&machine, setting, rows) }
+        .with("survive", &survived)?
+        .finish(&args.output, || super::live::plot(rows))
 }
 
 /// Configurations of the search: dram-only is the denominator, whether it was named or not.
@@ -255,9 +233,7 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
     notes.extend(session.notes.iter().cloned());
     let lines: Vec<Vec<String>> = rows.iter().map(line).collect();
     report::print(&args.output, &table::table(&HEADING, 1, lines.iter().cloned()))?;
-    for note in notes.iter().filter(|note| !printed.contains(note)) {
-        report::print(&args.output, note)?;
-    }
+    report::print_all(&args.output, notes.iter().filter(|note| !printed.contains(note)))?;
     let mut setting = session.setting();
     setting["index_bytes"] = summary.index_bytes.into();
     setting["documents"] = summary.documents.into();
@@ -538,7 +514,7 @@ mod tests {
     }
     /// A row of the report, of so much of the throughput of dram-only.
     fn row(config: Config, share: Option<f64>) -> LiveRow {
-        let share_of_dram_only = share.map(|share| Spread::of(&[share]));
+        let share_of_dram_only = share.map(|share| Spread::of([share]));
         LiveRow { config: config.to_string(), share_of_dram_only, ..LiveRow::default() }
     }
 
@@ -561,7 +537,7 @@ mod tests {
         (swap.fibers_or_threads, swap.page_cluster) = (8, Some(0));
         // Medians alone make no ratio.
         assert_eq!(beside_swap(&[ours.clone(), swap.clone()]), None);
-        ours.over_os_swap = Some(Spread::of(&[2.2, 2.0, 9.0]));
+        ours.over_os_swap = Some(Spread::of([2.2, 2.0, 9.0]));
         let (figure, caption) = beside_swap(&[ours.clone(), swap.clone()]).unwrap();
         assert!(
             figure == "2.2x" && caption.contains("8 threads, vm.page-cluster 0; the only way"),

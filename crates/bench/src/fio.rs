@@ -31,11 +31,8 @@ pub struct Mix<'p> {
     pub bytes: u64,
     /// Reads among the requests, 0 to 1.
     pub read_share: f64,
-    /// Bytes of a write.
     pub write_bytes: u64,
-    /// Requests in flight.
     pub depth: usize,
-    /// The core that it runs on.
     pub core: usize,
     pub time: Duration,
 }

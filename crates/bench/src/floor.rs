@@ -18,10 +18,8 @@ use fulgurite_workloads::Random;
 
 use crate::report::rows::Spread;
 
-/// What is simulated.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// Computing per request.
     work_us: f64,
     reads: Reads,
 }
@@ -45,14 +43,12 @@ const MISSES_MAX: f64 = 64.0;
 struct Request {
     arrival: f64,
     start: f64,
-    /// From a miss to its data.
     read_us: f64,
     /// Pieces of computing that are left, last first.
     pieces: Vec<f64>,
 }
 
 impl Service {
-    /// Where no service times were measured.
     pub fn independent(work_us: f64, misses: f64, read_us: f64) -> Service {
         Service { work_us, reads: Reads::Independent { misses, read_us } }
     }
@@ -85,7 +81,7 @@ impl Service {
             let alone = requests.iter().map(|r| self.work_us + (r.pieces.len() - 1) as f64 * r.read_us).collect();
             p99(run(&mut requests)) / p99(alone)
         };
-        Spread::of(&(0..STREAMS).map(ratio).collect::<Vec<_>>()).median
+        Spread::of((0..STREAMS).map(ratio)).median
     }
 
     fn requests(&self, load: f64, stream: u64) -> Vec<Request> {

@@ -25,9 +25,7 @@ const STEP_BYTES: usize = 8 << 20;
 /// A workload's data as it was built.
 #[derive(Debug)]
 pub struct Image {
-    /// The workload.
     pub workload: String,
-    /// What it was built from.
     pub params: Params,
     /// Bytes of its region, from address 0: whole pages.
     pub region_bytes: u64,
@@ -110,9 +108,6 @@ impl Image {
 
     /// DRAM that the workload itself uses on the guarded path with so many workers: latches and the like. Opening it reads the
     /// image and changes nothing.
-    ///
-    /// # Errors
-    /// When the image does not hold the workload.
     pub fn workload_bytes(&self, workers: usize) -> Result<u64> {
         let own = OwnBytes {
             memory: PlainMemory::over(self.arena.clone()),
@@ -144,9 +139,6 @@ impl Image {
     }
 
     /// A copy in memory of its own.
-    ///
-    /// # Errors
-    /// When there is no memory.
     pub fn copy_to_memory(&self, interrupt: &Interrupt) -> Result<Arena> {
         let copy = Arena::memfd("fulgurite-flash", usize::try_from(self.region_bytes)?)?;
         self.steps(interrupt, |offset, len| {

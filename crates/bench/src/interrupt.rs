@@ -73,6 +73,25 @@ impl Interrupt {
     }
 }
 
+/// Makes one result after the other, and says whether an interruption ended that early.
+///
+/// # Errors
+/// The first error that is no interruption.
+pub fn until_interrupted<I, T>(
+    items: impl IntoIterator<Item = I>,
+    mut make: impl FnMut(I) -> Result<T>,
+) -> Result<(Vec<T>, bool)> {
+    let mut made = Vec::new();
+    for item in items {
+        match make(item) {
+            Ok(one) => made.push(one),
+            Err(e) if e.is::<Interrupted>() => return Ok((made, true)),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok((made, false))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

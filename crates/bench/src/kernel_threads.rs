@@ -26,7 +26,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// Counts a look.
     fn look(&mut self, threads: impl Iterator<Item = (Thread, u64)>) -> u64 {
         for (thread, ns) in threads {
             let last = self.last.entry(thread).or_default();
@@ -67,9 +66,6 @@ fn started(stat: &str) -> Option<u64> {
 
 /// Runs code. Beside its result: nanoseconds that the kernel's threads had a processor meanwhile, for whomever; none where they
 /// cannot be seen.
-///
-/// # Errors
-/// Those of the code.
 pub fn during<T>(code: impl FnOnce() -> Result<T>) -> Result<(T, Option<u64>)> {
     let before = ran_ns();
     let result = code()?;

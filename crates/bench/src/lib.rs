@@ -14,11 +14,12 @@ pub mod args;
 pub mod bad_input;
 
 mod beside;
+mod busy;
 mod calibrate;
-pub mod checkpoint;
+mod checkpoint;
 pub mod checks;
-pub mod child;
-pub mod demo;
+mod child;
+mod demo;
 pub mod device;
 mod disturbance;
 mod fio;
@@ -28,17 +29,35 @@ pub mod interrupt;
 #[expect(unsafe_code, reason = "kernel calls that only a benchmark makes")]
 mod kernel;
 mod kernel_threads;
-pub mod live;
+mod live;
 pub mod machine;
 mod medium;
-pub mod micro;
-pub mod policies;
-pub mod privileged;
+mod micro;
+mod own_process;
+mod policies;
+mod privileged;
 pub mod progress;
 pub mod report;
 mod rounds;
 mod session;
-pub mod store;
-pub mod survive;
-pub mod tail;
+mod store;
+mod survive;
+mod tail;
 pub mod values;
+
+/// The subcommands, and the processes that they start.
+pub mod commands {
+    pub use crate::checkpoint::run as checkpoint;
+    pub use crate::child::run as child;
+    pub use crate::demo::run as demo;
+    pub use crate::device::process::run as device_beside;
+    pub use crate::device::run as device;
+    pub use crate::live::run as live;
+    pub use crate::micro::run as micro;
+    pub use crate::policies::run as policies;
+    pub use crate::privileged::{clean, run as privileged};
+    pub use crate::store::run as store;
+    pub use crate::survive::counter::run as counter;
+    pub use crate::tail::run as tail;
+}
+pub use child::nand_counts::NandCounts;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use fulgurite_workloads::Params;
 
 use super::beside::Limit;
@@ -26,7 +26,7 @@ use crate::values::{Config, FlashChoice, NandChoice, workloads};
 /// Data with `--quick`: seven workloads in under a minute, and 3% of it still hold stacks and tables.
 const QUICK_DATA_BYTES: u64 = 160 << 20;
 
-/// Runs it.
+/// Runs `bench live`.
 pub fn run(args: &LiveArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
@@ -103,112 +103,72 @@ pub fn run(args: &LiveArgs) -> Result<()> {
         }
     }
     let settings: Vec<_> = sessions[1..].iter().map(|(session, _)| session.setting()).collect();
-    let (others, mut session) = {
-        let mut sessions = sessions.into_iter().map(|(session, _)| session);
-        let first = sessions.next().expect("there is one at the least");
-        (sessions, first)
-    };
-    for other in others {
+    let mut sessions = sessions.into_iter().map(|(session, _)| session);
+    let mut session = sessions.next().expect("--flash has one");
+    for other in sessions {
         other.notes.iter().for_each(|note| session.note(note.clone()));
     }
     let _ = session.helper.swap_off();
-    report::print(&args.output, &table::live(&rows))?;
-    if let Some(table) = table::nand(&rows) {
-        report::print(&args.output, &table)?;
-    }
-    report::print(&args.output, &summary(&rows))?;
-    for row in &rows {
-        let spread = |of: Spread, show: fn(f64) -> String| {
-            format!("{} ({} to {} by round)", show(of.median), show(of.min), show(of.max))
-        };
-        if let (Some(limit), Some(share)) = (row.device_limit_spread, row.share_of_device_limit_spread) {
-            let more = if share.median > 1.0 { "; more than 100%: neither yardstick found its ceiling" } else { "" };
-            report::print(
-                &args.output,
-                &format!(
-                    "{}, {}: {} of what the device allows, which completes {} requests/s in the same mix by itself{more}",
-                    row.workload,
-                    row.config,
-                    spread(share, table::percent),
-                    spread(limit, table::number)
-                ),
-            )?;
-        }
-        if let (Some(fio), Some(share)) = (row.fio_spread, row.share_of_fio_spread) {
-            report::print(
-                &args.output,
-                &format!(
-                    "{}, {}: {} of the requests/s that fio completes in the same mix, {}",
-                    row.workload,
-                    row.config,
-                    spread(share, table::percent),
-                    spread(fio, table::number)
-                ),
-            )?;
-        }
-    }
-    for row in &rows {
-        if let Some(speedup) = row.speedup_over_one_worker {
-            report::print(
-                &args.output,
-                &format!(
-                    "{}, {}: {} workers do {:.2}x the work of one ({:.2} to {:.2} by round)",
-                    row.workload, row.config, row.workers, speedup.median, speedup.min, speedup.max
-                ),
-            )?;
-        }
-    }
-    for row in &rows {
-        for (over, paged) in [(row.over_os_swap, Config::OsSwap), (row.over_mmap, Config::Mmap)] {
-            if let Some(over) = over {
-                let (name, config) = (&row.workload, &row.config);
-                let by_round = format!("{:.2} to {:.2} by round", over.min, over.max);
-                report::print(
-                    &args.output,
-                    &format!("{name}, {config}: {:.2}x the best {paged} ({by_round})", over.median),
-                )?;
-            }
-        }
-    }
-    for row in &rows {
-        if let Some(nand) = row.nand {
-            report::print(&args.output, &format!("{}, {}: {}", row.workload, row.label(), nand.sentence()))?;
-        }
-    }
+    let tables = [Some(table::live(&rows)), table::nand(&rows), Some(summary(&rows))];
+    report::print_all(&args.output, tables.into_iter().flatten())?;
+    report::print_all(&args.output, sentences(&rows))?;
     for row in rows.iter().filter(|row| suspect(row)) {
         session.note(format!(
             "{}, {}: faster than plain memory, which cannot be: something disturbed the run; repeat it.",
             row.workload, row.config
         ));
     }
-    for note in &session.notes {
-        report::print(&args.output, note)?;
+    report::print_all(&args.output, &session.notes)?;
+    let mut setting = session.setting();
+    if !settings.is_empty() {
+        setting["also"] = settings.into();
     }
-    report::write_json(
-        &args.output,
-        &Report {
-            machine: &session.machine,
-            command: report::command_line(),
-            setting: if settings.is_empty() {
-                session.setting()
-            } else {
-                let mut setting = session.setting();
-                setting["also"] = settings.into();
-                setting
-            },
-            interrupted,
-            failed: &failed,
-            rows: &rows,
-        },
-    )?;
-    report::write_plot(&args.output, || plot(&rows))?;
-    if interrupted {
-        return Err(Interrupted.into());
+    Report { interrupted, failed: &failed, ..Report::new(&session.machine, setting, &rows) }
+        .finish(&args.output, || plot(&rows))
+}
+
+/// What rows say beside their tables: of the device's own speed, of several workers, of kernel paging, of NAND.
+fn sentences(rows: &[LiveRow]) -> Vec<String> {
+    let name = |row: &LiveRow| format!("{}, {}", row.workload, row.config);
+    let ratios = |of: Spread| format!("{:.2} to {:.2} by round", of.min, of.max);
+    let spread = |of: Spread, show: fn(f64) -> String| {
+        format!("{} ({} to {} by round)", show(of.median), show(of.min), show(of.max))
+    };
+    let mut sentences = Vec::new();
+    for row in rows {
+        if let (Some(limit), Some(share)) = (row.device_limit_spread, row.share_of_device_limit_spread) {
+            let more = if share.median > 1.0 { "; more than 100%: neither yardstick found its ceiling" } else { "" };
+            sentences.push(format!(
+                "{}: {} of what the device allows, which completes {} requests/s in the same mix by itself{more}",
+                name(row),
+                spread(share, table::percent),
+                spread(limit, table::number)
+            ));
+        }
+        if let (Some(fio), Some(share)) = (row.fio_spread, row.share_of_fio_spread) {
+            sentences.push(format!(
+                "{}: {} of the requests/s that fio completes in the same mix, {}",
+                name(row),
+                spread(share, table::percent),
+                spread(fio, table::number)
+            ));
+        }
     }
-    if !failed.is_empty() {
-        bail!("{}", failed.join("; "));
+    sentences.extend(rows.iter().filter_map(|row| {
+        let (speedup, workers) = (row.speedup_over_one_worker?, row.workers);
+        let (times, range) = (speedup.median, ratios(speedup));
+        Some(format!("{}: {workers} workers do {times:.2}x the work of one ({range})", name(row)))
+    }));
+    for row in rows {
+        for (over, paged) in [(row.over_os_swap, Config::OsSwap), (row.over_mmap, Config::Mmap)] {
+            sentences.extend(
+                over.map(|over| format!("{}: {:.2}x the best {paged} ({})", name(row), over.median, ratios(over))),
+            );
+        }
     }
-    Ok(())
+    let of_nand = |row: &LiveRow| Some(format!("{}, {}: {}", row.workload, row.label(), row.nand?.sentence()));
+    sentences.extend(rows.iter().filter_map(of_nand));
+    sentences
 }
 
 /// The flash of each part of the run: the one that was named, then what is to be measured also. Devices of one kind of NAND get blocks of
@@ -233,22 +193,16 @@ fn media(args: &LiveArgs, data_bytes: u64) -> Result<Vec<FlashArgs>> {
     Ok(media)
 }
 
-/// How a workload is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure<'m> {
-    /// Configurations.
     pub configs: &'m [Config],
     /// Values of `vm.page-cluster` for os-swap.
     pub clusters: &'m [u32],
-    /// Rounds.
     pub rounds: u32,
     /// Rounds that may be run again because other work disturbed them.
     pub repeats: u32,
-    /// How long dram-only takes in one.
     pub round_time: Duration,
-    /// What requests cost.
     pub work: &'m WorkArgs,
-    /// Where text goes.
     pub output: &'m OutputArgs,
 }
 
@@ -261,7 +215,6 @@ pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
     measured(session, image, how, &plan)
 }
 
-/// What its requests will be.
 fn planned(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<Plan> {
     let misses_matter = how.configs.iter().any(|c| c.capped());
     let plan = calibrate::calibrate(session, image, how.work, how.round_time, misses_matter)?;
@@ -295,14 +248,10 @@ fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan
     Ok((rows, ran))
 }
 
-fn rate(outcome: &Outcome) -> f64 {
-    outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
-}
-
 /// Throughput round by round as a multiple of the other's.
 fn shares(one: &Contestant, other: Option<&Contestant>) -> Vec<f64> {
     let Some(other) = other else { return Vec::new() };
-    one.outcomes.iter().zip(&other.outcomes).map(|(a, b)| rate(a) / rate(b)).collect()
+    one.outcomes.iter().zip(&other.outcomes).map(|(a, b)| a.rate() / b.rate()).collect()
 }
 
 /// Requests a second of its device in a round. Where neighbouring subpages went out together they are one.
@@ -326,7 +275,7 @@ fn allowed(limit: &Limit) -> Option<f64> {
 fn shares_of_device_limit(one: &Contestant, dram_only: Option<&Contestant>) -> Vec<f64> {
     let share = |round: usize, outcome: &Outcome| {
         let of_device = device_rate(outcome) / allowed(one.limits.get(round)?)?;
-        let of_dram = dram_only.and_then(|d| Some(rate(outcome) / rate(d.outcomes.get(round)?)));
+        let of_dram = dram_only.and_then(|d| Some(outcome.rate() / d.outcomes.get(round)?.rate()));
         // A share of the lesser of two is the larger of the shares of both.
         Some(of_device.max(of_dram.unwrap_or(0.0)))
     };
@@ -336,7 +285,6 @@ fn shares_of_device_limit(one: &Contestant, dram_only: Option<&Contestant>) -> V
 /// One row for each configuration; of several ways, the best.
 fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestant]) -> Vec<LiveRow> {
     let dram_only = contestants.iter().find(|c| c.way.config == Config::DramOnly && c.is_main(session.flash.workers));
-    let median_rate = |c: &Contestant| Spread::of(&c.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
     let mut rows = Vec::new();
     let ways_of = |config: Config| -> Vec<&Contestant> {
         let main = |c: &&Contestant| c.way.config == config && c.is_main(session.flash.workers);
@@ -346,18 +294,18 @@ fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestan
     let best_of = |ways: &[&Contestant]| -> Option<usize> {
         let ended = ways.iter().map(|c| c.outcomes.len()).max().unwrap_or(0);
         let all = (0..ways.len()).filter(|i| ways[*i].outcomes.len() == ended);
-        all.max_by(|a, b| median_rate(ways[*a]).total_cmp(&median_rate(ways[*b])))
+        all.max_by(|a, b| ways[*a].rate().total_cmp(&ways[*b].rate()))
     };
     for config in Config::ALL {
         let ways = ways_of(*config);
         let Some(best) = best_of(&ways).map(|i| ways[i]) else { continue };
         let mut row = row(session, workload, plan, best, dram_only);
         let alone = contestants.iter().find(|c| c.way.config == *config && !c.is_main(session.flash.workers));
-        row.speedup_over_one_worker = Spread::of_any(&shares(best, alone));
+        row.speedup_over_one_worker = Spread::of_any(shares(best, alone));
         let over = |paged| {
             let others = ways_of(paged);
             let other = best_of(&others).map(|i| others[i]);
-            Spread::of_any(&shares(best, other)).filter(|_| config.guarded())
+            Spread::of_any(shares(best, other)).filter(|_| config.guarded())
         };
         (row.over_os_swap, row.over_mmap) = (over(Config::OsSwap), over(Config::Mmap));
         if *config == Config::Pool {
@@ -365,7 +313,7 @@ fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestan
             row.checksums = without.first().and_then(|without| checksums(best, without, dram_only));
         }
         if ways.len() > 1 {
-            row.variants = ways.iter().map(|c| variant(c, dram_only, median_rate(c))).collect();
+            row.variants = ways.iter().map(|c| variant(c, dram_only)).collect();
         }
         rows.push(row);
     }
@@ -375,50 +323,42 @@ fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestan
 /// What checksums take of a pool, round by round, which is the second one without them.
 fn checksums(pool: &Contestant, without: &Contestant, dram_only: Option<&Contestant>) -> Option<Checksums> {
     let beside = |one| shares(one, dram_only);
-    let taken: Vec<f64> = beside(without).iter().zip(beside(pool)).map(|(without, with)| without - with).collect();
-    let cpu_us = |one: &Contestant, of: fn(&Outcome) -> u64| {
-        let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
-        sum(of) / 1000.0 / sum(|o| o.requests).max(1.0)
-    };
-    let more = |of| cpu_us(pool, of) - cpu_us(without, of);
+    let taken = beside(without).into_iter().zip(beside(pool)).map(|(without, with)| without - with);
+    let more = |of: fn(&Outcome) -> u64| pool.batches().us_per_request(of) - without.batches().us_per_request(of);
     Some(Checksums {
-        share_of_dram_only: Spread::of_any(&taken)?,
+        share_of_dram_only: Spread::of_any(taken)?,
         cpu_us_per_op: more(Outcome::all_cpu_ns),
         device_cpu_us_per_op: more(|o| o.device_cpu_ns),
     })
 }
 
-fn variant(one: &Contestant, dram_only: Option<&Contestant>, ops_per_s: f64) -> Variant {
+fn variant(one: &Contestant, dram_only: Option<&Contestant>) -> Variant {
     let mut latency = Percentiles::default();
     one.outcomes.iter().for_each(|o| latency.add(&o.latency));
     Variant {
         threads: one.way.threads,
         page_cluster: one.way.page_cluster,
         rounds: one.outcomes.len(),
-        ops_per_s,
-        share_of_dram_only: Spread::of_any(&shares(one, dram_only)),
+        ops_per_s: one.rate(),
+        share_of_dram_only: Spread::of_any(shares(one, dram_only)),
         p99_us: latency.us(99.0),
     }
 }
 
 fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_only: Option<&Contestant>) -> LiveRow {
-    let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
+    let batches = one.batches();
+    let sum = |of: fn(&Outcome) -> u64| batches.sum(of);
     let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
     let (requests, misses, accesses) = (sum(|o| o.requests), sum(|o| o.misses), sum(|o| o.accesses));
     let (elapsed_s, reads, writes) = (sum(|o| o.elapsed_ns) / 1e9, sum(|o| o.device_reads), sum(|o| o.device_writes));
-    let dram_ns_per_op = dram_only.map_or(0.0, |d| {
-        let rates: Vec<f64> = d.outcomes.iter().map(rate).collect();
-        per(1e9 * f64::from(session.flash.workers), Spread::of(&rates).median)
-    });
+    let dram_ns_per_op = dram_only.map_or(0.0, |d| per(1e9 * f64::from(session.flash.workers), d.rate()));
     let mut latency = Percentiles::default();
     one.outcomes.iter().for_each(|o| latency.add(&o.latency));
     let guarded = one.way.config.guarded();
-    let ops_per_s = Spread::of(&one.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
-    let limits = |of: fn(&Limit) -> Option<f64>| one.limits.iter().filter_map(of).collect::<Vec<f64>>();
-    let device_limit = Spread::of_any(&limits(allowed));
-    let fio = Spread::of_any(&limits(|l| l.fio_per_s));
-    let of_device_limit = Spread::of_any(&shares_of_device_limit(one, dram_only));
-    let of_fio = Spread::of_any(&shares_of_fio(one));
+    let limit = |of: fn(&Limit) -> Option<f64>| Spread::of_any(one.limits.iter().filter_map(of));
+    let (device_limit, fio) = (limit(allowed), limit(|l| l.fio_per_s));
+    let of_device_limit = Spread::of_any(shares_of_device_limit(one, dram_only));
+    let of_fio = Spread::of_any(shares_of_fio(one));
     let nand = one.outcomes.iter().filter_map(|o| o.nand).reduce(NandCounts::and);
     LiveRow {
         workload: workload.to_owned(),
@@ -437,7 +377,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         data_bytes: session.data_bytes,
         rounds: one.outcomes.len(),
         requests: requests as u64,
-        ops_per_s,
+        ops_per_s: one.rate(),
         device_limit_per_s: device_limit.map(|s| s.median),
         device_limit_spread: device_limit,
         fio_per_s: fio.map(|s| s.median),
@@ -446,11 +386,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         share_of_fio_spread: of_fio,
         share_of_device_limit: of_device_limit.map(|s| s.median),
         share_of_device_limit_spread: of_device_limit,
-        share_of_dram_only: Spread::of_any(&shares(one, dram_only)),
-        speedup_over_one_worker: None,
-        over_os_swap: None,
-        over_mmap: None,
-        checksums: None,
+        share_of_dram_only: Spread::of_any(shares(one, dram_only)),
         misses_per_s: per(misses, elapsed_s),
         work_us_per_miss: (misses > 0.0).then(|| dram_ns_per_op * requests / 1000.0 / misses),
         accesses_per_miss: (guarded && misses > 0.0).then(|| accesses / misses),
@@ -459,29 +395,21 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         p50_us: latency.us(50.0),
         p99_us: latency.us(99.0),
         p999_us: latency.us(99.9),
-        cpu_us_per_op: per(sum(Outcome::all_cpu_ns) / 1000.0, requests),
-        device_cpu_us_per_op: per(sum(|o| o.device_cpu_ns) / 1000.0, requests),
-        kernel_cpu_us_per_op: one
-            .outcomes
-            .iter()
-            .any(|o| o.kernel_threads_ns.is_some())
-            .then(|| per(sum(|o| o.kernel_threads_ns.unwrap_or(0)) / 1000.0, requests)),
+        cpu_us_per_op: batches.us_per_request(Outcome::all_cpu_ns),
+        device_cpu_us_per_op: batches.us_per_request(|o| o.device_cpu_ns),
+        kernel_cpu_us_per_op: batches.kernel_us_per_request(),
         device_reads: reads as u64,
         device_writes: writes as u64,
         device_write_requests: sum(|o| o.device_write_requests) as u64,
         device_read_requests: sum(|o| o.device_read_requests) as u64,
         device_late: sum(|o| o.device_late) as u64,
-        device_lateness_us: Spread::of(
-            &one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3).collect::<Vec<_>>(),
-        )
-        .median,
+        device_lateness_us: Spread::of(one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3)).median,
         device_late_share: per(sum(|o| o.device_late), reads + writes),
         device_lateness_us_max: one.outcomes.iter().map(|o| o.device_lateness_ns_max).max().unwrap_or(0) as f64 / 1e3,
         device_latency_us: (guarded && session.flash.flash == FlashChoice::Emulated)
             .then_some(session.flash.read_latency.as_secs_f64() * 1e6),
-        taken_share: Spread::of(&one.taken),
+        taken_share: Spread::of(one.taken.iter().copied()),
         disturbed_rounds: one.taken.iter().filter(|share| **share > disturbance::OF_ROUND).count(),
-        repeated_rounds: 0,
         wait_share: per(sum(|o| o.wait_ns), sum(|o| o.elapsed_ns) * f64::from(session.flash.workers)),
         work_hash: one.work_hash().map(|hash| format!("{hash:016x}")),
         cgroup_limit_bytes: one.limit_bytes,
@@ -493,8 +421,8 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         blocked_by_reclaim_share: nand.and_then(NandCounts::blocked_share),
         erasing_share: nand.zip(one.nand).map(|(did, shape)| shape.erasing(did.erases, sum(|o| o.elapsed_ns) as u64)),
         device_core: session.device_core.filter(|_| guarded),
-        variants: Vec::new(),
         curve: latency.curve(),
+        ..LiveRow::default()
     }
 }
 
@@ -545,7 +473,6 @@ fn suspect(row: &LiveRow) -> bool {
         && row.share_of_dram_only.is_some_and(|share| share.median > NOISE)
 }
 
-/// Averages over the workloads.
 fn summary(rows: &[LiveRow]) -> String {
     let of = |label: &String| {
         let these = rows.iter().filter(|row| row.label() == *label);
@@ -590,7 +517,6 @@ fn names_of(rows: &[LiveRow]) -> Vec<String> {
     names
 }
 
-/// Throughput as a share of dram-only.
 pub fn share_bars(rows: &[LiveRow]) -> Bars {
     let groups = names_of(rows);
     let series = labels(rows);
@@ -628,27 +554,17 @@ pub fn share_bars(rows: &[LiveRow]) -> Bars {
     }
 }
 
-/// Latency by percentile.
 pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
     let of = |row: &LiveRow| Curve {
         name: row.label(),
         points: row.curve.iter().map(|(p, us)| (nines(*p), us.max(0.01))).collect(),
     };
-    Curves {
-        title: format!("Latency of a request: {workload}"),
-        subtitle: "closed loop, from start to end".to_owned(),
-        x: percentile_axis(),
-        y: Axis::logarithmic("µs"),
-        curves: rows
-            .iter()
-            .enumerate()
-            .filter(|(_, r)| r.workload == workload)
-            // The denominator runs beside every medium, and is drawn once.
-            .filter(|(i, r)| !rows[..*i].iter().any(|old| old.workload == workload && old.label() == r.label()))
-            .map(|(_, r)| of(r))
-            .collect(),
-        dots: false,
-    }
+    // The denominator runs beside every medium, and is drawn once.
+    let again = |i: usize| rows[..i].iter().any(|old| old.workload == workload && old.label() == rows[i].label());
+    let shown = (0..rows.len()).filter(|i| rows[*i].workload == workload && !again(*i));
+    let curves = shown.map(|i| of(&rows[i])).collect();
+    let (title, y) = (format!("Latency of a request: {workload}"), Axis::logarithmic("µs"));
+    Curves { dots: false, ..Curves::new(title, "closed loop, from start to end", percentile_axis(), y, curves) }
 }
 
 #[cfg(test)]

@@ -30,23 +30,17 @@ use crate::values::{FlashChoice, NandChoice};
 /// Planes of a built-in profile of NAND: AstriFlash's, as many as the emulated device has.
 const PLANES: u32 = 256;
 
-/// What lies on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
     /// A pool of this process, with so many flash pages in an extent.
-    Pool {
-        /// How many.
-        extent_pages: u32,
-    },
+    Pool { extent_pages: u32 },
     /// Data as they are. NAND has a device before it then, whose firmware keeps its rules by a store.
     Data,
 }
 
-/// What was asked for, judged.
 pub struct Judged {
     choice: FlashChoice,
     share_frames: bool,
-    /// The file must be made.
     create: bool,
     bytes: u64,
     holds: Holds,
@@ -54,11 +48,9 @@ pub struct Judged {
     planes: Option<usize>,
 }
 
-/// A medium to measure on.
 pub struct TestBed {
     on: On,
     device_core: Option<usize>,
-    /// Removed at the end.
     made: Option<PathBuf>,
     _helper: Option<Helper>,
 }
@@ -71,9 +63,6 @@ enum On {
 
 impl Judged {
     /// Judges what is asked for, to hold so many bytes, where so much memory is needed beside; nothing is made yet.
-    ///
-    /// # Errors
-    /// [`crate::bad_input::BadInput`].
     pub fn new(wanted: Wanted<'_>, holds: Holds, bytes: u64, beside: u64, machine: &Machine) -> Result<Judged> {
         let create = checks::flash(wanted, 1, bytes)? == Some(FlashPath::New);
         let mut nand = None;
@@ -95,9 +84,6 @@ impl Judged {
         Judged { planes: Some(planes), ..self }
     }
     /// Makes it: a file is written in full once.
-    ///
-    /// # Errors
-    /// When it cannot be made; [`crate::interrupt::Interrupted`].
     pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {
         let subpages = (self.bytes / SUBPAGE_BYTES as u64) as u32;
         let cores = affinity::cores();
@@ -170,9 +156,6 @@ fn fitted(choice: &NandChoice, holds: Holds, bytes: u64) -> Result<(Profile, Fil
 
 impl TestBed {
     /// Opens its first so many bytes; a file as whoever opens a pool does, a device of another process for this one alone.
-    ///
-    /// # Errors
-    /// When that cannot be.
     pub fn open(&self, bytes: u64) -> Result<Arc<dyn Flash>> {
         match &self.on {
             On::Held(flash) => Ok(flash.clone()),
@@ -188,7 +171,6 @@ impl TestBed {
             }
         }
     }
-    /// The file, if it is one.
     pub fn path(&self) -> Option<&Path> {
         match &self.on {
             On::File(path) => Some(path),

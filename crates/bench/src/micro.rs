@@ -31,9 +31,7 @@ use miss::{Measured, Misses, Phase, Sizes};
 /// One figure: the median of the rounds, and the rounds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Figure {
-    /// Its key in the JSON.
     pub name: &'static str,
-    /// What it is.
     pub what: &'static str,
     /// Nanoseconds (`ns`), or a share (`share`).
     pub unit: &'static str,
@@ -159,22 +157,13 @@ impl Collected {
     fn figures(&self) -> Vec<Figure> {
         let figure = |(name, unit, target, what): &(&'static str, &'static str, Option<f64>, &'static str)| {
             let rounds = self.rounds.get(name)?.clone();
-            Some(Figure { name, what, unit, target: *target, spread: Spread::of(&rounds), rounds })
+            Some(Figure { name, what, unit, target: *target, spread: Spread::of(rounds.iter().copied()), rounds })
         };
         FIGURES.iter().filter_map(figure).collect()
     }
 }
 
-/// The report, with a key for each figure beside the machine.
-#[derive(Serialize)]
-struct MicroReport<'r> {
-    #[serde(flatten)]
-    medians: BTreeMap<&'static str, f64>,
-    #[serde(flatten)]
-    report: Report<'r, Figure>,
-}
-
-/// Runs it.
+/// Runs `bench micro`.
 pub fn run(args: &MicroArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
@@ -236,9 +225,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         },
     )?;
     report::print(&args.output, &figures_table(&figures))?;
-    for note in &notes {
-        report::print(&args.output, note)?;
-    }
+    report::print_all(&args.output, &notes)?;
     let interrupted = interrupt.asked();
     let setting = serde_json::json!({
         "rounds": amounts.rounds,
@@ -258,18 +245,11 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         "optimised": !cfg!(debug_assertions),
         "notes": notes,
     });
-    let medians = figures.iter().map(|f| (f.name, f.spread.median)).collect();
-    let report = Report {
-        machine: &machine,
-        command: report::command_line(),
-        setting,
-        interrupted,
-        failed: &[],
-        rows: &figures,
-    };
-    report::write_json(&args.output, &MicroReport { medians, report })?;
-    report::write_plot(&args.output, || drawing::draw(&figures, &machine.line()))?;
-    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+    let mut report = Report { interrupted, ..Report::new(&machine, setting, &figures) };
+    for figure in &figures {
+        report = report.with(figure.name, figure.spread.median)?;
+    }
+    report.finish(&args.output, || drawing::draw(&figures, &machine.line()))
 }
 
 /// What is measured on, each made when it is first needed: the flash takes seconds to fill, and figures that do not need it

@@ -25,7 +25,8 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
-use crate::report::{self, Report, table};
+use crate::report::table::{self, Columns, or_dash};
+use crate::report::{self, Report};
 use crate::values::{Replacement, WorkloadName, workloads};
 use read_ahead::read_ahead;
 use streams::Stream;
@@ -61,15 +62,6 @@ struct PrefetchRow {
     wasted: u64,
 }
 
-/// The report, with what prefetch does and which policy is best beside the rows.
-#[derive(Serialize)]
-struct PoliciesReport<'r> {
-    #[serde(flatten)]
-    report: Report<'r, Row>,
-    prefetch: &'r [PrefetchRow],
-    standings: &'r [Standing],
-}
-
 const PREFETCH: [PrefetchPolicy; 5] = [
     PrefetchPolicy::Off,
     PrefetchPolicy::Adaptive,
@@ -80,7 +72,7 @@ const PREFETCH: [PrefetchPolicy; 5] = [
 
 const KINDS: [(Hits, &str); 2] = [(Hits::Marked, "marked"), (Hits::Known, "known")];
 
-/// Runs it.
+/// Runs `bench policies`.
 pub fn run(args: &PoliciesArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
@@ -150,20 +142,18 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     }
     notes.append(&mut failed);
     let standings: Vec<Standing> = KINDS.iter().flat_map(|(_, hits)| standings(&rows, hits)).collect();
-    report::print(&args.output, &table(&rows, &args.shares))?;
-    report::print(&args.output, &prefetch_table(&prefetch, &args.shares))?;
-    report::print(&args.output, &summary::sentences(&standings))?;
-    for note in &notes {
-        report::print(&args.output, note)?;
-    }
+    report::print_all(
+        &args.output,
+        [table(&rows, &args.shares), prefetch_table(&prefetch, &args.shares), summary::sentences(&standings)],
+    )?;
+    report::print_all(&args.output, &notes)?;
     let setting = serde_json::json!({
         "policies": policies, "data_bytes": data_bytes, "stream_length": length, "zipf": args.zipf, "seed": args.output.seed, "notes": notes,
     });
-    let report =
-        Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows };
-    report::write_json(&args.output, &PoliciesReport { report, prefetch: &prefetch, standings: &standings })?;
-    report::write_plot(&args.output, || plot(&rows))?;
-    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+    Report { interrupted, ..Report::new(&machine, setting, &rows) }
+        .with("prefetch", &prefetch)?
+        .with("standings", &standings)?
+        .finish(&args.output, || plot(&rows))
 }
 
 /// No more of a trace is read: 512 MiB of keys.
@@ -275,25 +265,21 @@ fn prefetch_table(rows: &[PrefetchRow], shares: &[f64]) -> String {
     let Some(share) = shares.iter().copied().min_by(|a, b| (a - 3.0).abs().total_cmp(&(b - 3.0).abs())) else {
         return String::new();
     };
-    let line = |row: &PrefetchRow| {
-        let of = |part: u64| {
-            if row.prefetched == 0 { "-".to_owned() } else { table::percent(part as f64 / row.prefetched as f64) }
-        };
-        vec![
-            row.stream.clone(),
-            row.prefetch.clone(),
-            format!("{:.2}%", row.miss_ratio * 100.0),
-            table::thousands(row.misses.cast_signed()),
-            table::thousands(row.prefetched.cast_signed()),
-            of(row.used),
-            of(row.wasted),
-        ]
+    let of = |row: &PrefetchRow, part: u64| {
+        or_dash((row.prefetched > 0).then_some(part), |part| table::percent(part as f64 / row.prefetched as f64))
     };
     // Where nothing is ever read ahead there is nothing to say.
     let any = |row: &PrefetchRow| rows.iter().any(|r| r.stream == row.stream && r.share == share && r.prefetched > 0);
-    let lines: Vec<_> = rows.iter().filter(|r| r.share == share && any(r)).map(line).collect();
-    let heading = ["stream", "prefetch", "misses/access", "misses", "read ahead", "used", "wasted"];
-    format!("Sequential prefetch, {share}% of the subpages in DRAM\n{}", table::table(&heading, 2, lines))
+    let table = Columns::of(rows.iter().filter(|r| r.share == share && any(r)))
+        .left("stream", |row| &row.stream)
+        .left("prefetch", |row| &row.prefetch)
+        .right("misses/access", |row| format!("{:.2}%", row.miss_ratio * 100.0))
+        .right("misses", |row| table::thousands(row.misses.cast_signed()))
+        .right("read ahead", |row| table::thousands(row.prefetched.cast_signed()))
+        .right("used", |row| of(row, row.used))
+        .right("wasted", |row| of(row, row.wasted))
+        .table();
+    format!("Sequential prefetch, {share}% of the subpages in DRAM\n{table}")
 }
 
 fn sources(rows: &[Row]) -> Vec<String> {
@@ -357,15 +343,9 @@ fn plot(rows: &[Row]) -> String {
             ticks: ticks.map(|t| (t, format!("{t}%"))).collect(),
             ..Axis::logarithmic("DRAM as a share of the distinct subpages touched")
         };
-        Curves {
-            title: format!("Miss ratio: {source}"),
-            subtitle: "hits seen as one mark per frame, as in the runtime".to_owned(),
-            x,
-            y: Axis::linear("% of accesses"),
-            curves: Replacement::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect(),
-            dots: true,
-        }
-        .draw()
+        let curves = Replacement::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect();
+        let subtitle = "hits seen as one mark per frame, as in the runtime";
+        Curves::new(format!("Miss ratio: {source}"), subtitle, x, Axis::linear("% of accesses"), curves).draw()
     };
     stack(&sources(rows).iter().map(chart).collect::<Vec<_>>())
 }

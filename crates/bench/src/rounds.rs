@@ -10,16 +10,14 @@ use super::disturbance::{self, Patience};
 use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::nand_counts::NandShape;
-use crate::child::protocol::{Load, Outcome};
+use crate::child::protocol::{Batches, Load, Outcome};
 use crate::interrupt::Interrupted;
 use crate::report::rows::Spread;
 
 /// One configuration, in one of its ways, and what it did.
 #[derive(Debug)]
 pub struct Contestant {
-    /// The way it runs.
     pub way: Way,
-    /// Its process, until it has ended.
     pub running: Option<Running>,
     /// One for each round that it ran in and that counts.
     pub outcomes: Vec<Outcome>,
@@ -27,21 +25,16 @@ pub struct Contestant {
     pub taken: Vec<f64>,
     /// Hash of all requests executed, of those that are not measured too.
     pub request_hash: u64,
-    /// The workload's invariant in the end.
     pub invariant: Option<u64>,
-    /// Highest use of its cgroup.
     pub peak_bytes: Option<u64>,
     /// What its file or device allowed by itself, beside each of these rounds.
     pub limits: Vec<Limit>,
     /// What it runs on, in a line.
     pub flash: String,
-    /// The geometry of its NAND.
     pub nand: Option<NandShape>,
-    /// Its DRAM.
     pub dram_bytes: u64,
     /// Of that, what the workload itself uses.
     pub workload_bytes: u64,
-    /// Limit of its cgroup.
     pub limit_bytes: Option<u64>,
 }
 
@@ -237,7 +230,7 @@ fn fail(session: &mut Session, one: &mut Contestant, failed: &mut Vec<String>) {
 
 /// Ends the ways that are clearly slower than another way of their configuration. Returns how many.
 fn drop_slow(session: &mut Session, contestants: &mut [Contestant], failed: &mut Vec<String>) -> u64 {
-    let rate = |c: &Contestant| c.outcomes.first().map_or(0.0, |o| o.requests as f64 / o.elapsed_ns.max(1) as f64);
+    let rate = |c: &Contestant| c.outcomes.first().map_or(0.0, Outcome::rate);
     let best = |way: Way, all: &[Contestant]| all.iter().filter(|c| c.way.rivals(&way)).map(rate).fold(0.0, f64::max);
     let mut dropped = 0;
     for i in 0..contestants.len() {
@@ -313,8 +306,10 @@ impl Contestant {
     }
     /// Requests a second, median of the rounds.
     pub fn rate(&self) -> f64 {
-        let rate = |o: &Outcome| o.requests as f64 * 1e9 / o.elapsed_ns.max(1) as f64;
-        Spread::of(&self.outcomes.iter().map(rate).collect::<Vec<_>>()).median
+        Spread::of(self.outcomes.iter().map(Outcome::rate)).median
+    }
+    pub fn batches(&self) -> Batches<'_> {
+        Batches(self.outcomes.iter().collect())
     }
     /// Hash of the requests executed and of the final invariant, once it was checked.
     pub fn work_hash(&self) -> Option<u64> {
@@ -323,7 +318,6 @@ impl Contestant {
     }
 }
 
-/// The name of a way.
 pub fn name(way: Way) -> String {
     match (way.config.paged_by_kernel(), way.page_cluster) {
         (false, _) if way.threads > 1 => format!("{}, {} workers", way.config, way.threads),

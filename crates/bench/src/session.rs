@@ -38,9 +38,6 @@ pub fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
 }
 
 /// Pages of a block of the NAND that so much data would get; none where it is not built in, or is no NAND.
-///
-/// # Errors
-/// `BadInput` where there can be no such device.
 pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
     let FlashChoice::Nand(choice @ NandChoice::BuiltIn(_)) = &flash.flash else { return Ok(None) };
     let spec = NandSpec {
@@ -55,9 +52,6 @@ pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
 }
 
 /// Whether each of these configurations is something there that no other one of them is.
-///
-/// # Errors
-/// `BadInput`, with what to name instead.
 fn runs_there(flash: &FlashChoice, configs: &[Config]) -> Result<()> {
     let has = |config| configs.contains(&config);
     if has(Config::OnDevice) && matches!(flash, FlashChoice::Nand(_) | FlashChoice::Device(_)) {
@@ -97,7 +91,6 @@ const DEVICE_FIXED_BYTES: u64 = 8 << 20;
 struct AtOnce {
     /// Under the DRAM budget, or with all their data in DRAM.
     all: u64,
-    /// With all their data in DRAM.
     whole: u64,
     /// On flash, each with a copy of the data of its own.
     guarded: u64,
@@ -105,9 +98,7 @@ struct AtOnce {
     on_named: u64,
     /// Of those, over a pool, which is larger than its data.
     pools: u64,
-    /// Under swap.
     swapped: u64,
-    /// Over a mapped file.
     mapped: u64,
 }
 
@@ -138,19 +129,13 @@ impl AtOnce {
 /// Everything that is the same for all configurations of a run.
 #[derive(Debug)]
 pub struct Session {
-    /// The machine.
     pub machine: Machine,
-    /// Ctrl-C.
     pub interrupt: Interrupt,
     /// The flash and the memory in front of it.
     pub flash: FlashArgs,
-    /// Bytes of data.
     pub data_bytes: u64,
-    /// The DRAM budget.
     pub dram_bytes: u64,
-    /// Cores of the workers.
     pub cores: Vec<usize>,
-    /// Core of the emulated device.
     pub device_core: Option<usize>,
     /// Where swap files and mapped files lie.
     pub scratch: PathBuf,
@@ -158,7 +143,6 @@ pub struct Session {
     pub capabilities: Capabilities,
     /// Sentences about what is skipped or weaker than it should be.
     pub notes: Vec<String>,
-    /// The helper.
     pub helper: Helper,
     flash_path: Option<FlashPath>,
     flash_path_taken: bool,
@@ -170,7 +154,6 @@ pub struct Session {
 /// One way to run a configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// The configuration.
     pub config: Config,
     /// Workers of the guarded path, threads of plain memory.
     pub threads: usize,
@@ -178,20 +161,14 @@ pub struct Way {
     pub page_cluster: Option<u32>,
 }
 
-/// A configuration that runs.
 #[derive(Debug)]
 pub struct Running {
-    /// Which.
     pub way: Way,
-    /// Its process.
     pub child: ChildHandle,
-    /// What it said of itself.
     pub opened: Opened,
-    /// Its cgroup and that one's limit.
     pub cgroup: Option<(String, u64)>,
     /// The file that its flash lies in, if it does.
     pub path: Option<PathBuf>,
-    /// Its DRAM.
     pub dram_bytes: u64,
     /// Of that, what the workload itself uses.
     pub workload_bytes: u64,
@@ -267,11 +244,13 @@ impl Drop for Data {
     }
 }
 
+/// Where another process finds memory of this one.
+fn memfd(arena: &Arena) -> PathBuf {
+    child::shared_path(arena.file().expect("a memfd"))
+}
+
 impl Session {
     /// As [`Session::start_in_ways`], with one process of each configuration, and `swap_ways` of os-swap.
-    ///
-    /// # Errors
-    /// As there.
     pub fn start(
         flash: &FlashArgs,
         data_bytes: u64,
@@ -289,9 +268,6 @@ impl Session {
 
     /// Checks everything that can be checked, then starts the helper. `ways` says in which ways a configuration will run, all of
     /// them at the same time. `configs` are adjusted: what cannot be run is left out, with a sentence in `notes`.
-    ///
-    /// # Errors
-    /// [`crate::bad_input::BadInput`], before anything was created.
     pub fn start_in_ways(
         flash: &FlashArgs,
         data_bytes: u64,
@@ -438,9 +414,6 @@ impl Session {
     }
 
     /// Starts a configuration on a copy of the image.
-    ///
-    /// # Errors
-    /// When anything it needs cannot be had.
     pub fn spawn(&mut self, image: &Image, way: Way) -> Result<Running> {
         let config = way.config;
         let workload_bytes = if config.guarded() { image.workload_bytes(way.threads)? } else { 0 };
@@ -494,7 +467,7 @@ impl Session {
             input: image.params.input.clone(),
             data: source,
             pool: stored.then(|| PoolSpec {
-                image: crate::child::shared_path(image.arena().file().expect("a memfd")),
+                image: memfd(image.arena()),
                 flash_pages: pool_pages(image.region_bytes),
                 create: matches!(data, Data::Path(_)),
                 unchecked: config == Config::PoolUnchecked,
@@ -533,8 +506,6 @@ impl Session {
     }
 
     fn data(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
-        let shared = crate::child::shared_path;
-        let memfd = |arena: &Arena| shared(arena.file().expect("a memfd"));
         Ok(match (config, &self.flash.flash) {
             (Config::DramOnly | Config::OsSwap, _) => {
                 let source = DataSource::Anonymous { image: memfd(image.arena()), huge: config == Config::DramOnly };
@@ -542,7 +513,7 @@ impl Session {
             }
             (Config::Mmap, _) => {
                 let file = image.copy_to_unnamed(&self.scratch, &self.interrupt)?;
-                (DataSource::Mapped { file: shared(file.as_fd()) }, Data::File(file))
+                (DataSource::Mapped { file: child::shared_path(file.as_fd()) }, Data::File(file))
             }
             (_, FlashChoice::Emulated) | (Config::FixedLatency, _) => {
                 let copy = image.copy_to_memory(&self.interrupt)?;
@@ -568,7 +539,7 @@ impl Session {
         Ok(match self.flash.flash.clone() {
             FlashChoice::File(path) => self.flash_file_for(&path, config)?,
             FlashChoice::Device(socket) => {
-                let image = crate::child::shared_path(image.arena().file().expect("a memfd"));
+                let image = memfd(image.arena());
                 let taken = self.parts.as_ref().map(Parts::take).transpose()?;
                 let part = taken.as_ref().map(|taken| taken.range());
                 let data = taken.map_or(Data::None, Data::Part);
@@ -587,14 +558,14 @@ impl Session {
                 let flash_pages = child::nand::flash_pages(&spec, pages)?;
                 let storage = Arena::memfd("fulgurite-nand", flash_pages as usize * SUBPAGE_BYTES)?;
                 storage.zero(0, bytes);
-                spec.storage = crate::child::shared_path(storage.file().expect("a memfd"));
+                spec.storage = memfd(&storage);
                 (DataSource::Nand(spec), Data::Memory(storage))
             }
             choice => {
                 // Touched here: the device's memory is none of the process's.
                 let storage = Arena::memfd("fulgurite-pool", bytes)?;
                 storage.zero(0, bytes);
-                let shared = crate::child::shared_path(storage.file().expect("a memfd"));
+                let shared = memfd(&storage);
                 let source = if choice == FlashChoice::Memory {
                     DataSource::Memory { storage: shared }
                 } else {
@@ -650,9 +621,6 @@ impl Session {
 
     /// Another file with the image, beside the one that was named, for who writes without looking; it is the caller's to remove.
     /// None where the name is a device's, and where there is no room.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn twin(&mut self, image: &Image) -> Result<Option<PathBuf>> {
         let FlashChoice::File(path) = self.flash.flash.clone() else { return Ok(None) };
         let free = DirectFile::free_bytes(&checks::parent_of(&path))?;
@@ -673,9 +641,6 @@ impl Session {
     }
 
     /// Reads the highest use of a configuration's cgroup: from now on it does what is no part of the run, as checking its data.
-    ///
-    /// # Errors
-    /// The helper's sentence.
     pub fn ran(&mut self, running: &mut Running) -> Result<()> {
         if let Some((name, _)) = &running.cgroup {
             running.peak_bytes = Some(self.helper.peak(name)?.0);
@@ -685,9 +650,6 @@ impl Session {
 
     /// Lets a configuration have all the memory that it wants: under its limit, a walk over all data takes the kernel's paging
     /// minutes.
-    ///
-    /// # Errors
-    /// The helper's sentence.
     pub fn lift(&mut self, running: &Running) -> Result<()> {
         if let Some((name, _)) = &running.cgroup {
             self.helper.lift(name)?;
@@ -696,9 +658,6 @@ impl Session {
     }
 
     /// Ends a configuration; returns the highest use of its cgroup while it ran, and fails when the kernel killed it.
-    ///
-    /// # Errors
-    /// When the kernel killed it for want of memory.
     pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
         let Running { way, child, cgroup, peak_bytes, _data: data, .. } = running;
         let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());
@@ -708,10 +667,7 @@ impl Session {
             // The named file is free for the next configuration.
             self.flash_path_taken &= !named;
         }
-        let made = match &data {
-            Data::Path(path) => Some(path.clone()),
-            _ => None,
-        };
+        let made = if let Data::Path(path) = &data { Some(path.clone()) } else { None };
         drop(data);
         if let Some(path) = made {
             self.helper.release(&path)?;

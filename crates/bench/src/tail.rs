@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use fulgurite_workloads::Params;
 use serde::Serialize;
 
@@ -25,15 +25,15 @@ use super::session::{Running, Session, Way};
 use crate::args::TailArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
-use crate::child::protocol::{Batch, Load, Outcome};
+use crate::child::protocol::{Batch, Batches, Load, Outcome};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
 use crate::report::rows::{Calibration, Percentiles, Spread};
-use crate::report::{self, Report, table};
+use crate::report::table::{self, Columns, or_dash};
+use crate::report::{self, Report};
 use crate::values::{Config, workloads};
 
-/// One configuration at one load.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Row {
     workload: String,
@@ -68,16 +68,13 @@ struct Row {
     p999_us: Option<f64>,
     /// Lowest and highest round.
     p99_us_spread: Option<Spread>,
-    /// From start to end.
     service_p50_us: Option<f64>,
     service_p99_us: Option<f64>,
-    /// As a multiple of flash-sync's.
     service_p99_of_flash_sync: Option<f64>,
     /// What this multiple comes to where requests are not preempted and all else is ideal: simulated, an estimate.
     floor_service_p99_of_flash_sync: Option<f64>,
     misses_per_s: f64,
     misses_per_op: f64,
-    /// Misses per guarded access.
     miss_ratio: f64,
     accesses_per_miss: f64,
     /// Computing between misses: dram-only's time per request, closed loop, times requests per miss; none without misses.
@@ -162,9 +159,6 @@ impl Slice {
     fn is_disturbed(&self) -> bool {
         self.taken > disturbance::OF_TAIL
     }
-    fn rate(&self) -> f64 {
-        self.outcome.requests as f64 * 1e9 / self.outcome.elapsed_ns.max(1) as f64
-    }
 }
 
 impl Server {
@@ -177,11 +171,11 @@ impl Server {
             self.closed.add(&outcome.service);
             self.closed_ns.extend_from_slice(&outcome.service);
         }
-        Ok((outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64, quiet))
+        Ok((outcome.rate(), quiet))
     }
     /// Highest throughput as a share of dram-only's.
     fn max_share(&self) -> Option<f64> {
-        Some(Spread::of_any(&self.shares)?.median)
+        Some(Spread::of_any(self.shares.iter().copied())?.median)
     }
     /// Whether a load, in percent of dram-only's highest throughput, is more than this many times its own.
     fn is_beyond(&self, times: f64, load: f64) -> bool {
@@ -204,7 +198,7 @@ const SATURATED: f64 = 0.985;
 /// are drawn when somebody is there to begin them: so the time grows by this factor at most, and memory by nothing.
 const BEYOND: f64 = 1.25;
 
-/// Runs it.
+/// Runs `bench tail`.
 pub fn run(args: &TailArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
@@ -252,7 +246,8 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let interrupted = matches!(&result, Err(e) if e.is::<Interrupted>());
     let calibrated = plan.is_some();
     let rows = plan.map_or(Vec::new(), |plan| rows(&session, name, &plan, &servers, &loads));
-    let most: Vec<_> = servers.iter().map(|s| (s.running.way.config, Spread::of_any(&s.shares))).collect();
+    let most: Vec<_> =
+        servers.iter().map(|s| (s.running.way.config, Spread::of_any(s.shares.iter().copied()))).collect();
     let mut failed = disagreements(&servers);
     for server in servers {
         if let Err(e) = session.end(server.running) {
@@ -269,27 +264,12 @@ pub fn run(args: &TailArgs) -> Result<()> {
     session.notes.extend(disturbed(&rows));
     let gaps = gaps(&rows, &most);
     report::print(&args.output, &show(&rows))?;
-    for gap in &gaps {
-        report::print(&args.output, &gap.sentence())?;
-    }
-    for note in &session.notes {
-        report::print(&args.output, note)?;
-    }
+    report::print_all(&args.output, gaps.iter().map(Gap::sentence))?;
+    report::print_all(&args.output, &session.notes)?;
     let mut setting = session.setting();
     setting["gaps"] = serde_json::to_value(&gaps)?;
-    let command = report::command_line();
-    report::write_json(
-        &args.output,
-        &Report { machine: &session.machine, command, setting, interrupted, failed: &failed, rows: &rows },
-    )?;
-    report::write_plot(&args.output, || plot(&rows))?;
-    if interrupted {
-        return Err(Interrupted.into());
-    }
-    if !failed.is_empty() {
-        bail!("{}", failed.join("; "));
-    }
-    Ok(())
+    Report { interrupted, failed: &failed, ..Report::new(&session.machine, setting, &rows) }
+        .finish(&args.output, || plot(&rows))
 }
 
 /// Starts all configurations, finds their highest throughput, then offers the loads, interleaved.
@@ -349,7 +329,7 @@ fn serve(
                 recent.push_back(servers[0].closed(session, &closed_loop())?.0);
             }
             recent.drain(..recent.len() - SLICES);
-            let highest = Spread::of(recent.make_contiguous()).median;
+            let highest = Spread::of(recent.iter().copied()).median;
             let per_second = highest * load / 100.0;
             let requests = (per_second * round_time.as_secs_f64()).max(32.0) as u64;
             let mut before = Vec::new();
@@ -438,10 +418,11 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 };
                 slices.iter().map(|s| one(&s.outcome)).collect()
             };
-            let of_enough = |values: Vec<f64>| Spread::of_any(&values).filter(|_| !too_disturbed);
+            let of_enough = |values: Vec<f64>| Spread::of_any(values).filter(|_| !too_disturbed);
             let latency = |percentile| of_enough(each(percentile, |o| &o.latency));
             let service = |percentile| of_enough(each(percentile, |o| &o.service)).map(|spread| spread.median);
-            let sum = |of: fn(&Outcome) -> u64| slices.iter().map(|s| of(&s.outcome)).sum::<u64>() as f64;
+            let batches = Batches(slices.iter().map(|s| &s.outcome).collect());
+            let sum = |of: fn(&Outcome) -> u64| batches.sum(of);
             let (requests, misses) = (sum(|o| o.requests), sum(|o| o.misses));
             let (accesses, elapsed_s) = (sum(|o| o.accesses), sum(|o| o.elapsed_ns) / 1e9);
             let offered_per_s = slices.iter().map(|s| s.per_second).sum::<f64>() / slices.len() as f64;
@@ -462,7 +443,7 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 data_bytes: session.data_bytes,
                 rounds: if too_disturbed { 0 } else { slices.len() },
                 disturbed_rounds,
-                taken_share: Spread::of(&all.iter().map(|s| s.taken).collect::<Vec<_>>()),
+                taken_share: Spread::of(all.iter().map(|s| s.taken)),
                 too_disturbed,
                 load_percent: *load,
                 saturated: server.is_beyond(SATURATED, *load),
@@ -483,11 +464,8 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 miss_ratio: per(misses, accesses),
                 accesses_per_miss: per(accesses, misses),
                 work_us_per_miss: (misses > 0.0).then(|| dram_us_per_op * requests / misses),
-                cpu_us_per_op: per(sum(Outcome::all_cpu_ns) / 1000.0, requests),
-                kernel_cpu_us_per_op: slices
-                    .iter()
-                    .any(|s| s.outcome.kernel_threads_ns.is_some())
-                    .then(|| per(sum(|o| o.kernel_threads_ns.unwrap_or(0)) / 1000.0, requests)),
+                cpu_us_per_op: batches.us_per_request(Outcome::all_cpu_ns),
+                kernel_cpu_us_per_op: batches.kernel_us_per_request(),
                 device_reads: sum(|o| o.device_reads) as u64,
                 device_writes: sum(|o| o.device_writes) as u64,
                 work_hash: server.checked.then(|| format!("{:016x}", fulgurite_workloads::mix(hash))),
@@ -500,7 +478,9 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
 
 /// Throughput of each round as a share of dram-only's in the same round.
 fn shares(slices: &[Slice], dram_only: &[Slice]) -> Vec<f64> {
-    let same = |slice: &Slice| dram_only.iter().find(|d| d.round == slice.round).map(|d| slice.rate() / d.rate());
+    let same = |slice: &Slice| {
+        dram_only.iter().find(|d| d.round == slice.round).map(|d| slice.outcome.rate() / d.outcome.rate())
+    };
     slices.iter().filter_map(same).collect()
 }
 
@@ -602,7 +582,7 @@ fn gaps(rows: &[Row], most: &[(Config, Option<Spread>)]) -> Vec<Gap> {
         let points: Vec<f64> =
             (0..LEVELS).map(level).filter_map(|p99| Some(load_at(&dram_only, p99)? - load_at(&curve, p99)?)).collect();
         let enough = curve.len() > 1 && dram_only.len() > 1 && !points.is_empty();
-        enough.then(|| Spread::of(&points))
+        enough.then(|| Spread::of(points))
     };
     let gap = |(config, max_share): &(Config, Option<Spread>)| Gap {
         config: config.to_string(),
@@ -614,40 +594,22 @@ fn gaps(rows: &[Row], most: &[(Config, Option<Spread>)]) -> Vec<Gap> {
 }
 
 fn show(rows: &[Row]) -> String {
-    let heading = [
-        "config",
-        "load",
-        "ops/s",
-        "p50 µs",
-        "p99 µs",
-        "p99.9 µs",
-        "service p50",
-        "service p99",
-        "of flash-sync",
-        "simulated",
-        "CPU µs",
-    ];
-    let mut last = String::new();
-    let cells = rows.iter().map(|row| {
-        let config = if row.config == last { String::new() } else { row.config.clone() };
-        last.clone_from(&row.config);
-        let multiple = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.2}x"));
-        let latency = |us: Option<f64>| us.map_or("disturbed".to_owned(), table::number);
-        vec![
-            config,
-            format!("{}%{}", row.load_percent, if row.saturated { " (saturated)" } else { "" }),
-            table::number(row.ops_per_s),
-            latency(row.p50_us),
-            latency(row.p99_us),
-            latency(row.p999_us),
-            latency(row.service_p50_us),
-            latency(row.service_p99_us),
-            multiple(row.service_p99_of_flash_sync),
-            multiple(row.floor_service_p99_of_flash_sync),
-            table::number(row.cpu_us_per_op),
-        ]
-    });
-    table::table(&heading, 1, cells)
+    let multiple = |value: Option<f64>| or_dash(value, |v| format!("{v:.2}x"));
+    let latency = |us: Option<f64>| us.map_or("disturbed".to_owned(), table::number);
+    let mut last = "";
+    Columns::of(rows)
+        .left("config", |row| if std::mem::replace(&mut last, &row.config) == row.config { "" } else { &row.config })
+        .right("load", |row| format!("{}%{}", row.load_percent, if row.saturated { " (saturated)" } else { "" }))
+        .right("ops/s", |row| table::number(row.ops_per_s))
+        .right("p50 µs", |row| latency(row.p50_us))
+        .right("p99 µs", |row| latency(row.p99_us))
+        .right("p99.9 µs", |row| latency(row.p999_us))
+        .right("service p50", |row| latency(row.service_p50_us))
+        .right("service p99", |row| latency(row.service_p99_us))
+        .right("of flash-sync", |row| multiple(row.service_p99_of_flash_sync))
+        .right("simulated", |row| multiple(row.floor_service_p99_of_flash_sync))
+        .right("CPU µs", |row| table::number(row.cpu_us_per_op))
+        .table()
 }
 
 fn plot(rows: &[Row]) -> String {
@@ -658,15 +620,9 @@ fn plot(rows: &[Row]) -> String {
             shown.filter_map(|r| Some((r.load_percent, of(r)?))).collect()
         };
         let curve = |config: &Config| Curve { name: config.to_string(), points: these(config) };
-        Curves {
-            title: title.to_owned(),
-            subtitle: subtitle.to_owned(),
-            x: Axis { range: Some((0.0, 100.0)), ..Axis::linear("load, % of dram-only's highest throughput") },
-            y: Axis::logarithmic("µs"),
-            curves: Config::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect(),
-            dots: true,
-        }
-        .draw()
+        let x = Axis { range: Some((0.0, 100.0)), ..Axis::linear("load, % of dram-only's highest throughput") };
+        let curves = Config::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect();
+        Curves::new(title, subtitle, x, Axis::logarithmic("µs"), curves).draw()
     };
     let name = rows.first().map_or("", |r| r.workload.as_str());
     stack(&[
@@ -708,7 +664,7 @@ mod tests {
         let p99 = |load: f64| 10.0 / (1.0 - load / 100.0);
         let mut rows: Vec<Row> = (1..19).map(|i| f64::from(i) * 5.0).map(|l| row("dram-only", l, p99(l))).collect();
         rows.extend((1..18).map(|i| f64::from(i) * 5.0).map(|l| row("fulgurite", l, p99(l + 5.0))));
-        let share = |s: f64| Spread::of_any(&[s]);
+        let share = |s: f64| Spread::of_any([s]);
         let most = [(Config::DramOnly, share(1.0)), (Config::Fulgurite, share(0.95)), (Config::FlashSync, share(0.16))];
         let gaps = gaps(&rows, &most);
         assert_eq!(gaps.len(), 2);

@@ -16,7 +16,7 @@ use fulgurite_cache::Planted as CacheBug;
 use fulgurite_flash::Flash;
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Planted, Pool, StoreConfig};
-use simulation::disk::{Disk, Medium};
+use simulation::disk::{Disk, DiskFlash};
 use simulation::{Bug, Harness, Report, simulate};
 
 const SEEDS: u64 = 1_000;
@@ -53,7 +53,7 @@ fn a_token_that_was_seen_is_not_lost() {
     let mut seen = 0;
     for requests in 0..16 {
         let disk = Disk::new(256, requests);
-        let medium: Arc<dyn Flash> = Arc::new(Medium(disk.clone()));
+        let medium: Arc<dyn Flash> = Arc::new(DiskFlash(disk.clone()));
         Pool::format(&medium, geometry, PoolId([7; 16]), 0).unwrap();
         let (pool, _) = Pool::open(medium.clone(), StoreConfig::default()).unwrap();
         disk.dies_after(requests);

@@ -19,27 +19,27 @@ use clap::{CommandFactory, Parser};
 
 use args::{BenchCommand, Cli, Command};
 use fulgurite_bench::bad_input::{self, BadInput};
+use fulgurite_bench::commands;
 use fulgurite_bench::interrupt::Interrupted;
-use fulgurite_bench::{checkpoint, child, demo, live, micro, policies, privileged, store, survive, tail};
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(words::joined(std::env::args_os(), &Cli::command()));
     let result = match cli.command {
-        Command::Child => return child::run(),
-        Command::Counter => return survive::counter::run(),
-        Command::Privileged => return privileged::run(),
+        Command::Child => return commands::child(),
+        Command::Counter => return commands::counter(),
+        Command::Privileged => return commands::privileged(),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { directory } => pages::manual(&directory),
         Command::Cleanup => pages::cleanup(),
         Command::Pool(command) => pool::run(&command),
         Command::Device(command) => device::run(&command),
-        Command::Demo(args) => demo::run(&args),
-        Command::Bench(BenchCommand::Micro(args)) => micro::run(&args),
-        Command::Bench(BenchCommand::Live(args)) => live::run(&args),
-        Command::Bench(BenchCommand::Tail(args)) => tail::run(&args),
-        Command::Bench(BenchCommand::Store(args)) => store::run(&args),
-        Command::Bench(BenchCommand::Checkpoint(args)) => checkpoint::run(&args),
-        Command::Bench(BenchCommand::Policies(args)) => policies::run(&args),
+        Command::Demo(args) => commands::demo(&args),
+        Command::Bench(BenchCommand::Micro(args)) => commands::micro(&args),
+        Command::Bench(BenchCommand::Live(args)) => commands::live(&args),
+        Command::Bench(BenchCommand::Tail(args)) => commands::tail(&args),
+        Command::Bench(BenchCommand::Store(args)) => commands::store(&args),
+        Command::Bench(BenchCommand::Checkpoint(args)) => commands::checkpoint(&args),
+        Command::Bench(BenchCommand::Policies(args)) => commands::policies(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ use clap_mangen::Man;
 
 use crate::args::Cli;
 use fulgurite_bench::bad_input;
-use fulgurite_bench::privileged;
+use fulgurite_bench::commands;
 use fulgurite_bench::report::write_stdout;
 
 /// The commands that people use: those that the program runs itself are in no completion and on no page.
@@ -138,7 +138,7 @@ fn roff_text(text: &str) -> String {
 
 /// Removes what ended runs have left.
 pub fn cleanup() -> Result<()> {
-    let cleaned = privileged::clean();
+    let cleaned = commands::clean();
     for removed in &cleaned.removed {
         println!("removed {removed}");
     }

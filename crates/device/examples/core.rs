@@ -11,17 +11,16 @@
 use std::sync::Arc;
 
 use fulgurite_device::{DeviceConfig, DeviceFlash, HostConfig, SECTOR_BYTES};
-use fulgurite_flash::{Flash, MemoryFlash, NandFlash, Op, Request};
-use fulgurite_format::{FrameIndex, PoolId, SubpageIndex};
+use fulgurite_flash::{Flash, MemoryFlash, Mover, NandFlash, Op, Slot};
+use fulgurite_format::PoolId;
 use fulgurite_nand::{FilConfig, Profile};
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
-use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity};
+use fulgurite_sys::{Clock, affinity};
 
 type Failure = Box<dyn std::error::Error>;
 
 /// Bytes of the NAND.
 const BYTES: u64 = 1 << 30;
-const FRAMES: u32 = 1024;
 
 fn main() -> Result<(), Failure> {
     let cores = affinity::cores();
@@ -88,55 +87,31 @@ fn main() -> Result<(), Failure> {
 }
 
 fn fill(flash: &DeviceFlash, subpages: u32) -> Result<(), Failure> {
-    let frames = Arc::new(Arena::anonymous(FRAMES as usize * SECTOR_BYTES, Backed::HugePages)?);
-    let mut queue = flash.open_queue(frames, 256, Arc::new(Notifier::new()?))?;
-    let (mut next, mut completions) = (0, Vec::new());
-    while next < subpages || queue.in_flight() > 0 {
-        while next < subpages && queue.in_flight() < 256 {
-            let request =
-                Request { tag: 0, op: Op::Write, subpage: SubpageIndex(next), frame: FrameIndex(next % FRAMES) };
-            queue.submit(request)?;
-            next += 1;
-        }
-        queue.flush()?;
-        queue.poll(&mut completions);
-        for completion in completions.drain(..) {
-            completion.result?;
-        }
-    }
-    Ok(())
+    let mut places = 0..subpages;
+    Mover::with_depth(flash, 256)?.run(
+        1,
+        |_| Ok(places.next().map(|place| (Op::Write, place))),
+        |ended| Ok(ended.result?),
+    )
 }
 
 /// Requests a second.
 fn run(flash: &DeviceFlash, subpages: u32, depth: usize, write_every: u64, seconds: f64) -> Result<f64, Failure> {
     let clock = Clock::get();
-    let frames = Arc::new(Arena::anonymous(FRAMES as usize * SECTOR_BYTES, Backed::HugePages)?);
-    frames.zero(0, frames.len());
-    let mut queue = flash.open_queue(frames, depth, Arc::new(Notifier::new()?))?;
-    let mut completions = Vec::with_capacity(depth);
-    // A frame for each request in flight.
-    let mut free: Vec<u32> = (0..depth as u32).collect();
     let (mut random, mut count, mut done) = (1_u64, 0_u64, 0_u64);
+    let mut mover = Mover::with_depth(flash, depth)?;
     let begun = clock.now_ns();
     let end = begun + (seconds * 1e9) as u64;
-    while clock.now_ns() < end {
-        while let Some(frame) = free.pop() {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let subpage = SubpageIndex((((random >> 32) * u64::from(subpages)) >> 32) as u32);
-            count += 1;
-            let op = if write_every > 0 && count.is_multiple_of(write_every) { Op::Write } else { Op::Read };
-            queue.submit(Request { tag: frame.into(), op, subpage, frame: FrameIndex(frame) })?;
-        }
-        queue.flush()?;
-        done += queue.poll(&mut completions) as u64;
-        for completion in completions.drain(..) {
-            completion.result?;
-            free.push(completion.tag as u32);
-        }
-    }
-    let rate = done as f64 * 1e9 / (clock.now_ns() - begun) as f64;
-    while queue.in_flight() > 0 {
-        queue.poll(&mut completions);
-    }
-    Ok(rate)
+    let next = |_: Slot<'_>| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        count += 1;
+        let op = if write_every > 0 && count.is_multiple_of(write_every) { Op::Write } else { Op::Read };
+        let subpage = (((random >> 32) * u64::from(subpages)) >> 32) as u32;
+        Ok((clock.now_ns() < end).then_some((op, subpage)))
+    };
+    mover.run(1, next, |ended| {
+        done += 1;
+        Ok::<_, Failure>(ended.result?)
+    })?;
+    Ok(done as f64 * 1e9 / (clock.now_ns() - begun) as f64)
 }

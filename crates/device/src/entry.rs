@@ -23,7 +23,7 @@
 //! The codes are those of NVM Express 1.2 (NVMe base specification, figures 30 to 33) where it has one: status code type in bits 8 to 10, status code in bits 0 to
 //! 7. What it has no code for has type 7, "vendor specific"; an errno of the medium has type 6.
 
-use fulgurite_flash::FlashError;
+use fulgurite_flash::{FlashError, ReadOnly};
 
 /// Bytes of a sector.
 pub const SECTOR_BYTES: usize = fulgurite_format::SUBPAGE_BYTES;
@@ -319,7 +319,6 @@ impl Status {
         const EIO: i32 = 5;
         const EACCES: i32 = 13;
         const EEXIST: i32 = 17;
-        const EROFS: i32 = 30;
         const EPROTO: i32 = 71;
         const EOPNOTSUPP: i32 = 95;
         match self {
@@ -334,7 +333,7 @@ impl Status {
             Status::UNLINKED => FlashError::Unlinked,
             Status::ACCESS_DENIED => FlashError::Io(EACCES),
             Status::ALLOCATED => FlashError::Io(EEXIST),
-            Status::READ_ONLY => FlashError::Io(EROFS),
+            Status::READ_ONLY => ReadOnly::ERROR,
             Status::INVALID_OPCODE | Status::IN_SESSION => FlashError::Io(EOPNOTSUPP),
             Status::INTERNAL => FlashError::Io(EIO),
             Status(code) if code & 0x700 == Status::ERRNO => FlashError::Io(i32::from(code & 0xFF)),

@@ -1,15 +1,18 @@
 //! All tests of this crate but those under loom, as one program: linked once, and each test runs in a process of its own.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
+use fulgurite_testkit::suite;
+
+/// What all files use.
+mod common {
+    pub use fulgurite_testkit::media::*;
+    pub use fulgurite_testkit::{self as trials, Random, seed};
+}
 #[path = "common/fuzz.rs"]
 mod fuzz;
 #[path = "common/mod.rs"]
 mod hand;
 #[path = "common/process.rs"]
 mod process;
-#[path = "../../flash/tests/suite/mod.rs"]
-mod suite;
 #[path = "common/tapped.rs"]
 mod tapped;
 

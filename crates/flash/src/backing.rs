@@ -33,3 +33,33 @@ impl dyn Flash + '_ {
         self.backing()?.versions()
     }
 }
+
+/// That of a state that may be read, and nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadOnly;
+
+/// The kernel's word for what may only be read.
+const EROFS: i32 = 30;
+
+impl ReadOnly {
+    /// What a write ends with.
+    pub const ERROR: FlashError = FlashError::Io(EROFS);
+}
+
+impl Backing for ReadOnly {
+    fn may(&self, _: u32, write: bool) -> bool {
+        !write
+    }
+    fn asks(&self) -> bool {
+        false
+    }
+    fn begin_change(&self, _: bool) -> Result<(), FlashError> {
+        Err(ReadOnly::ERROR)
+    }
+    fn waits_for_room(&self) -> bool {
+        false
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
+    }
+}

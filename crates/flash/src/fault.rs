@@ -15,7 +15,7 @@ use fulgurite_sys::{Arena, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenedQueue, Queue, QueueFull, QueueUser, Request,
     Switches, Traits, check_depth, lock,
 };
 
@@ -153,13 +153,7 @@ impl<F: Flash> Flash for FaultyFlash<F> {
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
     }
-    fn open_queue_for(
-        &self,
-        user: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         check_depth(depth)?;
         let inner = self.inner.open_queue_for(user, frames, depth, wake)?;
         Ok(Box::new(FaultyQueue::new(inner, self.state.clone(), depth)))

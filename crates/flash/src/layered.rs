@@ -15,7 +15,7 @@ use fulgurite_sys::{Arena, Clock, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenedQueue, Queue, QueueFull, QueueUser, Request,
     Switches, Traits, check_depth, check_range, frame_count,
 };
 
@@ -156,13 +156,7 @@ impl<L: Layer> Flash for Layered<L> {
     fn staging_bytes(&self, frames: u32) -> usize {
         self.layer.medium().staging_bytes(frames)
     }
-    fn open_queue_for(
-        &self,
-        user: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         check_depth(depth)?;
         let mut inner = self.layer.medium().open_queue_for(user, frames.clone(), depth, wake.clone())?;
         self.layer.opened(&wake);

@@ -27,8 +27,10 @@
 #![deny(unsafe_code)]
 
 mod backing;
+mod cells;
 #[expect(unsafe_code, reason = "media promise what no type can check")]
 mod contract;
+mod counters;
 mod emulated;
 mod error;
 mod fault;
@@ -53,15 +55,16 @@ use std::time::Duration;
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
-pub use backing::Backing;
+pub use backing::{Backing, ReadOnly};
 pub use contract::FrameContract;
+pub use counters::{DeviceCounters, LATE_NS};
 pub use emulated::{EmulatedConfig, EmulatedFlash, TimedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
-pub use mover::{Mover, Read};
+pub use mover::{Moved, Mover, Read, Slot};
 pub use nand::{NandFlash, NandReport};
 pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
@@ -107,43 +110,8 @@ pub struct Completion {
 }
 const _: () = assert!(size_of::<Completion>() == 24);
 
-/// What a medium has done since it was opened. Fields that a medium cannot know stay 0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct DeviceCounters {
-    /// Subpages read.
-    pub reads: u64,
-    /// Subpages written.
-    pub writes: u64,
-    /// Requests of the kernel or device that this took, those tried again included: fewer where writes to neighbouring places go
-    /// out as one. 0 where the medium does not count them.
-    pub write_requests: u64,
-    /// The same of reads: fewer where a queue was asked to gather them ([`Switches::gather_reads`]).
-    pub read_requests: u64,
-    /// Flushes completed.
-    pub flushes: u64,
-    /// Requests that ended in an error.
-    pub errors: u64,
-    /// CPU time of the medium's own threads, up to about a millisecond ago.
-    pub device_cpu_ns: u64,
-    /// Emulated device: completions posted more than [`LATE_NS`] after they were due.
-    pub late: u64,
-    /// Emulated device: how long after they were due all completions were posted, in sum.
-    pub lateness_ns_total: u64,
-    /// Emulated device: the longest of these.
-    pub lateness_ns_max: u64,
-}
-
-impl DeviceCounters {
-    /// Mean lateness of a completion, in nanoseconds.
-    #[must_use]
-    pub fn lateness_ns_mean(&self) -> u64 {
-        self.lateness_ns_total / (self.reads + self.writes + self.flushes + self.errors).max(1)
-    }
-}
-
-/// From how many nanoseconds on a completion of the emulated device counts as late.
-pub const LATE_NS: u64 = 5_000;
+/// A queue that was opened.
+pub type OpenedQueue = Result<Box<dyn Queue>, OpenError>;
 
 /// A medium: subpages that can be read, written and flushed through queues.
 pub trait Flash: FrameContract + Send + Sync {
@@ -162,13 +130,7 @@ pub trait Flash: FrameContract + Send + Sync {
     ///
     /// # Errors
     /// [`OpenError`] when the depth is 0 or too large, or the medium has no room for another queue.
-    fn open_queue_for(
-        &self,
-        user: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError>;
+    fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue;
     /// Says that the content of subpages is not needed any more: what is read there is undefined until it is written again,
     /// though never what another owner had written. Advice, of which a medium heeds as much as it can ([`Traits::trims`]), and
     /// waits until it has. What it does to requests under way for the same subpages is undefined.
@@ -185,7 +147,7 @@ pub trait Flash: FrameContract + Send + Sync {
     ///
     /// # Errors
     /// As [`Flash::open_queue_for`].
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         self.open_queue_for(QueueUser::OneThread, frames, depth, wake)
     }
 }

@@ -1,18 +1,20 @@
-//! Plain memory as flash: every request completes at the first poll after it was handed over, in order. Deterministic.
+//! Plain memory as flash: every request completes at the first poll after it was handed over, in
+//! order. Deterministic.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, crc32c};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
+use crate::cells::Cells;
+use crate::counters::Counters;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
-    Switches, Traits, check_depth, check_range, frame_count,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_range, frame_count,
 };
 
-/// Flash that is plain memory. For tests: nothing is late, nothing fails, nothing is ever reordered.
+/// Flash that is plain memory. For tests: nothing is late, nothing fails, nothing is reordered.
 #[derive(Debug)]
 pub struct MemoryFlash {
     shared: Arc<Shared>,
@@ -20,12 +22,8 @@ pub struct MemoryFlash {
 
 #[derive(Debug)]
 struct Shared {
-    storage: Arc<Arena>,
-    subpages: u32,
-    reads: AtomicU64,
-    writes: AtomicU64,
-    flushes: AtomicU64,
-    errors: AtomicU64,
+    cells: Cells,
+    counters: Counters,
 }
 
 impl MemoryFlash {
@@ -34,39 +32,32 @@ impl MemoryFlash {
     /// # Errors
     /// When `subpages` is 0 or the kernel has no memory.
     pub fn new(subpages: u32) -> Result<MemoryFlash, OpenError> {
-        let bytes = u64::from(subpages) * SUBPAGE_BYTES as u64;
-        if subpages == 0 {
-            return Err(OpenError::Size { bytes });
-        }
-        MemoryFlash::over(Arc::new(Arena::anonymous(bytes as usize, Backed::BasePages)?), subpages)
+        MemoryFlash::of(subpages, None)
     }
     /// The same, in memory that is there.
     ///
     /// # Errors
     /// When `subpages` is 0, or the memory is less than that.
     pub fn over(storage: Arc<Arena>, subpages: u32) -> Result<MemoryFlash, OpenError> {
-        if subpages == 0 {
-            return Err(OpenError::Size { bytes: 0 });
-        }
-        if storage.len() < subpages as usize * SUBPAGE_BYTES {
-            return Err(OpenError::Storage { bytes: storage.len(), subpages });
-        }
-        let [reads, writes, flushes, errors] = [0; 4].map(AtomicU64::new);
-        Ok(MemoryFlash { shared: Arc::new(Shared { storage, subpages, reads, writes, flushes, errors }) })
+        MemoryFlash::of(subpages, Some(storage))
+    }
+    fn of(subpages: u32, storage: Option<Arc<Arena>>) -> Result<MemoryFlash, OpenError> {
+        let cells = Cells::new(subpages, storage, Backed::BasePages)?;
+        Ok(MemoryFlash { shared: Arc::new(Shared { cells, counters: Counters::default() }) })
     }
     /// What it stores: subpage i at i x 4096. Tests may look and change.
     #[must_use]
     pub fn storage(&self) -> &Arc<Arena> {
-        &self.shared.storage
+        &self.shared.cells.memory
     }
 }
 
 impl Flash for MemoryFlash {
     fn subpages(&self) -> u32 {
-        self.shared.subpages
+        self.shared.cells.subpages
     }
     fn describe(&self) -> String {
-        format!("memory, {}", fulgurite_format::format_bytes(u64::from(self.shared.subpages) << 12))
+        format!("memory, {}", fulgurite_format::format_bytes(u64::from(self.subpages()) << 12))
     }
     fn traits(&self) -> Traits {
         Traits { trims: true, ..Traits::PLAIN }
@@ -74,38 +65,21 @@ impl Flash for MemoryFlash {
     fn staging_bytes(&self, _: u32) -> usize {
         0
     }
-    fn open_queue_for(
-        &self,
-        _: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
-        check_depth(depth)?;
-        if Arc::ptr_eq(&frames, &self.shared.storage) {
-            return Err(OpenError::SameArena);
-        }
+    fn open_queue_for(&self, _: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
+        self.shared.cells.check_queue(&frames, depth)?;
         let [batch, given] = [depth; 2].map(Vec::with_capacity);
-        Ok(Box::new(MemoryQueue { shared: self.shared.clone(), frames, wake, depth, batch, given, moved: None }))
+        Ok(Box::new(MemoryQueue { shared: self.shared.clone(), frames, wake, depth, batch, given, checked: false }))
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
-        check_range(first, count, self.shared.subpages)?;
-        self.shared.storage.zero(first.0 as usize * SUBPAGE_BYTES, count as usize * SUBPAGE_BYTES);
+        check_range(first, count, self.subpages())?;
+        self.storage().zero(first.0 as usize * SUBPAGE_BYTES, count as usize * SUBPAGE_BYTES);
         Ok(())
     }
     fn backing(&self) -> Option<&dyn Backing> {
         None
     }
     fn counters(&self) -> DeviceCounters {
-        let s = &*self.shared;
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        DeviceCounters {
-            reads: get(&s.reads),
-            writes: get(&s.writes),
-            flushes: get(&s.flushes),
-            errors: get(&s.errors),
-            ..DeviceCounters::default()
-        }
+        self.shared.counters.read()
     }
 }
 
@@ -118,80 +92,25 @@ struct MemoryQueue {
     batch: Vec<Request>,
     /// Handed over, to be completed at the next poll.
     given: Vec<Request>,
-    /// Where checksums are asked for: what is moved passes through here, so that they are of the very bytes that were moved, and made
-    /// while these are in the processor's cache.
-    moved: Option<Box<Moved>>,
-}
-
-#[repr(align(64))]
-struct Moved([u8; SUBPAGE_BYTES]);
-
-/// What was done and not counted yet.
-#[derive(Default)]
-struct Count {
-    reads: u64,
-    writes: u64,
-    flushes: u64,
-    errors: u64,
-}
-
-impl Count {
-    fn add_to(&self, shared: &Shared) {
-        let Shared { reads, writes, flushes, errors, .. } = shared;
-        for (counter, count) in
-            [(reads, self.reads), (writes, self.writes), (flushes, self.flushes), (errors, self.errors)]
-        {
-            if count > 0 {
-                counter.fetch_add(count, Ordering::Relaxed);
-            }
-        }
-    }
+    checked: bool,
 }
 
 impl MemoryQueue {
-    /// Moves a subpage. Returns its checksum, if that is asked for.
-    fn transfer(moved: &mut Option<Box<Moved>>, from: (&Arena, usize), to: (&Arena, usize)) -> u32 {
-        let Some(moved) = moved else {
-            Arena::copy(from.0, from.1, to.0, to.1, SUBPAGE_BYTES);
-            return 0;
-        };
-        from.0.read(from.1, &mut moved.0);
-        to.0.write(to.1, &moved.0);
-        crc32c(&moved.0)
-    }
-    fn serve(&mut self, request: Request, count: &mut Count) -> (Result<(), FlashError>, u32) {
-        let Shared { storage, subpages, .. } = &*self.shared;
-        let (subpage, frame) = (request.subpage.index() * SUBPAGE_BYTES, request.frame.index() * SUBPAGE_BYTES);
-        let inside = request.subpage.0 < *subpages && request.frame.0 < frame_count(&self.frames);
-        match request.op {
-            Op::Flush => {
-                count.flushes += 1;
-                (Ok(()), 0)
-            }
-            _ if !inside => {
-                count.errors += 1;
-                (Err(FlashError::OutOfRange), 0)
-            }
-            Op::Read => {
-                count.reads += 1;
-                (Ok(()), Self::transfer(&mut self.moved, (storage, subpage), (&self.frames, frame)))
-            }
-            Op::Write => {
-                count.writes += 1;
-                (Ok(()), Self::transfer(&mut self.moved, (&self.frames, frame), (storage, subpage)))
-            }
-        }
-    }
     /// Serves all that was handed over.
-    fn serve_all(&mut self, mut ended: impl FnMut(Completion)) {
-        let mut count = Count::default();
-        let mut given = std::mem::take(&mut self.given);
-        for request in given.drain(..) {
-            let (result, checksum) = self.serve(request, &mut count);
-            ended(Completion { tag: request.tag, result, checksum });
+    fn serve_all(&mut self, mut each: impl FnMut(Completion)) {
+        let Shared { cells, counters } = &*self.shared;
+        let (frame_count, mut done) = (frame_count(&self.frames), DeviceCounters::default());
+        for Request { tag, op, subpage, frame } in self.given.drain(..) {
+            let inside = subpage.0 < cells.subpages && frame.0 < frame_count;
+            let (result, checksum) = if inside || op == Op::Flush {
+                (Ok(()), cells.serve(op, subpage.0, &self.frames, frame.0, self.checked))
+            } else {
+                (Err(FlashError::OutOfRange), 0)
+            };
+            done.ended(op, result);
+            each(Completion { tag, result, checksum });
         }
-        self.given = given;
-        count.add_to(&self.shared);
+        counters.add(&done);
     }
 }
 
@@ -216,7 +135,7 @@ impl Queue for MemoryQueue {
     }
     fn will_poll(&self) {}
     fn switch(&mut self, to: Switches) -> Switches {
-        self.moved = to.checksums.then(|| Box::new(Moved([0; SUBPAGE_BYTES])));
+        self.checked = to.checksums;
         Switches { checksums: to.checksums, ..Switches::default() }
     }
     fn use_frames(&mut self, _: std::ops::Range<u32>) {}
@@ -234,7 +153,6 @@ impl Queue for MemoryQueue {
     }
     fn bytes(&self) -> usize {
         (self.batch.capacity() + self.given.capacity()) * size_of::<Request>()
-            + self.moved.as_ref().map_or(0, |_| SUBPAGE_BYTES)
     }
 }
 

@@ -25,11 +25,12 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_nand::{
     Fil, FilConfig, FilCounters, FilError, FlashDone, FlashOp, FlashRequest, FlashStatus, NandCounters, Profile,
 };
-use fulgurite_sys::{Arena, Clock, Notifier};
+use fulgurite_sys::{Arena, Clock, Counter, Notifier};
 
+use crate::counters::Counters;
 use crate::slots::Slots;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, QueueUser,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
     Request, Switches, Traits, check_depth, check_range, frame_count, lock,
 };
 
@@ -71,11 +72,9 @@ struct Shared {
     /// When the model has something to do again, in its time; `u64::MAX` while it has nothing under way.
     next_ns: AtomicU64,
     /// Requests whose data the medium within moved, and which the model failed.
-    failed_reads: AtomicU64,
-    failed_writes: AtomicU64,
-    late: AtomicU64,
-    lateness_ns_total: AtomicU64,
-    lateness_ns_max: AtomicU64,
+    failed_reads: Counter,
+    failed_writes: Counter,
+    lateness: Counters,
 }
 
 #[derive(Debug)]
@@ -136,18 +135,14 @@ impl NandFlash {
             return Err(OpenError::Storage { bytes: inner.subpages() as usize * 4096, subpages });
         }
         let (clock, extent_pages) = (Clock::get(), fil.extent_pages());
-        let [next_ns, failed_reads, failed_writes, late, lateness_ns_total, lateness_ns_max] =
-            [u64::MAX, 0, 0, 0, 0, 0].map(AtomicU64::new);
         let shared = Shared {
             model: Mutex::new(Model { fil, done: Vec::with_capacity(256), ports: Vec::new() }),
             start_ns: clock.now_ns(),
             clock,
-            next_ns,
-            failed_reads,
-            failed_writes,
-            late,
-            lateness_ns_total,
-            lateness_ns_max,
+            next_ns: AtomicU64::new(u64::MAX),
+            failed_reads: Counter::default(),
+            failed_writes: Counter::default(),
+            lateness: Counters::default(),
         };
         Ok(NandFlash { inner, shared: Arc::new(shared), extent_pages, subpages })
     }
@@ -272,13 +267,7 @@ impl Flash for NandFlash {
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
     }
-    fn open_queue_for(
-        &self,
-        user: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         check_depth(depth)?;
         let count = frame_count(&frames);
         Ok(self.over(self.inner.open_queue_for(user, frames, depth, wake.clone())?, count, depth, wake))
@@ -290,17 +279,16 @@ impl Flash for NandFlash {
         self.inner.backing()
     }
     fn counters(&self) -> DeviceCounters {
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let (reads, writes) = (get(&self.shared.failed_reads), get(&self.shared.failed_writes));
-        let inner = self.inner.counters();
+        let (reads, writes) = (self.shared.failed_reads.get(), self.shared.failed_writes.get());
+        let (own, inner) = (self.shared.lateness.read(), self.inner.counters());
         // The medium within counted these as moved; each request counts once.
         DeviceCounters {
             reads: inner.reads.saturating_sub(reads),
             writes: inner.writes.saturating_sub(writes),
             errors: inner.errors + reads + writes,
-            late: get(&self.shared.late),
-            lateness_ns_total: get(&self.shared.lateness_ns_total),
-            lateness_ns_max: get(&self.shared.lateness_ns_max),
+            late: own.late,
+            lateness_ns_total: own.lateness_ns_total,
+            lateness_ns_max: own.lateness_ns_max,
             ..inner
         }
     }
@@ -314,31 +302,6 @@ enum Half {
     Moved(Completion),
     /// Its time in the model has come.
     Due(FlashDone),
-}
-
-/// How late the ends of one poll were.
-#[derive(Default)]
-struct Lateness {
-    total_ns: u64,
-    max_ns: u64,
-    late: u64,
-}
-
-impl Lateness {
-    fn add(&mut self, ns: u64) {
-        self.total_ns += ns;
-        self.max_ns = self.max_ns.max(ns);
-        self.late += u64::from(ns > LATE_NS);
-    }
-    fn add_to(&self, shared: &Shared) {
-        if self.total_ns > 0 {
-            shared.lateness_ns_total.fetch_add(self.total_ns, Ordering::Relaxed);
-        }
-        if self.late > 0 {
-            shared.late.fetch_add(self.late, Ordering::Relaxed);
-            shared.lateness_ns_max.fetch_max(self.max_ns, Ordering::Relaxed);
-        }
-    }
 }
 
 struct NandQueue {
@@ -403,9 +366,15 @@ impl NandQueue {
         }
     }
     /// The end of a request both of whose halves are known.
-    fn end(&mut self, now: u64, slot: u32, moved: Completion, done: FlashDone, lateness: &mut Lateness) -> Completion {
-        lateness.add(now.saturating_sub(done.done_ns));
-        let add = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
+    fn end(
+        &mut self,
+        now: u64,
+        slot: u32,
+        moved: Completion,
+        done: FlashDone,
+        lateness: &mut DeviceCounters,
+    ) -> Completion {
+        lateness.was_late(now.saturating_sub(done.done_ns));
         let failed = match done.status {
             FlashStatus::Ok | FlashStatus::Corrected(_) => None,
             FlashStatus::Uncorrectable => Some(&self.shared.failed_reads),
@@ -413,7 +382,7 @@ impl NandQueue {
         };
         let result = match failed {
             Some(counter) if moved.result.is_ok() => {
-                add(counter, 1);
+                counter.add(1);
                 Err(MEDIUM_ERROR)
             }
             _ => moved.result,
@@ -458,7 +427,7 @@ impl Queue for NandQueue {
         }
         let before = completions.len();
         let now = self.shared.now();
-        let mut lateness = Lateness::default();
+        let mut lateness = DeviceCounters::default();
         let mut arrived = std::mem::take(&mut self.arrived);
         self.inner.poll(&mut arrived);
         for moved in arrived.drain(..) {
@@ -479,7 +448,7 @@ impl Queue for NandQueue {
             }
         }
         self.ended = ended;
-        lateness.add_to(&self.shared);
+        self.shared.lateness.add(&lateness);
         completions.len() - before
     }
     fn will_poll(&self) {

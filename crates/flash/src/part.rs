@@ -13,7 +13,7 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Notifier};
 
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenedQueue, Queue, QueueFull, QueueUser, Request,
     Switches, Traits, Versions, check_range,
 };
 
@@ -52,13 +52,7 @@ impl Flash for PartOfFlash {
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
     }
-    fn open_queue_for(
-        &self,
-        user: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         let inner = self.inner.open_queue_for(user, frames, depth, wake)?;
         Ok(Box::new(PartOfQueue { inner, first: self.first, count: self.count }))
     }

@@ -23,7 +23,7 @@ use fulgurite_sys::{Arena, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenedQueue, Queue, QueueFull, QueueUser, Request,
     Switches, Traits, Tuning, check_depth, check_range, frame_count,
 };
 
@@ -176,13 +176,7 @@ impl Flash for StripedFlash {
     fn staging_bytes(&self, frames: u32) -> usize {
         self.members.iter().map(|flash| flash.staging_bytes(frames)).sum()
     }
-    fn open_queue_for(
-        &self,
-        user: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         check_depth(depth)?;
         let one = |flash: &Arc<dyn Flash>| flash.open_queue_for(user, frames.clone(), depth, wake.clone());
         let queues: Result<Vec<_>, _> = self.members.iter().map(one).collect();

@@ -32,6 +32,26 @@ fn emulated_conforms() {
     conform_under_all(|subpages| EmulatedFlash::new(emulated(subpages, 3)).unwrap());
 }
 
+/// No request may count later than its completion is there to be polled.
+#[test]
+fn emulated_counts_before_it_completes() {
+    const DEPTH: u32 = 32;
+    let flash = EmulatedFlash::new(emulated(SUBPAGES, 64)).unwrap();
+    let frames = arena(DEPTH);
+    let mut queue = Driver::new(&flash, &frames, DEPTH as usize);
+    let (mut ended, mut completions) = (0, Vec::new());
+    for _ in 0..500 {
+        for i in 0..DEPTH {
+            queue.submit(Op::Read, i, i);
+        }
+        queue.queue.flush().unwrap();
+        while queue.queue.in_flight() > 0 {
+            ended += queue.queue.poll(&mut completions) as u64;
+            assert!(flash.counters().reads >= ended, "a read completed before it was counted");
+        }
+    }
+}
+
 #[test]
 fn timed_conforms() {
     for planes in [1, 64] {

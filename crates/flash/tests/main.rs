@@ -1,9 +1,14 @@
 //! All tests of this crate but those under loom, as one program: linked once, and each test runs in a process of its own.
 
-mod common;
-#[path = "common/nand.rs"]
+use fulgurite_testkit::suite;
+
+/// What all files use.
+mod common {
+    pub use fulgurite_testkit::media::*;
+    pub use fulgurite_testkit::{Random, seed};
+}
+
 mod nand;
-mod suite;
 
 mod conform_decorators;
 mod conform_media;

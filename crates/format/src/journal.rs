@@ -6,14 +6,14 @@
 //! 1 write      status 1, valid bits 4, page 4, start 5, CRC32C 4 of each subpage in ascending order
 //! 2 status     status 1, page 4
 //! 3 move       valid bits 4 (of the subpages that moved), page 4, from 5 (the first of them), to 5
-//! 4 token      epoch 8: the state up to here has this name; the next epoch begins
-//! 5 drop       epoch 8: this token is kept no more
-//! 6 pin        epoch 8, pinned 1
-//! 7 roll back  epoch 8: what was written after that token is gone
+//! 4 token      token 8: the state up to here has this name
+//! 5 drop       token 8: this token is kept no more
+//! 6 pin        token 8, pinned 1
+//! 7 roll back  token 8: what was written after that token is gone
 //! 8 bad        flash page 5: not to be used again
-//! 9 restamp    epoch 8: versions written before it get the time of the first kept token that sees them, or the current epoch
+//! 9 restamp    token 8: older versions get the time of the first kept token that sees them
 //! 10 wear      extent 4, n 1, fills 4 n: how often this extent and those that follow were filled
-//! 11 time      epoch 8, age 8, clock 8: when this token was made
+//! 11 time      token 8, age 8, clock 8: when this token was made
 //! 12 objects   see [`crate::ObjectsWritten`]
 //! 13 moved     see [`crate::ObjectsMoved`]
 //! ```
@@ -45,7 +45,6 @@ impl Checksums {
         self.len += 1;
     }
     /// All of them.
-    #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         &self.values[..usize::from(self.len)]
     }
@@ -53,88 +52,32 @@ impl Checksums {
 
 /// One change of a pool's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the table of this module says what each field is")]
 pub enum Record {
-    /// A new version of some subpages.
-    Write {
-        /// The page.
-        page: u32,
-        /// Where they lie.
-        start: FlashPage,
-        /// Which they are.
-        valid: u32,
-        /// Status of the page, and how they are placed.
-        status: Status,
-        /// Of their contents.
-        checksums: Checksums,
-    },
+    /// A new version of some subpages. `valid` has a bit for each, and `status` their placement.
+    Write { page: u32, start: FlashPage, valid: u32, status: Status, checksums: Checksums },
     /// A page was allocated, deleted, or has other permissions.
-    Status {
-        /// The page.
-        page: u32,
-        /// What it is now.
-        status: Status,
-    },
-    /// Subpages of a version lie elsewhere. They are packed there.
-    Move {
-        /// The page.
-        page: u32,
-        /// Which subpages, a bit each.
-        subpages: u32,
-        /// Where the first of them was.
-        from: FlashPage,
-        /// Where they are, packed.
-        to: FlashPage,
-    },
-    /// The end of an epoch, which a sync named.
-    Token {
-        /// The epoch.
-        epoch: u64,
-    },
+    Status { page: u32, status: Status },
+    /// Subpages of a version, a bit each, lie elsewhere, packed from `to` on.
+    Move { page: u32, subpages: u32, from: FlashPage, to: FlashPage },
+    /// A sync named the state up to here.
+    Token { token: u64 },
     /// A token is kept no more.
-    Drop {
-        /// The token.
-        epoch: u64,
-    },
+    Drop { token: u64 },
     /// A user wants a token kept, or no more.
-    Pin {
-        /// The token.
-        epoch: u64,
-        /// Whether it is pinned now.
-        pinned: bool,
-    },
+    Pin { token: u64, pinned: bool },
     /// The state is again that of a token.
-    RollBack {
-        /// The token.
-        epoch: u64,
-    },
+    RollBack { token: u64 },
     /// A flash page failed and is not used again.
-    Bad {
-        /// Which.
-        place: FlashPage,
-    },
-    /// Versions written before an epoch get the time of the first kept token that sees them, or the
-    /// current epoch: no token can tell the difference, and times of 24 bits stay near the epoch
-    /// that they are read against.
-    Restamp {
-        /// The epoch.
-        epoch: u64,
-    },
-    /// How often extents that lie side by side were filled.
-    Wear {
-        /// The first of them.
-        extent: u32,
-        /// Of each.
-        fills: Checksums,
-    },
-    /// When a token was made.
-    Time {
-        /// The token.
-        epoch: u64,
-        /// The pool's own time, which never goes back.
-        age: u64,
-        /// What the clock said then.
-        clock: u64,
-    },
+    Bad { place: FlashPage },
+    /// Versions with older times get that of the first kept token that sees them, or of the next
+    /// token. No token can tell the difference, and times of 24 bits stay near the token that they
+    /// are read against.
+    Restamp { token: u64 },
+    /// How often this extent and those that follow were filled.
+    Wear { extent: u32, fills: Checksums },
+    /// When a token was made: by the pool's own time, which never goes back, and by the clock.
+    Time { token: u64, age: u64, clock: u64 },
     /// New versions of objects, packed in one flash page.
     Objects(ObjectsWritten),
     /// Objects lie elsewhere, packed in one flash page.
@@ -158,9 +101,9 @@ impl Record {
 
     /// Appends it.
     pub fn encode(&self, into: &mut Vec<u8>) {
-        let epoch_record = |into: &mut Vec<u8>, kind: u8, epoch: u64| {
+        let token_record = |into: &mut Vec<u8>, kind: u8, token: u64| {
             into.push(kind);
-            into.extend_from_slice(&epoch.to_le_bytes());
+            into.extend_from_slice(&token.to_le_bytes());
         };
         match self {
             Record::Write { page, start, valid, status, checksums } => {
@@ -186,14 +129,14 @@ impl Record {
                 all[14..].copy_from_slice(&to.0.to_le_bytes()[..5]);
                 into.extend_from_slice(&all);
             }
-            Record::Token { epoch } => epoch_record(into, 4, *epoch),
-            Record::Drop { epoch } => epoch_record(into, 5, *epoch),
-            Record::Pin { epoch, pinned } => {
-                epoch_record(into, 6, *epoch);
+            Record::Token { token } => token_record(into, 4, *token),
+            Record::Drop { token } => token_record(into, 5, *token),
+            Record::Pin { token, pinned } => {
+                token_record(into, 6, *token);
                 into.push((*pinned).into());
             }
-            Record::RollBack { epoch } => epoch_record(into, 7, *epoch),
-            Record::Restamp { epoch } => epoch_record(into, 9, *epoch),
+            Record::RollBack { token } => token_record(into, 7, *token),
+            Record::Restamp { token } => token_record(into, 9, *token),
             Record::Bad { place } => {
                 into.push(8);
                 put_place(into, *place);
@@ -204,8 +147,8 @@ impl Record {
                 into.push(fills.as_slice().len() as u8);
                 fills.as_slice().iter().for_each(|n| into.extend_from_slice(&n.to_le_bytes()));
             }
-            Record::Time { epoch, age, clock } => {
-                epoch_record(into, 11, *epoch);
+            Record::Time { token, age, clock } => {
+                token_record(into, 11, *token);
                 into.extend_from_slice(&age.to_le_bytes());
                 into.extend_from_slice(&clock.to_le_bytes());
             }
@@ -221,9 +164,6 @@ impl Record {
     }
 
     /// Reads one.
-    ///
-    /// # Errors
-    /// When it makes no sense.
     pub fn decode(r: &mut Reader<'_>) -> Result<Record, Malformed> {
         Ok(match r.u8()? {
             1 => {
@@ -239,12 +179,12 @@ impl Record {
                 let subpages = r.u32()?;
                 Record::Move { page: r.u32()?, subpages, from: place(r)?, to: place(r)? }
             }
-            4 => Record::Token { epoch: r.u64()? },
-            5 => Record::Drop { epoch: r.u64()? },
-            6 => Record::Pin { epoch: r.u64()?, pinned: r.u8()? != 0 },
-            7 => Record::RollBack { epoch: r.u64()? },
+            4 => Record::Token { token: r.u64()? },
+            5 => Record::Drop { token: r.u64()? },
+            6 => Record::Pin { token: r.u64()?, pinned: r.u8()? != 0 },
+            7 => Record::RollBack { token: r.u64()? },
             8 => Record::Bad { place: place(r)? },
-            9 => Record::Restamp { epoch: r.u64()? },
+            9 => Record::Restamp { token: r.u64()? },
             10 => {
                 let (extent, count) = (r.u32()?, r.u8()?);
                 if usize::from(count) > SUBPAGES_MAX {
@@ -256,7 +196,7 @@ impl Record {
                 }
                 Record::Wear { extent, fills }
             }
-            11 => Record::Time { epoch: r.u64()?, age: r.u64()?, clock: r.u64()? },
+            11 => Record::Time { token: r.u64()?, age: r.u64()?, clock: r.u64()? },
             12 => Record::Objects(ObjectsWritten::decode(r)?),
             13 => Record::MoveObjects(ObjectsMoved::decode(r)?),
             _ => return Err(Malformed),
@@ -318,9 +258,6 @@ impl History {
         checksums.for_each(|c| into.extend_from_slice(&c.to_le_bytes()));
     }
     /// Reads one, of a pool with `n` subpages in a page.
-    ///
-    /// # Errors
-    /// When it makes no sense.
     pub fn decode(r: &mut Reader<'_>, n: u32) -> Result<History, Malformed> {
         let page = r.u32()?;
         let count = u16::from_le_bytes(r.bytes()?);
@@ -354,18 +291,18 @@ mod tests {
             (any::<u32>(), status).prop_map(|(page, status)| Record::Status { page, status }),
             (any::<u32>(), any::<u32>(), place.clone(), place.clone())
                 .prop_map(|(page, subpages, from, to)| Record::Move { page, subpages, from, to }),
-            any::<u64>().prop_map(|epoch| Record::Token { epoch }),
-            any::<u64>().prop_map(|epoch| Record::Drop { epoch }),
-            (any::<u64>(), any::<bool>()).prop_map(|(epoch, pinned)| Record::Pin { epoch, pinned }),
-            any::<u64>().prop_map(|epoch| Record::RollBack { epoch }),
+            any::<u64>().prop_map(|token| Record::Token { token }),
+            any::<u64>().prop_map(|token| Record::Drop { token }),
+            (any::<u64>(), any::<bool>()).prop_map(|(token, pinned)| Record::Pin { token, pinned }),
+            any::<u64>().prop_map(|token| Record::RollBack { token }),
             place.prop_map(|place| Record::Bad { place }),
-            any::<u64>().prop_map(|epoch| Record::Restamp { epoch }),
+            any::<u64>().prop_map(|token| Record::Restamp { token }),
             (any::<u32>(), proptest::collection::vec(any::<u32>(), 0..=SUBPAGES_MAX)).prop_map(|(extent, counts)| {
                 let mut fills = Checksums::EMPTY;
                 counts.into_iter().for_each(|n| fills.push(n));
                 Record::Wear { extent, fills }
             }),
-            any::<[u64; 3]>().prop_map(|[epoch, age, clock]| Record::Time { epoch, age, clock }),
+            any::<[u64; 3]>().prop_map(|[token, age, clock]| Record::Time { token, age, clock }),
             crate::objects::tests::written().prop_map(Record::Objects),
             crate::objects::tests::moved().prop_map(Record::MoveObjects),
         ]

@@ -13,7 +13,7 @@
 //!     32      4  flash page that the page was written to
 //!     36      4  extent in which its stream goes on; 0xFFFFFFFF: none
 //!     40      8  sequence number in its stream
-//!     48      8  epoch: the base of the 24-bit times in the payload
+//!     48      8  next token: the base of the 24-bit times in the payload
 //!     56      4  checksum of the page before in its stream
 //!     60      4  CRC32C of the page with these four bytes zero
 //!     64   4032  payload, zeros behind what is used
@@ -83,7 +83,7 @@ pub struct Header {
     /// Number in its stream.
     pub sequence: u64,
     /// Base of the times in the payload.
-    pub epoch: u64,
+    pub next_token: u64,
     /// Checksum of the page before it in its stream.
     pub before: u32,
 }
@@ -121,6 +121,11 @@ pub(crate) fn stored_and_computed(page: &[u8; SUBPAGE_BYTES]) -> (u32, u32) {
 }
 
 impl Header {
+    /// Of a page that is no part of a stream, in a pool without tokens.
+    pub const fn new(kind: Kind, pool: PoolId, place: u32) -> Header {
+        let (next_extent, next_token) = (NO_EXTENT, 1);
+        Header { kind, used: 0, commit_offset: 0, pool, place, next_extent, sequence: 0, next_token, before: 0 }
+    }
     /// Writes header and checksum into a page whose payload is in place. Returns the checksum.
     pub fn seal(&self, page: &mut [u8; SUBPAGE_BYTES]) -> u32 {
         page[..8].copy_from_slice(&MAGIC);
@@ -133,7 +138,7 @@ impl Header {
         page[32..36].copy_from_slice(&self.place.to_le_bytes());
         page[36..40].copy_from_slice(&self.next_extent.to_le_bytes());
         page[40..48].copy_from_slice(&self.sequence.to_le_bytes());
-        page[48..56].copy_from_slice(&self.epoch.to_le_bytes());
+        page[48..56].copy_from_slice(&self.next_token.to_le_bytes());
         page[56..60].copy_from_slice(&self.before.to_le_bytes());
         page[HEADER_BYTES + self.used..].fill(0);
         page[CRC_AT..HEADER_BYTES].fill(0);
@@ -146,7 +151,6 @@ impl Header {
     ///
     /// # Panics
     /// With a payload of more than [`PAYLOAD_BYTES`].
-    #[must_use]
     pub fn page(&self, payload: &[u8]) -> (PageBuffer, u32) {
         let mut page = zero_page();
         page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
@@ -220,7 +224,7 @@ impl Header {
             place: u32::from_le_bytes(number(page, 32)),
             next_extent: u32::from_le_bytes(number(page, 36)),
             sequence: u64::from_le_bytes(number(page, 40)),
-            epoch: u64::from_le_bytes(number(page, 48)),
+            next_token: u64::from_le_bytes(number(page, 48)),
             before: u32::from_le_bytes(number(page, 56)),
         };
         Ok((header, stored, &page[HEADER_BYTES..HEADER_BYTES + used]))
@@ -238,7 +242,6 @@ pub struct Reader<'p>(pub &'p [u8]);
 
 impl Reader<'_> {
     /// Whether nothing is left.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -287,7 +290,7 @@ mod tests {
             place: 77,
             next_extent: NO_EXTENT,
             sequence: 5,
-            epoch: 1 << 40,
+            next_token: 1 << 40,
             before: 0xDEAD_BEEF,
         };
         let mut page = zero_page();

@@ -73,7 +73,7 @@ mod tests {
             place: 99,
             next_extent: NO_EXTENT,
             sequence: 12,
-            epoch: 5,
+            next_token: 5,
             before: 0x1234_5678,
         };
         header.page(payload).0

@@ -62,8 +62,8 @@ impl Superblock {
 /// A token that is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeptToken {
-    /// The epoch that its `sync` ended.
-    pub epoch: u64,
+    /// Its number.
+    pub token: u64,
     /// A user wants it kept, whatever the policy says.
     pub pinned: bool,
 }
@@ -86,7 +86,7 @@ pub struct StreamPosition {
 ///
 /// ```text
 /// offset  bytes
-///      0      8  the epoch that was current
+///      0      8  the next token
 ///      8     20  checkpoint: extent 4, index 4, sequence 8, checksum before 4
 ///     28      8  pages of the checkpoint
 ///     36     20  journal: the same four
@@ -94,12 +94,12 @@ pub struct StreamPosition {
 ///     60      8  the page of the journal up to which all were durable when the anchor was written
 ///     68      4  checksum of the checkpoint's last page
 ///     72      4  tokens that are kept, n
-///     76    9 n  each: epoch 8, pinned 1
+///     76    9 n  each: token 8, pinned 1
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Anchor {
-    /// The epoch that was current when the checkpoint began.
-    pub epoch: u64,
+    /// The token that was next when the checkpoint began.
+    pub next_token: u64,
     /// Where the checkpoint begins.
     pub checkpoint: StreamPosition,
     /// Its pages.
@@ -139,7 +139,7 @@ impl Anchor {
     /// With more than [`TOKENS_MAX`] tokens.
     pub fn encode(&self, into: &mut Vec<u8>) {
         assert!(self.tokens.len() <= TOKENS_MAX, "{} tokens do not fit in an anchor", self.tokens.len());
-        into.extend_from_slice(&self.epoch.to_le_bytes());
+        into.extend_from_slice(&self.next_token.to_le_bytes());
         self.checkpoint.encode(into);
         into.extend_from_slice(&self.checkpoint_pages.to_le_bytes());
         self.journal.encode(into);
@@ -148,7 +148,7 @@ impl Anchor {
         into.extend_from_slice(&self.checkpoint_checksum.to_le_bytes());
         into.extend_from_slice(&(self.tokens.len() as u32).to_le_bytes());
         for token in &self.tokens {
-            into.extend_from_slice(&token.epoch.to_le_bytes());
+            into.extend_from_slice(&token.token.to_le_bytes());
             into.push(token.pinned.into());
         }
     }
@@ -158,7 +158,7 @@ impl Anchor {
     /// When it is too short, or its tokens are not ascending.
     pub fn decode(payload: &[u8]) -> Result<Anchor, Malformed> {
         let mut r = Reader(payload);
-        let (epoch, checkpoint) = (r.u64()?, StreamPosition::decode(&mut r)?);
+        let (next_token, checkpoint) = (r.u64()?, StreamPosition::decode(&mut r)?);
         let (checkpoint_pages, journal) = (r.u64()?, StreamPosition::decode(&mut r)?);
         let (journal_next, journal_end, checkpoint_checksum) = (r.u32()?, r.u64()?, r.u32()?);
         let count = r.u32()? as usize;
@@ -167,13 +167,13 @@ impl Anchor {
         }
         let mut tokens = Vec::with_capacity(count);
         for _ in 0..count {
-            tokens.push(KeptToken { epoch: r.u64()?, pinned: r.u8()? != 0 });
+            tokens.push(KeptToken { token: r.u64()?, pinned: r.u8()? != 0 });
         }
-        if !tokens.is_sorted_by(|a, b| a.epoch < b.epoch) {
+        if !tokens.is_sorted_by(|a, b| a.token < b.token) {
             return Err(Malformed);
         }
         Ok(Anchor {
-            epoch,
+            next_token,
             checkpoint,
             checkpoint_pages,
             checkpoint_checksum,
@@ -264,9 +264,9 @@ mod tests {
     }
     #[test]
     fn anchors_come_back() {
-        let token = |epoch| KeptToken { epoch, pinned: epoch % 2 == 1 };
+        let token = |token| KeptToken { token, pinned: token % 2 == 1 };
         let anchor = Anchor {
-            epoch: 9,
+            next_token: 9,
             checkpoint: StreamPosition { extent: 1, index: 2, sequence: 3, before: 4 },
             checkpoint_pages: 5,
             checkpoint_checksum: 12,

@@ -17,8 +17,8 @@ fn samples() -> Vec<Vec<u8>> {
     let mut all = vec![Vec::new(); 6];
     let sizes = Superblock { extent_pages: 64, extents: 99, subpages: 1600, subpage_bytes: 4096, made: 1, features: 0 };
     sizes.encode(&mut all[0]);
-    let tokens = (1..9).map(|epoch| KeptToken { epoch, pinned: epoch == 3 }).collect();
-    Anchor { epoch: 9, tokens, ..Anchor::default() }.encode(&mut all[1]);
+    let tokens = (1..9).map(|token| KeptToken { token, pinned: token == 3 }).collect();
+    Anchor { next_token: 9, tokens, ..Anchor::default() }.encode(&mut all[1]);
     let mut checksums = Checksums::EMPTY;
     (0..3).for_each(|i| checksums.push(i));
     let status = Status::ALLOCATED.with(Status::PACKED);
@@ -33,14 +33,14 @@ fn samples() -> Vec<Vec<u8>> {
         Record::Write { page: 3, start: FlashPage(77), valid: 0b1011, status, checksums },
         Record::Status { page: 3, status },
         Record::Move { page: 3, subpages: 2, from: FlashPage(78), to: FlashPage(90) },
-        Record::Token { epoch: 5 },
-        Record::Pin { epoch: 5, pinned: true },
-        Record::RollBack { epoch: 5 },
-        Record::Restamp { epoch: 5 },
+        Record::Token { token: 5 },
+        Record::Pin { token: 5, pinned: true },
+        Record::RollBack { token: 5 },
+        Record::Restamp { token: 5 },
         Record::Bad { place: FlashPage(9) },
         Record::Wear { extent: 3, fills: checksums },
-        Record::Time { epoch: 5, age: 70, clock: 1_700_000_000 },
-        Record::Drop { epoch: 4 },
+        Record::Time { token: 5, age: 70, clock: 1_700_000_000 },
+        Record::Drop { token: 4 },
         Record::Objects(written),
         Record::MoveObjects(moved),
     ] {
@@ -162,7 +162,7 @@ fn a_million(samples: &[Vec<u8>], seed: u64) -> (u64, u64) {
                 place: random.next() as u32,
                 next_extent: NO_EXTENT,
                 sequence: random.next(),
-                epoch: random.next(),
+                next_token: random.next(),
                 before: random.next() as u32,
             };
             header.seal(&mut page);

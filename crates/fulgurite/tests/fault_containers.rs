@@ -36,7 +36,7 @@ const LATCHES: usize = 64;
 /// A value of several words, all of them equal: what is seen half is seen.
 type Value = [u64; 6];
 
-type Medium = Arc<FaultyFlash<MemoryFlash>>;
+type FaultyMemory = Arc<FaultyFlash<MemoryFlash>>;
 
 /// What the test needs of a map from numbers to numbers.
 trait Map: Sized + Send + Sync + 'static {
@@ -223,13 +223,13 @@ fn plan(seed: u64, frames: u64) -> FaultPlan {
     FaultPlan { seed, rules, reorder: true, record: false }
 }
 
-fn medium() -> Medium {
+fn medium() -> FaultyMemory {
     let memory = MemoryFlash::new((POOL_BYTES / SUBPAGE_BYTES as u64) as u32).unwrap();
     Arc::new(FaultyFlash::new(memory, FaultPlan::default()))
 }
 
 /// A runtime over all of the medium, with so many frames for each worker.
-fn runtime(medium: &Medium, workers: usize, frames: u64) -> Runtime {
+fn runtime(medium: &FaultyMemory, workers: usize, frames: u64) -> Runtime {
     let flash: Arc<dyn Flash> = medium.clone();
     let fibers = JOBS as usize / workers;
     let builder = Runtime::builder(flash).workers(workers).fibers(fibers).spin(Duration::from_micros(20));
@@ -240,7 +240,7 @@ fn runtime(medium: &Medium, workers: usize, frames: u64) -> Runtime {
 }
 
 /// Plain memory with the bytes of the medium.
-fn contents(medium: &Medium) -> PlainMemory {
+fn contents(medium: &FaultyMemory) -> PlainMemory {
     let mut to = PlainMemory::new(Backed::BasePages).expect("address space for a test");
     let mut subpage = [0; SUBPAGE_BYTES];
     for at in (0..POOL_BYTES).step_by(SUBPAGE_BYTES) {
@@ -267,7 +267,7 @@ fn unless_injected<T>(result: Result<T, AccessError>) -> Option<T> {
 
 /// Runs one job for each id at once, then everything that must be true at the end: the medium is well, all is written.
 fn run_jobs<T: Send + 'static>(
-    (runtime, medium): (&Runtime, &Medium),
+    (runtime, medium): (&Runtime, &FaultyMemory),
     (pins, seed, frames): (u32, u64, u64),
     job: impl Fn(&mut Context, u64) -> T + Send + Clone + 'static,
 ) -> Vec<T> {

@@ -20,7 +20,7 @@ use fulgurite_runtime::Planted;
 use history::brute::{Model, possible};
 use history::check::{INITIAL, Kind, NEVER, Operation, Violation, counter, overlapping, register};
 use history::record::{Random, fill, value, value_of};
-use history::run::{Meanwhile, Medium, OPERATIONS, Plan, Report, operations, run};
+use history::run::{Meanwhile, MediumKind, OPERATIONS, Plan, Report, operations, run};
 use history::sample;
 
 /// Runs `test` and ends the process when it takes longer than two minutes: a hang is a failure, not a wait.
@@ -38,7 +38,7 @@ fn within<T: Send + 'static>(what: &str, test: impl FnOnce() -> T + Send + 'stat
     thread.unwrap().join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-const fn plan(medium: Medium, workers: usize, frames: u64, groups: u64, meanwhile: Meanwhile, clock: bool) -> Plan {
+const fn plan(medium: MediumKind, workers: usize, frames: u64, groups: u64, meanwhile: Meanwhile, clock: bool) -> Plan {
     Plan { medium, workers, frames, groups, clock, meanwhile }
 }
 
@@ -46,22 +46,22 @@ use Meanwhile::{Nothing, Squeezes, Syncs};
 
 /// Frames are those of each worker; a group has eight subpages.
 const FLAT: [Plan; 4] = [
-    plan(Medium::Memory, 2, 8, 20, Nothing, false),
-    plan(Medium::Memory, 2, 24, 20, Syncs, true),
-    plan(Medium::Memory, 3, 100, 40, Squeezes, true),
-    plan(Medium::Memory, 1, 24, 20, Squeezes, false),
+    plan(MediumKind::Memory, 2, 8, 20, Nothing, false),
+    plan(MediumKind::Memory, 2, 24, 20, Syncs, true),
+    plan(MediumKind::Memory, 3, 100, 40, Squeezes, true),
+    plan(MediumKind::Memory, 1, 24, 20, Squeezes, false),
 ];
 const EMULATED: [Plan; 2] =
-    [plan(Medium::Emulated, 2, 40, 20, Nothing, true), plan(Medium::Emulated, 2, 12, 20, Syncs, false)];
+    [plan(MediumKind::Emulated, 2, 40, 20, Nothing, true), plan(MediumKind::Emulated, 2, 12, 20, Syncs, false)];
 const POOLS: [Plan; 3] = [
-    plan(Medium::Pool, 2, 12, 20, Syncs, false),
-    plan(Medium::Pool, 2, 60, 20, Syncs, true),
-    plan(Medium::Pool, 2, 400, 40, Syncs, true),
+    plan(MediumKind::Pool, 2, 12, 20, Syncs, false),
+    plan(MediumKind::Pool, 2, 60, 20, Syncs, true),
+    plan(MediumKind::Pool, 2, 400, 40, Syncs, true),
 ];
 const FAULTS: [Plan; 3] = [
-    plan(Medium::Faulty, 2, 10, 20, Syncs, false),
-    plan(Medium::Faulty, 3, 40, 20, Nothing, true),
-    plan(Medium::FaultyPool, 2, 24, 20, Syncs, true),
+    plan(MediumKind::Faulty, 2, 10, 20, Syncs, false),
+    plan(MediumKind::Faulty, 3, 40, 20, Nothing, true),
+    plan(MediumKind::FaultyPool, 2, 24, 20, Syncs, true),
 ];
 const _: () = assert!((FLAT.len() + EMULATED.len() + POOLS.len() + FAULTS.len()) as u64 * OPERATIONS >= 1_000_000);
 

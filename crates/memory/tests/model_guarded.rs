@@ -26,7 +26,7 @@ const WORDS: [u64; 4] = [0, 1, 300, 511];
 const SUBPAGES: u64 = 48;
 
 #[derive(Clone, Copy, Debug)]
-enum Medium {
+enum MediumKind {
     Memory,
     Emulated,
     Reordering,
@@ -34,7 +34,7 @@ enum Medium {
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    medium: Medium,
+    medium: MediumKind,
     workers: usize,
     frames: u64,
     fibers: usize,
@@ -55,16 +55,16 @@ fn run(case: Case, seed: &Random, number: u64) {
     let seeded = seed.split(number).next();
     let memory = MemoryFlash::new(64).unwrap();
     let (flash, bytes): (Arc<dyn Flash>, Arc<Arena>) = match case.medium {
-        Medium::Memory => {
+        MediumKind::Memory => {
             let bytes = memory.storage().clone();
             (Arc::new(memory), bytes)
         }
-        Medium::Reordering => {
+        MediumKind::Reordering => {
             let bytes = memory.storage().clone();
             let plan = FaultPlan { seed: seeded, reorder: true, ..FaultPlan::default() };
             (Arc::new(FaultyFlash::new(memory, plan)), bytes)
         }
-        Medium::Emulated => {
+        MediumKind::Emulated => {
             let config = EmulatedConfig {
                 read_latency: Duration::from_micros(1),
                 write_latency: Duration::from_micros(2),
@@ -163,7 +163,7 @@ fn run(case: Case, seed: &Random, number: u64) {
 fn a_read_returns_the_last_write_or_one_that_overlaps() {
     within(100, "model_guarded", || {
         let seed = Random::seeded("model_guarded", 20_261_121);
-        let media = [Medium::Memory, Medium::Emulated, Medium::Reordering];
+        let media = [MediumKind::Memory, MediumKind::Emulated, MediumKind::Reordering];
         let mut number = 0;
         let mut operations = 0;
         for (workers, frames, share) in [

@@ -17,7 +17,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fulgurite_flash::{Completion, Flash, FlashError, Op, Queue, Request};
@@ -297,7 +296,7 @@ impl Engine {
             self.places.free(task.span.first + index);
         }
         if let Err(error) = completion.result {
-            self.counters.errors.fetch_add(1, Ordering::Relaxed);
+            self.counters.errors.add(1);
             task.error.get_or_insert(errno(error));
         }
         if !had_more && task.has_more() {
@@ -341,10 +340,10 @@ impl Engine {
                     replies.resize(at + within.len(), 0);
                     self.frames.read(task.frame(index) as usize * SUBPAGE_BYTES + within.start, &mut replies[at..]);
                 }
-                counters.read_bytes.fetch_add(command.length.into(), Ordering::Relaxed);
+                counters.read_bytes.add(command.length.into());
             }
             Kind::Write | Kind::WriteZeroes => {
-                counters.written_bytes.fetch_add(command.length.into(), Ordering::Relaxed);
+                counters.written_bytes.add(command.length.into());
             }
             Kind::Trim | Kind::Flush | Kind::Refuse { .. } => {}
         }

@@ -8,7 +8,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fulgurite_format::SUBPAGE_BYTES;
@@ -53,10 +52,10 @@ impl Reader {
         match self.read_all() {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                self.counters.broken.fetch_add(1, Ordering::Relaxed);
+                self.counters.broken.add(1);
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                self.counters.stalled.fetch_add(1, Ordering::Relaxed);
+                self.counters.stalled.add(1);
             }
             // It hung up, or was hung up on.
             Err(_) => {}
@@ -76,7 +75,7 @@ impl Reader {
             if request.command == command::DISC {
                 return Ok(());
             }
-            self.counters.commands.fetch_add(1, Ordering::Relaxed);
+            self.counters.commands.add(1);
             let more = match judge(&request, &self.may) {
                 Ok(kind) => self.accept(&request, kind, deadline)?,
                 Err(error) => self.refuse(&request, error, deadline)?,

@@ -194,7 +194,7 @@ impl NbdServer {
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> NbdCounters {
-        self.shared.counters.now()
+        self.shared.counters.read()
     }
     /// Clients that are connected now.
     #[must_use]
@@ -242,7 +242,7 @@ fn accept_all(shared: &Arc<Shared>, listener: &Listener) {
         match listener.accept() {
             Ok(stream) => admit(shared, stream),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+                shared.counters.refused.add(1);
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             // No descriptors, say: the client stays in the kernel's queue, and asking at once again
@@ -259,7 +259,7 @@ fn admit(shared: &Arc<Shared>, stream: Stream) {
         let mut clients = shared.clients();
         let clone = stream.try_clone().ok().filter(|_| clients.connected.len() < shared.config.clients_max);
         let Some(clone) = clone else {
-            shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+            shared.counters.refused.add(1);
             return;
         };
         clients.next += 1;
@@ -267,7 +267,7 @@ fn admit(shared: &Arc<Shared>, stream: Stream) {
         clients.connected.insert(id, clone);
         id
     };
-    shared.counters.clients.fetch_add(1, Ordering::Relaxed);
+    shared.counters.clients.add(1);
     let client = Client { shared: shared.clone(), id };
     // Without a thread, the closure and with it the client is dropped.
     let _ = std::thread::Builder::new().name(format!("nbd-{id}")).spawn(move || client.serve(stream));
@@ -318,7 +318,7 @@ impl Client {
                     io::ErrorKind::TimedOut => &counters.stalled,
                     _ => return,
                 };
-                counter.fetch_add(1, Ordering::Relaxed);
+                counter.add(1);
                 return;
             }
         };

@@ -126,7 +126,7 @@ impl CheckpointWriter {
         payload[12..16].copy_from_slice(&end.to_le_bytes());
         self.complete = self.cursor == state.geometry().pages() && self.rest.is_none();
         self.anchor.checkpoint_pages += 1;
-        self.stream.seal(&payload, state.epoch(), 0)
+        self.stream.seal(&payload, state.next_token(), 0)
     }
     /// Appends as many versions of the page at the cursor as fit; the others become the rest.
     fn put(&mut self, payload: &mut Vec<u8>, mut versions: Versions, taken: u64) {
@@ -185,9 +185,6 @@ pub struct CheckpointReader {
 
 impl CheckpointReader {
     /// Takes the payload of the next page.
-    ///
-    /// # Errors
-    /// When it makes no sense.
     pub fn read(&mut self, payload: &[u8], state: &mut State) -> Result<(), Malformed> {
         let mut r = Reader(payload);
         let (stamp, first, end) = (r.u64()?, r.u32()?, r.u32()?);
@@ -261,8 +258,8 @@ mod tests {
             let record = Record::Write { page, start, valid: 1 << subpage, status: Status::ALLOCATED, checksums };
             state.apply(&record, &Unseen).unwrap();
         }
-        let epoch = state.epoch();
-        state.apply(&Record::Token { epoch }, &Unseen).unwrap();
+        let token = state.next_token();
+        state.apply(&Record::Token { token }, &Unseen).unwrap();
     }
     /// Of a version: when it was written, and what it holds, each with its place and checksum.
     type Told = (u64, Vec<(u32, u32, Option<u32>)>);
@@ -320,7 +317,7 @@ mod tests {
         assert!(pieces[2..rest].iter().all(|piece| *piece == (101, 1, 2)), "{pieces:?}");
         assert_eq!(pieces[rest + 1], (100 + rest as u64 + 1, 2, 4));
         let mut read = State::new(G, u32::MAX);
-        read.set_epoch(state.epoch(), Tokens::new(state.tokens().as_slice().to_vec()));
+        read.set_tokens(state.next_token(), Tokens::new(state.tokens().as_slice().to_vec()));
         let mut reader = CheckpointReader::default();
         payloads.iter().for_each(|payload| reader.read(payload, &mut read).unwrap());
         let mut stamps = reader.end(&mut read).unwrap();

@@ -15,13 +15,14 @@ use crate::store::{Anchors, Journal, Recovered, Store, StoreConfig, WriteError, 
 use crate::stream::{Stream, expect};
 use crate::tokens::Tokens;
 
-/// Epochs, and numbers of pages in a stream and of anchors, are below this: no pool comes to half of what 64 bits can hold, and whatever
-/// goes on from one that is can be counted on.
+/// Tokens, and numbers of pages in a stream and of anchors, are below this. No pool comes to half of what
+/// 64 bits can hold, so additions to a number below this cannot overflow.
 const NUMBERS: u64 = u64::MAX / 2;
 
 /// Why a pool cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum RecoverError {
     /// Neither copy of the superblock can be used.
     #[error("this is no pool: {0}")]
@@ -34,12 +35,7 @@ pub enum RecoverError {
         "the pool has {needed} flash pages, and the flash {found}: part of it is missing; supply all of it, or \
          restore it from a copy"
     )]
-    Truncated {
-        /// Flash pages of the pool.
-        needed: u32,
-        /// Flash pages that are there.
-        found: u32,
-    },
+    Truncated { needed: u32, found: u32 },
     /// No anchor can be read.
     #[error("no anchor of the pool can be read: flash pages {0} and following are damaged; restore it from a copy")]
     NoAnchor(u32),
@@ -56,12 +52,7 @@ pub enum RecoverError {
     #[error(
         "flash page {place} was written by a later program, in version {version} of the format; use that program, or one as new"
     )]
-    Newer {
-        /// Where.
-        place: u32,
-        /// Its version.
-        version: u16,
-    },
+    Newer { place: u32, version: u16 },
     /// The newest anchor names what cannot be.
     #[error(
         "the newest anchor of the pool is invalid: it was written by a defective program; restore the pool from a copy"
@@ -69,12 +60,7 @@ pub enum RecoverError {
     Anchor,
     /// The flash failed.
     #[error("flash page {place} cannot be read: {error}")]
-    Flash {
-        /// Where.
-        place: u32,
-        /// Why.
-        error: FlashError,
-    },
+    Flash { place: u32, error: FlashError },
     /// What recovery writes first cannot be recorded.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -112,9 +98,6 @@ fn lost_tokens(token: u64, newest: u64) -> String {
 /// Reads flash pages: the first of so many that lie side by side may be all that is asked for next, or the others may follow.
 pub trait ReadPages {
     /// Reads one. Those up to `place + ahead` will probably be asked for next.
-    ///
-    /// # Errors
-    /// When the flash fails.
     fn read(&mut self, place: u32, ahead: u32) -> Result<PageBuffer, FlashError>;
     /// Flash pages there are.
     fn flash_pages(&self) -> u32;
@@ -246,9 +229,9 @@ fn is_sane(record: &Record, state: &State) -> bool {
         }
         Record::Bad { place } => place_ok(place.0),
         Record::Wear { extent, fills } => u64::from(*extent) + fills.as_slice().len() as u64 <= u64::from(g.extents),
-        Record::Token { epoch } => {
-            let newer = state.tokens().newest().is_none_or(|newest| newest < *epoch);
-            *epoch == state.epoch() && newer && !state.tokens().is_full()
+        Record::Token { token } => {
+            let newer = state.tokens().newest().is_none_or(|newest| newest < *token);
+            *token == state.next_token() && newer && !state.tokens().is_full()
         }
         Record::Objects(written) => state.may_write(written),
         Record::MoveObjects(moved) => state.may_move(moved),
@@ -270,8 +253,8 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     let believe = config.planted == Some(Planted::NoChecksum);
     let mut used = Vec::new();
     let exists = |at: StreamPosition| (FIRST_EXTENT..g.extents).contains(&at.extent) && at.index < g.extent_pages;
-    let numbers = [anchor.epoch, anchor.journal.sequence, anchor.journal_end];
-    let past = anchor.tokens.last().is_none_or(|token| token.epoch < anchor.epoch);
+    let numbers = [anchor.next_token, anchor.journal.sequence, anchor.journal_end];
+    let past = anchor.tokens.last().is_none_or(|token| token.token < anchor.next_token);
     if numbers.iter().any(|number| *number >= NUMBERS) || !past || !exists(anchor.journal) {
         return Err(RecoverError::Anchor);
     }
@@ -291,7 +274,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         refuse_newer(&page, pool, place)?;
         let (payload, header, checksum) = expect(&page, (g, pool, Kind::Checkpoint), at, believe).ok_or(broken)?;
         // Times in the piece count from when it was made.
-        state.set_epoch(header.epoch, Tokens::default());
+        state.set_tokens(header.next_token, Tokens::default());
         reader.read(payload, &mut state).map_err(|_| broken)?;
         at = next_position(at, header, checksum, g);
         report.checkpoint_pages += 1;
@@ -304,7 +287,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     if config.planted == Some(Planted::IgnoreStamps) {
         stamps.forget_all_but_the_last();
     }
-    state.set_epoch(anchor.epoch, Tokens::new(anchor.tokens.clone()));
+    state.set_tokens(anchor.next_token, Tokens::new(anchor.tokens.clone()));
     // The journal.
     let mut at = anchor.journal;
     let mut extents = VecDeque::from([(at.extent, at.sequence.saturating_sub(at.index.into()))]);
@@ -384,7 +367,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     if let Some((seen, newest)) = written_after(flash, (g, pool), at, next_extent)? {
         loss = Some(Loss { place: damaged, seen, token, newest: token.max(newest) });
     } else if at.sequence < anchor.journal_end {
-        let newest = anchor.tokens.last().map_or(token, |t| token.max(t.epoch));
+        let newest = anchor.tokens.last().map_or(token, |t| token.max(t.token));
         loss = Some(Loss { place: damaged, seen: anchor.journal_end, token, newest });
     } else if unreadable {
         loss = Some(Loss { place: damaged, seen: 0, token, newest: token });
@@ -427,7 +410,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     let journal = Journal {
         stream,
         current: Vec::new(),
-        epoch: state.epoch(),
+        next_token: state.next_token(),
         sealed: Vec::new(),
         extents,
         named: VecDeque::new(),
@@ -519,11 +502,11 @@ fn written_after(
             if header.commit_offset != u16::MAX && begins > end.sequence {
                 proof = proof.max(Some(header.sequence));
             }
-            newest = newest.max(header.epoch.saturating_sub(1));
+            newest = newest.max(header.next_token.saturating_sub(1));
             let mut records = Reader(payload);
             while let Ok(record) = Record::decode(&mut records) {
-                if let Record::Token { epoch } = record {
-                    newest = newest.max(epoch);
+                if let Record::Token { token } = record {
+                    newest = newest.max(token);
                 }
             }
             // Of the commit that was under way, or so it seems, or a later one: what follows it lies further on.
@@ -577,22 +560,22 @@ mod tests {
             sane(Record::Wear { extent, fills })
         };
         assert!(wear(0, 2) && wear(38, 2) && !wear(39, 2) && wear(39, 1) && wear(40, 0) && !wear(u32::MAX, 1));
-        // A token ends the epoch that there is, and none comes twice.
-        assert!(is_sane(&Record::Token { epoch: 1 }, &state));
-        assert!(!is_sane(&Record::Token { epoch: 0 }, &state) && !is_sane(&Record::Token { epoch: 2 }, &state));
-        state.apply(&Record::Token { epoch: 1 }, &Unseen).unwrap();
-        assert!(is_sane(&Record::Token { epoch: 2 }, &state) && !is_sane(&Record::Token { epoch: 1 }, &state));
+        // Only the next token can come, and none comes twice.
+        assert!(is_sane(&Record::Token { token: 1 }, &state));
+        assert!(!is_sane(&Record::Token { token: 0 }, &state) && !is_sane(&Record::Token { token: 2 }, &state));
+        state.apply(&Record::Token { token: 1 }, &Unseen).unwrap();
+        assert!(is_sane(&Record::Token { token: 2 }, &state) && !is_sane(&Record::Token { token: 1 }, &state));
         let newest = state.tokens().clone();
-        state.set_epoch(1, newest);
-        assert!(!is_sane(&Record::Token { epoch: 1 }, &state));
+        state.set_tokens(1, newest);
+        assert!(!is_sane(&Record::Token { token: 1 }, &state));
         let mut full = State::new(G, u32::MAX);
-        (1..=fulgurite_format::TOKENS_MAX as u64).for_each(|epoch| {
-            assert!(is_sane(&Record::Token { epoch }, &full));
-            full.apply(&Record::Token { epoch }, &Unseen).unwrap();
+        (1..=fulgurite_format::TOKENS_MAX as u64).for_each(|token| {
+            assert!(is_sane(&Record::Token { token }, &full));
+            full.apply(&Record::Token { token }, &Unseen).unwrap();
         });
-        assert!(!is_sane(&Record::Token { epoch: full.epoch() }, &full));
+        assert!(!is_sane(&Record::Token { token: full.next_token() }, &full));
         // What names neither a place nor a page can always be.
-        assert!(sane(Record::Drop { epoch: 99 }) && sane(Record::RollBack { epoch: 99 }));
+        assert!(sane(Record::Drop { token: 99 }) && sane(Record::RollBack { token: 99 }));
     }
     #[test]
     fn an_extent_of_a_stream_ends_with_its_last_page() {
@@ -604,7 +587,7 @@ mod tests {
             place: 0,
             next_extent: 20,
             sequence: 7,
-            epoch: 1,
+            next_token: 1,
             before: 0,
         };
         let at = |extent, index, sequence, before| StreamPosition { extent, index, sequence, before };

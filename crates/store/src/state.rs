@@ -166,7 +166,7 @@ pub struct State {
     /// Pages with versions that only tokens still see.
     history: PageSet,
     tokens: Tokens,
-    epoch: u64,
+    next_token: u64,
     /// Live flash pages of each extent, and of all; those of objects not among them.
     live: Vec<u32>,
     live_in_all: u64,
@@ -208,7 +208,7 @@ impl State {
             old: HashMap::default(),
             history: PageSet(vec![0; (geometry.pages() as usize).div_ceil(64)]),
             tokens: Tokens::default(),
-            epoch: 1,
+            next_token: 1,
             live: vec![0; geometry.extents as usize],
             live_in_all: 0,
             objects: Objects::new(geometry),
@@ -221,8 +221,8 @@ impl State {
         }
     }
     /// Sets what an anchor says.
-    pub fn set_epoch(&mut self, epoch: u64, tokens: Tokens) {
-        (self.epoch, self.tokens) = (epoch, tokens);
+    pub fn set_tokens(&mut self, next_token: u64, tokens: Tokens) {
+        (self.next_token, self.tokens) = (next_token, tokens);
     }
 
     /// Sets how many entries the page table can have at all.
@@ -268,9 +268,9 @@ impl State {
     pub fn end_read(&mut self, token: u64) {
         self.tokens.end_read(token);
     }
-    /// The current epoch: the token that the next sync returns.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
+    /// The token that the next sync returns.
+    pub fn next_token(&self) -> u64 {
+        self.next_token
     }
     /// Live flash pages of an extent; of objects, as many as they take at the worst, and no more than it has.
     pub fn live(&self, extent: u32) -> u32 {
@@ -347,7 +347,7 @@ impl State {
     /// How many subpages only tokens would see if a page was deleted, beside those that only they see already.
     pub fn old_when_deleted(&self, page: u32) -> u32 {
         let versions = self.versions_of(page);
-        let seen = versions.iter().filter(|version| self.tokens.any_in(version.time, self.epoch));
+        let seen = versions.iter().filter(|version| self.tokens.any_in(version.time, self.next_token));
         seen.flat_map(Version::held).filter(|h| self.is_visible(page, *h)).count() as u32
     }
     /// Whether a version of a page that is needed holds this subpage at this place.
@@ -467,7 +467,7 @@ impl State {
     }
 
     fn time(&self, entry: PageEntry) -> u64 {
-        full_time(entry.time(), self.epoch)
+        full_time(entry.time(), self.next_token)
     }
     fn gain(&mut self, place: u32) {
         if self.objects.has(place) {
@@ -510,22 +510,22 @@ impl State {
                     self.relocate(page, subpages, from, to)?;
                 }
             }
-            Record::Token { epoch } => {
-                self.tokens.push(epoch);
-                self.epoch = epoch + 1;
+            Record::Token { token } => {
+                self.tokens.push(token);
+                self.next_token = token + 1;
             }
-            Record::Drop { epoch } => {
-                self.tokens.remove(epoch);
+            Record::Drop { token } => {
+                self.tokens.remove(token);
                 self.prune_all(seen)?;
             }
-            Record::Pin { epoch, pinned } => self.tokens.pin(epoch, pinned),
-            Record::RollBack { epoch } => self.roll_back(epoch, seen)?,
+            Record::Pin { token, pinned } => self.tokens.pin(token, pinned),
+            Record::RollBack { token } => self.roll_back(token, seen)?,
             Record::Bad { place } => {
                 self.wear.insert(place.0 as u32);
             }
-            Record::Restamp { epoch } => self.restamp(epoch, seen)?,
+            Record::Restamp { token } => self.restamp(token, seen)?,
             Record::Wear { extent, ref fills } => self.wear.set_fills(extent, fills.as_slice()),
-            Record::Time { epoch, age, clock } => self.tokens.set_time(epoch, age, clock),
+            Record::Time { token, age, clock } => self.tokens.set_time(token, age, clock),
             Record::Objects(ref written) => self.write_objects(written, seen)?,
             Record::MoveObjects(ref moved) => self.move_objects(moved, seen),
         }
@@ -545,13 +545,13 @@ impl State {
             return Err(TableFull);
         }
         self.note_version(page);
-        let entry = PageEntry::new(start, EntryIndex::NONE, valid, self.epoch as u32, status);
+        let entry = PageEntry::new(start, EntryIndex::NONE, valid, self.next_token as u32, status);
         if self.rewrite(page, entry, sums) {
             return Ok(());
         }
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
-        let mut version = Version::new(self.epoch, status_of(entry));
+        let mut version = Version::new(self.next_token, status_of(entry));
         let mut places = self.map.page(page);
         for (h, checksum) in held(entry).zip(sums.as_slice()) {
             version.put(h);
@@ -578,7 +578,7 @@ impl State {
         let alone = head.previous() == EntryIndex::NONE || subpages & !head.valid() == 0;
         let mapped = head.status().has(Status::MAPPED);
         let deletes = head.status().with(entry.status()).has(Status::DELETED);
-        if !mapped || deletes || !alone || self.tokens.any_in(self.time(head), self.epoch) {
+        if !mapped || deletes || !alone || self.tokens.any_in(self.time(head), self.next_token) {
             return false;
         }
         let (mut before, mut replaced) = ([0; N as usize], 0);
@@ -607,7 +607,8 @@ impl State {
         // Behind all gains, so that no extent seems empty in between.
         before[..replaced].iter().for_each(|place| self.supersede(page, *place));
         let (valid, status) = (head.valid() | subpages, status_of(entry).with(Status::MAPPED));
-        self.table.set_head(page, PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, self.epoch as u32, status));
+        self.table
+            .set_head(page, PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, self.next_token as u32, status));
         true
     }
 
@@ -624,7 +625,7 @@ impl State {
             }
             self.map.set_page(page, &Places::NONE);
         }
-        versions.insert(0, Version::new(self.epoch, status.without(Status::PACKED).without(Status::MAPPED)));
+        versions.insert(0, Version::new(self.next_token, status.without(Status::PACKED).without(Status::MAPPED)));
         let result = self.settle(page, &mut versions);
         self.versions = versions;
         result
@@ -768,7 +769,7 @@ impl State {
         }
         Ok(())
     }
-    /// Gives versions that were written before an epoch the time of the first token that sees them.
+    /// Gives versions with an older time than `before` that of the first token that sees them.
     fn restamp(&mut self, before: u64, seen: &impl Seen) -> Result<(), TableFull> {
         for page in 0..self.geometry.pages() {
             if self.table.head(page) == EMPTY || seen.contains(page) {
@@ -778,7 +779,7 @@ impl State {
             let stamped = versions.iter().map(|entry| {
                 let time = self.time(*entry);
                 if time < before {
-                    entry.at_time(self.tokens.first_from(time).unwrap_or(self.epoch) as u32)
+                    entry.at_time(self.tokens.first_from(time).unwrap_or(self.next_token) as u32)
                 } else {
                     *entry
                 }
@@ -795,20 +796,20 @@ impl State {
         self.prune_all(&Unseen)
     }
 
-    fn roll_back(&mut self, epoch: u64, seen: &impl Seen) -> Result<(), TableFull> {
-        self.tokens.cut(epoch);
+    fn roll_back(&mut self, token: u64, seen: &impl Seen) -> Result<(), TableFull> {
+        self.tokens.cut(token);
         for page in 0..self.geometry.pages() {
             let head = self.table.head(page);
-            if head != EMPTY && self.time(head) > epoch && !seen.contains(page) {
-                self.roll_back_page(page, epoch)?;
+            if head != EMPTY && self.time(head) > token && !seen.contains(page) {
+                self.roll_back_page(page, token)?;
             }
         }
         Ok(())
     }
-    fn roll_back_page(&mut self, page: u32, epoch: u64) -> Result<(), TableFull> {
+    fn roll_back_page(&mut self, page: u32, token: u64) -> Result<(), TableFull> {
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
-        let stays = versions.iter().position(|v| v.time <= epoch).unwrap_or(versions.len());
+        let stays = versions.iter().position(|v| v.time <= token).unwrap_or(versions.len());
         let mut now = [None; N as usize];
         for version in &versions[stays..] {
             for h in version.held() {

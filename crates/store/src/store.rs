@@ -100,8 +100,8 @@ pub(crate) struct Journal {
     pub stream: stream::Stream,
     /// Payload of the page that is being filled.
     pub current: Vec<u8>,
-    /// Epoch at the beginning of that page.
-    pub epoch: u64,
+    /// The next token at the beginning of that page.
+    pub next_token: u64,
     pub sealed: Vec<(u32, PageBuffer)>,
     /// The extents since the last checkpoint, each with its first page's number.
     pub extents: VecDeque<(u32, u64)>,
@@ -188,22 +188,13 @@ impl Store {
     #[must_use]
     pub fn format(geometry: Geometry, pool: PoolId, made: u64) -> Vec<(u32, PageBuffer)> {
         let page = |kind, place, sequence, payload: &[u8]| {
-            let header = Header {
-                kind,
-                used: 0,
-                commit_offset: 0,
-                pool,
-                place,
-                next_extent: NO_EXTENT,
-                sequence,
-                epoch: 1,
-                before: 0,
-            };
+            let header = Header { sequence, ..Header::new(kind, pool, place) };
             (place, header.page(payload).0)
         };
         let mut anchor = Vec::new();
         let journal = StreamPosition { extent: FIRST_EXTENT, index: 0, sequence: 1, before: 0 };
-        Anchor { epoch: 1, journal, journal_next: NO_EXTENT, journal_end: 1, ..Anchor::default() }.encode(&mut anchor);
+        Anchor { next_token: 1, journal, journal_next: NO_EXTENT, journal_end: 1, ..Anchor::default() }
+            .encode(&mut anchor);
         let place = geometry.first_of(ANCHOR_EXTENTS[0]);
         let [first, second] = superblock_pages(pool, &geometry.superblock(made));
         vec![
@@ -220,7 +211,7 @@ impl Store {
         let metadata: Vec<u32> = journal.extents.iter().map(|(e, _)| *e).chain(checkpoint.0.iter().copied()).collect();
         let extents = Extents::recovered(state.geometry(), &metadata, state.wear(), |e| state.live(e));
         let durable_token = state.tokens().newest().unwrap_or(0);
-        let durable_tokens = state.tokens().epochs();
+        let durable_tokens = state.tokens().to_vec();
         let clock = Clock::after(state.tokens().times().last());
         // A small pool must not fill with its journal.
         let few = u64::from(state.geometry().flash_pages() / 64).max(state.geometry().extent_pages.into());
@@ -273,32 +264,26 @@ impl Store {
     }
 
     /// Its geometry.
-    #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.state.geometry()
     }
     /// Its identity.
-    #[must_use]
     pub fn pool(&self) -> PoolId {
         self.pool
     }
     /// Its state, to look at.
-    #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
     /// Where subpages lie; may be read by any thread at any time.
-    #[must_use]
     pub fn map(&self) -> std::sync::Arc<Map> {
         self.state.map().clone()
     }
     /// Subpages written since the last token.
-    #[must_use]
     pub fn uncommitted(&self) -> u64 {
         self.uncommitted
     }
     /// Why it takes no more changes, if so.
-    #[must_use]
     pub fn poisoned(&self) -> Option<FlashError> {
         self.poisoned
     }
@@ -437,7 +422,7 @@ impl Store {
             }
             let mut entries = std::mem::take(&mut self.entries);
             entries.clear();
-            entries_of(&subpages[..same_page.len()], self.state.epoch() as u32, status, &mut entries);
+            entries_of(&subpages[..same_page.len()], self.state.next_token() as u32, status, &mut entries);
             let mut rest = same_page;
             for entry in &entries {
                 // Entries take the subpages in order, as many as they hold.
@@ -460,16 +445,10 @@ impl Store {
     }
 
     /// Allocates a page, changes its permissions, or deletes it.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn set_status(&mut self, page: u32, status: Status) -> Result<(), WriteError> {
         self.set_statuses(&[page], status)
     }
     /// The same of many: where there is no room for all of them, none is changed.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn set_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
         self.check()?;
         self.admit_statuses(pages, status)?;
@@ -480,20 +459,17 @@ impl Store {
 
     /// Makes the state again that of a token; newer ones are gone. Returns whether there is such a token. Durable once
     /// [`Store::is_quiet`].
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn roll_back(&mut self, epoch: u64) -> Result<bool, WriteError> {
+    pub fn roll_back(&mut self, to: u64) -> Result<bool, WriteError> {
         self.check()?;
-        let known = self.state.tokens().contains(epoch);
+        let known = self.state.tokens().contains(to);
         if known {
-            self.record(Record::RollBack { epoch })?;
-            self.gone.rolled_back(epoch, self.state.epoch());
-            self.durable_token = self.durable_token.min(epoch);
-            self.durable_tokens.retain(|token| *token <= epoch);
+            self.record(Record::RollBack { token: to })?;
+            self.gone.rolled_back(to, self.state.next_token());
+            self.durable_token = self.durable_token.min(to);
+            self.durable_tokens.retain(|token| *token <= to);
             if let Some(commit) = &mut self.commit {
-                commit.token = commit.token.map(|token| token.min(epoch));
-                commit.tokens.retain(|token| *token <= epoch);
+                commit.token = commit.token.map(|token| token.min(to));
+                commit.tokens.retain(|token| *token <= to);
             }
             (self.uncommitted, self.looked_at) = (0, (0, 0));
             self.commit_wanted = true;
@@ -502,8 +478,8 @@ impl Store {
     }
     /// Goes back to the newest token, or to the empty pool: what recovery does first.
     pub(crate) fn roll_back_unsynced(&mut self) -> Result<(), WriteError> {
-        let epoch = self.state.tokens().newest().unwrap_or(0);
-        self.record(Record::RollBack { epoch })?;
+        let token = self.state.tokens().newest().unwrap_or(0);
+        self.record(Record::RollBack { token })?;
         if self.config.durability == Durability::Cache {
             self.forget_tokens()?;
         }
@@ -523,7 +499,6 @@ impl Store {
         self.extents.free() > self.reserve() && self.start_reclaim()
     }
     /// Whether nothing is under way and nothing waits.
-    #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.poisoned.is_some()
             || (self.commit.is_none()
@@ -609,10 +584,10 @@ impl Store {
         }
         // What is sealed now and not yet on its way is one commit.
         let offset = self.journal.sealed.len().try_into().unwrap_or(u16::MAX);
-        let page = self.journal.stream.seal(&self.journal.current, self.journal.epoch, offset);
+        let page = self.journal.stream.seal(&self.journal.current, self.journal.next_token, offset);
         self.journal.sealed.push(page);
         self.journal.current.clear();
-        self.journal.epoch = self.state.epoch();
+        self.journal.next_token = self.state.next_token();
     }
 
     // ---- requests ----
@@ -692,7 +667,7 @@ impl Store {
         if self.state.wear().contains(place) {
             return;
         }
-        let page = summary_page(self.pool, place, index, self.state.epoch(), owners);
+        let page = summary_page(self.pool, place, index, self.state.next_token(), owners);
         self.extents.begin_summary(self.geometry().extent_of(place));
         self.send(Purpose::Summary { place }, Io::Write { place, page });
     }
@@ -700,20 +675,10 @@ impl Store {
 
 /// The page of an extent's summary with this number, for this place.
 #[must_use]
-pub fn summary_page(pool: PoolId, place: u32, index: u32, epoch: u64, owners: &[Owner]) -> PageBuffer {
+pub fn summary_page(pool: PoolId, place: u32, index: u32, next_token: u64, owners: &[Owner]) -> PageBuffer {
     let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
     owners.iter().for_each(|owner| owner.encode(&mut payload));
-    let header = Header {
-        kind: Kind::Summary,
-        used: 0,
-        commit_offset: 0,
-        pool,
-        place,
-        next_extent: NO_EXTENT,
-        sequence: index.into(),
-        epoch,
-        before: 0,
-    };
+    let header = Header { sequence: index.into(), next_token, ..Header::new(Kind::Summary, pool, place) };
     header.page(&payload).0
 }
 

@@ -37,7 +37,7 @@ impl Stream {
         self.next_extent = extent;
     }
     /// Makes the next page of a payload, behind so many others of the same commit. Returns it and its place.
-    pub fn seal(&mut self, payload: &[u8], epoch: u64, commit_offset: u16) -> (u32, PageBuffer) {
+    pub fn seal(&mut self, payload: &[u8], next_token: u64, commit_offset: u16) -> (u32, PageBuffer) {
         let place = self.geometry.first_of(self.at.extent) + self.at.index;
         let header = Header {
             kind: self.kind,
@@ -47,7 +47,7 @@ impl Stream {
             place,
             next_extent: self.next_extent,
             sequence: self.at.sequence,
-            epoch,
+            next_token,
             before: self.at.before,
         };
         let (page, checksum) = header.page(payload);
@@ -63,7 +63,7 @@ impl Stream {
     }
 }
 
-/// Whether a page is the one of a stream that belongs at a position; if so, its payload, its epoch, its checksum and the extent
+/// Whether a page is the one of a stream that belongs at a position; if so, its payload, its next token, its checksum and the extent
 /// in which the stream goes on. Tests plant a bug by `believe`.
 pub fn expect(
     page: &PageBuffer,
@@ -99,7 +99,7 @@ mod tests {
             let (written, page) = stream.seal(b"some", 3, 2);
             assert_eq!(written, place);
             let (payload, header, checksum) = expect(&page, (G, POOL, Kind::Journal), at, false).unwrap();
-            assert_eq!((payload, header.epoch, header.commit_offset, header.used), (&b"some"[..], 3, 2, 4));
+            assert_eq!((payload, header.next_token, header.commit_offset, header.used), (&b"some"[..], 3, 2, 4));
             for wrong in [
                 StreamPosition { extent: at.extent + 1, ..at },
                 StreamPosition { index: at.index + 1, ..at },

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, Versions, Written};
+use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, ReadOnly, Written};
 use fulgurite_format::format_bytes;
 use fulgurite_sys::Clock;
 
-use crate::pool::{EROFS, Pool, PoolError};
+use crate::pool::{Pool, PoolError};
 
 /// The state of a token, to be read.
 #[derive(Debug)]
@@ -37,7 +37,6 @@ impl View {
         Layered::new(Arc::new(self))
     }
     /// The token.
-    #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
@@ -46,25 +45,6 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         self.pool.end_read(self.token);
-    }
-}
-
-/// It may be read, and nothing else.
-impl Backing for View {
-    fn may(&self, _: u32, write: bool) -> bool {
-        !write
-    }
-    fn asks(&self) -> bool {
-        false
-    }
-    fn begin_change(&self, _: bool) -> Result<(), FlashError> {
-        Err(FlashError::Io(EROFS))
-    }
-    fn waits_for_room(&self) -> bool {
-        false
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
-        None
     }
 }
 
@@ -89,13 +69,13 @@ impl Layer for View {
         self.pool.locate_at(subpage, self.token)
     }
     fn backing(&self) -> Option<&dyn Backing> {
-        Some(self)
+        Some(&ReadOnly)
     }
     fn place(&self, _: &[u32], _: &mut Vec<u32>) -> Result<(), FlashError> {
-        Err(FlashError::Io(EROFS))
+        Err(ReadOnly::ERROR)
     }
     fn written(&self, _: &mut Vec<Written>) -> Result<(), FlashError> {
-        Err(FlashError::Io(EROFS))
+        Err(ReadOnly::ERROR)
     }
     fn not_written(&self, _: u32, _: FlashError) -> bool {
         false

@@ -114,7 +114,7 @@ fn what_was_written_is_read_and_kept_by_tokens() {
             now.retain(|subpage, _| subpage / 16 != page);
         }
         check(&pool, &now);
-        let kept: Vec<u64> = pool.tokens().as_slice().iter().map(|t| t.epoch).collect();
+        let kept: Vec<u64> = pool.tokens().to_vec();
         for token in &kept {
             let contents = &tokens[token];
             let mut bytes = [0; SUBPAGE_BYTES];

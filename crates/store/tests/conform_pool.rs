@@ -509,7 +509,7 @@ fn an_old_token_is_what_it_was_while_its_data_moves() {
     let value = |subpage: u32| u64::from(subpage) + if subpage.is_multiple_of(3) { 2000 } else { 1000 };
     let (old, same) = (pool.view(token).unwrap().into_flash(), pool.view(token).unwrap());
     let pinned = |tokens: &fulgurite_store::Tokens| -> Vec<u64> {
-        tokens.as_slice().iter().filter(|t| t.pinned).map(|t| t.epoch).collect()
+        tokens.as_slice().iter().filter(|t| t.pinned).map(|t| t.token).collect()
     };
     let mut reader = User::new(&old);
     let reclaimed = pool.counters().reclaimed;

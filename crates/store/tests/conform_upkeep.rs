@@ -227,7 +227,7 @@ fn all_that_is_needed_of_a_page_is_named() {
     pool.live_pages(1, &mut live);
     let (one, two, three) = (crc32c(&page(1)[..]), crc32c(&page(2)[..]), crc32c(&page(3)[..]));
     let of =
-        |subpage, place, checksum, current, epoch| LivePage { subpage, place, checksum, current, epoch, object: None };
+        |subpage, place, checksum, current, time| LivePage { subpage, place, checksum, current, time, object: None };
     let mut expected = vec![
         of(16, old[0], one, true, first),
         of(17, old[1], one, false, first),
@@ -322,7 +322,8 @@ fn a_view_of_a_token_takes_nothing() {
     let located = [2, 3, 4].map(|subpage| Layer::locate(&view, subpage));
     assert_eq!(located, [None, Some(Place::whole(places[0], checksum)), Some(Place::whole(places[1], checksum))]);
     assert_eq!(Layer::locate(&*pool, 3).map(|place| place.flash_page), Some(now[0]));
-    assert!(Backing::may(&view, 3, false) && !Backing::may(&view, 3, true) && !Layer::work(&view));
+    let backing = view.backing().unwrap();
+    assert!(backing.may(3, false) && !backing.may(3, true) && !view.work());
     let denied = Err(FlashError::Io(30));
     let written = Written { subpage: 3, place: Place::whole(places[0], checksum) };
     assert_eq!(

@@ -35,7 +35,7 @@ fn run(planted: Option<Planted>, seed: u64, steps: u32) -> World {
             }
             1 => world.store.begin_checkpoint(),
             2 => {
-                let tokens: Vec<u64> = world.store.state().tokens().as_slice().iter().map(|t| t.epoch).collect();
+                let tokens: Vec<u64> = world.store.state().tokens().to_vec();
                 if !tokens.is_empty() && world.store.poisoned().is_none() {
                     let which = world.random.below(tokens.len() as u32) as usize;
                     world.roll_back(tokens[which]);

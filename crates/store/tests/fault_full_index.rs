@@ -15,7 +15,7 @@ use world::{Content, World};
 fn check_all(world: &World) {
     world.check();
     let (state, map) = (world.store.state(), world.store.map());
-    for token in state.tokens().as_slice().iter().map(|token| token.epoch) {
+    for token in state.tokens().as_slice().iter().map(|token| token.token) {
         let contents = &world.tokens[&token];
         for subpage in 0..world.store.geometry().subpages {
             let (found, expected) = (state.located_at(subpage, token), contents.get(&subpage));
@@ -108,7 +108,7 @@ fn what_is_there_is_moved_and_kept_when_no_index_is_left() {
         world.settle();
         check_all(&world);
         // A token in the middle is gone back to; then the older ones go.
-        let tokens: Vec<u64> = world.store.state().tokens().as_slice().iter().map(|token| token.epoch).collect();
+        let tokens: Vec<u64> = world.store.state().tokens().to_vec();
         world.roll_back(tokens[tokens.len() / 2]);
         world.settle();
         check_all(&world);

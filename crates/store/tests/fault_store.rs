@@ -1,7 +1,7 @@
 //! Goal: flash that fails, lies or forgets never makes the store give a wrong value, and never one that is older than promised without
 //! saying so.
 //! Method: every request of random runs fails, once and for good; every bit of the pages that all depends on is flipped, and random
-//! bits elsewhere; writes get lost or go elsewhere; epochs and indices come to the end of their bits.
+//! bits elsewhere; writes get lost or go elsewhere; tokens and indices come to the end of their bits.
 
 use crate::world;
 
@@ -246,18 +246,18 @@ fn an_unreadable_copy_is_passed_over() {
     println!("unreadable flash pages: {} images, {refused} refused, 0 violations", moment.pages);
 }
 
-/// A new pool whose first epoch is another one.
-fn at_epoch(geometry: Geometry, config: StoreConfig, seed: u64, epoch: u64) -> World {
+/// A new pool whose first token is another one.
+fn at_token(geometry: Geometry, config: StoreConfig, seed: u64, next_token: u64) -> World {
     let mut flash = ForgetfulFlash::default();
     flash.pages = geometry.flash_pages();
     for (place, mut page) in Store::format(geometry, POOL, 0) {
         let (header, _, payload) = Header::open(&page).unwrap();
         if header.kind == Kind::Anchor {
-            let anchor = Anchor { epoch, ..Anchor::decode(payload).unwrap() };
+            let anchor = Anchor { next_token, ..Anchor::decode(payload).unwrap() };
             let mut payload = Vec::new();
             anchor.encode(&mut payload);
             page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
-            Header { epoch, ..header }.seal(&mut page);
+            Header { next_token, ..header }.seal(&mut page);
         }
         flash.write(place, Content::Metadata(Rc::new(page)));
     }
@@ -266,11 +266,11 @@ fn at_epoch(geometry: Geometry, config: StoreConfig, seed: u64, epoch: u64) -> W
 }
 
 #[test]
-fn epochs_near_the_wrap_of_24_bits() {
+fn tokens_near_the_wrap_of_24_bits() {
     for base in [(1 << 24) - 3, (1 << 23) - 3, (1 << 40) - 2, (1 << 40) + (1 << 24) - 5] {
         for seed in first_seed()..first_seed() + runs(10) {
-            println!("epochs from {base}: seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
-            let mut world = at_epoch(tiny(48), attacks::config(None, seed), seed, base);
+            println!("tokens from {base}: seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
+            let mut world = at_token(tiny(48), attacks::config(None, seed), seed, base);
             for i in 0..120 {
                 let count = 1 + world.random.below(5);
                 world.write(count);
@@ -289,7 +289,7 @@ fn epochs_near_the_wrap_of_24_bits() {
                     world.check();
                 }
             }
-            assert!(world.store.state().epoch() > base + 10);
+            assert!(world.store.state().next_token() > base + 10);
         }
     }
 }
@@ -301,7 +301,7 @@ fn times_are_renewed_before_they_could_be_misread() {
         println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
         let mut config = attacks::config(None, seed);
         config.restamp_after = PERIOD;
-        let mut world = at_epoch(tiny(48), config, seed, (1 << TIME_BITS) - 40);
+        let mut world = at_token(tiny(48), config, seed, (1 << TIME_BITS) - 40);
         // These are never written again.
         world.write_these(&[0, 1, 40]);
         let mut pinned = 0;
@@ -324,11 +324,11 @@ fn times_are_renewed_before_they_could_be_misread() {
                 world.crash().unwrap();
                 world.check();
             }
-            let epoch = world.store.state().epoch();
+            let token = world.store.state().next_token();
             let table = world.store.state().table();
             for entry in (0..table.pages()).flat_map(|p| table.chain(p)) {
-                let age = (epoch as u32).wrapping_sub(entry.time()) % (1 << TIME_BITS);
-                assert!(u64::from(age) <= 4 * PERIOD, "a version of {age} epochs ago");
+                let age = (token as u32).wrapping_sub(entry.time()) % (1 << TIME_BITS);
+                assert!(u64::from(age) <= 4 * PERIOD, "a version of {age} tokens ago");
             }
         }
         world.check();
@@ -475,13 +475,14 @@ fn numbers_from_all_of_64_bits_are_an_error_or_can_be_gone_on_from() {
                 // One of the journal is gone, and one behind it has another number, or belongs to another commit.
                 let (lost, _) = pick(&journal, number(0));
                 let (place, header) = pick(&journal, number(0));
-                let (sequence, offset, epoch) = (number(header.sequence), number(0) as u16, number(header.epoch));
+                let (sequence, offset, next_token) =
+                    (number(header.sequence), number(0) as u16, number(header.next_token));
                 sealed(place, &mut |header, _| (header.sequence, header.commit_offset) = (sequence, offset & 3));
-                if epoch % 2 == 0 {
+                if next_token % 2 == 0 {
                     over.last_mut().into_iter().for_each(|(_, content)| {
                         let Content::Metadata(page) = content else { return };
                         let bytes = Rc::make_mut(page);
-                        let header = Header { epoch, ..Header::open(bytes).unwrap().0 };
+                        let header = Header { next_token, ..Header::open(bytes).unwrap().0 };
                         header.seal(bytes);
                     });
                 }
@@ -492,16 +493,16 @@ fn numbers_from_all_of_64_bits_are_an_error_or_can_be_gone_on_from() {
                 let (place, header) = pick(&anchors, number(0));
                 let which = number(0);
                 let new = number(header.sequence);
-                let token = number(header.epoch);
+                let token = number(header.next_token);
                 sealed(place, &mut |header, payload| {
                     let mut anchor = Anchor::decode(&payload[..header.used]).unwrap();
                     match which % 6 {
-                        0 => anchor.epoch = new,
+                        0 => anchor.next_token = new,
                         1 => anchor.journal.sequence = new,
                         2 => anchor.journal_end = new,
                         3 => anchor.checkpoint.sequence = new,
                         4 => header.sequence = new,
-                        _ => anchor.tokens.iter_mut().rev().take(1).for_each(|last| last.epoch = token),
+                        _ => anchor.tokens.iter_mut().rev().take(1).for_each(|last| last.token = token),
                     }
                     if which % 6 != 4 {
                         // It is the newest.

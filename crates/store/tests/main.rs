@@ -1,7 +1,10 @@
 //! All tests of this crate but those under loom, as one program: linked once, and each test runs in a process of its own.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
+/// What all files use.
+mod common {
+    pub use fulgurite_testkit::media::*;
+    pub use fulgurite_testkit::{Random, seed};
+}
 mod world;
 
 mod conform_nand;

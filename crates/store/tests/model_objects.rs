@@ -47,7 +47,7 @@ fn step(world: &mut World, subpages: u32) {
         world.store.begin_reclaim();
     }
     if world.random.one_in(40) {
-        let tokens: Vec<u64> = world.store.state().tokens().as_slice().iter().map(|t| t.epoch).collect();
+        let tokens: Vec<u64> = world.store.state().tokens().to_vec();
         if !tokens.is_empty() {
             let which = world.random.below(tokens.len() as u32) as usize;
             world.roll_back(tokens[which]);

@@ -12,7 +12,7 @@ fn roomy() -> Geometry {
     Geometry::new(8 * 120, 8, Some(64)).unwrap()
 }
 fn kept(world: &World) -> Vec<u64> {
-    world.store.state().tokens().as_slice().iter().map(|t| t.epoch).collect()
+    world.store.state().tokens().to_vec()
 }
 
 #[test]

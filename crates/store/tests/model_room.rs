@@ -157,8 +157,8 @@ fn one_history(seed: u64) {
                 let kept = tokens.as_slice();
                 if let Some(token) = kept.get(random.below(kept.len().max(1) as u64) as usize) {
                     let _ = match random.below(3) {
-                        0 => pool.roll_back(token.epoch),
-                        _ => pool.pin(token.epoch, !token.pinned),
+                        0 => pool.roll_back(token.token),
+                        _ => pool.pin(token.token, !token.pinned),
                     };
                 }
             }

@@ -68,7 +68,7 @@ fn after_a_crash_the_last_token_is_there() {
                     world.sync();
                 }
                 if world.random.one_in(30) {
-                    let tokens: Vec<u64> = world.store.state().tokens().as_slice().iter().map(|t| t.epoch).collect();
+                    let tokens: Vec<u64> = world.store.state().tokens().to_vec();
                     if !tokens.is_empty() {
                         let which = world.random.below(tokens.len() as u32) as usize;
                         world.roll_back(tokens[which]);

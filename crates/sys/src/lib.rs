@@ -10,6 +10,7 @@ pub mod arch;
 pub mod arena;
 pub mod barrier;
 pub mod clock;
+pub mod counters;
 pub mod direct_file;
 pub mod image_file;
 pub mod notify;
@@ -21,6 +22,7 @@ pub mod uring;
 
 pub use arena::{Arena, ArenaError, Backed};
 pub use clock::{Clock, SimulatedTime};
+pub use counters::Counter;
 pub use direct_file::DirectFile;
 pub use image_file::{ImageChild, ImageFile};
 pub use notify::Notifier;

@@ -1,10 +1,13 @@
-//! What the tests of all crates share: trials, random numbers, a test's own program as a child.
+//! What the tests of all crates share: trials, random numbers, a test's own program as a
+//! child, drivers of media and the suite that each medium passes.
 //!
 //! Only tests use it: it stands under `[dev-dependencies]` and nowhere else, and is not published.
 #![forbid(unsafe_code)]
 
 mod child;
+pub mod media;
 mod random;
+pub mod suite;
 mod trials;
 
 pub use child::{again, arguments};

@@ -33,7 +33,6 @@ struct Begun {
     by: By,
 }
 
-/// Who makes it.
 enum By {
     Child {
         child: ImageChild,
@@ -54,14 +53,12 @@ struct Keeper<'k> {
     file: Option<File>,
     log: Option<&'k Log>,
     changed: Changed,
-    /// The last one is being made.
     busy: &'k AtomicBool,
     begun: mpsc::Sender<Begun>,
     made: Vec<Made>,
 }
 
 impl Keeper<'_> {
-    /// Takes one, or begins to.
     fn take(&mut self, memory: &Arena, state: State) -> Result<()> {
         let at = Instant::now();
         let written = match self.way {
@@ -174,7 +171,6 @@ pub fn run(directory: &Path, job: &Job, first: State, way: Way, cores: &[usize])
     Ok(Run { gaps, used, huge, made, written, end, restored })
 }
 
-/// The computation itself.
 fn compute(
     mut memory: PlainMemory,
     job: &Job,

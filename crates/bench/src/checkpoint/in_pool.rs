@@ -23,13 +23,11 @@ use fulgurite_flash::Mover;
 /// How often it is seen that the computation has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The computation as requests.
 struct Updates {
     job: Job,
     begun: Cell<u64>,
     progress: Progress,
     gaps: RefCell<Option<Gaps>>,
-    /// Told whenever a checkpoint falls due.
     due: mpsc::Sender<()>,
     /// Where the gaps go in the end.
     ended: Arc<Mutex<Option<Gaps>>>,

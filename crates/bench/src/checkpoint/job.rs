@@ -13,7 +13,6 @@ use fulgurite_sys::Clock;
 use fulgurite_workloads::{Random, mix};
 use hdrhistogram::Histogram;
 
-/// Words of a page.
 pub const WORDS: u64 = SUBPAGE_BYTES as u64 / 8;
 
 /// The computation. A turn is what lies between two checkpoints; after the last checkpoint there is one more, so that what is in
@@ -22,11 +21,8 @@ pub const WORDS: u64 = SUBPAGE_BYTES as u64 / 8;
 pub struct Job {
     /// Of words and of their first contents.
     pub seed: u64,
-    /// All of them.
     pub pages: u64,
-    /// Pages that change in a turn.
     pub dirty_pages: u64,
-    /// Updates of a turn.
     pub updates: u64,
     /// Checkpoints that fall due, one at the end of each turn but the last.
     pub checkpoints: u64,
@@ -35,7 +31,6 @@ pub struct Job {
 }
 
 impl Job {
-    /// Bytes of data.
     pub fn bytes(&self) -> usize {
         self.pages as usize * SUBPAGE_BYTES
     }
@@ -47,7 +42,6 @@ impl Job {
         let page = Random::new(self.seed ^ turn.rotate_left(32), among).below(self.pages);
         page * WORDS + random.below(WORDS)
     }
-    /// Of all turns.
     pub fn all_updates(&self) -> u64 {
         self.updates * (self.checkpoints + 1)
     }
@@ -61,7 +55,6 @@ impl Job {
             bytes.copy_from_slice(&mix(self.seed ^ mix(word)).to_le_bytes());
         }
     }
-    /// What the first state comes to.
     pub fn first(&self) -> State {
         let mut sum = Sum::default();
         let mut bytes = [0; SUBPAGE_BYTES];
@@ -81,21 +74,17 @@ fn weight(word: u64) -> u64 {
 /// What the memory comes to at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct State {
-    /// Since the beginning.
     pub updates: u64,
-    /// Of all words and their places.
     pub hash: u64,
 }
 
 /// The hash of an image, whose pages may come in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
-    /// So far.
     pub hash: u64,
 }
 
 impl Sum {
-    /// Adds a page.
     pub fn add(&mut self, page: u64, bytes: &[u8]) {
         for (word, bytes) in (page * WORDS..).zip(bytes.chunks_exact(8)) {
             let value = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
@@ -109,13 +98,11 @@ impl Sum {
 pub struct Progress(Arc<(AtomicU64, AtomicU64)>);
 
 impl Progress {
-    /// From this state on.
     pub fn from(state: State) -> Progress {
         let progress = Progress::default();
         progress.set(state);
         progress
     }
-    /// Is this state now.
     pub fn set(&self, state: State) {
         self.0.0.store(state.updates, Ordering::Release);
         self.0.1.store(state.hash, Ordering::Release);
@@ -129,7 +116,6 @@ impl Progress {
         self.0.0.store(updates, Ordering::Release);
         updates
     }
-    /// As it is now.
     pub fn state(&self) -> State {
         State { updates: self.0.0.load(Ordering::Acquire), hash: self.0.1.load(Ordering::Acquire) }
     }
@@ -142,7 +128,6 @@ pub struct Gaps {
     begun_ns: u64,
     last_ns: u64,
     updates: u64,
-    /// The longest of each turn.
     pub longest_ns: Vec<u64>,
     /// All but those of the first turn, before which there was no checkpoint.
     pub all: Histogram<u64>,
@@ -154,7 +139,6 @@ pub fn none() -> Histogram<u64> {
 }
 
 impl Gaps {
-    /// Begins now.
     pub fn new(job: &Job) -> Gaps {
         let clock = Clock::get();
         let now = clock.now_ns();

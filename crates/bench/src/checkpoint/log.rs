@@ -22,15 +22,12 @@ use super::job::Job;
 const MAGIC: u64 = u64::from_le_bytes(*b"changed\0");
 const HEAD_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 8;
-/// Bytes of one write.
 const WRITE_BYTES: usize = 8 << 20;
 
-/// Bytes of head and list.
 fn list_bytes(pages: usize) -> usize {
     (HEAD_BYTES + pages * ENTRY_BYTES).next_multiple_of(SUBPAGE_BYTES)
 }
 
-/// Bytes of a segment.
 pub fn segment_bytes(pages: usize) -> usize {
     list_bytes(pages) + pages * SUBPAGE_BYTES
 }
@@ -44,11 +41,9 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// None of so many.
     pub fn none_of(pages: u64) -> Changed {
         Changed { marked: vec![false; pages as usize], pages: Vec::with_capacity(pages as usize) }
     }
-    /// This one.
     #[inline]
     pub fn mark(&mut self, page: u32) {
         if !std::mem::replace(&mut self.marked[page as usize], true) {

@@ -34,7 +34,7 @@ use crate::args::CheckpointArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::added_work;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::stack;
@@ -45,7 +45,6 @@ use crate::values::FlashChoice;
 use job::Job;
 use way::{Made, Run, Way};
 
-/// Computing before each update.
 const WORK: Duration = Duration::from_micros(10);
 
 /// A way, over all rounds.
@@ -104,7 +103,7 @@ struct Cpu {
     kernel_threads: Option<f64>,
 }
 
-/// Runs it.
+/// Runs `bench checkpoint`.
 pub fn run(args: &CheckpointArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
@@ -209,13 +208,8 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
         "computes_on_core": cores[0],
         "cores": cores,
     });
-    let command = report::command_line();
-    report::write_json(
-        &args.output,
-        &Report { machine: &machine, command, setting, interrupted, failed: &[], rows: &rows },
-    )?;
-    report::write_plot(&args.output, || stack(&shown::drawings(&rows)))?;
-    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+    Report { interrupted, ..Report::new(&machine, setting, &rows) }
+        .finish(&args.output, || stack(&shown::drawings(&rows)))
 }
 
 /// What all rounds came to, by way.
@@ -227,15 +221,13 @@ fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
             ensure!(run.end.hash == hash, "{} did other work than {}", way.name(), Way::ALL[0].name());
         }
         let base = Way::ALL.iter().position(|other| *other == way.unkept()).context("a way is compared with none")?;
-        let by_round = |of: &dyn Fn(&Run) -> f64| Spread::of(&of_way.iter().map(|run| of(run)).collect::<Vec<_>>());
+        let by_round = |of: &dyn Fn(&Run) -> f64| Spread::of(of_way.iter().map(|run| of(run)));
         let beside = |other: usize| {
             let share = |round: &Vec<Run>| round[other].gaps.seconds() / round[index].gaps.seconds();
-            Spread::of(&runs.iter().map(share).collect::<Vec<_>>())
+            Spread::of(runs.iter().map(share))
         };
         let made: Vec<Made> = of_way.iter().flat_map(|run| run.made.iter().copied()).collect();
-        let millis = |of: fn(&Made) -> Duration| {
-            Spread::of_any(&made.iter().map(|made| of(made).as_secs_f64() * 1e3).collect::<Vec<_>>())
-        };
+        let millis = |of: fn(&Made) -> Duration| Spread::of_any(made.iter().map(|made| of(made).as_secs_f64() * 1e3));
         let longest = of_way.iter().flat_map(|run| run.gaps.longest_ns.iter().skip(1).map(|ns| *ns as f64 / 1e6));
         let mut all = job::none();
         for run in &of_way {
@@ -249,7 +241,7 @@ fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
         let kernel = of_way.iter().all(|run| run.used.kernel_threads_s.is_some());
         let huge = |of: fn(&Run) -> Option<u64>| {
             let all: Option<Vec<f64>> = of_way.iter().map(|run| of(run).map(|bytes| bytes as f64)).collect();
-            all.map(|all| Spread::of(&all).median as u64)
+            all.map(|all| Spread::of(all).median as u64)
         };
         Ok(Row {
             way: way.name(),
@@ -263,7 +255,7 @@ fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
             seconds: by_round(&|run| run.gaps.seconds()),
             share_of_plain: beside(0),
             share_of_unkept: beside(base),
-            longest_gap_ms: Spread::of(&longest.collect::<Vec<_>>()),
+            longest_gap_ms: Spread::of(longest),
             gap_us: GapPercentiles {
                 p50: gap(0.5),
                 p99: gap(0.99),

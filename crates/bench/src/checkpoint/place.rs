@@ -28,11 +28,9 @@ pub fn pool_bytes(data_bytes: u64) -> u64 {
     data_bytes * 2 + (256 << 20)
 }
 
-/// What was asked for, judged.
 pub enum Judged {
     /// A medium for a pool of this process.
     Medium(Box<medium::Judged>, u64),
-    /// The store of a device.
     Store(Served),
 }
 
@@ -50,18 +48,13 @@ pub enum Place {
     Medium {
         /// What it lies on. A file that was made goes with it.
         _made: TestBed,
-        /// The same, opened.
         flash: Arc<dyn Flash>,
     },
-    /// The store of a device.
     Store(Served),
 }
 
 impl Judged {
     /// Judges it, with so much DRAM before it; nothing is made yet.
-    ///
-    /// # Errors
-    /// [`crate::bad_input::BadInput`].
     pub fn new(wanted: Wanted<'_>, data_bytes: u64, dram_bytes: u64, machine: &Machine) -> Result<Judged> {
         // The memory; pages that a fork or a copy doubles, or what is read back; DRAM before the pool.
         let beside = data_bytes * 3 + dram_bytes;
@@ -83,9 +76,6 @@ impl Judged {
         Ok(Judged::Medium(Box::new(judged), bytes))
     }
     /// Makes it.
-    ///
-    /// # Errors
-    /// As [`medium::Judged::make`]; that another program has the device.
     pub fn make(self, interrupt: &Interrupt) -> Result<Place> {
         Ok(match self {
             Judged::Medium(judged, bytes) => {
@@ -122,9 +112,6 @@ fn name(device: &DeviceFlash) -> Result<()> {
 
 impl Place {
     /// A new pool, with the job's first state in it, which has a name.
-    ///
-    /// # Errors
-    /// When the medium or the device fails.
     pub fn filled(&self, job: &Job) -> Result<Arc<dyn Flash>> {
         let subpages = u32::try_from(job.pages)?;
         let fill = |flash: &dyn Flash| {
@@ -159,9 +146,6 @@ impl Place {
         }
     }
     /// The pool as somebody finds it who comes after this program.
-    ///
-    /// # Errors
-    /// When it is not there any more.
     pub fn again(&self) -> Result<Arc<dyn Flash>> {
         match self {
             Place::Medium { flash: medium, .. } => {
@@ -182,14 +166,12 @@ impl Place {
     pub fn is_served(&self) -> bool {
         matches!(self, Place::Store(_))
     }
-    /// The medium in a line.
     pub fn describe(&self) -> String {
         match self {
             Place::Medium { flash: medium, .. } => medium.describe(),
             Place::Store(served) => format!("the store of the device at {}", served.socket.display()),
         }
     }
-    /// What the pool is, for people.
     pub fn sentence(&self) -> String {
         match self {
             Place::Medium { .. } => format!("The pool of fulgurite and sync is on: {}.", self.describe()),

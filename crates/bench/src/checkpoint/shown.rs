@@ -6,65 +6,40 @@ use super::Row;
 use crate::report::charts::{Bar, Bars};
 use crate::report::rows::Spread;
 use crate::report::svg::Canvas;
-use crate::report::table;
+use crate::report::table::{self, Columns, or_dash, percent};
 
-/// The table.
 pub fn lines(rows: &[Row]) -> String {
-    let heading = [
-        "way",
-        "survives a crash",
-        "DRAM",
-        "of plain",
-        "(lowest-highest)",
-        "of unkept",
-        "longest gap",
-        "highest",
-        "p99.9",
-        "call or gate",
-        "durable after",
-        "made",
-        "written",
-        "CPU µs",
-        "elsewhere",
-    ];
     let ms = |value: f64| format!("{} ms", table::number(value));
-    let or_none = |spread: &Option<Spread>| spread.map_or_else(|| "-".to_owned(), |spread| ms(spread.median));
-    let body = rows.iter().map(|row| {
-        vec![
-            row.way.to_owned(),
-            row.survives_a_crash.to_owned(),
-            format_bytes(row.dram_bytes),
-            format!("{:.1}%", row.share_of_plain.median * 100.0),
-            format!("({:.1}%-{:.1}%)", row.share_of_plain.min * 100.0, row.share_of_plain.max * 100.0),
-            format!("{:.1}%", row.share_of_unkept.median * 100.0),
-            ms(row.longest_gap_ms.median),
-            ms(row.longest_gap_ms.max),
-            format!("{} µs", table::number(row.gap_us.p999)),
-            or_none(&row.held_ms),
-            or_none(&row.durable_ms),
-            if row.held_ms.is_some() { table::number(row.checkpoints.median) } else { "-".to_owned() },
-            row.written_bytes_per_checkpoint.map_or_else(|| "-".to_owned(), format_bytes),
-            format!("{:.2}", row.cpu_us_per_update),
-            format!("{:.2}", row.cpu_us.children + row.cpu_us.kernel_threads.unwrap_or(0.0)),
-        ]
-    });
+    let or_none = |spread: Option<Spread>| or_dash(spread, |spread| ms(spread.median));
+    let table = Columns::of(rows)
+        .left("way", |row| row.way)
+        .left("survives a crash", |row| row.survives_a_crash)
+        .right("DRAM", |row| format_bytes(row.dram_bytes))
+        .right("of plain", |row| percent(row.share_of_plain.median))
+        .right("(lowest-highest)", |row| row.share_of_plain.range(percent))
+        .right("of unkept", |row| percent(row.share_of_unkept.median))
+        .right("longest gap", |row| ms(row.longest_gap_ms.median))
+        .right("highest", |row| ms(row.longest_gap_ms.max))
+        .right("p99.9", |row| format!("{} µs", table::number(row.gap_us.p999)))
+        .right("call or gate", |row| or_none(row.held_ms))
+        .right("durable after", |row| or_none(row.durable_ms))
+        .right("made", |row| or_dash(row.held_ms, |_| table::number(row.checkpoints.median)))
+        .right("written", |row| or_dash(row.written_bytes_per_checkpoint, format_bytes))
+        .right("CPU µs", |row| format!("{:.2}", row.cpu_us_per_update))
+        .right("elsewhere", |row| format!("{:.2}", row.cpu_us.children + row.cpu_us.kernel_threads.unwrap_or(0.0)))
+        .table();
     let note = "\
 of unkept: of the same memory without checkpoints. longest gap: the longest time without an update in what lies between two
 checkpoints, median and highest; p99.9: of all times between two updates. call or gate: what of it the program called, or the closed
 gate. elsewhere: of the CPU, that of child processes and of the kernel's threads.";
-    format!("{}\n{note}", table::table(&heading, 2, body))
+    format!("{table}\n{note}")
 }
 
 /// The drawings: speed, gaps, time until a checkpoint holds, CPU.
 pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
-    let cpu = |row: &Row| {
-        let value = row.cpu_us_per_update;
-        Some(Spread { median: value, min: value, max: value })
-    };
     vec![
         bars(rows, "How fast it computes", "% of plain memory that keeps nothing", |row| {
-            let Spread { median, min, max } = row.share_of_plain;
-            Some(Spread { median: median * 100.0, min: min * 100.0, max: max * 100.0 })
+            Some(row.share_of_plain.percent())
         }),
         bars(
             rows,
@@ -73,7 +48,9 @@ pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
             |row| Some(row.longest_gap_ms),
         ),
         bars(rows, "How long until a checkpoint would survive", "ms", |row| row.durable_ms),
-        bars(rows, "CPU time of an update, of all threads and processes", "µs", cpu),
+        bars(rows, "CPU time of an update, of all threads and processes", "µs", |row| {
+            Spread::of_any([row.cpu_us_per_update])
+        }),
     ]
 }
 

@@ -9,12 +9,10 @@ use serde::Serialize;
 
 use crate::kernel_threads;
 
-/// CPU time, user and kernel.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Used {
     /// Of all threads of this process; those that the kernel starts for its rings are among them.
     pub process_s: f64,
-    /// Of child processes, as they ended.
     pub children_s: f64,
     /// Of the kernel's threads, which write the page cache back, complete requests and move pages, for whomever. None where they
     /// cannot be seen.
@@ -40,7 +38,6 @@ impl Used {
             kernel_threads_s: kernel.map(|(now, before)| (now - before).max(0.0)),
         }
     }
-    /// All of it.
     pub fn total_s(&self) -> f64 {
         self.process_s + self.children_s + self.kernel_threads_s.unwrap_or(0.0)
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::job::{Gaps, State};
 use super::used::Used;
 
-/// How the computation is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// Plain memory, no checkpoints: what the others are compared with.
@@ -55,10 +54,8 @@ impl Way {
     }
 }
 
-/// One checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Made {
-    /// What the memory was.
     pub state: State,
     /// How long the computation was held up by what it called, or by the closed gate.
     pub held: Duration,
@@ -75,7 +72,6 @@ pub(super) struct Run {
     /// Bytes in huge pages before and after.
     pub huge: (Option<u64>, Option<u64>),
     pub made: Vec<Made>,
-    /// Bytes, in all.
     pub written: u64,
     pub end: State,
     /// How many updates were in what was read back.

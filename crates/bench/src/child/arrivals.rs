@@ -22,7 +22,6 @@ impl Arrivals {
         arrivals.advance();
         arrivals
     }
-    /// When the next request arrives.
     #[inline]
     pub fn next_ns(&self) -> u64 {
         self.next_ns as u64

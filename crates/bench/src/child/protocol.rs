@@ -7,57 +7,42 @@ use serde::{Deserialize, Serialize};
 use super::nand_counts::NandCounts;
 use crate::values::{Config, Prefetch, Replacement};
 
-/// What the program asks for.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Command {
     /// Take hold of the data and open the workload in it. First of all, once.
     Open(Box<Spec>),
     /// Open the workload again, with keys drawn with this Zipf exponent.
     Zipf(f64),
-    /// Execute requests.
     Run(Batch),
     /// Walk the data, check every invariant.
     Check,
     /// How many requests a second the device itself completes. Leaves the data as it is.
     Device {
-        /// Share of reads.
         read_share: f64,
-        /// Requests in flight.
         depth: usize,
-        /// For so long.
         ms: u64,
     },
     /// A span of nanoseconds measured: how long `iterations` of added work take. For calibration.
     TimeWork {
-        /// How many.
         iterations: u64,
     },
 }
 
-/// One configuration.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Spec {
-    /// Which.
     pub config: Config,
-    /// The workload's name.
     pub workload: String,
-    /// Bytes that it was built with.
     pub data_bytes: u64,
     /// Bytes of its region, which starts at address 0.
     pub region_bytes: u64,
-    /// Zipf exponent of its keys.
     pub zipf: f64,
-    /// Its seed.
     pub seed: u64,
     /// Directory of text that it was built from.
     pub input: Option<PathBuf>,
-    /// Where the data lies.
     pub data: DataSource,
     /// For a pool there: what it is filled with.
     pub pool: Option<PoolSpec>,
-    /// Cores of the workers.
     pub cores: Vec<usize>,
-    /// Core of an emulated device.
     pub device_core: Option<usize>,
     /// Threads that execute requests, on the workers' cores (plain memory).
     pub threads: usize,
@@ -68,26 +53,18 @@ pub struct Spec {
 /// A pool that is made for a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PoolSpec {
-    /// The data.
     pub image: PathBuf,
-    /// Flash pages of the pool.
     pub flash_pages: u32,
-    /// Its file is to be created.
     pub create: bool,
-    /// It has no checksums.
     pub unchecked: bool,
 }
 
-/// Settings of the guarded path.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Guarded {
     /// The runtime's DRAM: the budget, less what the workload itself uses.
     pub dram_bytes: u64,
-    /// Fibers of each worker.
     pub fibers: usize,
-    /// What leaves.
     pub replacement: Replacement,
-    /// What is read ahead.
     pub prefetch: Prefetch,
 }
 
@@ -96,60 +73,44 @@ pub struct Guarded {
 pub enum DataSource {
     /// Anonymous memory, filled from the image.
     Anonymous {
-        /// The image.
         image: PathBuf,
         /// In huge pages or base pages.
         huge: bool,
     },
-    /// This file, mapped.
     Mapped {
-        /// The file, written from the image.
         file: PathBuf,
     },
     /// An emulated device over this memory, written from the image.
     Emulated {
-        /// The memory.
         storage: PathBuf,
-        /// Latency of a read.
         read_ns: u64,
-        /// Latency of a write.
         write_ns: u64,
-        /// Planes.
         planes: usize,
     },
     /// Plain memory as flash: completes at once.
     Memory {
-        /// The memory.
         storage: PathBuf,
     },
     /// A device of our own over this memory, filled by the process itself.
     Nand(NandSpec),
     /// A device in another process, filled from the image.
     Device {
-        /// Its socket.
         socket: PathBuf,
-        /// Frames are handed to it.
         frames: bool,
         /// The part of it that is this process's: its first subpage, and how many. None: all of it.
         part: Option<(u32, u32)>,
-        /// The image.
         image: PathBuf,
     },
     /// A file or block device as flash, written from the image.
     File {
-        /// Its path.
         path: PathBuf,
     },
 }
 
-/// The NAND of a device.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct NandSpec {
-    /// The memory that its cells are.
     pub storage: PathBuf,
-    /// The profile, as TOML.
     pub profile: String,
-    /// How its geometry is scaled.
     pub scaling: Scaling,
 }
 
@@ -162,20 +123,15 @@ pub struct Scaling {
     pub pages_per_block: Option<u32>,
 }
 
-/// Requests to execute.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Batch {
-    /// Seed of the stream of requests.
     pub seed: u64,
-    /// The first request's number.
     pub first: u64,
-    /// How many.
     pub count: u64,
     /// Transactions of the workload that make up a request, one after the other.
     pub transactions: u64,
     /// Iterations of added work in each transaction.
     pub work_iterations: u64,
-    /// When they come.
     pub load: Load,
 }
 
@@ -187,7 +143,6 @@ impl Batch {
     }
 }
 
-/// When requests come.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Load {
     /// The next when there is somebody to take it.
@@ -199,7 +154,6 @@ pub enum Load {
     },
 }
 
-/// A configuration's answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// To [`Command::Open`] and [`Command::Zipf`].
@@ -207,15 +161,9 @@ pub enum Reply {
     /// To [`Command::Run`].
     Ran(Box<Outcome>),
     /// To [`Command::Check`]: the workload's order-free invariant.
-    Checked {
-        /// The number.
-        invariant: u64,
-    },
+    Checked { invariant: u64 },
     /// To [`Command::Device`].
-    Device {
-        /// Requests a second.
-        per_second: f64,
-    },
+    Device { per_second: f64 },
     /// To [`Command::TimeWork`].
     Took {
         /// Nanoseconds.
@@ -225,31 +173,23 @@ pub enum Reply {
     Failed(String),
 }
 
-/// What was opened.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Opened {
-    /// The flash, in a line.
     pub flash: String,
-    /// DRAM that the workload itself uses.
     pub workload_bytes: u64,
-    /// Frames there are.
     pub frames: u64,
-    /// What the user should know.
     pub warnings: Vec<String>,
 }
 
-/// What executing a batch took.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// From the first request's start to the last one's end.
     pub elapsed_ns: u64,
-    /// Requests executed.
     pub requests: u64,
     /// A hash of the requests executed and of those answers that do not depend on their order, free of it.
     pub request_hash: u64,
     /// From arrival to end, in nanoseconds: values and how often they were seen.
     pub latency: Vec<(u64, u64)>,
-    /// From start to end.
     pub service: Vec<(u64, u64)>,
     /// CPU time of the process, all threads and their kernel side.
     pub cpu_ns: u64,
@@ -259,15 +199,11 @@ pub struct Outcome {
     pub kernel_threads_ns: Option<u64>,
     /// Misses (plain memory: major faults).
     pub misses: u64,
-    /// Guarded accesses.
     pub accesses: u64,
-    /// Subpages read from the device.
     pub device_reads: u64,
-    /// Subpages written to it.
     pub device_writes: u64,
     /// Requests that wrote them, where the device counts these.
     pub device_write_requests: u64,
-    /// Requests that read.
     pub device_read_requests: u64,
     /// Completions of an emulated device that were more than 5 µs late.
     pub device_late: u64,
@@ -294,8 +230,28 @@ impl Outcome {
     pub fn write_requests(&self) -> u64 {
         if self.device_write_requests > 0 { self.device_write_requests } else { self.device_writes }
     }
-    /// The same of those that read.
+    /// Requests a second.
+    pub fn rate(&self) -> f64 {
+        self.requests as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
     pub fn read_requests(&self) -> u64 {
         if self.device_read_requests > 0 { self.device_read_requests } else { self.device_reads }
+    }
+}
+/// Several batches together.
+pub struct Batches<'o>(pub Vec<&'o Outcome>);
+
+impl Batches<'_> {
+    pub fn sum(&self, of: impl Fn(&Outcome) -> u64) -> f64 {
+        self.0.iter().map(|outcome| of(outcome)).sum::<u64>() as f64
+    }
+    /// A sum of times for each request, in µs.
+    pub fn us_per_request(&self, of: impl Fn(&Outcome) -> u64) -> f64 {
+        self.sum(of) / 1000.0 / self.sum(|o| o.requests).max(1.0)
+    }
+    /// CPU time of the kernel's own threads for each request, where it could be seen.
+    pub fn kernel_us_per_request(&self) -> Option<f64> {
+        let seen = self.0.iter().any(|o| o.kernel_threads_ns.is_some());
+        seen.then(|| self.us_per_request(|o| o.kernel_threads_ns.unwrap_or(0)))
     }
 }

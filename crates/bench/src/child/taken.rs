@@ -24,7 +24,6 @@ impl Waits {
         });
         Waits(spinning.filter_map(|task| wait_of(&task.path())).collect())
     }
-    /// That of the thread that asks.
     pub fn of_this_thread() -> Waits {
         Waits(wait_of("/proc/thread-self".as_ref()).into_iter().collect())
     }

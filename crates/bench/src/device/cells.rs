@@ -12,7 +12,6 @@ use crate::report::rows::Spread;
 
 /// The paper's chunks: 4 KiB to 512 KiB, in sectors.
 pub const CHUNKS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// Commands in flight.
 const DEPTHS: [usize; 6] = [1, 4, 8, 16, 32, 64];
 /// Data buffers of figure 8: 64 KiB to 2 MiB, in sectors. The largest has room for all four of the largest chunks, twice.
 const BUFFERS: [u32; 6] = [16, 32, 64, 128, 256, 512];
@@ -24,7 +23,6 @@ const INTO: u32 = 16 << 10;
 /// The most that the paper's DMA moves, in bytes a second (7.2 and the footnote in 6.2).
 const PAPERS_DMA: u64 = 450_000_000;
 
-/// How a chunk is moved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum How {
     /// The host's core alone: what it does anyway. Measured together with [`How::Bypassed`], in turns.
@@ -33,9 +31,7 @@ pub enum How {
     Bypassed,
     /// The same as both, into one place that stays in the core's caches.
     CopyNear,
-    /// With the device.
     BypassedNear,
-    /// The device over plain memory.
     Device,
     /// The same; the host computes between two looks, as a worker does.
     DeviceComputing,
@@ -43,7 +39,6 @@ pub enum How {
     DeviceCopies,
     /// The device in a process of its own, nothing behind its firmware.
     ProcessBypassed,
-    /// The same over plain memory.
     Process,
     /// The same with copies through the data buffer.
     ProcessCopies,
@@ -53,16 +48,13 @@ pub enum How {
     NandDma,
     /// io_uring on a file; the host polls.
     File,
-    /// The same; the host sleeps.
     FileAsleep,
     /// The same; the host computes between two looks.
     FileComputing,
-    /// NBD, through a Unix socket.
     Nbd,
 }
 
 impl How {
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             How::Copy => "copy",
@@ -85,23 +77,17 @@ impl How {
     }
 }
 
-/// One thing that is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// For which figure.
     pub figure: Figure,
-    /// By which way.
     pub how: How,
-    /// What is done.
     pub work: Work,
 }
 
 /// How long each is measured in a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Most of them.
     pub each: Duration,
-    /// Over NAND, whose programs take milliseconds.
     pub nand: Duration,
 }
 
@@ -174,27 +160,19 @@ pub fn cells(figures: &[Figure], times: Times, with_nand: bool, seed: u64) -> Ve
 /// What a cell came to, over all rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// For which figure.
     pub figure: &'static str,
-    /// By which way.
     pub way: &'static str,
-    /// Read or write.
     pub op: &'static str,
-    /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Chunks at a time.
     pub depth: usize,
     /// Of data buffer, where that is what is varied.
     pub buffer_bytes: Option<u64>,
-    /// Rounds.
     pub rounds: usize,
     /// Chunks moved, in all rounds.
     pub chunks: u64,
     /// Of a chunk: the time of one alone, the middle one of a round; with several at a time, the time by their number.
     pub us: Spread,
-    /// By that time.
     pub bytes_per_s: Spread,
-    /// By that time.
     pub chunks_per_s: Spread,
     /// CPU time of the host's thread for a chunk, user and system, looking in vain left out. None where that is not told apart: with one
     /// at a time the driver waits inside its call.
@@ -218,13 +196,9 @@ pub struct Row {
 /// What the paper says in words; its curves are pictures.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Paper {
-    /// Throughput.
     pub bytes_per_s: Option<f64>,
-    /// Of the protocol.
     pub overhead_us: Option<f64>,
-    /// Of the protocol.
     pub overhead_share: Option<f64>,
-    /// Where it says so.
     pub from: &'static str,
 }
 
@@ -261,7 +235,6 @@ impl Paper {
     }
 }
 
-/// Time of a chunk.
 fn ns_each(ran: &Ran) -> f64 {
     ran.median_ns.unwrap_or(ran.ns / ran.chunks as f64)
 }
@@ -285,8 +258,8 @@ pub fn rows(cells: &[Cell], ran: &[Vec<Ran>]) -> Vec<Row> {
 }
 
 fn row(cell: &Cell, ran: &[Ran]) -> Row {
-    let by_round = |of: &dyn Fn(&Ran) -> f64| Spread::of(&ran.iter().map(of).collect::<Vec<_>>());
-    let known = |of: &dyn Fn(&Ran) -> Option<f64>| Spread::of_any(&ran.iter().filter_map(of).collect::<Vec<_>>());
+    let by_round = |of: &dyn Fn(&Ran) -> f64| Spread::of(ran.iter().map(of));
+    let known = |of: &dyn Fn(&Ran) -> Option<f64>| Spread::of_any(ran.iter().filter_map(of));
     let bytes = f64::from(cell.work.chunk) * SECTOR_BYTES as f64;
     Row {
         figure: cell.figure.name(),

@@ -31,7 +31,6 @@ pub enum Contents {
     Nothing,
     /// A store, all of it, as it seems.
     Store,
-    /// Something else, in words.
     Other(String),
 }
 
@@ -116,14 +115,11 @@ fn fill(file: &DirectFile, at: u64, arena: &Arena) -> std::io::Result<usize> {
 /// Whether a page is what a store writes before its superblock, without which it is none: its first anchor.
 fn begun(page: &[u8], place: u64) -> bool {
     let Ok(page) = <&[u8; SUBPAGE_BYTES]>::try_from(page) else { return false };
-    let of_first = |header: &Header| (header.kind, header.sequence, header.epoch) == (Kind::Anchor, 1, 1);
+    let of_first = |header: &Header| (header.kind, header.sequence, header.next_token) == (Kind::Anchor, 1, 1);
     Header::open(page).is_ok_and(|(header, ..)| of_first(&header) && u64::from(header.place) == place)
 }
 
 /// An existing file that is to be served as plain data is not what a store lies in, whose structure every write would destroy.
-///
-/// # Errors
-/// `BadInput`.
 pub fn is_no_store(path: &Path) -> Result<()> {
     let shown = path.display();
     let state = wear::path_of(path);

@@ -28,7 +28,6 @@ const SLICE_MAX: u32 = 128;
 /// Memory of whoever asks: what is read goes there, what is written comes from there. The drivers of a rig share it, by turns.
 pub type Memory = Rc<RefCell<Vec<u8>>>;
 
-/// The driver.
 pub struct Driver {
     flash: Arc<DeviceFlash>,
     memory: Memory,
@@ -63,7 +62,6 @@ fn opcode(work: &Work) -> Opcode {
 }
 
 impl Driver {
-    /// Over a device in this process.
     pub fn new(flash: Arc<DeviceFlash>, memory: Memory) -> Driver {
         Driver { flash, memory, elsewhere: None, flushes: false }
     }
@@ -71,7 +69,6 @@ impl Driver {
     pub fn of_store(flash: Arc<DeviceFlash>, memory: Memory) -> Driver {
         Driver { flushes: true, ..Driver::new(flash, memory) }
     }
-    /// Over a device in another process.
     pub fn of_process(flash: Arc<DeviceFlash>, elsewhere: Elsewhere, memory: Memory) -> Driver {
         Driver { elsewhere: Some(elsewhere), ..Driver::new(flash, memory) }
     }
@@ -148,7 +145,6 @@ impl Driver {
         })
     }
 
-    /// Several at a time.
     fn pipelined(commands: &mut Commands, work: &Work, buffer: u32, data: &mut [u8]) -> Result<Ran> {
         let mut places = Places::of(work, commands.sectors());
         let reads = work.op == Op::Read;

@@ -11,12 +11,12 @@
 
 pub mod args;
 mod cells;
-pub mod contents;
+mod contents;
 mod driver;
 pub mod medium;
 mod nbd_client;
 pub mod places;
-pub mod process;
+pub(crate) mod process;
 mod rig;
 mod shapes;
 mod shown;
@@ -32,7 +32,7 @@ use fulgurite_sys::affinity;
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::protocol::Scaling;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, until_interrupted};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::stack;
@@ -42,6 +42,8 @@ use args::{BenchArgs, Figure};
 use cells::{Times, cells, rows};
 use medium::{Below, Kept, Plan};
 use rig::Rig;
+use shapes::Shape;
+use shown::Goal;
 use ways::Ran;
 
 /// NAND like that of the paper's prototype, and its planes.
@@ -103,35 +105,29 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let cells = cells(&args.figure, times, nand.is_some(), args.output.seed);
     let mut ran: Vec<Vec<Ran>> = vec![Vec::new(); cells.len()];
     let bar = progress::steps("rounds", u64::from(rounds) * cells.len() as u64);
-    let mut interrupted = false;
-    'rounds: for _ in 0..rounds {
-        let mut round = Vec::with_capacity(cells.len());
-        for cell in &cells {
-            if interrupt.asked() {
-                interrupted = true;
-                break 'rounds;
-            }
+    let round = |_| {
+        let each = cells.iter().map(|cell| {
+            interrupt.check()?;
             bar.set_message(format!("{} {}", cell.figure.name(), cell.how.name()));
-            round.push(rig.run(cell)?);
             bar.inc(1);
-        }
-        for (all, one) in ran.iter_mut().zip(round) {
-            all.push(one);
-        }
+            rig.run(cell)
+        });
+        each.collect::<Result<Vec<Ran>>>()
+    };
+    let (whole, interrupted) = until_interrupted(0..rounds, round)?;
+    for round in whole {
+        ran.iter_mut().zip(round).for_each(|(all, one)| all.push(one));
     }
     bar.finish_and_clear();
     let rows = if ran.iter().any(Vec::is_empty) { Vec::new() } else { rows(&cells, &ran) };
 
-    report::print(&args.output, &machine.line())?;
     let cores_line = format!(
         "the host on core {}, the firmware on {}, {rounds} rounds",
         cores[0],
         device_core.map_or("any".to_owned(), |core| format!("core {core}")),
     );
-    report::print(&args.output, &cores_line)?;
-    for line in rig.about() {
-        report::print(&args.output, line)?;
-    }
+    report::print_all(&args.output, [machine.line(), cores_line])?;
+    report::print_all(&args.output, rig.about())?;
     report::print(&args.output, &shown::tables(&rows))?;
     if let Some(table) = shown::beside_each_other(&rows) {
         report::print(&args.output, &table)?;
@@ -142,16 +138,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         report::print(&args.output, &format!("nand: {}; its completions came {late_us:.1} µs late", did.sentence()))?;
     }
     let goals = shown::goals(&rows);
-    for goal in &goals {
-        report::print(&args.output, &goal.line())?;
-    }
-    for line in shown::reads_that_move_data(&rows) {
-        report::print(&args.output, &line)?;
-    }
+    report::print_all(&args.output, goals.iter().map(Goal::line))?;
+    report::print_all(&args.output, shown::reads_that_move_data(&rows))?;
     let shapes = shapes::shapes(&rows);
-    for shape in &shapes {
-        report::print(&args.output, &shape.line())?;
-    }
+    report::print_all(&args.output, shapes.iter().map(Shape::line))?;
     if device_core.is_none() || device_core == Some(cores[0]) {
         report::print(&args.output, "Host and firmware share a core: they take turns, and all of it says little.")?;
     }
@@ -170,11 +160,6 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "shapes": shapes,
         "optimised": !cfg!(debug_assertions),
     });
-    let command = report::command_line();
-    report::write_json(
-        &args.output,
-        &Report { machine: &machine, command, setting, interrupted, failed: &[], rows: &rows },
-    )?;
-    report::write_plot(&args.output, || stack(&shown::drawings(&rows)))?;
-    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+    Report { interrupted, ..Report::new(&machine, setting, &rows) }
+        .finish(&args.output, || stack(&shown::drawings(&rows)))
 }

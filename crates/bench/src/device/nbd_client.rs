@@ -12,7 +12,6 @@ const OPTION_MAGIC: &[u8] = b"IHAVEOPT";
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
 
-/// A connected client.
 pub struct Client {
     incoming: BufReader<UnixStream>,
     stream: UnixStream,
@@ -43,14 +42,10 @@ impl Client {
         let bytes = u64::from_be_bytes(export[..8].try_into().expect("eight bytes"));
         Ok(Client { incoming, stream, bytes, out: Vec::new() })
     }
-    /// Bytes of the export.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
     /// Sends a read, or a write of ones.
-    ///
-    /// # Errors
-    /// The socket's.
     pub fn ask(&mut self, reads: bool, offset: u64, length: u32) -> Result<()> {
         let whole = 28 + if reads { 0 } else { length as usize };
         self.out.resize(whole, 1);
@@ -64,9 +59,6 @@ impl Client {
         Ok(self.stream.write_all(&self.out)?)
     }
     /// The next reply, with the data of a read.
-    ///
-    /// # Errors
-    /// The socket's; the server's.
     pub fn answer(&mut self, data: &mut [u8]) -> Result<()> {
         let mut head = [0; 16];
         self.incoming.read_exact(&mut head)?;

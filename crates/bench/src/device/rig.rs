@@ -54,9 +54,6 @@ pub struct Rig {
 
 impl Rig {
     /// Makes it all, each device of so many bytes.
-    ///
-    /// # Errors
-    /// The kernel's, and of whoever is started.
     pub fn start(
         bytes: u64,
         nand: Option<&Plan>,
@@ -157,7 +154,6 @@ impl Rig {
         flash.commands(1, 1)?.flush().context("the device over NAND cannot be flushed")?;
         Ok((Driver::of_store(flash.clone(), into), nand, flash))
     }
-    /// What it is, a line each.
     pub fn about(&self) -> &[String] {
         &self.about
     }
@@ -169,9 +165,6 @@ impl Rig {
         Some((did, late.lateness_ns_total as f64 / ended as f64 / 1e3))
     }
     /// Measures one thing, once.
-    ///
-    /// # Errors
-    /// What the way met.
     pub fn run(&mut self, cell: &Cell) -> Result<Ran> {
         std::thread::sleep(SETTLE);
         // One 4 KiB chunk after the other, into frames; else by the paper's driver.

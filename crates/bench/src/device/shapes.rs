@@ -15,21 +15,17 @@ const SAME: f64 = 0.9;
 /// A step up that is none may be noise by so much.
 const NOISE: f64 = 0.95;
 
-/// One shape.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shape {
     medium: &'static str,
     what: &'static str,
-    /// What the paper says.
     paper: &'static str,
     found: String,
     holds: bool,
-    /// Why not, where that is known.
     why: Option<&'static str>,
 }
 
 impl Shape {
-    /// In words.
     pub fn line(&self) -> String {
         let holds = if self.holds { "yes" } else { "no" };
         let why = self.why.filter(|_| !self.holds).map_or_else(String::new, |why| format!(" {why}."));
@@ -55,7 +51,7 @@ pub fn shapes(rows: &[Row]) -> Vec<Shape> {
 
 /// Round by round: the one as a multiple of the other.
 fn ratio(of: &Row, to: &Row) -> Spread {
-    Spread::of(&of.by_round.iter().zip(&to.by_round).map(|(a, b)| a / b).collect::<Vec<_>>())
+    Spread::of(of.by_round.iter().zip(&to.by_round).map(|(a, b)| a / b))
 }
 
 /// Whether the one is less than the other: by more than noise in the middle, and in three of four rounds.
@@ -66,10 +62,10 @@ fn is_less(of: &Row, to: &Row) -> bool {
 }
 
 fn shown(ratio: Spread) -> String {
-    format!("{} ({}-{})", table::percent(ratio.median), table::percent(ratio.min), table::percent(ratio.max))
+    format!("{} {}", table::percent(ratio.median), ratio.range(table::percent))
 }
 
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     format_bytes(bytes).replace(".0 ", " ")
 }
 

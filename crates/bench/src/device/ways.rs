@@ -22,20 +22,14 @@ pub const SPIN: Duration = Duration::from_micros(500);
 /// Between two measurements, so that whoever served the last one sleeps.
 pub const SETTLE: Duration = Duration::from_millis(2);
 
-/// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
-    /// Read or write.
     pub op: Op,
-    /// Sectors of a chunk.
     pub chunk: u32,
-    /// Chunks at a time.
     pub depth: usize,
     /// Sectors of data buffer; none: enough.
     pub buffer: Option<u32>,
-    /// For so long.
     pub time: Duration,
-    /// Of the places.
     pub seed: u64,
     /// Also measure the copies alone, in turns with it.
     pub beside_copies: bool,
@@ -45,12 +39,9 @@ pub struct Work {
     pub copies_per_s: Option<u64>,
 }
 
-/// What it came to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ran {
-    /// Chunks moved.
     pub chunks: u64,
-    /// All of them took so long.
     pub ns: f64,
     /// With what was measured in turns with them.
     pub all_ns: f64,
@@ -84,9 +75,7 @@ impl Ran {
     }
 }
 
-/// A way to move chunks.
 pub trait Way {
-    /// Does it.
     fn run(&mut self, work: &Work) -> Result<Ran>;
 }
 
@@ -98,11 +87,8 @@ fn others_cpu() -> Duration {
     clock::process_cpu().saturating_sub(clock::thread_cpu())
 }
 
-/// Times what is under measurement.
 pub struct Meter {
-    /// The clock.
     pub clock: Clock,
-    /// When it began.
     pub begun_ns: u64,
     end_ns: u64,
     cpu: Duration,
@@ -116,7 +102,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begins.
     pub fn begin(work: &Work) -> Meter {
         let (others, cpu, clock) = (others_cpu(), clock::thread_cpu(), Clock::get());
         let begun_ns = clock.now_ns();
@@ -165,7 +150,6 @@ impl Meter {
         (self.chunks, self.each_ns) = (chunks, None);
         self.ran()
     }
-    /// Ends.
     pub fn ran(mut self) -> Result<Ran> {
         let ns = self.clock.now_ns() - self.begun_ns;
         let cpu = clock::thread_cpu() - self.cpu;
@@ -231,7 +215,6 @@ impl Places {
             chunk: work.chunk,
         }
     }
-    /// The next one.
     #[inline]
     pub fn next(&mut self) -> u32 {
         self.random.below(self.chunks) as u32 * self.chunk
@@ -243,7 +226,6 @@ impl Places {
 pub enum Waits {
     /// It polls without end, as a worker on a core of its own does.
     Polling,
-    /// It sleeps until something ends.
     Asleep,
     /// It computes for so many nanoseconds between two looks, as a worker does that runs its fibers meanwhile. What it computes is not
     /// counted; all looks are, also those that found nothing.
@@ -258,7 +240,6 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Over a medium.
     pub fn new(flash: Arc<dyn Flash>, waits: Waits) -> Queued {
         Queued { flash, waits, elsewhere: None }
     }
@@ -351,7 +332,6 @@ pub struct OverNbd {
 }
 
 impl OverNbd {
-    /// Over a connection.
     pub fn new(client: Client) -> OverNbd {
         OverNbd { client }
     }

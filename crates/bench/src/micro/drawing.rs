@@ -9,7 +9,6 @@ const LEFT: f64 = 190.0;
 const RIGHT: f64 = 170.0;
 const ROW: f64 = 27.0;
 
-/// Figures that share a scale.
 const SECTIONS: [(&str, &[&str]); 4] = [
     (
         "A hit: loads of resident, cached data",
@@ -27,7 +26,6 @@ const SECTIONS: [(&str, &[&str]); 4] = [
     ("A miss: time until its fiber can run again", &["miss_p50_ns", "miss_p99_ns"]),
 ];
 
-/// Draws the figures that are there.
 pub fn draw(figures: &[Figure], machine: &str) -> String {
     let of = |names: &[&str]| -> Vec<&Figure> {
         names.iter().filter_map(|name| figures.iter().find(|f| f.name == *name)).collect()

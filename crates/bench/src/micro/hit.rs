@@ -86,9 +86,6 @@ impl Hits {
     }
 
     /// One round: all four loops in turns, `loads` each time.
-    ///
-    /// # Errors
-    /// The runtime's.
     pub fn round(&self, loads: u64) -> Result<HitCosts> {
         let mut raw = self.raw.clone();
         let turns = self.runtime.run(move |guarded| {
@@ -101,7 +98,7 @@ impl Hits {
             }
             Ok(turns)
         })?;
-        let [raw, guarded, chained_raw, chained_guarded] = turns.map(|t| Spread::of(&t).median);
+        let [raw, guarded, chained_raw, chained_guarded] = turns.map(|t| Spread::of(t).median);
         Ok(HitCosts { raw, guarded, chained_raw, chained_guarded })
     }
 }

@@ -25,7 +25,6 @@ use crate::medium::TestBed;
 use fulgurite_flash::Mover;
 
 pub const FIBERS: u32 = 64;
-/// Computing of a request.
 const WORK: Duration = Duration::from_micros(2);
 /// Planes of an emulated device: so many that it is never at its limit, or a miss would be charged for waiting (a read and the write of
 /// a dirty victim keep a plane for 150 µs; 64 planes would be all taken at a miss every 2.3 µs).
@@ -40,7 +39,6 @@ const RESIDENT: u64 = 256;
 pub enum Phase {
     /// Nothing at all, not even the computing.
     Empty,
-    /// Load resident data.
     Hit,
     /// Load data in flash; every victim is clean.
     Miss,
@@ -48,27 +46,21 @@ pub enum Phase {
     MissDirty,
 }
 
-/// What a phase took.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Requests measured.
     pub requests: u64,
-    /// CPU time of the worker's thread.
     pub cpu_ns: u64,
     /// Requests at whose access all fibers were busy.
     pub crowded: u64,
     /// CPU time from these accesses to whatever ran next: polling, and the price of a miss.
     pub crowded_ns: u64,
-    /// Misses per access, the warm-up included.
     pub miss_ratio: f64,
     /// Counts of the whole phase, the warm-up included.
     pub counts: Counts,
-    /// Latencies of its misses.
     pub statistics: Option<WorkerStatistics>,
 }
 
 impl Measured {
-    /// CPU nanoseconds a request.
     pub fn cpu_ns_each(&self) -> f64 {
         self.cpu_ns as f64 / self.requests as f64
     }
@@ -104,7 +96,6 @@ pub struct Misses {
 /// What a rig is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// A power of two.
     pub data_bytes: u64,
     pub dram_bytes: u64,
     pub worker_core: usize,
@@ -264,15 +255,12 @@ impl Misses {
         Ok(Misses { runtime, flash, subpages, work, next: 0 })
     }
 
-    /// The device.
     pub fn flash(&self) -> &dyn Flash {
         &*self.flash
     }
-    /// The worker's frames.
     pub fn frames(&self) -> u64 {
         self.runtime.frames()
     }
-    /// Iterations of a request's computing.
     pub fn work_iterations(&self) -> u64 {
         self.work
     }

@@ -100,7 +100,7 @@ pub fn submit_and_poll(flash: &dyn Flash, batches: u64) -> Result<f64> {
         }
     }
     anyhow::ensure!(!costs.is_empty(), "the device never served {BATCH} reads in {:?}; is its core taken?", 3 * taken);
-    Ok(Spread::of(&costs).median)
+    Ok(Spread::of(costs).median)
 }
 
 #[cfg(test)]

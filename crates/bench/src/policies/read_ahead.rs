@@ -12,16 +12,12 @@ use fulgurite_policy::{AnyReplacement, FrameView, PrefetchPolicy, Prefetcher, Re
 use super::streams::Stream;
 use crate::interrupt::Interrupt;
 
-/// What came of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadAhead {
     /// Subpages that somebody had to wait for.
     pub misses: u64,
-    /// Subpages read ahead.
     pub prefetched: u64,
-    /// Of these, touched.
     pub used: u64,
-    /// Of these, evicted untouched.
     pub wasted: u64,
 }
 

@@ -15,7 +15,6 @@ use fulgurite_workloads::{Params, Random, Visitor, Workload, ZipfKeys};
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
 
-/// A stream of subpages.
 #[derive(Clone, Debug)]
 pub struct Stream {
     /// The trace, or the workload and the exponent of its keys.
@@ -74,7 +73,6 @@ pub fn read_trace(path: &Path, limit: usize) -> Result<Stream> {
     Ok(Stream { name, accesses: keys.len() as u64, keys })
 }
 
-/// Zipf keys, each its own subpage.
 pub fn zipf_stream(exponent: f64, count: u64, length: usize, seed: u64) -> Result<Stream> {
     let keys = ZipfKeys::new("zipf", count, exponent)?;
     let mut random = Random::new(seed, 0);

@@ -9,11 +9,8 @@ use crate::values::Replacement;
 /// How one policy does, over all streams and sizes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Standing {
-    /// The policy.
     pub policy: &'static str,
-    /// How it hears of hits.
     pub hits: &'static str,
-    /// Streams times sizes.
     pub points: usize,
     /// Mean of the miss ratios.
     pub mean_miss_ratio: f64,
@@ -23,7 +20,6 @@ pub struct Standing {
     pub best_at: usize,
 }
 
-/// The policies, best first.
 pub fn standings(rows: &[Row], hits: &'static str) -> Vec<Standing> {
     let of = |policy: &'static str| rows.iter().filter(move |r| r.hits == hits && r.policy == policy);
     let least = |row: &Row| {

@@ -7,12 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where memory cgroups are made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hierarchy {
     /// 1 or 2.
     pub version: u32,
-    /// Groups are made directly below.
     pub root: PathBuf,
 }
 
@@ -60,7 +58,6 @@ impl Hierarchy {
         Ok(found)
     }
 
-    /// Writes one control file.
     fn write(&self, file: &Path, value: &str) -> io::Result<()> {
         // Control files exist already, and a truncating open is refused by some.
         use std::io::Write;
@@ -106,7 +103,6 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Puts a process into a group.
     pub fn join(&self, name: &str, pid: u32) -> io::Result<()> {
         self.write(&Path::new(name).join("cgroup.procs"), &pid.to_string())
     }
@@ -151,7 +147,6 @@ impl Hierarchy {
     }
 }
 
-/// The processes in a group.
 fn members(group: &Path) -> Vec<rustix::process::Pid> {
     let list = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     list.lines().filter_map(|line| rustix::process::Pid::from_raw(line.trim().parse().ok()?)).collect()

@@ -16,13 +16,10 @@ use super::swap;
 /// All that one helper has made or changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// The helper.
     pub pid: u32,
     /// When it started, in clock ticks since boot: a process id alone may be used again.
     pub started: u64,
-    /// Cgroups.
     pub cgroups: Vec<String>,
-    /// Swap files.
     pub swap: Vec<PathBuf>,
     /// Other files, by absolute paths: whoever removes them may be elsewhere.
     pub files: Vec<PathBuf>,
@@ -38,7 +35,6 @@ pub const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 /// The kernel's switch of the compressed cache in front of swap.
 pub const ZSWAP: &str = "/sys/module/zswap/parameters/enabled";
 
-/// The directory of records.
 fn directory() -> PathBuf {
     let user = rustix::process::geteuid();
     if user.is_root() {
@@ -56,7 +52,6 @@ fn started(pid: u32) -> Option<u64> {
 }
 
 impl Record {
-    /// An empty record of this process.
     pub fn mine() -> Record {
         let pid = std::process::id();
         Record { pid, started: started(pid).unwrap_or(0), ..Record::default() }
@@ -160,7 +155,6 @@ fn records() -> Vec<Record> {
 /// What `fulgurite cleanup` did.
 #[derive(Debug, Default)]
 pub struct Cleaned {
-    /// Sentences about what was removed.
     pub removed: Vec<String>,
     /// Sentences about what is in use by a run that goes on.
     pub in_use: Vec<String>,

@@ -4,83 +4,64 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What the program asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// What can be had here?
     Probe {
-        /// Where a swap file would lie.
         scratch: PathBuf,
     },
-    /// Makes a memory cgroup.
     Cgroup {
         /// Its name, after the common prefix.
         name: String,
-        /// Most memory.
         limit_bytes: u64,
         /// Whether nothing of it may be swapped.
         no_swap: bool,
     },
     /// Takes the limits of a cgroup away.
     Lift {
-        /// The cgroup.
         name: String,
     },
     /// Puts a process into a cgroup.
     Join {
-        /// The cgroup.
         name: String,
-        /// The process.
         pid: u32,
     },
     /// The most memory that a cgroup has used, and whether the kernel killed anybody in it.
     Peak {
-        /// The cgroup.
         name: String,
     },
     /// Ends whoever is in a cgroup, and removes it.
     DropCgroup {
-        /// The cgroup.
         name: String,
     },
     /// Creates a swap file and swaps to it.
     SwapOn {
-        /// Where.
         scratch: PathBuf,
-        /// How large.
         bytes: u64,
     },
-    /// Removes the swap file again.
     SwapOff,
     /// Sets `vm.page-cluster`: read-ahead from swap in powers of two.
     PageCluster {
-        /// The exponent.
         value: u32,
     },
     /// Turns zswap off until the end.
     ZswapOff,
     /// Removes this file at the end, however the program ends.
     Adopt {
-        /// The file, by an absolute path.
         path: PathBuf,
     },
     /// Forgets a file that was adopted: it is gone, and what may come to lie there is somebody else's.
     Release {
-        /// The file, as it was adopted.
         path: PathBuf,
     },
 }
 
-/// What the helper answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// Done.
     Done,
     /// To [`Request::Probe`].
     Capabilities(Capabilities),
     /// To [`Request::Peak`].
     Peak {
-        /// Highest use, in bytes.
         bytes: u64,
         /// Processes that the kernel killed for want of memory.
         killed: u64,
@@ -94,7 +75,6 @@ pub enum Reply {
 pub struct Capabilities {
     /// 1 or 2, where memory cgroups can be made.
     pub cgroup_version: Option<u32>,
-    /// Why not, where not.
     pub cgroup_missing: Option<String>,
     /// Why there can be no swap file, where there cannot.
     pub swap_missing: Option<String>,

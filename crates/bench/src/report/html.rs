@@ -2,7 +2,6 @@
 
 use super::svg::escape;
 
-/// A report under construction.
 #[derive(Debug)]
 pub struct Page {
     title: String,
@@ -10,19 +9,15 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty report.
     pub fn new(title: &str) -> Page {
         Page { title: escape(title), body: String::new() }
     }
-    /// A heading.
     pub fn heading(&mut self, text: &str) {
         self.body.push_str(&format!("<h2>{}</h2>\n", escape(text)));
     }
-    /// A paragraph.
     pub fn paragraph(&mut self, text: &str) {
         self.body.push_str(&format!("<p>{}</p>\n", escape(text)));
     }
-    /// Large figures with their captions.
     pub fn figures(&mut self, figures: &[(String, String)]) {
         self.body.push_str("<div class=\"figures\">\n");
         for (figure, caption) in figures {
@@ -50,7 +45,6 @@ impl Page {
     pub fn drawing(&mut self, svg: &str) {
         self.body.push_str(&format!("<div class=\"wide\">{svg}</div>\n"));
     }
-    /// The file.
     pub fn finish(&self) -> String {
         let (title, body) = (&self.title, &self.body);
         format!(

@@ -1,8 +1,8 @@
 //! What the program hands out: rows, tables, JSON, plots, HTML.
 
 pub mod charts;
-pub mod html;
-pub mod rows;
+pub(crate) mod html;
+pub(crate) mod rows;
 pub mod svg;
 pub mod table;
 
@@ -10,10 +10,11 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use crate::args::OutputArgs;
+use crate::interrupt::Interrupted;
 use crate::machine::Machine;
 use crate::values::Output;
 
@@ -32,6 +33,38 @@ pub struct Report<'r, T: Serialize> {
     pub failed: &'r [String],
     /// One for each result.
     pub rows: &'r [T],
+    /// Other results, each under its own name.
+    #[serde(flatten)]
+    pub more: serde_json::Map<String, serde_json::Value>,
+}
+
+impl<'r, T: Serialize> Report<'r, T> {
+    /// A run that ended as it should.
+    pub fn new(machine: &'r Machine, setting: serde_json::Value, rows: &'r [T]) -> Report<'r, T> {
+        let more = serde_json::Map::new();
+        Report { machine, command: command_line(), setting, interrupted: false, failed: &[], rows, more }
+    }
+    /// Adds results of another kind.
+    ///
+    /// # Errors
+    /// When they cannot be written as JSON.
+    pub fn with(mut self, name: &str, value: impl Serialize) -> Result<Report<'r, T>> {
+        self.more.insert(name.to_owned(), serde_json::to_value(value)?);
+        Ok(self)
+    }
+    /// Writes the JSON and the plot that were asked for.
+    ///
+    /// # Errors
+    /// What kept them from being written, then [`Interrupted`], then what failed in the run.
+    pub fn finish(self, args: &OutputArgs, plot: impl FnOnce() -> String) -> Result<()> {
+        write_json(args, &self)?;
+        write_plot(args, plot)?;
+        if self.interrupted {
+            return Err(Interrupted.into());
+        }
+        ensure!(self.failed.is_empty(), "{}", self.failed.join("; "));
+        Ok(())
+    }
 }
 
 /// The command line as it was given.
@@ -52,6 +85,11 @@ pub fn print(args: &OutputArgs, text: &str) -> Result<()> {
         return Ok(());
     }
     write_stdout(format!("{text}\n").as_bytes())
+}
+
+/// Writes several of these.
+pub fn print_all<T: AsRef<str>>(args: &OutputArgs, texts: impl IntoIterator<Item = T>) -> Result<()> {
+    texts.into_iter().try_for_each(|text| print(args, text.as_ref()))
 }
 
 /// Writes to standard output; a reader that went away (`| head`) is no error.

@@ -10,47 +10,49 @@ use crate::child::nand_counts::{NandCounts, NandShape};
 pub struct Spread {
     /// Middle value.
     pub median: f64,
-    /// Smallest.
     pub min: f64,
-    /// Largest.
     pub max: f64,
 }
 
 impl Spread {
     /// Of these values; none when there are none.
-    pub fn of_any(values: &[f64]) -> Option<Spread> {
-        (!values.is_empty()).then(|| Spread::of(values))
-    }
-    /// Of these values; zeros when there are none.
-    pub fn of(values: &[f64]) -> Spread {
-        let mut sorted = values.to_vec();
+    pub fn of_any(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
-        let (Some(min), Some(max)) = (sorted.first(), sorted.last()) else { return Spread::default() };
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
         let half = sorted.len() / 2;
         let median = if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) };
-        Spread { median, min: *min, max: *max }
+        Some(Spread { median, min, max })
+    }
+    /// Of these values; zeros when there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
+        Spread::of_any(values).unwrap_or_default()
+    }
+    /// The same in percent, for a spread of shares.
+    pub fn percent(self) -> Spread {
+        Spread { median: self.median * 100.0, min: self.min * 100.0, max: self.max * 100.0 }
+    }
+    /// Lowest and highest, as they are shown.
+    pub fn range(self, show: impl Fn(f64) -> String) -> String {
+        format!("({}-{})", show(self.min), show(self.max))
     }
 }
 
 /// How `--miss-every` was reached; the same for all configurations.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Calibration {
-    /// Zipf exponent of the keys.
     pub zipf: f64,
-    /// Computing added to each request.
     pub added_work_ns: f64,
     /// The same as iterations of the loop, for each transaction.
     pub added_work_iterations: u64,
     /// Time of a request in dram-only without added work.
     pub own_work_ns: f64,
-    /// What was asked for, if anything.
     pub miss_every_ns: Option<u64>,
 }
 
 /// One way in which a kernel-paging configuration was run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Variant {
-    /// Threads.
     pub threads: usize,
     /// `vm.page-cluster`, where it matters.
     pub page_cluster: Option<u32>,
@@ -69,27 +71,21 @@ pub struct Variant {
 pub struct Checksums {
     /// Throughput that they take, as a share of dram-only's in the same round. Below 0 where the pool without them was slower.
     pub share_of_dram_only: Spread,
-    /// CPU time per request.
     pub cpu_us_per_op: f64,
     /// Of that, the emulated device's thread: it makes them of what it moves.
     pub device_cpu_us_per_op: f64,
 }
 
-/// One workload in one configuration.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct LiveRow {
-    /// Workload.
     pub workload: String,
-    /// Configuration.
     pub config: String,
-    /// The flash, in a line.
     pub flash: String,
     /// The same as it was asked for: of several NAND devices in one run, which.
     pub medium: String,
     /// How many media there are in the run.
     #[serde(skip)]
     pub media: usize,
-    /// Workers.
     pub workers: u32,
     /// Fibers of each worker, or threads in all.
     pub fibers_or_threads: usize,
@@ -99,9 +95,7 @@ pub struct LiveRow {
     pub dram_bytes: u64,
     /// Of that, what the workload's own latches and tables use on the guarded path.
     pub workload_dram_bytes: u64,
-    /// Bytes of data.
     pub data_bytes: u64,
-    /// Rounds run.
     pub rounds: usize,
     /// Requests in all rounds.
     pub requests: u64,
@@ -113,7 +107,6 @@ pub struct LiveRow {
     pub speedup_over_one_worker: Option<Spread>,
     /// Throughput of the guarded path as a multiple of the best of os-swap in the same round.
     pub over_os_swap: Option<Spread>,
-    /// The same of mmap.
     pub over_mmap: Option<Spread>,
     /// What checksums take of the pool's throughput, where it ran without them as well (pool-unchecked).
     pub checksums: Option<Checksums>,
@@ -125,7 +118,6 @@ pub struct LiveRow {
     pub accesses_per_miss: Option<f64>,
     /// Misses per guarded access; none where accesses are not guarded.
     pub miss_ratio: Option<f64>,
-    /// Misses per request.
     pub misses_per_op: f64,
     /// Latency from arrival, median.
     pub p50_us: f64,
@@ -142,30 +134,24 @@ pub struct LiveRow {
     pub kernel_cpu_us_per_op: Option<f64>,
     /// Subpages read from flash, swap or file.
     pub device_reads: u64,
-    /// Subpages written.
     pub device_writes: u64,
     /// Requests that wrote them: fewer where those to neighbouring places went out as one. 0 where nobody counts them.
     pub device_write_requests: u64,
-    /// Requests that read.
     pub device_read_requests: u64,
     /// Requests a second that the file or device completes by itself in the same mix of reads and writes, at the same depth, by
     /// our own requests or by fio, whichever got more: median of measurements right after each round.
     pub device_limit_per_s: Option<f64>,
-    /// These, with lowest and highest.
     pub device_limit_spread: Option<Spread>,
     /// Requests a second that fio completes on the same file (where there are writes, on one beside it), in the same mix, at the
     /// same depth, on the same core; median of measurements right after each round.
     pub fio_per_s: Option<f64>,
-    /// These, with lowest and highest.
     pub fio_spread: Option<Spread>,
     /// Requests to the file a second, as a share of what fio got right after; median of the rounds.
     pub share_of_fio: Option<f64>,
-    /// These, with lowest and highest.
     pub share_of_fio_spread: Option<Spread>,
     /// Throughput as a share of what the device allowed right after (or of dram-only's, where that is less); median of the
     /// rounds. flash-sync may pass 1 where it writes: it waits for reads alone, one at a time, and its writes go on meanwhile.
     pub share_of_device_limit: Option<f64>,
-    /// These, with lowest and highest.
     pub share_of_device_limit_spread: Option<Spread>,
     /// Completions of the emulated device that came more than 5 µs late.
     pub device_late: u64,
@@ -190,21 +176,17 @@ pub struct LiveRow {
     pub work_hash: Option<String>,
     /// Limit of the memory cgroup, if it ran in one.
     pub cgroup_limit_bytes: Option<u64>,
-    /// Highest use of that.
     pub cgroup_peak_bytes: Option<u64>,
-    /// Calibration.
     pub calibration: Calibration,
     /// Cores that the workers were pinned to.
     pub cores: Vec<usize>,
     /// What the NAND of a device did, where there is one.
     pub nand: Option<NandCounts>,
-    /// Its geometry.
     pub nand_shape: Option<NandShape>,
     /// Of the reads that the host asked of it, the share that found an erase, or work of the store's own, of their plane before them.
     pub blocked_by_reclaim_share: Option<f64>,
     /// The share of the time of all planes that erases took: what a read at any time meets by chance.
     pub erasing_share: Option<f64>,
-    /// Core of the emulated device.
     pub device_core: Option<usize>,
     /// All ways that were tried, where this row is the best of several.
     pub variants: Vec<Variant>,
@@ -259,13 +241,13 @@ mod tests {
     #[test]
     fn spreads() {
         let spread = |v: &[f64]| {
-            let s = Spread::of(v);
+            let s = Spread::of(v.iter().copied());
             (s.min, s.median, s.max)
         };
         assert_eq!(spread(&[3.0, 1.0, 2.0]), (1.0, 2.0, 3.0));
         assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), (1.0, 2.5, 4.0));
         assert_eq!(spread(&[]), (0.0, 0.0, 0.0));
-        assert!(Spread::of_any(&[]).is_none() && Spread::of_any(&[1.0]).is_some());
+        assert!(Spread::of_any([]).is_none() && Spread::of_any([1.0]).is_some());
     }
     #[test]
     fn percentiles_of_rounds() {

@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::progress;
 use crate::report::charts::{Bar, Bars};
 use crate::report::rows::Spread;
-use crate::report::table;
+use crate::report::table::{self, Columns, or_dash};
 use fulgurite_flash::Mover;
 
 /// How full the pool is, in percent of what is not reserve: writes at random have to reclaim.
@@ -29,24 +29,19 @@ const BEHIND: u64 = 4;
 /// In so many turns a measurement of reads is divided, so that both meet the same moments of a machine that others share.
 const TURNS: u32 = 10;
 
-/// One kind of request.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     kind: &'static str,
-    /// What it lies on.
     flash: String,
     pool_bytes: u64,
     live_bytes: u64,
-    /// Requests in flight.
     depth: usize,
     /// A sync of the pool, a flush of the medium, after so many writes.
     sync_every: Option<u64>,
     rounds: usize,
-    /// Of the medium itself.
     raw_per_s: Spread,
     /// The same where each subpage that is read is summed, as a pool does, and nothing else is done: what checksums leave of the medium.
     summed_per_s: Option<Spread>,
-    /// Through the pool.
     pool_per_s: Spread,
     /// The pool by the medium itself, round by round.
     ratio: Spread,
@@ -69,17 +64,12 @@ struct Rates {
     summed: f64,
 }
 
-/// What is measured.
 pub struct Setting {
-    /// Bytes of the pool.
     pub pool_bytes: u64,
-    /// Rounds, each of every kind.
     pub rounds: u32,
     /// A sync after so much was written, in percent of the data.
     pub sync_every: f64,
-    /// How long one measurement takes.
     pub time: Duration,
-    /// Of what is drawn.
     pub seed: u64,
 }
 
@@ -90,9 +80,6 @@ pub fn medium_bytes(pool_bytes: u64) -> u64 {
 }
 
 /// Measures on what was judged.
-///
-/// # Errors
-/// When the medium fails; [`crate::interrupt::Interrupted`].
 pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Result<Vec<Row>> {
     let geometry = medium::geometry(setting.pool_bytes)?;
     let live = medium::subpages_at(geometry, FULL);
@@ -150,7 +137,7 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
     let row = |(number, kind): (usize, Kind)| {
         let rates = &rates[number];
-        let spread = |of: fn(&Rates) -> f64| Spread::of(&rates.iter().map(of).collect::<Vec<_>>());
+        let spread = |of: fn(&Rates) -> f64| Spread::of(rates.iter().map(of));
         let (writes, (reached, written)) = (!kind.reads(), counted[number]);
         Row {
             kind: kind.name(),
@@ -172,34 +159,19 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     Ok(Kind::ALL.into_iter().enumerate().map(row).collect())
 }
 
-/// The table.
 pub fn lines(rows: &[Row]) -> String {
-    let heading = [
-        "beside the medium",
-        "medium/s",
-        "summed/s",
-        "pool/s",
-        "ratio",
-        "(lowest-highest)",
-        "of summed",
-        "device writes/write",
-    ];
-    let body = rows.iter().map(|row| {
-        vec![
-            row.kind.to_owned(),
-            table::number(row.raw_per_s.median),
-            row.summed_per_s.map_or_else(|| "-".to_owned(), |summed| table::number(summed.median)),
-            table::number(row.pool_per_s.median),
-            table::percent(row.ratio.median),
-            format!("{}-{}", table::percent(row.ratio.min), table::percent(row.ratio.max)),
-            row.of_summed.map_or_else(|| "-".to_owned(), |share| table::percent(share.median)),
-            row.device_writes_per_write.map_or_else(|| "-".to_owned(), |writes| format!("{writes:.3}")),
-        ]
-    });
-    table::table(&heading, 1, body)
+    Columns::of(rows)
+        .left("beside the medium", |row| row.kind)
+        .right("medium/s", |row| table::number(row.raw_per_s.median))
+        .right("summed/s", |row| or_dash(row.summed_per_s, |summed| table::number(summed.median)))
+        .right("pool/s", |row| table::number(row.pool_per_s.median))
+        .right("ratio", |row| table::percent(row.ratio.median))
+        .right("(lowest-highest)", |row| format!("{}-{}", table::percent(row.ratio.min), table::percent(row.ratio.max)))
+        .right("of summed", |row| or_dash(row.of_summed, |share| table::percent(share.median)))
+        .right("device writes/write", |row| or_dash(row.device_writes_per_write, |writes| format!("{writes:.3}")))
+        .table()
 }
 
-/// The drawing.
 pub fn bars(rows: &[Row]) -> Bars {
     let bar = |row: &Row, share: Spread, per_s: Spread| {
         let tip = format!(

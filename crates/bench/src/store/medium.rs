@@ -23,13 +23,11 @@ const EXTENTS_MIN: u32 = 128;
 /// Flash pages of an extent at most, and at least.
 const EXTENT_PAGES: (u32, u32) = (512, 32);
 
-/// What was asked for, judged.
 pub struct Judged(medium::Judged);
 
 /// Where nobody says what to measure on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Otherwise {
-    /// An emulated device.
     Emulated,
     /// A file in the scratch directory.
     File,
@@ -37,9 +35,6 @@ pub enum Otherwise {
 
 impl Judged {
     /// Judges what `args` ask for, to hold so many bytes; nothing is made yet.
-    ///
-    /// # Errors
-    /// [`crate::bad_input::BadInput`].
     pub fn new(args: &StoreArgs, otherwise: Otherwise, bytes: u64, machine: &Machine) -> Result<Judged> {
         let scratch = checks::scratch_directory(args.scratch.as_deref(), args.flash.as_ref())?;
         let (flash, create) = match (&args.flash, otherwise) {
@@ -60,9 +55,6 @@ impl Judged {
         Ok(Judged(medium::Judged::new(wanted, holds, bytes, 0, machine)?))
     }
     /// Makes it. Whoever measures leaves the core of an emulated device to that.
-    ///
-    /// # Errors
-    /// As [`medium::Judged::make`].
     pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {
         let medium = self.0.make(interrupt)?;
         if medium.device_core().is_some() {
@@ -73,9 +65,6 @@ impl Judged {
 }
 
 /// The geometry of a pool of so many bytes.
-///
-/// # Errors
-/// [`crate::bad_input::BadInput`] when there is none.
 pub fn geometry(bytes: u64) -> Result<Geometry> {
     let Ok(pages) = u32::try_from(bytes / SUBPAGE_BYTES as u64) else {
         bad_input!("--size {} is more than a pool can have: 16 TiB", format_bytes(bytes));
@@ -98,9 +87,6 @@ pub fn subpages_at(geometry: Geometry, percent: f64) -> u32 {
 }
 
 /// Makes a pool of a medium, whatever a pool before it has left there.
-///
-/// # Errors
-/// When the medium fails.
 pub fn format(flash: &Arc<dyn Flash>, geometry: Geometry) -> Result<()> {
     Ok(Pool::format(flash, geometry, benchmark_id()?, 0)?)
 }

@@ -14,13 +14,12 @@ use serde::Serialize;
 
 use super::overwrites::Metadata;
 use crate::args::StoreArgs;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, until_interrupted};
 use crate::progress;
-use crate::report::table;
+use crate::report::table::Columns;
 
 /// Bytes of an object: one of a cache of small items, and one that is a quarter of a flash page.
 const SIZES: [usize; 2] = [128, 1024];
-/// Flash pages in an extent.
 const EXTENT_PAGES: u32 = 64;
 /// Live data as a share of what is not reserve.
 const FULL: f64 = 0.8;
@@ -78,7 +77,6 @@ struct Writer {
     flash: Metadata,
     bytes: usize,
     packed: bool,
-    /// How often each object was written.
     times: Vec<u64>,
     unsynced: u64,
     sync_every: u64,
@@ -198,7 +196,6 @@ fn row(flash_pages: u32, bytes: usize, packed: bool, args: &StoreArgs, interrupt
     })
 }
 
-/// Flash pages of a pool.
 fn flash_pages(quick: bool) -> u32 {
     if quick { 32 << 8 } else { 64 << 8 }
 }
@@ -207,42 +204,30 @@ pub fn memory_bytes(quick: bool) -> u64 {
     u64::from(flash_pages(quick)) * SUBPAGE_BYTES as u64 * 5 / 4
 }
 
-/// All rows, and whether somebody stopped it.
-///
-/// # Errors
-/// When the store fails.
+/// All rows, and whether an interruption ended that early.
 pub fn rows(args: &StoreArgs, interrupt: &Interrupt) -> Result<(Vec<Row>, bool)> {
     let flash_pages = flash_pages(args.output.quick);
     let bar = progress::steps("objects", 2 * SIZES.len() as u64);
-    let mut rows = Vec::new();
-    for bytes in SIZES {
-        for packed in [true, false] {
-            match row(flash_pages, bytes, packed, args, interrupt) {
-                Ok(row) => rows.push(row),
-                Err(e) if e.is::<Interrupted>() => return Ok((rows, true)),
-                Err(e) => return Err(e),
-            }
-            bar.inc(1);
-        }
-    }
+    let cases = SIZES.into_iter().flat_map(|bytes| [(bytes, true), (bytes, false)]);
+    let rows = until_interrupted(cases, |(bytes, packed)| {
+        let row = row(flash_pages, bytes, packed, args, interrupt);
+        bar.inc(1);
+        row
+    });
     bar.finish_and_clear();
-    Ok((rows, false))
+    rows
 }
 
-/// A table.
 pub fn lines(rows: &[Row]) -> String {
-    let heading = ["objects", "written", "full", "live", "data", "metadata", "in all", "DRAM"];
-    let body = rows.iter().map(|row| {
-        vec![
-            format!("{} of {} B", row.objects, row.object_bytes),
-            if row.packed { "packed" } else { "a subpage each" }.to_owned(),
-            format!("{}%", row.full_percent),
-            fulgurite_format::format_bytes(row.live_bytes),
-            format!("{:.2} B", row.data_per_byte),
-            format!("{:.2} B", row.metadata_per_byte),
-            format!("{:.2} B", row.bytes_per_byte),
-            format!("{:.1}%", row.dram_share * 100.0),
-        ]
-    });
-    format!("bytes to flash for each byte that changed; DRAM for each live byte\n{}", table::table(&heading, 2, body))
+    let table = Columns::of(rows)
+        .left("objects", |row| format!("{} of {} B", row.objects, row.object_bytes))
+        .left("written", |row| if row.packed { "packed" } else { "a subpage each" })
+        .right("full", |row| format!("{}%", row.full_percent))
+        .right("live", |row| fulgurite_format::format_bytes(row.live_bytes))
+        .right("data", |row| format!("{:.2} B", row.data_per_byte))
+        .right("metadata", |row| format!("{:.2} B", row.metadata_per_byte))
+        .right("in all", |row| format!("{:.2} B", row.bytes_per_byte))
+        .right("DRAM", |row| format!("{:.1}%", row.dram_share * 100.0))
+        .table();
+    format!("bytes to flash for each byte that changed; DRAM for each live byte\n{table}")
 }

@@ -18,11 +18,12 @@ use super::{device, objects, simulate};
 use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, until_interrupted};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::{Bar, Bars, stack};
-use crate::report::{self, Report, table};
+use crate::report::table::Columns;
+use crate::report::{self, Report};
 use crate::values::{Pattern, VictimChoice};
 
 /// One pattern of writes at one fill under one policy.
@@ -32,19 +33,15 @@ struct Row {
     /// Live data as a share of what is not reserve.
     full: f64,
     victims: &'static str,
-    /// Bytes of the pool.
     pool_bytes: u64,
-    /// Bytes of live data.
     live_bytes: u64,
     /// A sync after so many bytes written.
     sync_every_bytes: u64,
     /// Subpages that programs wrote while it was counted.
     written: u64,
-    /// Subpages that reclaim copied for them.
     copied: u64,
     /// (written + copied) / written.
     amplification: f64,
-    /// The same of the policy alone.
     simulated: f64,
     ratio: f64,
     /// Pages of metadata for each subpage written.
@@ -55,15 +52,6 @@ struct Row {
     dram_share_filled: f64,
     /// The same after the overwrites.
     dram_share: f64,
-}
-
-/// What was counted, and what was timed.
-#[derive(Serialize)]
-struct Both<'r> {
-    #[serde(flatten)]
-    report: Report<'r, Row>,
-    beside_medium: &'r [device::Row],
-    objects: &'r [objects::Row],
 }
 
 /// Flash of which only metadata is kept.
@@ -100,14 +88,12 @@ impl Metadata {
     }
 }
 
-/// Flash pages in an extent.
 const EXTENT_PAGES: u32 = 512;
 /// Subpages that a batch of write-backs has.
 const BATCH: usize = 64;
 /// How often the data is overwritten; counted is the second half.
 const OVERWRITES: u64 = 4;
 
-/// Runs it.
 pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let machine = Machine::describe();
     let bytes = match args.size[..] {
@@ -127,25 +113,19 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     checks::memory(bytes / 64 + objects::memory_bytes(args.output.quick), bytes, &machine)?;
     let beside = Judged::new(args, Otherwise::Emulated, device::medium_bytes(bytes), &machine)?;
     let full: &[f64] = if args.output.quick { &[80.0] } else { &args.full };
-    let count = args.pattern.len() * full.len() * args.victims.len();
-    let bar = progress::steps("store", count as u64);
-    let (mut rows, mut interrupted) = (Vec::new(), false);
-    'all: for pattern in &args.pattern {
+    let mut cases = Vec::new();
+    for pattern in &args.pattern {
         for full in full {
-            for victims in &args.victims {
-                bar.set_message(format!("{pattern} at {full}%, {victims}"));
-                match row(geometry, *pattern, *full, *victims, args, interrupt) {
-                    Ok(row) => rows.push(row),
-                    Err(e) if e.is::<Interrupted>() => {
-                        interrupted = true;
-                        break 'all;
-                    }
-                    Err(e) => return Err(e),
-                }
-                bar.inc(1);
-            }
+            cases.extend(args.victims.iter().map(|victims| (*pattern, *full, *victims)));
         }
     }
+    let bar = progress::steps("store", cases.len() as u64);
+    let (rows, mut interrupted) = until_interrupted(cases, |(pattern, full, victims)| {
+        bar.set_message(format!("{pattern} at {full}%, {victims}"));
+        let row = row(geometry, pattern, full, victims, args, interrupt);
+        bar.inc(1);
+        row
+    })?;
     bar.finish_and_clear();
     let setting = device::Setting {
         pool_bytes: bytes,
@@ -154,29 +134,27 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         time: Duration::from_millis(if args.output.quick { 60 } else { 300 }),
         seed: args.output.seed,
     };
-    let (packed, stopped) = if interrupted { (Vec::new(), true) } else { objects::rows(args, interrupt)? };
-    interrupted |= stopped;
-    let beside = if interrupted { Ok(Vec::new()) } else { device::measure(beside, &setting, interrupt) };
-    let beside = match beside {
-        Err(e) if e.is::<Interrupted>() => {
-            interrupted = true;
-            Vec::new()
-        }
-        beside => beside?,
-    };
-    report::print(&args.output, &machine.line())?;
-    report::print(&args.output, &lines(&rows))?;
-    report::print(&args.output, &objects::lines(&packed))?;
-    report::print(&args.output, &device::lines(&beside))?;
+    let mut packed = Vec::new();
+    if !interrupted {
+        (packed, interrupted) = objects::rows(args, interrupt)?;
+    }
+    let mut beside_medium = Vec::new();
+    if !interrupted {
+        let measured = until_interrupted([beside], |beside| device::measure(beside, &setting, interrupt))?;
+        (beside_medium, interrupted) = (measured.0.concat(), measured.1);
+    }
+    report::print_all(
+        &args.output,
+        [machine.line(), lines(&rows), objects::lines(&packed), device::lines(&beside_medium)],
+    )?;
     let setting = serde_json::json!({
-        "mode": "overwrites", "extent_pages": EXTENT_PAGES, "overwrites": OVERWRITES, "reserve_extents": reserve(geometry),
+        "mode": "overwrites", "extent_pages": EXTENT_PAGES, "overwrites": OVERWRITES, "reserve_extents": geometry.reserved_extents(),
         "beside_full_percent": device::FULL,
     });
-    let report =
-        Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows };
-    report::write_json(&args.output, &Both { report, beside_medium: &beside, objects: &packed })?;
-    report::write_plot(&args.output, || stack(&[bars(&rows).draw(), device::bars(&beside).draw()]))?;
-    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+    Report { interrupted, ..Report::new(&machine, setting, &rows) }
+        .with("beside_medium", &beside_medium)?
+        .with("objects", &packed)?
+        .finish(&args.output, || stack(&[bars(&rows).draw(), device::bars(&beside_medium).draw()]))
 }
 
 /// Flash writes for each write, beside the policy alone.
@@ -201,23 +179,18 @@ fn bars(rows: &[Row]) -> Bars {
         bars: rows
             .iter()
             .map(|row| {
-                vec![
-                    bar(row.amplification, row, "data alone"),
-                    bar(row.simulated, row, "simulated without a store"),
-                    bar(row.bytes_per_byte, row, "metadata included"),
-                ]
+                let of = [
+                    (row.amplification, "data alone"),
+                    (row.simulated, "simulated without a store"),
+                    (row.bytes_per_byte, "metadata included"),
+                ];
+                of.map(|(value, what)| bar(value, row, what)).to_vec()
             })
             .collect(),
         mark: None,
     }
 }
 
-/// Extents that the store keeps for reclaim, journal and checkpoint.
-fn reserve(geometry: Geometry) -> u32 {
-    geometry.reserved_extents()
-}
-
-/// Names subpages to write.
 enum Next {
     InOrder(u32, u32),
     Keys(ZipfKeys, Random),
@@ -252,7 +225,7 @@ fn row(
     args: &StoreArgs,
     interrupt: &Interrupt,
 ) -> Result<Row> {
-    let reserve = reserve(geometry);
+    let reserve = geometry.reserved_extents();
     let extents = geometry.extents - geometry.fixed_extents();
     let subpages = f64::from((extents - reserve) * geometry.data_pages()) * full / 100.0;
     let subpages = (subpages as u32).min(geometry.subpages);
@@ -311,9 +284,8 @@ fn row(
     let pages = after.metadata - before.metadata;
     let wrong = store.state().audit();
     anyhow::ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
-    let victims_policy = victims.policy();
-    let setting =
-        simulate::Setting { subpages, extents, extent_pages: geometry.data_pages(), reserve, victims: victims_policy };
+    let (extent_pages, policy) = (geometry.data_pages(), victims.policy());
+    let setting = simulate::Setting { subpages, extents, extent_pages, reserve, victims: policy };
     let mut next = Next::new(pattern, subpages, args.output.seed + 1)?;
     let simulated = simulate::amplification(setting, writes, || next.subpage());
     let amplification = (written + copied) as f64 / written as f64;
@@ -337,31 +309,17 @@ fn row(
 }
 
 fn lines(rows: &[Row]) -> String {
-    let heading = [
-        "writes",
-        "full",
-        "victims",
-        "flash writes",
-        "policy alone",
-        "ratio",
-        "metadata",
-        "in all",
-        "DRAM, filled",
-        "DRAM",
-    ];
-    let body = rows.iter().map(|row| {
-        vec![
-            row.pattern.to_owned(),
-            format!("{}%", row.full),
-            row.victims.to_owned(),
-            format!("{:.3}", row.amplification),
-            format!("{:.3}", row.simulated),
-            format!("{:.3}", row.ratio),
-            format!("{:.3}", row.metadata_per_write),
-            format!("{:.3}", row.bytes_per_byte),
-            format!("{:.3}%", row.dram_share_filled * 100.0),
-            format!("{:.3}%", row.dram_share * 100.0),
-        ]
-    });
-    table::table(&heading, 3, body)
+    let ratio = |value: f64| format!("{value:.3}");
+    Columns::of(rows)
+        .left("writes", |row| row.pattern)
+        .left("full", |row| format!("{}%", row.full))
+        .left("victims", |row| row.victims)
+        .right("flash writes", |row| ratio(row.amplification))
+        .right("policy alone", |row| ratio(row.simulated))
+        .right("ratio", |row| ratio(row.ratio))
+        .right("metadata", |row| ratio(row.metadata_per_write))
+        .right("in all", |row| ratio(row.bytes_per_byte))
+        .right("DRAM, filled", |row| format!("{:.3}%", row.dram_share_filled * 100.0))
+        .right("DRAM", |row| format!("{:.3}%", row.dram_share * 100.0))
+        .table()
 }

@@ -37,15 +37,12 @@ pub struct Cut {
     pub gate_ns: u64,
     /// Of that, until the open ones had ended.
     pub drain_ns: u64,
-    /// How long a worker stood still.
     pub halt_ns: u64,
     /// Frames that were copied, during the halt or for a writer.
     pub copied: u64,
-    /// Waits at the gate.
     pub gate_waits: u64,
     /// Of reads of flash meanwhile, what 99 of 100 do not exceed; none when nothing missed.
     pub miss_p99_ns: Option<u64>,
-    /// What jobs under load met with.
     pub longest: Option<Longest>,
 }
 
@@ -58,7 +55,6 @@ pub struct Longest {
     pub read_ns: u64,
 }
 
-/// A runtime over a pool.
 pub struct Program {
     runtime: Runtime,
     /// What jobs write to, in this order; behind it lies what misses.
@@ -76,7 +72,6 @@ pub struct Syncs {
     under_load: bool,
 }
 
-/// What jobs under load share.
 #[derive(Default)]
 struct Seen {
     stop: AtomicBool,
@@ -91,9 +86,6 @@ pub fn dram_bytes(live: u32, dirty_bytes: u64) -> u64 {
 
 impl Program {
     /// With so many workers, and DRAM for so many bytes of dirty data.
-    ///
-    /// # Errors
-    /// When it cannot be built.
     pub fn new(pool: &Arc<dyn Flash>, (live, dirty_bytes): (u32, u64), workers: usize) -> Result<Program> {
         // Whole pages of NVMM's.
         let live = live - live % SUBPAGES_PER_PAGE;
@@ -107,7 +99,6 @@ impl Program {
         let resident = (dirty_bytes / SUBPAGE_BYTES as u64) as u32;
         Ok(Program { runtime, order: Arc::new(Shuffled::new(live)?), resident, live, next: Cell::new(0) })
     }
-    /// Its two ways to sync.
     pub fn ways(self) -> [Syncs; 2] {
         let workers = self.runtime.workers();
         let program = Rc::new(self);

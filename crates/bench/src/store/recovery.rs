@@ -17,13 +17,14 @@ use super::content::{self, Shuffled};
 use super::medium::{self, Judged, Otherwise};
 use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, until_interrupted};
 use crate::machine::Machine;
 use crate::medium::TestBed;
 use crate::progress;
 use crate::report::charts::{Bar, Bars, stack};
 use crate::report::rows::Spread;
-use crate::report::{self, Report, table};
+use crate::report::table::{self, Columns};
+use crate::report::{self, Report};
 use fulgurite_flash::Mover;
 
 /// How full a pool is, in percent of what is not reserve: with as much again for dirty data, nothing has to be reclaimed.
@@ -35,10 +36,8 @@ const SYNCS: u32 = 16;
 /// Subpages read back and judged after the last round.
 const JUDGED: u32 = 4096;
 
-/// One size of pool.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    /// What it lies on.
     flash: String,
     pool_bytes: u64,
     live_bytes: u64,
@@ -50,21 +49,16 @@ struct Row {
     journal_pages: u64,
     records: u64,
     rounds: usize,
-    /// Until the file is open.
     medium_s: Spread,
-    /// From there until the pool is.
     recover_s: Spread,
     /// From there until the first subpage was read.
     first_read_s: Spread,
-    /// In all.
     total_s: Spread,
     /// CPU time of this process meanwhile: what stays where others have the machine for a while.
     cpu_s: Spread,
-    /// DRAM of the store then.
     dram_bytes: u64,
 }
 
-/// One opening.
 struct Opened {
     medium_s: f64,
     recover_s: f64,
@@ -81,7 +75,6 @@ fn config() -> StoreConfig {
     config
 }
 
-/// Runs it.
 pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let machine = Machine::describe();
     let quick = args.output.quick;
@@ -114,26 +107,13 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let medium = Judged::new(args, Otherwise::File, largest, &machine)?.make(interrupt)?;
     let rounds = args.rounds.unwrap_or(if quick { 3 } else { 5 });
-    let (mut rows, mut interrupted) = (Vec::new(), false);
-    for (size, dirty) in sizes.iter().zip(&dirty) {
-        match row(&medium, *size, *dirty, rounds, interrupt) {
-            Ok(row) => rows.push(row),
-            Err(e) if e.is::<Interrupted>() => {
-                interrupted = true;
-                break;
-            }
-            Err(e) => return Err(e),
-        }
-    }
+    let (rows, interrupted) =
+        until_interrupted(sizes.iter().zip(&dirty), |(size, dirty)| row(&medium, *size, *dirty, rounds, interrupt))?;
     report::print(&args.output, &machine.line())?;
     report::print(&args.output, &lines(&rows))?;
     let setting = serde_json::json!({ "mode": "recovery", "full_percent": FULL, "syncs": SYNCS });
-    report::write_json(
-        &args.output,
-        &Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows },
-    )?;
-    report::write_plot(&args.output, || stack(&[bars(&rows).draw()]))?;
-    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+    Report { interrupted, ..Report::new(&machine, setting, &rows) }
+        .finish(&args.output, || stack(&[bars(&rows).draw()]))
 }
 
 fn row(medium: &TestBed, size: u64, dirty: u32, rounds: u32, interrupt: &Interrupt) -> Result<Row> {
@@ -178,7 +158,7 @@ fn row(medium: &TestBed, size: u64, dirty: u32, rounds: u32, interrupt: &Interru
     bar.set_message("reading it back");
     judge(medium, size, (live, dirty, unsynced), &order)?;
     bar.finish_and_clear();
-    let spread = |of: fn(&Opened) -> f64| Spread::of(&opened.iter().map(of).collect::<Vec<_>>());
+    let spread = |of: fn(&Opened) -> f64| Spread::of(opened.iter().map(of));
     let first = &opened[0];
     Ok(Row {
         flash: described,
@@ -238,56 +218,37 @@ fn judge(medium: &TestBed, size: u64, (live, dirty, unsynced): (u32, u32, u32), 
 }
 
 fn lines(rows: &[Row]) -> String {
-    let heading = [
-        "pool",
-        "live",
-        "dirty subpages",
-        "checkpoint",
-        "journal",
-        "records",
-        "open",
-        "first read",
-        "CPU",
-        "in all",
-        "DRAM",
-    ];
     let seconds = |s: Spread| format!("{:.3} s", s.median);
-    let body = rows.iter().map(|row| {
-        vec![
-            format_bytes(row.pool_bytes),
-            format_bytes(row.live_bytes),
-            table::thousands(row.dirty_subpages.into()),
-            table::thousands(row.checkpoint_pages.cast_signed()),
-            table::thousands(row.journal_pages.cast_signed()),
-            table::thousands(row.records.cast_signed()),
-            seconds(row.recover_s),
-            format!("{:.2} ms", row.first_read_s.median * 1e3),
-            seconds(row.cpu_s),
-            format!("{:.3} s ({:.3}-{:.3})", row.total_s.median, row.total_s.min, row.total_s.max),
-            format_bytes(row.dram_bytes),
-        ]
-    });
-    table::table(&heading, 0, body)
+    Columns::of(rows)
+        .right("pool", |row| format_bytes(row.pool_bytes))
+        .right("live", |row| format_bytes(row.live_bytes))
+        .right("dirty subpages", |row| table::thousands(row.dirty_subpages.into()))
+        .right("checkpoint", |row| table::thousands(row.checkpoint_pages.cast_signed()))
+        .right("journal", |row| table::thousands(row.journal_pages.cast_signed()))
+        .right("records", |row| table::thousands(row.records.cast_signed()))
+        .right("open", |row| seconds(row.recover_s))
+        .right("first read", |row| format!("{:.2} ms", row.first_read_s.median * 1e3))
+        .right("CPU", |row| seconds(row.cpu_s))
+        .right("in all", |row| format!("{:.3} s ({:.3}-{:.3})", row.total_s.median, row.total_s.min, row.total_s.max))
+        .right("DRAM", |row| format_bytes(row.dram_bytes))
+        .table()
 }
 
 fn bars(rows: &[Row]) -> Bars {
+    let series = ["until the pool is open", "until a subpage is read"];
     let bar = |s: Spread, what: &str| {
         let tip = format!("{what}: {:.3} s ({:.3} to {:.3})", s.median, s.min, s.max);
         Some(Bar { value: s.median, spread: Some((s.min, s.max)), tip })
     };
+    let group =
+        |r: &Row| format!("{}, {} dirty", format_bytes(r.pool_bytes), table::thousands(r.dirty_subpages.into()));
     Bars {
         title: "From a crash to the first access".to_owned(),
         subtitle: rows.first().map_or_else(String::new, |row| row.flash.clone()),
         unit: "seconds".to_owned(),
-        groups: rows
-            .iter()
-            .map(|r| format!("{}, {} dirty", format_bytes(r.pool_bytes), table::thousands(r.dirty_subpages.into())))
-            .collect(),
-        series: ["until the pool is open", "until a subpage is read"].map(str::to_owned).to_vec(),
-        bars: rows
-            .iter()
-            .map(|r| vec![bar(r.recover_s, "until the pool is open"), bar(r.total_s, "until a subpage is read")])
-            .collect(),
+        groups: rows.iter().map(group).collect(),
+        series: series.map(str::to_owned).to_vec(),
+        bars: rows.iter().map(|r| vec![bar(r.recover_s, series[0]), bar(r.total_s, series[1])]).collect(),
         mark: Some((2.0, "2 s".to_owned())),
     }
 }

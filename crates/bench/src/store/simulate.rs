@@ -5,24 +5,18 @@ use std::collections::VecDeque;
 
 use fulgurite_store::{SUBPAGES_PER_PAGE, Victims};
 
-/// What is simulated.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Subpages of data.
     pub subpages: u32,
-    /// Extents that data can lie in.
     pub extents: u32,
-    /// Flash pages in one.
     pub extent_pages: u32,
     /// Reclaim begins where fewer extents are free.
     pub reserve: u32,
-    /// Which extent is reclaimed.
     pub victims: Victims,
 }
 
 struct Log {
     setting: Setting,
-    /// Extent of each subpage.
     at: Vec<u32>,
     content: Vec<Vec<u32>>,
     live: Vec<u32>,
@@ -37,7 +31,6 @@ struct Log {
 }
 
 const NOWHERE: u32 = u32::MAX;
-/// The open extents.
 const WRITTEN: usize = 0;
 const COPIED: usize = 1;
 

@@ -23,13 +23,14 @@ use super::programs::{self, Cut, Program};
 use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, until_interrupted};
 use crate::machine::Machine;
 use crate::medium::TestBed;
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
 use crate::report::rows::Spread;
-use crate::report::{self, Report, table};
+use crate::report::table::{self, Columns, or_dash};
+use crate::report::{self, Report};
 use fulgurite_flash::Mover;
 
 /// How full the pool is, in percent of what is not reserve.
@@ -38,7 +39,6 @@ const FULL: f64 = 60.0;
 const PLAIN: (usize, usize) = (1 << 20, 4);
 /// Writes of the store under way, as many as of a runtime's sync.
 const STORE_DEPTH: usize = 128;
-/// Workers of the largest runtime.
 const MOST_WORKERS: usize = 2;
 /// Extents that may be opened for data of other heat beside what a round fills.
 const OPEN_EXTENTS: u64 = 8;
@@ -71,34 +71,26 @@ struct Row {
     halt_ms: Option<Spread>,
     /// Frames that were copied, because a job wrote to them meanwhile.
     copied: Option<Spread>,
-    /// Waits at the gate.
     gate_waits: Option<Spread>,
     /// Under load: the longest that a writer waited for its write section, and that a reader of what is in DRAM waited in all.
     longest_gate_wait_ms: Option<Spread>,
     longest_read_ms: Option<Spread>,
-    /// Of reads of flash meanwhile.
     miss_p99_ms: Option<Spread>,
 }
 
 /// How long one round took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
-    /// All of it.
     pub total_ns: u64,
     /// After the last write, where that is told apart.
     pub sync_ns: u64,
-    /// Of a runtime's sync.
     pub cut: Option<Cut>,
 }
 
 /// A way to make dirty bytes durable.
 pub trait Way {
-    /// Its name in results.
     fn name(&self) -> &str;
     /// Writes so many bytes and makes them durable.
-    ///
-    /// # Errors
-    /// When that fails.
     fn time(&mut self, bytes: u64) -> Result<Took>;
 }
 
@@ -198,7 +190,6 @@ impl Way for Store {
     }
 }
 
-/// Runs it.
 pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let machine = Machine::describe();
     let quick = args.output.quick;
@@ -248,23 +239,16 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         ways.extend(program.ways().map(|way| Box::new(way) as Box<dyn Way>));
     }
     let rounds = args.rounds.unwrap_or(if quick { 3 } else { 9 });
-    let (mut rows, mut interrupted) = (Vec::new(), false);
     let bar = progress::steps("syncs", dirty.len() as u64);
-    for bytes in &dirty {
+    let (rows, interrupted) = until_interrupted(&dirty, |bytes| {
         let rounds = if *bytes <= SMALL_BYTES { rounds * MORE_ROUNDS } else { rounds };
-        let setting = (&*flash, size, *bytes, rounds);
         let mut room = || make_room(&pool, *bytes, interrupt);
-        match measure(&mut ways, setting, &mut room, interrupt) {
-            Ok(these) => rows.extend(these),
-            Err(e) if e.is::<Interrupted>() => {
-                interrupted = true;
-                break;
-            }
-            Err(e) => return Err(e),
-        }
+        let rows = measure(&mut ways, (&*flash, size, *bytes, rounds), &mut room, interrupt);
         bar.inc(1);
-    }
+        rows
+    })?;
     bar.finish_and_clear();
+    let rows = rows.concat();
     drop(ways);
     let wrong = pool.audit();
     ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
@@ -274,12 +258,8 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let setting = serde_json::json!({
         "mode": "sync", "full_percent": FULL, "depth": STORE_DEPTH, "workers": workers.collect::<Vec<_>>(), "plain_write_bytes": PLAIN.0, "plain_writes_at_once": PLAIN.1,
     });
-    report::write_json(
-        &args.output,
-        &Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows },
-    )?;
-    report::write_plot(&args.output, || stack(&[curves(&rows).draw()]))?;
-    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+    Report { interrupted, ..Report::new(&machine, setting, &rows) }
+        .finish(&args.output, || stack(&[curves(&rows).draw()]))
 }
 
 /// All ways in turns, the first of them the one that the others are held against.
@@ -311,25 +291,22 @@ fn measure(
     let first = ms(&took[0], |t| t.total_ns);
     let rows = ways.iter().zip(&took).enumerate().map(|(number, (way, took))| {
         let cuts: Vec<Cut> = took.iter().filter_map(|t| t.cut).collect();
-        let of_cuts = |of: fn(&Cut) -> u64, unit: f64| {
-            Spread::of_any(&cuts.iter().map(|cut| of(cut) as f64 / unit).collect::<Vec<_>>())
-        };
-        let of_some = |of: fn(&Cut) -> Option<u64>| {
-            Spread::of_any(&cuts.iter().filter_map(of).map(|ns| ns as f64 / 1e6).collect::<Vec<_>>())
-        };
+        let of_cuts = |of: fn(&Cut) -> u64, unit: f64| Spread::of_any(cuts.iter().map(|cut| of(cut) as f64 / unit));
+        let of_some =
+            |of: fn(&Cut) -> Option<u64>| Spread::of_any(cuts.iter().filter_map(of).map(|ns| ns as f64 / 1e6));
         let (writes, requests) = requests[number];
         let total = ms(took, |t| t.total_ns);
-        let beyond: Vec<f64> = total.iter().zip(&first).map(|(one, device)| one - device).collect();
+        let beyond = total.iter().zip(&first).map(|(one, device)| one - device);
         Row {
             way: way.name().to_owned(),
             flash: flash.describe(),
             pool_bytes,
             dirty_bytes,
             rounds: total.len(),
-            total_ms: Spread::of(&total),
+            total_ms: Spread::of(total.iter().copied()),
             p99_ms: percentile(&total, 99.0),
-            sync_ms: Spread::of(&ms(took, |t| t.sync_ns)),
-            beyond_device_ms: Spread::of_any(&beyond).filter(|_| number > 0),
+            sync_ms: Spread::of(ms(took, |t| t.sync_ns)),
+            beyond_device_ms: Spread::of_any(beyond).filter(|_| number > 0),
             request_bytes: (requests > 0).then(|| (writes * SUBPAGE_BYTES as u64) as f64 / requests as f64),
             gate_ms: of_cuts(|cut| cut.gate_ns, 1e6),
             drain_ms: of_cuts(|cut| cut.drain_ns, 1e6),
@@ -367,66 +344,42 @@ fn percentile(values: &[f64], percent: f64) -> f64 {
 }
 
 fn lines(rows: &[Row]) -> String {
-    let heading =
-        ["dirty", "way", "rounds", "median", "p99", "of it the sync", "beyond the device", "(lowest-highest)"];
     let ms = |value: f64| format!("{value:.2} ms");
-    let body = rows.iter().map(|row| {
-        vec![
-            format_bytes(row.dirty_bytes),
-            row.way.clone(),
-            row.rounds.to_string(),
-            ms(row.total_ms.median),
-            ms(row.p99_ms),
-            ms(row.sync_ms.median),
-            row.beyond_device_ms.map_or_else(|| "-".to_owned(), |s| ms(s.median)),
-            row.beyond_device_ms.map_or_else(|| "-".to_owned(), |s| format!("{:.2} to {:.2}", s.min, s.max)),
-        ]
-    });
-    table::table(&heading, 2, body)
+    Columns::of(rows)
+        .left("dirty", |row| format_bytes(row.dirty_bytes))
+        .left("way", |row| &row.way)
+        .right("rounds", |row| row.rounds)
+        .right("median", |row| ms(row.total_ms.median))
+        .right("p99", |row| ms(row.p99_ms))
+        .right("of it the sync", |row| ms(row.sync_ms.median))
+        .right("beyond the device", |row| or_dash(row.beyond_device_ms, |s| ms(s.median)))
+        .right("(lowest-highest)", |row| or_dash(row.beyond_device_ms, |s| format!("{:.2} to {:.2}", s.min, s.max)))
+        .table()
 }
 
 /// The gate of a runtime's sync.
 fn gates(rows: &[Row]) -> String {
-    let heading = [
-        "dirty",
-        "way",
-        "gate",
-        "of it drain",
-        "halt",
-        "copied",
-        "longest wait",
-        "longest read",
-        "miss p99",
-        "a write",
-    ];
-    let ms = |spread: Option<Spread>| spread.map_or_else(|| "-".to_owned(), |s| format!("{:.3} ms", s.median));
-    let of_runtimes = rows.iter().filter(|row| row.gate_ms.is_some());
-    let body = of_runtimes.map(|row| {
-        vec![
-            format_bytes(row.dirty_bytes),
-            row.way.clone(),
-            ms(row.gate_ms),
-            ms(row.drain_ms),
-            ms(row.halt_ms),
-            row.copied.map_or_else(|| "-".to_owned(), |s| table::number(s.median)),
-            ms(row.longest_gate_wait_ms),
-            ms(row.longest_read_ms),
-            ms(row.miss_p99_ms),
-            row.request_bytes.map_or_else(|| "-".to_owned(), |bytes| format_bytes(bytes as u64)),
-        ]
-    });
-    table::table(&heading, 2, body)
+    let ms = |spread: Option<Spread>| or_dash(spread, |s| format!("{:.3} ms", s.median));
+    Columns::of(rows.iter().filter(|row| row.gate_ms.is_some()))
+        .left("dirty", |row| format_bytes(row.dirty_bytes))
+        .left("way", |row| &row.way)
+        .right("gate", |row| ms(row.gate_ms))
+        .right("of it drain", |row| ms(row.drain_ms))
+        .right("halt", |row| ms(row.halt_ms))
+        .right("copied", |row| or_dash(row.copied, |s| table::number(s.median)))
+        .right("longest wait", |row| ms(row.longest_gate_wait_ms))
+        .right("longest read", |row| ms(row.longest_read_ms))
+        .right("miss p99", |row| ms(row.miss_p99_ms))
+        .right("a write", |row| or_dash(row.request_bytes, |bytes| format_bytes(bytes as u64)))
+        .table()
 }
 
 /// Medians: as many curves as can be told apart by their colours. The table has the rest.
 fn curves(rows: &[Row]) -> Curves {
-    let curve = |way: &&str| Curve {
-        name: (*way).to_owned(),
-        points: rows
-            .iter()
-            .filter(|r| r.way == **way)
-            .map(|r| (r.dirty_bytes as f64 / 1024.0, r.total_ms.median))
-            .collect(),
+    let curve = |way: &&str| {
+        let of = rows.iter().filter(|r| r.way == **way);
+        let points = of.map(|r| (r.dirty_bytes as f64 / 1024.0, r.total_ms.median)).collect();
+        Curve { name: (*way).to_owned(), points }
     };
     let mut ways: Vec<&str> = Vec::new();
     for row in rows {
@@ -434,14 +387,9 @@ fn curves(rows: &[Row]) -> Curves {
             ways.push(&row.way);
         }
     }
-    Curves {
-        title: "Until dirty data is written and synced, median".to_owned(),
-        subtitle: rows.first().map_or_else(String::new, |row| row.flash.clone()),
-        x: Axis::logarithmic("dirty KiB"),
-        y: Axis::logarithmic("ms"),
-        curves: ways.iter().map(curve).collect(),
-        dots: true,
-    }
+    let subtitle = rows.first().map_or("", |row| &row.flash);
+    let (x, y) = (Axis::logarithmic("dirty KiB"), Axis::logarithmic("ms"));
+    Curves::new("Until dirty data is written and synced, median", subtitle, x, y, ways.iter().map(curve).collect())
 }
 
 #[cfg(test)]

@@ -37,29 +37,20 @@ const KEEP_TOKENS: usize = 2;
 /// A table of counts under a name.
 pub type Table<K> = Arc<Rooted<HashMap<K, u64, VersionLatch>>>;
 
-/// What is to be done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
-    /// The pool.
     pub pool: PathBuf,
     /// How large to make it, where there is none yet.
     pub create_bytes: Option<u64>,
-    /// The DRAM in front of it.
     pub dram_bytes: u64,
-    /// The text.
     pub text: PathBuf,
-    /// Where its pieces end.
     pub ends: Vec<u32>,
-    /// How many different words it has.
     pub distinct: u64,
-    /// Between two states that are saved.
     pub save_every_ms: u64,
 }
 
-/// What it says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Line {
-    /// The pool is open.
     Opened,
     /// It is about to count this piece.
     Begun(u32),
@@ -101,9 +92,6 @@ pub fn run() -> ExitCode {
 }
 
 /// Opens a pool, or makes one.
-///
-/// # Errors
-/// When it cannot.
 pub fn open(medium: Medium, dram_bytes: u64) -> Result<Fulgurite, fulgurite::Error> {
     let builder = Fulgurite::builder(medium).dram(dram_bytes).keep_tokens(KEEP_TOKENS);
     builder.with(|runtime| runtime.fibers(JOBS + 1)).start()

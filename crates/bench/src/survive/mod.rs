@@ -34,7 +34,6 @@ use crate::{progress, report};
 
 pub use told::{ending, page};
 
-/// Bytes of the pool.
 pub const POOL_BYTES: u64 = 64 << 20;
 /// DRAM in front of it: 4% of it.
 const DRAM_BYTES: u64 = (POOL_BYTES / 25) & !4095;
@@ -46,7 +45,6 @@ const READER_DRAM_BYTES: u64 = 4 << 20;
 /// To save a state takes about so long; a kill within it meets the program while it saves, mostly.
 const SAVING_ABOUT: Duration = Duration::from_millis(20);
 
-/// How much of everything.
 struct Size {
     text_bytes: u64,
     kills: usize,
@@ -77,7 +75,6 @@ pub const fn copy_bytes(quick: bool) -> u64 {
 /// A kill, and what was there afterwards.
 #[derive(Debug, Serialize)]
 pub struct Kill {
-    /// How long the program ran.
     pub lived_ms: f64,
     /// The states that it said are saved.
     pub saved: Vec<Saved>,
@@ -87,53 +84,37 @@ pub struct Kill {
     pub was_saving: bool,
     /// How long it took to open the pool again.
     pub open_ms: f64,
-    /// The state that was there.
     pub found: u64,
-    /// Pieces of text in it.
     pub pieces: u64,
-    /// Words in it.
     pub words: u64,
-    /// Different ones.
     pub distinct_words: u64,
 }
 
 /// An old state, looked at when newer ones were there, and made the newest again.
 #[derive(Debug, Serialize)]
 pub struct Older {
-    /// Its token.
     pub token: u64,
-    /// Pieces of text in it.
     pub pieces: u64,
-    /// Words in it.
     pub words: u64,
     /// The newest one when it was read.
     pub beside: u64,
-    /// How long the roll back took.
     pub roll_back_ms: f64,
     /// How long it took to open the pool again after that.
     pub open_ms: f64,
 }
 
-/// What came of it.
 #[derive(Debug, Default, Serialize)]
 pub struct Survived {
-    /// Bytes of text that were counted.
     pub text_bytes: u64,
-    /// In so many pieces.
     pub text_pieces: u64,
-    /// Different words in it.
     pub text_distinct_words: u64,
-    /// Bytes of the pool.
     pub pool_bytes: u64,
-    /// DRAM in front of it.
     pub dram_bytes: u64,
     /// Pieces that were counted at once.
     pub jobs: usize,
-    /// Time between two states.
     pub save_every_ms: u64,
     /// The seed of the moments of the kills.
     pub seed: u64,
-    /// The kills.
     pub kills: Vec<Kill>,
     /// The old state; none when the act ended before.
     pub older: Option<Older>,

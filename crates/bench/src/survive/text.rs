@@ -53,9 +53,7 @@ fn ends_of(text: &str, from: usize) -> Vec<u32> {
 /// The text, and the counts of its pieces.
 pub struct Text {
     text: String,
-    /// Where each piece ends.
     ends: Vec<u32>,
-    /// The words, by number.
     words: Vec<Key>,
     /// Of each piece, the numbers of its words and how often each is there.
     counts: Vec<Vec<(u32, u32)>>,
@@ -64,9 +62,7 @@ pub struct Text {
 /// What is in a pool: how often each word was counted, and how often each piece.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Contents {
-    /// By word.
     pub words: HashMap<Key, u64>,
-    /// By piece.
     pub times: Vec<u64>,
 }
 
@@ -75,7 +71,6 @@ impl Contents {
     pub fn pieces(&self) -> u64 {
         self.times.iter().sum()
     }
-    /// Words that were counted.
     pub fn counted(&self) -> u64 {
         self.words.values().sum()
     }
@@ -83,9 +78,6 @@ impl Contents {
 
 impl Text {
     /// Up to `bytes` of the corpus and `distinct` different words, from files all over it.
-    ///
-    /// # Errors
-    /// When none of it can be read any more.
     pub fn of(corpus: &Corpus, bytes: u64, distinct: usize) -> Result<Text> {
         let mut made = Text { text: String::new(), ends: Vec::new(), words: Vec::new(), counts: Vec::new() };
         let mut numbers: HashMap<Key, u32> = HashMap::new();
@@ -123,22 +115,16 @@ impl Text {
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         &self.text[start..self.ends[index] as usize]
     }
-    /// Bytes.
     pub fn bytes(&self) -> u64 {
         self.text.len() as u64
     }
-    /// Where each piece ends.
     pub fn ends(&self) -> &[u32] {
         &self.ends
     }
-    /// How many different words there are.
     pub fn distinct(&self) -> u64 {
         self.words.len() as u64
     }
     /// A copy in a file without a name, which is gone when nobody has it open any more.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn copy(&self, directory: &Path) -> Result<File> {
         let what = || format!("a copy of the text cannot be written to {}", directory.display());
         let mut file = tempfile::tempfile_in(directory).with_context(what)?;

@@ -16,7 +16,6 @@ fn time(ms: f64) -> String {
     if ms < 1000.0 { format!("{ms:.0} ms") } else { format!("{:.1} s", ms / 1000.0) }
 }
 
-/// Before it begins.
 pub fn opening(survived: &Survived) -> String {
     format!(
         "\nMemory that survives\nA program counts {}, {} pieces of text at a time, and saves its state every {} ms.\nIt is killed in \
@@ -29,7 +28,6 @@ pub fn opening(survived: &Survived) -> String {
     )
 }
 
-/// After a kill.
 pub fn death(kill: usize, life: &Life) -> String {
     let saved: Vec<String> =
         life.heard.saved.iter().map(|s| format!("state {} from {} pieces on", s.token, thousands(s.pieces))).collect();
@@ -38,7 +36,6 @@ pub fn death(kill: usize, life: &Life) -> String {
     format!("{:2}. saved {saved}; killed after {}{doing}", kill + 1, time(life.lived.as_secs_f64() * 1e3))
 }
 
-/// What was there.
 pub fn found(kill: &Kill) -> String {
     let begun = kill.saved.iter().find(|saved| saved.token == kill.found).map(|saved| saved.pieces);
     let more = match begun.map(|begun| kill.pieces.saturating_sub(begun)) {
@@ -55,7 +52,6 @@ pub fn found(kill: &Kill) -> String {
     )
 }
 
-/// What came of the old state.
 pub fn older(older: &Older) -> String {
     format!(
         "    State {} was read beside state {}, then made the newest again in {}: {} pieces, {} words, exact, also when opened once \
@@ -108,7 +104,6 @@ fn line((index, kill): (usize, &Kill)) -> Vec<String> {
     ]
 }
 
-/// The act's part of the report.
 pub fn page(page: &mut Page, survived: &Survived) {
     page.heading("Memory that survives");
     page.paragraph(&format!(

@@ -355,13 +355,13 @@ fn torn(old: Option<&Page>, new: &Page, random: &mut Random) -> Arc<Page> {
 }
 
 /// The device as a medium.
-pub struct Medium(pub Arc<Disk>);
+pub struct DiskFlash(pub Arc<Disk>);
 
 // SAFETY: the device moves data on the thread of whoever waits or polls, and only for requests that were handed over and have not
 // ended; those that a queue still has when it is dropped end there, and no other ones name its frames.
-unsafe impl FrameContract for Medium {}
+unsafe impl FrameContract for DiskFlash {}
 
-impl Flash for Medium {
+impl Flash for DiskFlash {
     fn subpages(&self) -> u32 {
         self.0.lock().current.len() as u32
     }

@@ -10,7 +10,7 @@ use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Planted, Pool, PoolError, StoreConfig, Victims};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
-use super::disk::{Disk, Medium, Plan, SECTOR};
+use super::disk::{Disk, DiskFlash, Plan, SECTOR};
 use super::machine::Machine;
 use super::{Random, Trace};
 
@@ -225,7 +225,7 @@ impl World {
             _ => {}
         }
         let disk = Disk::new(pages, seed);
-        let medium: Arc<dyn Flash> = Arc::new(Medium(disk.clone()));
+        let medium: Arc<dyn Flash> = Arc::new(DiskFlash(disk.clone()));
         Pool::format(&medium, geometry, POOL, 0).expect("nothing fails yet");
         let empty = vec![0; geometry.subpages as usize];
         World {
@@ -347,7 +347,7 @@ impl World {
             assert!(kept.contains(*token), "token {token} was pinned, and is gone: {kept:?}");
         }
         for token in kept.as_slice() {
-            assert!(self.tokens.contains_key(&token.epoch), "token {} is kept and was never named", token.epoch);
+            assert!(self.tokens.contains_key(&token.token), "token {} is kept and was never named", token.token);
         }
     }
     /// Compares all subpages. False when the device fails meanwhile.

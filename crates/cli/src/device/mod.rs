@@ -10,7 +10,7 @@ mod info;
 mod serve;
 
 use anyhow::Result;
-use fulgurite_bench::device as bench;
+use fulgurite_bench::commands;
 
 use args::DeviceCommand;
 
@@ -20,7 +20,7 @@ pub fn run(command: &DeviceCommand) -> Result<()> {
         DeviceCommand::Serve(args) => serve::run(args),
         DeviceCommand::Info(args) => info::run(args),
         DeviceCommand::Boot(args) => boot::run(args),
-        DeviceCommand::Bench(args) => bench::run(args),
-        DeviceCommand::Beside(args) => bench::process::run(args),
+        DeviceCommand::Bench(args) => commands::device(args),
+        DeviceCommand::Beside(args) => commands::device_beside(args),
     }
 }

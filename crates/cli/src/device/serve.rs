@@ -20,9 +20,9 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 
 use super::args::ServeArgs;
 use super::boot;
+use fulgurite_bench::NandCounts;
 use fulgurite_bench::bad_input::{BadInput, bad_input, socket_error};
 use fulgurite_bench::checks;
-use fulgurite_bench::child::nand_counts::NandCounts;
 use fulgurite_bench::device::medium::{self, Below, Kept, Plan};
 use fulgurite_bench::device::places::{self, Place};
 use fulgurite_bench::device::wear;

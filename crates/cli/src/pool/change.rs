@@ -36,10 +36,10 @@ pub fn pin(args: &TokenArgs, pinned: bool) -> Result<()> {
     let (path, looked) = (&args.pool.path, to_look_at(&args.pool, None)?);
     let tokens = looked.pool().tokens();
     if !tokens.contains(token) {
-        let kept = tokens.as_slice().iter().map(|t| t.epoch).collect();
+        let kept = tokens.to_vec();
         return Err(open::pool_error(path, PoolError::NoToken { token, kept }));
     }
-    if tokens.as_slice().iter().any(|t| t.epoch == token && t.pinned == pinned) {
+    if tokens.as_slice().iter().any(|t| t.token == token && t.pinned == pinned) {
         return already();
     }
     let opened = looked.into_files().open(config(None)).map_err(admin_error)?;
@@ -61,7 +61,7 @@ pub fn roll_back(args: &RollbackArgs) -> Result<()> {
         let (path, looked) = (&args.pool.path, to_look_at(&args.pool, None)?);
         let error = |e| open::pool_error(path, e);
         let tokens = looked.pool().tokens();
-        if !may_roll_back(args, tokens.as_slice().iter().map(|t| (t.epoch, t.pinned)))? {
+        if !may_roll_back(args, tokens.as_slice().iter().map(|t| (t.token, t.pinned)))? {
             return newest();
         }
         looked.pool().can_roll_back(token).map_err(error)?;

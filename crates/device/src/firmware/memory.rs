@@ -196,7 +196,7 @@ fn run(pool: &Arc<Pool>, job: &Job) -> (Status, u64) {
                 .as_slice()
                 .iter()
                 .filter(|token| token.pinned)
-                .map(|token| token.epoch)
+                .map(|token| token.token)
                 .collect::<Vec<_>>();
             Ok(tokens(job, &pinned))
         }

@@ -29,11 +29,10 @@ mod shared;
 mod transfer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_flash::{
-    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, QueueUser, Traits, VersionError,
-    Versions, check_range,
+    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, OpenedQueue, QueueUser, Traits,
+    VersionError, Versions, check_range,
 };
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Permissions, Pool};
@@ -50,24 +49,24 @@ pub use link::{Hold, HostConfig, Link, Linked, Want};
 pub use old::OldState;
 pub use transfer::{Commands, Done};
 
-/// What a driver has seen of its device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct HostCounters {
-    /// Requests that ended because their time was over.
-    pub timed_out: u64,
-    /// Completion entries that broke the protocol, and were not believed.
-    pub broken: u64,
-    /// Times that a queue pair was opened anew.
-    pub relinked: u64,
-    /// Commands that were sent once more.
-    pub replayed: u64,
-    /// Writes that had completed, and were written once more to a device that had died and returned.
-    pub restored: u64,
-    /// Flushes of the driver's own, because as much as may be was not flushed.
-    pub own_flushes: u64,
-    /// Queue pairs that were opened and whose device has the frames: nothing is copied there.
-    pub with_frames: u64,
+fulgurite_sys::counters! {
+    /// What a driver has seen of its device.
+    pub HostCounters, pub(crate) Seen {
+        /// Requests that ended because their time was over.
+        timed_out,
+        /// Completion entries that broke the protocol, and were not believed.
+        broken,
+        /// Times that a queue pair was opened anew.
+        relinked,
+        /// Commands that were sent once more.
+        replayed,
+        /// Completed writes that were written once more to a device that had died and returned.
+        restored,
+        /// Flushes of the driver's own, because as much as may be was not flushed.
+        own_flushes,
+        /// Queue pairs that were opened and whose device has the frames: nothing is copied there.
+        with_frames,
+    }
 }
 
 /// A device, as a medium.
@@ -163,16 +162,7 @@ impl DeviceFlash {
     /// What the driver has seen.
     #[must_use]
     pub fn host_counters(&self) -> HostCounters {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        HostCounters {
-            timed_out: get(&self.shared.timed_out),
-            broken: get(&self.shared.broken),
-            relinked: get(&self.shared.relinked),
-            replayed: get(&self.shared.replayed),
-            restored: get(&self.shared.restored),
-            own_flushes: get(&self.shared.own_flushes),
-            with_frames: get(&self.shared.with_frames),
-        }
+        self.shared.seen.read()
     }
 }
 
@@ -237,13 +227,7 @@ impl Flash for DeviceFlash {
         };
         buffer + kept
     }
-    fn open_queue_for(
-        &self,
-        _: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, _: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(OpenError::Depth { depth });
         }

@@ -11,14 +11,15 @@
 use std::sync::Arc;
 
 use fulgurite_flash::{
-    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, Versions, check_range,
+    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, OpenError, OpenedQueue, QueueUser, ReadOnly, Traits,
+    check_range,
 };
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
 use super::held::Held;
 use super::pair::Opening;
-use super::queue::{DeviceQueue, EROFS};
+use super::queue::DeviceQueue;
 
 /// See the top of the file.
 pub struct OldState {
@@ -44,25 +45,6 @@ impl OldState {
     }
 }
 
-/// It may be read, and nothing else.
-impl Backing for OldState {
-    fn may(&self, _: u32, write: bool) -> bool {
-        !write
-    }
-    fn asks(&self) -> bool {
-        false
-    }
-    fn begin_change(&self, _: bool) -> Result<(), FlashError> {
-        Err(FlashError::Io(EROFS))
-    }
-    fn waits_for_room(&self) -> bool {
-        false
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
-        None
-    }
-}
-
 impl Flash for OldState {
     fn subpages(&self) -> u32 {
         self.opening.link.sectors()
@@ -77,13 +59,7 @@ impl Flash for OldState {
     fn staging_bytes(&self, frames: u32) -> usize {
         (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES
     }
-    fn open_queue_for(
-        &self,
-        _: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, _: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(OpenError::Depth { depth });
         }
@@ -93,7 +69,7 @@ impl Flash for OldState {
         check_range(first, count, self.subpages())
     }
     fn backing(&self) -> Option<&dyn Backing> {
-        Some(self)
+        Some(&ReadOnly)
     }
     fn counters(&self) -> DeviceCounters {
         self.opening.link.counters()

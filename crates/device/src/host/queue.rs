@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, Switches};
+use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, ReadOnly, Request, Switches};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Clock, Notifier};
 
@@ -40,9 +40,6 @@ const FRUITLESS_MAX: u32 = 8;
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// The longest spin before a sleep: about what being woken costs.
 const SPIN_MAX_NS: u64 = 20_000;
-
-/// The kernel's word for what may only be read.
-pub(super) const EROFS: i32 = 30;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Use {
@@ -74,6 +71,21 @@ struct Slot {
     /// The data of this read were damaged on their way, and it was sent once more.
     again: bool,
 }
+
+const FREE: Slot = Slot {
+    tag: 0,
+    since_ns: 0,
+    subpage: 0,
+    frame: 0,
+    op: Op::Flush,
+    used: Use::Free,
+    sent: false,
+    covers: None,
+    promised: false,
+    unkept: false,
+    flushing: false,
+    again: false,
+};
 
 /// On lines of its own: the memory beside it may be the device's.
 #[repr(align(128))]
@@ -142,22 +154,8 @@ impl DeviceQueue {
             }
         })?;
         let capability = *pair.linked.region.capability();
-        let idle = Slot {
-            tag: 0,
-            since_ns: 0,
-            subpage: 0,
-            frame: 0,
-            op: Op::Flush,
-            used: Use::Free,
-            sent: false,
-            covers: None,
-            promised: false,
-            unkept: false,
-            flushing: false,
-            again: false,
-        };
         let queue = DeviceQueue {
-            slots: vec![idle; depth].into(),
+            slots: vec![FREE; depth].into(),
             free: (0..depth as u16).rev().collect(),
             batch: Vec::with_capacity(depth),
             ended: Vec::new(),
@@ -266,14 +264,14 @@ impl DeviceQueue {
         }
         while let Some(entry) = self.pair.completions.pop() {
             let Ok(words) = entry else {
-                self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
+                self.opening.shared.seen.broken.add(1);
                 return self.is_broken();
             };
             let Ended { id, status, result: said } = Ended::unpack(words);
             // What waits in the batch is not in flight: an end of it is as little to be believed as one of a free id.
             let slot = self.slots.get_mut(usize::from(id)).filter(|slot| slot.used != Use::Free && slot.sent);
             let Some(slot) = slot else {
-                self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
+                self.opening.shared.seen.broken.add(1);
                 self.lies += 1;
                 if id == NO_ID || self.lies > LIES_MAX {
                     return self.is_broken();
@@ -358,7 +356,7 @@ impl DeviceQueue {
         !slot.promised
     }
     fn count_frames(&self) {
-        self.opening.shared.with_frames.fetch_add(self.pair.linked.shares_frames.into(), Ordering::Relaxed);
+        self.opening.shared.seen.with_frames.add(self.pair.linked.shares_frames.into());
     }
     fn has_flushed(&self, covers: Option<Covers>, status: Status) {
         if let Some(covers) = covers {
@@ -405,7 +403,7 @@ impl DeviceQueue {
         let covers = self.opening.shared.begins_flush(None);
         let slot = &mut self.slots[usize::from(id)];
         (slot.flushing, slot.sent, slot.covers) = (true, true, Some(covers));
-        self.opening.shared.own_flushes.fetch_add(1, Ordering::Relaxed);
+        self.opening.shared.seen.own_flushes.add(1);
         let command =
             Command { id, opcode: Opcode::Flush as u8, flags: 0, sector: 0, count: 0, buffer: 0, argument: 0 };
         self.pair.submissions.push(command.pack());
@@ -510,7 +508,7 @@ impl DeviceQueue {
         if met == Met::Lost {
             return self.fail_all(FlashError::Poisoned);
         }
-        self.opening.shared.relinked.fetch_add(1, Ordering::Relaxed);
+        self.opening.shared.seen.relinked.add(1);
         // All that was handed over goes back into the batch, with what had not been.
         self.batch.clear();
         self.flushing = false;
@@ -531,7 +529,7 @@ impl DeviceQueue {
                 }
             }
         }
-        self.opening.shared.replayed.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
+        self.opening.shared.seen.replayed.add(self.batch.len() as u64);
         let _ = self.flush();
         self.opening.shared.replay_late(&self.opening.link, &self.opening.config);
     }
@@ -577,7 +575,7 @@ impl DeviceQueue {
                 self.late += 1;
             }
             self.breaks_promise(id);
-            self.opening.shared.timed_out.fetch_add(1, Ordering::Relaxed);
+            self.opening.shared.seen.timed_out.add(1);
             self.has_flushed(covers, Status::TIMED_OUT);
             self.ended.push(Completion { tag, result: Err(FlashError::TimedOut), checksum: 0 });
         }
@@ -617,7 +615,7 @@ impl Queue for DeviceQueue {
         let refused = refused.or_else(|| self.free.is_empty().then_some(FlashError::TimedOut));
         if self.opening.at.is_some() && request.op != Op::Read {
             // Nothing was written that a flush could be for.
-            let result = if request.op == Op::Write { Err(FlashError::Io(EROFS)) } else { refused.map_or(Ok(()), Err) };
+            let result = if request.op == Op::Write { Err(ReadOnly::ERROR) } else { refused.map_or(Ok(()), Err) };
             self.ended.push(Completion { tag: request.tag, result, checksum: 0 });
             return Ok(());
         }
@@ -628,17 +626,11 @@ impl Queue for DeviceQueue {
         let id = self.free.pop().expect("seen above");
         self.slots[usize::from(id)] = Slot {
             tag: request.tag,
-            since_ns: 0,
             subpage: if request.op == Op::Flush { 0 } else { request.subpage.0 },
             frame: if request.op == Op::Flush { 0 } else { request.frame.0 },
             op: request.op,
             used: Use::Request,
-            sent: false,
-            covers: None,
-            promised: false,
-            unkept: false,
-            flushing: false,
-            again: false,
+            ..FREE
         };
         self.batch.push(id);
         Ok(())

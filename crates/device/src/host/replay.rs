@@ -61,7 +61,7 @@ impl Shared {
                 }
                 under_way += 1;
             }
-            self.restored.fetch_add(some.len() as u64, Ordering::Relaxed);
+            self.seen.restored.add(some.len() as u64);
         }
         for _ in 0..under_way {
             commands.end_any()?;

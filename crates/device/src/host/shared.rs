@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use fulgurite_flash::FlashError;
 use fulgurite_sys::Clock;
 
+use super::Seen;
 use super::kept::Kept;
 use super::link::{HostConfig, Link, Linked};
 use super::restrict::Restrictions;
@@ -117,20 +118,7 @@ pub(crate) struct Shared {
     pub(super) restrictions: Restrictions,
     /// What room there is for what such a program changes, in the same.
     pub(super) room: Room,
-    /// Requests that took longer than they may.
-    pub(crate) timed_out: AtomicU64,
-    /// Entries of the device that broke the protocol.
-    pub(crate) broken: AtomicU64,
-    /// Times that a queue pair was opened anew.
-    pub(crate) relinked: AtomicU64,
-    /// Commands sent once more.
-    pub(crate) replayed: AtomicU64,
-    /// Writes that had completed, and were written once more from their copies.
-    pub(crate) restored: AtomicU64,
-    /// Flushes of the host's own, because no more copies may be kept.
-    pub(crate) own_flushes: AtomicU64,
-    /// Queue pairs whose device has the frames.
-    pub(crate) with_frames: AtomicU64,
+    pub(crate) seen: Seen,
 }
 
 /// Whether copies are kept of writes to this device.

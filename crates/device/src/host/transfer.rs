@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fulgurite_flash::{FlashError, OpenError};
@@ -281,7 +281,7 @@ impl Commands {
         }
         loop {
             let Ok(words) = self.pair.completions.pop()? else {
-                self.shared.broken.fetch_add(1, Ordering::Relaxed);
+                self.shared.seen.broken.add(1);
                 self.broken = true;
                 return None;
             };
@@ -305,7 +305,7 @@ impl Commands {
                     self.release(id);
                 }
                 _ => {
-                    self.shared.broken.fetch_add(1, Ordering::Relaxed);
+                    self.shared.seen.broken.add(1);
                     self.lies += 1;
                     self.broken |= id == crate::NO_ID || self.lies > LIES_MAX;
                     if self.broken {
@@ -479,7 +479,7 @@ impl Commands {
         if limit < sectors as usize { result.and_then(|()| self.flush_own()) } else { result }
     }
     fn flush_own(&mut self) -> Result<(), FlashError> {
-        self.shared.own_flushes.fetch_add(1, Ordering::Relaxed);
+        self.shared.seen.own_flushes.add(1);
         self.flush()
     }
     /// Makes all that was written before durable.

@@ -17,23 +17,25 @@
 //! affair.
 
 mod device;
+mod latency;
 mod queue;
 mod timed;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes, format_duration};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity, barrier, planted};
 
 pub use timed::TimedFlash;
 
-use crate::{
-    Backing, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, check_depth, check_range,
-};
+use crate::cells::Cells;
+use crate::counters::Counters;
+use crate::{Backing, DeviceCounters, Flash, FlashError, OpenError, OpenedQueue, QueueUser, Traits, check_range};
+use latency::{Planes, describe};
 
 /// How an emulated device behaves.
 #[derive(Clone, Debug)]
@@ -78,7 +80,6 @@ pub struct EmulatedFlash {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     config: EmulatedConfig,
-    storage: Arc<Arena>,
 }
 
 /// What the device thread and all queues see.
@@ -90,7 +91,7 @@ struct Shared {
     doorbell: Notifier,
     /// Queues that the device has not seen yet.
     arrivals: Mutex<Vec<device::Port>>,
-    subpages: u32,
+    cells: Cells,
 }
 
 /// Written rarely, read by every flush and every empty poll: it stays in everybody's cache.
@@ -106,17 +107,6 @@ struct State {
     changed: AtomicBool,
     /// `membarrier` is there: the cheap side of the sleep protocol is a compiler fence.
     expedited: bool,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    reads: AtomicU64,
-    writes: AtomicU64,
-    flushes: AtomicU64,
-    cpu_ns: AtomicU64,
-    late: AtomicU64,
-    lateness_ns_total: AtomicU64,
-    lateness_ns_max: AtomicU64,
 }
 
 impl Shared {
@@ -144,20 +134,8 @@ impl EmulatedFlash {
     /// # Errors
     /// When it has no subpages or planes, the storage is too small, or the kernel refuses memory, thread or core.
     pub fn new(config: EmulatedConfig) -> Result<EmulatedFlash, OpenError> {
-        let bytes = u64::from(config.subpages) * SUBPAGE_BYTES as u64;
-        if config.subpages == 0 {
-            return Err(OpenError::Size { bytes });
-        }
-        if config.planes == 0 {
-            return Err(OpenError::NoPlanes);
-        }
-        let storage = match &config.storage {
-            Some(storage) if (storage.len() as u64) < bytes => {
-                return Err(OpenError::Storage { bytes: storage.len(), subpages: config.subpages });
-            }
-            Some(storage) => storage.clone(),
-            None => Arc::new(Arena::anonymous(bytes as usize, Backed::HugePages)?),
-        };
+        let cells = Cells::new(config.subpages, config.storage.clone(), Backed::HugePages)?;
+        let planes = Planes::new(&config)?;
         let doorbell =
             Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd for the device", source })?;
         let shared = Arc::new(Shared {
@@ -165,9 +143,9 @@ impl EmulatedFlash {
             counters: CachePadded::default(),
             doorbell,
             arrivals: Mutex::default(),
-            subpages: config.subpages,
+            cells,
         });
-        let device = device::Device::new(shared.clone(), storage.clone(), &config);
+        let device = device::Device::new(shared.clone(), planes, &config);
         let core = config.core;
         let (report, pinned) = std::sync::mpsc::channel();
         let start = |source| OpenError::System { what: "start the device thread", source };
@@ -188,12 +166,12 @@ impl EmulatedFlash {
             what: "pin the device thread to the core asked for (does it exist, and is it allowed to this process?)",
             source,
         })?;
-        Ok(EmulatedFlash { shared, thread: Some(thread), config, storage })
+        Ok(EmulatedFlash { shared, thread: Some(thread), config })
     }
     /// What it stores: subpage i at i x 4096. Change it only while no request is in flight.
     #[must_use]
     pub fn storage(&self) -> &Arc<Arena> {
-        &self.storage
+        &self.shared.cells.memory
     }
     /// Fills the storage with a prepared image, say to start a benchmark again from the same state. Only while no request
     /// is in flight.
@@ -201,24 +179,17 @@ impl EmulatedFlash {
     /// # Panics
     /// When `image` is the storage itself.
     pub fn copy_from(&self, image: &Arena) {
-        let bytes = image.len().min(self.shared.subpages as usize * SUBPAGE_BYTES);
-        Arena::copy(image, 0, &self.storage, 0, bytes);
+        let bytes = image.len().min(self.subpages() as usize * SUBPAGE_BYTES);
+        Arena::copy(image, 0, self.storage(), 0, bytes);
     }
 }
 
 impl Flash for EmulatedFlash {
     fn subpages(&self) -> u32 {
-        self.shared.subpages
+        self.shared.cells.subpages
     }
     fn describe(&self) -> String {
-        let c = &self.config;
-        format!(
-            "emulated device, {}, {} read, {} write, {} planes",
-            format_bytes(u64::from(c.subpages) << 12),
-            format_duration(c.read_latency),
-            format_duration(c.write_latency),
-            c.planes
-        )
+        describe("device", &self.config)
     }
     fn traits(&self) -> Traits {
         Traits::PLAIN
@@ -226,17 +197,8 @@ impl Flash for EmulatedFlash {
     fn staging_bytes(&self, _: u32) -> usize {
         0
     }
-    fn open_queue_for(
-        &self,
-        _: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
-        check_depth(depth)?;
-        if Arc::ptr_eq(&frames, &self.storage) {
-            return Err(OpenError::SameArena);
-        }
+    fn open_queue_for(&self, _: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
+        self.shared.cells.check_queue(&frames, depth)?;
         let (queue, port) = queue::EmulatedQueue::new(self.shared.clone(), frames, depth, wake);
         self.shared.arrivals.lock().expect("the device thread does not panic").push(port);
         self.shared.state.changed.store(true, Ordering::SeqCst);
@@ -250,20 +212,7 @@ impl Flash for EmulatedFlash {
         None
     }
     fn counters(&self) -> DeviceCounters {
-        let c = &*self.shared.counters;
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        DeviceCounters {
-            write_requests: 0,
-            read_requests: 0,
-            reads: get(&c.reads),
-            writes: get(&c.writes),
-            flushes: get(&c.flushes),
-            errors: 0,
-            device_cpu_ns: get(&c.cpu_ns),
-            late: get(&c.late),
-            lateness_ns_total: get(&c.lateness_ns_total),
-            lateness_ns_max: get(&c.lateness_ns_max),
-        }
+        self.shared.counters.read()
     }
 }
 

@@ -147,7 +147,7 @@ impl Queue for EmulatedQueue {
         if self.in_flight() >= self.slots.depth() {
             return Err(QueueFull);
         }
-        let inside = request.subpage.0 < self.shared.subpages && request.frame.0 < self.frame_count;
+        let inside = request.subpage.0 < self.shared.cells.subpages && request.frame.0 < self.frame_count;
         if !inside && request.op != Op::Flush {
             self.refused.push(Completion { tag: request.tag, result: Err(FlashError::OutOfRange), checksum: 0 });
             return Ok(());

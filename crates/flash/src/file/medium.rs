@@ -4,7 +4,7 @@
 use std::sync::Arc;
 #[cfg(test)]
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fulgurite_format::SUBPAGE_BYTES;
@@ -13,6 +13,7 @@ use fulgurite_sys::{Clock, DirectFile};
 use super::name::Name;
 #[cfg(test)]
 use super::nth::Nth;
+use crate::counters::Counters;
 #[cfg(test)]
 use crate::lock;
 use crate::{DeviceCounters, FlashError, Op};
@@ -25,12 +26,7 @@ pub(super) struct OpenFile {
     pub subpages: u32,
     pub clock: Clock,
     pub poisoned: AtomicBool,
-    reads: AtomicU64,
-    writes: AtomicU64,
-    write_requests: AtomicU64,
-    read_requests: AtomicU64,
-    flushes: AtomicU64,
-    errors: AtomicU64,
+    pub counters: Counters,
     /// What the kernel is made to have said, for so many results.
     #[cfg(test)]
     pub script: Mutex<std::collections::VecDeque<i32>>,
@@ -45,19 +41,13 @@ pub(super) struct OpenFile {
 impl OpenFile {
     /// Over an open file of so many subpages.
     pub fn new(name: Name, file: DirectFile, subpages: u32, clock: Clock) -> OpenFile {
-        let [reads, writes, write_requests, read_requests, flushes, errors] = [0; 6].map(AtomicU64::new);
         OpenFile {
             name,
             file: Arc::new(file),
             subpages,
             clock,
             poisoned: AtomicBool::new(false),
-            reads,
-            writes,
-            write_requests,
-            read_requests,
-            flushes,
-            errors,
+            counters: Counters::default(),
             #[cfg(test)]
             script: Mutex::default(),
             #[cfg(test)]
@@ -66,20 +56,6 @@ impl OpenFile {
             refusals: Mutex::default(),
         }
     }
-    /// What was done so far.
-    pub fn counters(&self) -> DeviceCounters {
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        DeviceCounters {
-            reads: get(&self.reads),
-            writes: get(&self.writes),
-            write_requests: get(&self.write_requests),
-            read_requests: get(&self.read_requests),
-            flushes: get(&self.flushes),
-            errors: get(&self.errors),
-            ..DeviceCounters::default()
-        }
-    }
-
     /// Whether a flush has failed: nothing is written any more.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Relaxed)
@@ -134,30 +110,14 @@ impl OpenFile {
         None
     }
 
-    /// Counts requests of the kernel that write.
-    pub fn count_write_requests(&self, count: u64) {
-        self.write_requests.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// The same of those that read.
-    pub fn count_read_requests(&self, count: u64) {
-        if count > 0 {
-            self.read_requests.fetch_add(count, Ordering::Relaxed);
-        }
-    }
-
     /// Counts a request that has ended, and poisons the medium if it was a flush that failed.
     pub fn account(&self, op: Op, result: Result<(), FlashError>) {
         if op == Op::Flush && result.is_err() {
             self.poisoned.store(true, Ordering::Relaxed);
         }
-        let counter = match (result, op) {
-            (Err(_), _) => &self.errors,
-            (_, Op::Read) => &self.reads,
-            (_, Op::Write) => &self.writes,
-            (_, Op::Flush) => &self.flushes,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        let mut done = DeviceCounters::default();
+        done.ended(op, result);
+        self.counters.add(&done);
     }
 }
 

@@ -27,8 +27,8 @@ use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes};
 use fulgurite_sys::{Arena, Clock, Notifier, RingUser, Uring};
 
 use crate::{
-    Backing, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, Tuning, check_depth, check_range,
-    lock,
+    Backing, DeviceCounters, Flash, FlashError, OpenError, OpenedQueue, QueueUser, Traits, Tuning, check_depth,
+    check_range, lock,
 };
 use medium::OpenFile;
 use name::Name;
@@ -183,13 +183,7 @@ impl Flash for FileFlash {
         let threads = matches!(self.backend, FileBackend::Threads(_));
         if threads || frames < uring::STAGING_FROM { 0 } else { uring::STAGING_BYTES }
     }
-    fn open_queue_for(
-        &self,
-        user: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         let user = match user {
             QueueUser::OneThread => RingUser::OneThread,
             QueueUser::AnyThread => RingUser::AnyThread,
@@ -203,18 +197,12 @@ impl Flash for FileFlash {
         None
     }
     fn counters(&self) -> DeviceCounters {
-        self.medium.counters()
+        self.medium.counters.read()
     }
 }
 
 impl FileFlash {
-    fn open_for(
-        &self,
-        user: RingUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_for(&self, user: RingUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         check_depth(depth)?;
         let threads = |n| threads::ThreadQueue::open(self.medium.clone(), frames.clone(), depth, wake.clone(), n);
         if let FileBackend::Threads(n) = self.backend {
@@ -251,6 +239,7 @@ mod tests {
     use super::medium::{EAGAIN, EINTR, ENOMEM, PAUSE_FIRST, PUT_OFF_MAX, pause};
     use super::*;
     use crate::Op;
+    use crate::Queue;
     use fulgurite_format::{FrameIndex, SubpageIndex};
 
     fn request(op: Op, subpage: u32) -> crate::Request {

@@ -134,7 +134,7 @@ impl Pool {
         if run.iter().any(|job| self.medium.refusal(&job.request, frame_count(&self.frames)).is_some()) {
             return false;
         }
-        self.medium.count_write_requests(1);
+        self.medium.counters.write_requests.add(1);
         let offsets = run.iter().map(|job| job.request.frame.index() * SUBPAGE_BYTES);
         let place = run[0].request.subpage.linear();
         let result = self.medium.file.write_gathered_at(place, &self.frames, offsets, SUBPAGE_BYTES);
@@ -152,7 +152,7 @@ impl Pool {
         let mut tries = Tries::default();
         loop {
             if request.op == Op::Write {
-                self.medium.count_write_requests(1);
+                self.medium.counters.write_requests.add(1);
             }
             let result = match request.op {
                 Op::Read => file.read_at(place, &self.frames, offset, SUBPAGE_BYTES),

@@ -137,7 +137,7 @@ impl UringQueue {
         }
         reads.clear();
         self.reads = reads;
-        self.medium.count_read_requests(requests);
+        self.medium.counters.read_requests.add(requests);
         if !self.batch.is_empty() {
             self.push_writes();
         }
@@ -157,7 +157,7 @@ impl UringQueue {
         }
         batch.clear();
         self.batch = batch;
-        self.medium.count_write_requests(requests);
+        self.medium.counters.write_requests.add(requests);
     }
     /// Returns how many requests that takes.
     fn push_run(&mut self, op: Op, run: &[(u32, u32)]) -> u64 {
@@ -272,8 +272,8 @@ impl UringQueue {
                         }
                         pushed = true;
                         match op {
-                            Op::Write => self.medium.count_write_requests(1),
-                            Op::Read => self.medium.count_read_requests(1),
+                            Op::Write => self.medium.counters.write_requests.add(1),
+                            Op::Read => self.medium.counters.read_requests.add(1),
                             Op::Flush => {}
                         }
                         false

@@ -17,7 +17,7 @@ use super::record::{Event, Log, Stamps};
 
 /// What lies under the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Medium {
+pub enum MediumKind {
     /// Memory that answers late and out of order.
     Memory,
     /// A device on another thread, which moves the data while workers run.
@@ -43,7 +43,7 @@ pub enum Meanwhile {
 /// A run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    pub medium: Medium,
+    pub medium: MediumKind,
     pub workers: usize,
     /// Frames of each worker.
     pub frames: u64,
@@ -116,9 +116,9 @@ fn rule(op: Op, one_in: u64, fault: Fault) -> Rule {
     Rule { op: Some(op), when: When::OneIn(one_in), fault }
 }
 
-impl Medium {
+impl MediumKind {
     fn is_pool(self) -> bool {
-        matches!(self, Medium::Pool | Medium::FaultyPool)
+        matches!(self, MediumKind::Pool | MediumKind::FaultyPool)
     }
     /// What the memory under it does to requests.
     fn faults(self, seed: u64) -> FaultPlan {
@@ -130,20 +130,20 @@ impl Medium {
         ];
         let eio = Fault::Fails(FlashError::Io(5));
         match self {
-            Medium::Faulty => rules.extend([
+            MediumKind::Faulty => rules.extend([
                 rule(Op::Read, 40, eio),
                 rule(Op::Read, 80, Fault::Fails(FlashError::Short)),
                 rule(Op::Write, 6, eio),
             ]),
             // A place that fails is not used any more, nor are those beside it: few do, so that there is room to the end. EAGAIN says
             // nothing of the place.
-            Medium::FaultyPool => {
+            MediumKind::FaultyPool => {
                 let again = Fault::Fails(FlashError::Io(11));
                 rules.extend([rule(Op::Read, 60, again), rule(Op::Write, 60, again)]);
                 let nth = |op, n| Rule { op: Some(op), when: When::Nth(n), fault: eio };
                 rules.extend((1..=BAD_PLACES).flat_map(|n| [nth(Op::Write, 30 * n * n), nth(Op::Read, 40 * n * n)]));
             }
-            Medium::Memory | Medium::Emulated | Medium::Pool => {}
+            MediumKind::Memory | MediumKind::Emulated | MediumKind::Pool => {}
         }
         // The first rule that hits decides.
         rules.reverse();
@@ -151,10 +151,10 @@ impl Medium {
     }
     fn tolerates(self) -> fn(&AccessError) -> bool {
         match self {
-            Medium::Memory | Medium::Emulated => |_| false,
+            MediumKind::Memory | MediumKind::Emulated => |_| false,
             // No sync came in time: it says so, and nothing was changed.
-            Medium::Pool => |error| matches!(error, AccessError::PoolFull { .. }),
-            Medium::Faulty | Medium::FaultyPool => |error| {
+            MediumKind::Pool => |error| matches!(error, AccessError::PoolFull { .. }),
+            MediumKind::Faulty | MediumKind::FaultyPool => |error| {
                 let expected = |e: &FlashError| matches!(e, FlashError::Io(5 | 11) | FlashError::Short);
                 match error {
                     AccessError::PoolFull { .. } => true,
@@ -177,7 +177,7 @@ impl Ground {
     fn new(plan: &Plan, seed: u64) -> Ground {
         let subpages = (plan.groups * GROUP) as u32;
         let pages = if plan.medium.is_pool() { POOL_PAGES } else { subpages };
-        if plan.medium == Medium::Emulated {
+        if plan.medium == MediumKind::Emulated {
             let mut config = EmulatedConfig::new(pages);
             (config.read_latency, config.write_latency) = (Duration::from_micros(8), Duration::from_micros(30));
             let flash = Arc::new(EmulatedFlash::new(config).expect("memory for a test"));
@@ -233,7 +233,7 @@ impl Ground {
 fn disturb(runtime: &Runtime, plan: &Plan, stop: &AtomicBool) -> u64 {
     let (full, mut done) = (runtime.dram_bytes(), 0);
     let half = runtime.fixed_bytes() + (full - runtime.fixed_bytes()) / 2;
-    let faulty = matches!(plan.medium, Medium::Faulty | Medium::FaultyPool);
+    let faulty = matches!(plan.medium, MediumKind::Faulty | MediumKind::FaultyPool);
     while !stop.load(Ordering::Relaxed) {
         match plan.meanwhile {
             Meanwhile::Nothing => break,
@@ -300,7 +300,7 @@ pub fn run(plan: &Plan, seed: u64, planted: Option<Planted>) -> Result<Report, S
         let counters = pool.counters();
         report.reclaimed = counters.reclaimed;
         // A medium that fails no read has what was written to it.
-        if plan.medium == Medium::Pool && counters.damaged > 0 {
+        if plan.medium == MediumKind::Pool && counters.damaged > 0 {
             log.wrong.insert(0, format!("a copy was not what was written: {counters:?}, {:?}", pool.info()));
         }
         log.wrong.extend(pool.audit());

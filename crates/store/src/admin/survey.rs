@@ -62,29 +62,26 @@ pub struct Survey {
 
 impl OpenedPool {
     /// Bytes of data that were ever written and not deleted.
-    #[must_use]
     pub fn written_bytes(&self) -> u64 {
         let layer = self.flash.layer();
         let written = (0..layer.geometry().subpages).filter(|subpage| layer.locate(*subpage).is_some()).count();
         written as u64 * SUBPAGE_BYTES as u64
     }
     /// The tokens that are kept, oldest first.
-    #[must_use]
     pub fn tokens(&self) -> Vec<TokenKept> {
         let tokens = self.pool().tokens();
         let (newest, times) = (tokens.newest(), tokens.times());
         // A clock that said 0 was not set.
-        let made = |epoch: u64| times.iter().find(|t| t.epoch == epoch).map(|t| t.clock).filter(|clock| *clock > 0);
+        let made = |token: u64| times.iter().find(|t| t.token == token).map(|t| t.clock).filter(|clock| *clock > 0);
         let token = |t: &fulgurite_format::KeptToken| TokenKept {
-            token: t.epoch,
+            token: t.token,
             is_pinned: t.pinned,
-            is_newest: Some(t.epoch) == newest,
-            made_ms: made(t.epoch),
+            is_newest: Some(t.token) == newest,
+            made_ms: made(t.token),
         };
         tokens.as_slice().iter().map(token).collect()
     }
     /// DRAM in bytes that the pool takes as it is, and when all of it is written.
-    #[must_use]
     pub fn dram_bytes(&self) -> (u64, u64) {
         let (info, most) = (self.pool().info(), self.flash.traits().dram_bytes);
         ((most - info.dram_bytes_max + info.dram_bytes) as u64, most as u64)
@@ -92,14 +89,12 @@ impl OpenedPool {
     /// Seconds until the flash is worn out, when each extent bears `endurance` fills, and all go on
     /// being filled as often as since the pool was made. None when nothing was written, or the
     /// clock (`now`, seconds since 1970) went back.
-    #[must_use]
     pub fn lifetime_left(&self, endurance: u32, now: u64) -> Option<u64> {
         let (info, uses) = (self.pool().info(), self.pool().uses());
         let extents = info.extents - uses.retired.len() as u32 - self.pool().geometry().fixed_extents();
         lifetime_left(info.fills.sum, extents.into(), endurance, now.saturating_sub(self.superblock.made))
     }
     /// What its extents hold.
-    #[must_use]
     pub fn survey(&self) -> Survey {
         let (pool, g) = (self.pool(), self.pool().geometry());
         let free = SurveyedExtent { used_for: ExtentUse::Free, live: 0, older: 0, age: 0, fills: 0 };
@@ -117,16 +112,16 @@ impl OpenedPool {
         for page in 0..g.pages() {
             live.clear();
             pool.live_pages(page, &mut live);
-            let epochs: BTreeSet<u64> = live.iter().map(|l| l.epoch).collect();
-            if !epochs.is_empty() {
-                versions.resize(versions.len().max(epochs.len()), 0);
-                versions[epochs.len() - 1] += 1;
+            let times: BTreeSet<u64> = live.iter().map(|l| l.time).collect();
+            if !times.is_empty() {
+                versions.resize(versions.len().max(times.len()), 0);
+                versions[times.len() - 1] += 1;
             }
             for l in &live {
                 let extent = &mut extents[g.extent_of(l.place) as usize];
                 extent.live += u64::from(l.object.is_none());
                 extent.older += u64::from(!l.current);
-                extent.age += now.saturating_sub(l.epoch);
+                extent.age += now.saturating_sub(l.time);
                 if let Some(at) = l.object {
                     units[g.extent_of(l.place) as usize] += u64::from(at.units());
                 }

@@ -13,7 +13,7 @@ fn held_at(places: &[(u32, u32)]) -> Vec<Held> {
 }
 fn write(state: &mut State, page: u32, places: &[(u32, u32)]) {
     let mut entries = Vec::new();
-    entries_of(&held_at(places), state.epoch() as u32, Status::ALLOCATED, &mut entries);
+    entries_of(&held_at(places), state.next_token() as u32, Status::ALLOCATED, &mut entries);
     for entry in entries {
         let mut checksums = Checksums::EMPTY;
         held(entry).for_each(|h| checksums.push(h.place + 1));
@@ -25,9 +25,9 @@ fn apply(state: &mut State, record: Record) {
     state.apply(&record, &Unseen).unwrap();
 }
 fn sync(state: &mut State) -> u64 {
-    let epoch = state.epoch();
-    apply(state, Record::Token { epoch });
-    epoch
+    let token = state.next_token();
+    apply(state, Record::Token { token });
+    token
 }
 fn sound(state: &State) {
     assert_eq!(state.audit(), Vec::<String>::new());
@@ -96,7 +96,7 @@ fn live_flash_pages_are_those_that_somebody_can_ask_for() {
     assert_eq!((state.live(5), state.live(7), state.live(10), state.live(11)), (1, 0, 1, 2));
     assert_eq!(state.take_emptied(), [7]);
     sound(&state);
-    apply(&mut state, Record::Drop { epoch: token });
+    apply(&mut state, Record::Drop { token });
     assert_eq!((state.live(5), state.live(10), state.live_total(), state.old_count()), (0, 0, 3, 0));
     assert_eq!((state.take_emptied(), state.versions_of(1).len()), (vec![10, 5], 1));
     sound(&state);
@@ -117,17 +117,17 @@ fn what_was_deleted_is_there_for_tokens_and_comes_back_with_them() {
     }
     assert_eq!((state.status(2), state.live_total(), state.tokens().newest()), (Status::ALLOCATED, 3, Some(3)));
     sound(&state);
-    apply(&mut state, Record::RollBack { epoch: second });
+    apply(&mut state, Record::RollBack { token: second });
     assert_eq!((state.status(2), state.map().get(33), state.live_total()), (Status::DELETED, None, 2));
     sound(&state);
-    apply(&mut state, Record::RollBack { epoch: first });
+    apply(&mut state, Record::RollBack { token: first });
     let visible = [32, 33].map(|s| state.map().get(s).map(|l| (l.place, l.checksum)));
     assert_eq!((visible, state.old_count()), ([Some((40, 41)), Some((48, 49))], 0));
     sound(&state);
     // Nothing is left of a page that was deleted before the oldest token.
     apply(&mut state, Record::Status { page: 2, status: Status::DELETED });
     sync(&mut state);
-    apply(&mut state, Record::Drop { epoch: first });
+    apply(&mut state, Record::Drop { token: first });
     assert_eq!((state.is_used(2), state.live_total(), state.old_count()), (false, 0, 0));
     sound(&state);
 }
@@ -141,9 +141,9 @@ fn old_versions_get_the_time_of_the_first_token_that_sees_them() {
     }
     let times = |state: &State| state.versions_of(3).iter().map(|v| v.time).collect::<Vec<_>>();
     assert_eq!(times(&state), [6, 5, 4, 3, 2, 1]);
-    [1, 3, 4].into_iter().for_each(|epoch| apply(&mut state, Record::Drop { epoch }));
+    [1, 3, 4].into_iter().for_each(|token| apply(&mut state, Record::Drop { token }));
     let before: Vec<_> = tokens.iter().map(|token| (48..54).map(|s| state.located_at(s, *token)).collect()).collect();
-    apply(&mut state, Record::Restamp { epoch: 5 });
+    apply(&mut state, Record::Restamp { token: 5 });
     assert_eq!(times(&state), [6, 5, 2]);
     let after: Vec<Vec<_>> =
         tokens.iter().map(|token| (48..54).map(|s| state.located_at(s, *token)).collect()).collect();
@@ -275,15 +275,15 @@ fn only_what_is_older_is_restamped() {
     write(&mut state, 3, &[(0, 80)]);
     // Kept are 3 and 4, so that what was written in 1 and 2 is first seen by 3.
     sync(&mut state);
-    [1, 2].into_iter().for_each(|epoch| apply(&mut state, Record::Drop { epoch }));
+    [1, 2].into_iter().for_each(|token| apply(&mut state, Record::Drop { token }));
     assert_eq!(times(&state), [vec![1], vec![2], vec![3], vec![4]]);
-    apply(&mut state, Record::Restamp { epoch: 2 });
+    apply(&mut state, Record::Restamp { token: 2 });
     assert_eq!(times(&state), [vec![3], vec![2], vec![3], vec![4]]);
-    apply(&mut state, Record::Restamp { epoch: 3 });
+    apply(&mut state, Record::Restamp { token: 3 });
     assert_eq!(times(&state), [vec![3], vec![3], vec![3], vec![4]]);
     // Behind the newest token the time is that of now.
-    [3, 4].into_iter().for_each(|epoch| apply(&mut state, Record::Drop { epoch }));
-    state.apply(&Record::Restamp { epoch: 5 }, &Has(1)).unwrap();
+    [3, 4].into_iter().for_each(|token| apply(&mut state, Record::Drop { token }));
+    state.apply(&Record::Restamp { token: 5 }, &Has(1)).unwrap();
     assert_eq!(times(&state), [vec![5], vec![3], vec![5], vec![5]]);
     sound(&state);
 }

@@ -33,7 +33,7 @@ impl Store {
         self.witness_wanted &= pages.is_empty();
         let end = self.journal.stream.position().sequence;
         let token = self.state.tokens().newest();
-        let tokens = self.state.tokens().epochs();
+        let tokens = self.state.tokens().to_vec();
         self.commit = Some(Commit {
             phase: Phase::Data,
             pending: 1,
@@ -171,7 +171,7 @@ impl Store {
         let stream = stream::Stream::new(self.geometry(), self.pool, Kind::Checkpoint, at, NO_EXTENT);
         let journal_next = self.journal.stream.next_extent();
         let anchor = Anchor {
-            epoch: self.state.epoch(),
+            next_token: self.state.next_token(),
             checkpoint: at,
             checkpoint_pages: 0,
             journal,
@@ -234,15 +234,9 @@ impl Store {
         self.commit.as_mut().expect("in a commit").pending = 2;
         for place in [first, first + 1] {
             let header = Header {
-                kind: Kind::Anchor,
-                used: 0,
-                commit_offset: 0,
-                pool: self.pool,
-                place,
-                next_extent: NO_EXTENT,
                 sequence: self.anchors.sequence,
-                epoch: self.state.epoch(),
-                before: 0,
+                next_token: self.state.next_token(),
+                ..Header::new(Kind::Anchor, self.pool, place)
             };
             let (page, _) = header.page(&payload);
             self.send(Purpose::Anchor { place }, Io::Write { place, page });

@@ -50,9 +50,9 @@ pub struct StoreConfig {
     /// Pages of the journal after which a checkpoint begins, at least; a journal may grow to twice
     /// the last checkpoint.
     pub checkpoint_after: u64,
-    /// Epochs after which versions get younger times
+    /// Tokens after which versions get younger times
     /// ([`Record::Restamp`](fulgurite_format::Record::Restamp)); a pinned token may be twice as
-    /// old. Only tests change it: times of 24 bits are misread when they are 2^23 epochs old.
+    /// old. Only tests change it: times of 24 bits are misread when they are 2^23 tokens old.
     #[doc(hidden)]
     pub restamp_after: u64,
     /// How many times more often one extent may be filled than another before what lies in that is

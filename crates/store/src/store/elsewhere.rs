@@ -127,7 +127,7 @@ impl Store {
                 return Some(());
             }
             let (header, _, payload) = Header::open(&page).expect("a page of ours");
-            let sealed = self.journal.stream.seal(payload, header.epoch, header.commit_offset);
+            let sealed = self.journal.stream.seal(payload, header.next_token, header.commit_offset);
             let commit = self.commit.as_mut().expect("it goes on");
             if at < count { commit.pages.push(sealed) } else { self.journal.sealed.push(sealed) }
         }

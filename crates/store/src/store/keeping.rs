@@ -54,13 +54,13 @@ const ROLL_BACKS: usize = 64;
 pub(super) struct Gone(VecDeque<Range<u64>>);
 
 impl Gone {
-    /// Tokens above this one and below `epoch`, which was not named yet.
-    pub(super) fn rolled_back(&mut self, to: u64, epoch: u64) {
+    /// Tokens above this one and below `next_token`, which is not named yet.
+    pub(super) fn rolled_back(&mut self, to: u64, next_token: u64) {
         self.0.retain(|gone| gone.start <= to);
         if self.0.len() == ROLL_BACKS {
             self.0.pop_front();
         }
-        self.0.push_back(to + 1..epoch);
+        self.0.push_back(to + 1..next_token);
     }
     pub fn contains(&self, token: u64) -> bool {
         self.0.iter().any(|gone| gone.contains(&token))

@@ -97,8 +97,8 @@ impl Store {
     }
     /// Drops the oldest token that is not pinned and not the newest. Returns whether there was one.
     fn drop_oldest(&mut self) -> Result<bool, WriteError> {
-        let Some(epoch) = self.state.tokens().superfluous(1).first().copied() else { return Ok(false) };
-        self.record(Record::Drop { epoch })?;
+        let Some(token) = self.state.tokens().superfluous(1).first().copied() else { return Ok(false) };
+        self.record(Record::Drop { token })?;
         self.commit_wanted = true;
         Ok(true)
     }
@@ -196,13 +196,13 @@ impl Store {
         let Some((now, _)) = self.clock.now() else { return Ok(()) };
         let candidates = self.state.tokens().superfluous(1);
         let times = self.state.tokens().times();
-        let is_aged = |epoch: &u64| {
+        let is_aged = |token: &u64| {
             // One of unknown time is as old as the next one of which it is known, at least.
-            let at = times.partition_point(|t| t.epoch < *epoch);
+            let at = times.partition_point(|t| t.token < *token);
             times.get(at).is_some_and(|t| now.saturating_sub(t.age) > self.config.keep_age)
         };
         let aged: Vec<u64> = candidates.into_iter().filter(is_aged).collect();
-        aged.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
+        aged.into_iter().try_for_each(|token| self.record(Record::Drop { token }))
     }
 
     /// DRAM as it is.
@@ -238,117 +238,102 @@ impl Store {
         extents + heat + state.bytes_max() + objects + history
     }
     /// DRAM for what tokens remember and for pages of the journal that wait: what [`StoreConfig::history_bytes`] bounds.
-    #[must_use]
     pub fn history_bytes(&self) -> usize {
         let committing = self.commit.as_ref().map_or(0, |c| c.pages.len());
         let sent = self.outbox.iter().filter(|(_, io)| matches!(io, super::Io::Write { .. })).count();
         self.state.history_bytes() + (self.journal.sealed.len() + committing + sent) * SUBPAGE_BYTES
     }
 
-    /// Ends the epoch: names the state as it is. What was not yet said to be written is not part of it. The token holds once
-    /// [`Store::durable_token`] has reached it.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
+    /// Names the state as it is with the next token. What was not yet said to be written is not part of it.
+    /// The token holds once [`Store::durable_token`] has reached it.
     pub fn sync(&mut self) -> Result<u64, WriteError> {
         self.check()?;
-        let epoch = self.state.epoch();
+        let token = self.state.next_token();
         let keep = self.config.keep_tokens.max(1);
         if self.state.tokens().is_full() && self.state.tokens().superfluous(keep).is_empty() {
             return Err(TableFull.into());
         }
         let period = self.config.restamp_after.max(1);
-        if let Some(token) = self.state.tokens().oldest_pinned().filter(|t| epoch - t > 2 * period) {
-            return Err(WriteError::TokenTooOld(token));
+        if let Some(oldest) = self.state.tokens().oldest_pinned().filter(|oldest| token - oldest > 2 * period) {
+            return Err(WriteError::TokenTooOld(oldest));
         }
-        if epoch.is_multiple_of(period) {
-            self.record(Record::Restamp { epoch })?;
+        if token.is_multiple_of(period) {
+            self.record(Record::Restamp { token })?;
         }
         if self.state.tokens().is_full() {
             // A crash may come between this record and the next: there is never one token more than an anchor has room for.
             for old in self.state.tokens().superfluous(keep) {
-                self.record(Record::Drop { epoch: old })?;
+                self.record(Record::Drop { token: old })?;
             }
         }
-        self.record(Record::Token { epoch })?;
+        self.record(Record::Token { token })?;
         if let Some((age, clock)) = self.clock.now() {
-            self.record(Record::Time { epoch, age, clock })?;
+            self.record(Record::Time { token, age, clock })?;
         }
         for old in self.state.tokens().superfluous(keep) {
-            self.record(Record::Drop { epoch: old })?;
+            self.record(Record::Drop { token: old })?;
         }
         self.drop_aged()?;
         self.drop_for_space()?;
         (self.uncommitted, self.looked_at) = (0, (0, 0));
         self.commit_wanted = true;
-        Ok(epoch)
+        Ok(token)
     }
     /// The newest token that is durable; 0 for none.
-    #[must_use]
     pub fn durable_token(&self) -> u64 {
         self.durable_token
     }
     /// The tokens that a crash would leave, ascending: without one that was named and is not durable yet, and with those that it is to take the
     /// place of.
-    #[must_use]
     pub fn durable_tokens(&self) -> &[u64] {
         &self.durable_tokens
     }
     /// Whether a token was named, and a roll back has gone behind it since: it will never be durable, and nobody asks for what it named.
-    #[must_use]
     pub fn is_gone(&self, token: u64) -> bool {
-        let is_behind = token < self.state.epoch() && self.state.tokens().newest().is_none_or(|newest| newest < token);
+        let is_behind =
+            token < self.state.next_token() && self.state.tokens().newest().is_none_or(|newest| newest < token);
         // 0 is what a store says that keeps nothing.
         token > 0 && (is_behind || self.gone.contains(token))
     }
     /// Forgets all tokens but those that are read: what is overwritten is dead at once, and a crash leaves an empty pool.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn forget_tokens(&mut self) -> Result<(), WriteError> {
         self.check()?;
         let tokens = self.state.tokens();
-        let all: Vec<u64> = tokens.as_slice().iter().map(|t| t.epoch).filter(|token| !tokens.is_read(*token)).collect();
-        all.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
+        let all: Vec<u64> = tokens.as_slice().iter().map(|t| t.token).filter(|token| !tokens.is_read(*token)).collect();
+        all.into_iter().try_for_each(|token| self.record(Record::Drop { token }))
     }
     /// Forgets the tokens that nobody pinned and nobody reads, but for the newest `keep`. Returns how many. Durable once [`Store::is_quiet`].
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn drop_tokens(&mut self, keep: usize) -> Result<usize, WriteError> {
         self.check()?;
         let old = self.state.tokens().superfluous(keep.max(1));
-        for epoch in &old {
-            self.record(Record::Drop { epoch: *epoch })?;
+        for token in &old {
+            self.record(Record::Drop { token: *token })?;
             self.commit_wanted = true;
         }
         Ok(old.len())
     }
     /// Keeps a token whatever the policy says, or no more. Returns whether there is such a token.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn pin(&mut self, epoch: u64, pinned: bool) -> Result<bool, WriteError> {
+    pub fn pin(&mut self, token: u64, pinned: bool) -> Result<bool, WriteError> {
         self.check()?;
-        let known = self.state.tokens().contains(epoch);
+        let known = self.state.tokens().contains(token);
         if known {
-            self.record(Record::Pin { epoch, pinned })?;
+            self.record(Record::Pin { token, pinned })?;
             self.commit_wanted = true;
         }
         Ok(known)
     }
     /// One more reader of the state of a token, which stays until [`Store::end_read`]. Returns whether there is such a token. In DRAM alone:
     /// whoever opens the pool next finds it kept as it was.
-    pub fn begin_read(&mut self, epoch: u64) -> bool {
-        self.state.begin_read(epoch)
+    pub fn begin_read(&mut self, token: u64) -> bool {
+        self.state.begin_read(token)
     }
     /// One reader less.
-    pub fn end_read(&mut self, epoch: u64) {
-        self.state.end_read(epoch);
+    pub fn end_read(&mut self, token: u64) {
+        self.state.end_read(token);
     }
     /// Records again when tokens were made: that is not in a checkpoint but at the beginning of the journal behind it.
     pub(super) fn record_times(&mut self) -> Result<(), WriteError> {
         let times = self.state.tokens().times().to_vec();
-        times.into_iter().try_for_each(|t| self.record(Record::Time { epoch: t.epoch, age: t.age, clock: t.clock }))
+        times.into_iter().try_for_each(|t| self.record(Record::Time { token: t.token, age: t.age, clock: t.clock }))
     }
 }

@@ -63,7 +63,7 @@ fn write(store: &mut Store, subpages: std::ops::Range<u32>) {
     store.written(&mut writes).unwrap();
 }
 fn tokens(store: &Store) -> Vec<u64> {
-    store.state().tokens().as_slice().iter().map(|t| t.epoch).collect()
+    store.state().tokens().to_vec()
 }
 
 /// 40 extents of seven flash pages for data: three are fixed, and the journal has one.
@@ -244,8 +244,8 @@ fn there_are_no_more_tokens_than_an_anchor_has_room_for() {
 }
 #[test]
 fn the_pools_time_goes_on_with_the_clock_and_never_back() {
-    let mut clock = Clock::after(Some(&crate::tokens::TokenTime { epoch: 3, age: 50, clock: 1000 }));
-    assert_eq!(clock, Clock::after(Some(&crate::tokens::TokenTime { epoch: 4, age: 50, clock: 1000 })));
+    let mut clock = Clock::after(Some(&crate::tokens::TokenTime { token: 3, age: 50, clock: 1000 }));
+    assert_eq!(clock, Clock::after(Some(&crate::tokens::TokenTime { token: 4, age: 50, clock: 1000 })));
     assert_ne!(clock, Clock::after(None));
     let mut store = made(small(), StoreConfig { keep_tokens: 9, keep_age: 10, ..StoreConfig::default() }).0;
     store.clock = std::mem::take(&mut clock);
@@ -257,7 +257,7 @@ fn the_pools_time_goes_on_with_the_clock_and_never_back() {
         store.tick(now);
         let token = store.sync().unwrap();
         let of = store.state().tokens().times().last().copied().unwrap();
-        assert_eq!((of.epoch, of.clock), (token, now));
+        assert_eq!((of.token, of.clock), (token, now));
         times.push(of.age);
     }
     assert_eq!(times, [55, 55, 65, 66, 67]);

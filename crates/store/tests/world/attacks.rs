@@ -51,7 +51,7 @@ pub fn step(world: &mut World, step: Step) {
             let _ = world.try_sync();
         }
         Step::RollBack => {
-            let tokens: Vec<u64> = world.store.state().tokens().as_slice().iter().map(|t| t.epoch).collect();
+            let tokens: Vec<u64> = world.store.state().tokens().to_vec();
             if !tokens.is_empty() && world.store.poisoned().is_none() {
                 let which = world.random.below(tokens.len() as u32) as usize;
                 world.roll_back(tokens[which]);

@@ -164,7 +164,7 @@ pub fn open(
         return Err(format!("token {} was never made", report.token));
     };
     let found = compare(&store, image, expected).map_err(|e| format!("token {}: {e}", report.token))?;
-    let kept: Vec<u64> = store.state().tokens().as_slice().iter().rev().skip(1).map(|t| t.epoch).collect();
+    let kept: Vec<u64> = store.state().tokens().as_slice().iter().rev().skip(1).map(|t| t.token).collect();
     // All of a few, some of many.
     let every = 1 + kept.len() / 8;
     for token in kept.into_iter().step_by(every) {

@@ -130,7 +130,7 @@ impl Model {
         let status = self.now.status.get(&page).copied();
         let status = status.unwrap_or(Status::ALLOCATED.with(Status::READ).with(Status::PERMANENT));
         let mut entries = Vec::new();
-        entries_of(&held, self.state.epoch() as u32, status, &mut entries);
+        entries_of(&held, self.state.next_token() as u32, status, &mut entries);
         for entry in entries {
             let mut checksums = Checksums::EMPTY;
             for h in super::held(entry) {
@@ -228,13 +228,13 @@ impl Model {
         self.apply(&Record::Status { page, status });
     }
     fn sync(&mut self) {
-        let epoch = self.state.epoch();
+        let token = self.state.next_token();
         if self.random.one_in(4) {
-            self.restamp(epoch);
+            self.restamp(token);
         }
-        self.tokens.insert(epoch, self.now.clone());
-        self.apply(&Record::Token { epoch });
-        assert_eq!((self.state.epoch(), self.state.tokens().newest()), (epoch + 1, Some(epoch)));
+        self.tokens.insert(token, self.now.clone());
+        self.apply(&Record::Token { token });
+        assert_eq!((self.state.next_token(), self.state.tokens().newest()), (token + 1, Some(token)));
         while self.tokens.len() > 4 {
             self.drop_one();
         }
@@ -244,32 +244,32 @@ impl Model {
             return;
         }
         let nth = self.random.below(self.tokens.len() as u64) as usize;
-        let epoch = *self.tokens.keys().nth(nth).unwrap();
-        self.tokens.remove(&epoch);
-        self.apply(&Record::Drop { epoch });
+        let token = *self.tokens.keys().nth(nth).unwrap();
+        self.tokens.remove(&token);
+        self.apply(&Record::Drop { token });
     }
     fn roll_back(&mut self) {
         if self.tokens.is_empty() {
             return;
         }
         let nth = self.random.below(self.tokens.len() as u64) as usize;
-        let epoch = *self.tokens.keys().nth(nth).unwrap();
-        self.tokens.retain(|token, _| *token <= epoch);
-        self.now = self.tokens[&epoch].clone();
-        self.apply(&Record::RollBack { epoch });
+        let to = *self.tokens.keys().nth(nth).unwrap();
+        self.tokens.retain(|token, _| *token <= to);
+        self.now = self.tokens[&to].clone();
+        self.apply(&Record::RollBack { token: to });
     }
     /// Versions that are older get the time of a token that sees them, and nothing else changes.
-    fn restamp(&mut self, epoch: u64) {
-        self.apply(&Record::Restamp { epoch });
+    fn restamp(&mut self, token: u64) {
+        self.apply(&Record::Restamp { token });
         for version in (0..G.pages()).flat_map(|page| self.state.versions_of(page)) {
             let named = self.tokens.contains_key(&version.time);
-            assert!(named || version.time >= epoch || version.time == self.state.epoch(), "{epoch}: {version:?}");
+            assert!(named || version.time >= token || version.time == self.state.next_token(), "{token}: {version:?}");
         }
     }
     /// All of it is written to a checkpoint, and read from there.
     fn through_a_checkpoint(&mut self) {
         let mut loaded = State::new(self.state.geometry(), u32::MAX);
-        loaded.set_epoch(self.state.epoch(), self.state.tokens().clone());
+        loaded.set_tokens(self.state.next_token(), self.state.tokens().clone());
         for page in 0..G.pages() {
             loaded.load(page, &self.state.history_of(page)).unwrap();
         }

@@ -154,7 +154,7 @@ fn model_what_is_opened_is_what_was_there() {
                 .collect();
             let live: Vec<u32> = (0..90).map(|extent| state.live(extent)).collect();
             let status: Vec<Status> = (0..10).map(|page| state.status(page)).collect();
-            (tokens(store), locations, at_tokens, live, status, state.epoch(), state.old_count())
+            (tokens(store), locations, at_tokens, live, status, state.next_token(), state.old_count())
         };
         assert_eq!(state(&store), state(live), "round {round}");
         assert_eq!((store.state().audit(), store.uncommitted(), store.poisoned()), (Vec::new(), 0, None));

@@ -1,7 +1,4 @@
-//! What the tests of the media share: random numbers, stamped frames, and a driver that waits for its requests.
-#![allow(dead_code, unused_imports, reason = "not every test file uses all of it")]
-
-pub use fulgurite_testkit as trials;
+//! Stamped frames, and a driver of a medium that waits for its requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +7,13 @@ use std::time::Duration;
 use fulgurite_flash::*;
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier};
-pub use trials::{Random, seed};
 
+/// Fresh frames.
 pub fn arena(frames: u32) -> Arc<Arena> {
     Arc::new(Arena::anonymous(frames as usize * SUBPAGE_BYTES, Backed::BasePages).unwrap())
 }
 
+/// A request.
 pub fn request(tag: u64, op: Op, subpage: u32, frame: u32) -> Request {
     Request { tag, op, subpage: SubpageIndex(subpage), frame: FrameIndex(frame) }
 }
@@ -37,14 +35,20 @@ pub fn stamp_of(arena: &Arena, frame: u32) -> Option<u64> {
 
 /// A queue whose requests are waited for.
 pub struct Driver {
+    /// The queue, for what is not waited for.
     pub queue: Box<dyn Queue>,
     tag: u64,
 }
 
 impl Driver {
+    /// Opens a queue on a medium.
     pub fn new(flash: &dyn Flash, frames: &Arc<Arena>, depth: usize) -> Driver {
         Driver::open(flash, frames, depth).unwrap()
     }
+    /// The same, where that may be refused.
+    ///
+    /// # Errors
+    /// Those of [`Flash::open_queue`].
     pub fn open(flash: &dyn Flash, frames: &Arc<Arena>, depth: usize) -> Result<Driver, OpenError> {
         let wake = Arc::new(Notifier::new().unwrap());
         Ok(Driver { queue: flash.open_queue(frames.clone(), depth, wake)?, tag: 1000 })
@@ -77,6 +81,9 @@ impl Driver {
         map
     }
     /// One request, to its end.
+    ///
+    /// # Errors
+    /// That of the request.
     pub fn one(&mut self, op: Op, subpage: u32, frame: u32) -> Result<(), FlashError> {
         let tag = self.submit(op, subpage, frame);
         self.finish_all()[&tag]
