@@ -209,7 +209,6 @@ impl<U: Users> std::fmt::Debug for Cache<U> {
 
 impl<U: Users> Cache<U> {
     /// A cache without frames, over a queue whose arena is that of the shared frames and which is as deep as the setup says.
-    #[must_use]
     pub fn new(shared: Arc<Shared>, queue: Box<dyn Queue>, users: U, setup: Setup) -> Cache<U> {
         let Setup { id, depth, waiters, replacement, prefetch, device_timeout_ns } = setup;
         let frames_max = shared.frames_max() as usize;
@@ -257,50 +256,41 @@ impl<U: Users> Cache<U> {
     // ---- what the driver asks and takes ---------------------------------------------------------------------------------
 
     /// What it shares with the other caches of the memory.
-    #[must_use]
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
     /// Requests that the medium has not completed.
     #[inline]
-    #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests.len() - self.requests_free.len()
     }
     /// Requests that have not been handed over.
     #[inline]
-    #[must_use]
     pub fn unflushed(&self) -> usize {
         self.unflushed
     }
     /// How many frames it may use.
-    #[must_use]
     pub fn frame_limit(&self) -> u32 {
         self.frame_limit
     }
     /// How many frames hold nothing.
-    #[must_use]
     pub fn frames_free(&self) -> usize {
         self.free.len()
     }
     /// Whether frames hold something that are to go, as the limit was lowered.
-    #[must_use]
     pub fn is_shrinking(&self) -> bool {
         self.beyond > 0
     }
     /// How many wait for a frame.
     #[inline]
-    #[must_use]
     pub fn frame_waiters(&self) -> usize {
         self.frame_waiters.len()
     }
     /// The last write-back's error, while no write-back has succeeded since.
-    #[must_use]
     pub fn write_failure(&self) -> Option<FlashError> {
         self.write_failure
     }
     /// What it has counted.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -310,7 +300,6 @@ impl<U: Users> Cache<U> {
     }
     /// Whether somebody is to be told what became of a wait.
     #[inline]
-    #[must_use]
     pub fn has_told(&self) -> bool {
         !self.told.is_empty()
     }

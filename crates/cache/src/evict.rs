@@ -92,7 +92,6 @@ pub(crate) struct Victim {
 impl<U: Users> Cache<U> {
     /// Whether the stock of frames is to be looked after ([`Cache::make_room`]).
     #[inline]
-    #[must_use]
     pub fn wants_room(&self) -> bool {
         self.beyond > 0 || !self.frame_waiters.is_empty() || self.shortage() > 0
     }

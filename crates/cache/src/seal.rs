@@ -152,7 +152,6 @@ impl<U: Users> Cache<U> {
 
     /// Whether there are sealed frames that [`Cache::pump`] has not looked at yet.
     #[inline]
-    #[must_use]
     pub fn has_to_pump(&self) -> bool {
         self.pump_at < self.pump_order.len()
     }

@@ -81,7 +81,6 @@ impl Shared {
 
     /// What is to be asked beside reading and writing; none of a flat medium, where that is one load.
     #[inline]
-    #[must_use]
     pub fn backing(&self) -> Option<&dyn Backing> {
         if self.asks_backing { self.flash.backing() } else { None }
     }
@@ -91,18 +90,15 @@ impl Shared {
         self.planted == Some(bug)
     }
     /// The bug that was planted on purpose.
-    #[must_use]
     pub fn planted(&self) -> Option<Planted> {
         self.planted
     }
     /// Whether there is one cache only: nobody else reads or changes what it keeps.
     #[inline(always)]
-    #[must_use]
     pub fn alone(&self) -> bool {
         self.alone
     }
     /// The most frames that a cache may have.
-    #[must_use]
     pub fn frames_max(&self) -> u32 {
         self.frames_max
     }

@@ -28,7 +28,6 @@ impl Address {
     pub const FIRST_CONTROLLER: u32 = 1;
 
     /// From the three fields. Each is cut to its width.
-    #[must_use]
     pub const fn new(controller: u32, page: u32, offset: u16) -> Self {
         Address(
             ((controller as u64 & 0xF_FFFF) << LINEAR_BITS)
@@ -50,17 +49,14 @@ impl Address {
     }
     /// The bits as stored.
     #[inline(always)]
-    #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
     }
     /// Which controller (20 bits).
-    #[must_use]
     pub const fn controller(self) -> u32 {
         (self.0 >> LINEAR_BITS) as u32
     }
     /// Which page of the controller (28 bits).
-    #[must_use]
     pub const fn page(self) -> u32 {
         ((self.0 & LINEAR_MASK) >> OFFSET_BITS) as u32
     }
@@ -71,25 +67,21 @@ impl Address {
     }
     /// Bytes from the start of the controller's space (44 bits).
     #[inline(always)]
-    #[must_use]
     pub const fn linear(self) -> u64 {
         self.0 & LINEAR_MASK
     }
     /// The subpage that holds this byte.
     #[inline(always)]
-    #[must_use]
     pub const fn subpage(self) -> SubpageIndex {
         SubpageIndex((self.linear() >> SUBPAGE_SHIFT) as u32)
     }
     /// The byte's place inside its subpage.
     #[inline(always)]
-    #[must_use]
     pub const fn subpage_offset(self) -> usize {
         (self.0 as usize) & (SUBPAGE_BYTES - 1)
     }
     /// Whether this is [`Address::NULL`].
     #[inline(always)]
-    #[must_use]
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
@@ -125,7 +117,6 @@ impl Controller {
     pub const FIRST: Controller = Controller(Address::FIRST_CONTROLLER);
 
     /// Whether it is one of the two numbers that stand for the one at hand.
-    #[must_use]
     pub const fn is_local(self) -> bool {
         matches!(self.0, 0 | 0xF_FFFF)
     }
@@ -145,18 +136,15 @@ pub struct SubpageIndex(pub u32);
 impl SubpageIndex {
     /// As an index into tables.
     #[inline(always)]
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
     /// Its first byte, from the start of the controller's space.
     #[inline(always)]
-    #[must_use]
     pub const fn linear(self) -> u64 {
         (self.0 as u64) << SUBPAGE_SHIFT
     }
     /// Its first byte.
-    #[must_use]
     pub const fn address(self) -> Address {
         Address::from_linear(self.linear())
     }
@@ -173,7 +161,6 @@ impl FrameIndex {
     pub const LIMIT: u32 = 1 << 30;
     /// As an index into tables.
     #[inline(always)]
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -187,7 +174,6 @@ pub struct LocalFrame(pub u32);
 impl LocalFrame {
     /// As an index into tables.
     #[inline(always)]
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }

@@ -3,7 +3,6 @@
 
 /// CRC32C of some bytes.
 #[inline]
-#[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }

@@ -94,7 +94,6 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 impl Space {
     /// A space of `pages` of which only the directory's own page is in use.
-    #[must_use]
     pub fn new(pages: u32) -> Space {
         Space { pages, next: 1, free: Vec::new() }
     }
@@ -162,7 +161,6 @@ impl Space {
     }
 
     /// Whether all these pages are handed out.
-    #[must_use]
     pub fn has_handed_out(&self, range: PageRange) -> bool {
         let end = u64::from(range.first) + u64::from(range.count);
         range.count > 0
@@ -172,7 +170,6 @@ impl Space {
     }
 
     /// Pages that can still be handed out.
-    #[must_use]
     pub fn free_pages(&self) -> u32 {
         self.pages - self.next + self.free.iter().map(|range| range.count).sum::<u32>()
     }
@@ -181,7 +178,6 @@ impl Space {
     ///
     /// # Panics
     /// When an invariant does not hold.
-    #[must_use]
     pub fn encode(&self) -> PageBuffer {
         assert!(self.is_sound() && self.free.len() <= FREE_RANGES_MAX, "a directory that cannot be: {self:?}");
         // Not on the stack: those of fibers are small.
@@ -201,9 +197,6 @@ impl Space {
     }
 
     /// From the header. None: nothing was ever written there.
-    ///
-    /// # Errors
-    /// [`NotDirectory`].
     pub fn decode(bytes: &[u8; SUBPAGE_BYTES]) -> Result<Option<Space>, NotDirectory> {
         if bytes.iter().all(|&byte| byte == 0) {
             return Ok(None);
@@ -243,7 +236,6 @@ pub struct TypePart {
 
 impl TypePart {
     /// That of a type.
-    #[must_use]
     pub const fn of<T>() -> TypePart {
         TypePart { size: size_of::<T>() as u32, align: align_of::<T>() as u32 }
     }
@@ -269,7 +261,6 @@ impl RootEntry {
     ///
     /// # Panics
     /// When a name is empty or too long.
-    #[must_use]
     pub fn encode(&self) -> [u8; ROOT_ENTRY_BYTES] {
         let (name, type_name) = (self.name.as_bytes(), self.type_name.as_bytes());
         assert!((1..=ROOT_NAME_MAX).contains(&name.len()) && (1..=ROOT_TYPE_MAX).contains(&type_name.len()));
@@ -289,9 +280,6 @@ impl RootEntry {
     }
 
     /// From an entry. None: it is free.
-    ///
-    /// # Errors
-    /// [`NotDirectory`].
     pub fn decode(bytes: &[u8; ROOT_ENTRY_BYTES]) -> Result<Option<RootEntry>, NotDirectory> {
         if bytes.iter().all(|&byte| byte == 0) {
             return Ok(None);

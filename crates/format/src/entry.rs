@@ -77,12 +77,10 @@ impl Status {
         if bits & !Self::KNOWN == 0 { Some(Status(bits)) } else { None }
     }
     /// The bits as stored.
-    #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
     /// Whether all of `other`'s bits are set.
-    #[must_use]
     pub const fn has(self, other: Status) -> bool {
         self.0 & other.0 == other.0
     }
@@ -97,7 +95,6 @@ impl Status {
         Status(self.0 & !other.0)
     }
     /// How the entry places its subpages.
-    #[must_use]
     pub const fn placement(self) -> Placement {
         if self.has(Status::PACKED) { Placement::Packed } else { Placement::Positional }
     }
@@ -117,7 +114,6 @@ const _: () = assert!(size_of::<PageEntry>() == 16);
 
 impl PageEntry {
     /// From its fields. Each is cut to its width.
-    #[must_use]
     pub const fn new(start: FlashPage, previous: EntryIndex, valid: u32, time: u32, status: Status) -> PageEntry {
         PageEntry([
             (start.0 & FLASH_PAGE_MASK) | ((previous.0 as u64 & ENTRY_INDEX_MASK) << FLASH_PAGE_BITS),
@@ -136,7 +132,6 @@ impl PageEntry {
         if Status::from_bits(status.0).is_some() { Some(entry) } else { None }
     }
     /// The 16 bytes as stored.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.0[0].to_le_bytes());
@@ -144,27 +139,22 @@ impl PageEntry {
         bytes
     }
     /// The flash page that the bits count from.
-    #[must_use]
     pub const fn start(self) -> FlashPage {
         FlashPage(self.0[0] & FLASH_PAGE_MASK)
     }
     /// The entry of the version before.
-    #[must_use]
     pub const fn previous(self) -> EntryIndex {
         EntryIndex((self.0[0] >> FLASH_PAGE_BITS) as u32)
     }
     /// The sub-page valid bits.
-    #[must_use]
     pub const fn valid(self) -> u32 {
         self.0[1] as u32
     }
     /// The low 24 bits of the token that was next when it was written.
-    #[must_use]
     pub const fn time(self) -> u32 {
         ((self.0[1] >> 32) & TIME_MASK) as u32
     }
     /// Status and permissions.
-    #[must_use]
     pub const fn status(self) -> Status {
         Status((self.0[1] >> 56) as u8)
     }
@@ -180,7 +170,6 @@ impl PageEntry {
     }
 
     /// The subpages that this version holds, a bit each, of `n` in a page.
-    #[must_use]
     pub const fn subpages(self, n: u32) -> u32 {
         let mut bits = self.valid();
         let mut shift = 32;
@@ -191,7 +180,6 @@ impl PageEntry {
         if n >= 32 { bits } else { bits & ((1 << n) - 1) }
     }
     /// Where this version holds a subpage, of `n` in a page. None where it does not.
-    #[must_use]
     pub const fn place(self, subpage: u32, n: u32) -> Option<FlashPage> {
         match self.status().placement() {
             Placement::Packed => {

@@ -11,7 +11,7 @@
 //! 6 pin        token 8, pinned 1
 //! 7 roll back  token 8: what was written after that token is gone
 //! 8 bad        flash page 5: not to be used again
-//! 9 restamp    token 8: versions written before it get the time of the first kept token that sees them, or the next token
+//! 9 restamp    token 8: older versions get the time of the first kept token that sees them
 //! 10 wear      extent 4, n 1, fills 4 n: how often this extent and those that follow were filled
 //! 11 time      token 8, age 8, clock 8: when this token was made
 //! 12 objects   see [`crate::ObjectsWritten`]
@@ -45,7 +45,6 @@ impl Checksums {
         self.len += 1;
     }
     /// All of them.
-    #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         &self.values[..usize::from(self.len)]
     }
@@ -53,88 +52,32 @@ impl Checksums {
 
 /// One change of a pool's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the table of this module says what each field is")]
 pub enum Record {
-    /// A new version of some subpages.
-    Write {
-        /// The page.
-        page: u32,
-        /// Where they lie.
-        start: FlashPage,
-        /// Which they are.
-        valid: u32,
-        /// Status of the page, and how they are placed.
-        status: Status,
-        /// Of their contents.
-        checksums: Checksums,
-    },
+    /// A new version of some subpages. `valid` has a bit for each, and `status` their placement.
+    Write { page: u32, start: FlashPage, valid: u32, status: Status, checksums: Checksums },
     /// A page was allocated, deleted, or has other permissions.
-    Status {
-        /// The page.
-        page: u32,
-        /// What it is now.
-        status: Status,
-    },
-    /// Subpages of a version lie elsewhere. They are packed there.
-    Move {
-        /// The page.
-        page: u32,
-        /// Which subpages, a bit each.
-        subpages: u32,
-        /// Where the first of them was.
-        from: FlashPage,
-        /// Where they are, packed.
-        to: FlashPage,
-    },
+    Status { page: u32, status: Status },
+    /// Subpages of a version, a bit each, lie elsewhere, packed from `to` on.
+    Move { page: u32, subpages: u32, from: FlashPage, to: FlashPage },
     /// A sync named the state up to here.
-    Token {
-        /// The token.
-        token: u64,
-    },
+    Token { token: u64 },
     /// A token is kept no more.
-    Drop {
-        /// The token.
-        token: u64,
-    },
+    Drop { token: u64 },
     /// A user wants a token kept, or no more.
-    Pin {
-        /// The token.
-        token: u64,
-        /// Whether it is pinned now.
-        pinned: bool,
-    },
+    Pin { token: u64, pinned: bool },
     /// The state is again that of a token.
-    RollBack {
-        /// The token.
-        token: u64,
-    },
+    RollBack { token: u64 },
     /// A flash page failed and is not used again.
-    Bad {
-        /// Which.
-        place: FlashPage,
-    },
+    Bad { place: FlashPage },
     /// Versions with older times get that of the first kept token that sees them, or of the next
     /// token. No token can tell the difference, and times of 24 bits stay near the token that they
     /// are read against.
-    Restamp {
-        /// The token.
-        token: u64,
-    },
-    /// How often extents that lie side by side were filled.
-    Wear {
-        /// The first of them.
-        extent: u32,
-        /// Of each.
-        fills: Checksums,
-    },
-    /// When a token was made.
-    Time {
-        /// The token.
-        token: u64,
-        /// The pool's own time, which never goes back.
-        age: u64,
-        /// What the clock said then.
-        clock: u64,
-    },
+    Restamp { token: u64 },
+    /// How often this extent and those that follow were filled.
+    Wear { extent: u32, fills: Checksums },
+    /// When a token was made: by the pool's own time, which never goes back, and by the clock.
+    Time { token: u64, age: u64, clock: u64 },
     /// New versions of objects, packed in one flash page.
     Objects(ObjectsWritten),
     /// Objects lie elsewhere, packed in one flash page.
@@ -221,9 +164,6 @@ impl Record {
     }
 
     /// Reads one.
-    ///
-    /// # Errors
-    /// When it makes no sense.
     pub fn decode(r: &mut Reader<'_>) -> Result<Record, Malformed> {
         Ok(match r.u8()? {
             1 => {
@@ -318,9 +258,6 @@ impl History {
         checksums.for_each(|c| into.extend_from_slice(&c.to_le_bytes()));
     }
     /// Reads one, of a pool with `n` subpages in a page.
-    ///
-    /// # Errors
-    /// When it makes no sense.
     pub fn decode(r: &mut Reader<'_>, n: u32) -> Result<History, Malformed> {
         let page = r.u32()?;
         let count = u16::from_le_bytes(r.bytes()?);

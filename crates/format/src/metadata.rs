@@ -121,6 +121,11 @@ pub(crate) fn stored_and_computed(page: &[u8; SUBPAGE_BYTES]) -> (u32, u32) {
 }
 
 impl Header {
+    /// Of a page that is no part of a stream, in a pool without tokens.
+    pub const fn new(kind: Kind, pool: PoolId, place: u32) -> Header {
+        let (next_extent, next_token) = (NO_EXTENT, 1);
+        Header { kind, used: 0, commit_offset: 0, pool, place, next_extent, sequence: 0, next_token, before: 0 }
+    }
     /// Writes header and checksum into a page whose payload is in place. Returns the checksum.
     pub fn seal(&self, page: &mut [u8; SUBPAGE_BYTES]) -> u32 {
         page[..8].copy_from_slice(&MAGIC);
@@ -146,7 +151,6 @@ impl Header {
     ///
     /// # Panics
     /// With a payload of more than [`PAYLOAD_BYTES`].
-    #[must_use]
     pub fn page(&self, payload: &[u8]) -> (PageBuffer, u32) {
         let mut page = zero_page();
         page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
@@ -238,7 +242,6 @@ pub struct Reader<'p>(pub &'p [u8]);
 
 impl Reader<'_> {
     /// Whether nothing is left.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

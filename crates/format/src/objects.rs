@@ -39,24 +39,20 @@ impl ObjectPlace {
     pub const FREED: ObjectPlace = ObjectPlace { flash_page: 0, offset: 0, length: 0 };
 
     /// Whether it lies inside its flash page, at a multiple of the alignment.
-    #[must_use]
     pub const fn is_sane(self) -> bool {
         self.offset as usize + self.length as usize <= SUBPAGE_BYTES
             && (self.offset as usize).is_multiple_of(OBJECT_ALIGNMENT)
             && (self.length > 0 || (self.flash_page == 0 && self.offset == 0))
     }
     /// The units of [`OBJECT_ALIGNMENT`] bytes that it takes.
-    #[must_use]
     pub const fn units(self) -> u32 {
         (self.length as usize).div_ceil(OBJECT_ALIGNMENT) as u32
     }
     /// Its bytes in its flash page.
-    #[must_use]
     pub const fn range(self) -> std::ops::Range<usize> {
         self.offset as usize..self.offset as usize + self.length as usize
     }
     /// As a checkpoint has it, with its checksum.
-    #[must_use]
     pub const fn words(self, checksum: u32) -> [u32; WORDS_OF_AN_OBJECT as usize] {
         [self.flash_page, self.offset as u32 | ((self.length as u32) << 16), checksum]
     }
@@ -147,7 +143,6 @@ pub struct ObjectsWritten {
 
 impl ObjectsWritten {
     /// None yet.
-    #[must_use]
     pub fn new(flash_page: u32, status: Status) -> ObjectsWritten {
         ObjectsWritten { status, flash_page, objects: Few::default() }
     }
@@ -159,12 +154,10 @@ impl ObjectsWritten {
         self.objects.push(object);
     }
     /// All of them.
-    #[must_use]
     pub fn as_slice(&self) -> &[ObjectWritten] {
         self.objects.as_slice()
     }
     /// Where one of them lies.
-    #[must_use]
     pub fn place(&self, object: &ObjectWritten) -> ObjectPlace {
         if object.length == 0 && object.offset == 0 {
             return ObjectPlace::FREED;
@@ -202,7 +195,6 @@ pub struct ObjectsMoved {
 
 impl ObjectsMoved {
     /// None yet.
-    #[must_use]
     pub fn new(flash_page: u32) -> ObjectsMoved {
         ObjectsMoved { flash_page, objects: Few::default() }
     }
@@ -214,7 +206,6 @@ impl ObjectsMoved {
         self.objects.push(object);
     }
     /// All of them.
-    #[must_use]
     pub fn as_slice(&self) -> &[ObjectMoved] {
         self.objects.as_slice()
     }

@@ -115,7 +115,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
 }
 
 /// `64.0 MiB` and the like.
-#[must_use]
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -128,7 +127,6 @@ pub fn format_bytes(bytes: u64) -> String {
 }
 
 /// `10 µs`, `1.5 ms` and the like.
-#[must_use]
 pub fn format_duration(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;
     let (value, unit) = match ns {

@@ -10,6 +10,7 @@ use fulgurite_store::{MemberError, PoolError};
 /// Anything that can go wrong while a memory is set up or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// A size that cannot be read.
     #[error(transparent)]
@@ -31,23 +32,13 @@ pub enum Error {
     Submit(#[from] SubmitError),
     /// There is no pool there, or it cannot be opened.
     #[error("{}: {source}", .path.display())]
-    OpenPool {
-        /// Where.
-        path: std::path::PathBuf,
-        /// Why.
-        source: PoolError,
-    },
+    OpenPool { path: std::path::PathBuf, source: PoolError },
     /// The files or devices that a pool spans cannot be put together.
     #[error(
         "{} is one of several files or devices of a pool: {source} (`--member` is an option of `fulgurite pool`; a command that changes the \
          pool, pin or unpin, writes down where each of them is)", .path.display()
     )]
-    Members {
-        /// The one that was named.
-        path: std::path::PathBuf,
-        /// Why.
-        source: MemberError,
-    },
+    Members { path: std::path::PathBuf, source: MemberError },
     /// The pool has no such token, or takes no changes.
     #[error(transparent)]
     Pool(#[from] PoolError),
@@ -65,26 +56,16 @@ pub enum Error {
     Sync(#[from] SyncError),
     /// The medium keeps nothing.
     #[error("{what} needs a pool; start with Medium::new_pool, Medium::pool or Medium::device_pool")]
-    NoPool {
-        /// What was asked for.
-        what: &'static str,
-    },
+    NoPool { what: &'static str },
     /// There is no such controller.
     #[error("there is no controller {controller}; there are {} (0 and 0xFFFFF mean the local one)", list(.there))]
-    NoController {
-        /// What was asked for.
-        controller: Controller,
-        /// Those that there are.
-        there: &'static [Controller],
-    },
+    NoController { controller: Controller, there: &'static [Controller] },
     /// A setting has no meaning for this medium.
     #[error("{setting} has no effect on {medium}: {remedy}")]
     NotHonoured {
         /// The setting, as the builder or the medium calls it.
         setting: &'static str,
-        /// The medium, as its constructor is called.
         medium: &'static str,
-        /// What to do about it.
         remedy: &'static str,
     },
     /// The durability that was chosen keeps nothing.
@@ -92,10 +73,7 @@ pub enum Error {
     OnlyCache,
     /// A root is in use as something else in this process.
     #[error("root \"{name}\" is open in this process as another type of handle; open it in one way")]
-    OpenOtherwise {
-        /// Its name.
-        name: String,
-    },
+    OpenOtherwise { name: String },
     /// The thread that syncs cannot be started.
     #[error("the thread that syncs cannot be started: {0}")]
     Thread(std::io::Error),

@@ -245,9 +245,6 @@ impl Fulgurite {
 
     /// Runs `code` on a worker and waits for it. From any thread that is not a worker. It may hold four pins at once, and
     /// has the other defaults of [`JobOptions`]; [`Fulgurite::run_with`] sets them.
-    ///
-    /// # Errors
-    /// What `code` returned.
     pub fn run<T: Send + 'static>(
         &self,
         code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
@@ -279,9 +276,6 @@ impl Fulgurite {
     }
 
     /// As [`Fulgurite::submit`], with a name, a priority, a deadline, a bound on pins, a worker.
-    ///
-    /// # Errors
-    /// [`SubmitError`].
     pub fn submit_with<T: Send + 'static>(
         &self,
         options: &JobOptions,
@@ -348,13 +342,11 @@ impl Fulgurite {
     ///
     /// # Panics
     /// Inside a job.
-    #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.runtime.statistics()
     }
 
     /// The runtime underneath.
-    #[must_use]
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }

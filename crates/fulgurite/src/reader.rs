@@ -29,15 +29,11 @@ impl Reader {
     }
 
     /// The token.
-    #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
 
     /// Runs `code` on the worker and waits for it.
-    ///
-    /// # Errors
-    /// What `code` returned.
     pub fn run<T: Send + 'static>(
         &self,
         code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,

@@ -56,7 +56,6 @@ impl<T: Plain> Array<T> {
     };
 
     /// Bytes of region that `len` elements take: whole subpages.
-    #[must_use]
     pub const fn bytes_needed(len: u64) -> u64 {
         len.div_ceil(Self::PER_SUBPAGE).saturating_mul(SUBPAGE_BYTES as u64)
     }
@@ -94,7 +93,6 @@ impl<T: Plain> Array<T> {
         Ok(Array { base: at, len: root.len, elements: PhantomData })
     }
     /// What to store, to open the array again.
-    #[must_use]
     pub fn root(&self) -> ArrayRoot {
         let region = Region { base: self.base, bytes: Self::bytes_needed(self.len) };
         ArrayRoot { region, len: self.len, element_bytes: size_of::<T>() as u64 }
@@ -131,7 +129,6 @@ impl<T: Plain> Array<T> {
 
     /// Where element `index` lies, if there is one.
     #[inline(always)]
-    #[must_use]
     pub fn ptr(&self, index: u64) -> Option<Ptr<T>> {
         (index < self.len).then(|| Ptr::new(self.place(index)))
     }
@@ -178,12 +175,10 @@ impl<T: Plain> Array<T> {
     }
     /// How many elements.
     #[inline(always)]
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -286,17 +286,14 @@ impl<C: Container> Rooted<C> {
     }
 
     /// Its heap.
-    #[must_use]
     pub fn heap(&self) -> &Arc<Heap> {
         &self.heap
     }
     /// What the directory says of it.
-    #[must_use]
     pub fn entry(&self) -> &RootEntry {
         &self.entry
     }
     /// Where it lies.
-    #[must_use]
     pub fn address(&self) -> Address {
         self.entry.address
     }

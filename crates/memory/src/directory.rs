@@ -20,106 +20,56 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Why a root cannot be had or made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum RootError {
     /// An access failed.
     #[error(transparent)]
     Access(#[from] AccessError),
     /// There is no such root.
     #[error("there is no root \"{name}\" in this pool; create it first")]
-    Unknown {
-        /// The name asked for.
-        name: String,
-    },
+    Unknown { name: String },
     /// There is one already.
     #[error("there is a root \"{name}\" already; open it, or remove it first")]
-    Exists {
-        /// The name.
-        name: String,
-    },
+    Exists { name: String },
     /// It leads to something else.
     #[error(
         "root \"{name}\" is of type \"{found}\", and was asked for as \"{wanted}\"; ask for what it is, or use another name"
     )]
-    WrongType {
-        /// The name.
-        name: String,
-        /// The type asked for.
-        wanted: String,
-        /// The type that it has.
-        found: String,
-    },
+    WrongType { name: String, wanted: String, found: String },
     /// The type has another size or alignment than when the root was made.
     #[error(
         "root \"{name}\" of type \"{type_name}\" was made with {found}, and the type now has {wanted}; \
          give a changed type another name"
     )]
-    WrongLayout {
-        /// The name.
-        name: String,
-        /// The type's name.
-        type_name: String,
-        /// Size and alignment of the type asked for.
-        wanted: String,
-        /// Those of the type it was made with.
-        found: String,
-    },
+    WrongLayout { name: String, type_name: String, wanted: String, found: String },
     /// No name, or one that is too long.
     #[error("a root's name has 1 to {ROOT_NAME_MAX} bytes, and \"{name}\" has {}", .name.len())]
-    BadName {
-        /// The name.
-        name: String,
-    },
+    BadName { name: String },
     /// The name of the type does not fit.
     #[error("the name of a root's type has 1 to {ROOT_TYPE_MAX} bytes, and \"{type_name}\" has {}; choose shorter ones", .type_name.len())]
-    BadTypeName {
-        /// The type's name.
-        type_name: String,
-    },
+    BadTypeName { type_name: String },
     /// There are as many roots as there can be.
     #[error(
         "the pool has {ROOTS_MAX} roots, and no room for \"{name}\"; remove one, or keep several things under one root"
     )]
-    Full {
-        /// The name of the one that does not fit.
-        name: String,
-    },
+    Full { name: String },
     /// The address space is handed out.
     #[error(
         "{pages} pages of 64 KiB asked for, {free} free and not always side by side; remove something, or use a larger pool"
     )]
-    NoSpace {
-        /// Pages asked for.
-        pages: u64,
-        /// Pages that are free.
-        free: u32,
-    },
+    NoSpace { pages: u64, free: u32 },
     /// The range is not handed out.
     #[error("{bytes} bytes at {at} are not whole pages that were handed out")]
-    NotHandedOut {
-        /// Its first byte.
-        at: Address,
-        /// How many.
-        bytes: u64,
-    },
+    NotHandedOut { at: Address, bytes: u64 },
     /// The directory cannot be read.
     #[error(
         "the directory of the pool is damaged at {at}: {source}; roll back to an older token, or restore the pool \
          from a copy"
     )]
-    Damaged {
-        /// Where.
-        at: Address,
-        /// What is wrong.
-        source: NotDirectory,
-    },
+    Damaged { at: Address, source: NotDirectory },
     /// The pool is smaller than what was handed out of it.
     #[error("{next} pages of the pool are handed out, and it has {pages}; open all of it")]
-    TooSmall {
-        /// Pages handed out.
-        next: u32,
-        /// Pages there are.
-        pages: u32,
-    },
+    TooSmall { next: u32, pages: u32 },
 }
 
 /// Sizes and alignments, for people.
@@ -338,9 +288,6 @@ impl Directory {
     }
 
     /// All roots, in no order. Damaged entries are left out.
-    ///
-    /// # Errors
-    /// What the memory says.
     pub fn roots<M: Memory>(&self, memory: &mut M) -> Result<Vec<RootEntry>, RootError> {
         self.read_whole(memory, |memory| {
             let mut roots = Vec::new();

@@ -119,7 +119,6 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
 
     /// Bytes of region that the buckets for `capacity` entries take. Blocks that overflow come from the heap: at capacity
     /// about a fifth as much again.
-    #[must_use]
     pub const fn bytes_needed(capacity: u64) -> u64 {
         Self::buckets_for(capacity).div_ceil(Self::PER_SUBPAGE).saturating_mul(SUBPAGE_BYTES as u64)
     }
@@ -190,7 +189,6 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     }
 
     /// What to store, to open the map again.
-    #[must_use]
     pub fn root(&self) -> HashMapRoot {
         self.root
     }
@@ -200,7 +198,6 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         self.latches.disturb(gone);
     }
     /// DRAM that it uses, without the heap.
-    #[must_use]
     pub fn dram_bytes(&self) -> usize {
         size_of::<Self>() + self.latches.bytes()
     }
@@ -316,9 +313,6 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     }
 
     /// The value of `key`.
-    ///
-    /// # Errors
-    /// What the memory says.
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
         let hash = key.key_hash();
@@ -329,9 +323,6 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     }
 
     /// Whether `key` is there.
-    ///
-    /// # Errors
-    /// What the memory says.
     pub fn contains_key<M: Memory>(&self, memory: &mut M, key: &K) -> Result<bool, AccessError> {
         let hash = key.key_hash();
         let latch = self.latch(self.bucket_of(hash));
@@ -508,9 +499,6 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
 
     /// Calls `each` with every entry, in no order. Each bucket is seen in one state; others may change meanwhile. No latch
     /// is held during the call.
-    ///
-    /// # Errors
-    /// What the memory says.
     pub fn for_each<M: Memory>(&self, memory: &mut M, mut each: impl FnMut(&K, &V)) -> Result<(), AccessError> {
         let mut entries = Vec::new();
         for bucket in 0..self.root.buckets {
@@ -523,9 +511,6 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     }
 
     /// How many entries: walks all buckets.
-    ///
-    /// # Errors
-    /// What the memory says.
     pub fn len<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
         let mut len = 0;
         self.for_each(memory, |_, _| len += 1)?;

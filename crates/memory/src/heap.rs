@@ -107,7 +107,6 @@ impl Heap {
     }
 
     /// The region it manages.
-    #[must_use]
     pub fn region(&self) -> Region {
         self.region
     }
@@ -455,7 +454,6 @@ impl Heap {
     }
 
     /// Bytes handed out, as rounded up to their classes.
-    #[must_use]
     pub fn used_bytes(&self) -> u64 {
         let known: u64 = (0..CLASSES).map(|class| hold(&self.classes[class].state).in_use() * class_bytes(class)).sum();
         known + hold(&self.supply).unaccounted
@@ -463,13 +461,11 @@ impl Heap {
 
     /// Bytes not handed out: free objects, slabs not cut yet, space that was never used, and the unusable tails of
     /// subpages.
-    #[must_use]
     pub fn free_bytes(&self) -> u64 {
         (self.region.bytes - HEADER_BYTES).saturating_sub(self.used_bytes())
     }
 
     /// DRAM that it uses.
-    #[must_use]
     pub fn dram_bytes(&self) -> usize {
         let cached: usize = self.classes.iter().map(|class| hold(&class.state).cached.capacity() * 8).sum();
         size_of::<Heap>() + size_of_val(&*self.classes) + cached

@@ -307,14 +307,12 @@ impl<L: Latch> LatchTable<L> {
     ///
     /// # Panics
     /// When `count` is zero.
-    #[must_use]
     pub fn new(count: usize) -> Self {
         assert!(count > 0, "a latch table needs a latch");
         LatchTable { latches: (0..count.next_power_of_two()).map(|_| L::default()).collect() }
     }
     /// Which latch stands for `key`.
     #[inline(always)]
-    #[must_use]
     pub fn index(&self, key: u64) -> usize {
         // Fibonacci hashing: the high bits of the product depend on every bit of the key.
         let spread = (u128::from(key.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * self.latches.len() as u128) >> 64;
@@ -325,23 +323,19 @@ impl<L: Latch> LatchTable<L> {
     /// # Panics
     /// When there is none.
     #[inline(always)]
-    #[must_use]
     pub fn get(&self, index: usize) -> &L {
         &self.latches[index]
     }
     /// The latch that stands for `key`.
     #[inline(always)]
-    #[must_use]
     pub fn of(&self, key: u64) -> &L {
         &self.latches[self.index(key)]
     }
     /// How many there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.latches.len()
     }
     /// Whether there are none (never).
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.latches.is_empty()
     }
@@ -350,7 +344,6 @@ impl<L: Latch> LatchTable<L> {
         self.latches.iter().for_each(|latch| latch.disturb(gone));
     }
     /// DRAM that they use.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.latches)
     }

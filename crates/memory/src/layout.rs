@@ -47,18 +47,15 @@ impl Reservation {
     ///
     /// # Panics
     /// When there are not as many.
-    #[must_use]
     pub fn at(&self, rank: u64) -> Address {
         assert!(rank < self.count, "object {rank} of a reservation of {}", self.count);
         self.slot(self.scatter.map_or(rank, |scatter| scatter.permute(rank)))
     }
     /// How many objects.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.count
     }
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

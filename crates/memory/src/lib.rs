@@ -75,9 +75,6 @@ pub trait Memory {
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError>;
 
     /// `len` bytes at `at`, for reading and writing, until the next access. Marks the subpage dirty.
-    ///
-    /// # Errors
-    /// As [`Memory::view`].
     fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError>;
 
     /// Brings the subpage of `at` in and keeps it at hand until the pin is dropped.
@@ -115,9 +112,6 @@ pub trait Memory {
 
     /// Copies a value out.
     ///
-    /// # Errors
-    /// As [`Memory::view`].
-    ///
     /// # Panics
     /// When [`Memory::view`] returns something else than what it was asked for.
     #[inline(always)]
@@ -127,9 +121,6 @@ pub trait Memory {
     }
 
     /// Copies a value in.
-    ///
-    /// # Errors
-    /// As [`Memory::view`].
     ///
     /// # Panics
     /// As [`Memory::load`].
@@ -141,9 +132,6 @@ pub trait Memory {
     }
 
     /// Copies bytes out, from as many subpages as it takes.
-    ///
-    /// # Errors
-    /// As [`Memory::view`].
     fn read_bytes(&mut self, at: Address, into: &mut [u8]) -> Result<(), AccessError> {
         let mut done = 0;
         while done < into.len() {
@@ -156,9 +144,6 @@ pub trait Memory {
     }
 
     /// Copies bytes in, to as many subpages as it takes. On an error, the subpages before it have been written.
-    ///
-    /// # Errors
-    /// As [`Memory::view`].
     fn write_bytes(&mut self, at: Address, from: &[u8]) -> Result<(), AccessError> {
         let _section = self.write_section()?;
         let mut done = 0;

@@ -48,12 +48,10 @@ impl OwnedRegion {
         Ok(OwnedRegion { region: Region::new(base, bytes.next_multiple_of(SUBPAGE_BYTES as u64)), owner })
     }
     /// Its addresses.
-    #[must_use]
     pub fn region(&self) -> Region {
         self.region
     }
     /// The worker that owns it; jobs that use it must be submitted to that worker.
-    #[must_use]
     pub fn worker(&self) -> usize {
         self.owner.worker()
     }
@@ -119,7 +117,6 @@ impl<T: Plain> OwnedPin<T> {
         unsafe { self.frame.base().add(self.at.address().subpage_offset()).cast() }
     }
     /// The value. Several pins can be read at once; no other fiber can run while they are.
-    #[must_use]
     pub fn get<'c>(&'c self, _context: &'c Context) -> &'c T {
         // SAFETY: pinned, aligned and in one subpage (checked when made); another fiber can run only through `&mut` of the
         // context, which the borrow excludes, and `get_mut` needs that too.
@@ -132,7 +129,6 @@ impl<T: Plain> OwnedPin<T> {
         unsafe { self.place().as_mut() }
     }
     /// Where it is.
-    #[must_use]
     pub fn address(&self) -> Address {
         self.at.address()
     }

@@ -60,7 +60,6 @@ impl PlainMemory {
     ///
     /// # Panics
     /// After [`PlainMemory::forever`], which gave it up.
-    #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
         self.arena.as_ref().expect("memory that is kept forever has no arena to show")
     }

@@ -19,19 +19,16 @@ impl<T> Ptr<T> {
 
     /// Points to `at`.
     #[inline(always)]
-    #[must_use]
     pub const fn new(at: Address) -> Self {
         Ptr(at, PhantomData)
     }
     /// Where it points.
     #[inline(always)]
-    #[must_use]
     pub const fn address(self) -> Address {
         self.0
     }
     /// Whether it is [`Ptr::NULL`].
     #[inline(always)]
-    #[must_use]
     pub const fn is_null(self) -> bool {
         self.0.is_null()
     }

@@ -153,7 +153,6 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     }
 
     /// What to store, to open the tree again.
-    #[must_use]
     pub fn root(&self) -> RedBlackTreeRoot {
         self.root
     }
@@ -164,7 +163,6 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         self.values.disturb(gone);
     }
     /// DRAM that it uses, without the heap.
-    #[must_use]
     pub fn dram_bytes(&self) -> usize {
         size_of::<Self>() + self.values.bytes()
     }
@@ -214,9 +212,6 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     }
 
     /// The value of `key`.
-    ///
-    /// # Errors
-    /// What the memory says.
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
         optimistic::read(&self.structure, memory, |memory, _| match self.seek(memory, key, |_, _| Ok(()))? {
@@ -381,9 +376,6 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// Calls `each` with the entries in `range` in order, until it returns false. Returns how many calls it made.
     ///
     /// Entries are read a few at a time, each time of one state; no latch is held during the calls.
-    ///
-    /// # Errors
-    /// What the memory says.
     pub fn range<M: Memory>(
         &self,
         memory: &mut M,
@@ -474,9 +466,6 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     }
 
     /// The entry with the smallest key.
-    ///
-    /// # Errors
-    /// What the memory says.
     pub fn first<M: Memory>(&self, memory: &mut M) -> Result<Option<(K, V)>, AccessError> {
         let mut first = None;
         self.range(memory, .., |&key, &value| {
@@ -487,9 +476,6 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     }
 
     /// How many entries: walks the tree.
-    ///
-    /// # Errors
-    /// What the memory says.
     pub fn len<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
         self.range(memory, .., |_, _| true)
     }

@@ -18,7 +18,6 @@ impl Region {
     ///
     /// # Panics
     /// When base or length is not a whole number of subpages, or the end is outside the controller's 16 TiB.
-    #[must_use]
     pub fn new(base: Address, bytes: u64) -> Region {
         assert!(base.subpage_offset() == 0 && bytes.is_multiple_of(SUBPAGE_BYTES as u64), "regions are whole subpages");
         assert!(bytes <= (1 << 44) - base.linear(), "a region ends inside its controller");
@@ -26,7 +25,6 @@ impl Region {
     }
     /// Whether `len` bytes at `at` are inside.
     #[inline]
-    #[must_use]
     pub fn contains(&self, at: Address, len: u64) -> bool {
         let offset = at.bits().wrapping_sub(self.base.bits());
         offset <= self.bytes && len <= self.bytes - offset

@@ -63,12 +63,10 @@ impl<'a> View<'a> {
     }
     /// How many bytes.
     #[inline(always)]
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
     /// Whether it has no bytes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -78,7 +76,6 @@ impl<'a> View<'a> {
     /// # Panics
     /// When it is not inside the view or not aligned.
     #[inline(always)]
-    #[must_use]
     pub fn load<T: Plain>(&self, offset: usize) -> T {
         self.check_typed::<T>(offset);
         // SAFETY: checked just now.
@@ -121,7 +118,6 @@ impl<'a> View<'a> {
     /// # Panics
     /// When the part is not inside the view.
     #[inline(always)]
-    #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> View<'a> {
         self.check(offset, len);
         // SAFETY: in bounds (checked above), so the contract of `from_raw` carries over.

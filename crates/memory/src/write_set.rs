@@ -39,12 +39,10 @@ fn inside(at: Address, start: Address, len: usize) -> Option<usize> {
 
 impl WriteSet {
     /// An empty one.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
     /// Whether nothing is staged.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
@@ -90,9 +88,6 @@ impl WriteSet {
     }
 
     /// Reads a value as it will be after `commit`.
-    ///
-    /// # Errors
-    /// As [`Memory::load`].
     pub fn load<M: Memory, T: Plain>(&self, memory: &mut M, at: Ptr<T>) -> Result<T, AccessError> {
         let mut value = memory.load(at)?;
         self.overlay(at, &mut value);
@@ -116,7 +111,6 @@ impl WriteSet {
     }
 
     /// How many pins [`WriteSet::commit`] will take at once.
-    #[must_use]
     pub fn pins(&self) -> usize {
         let mut subpages: Vec<_> = self.writes.iter().map(|w| subpage_of(w.at)).collect();
         subpages.sort_unstable();

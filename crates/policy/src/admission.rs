@@ -47,7 +47,6 @@ pub struct Admission {
 
 impl Admission {
     /// Nothing refused yet.
-    #[must_use]
     pub fn new(policy: AdmissionPolicy) -> Self {
         Admission { policy, above_since_ns: None, refused_ns: None }
     }

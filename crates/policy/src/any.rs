@@ -38,7 +38,6 @@ impl AnyReplacement {
     ///
     /// # Panics
     /// If there are about as many frames as indices ([`FrameIndex::LIMIT`], less two).
-    #[must_use]
     pub fn new(policy: ReplacementPolicy, capacity_frames: usize) -> Self {
         assert!(capacity_frames < FrameIndex::LIMIT as usize - 1, "fewer than 2^30 - 1 frames");
         match policy {
@@ -49,7 +48,6 @@ impl AnyReplacement {
     }
 
     /// Which one it is.
-    #[must_use]
     pub fn policy(&self) -> ReplacementPolicy {
         match self {
             AnyReplacement::Clock(_) => ReplacementPolicy::Clock,

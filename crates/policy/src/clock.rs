@@ -26,7 +26,6 @@ pub struct Clock {
 
 impl Clock {
     /// For frames `0..capacity`.
-    #[must_use]
     pub fn new(capacity: usize) -> Self {
         let words = capacity.div_ceil(64);
         Clock {

@@ -37,18 +37,15 @@ impl Heat {
     pub const DEGREES: usize = 5;
 
     /// Of so many things, none of them written.
-    #[must_use]
     pub fn new(things: u32) -> Heat {
         let bytes = (things as usize).div_ceil(2);
         Heat { parts: vec![None; bytes.div_ceil(PART_BYTES)].into(), bytes, fades: 0, since: 0 }
     }
     /// Bytes of the counters that there are.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes_with(self.parts.iter().flatten().count())
     }
     /// Bytes when all there can be are there.
-    #[must_use]
     pub fn bytes_max(&self) -> usize {
         self.bytes_with(self.parts.len())
     }
@@ -61,7 +58,6 @@ impl Heat {
     /// # Panics
     /// When there is no such thing.
     #[inline]
-    #[must_use]
     pub fn lies_at(&self, thing: u32) -> Option<&u8> {
         let byte = thing as usize / 2;
         self.parts[byte / PART_BYTES].as_ref().map(|part| &part[byte % PART_BYTES])
@@ -73,7 +69,6 @@ impl Heat {
     ///
     /// # Panics
     /// When there is no such thing.
-    #[must_use]
     pub fn degree(&self, thing: u32) -> usize {
         self.counter(thing).checked_ilog2().map_or(0, |log| log as usize + 1)
     }

@@ -21,7 +21,6 @@ pub struct Lru {
 
 impl Lru {
     /// For frames `0..capacity`.
-    #[must_use]
     pub fn new(capacity: usize) -> Self {
         Lru { links: vec![Link::OUT; capacity].into_boxed_slice(), list: List::EMPTY }
     }

@@ -49,41 +49,29 @@ pub struct MissEntry {
 /// Why a miss did not begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum BeginError {
     /// The subpage is in the table already.
     #[error("subpage {} is on its way already, into frame {}: join that miss", .subpage.0, .frame.0)]
-    Duplicate {
-        /// The subpage asked for.
-        subpage: SubpageIndex,
-        /// The frame it is going into.
-        frame: FrameIndex,
-    },
+    Duplicate { subpage: SubpageIndex, frame: FrameIndex },
     /// As many misses are under way as the table can hold.
     #[error("all {capacity} entries of the miss status table are in use: wait for a miss to complete, then try again")]
-    Full {
-        /// The bound.
-        capacity: usize,
-    },
+    Full { capacity: usize },
 }
 
 /// Why a waiter did not join a miss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum JoinError {
     /// The subpage is not in the table.
     #[error("subpage {} is not on its way: begin a miss first", .subpage.0)]
-    NotMissing {
-        /// The subpage asked for.
-        subpage: SubpageIndex,
-    },
+    NotMissing { subpage: SubpageIndex },
     /// As many waiters as the table can hold.
     #[error(
         "all {capacity} waiter places of the miss status table are in use: wait for a miss to complete, then try again"
     )]
-    Full {
-        /// The bound.
-        capacity: usize,
-    },
+    Full { capacity: usize },
 }
 
 #[derive(Clone, Copy)]
@@ -126,7 +114,6 @@ impl MissTable {
     ///
     /// # Panics
     /// If `capacity` is 0, or either number is above 2^30.
-    #[must_use]
     pub fn new(capacity: usize, waiter_capacity: usize) -> Self {
         assert!(capacity > 0, "a miss status table needs at least one entry");
         assert!(capacity <= 1 << 30 && waiter_capacity <= 1 << 30, "at most 2^30 entries and 2^30 waiters");
@@ -217,7 +204,6 @@ impl MissTable {
 
     /// What is known of `subpage`. `None` when it is not on its way.
     #[inline]
-    #[must_use]
     pub fn get(&self, subpage: SubpageIndex) -> Option<MissEntry> {
         let slot = &self.slots[self.probe(subpage)];
         slot.kind.map(|kind| MissEntry { frame: slot.frame, kind, waiters: slot.waiters })
@@ -283,34 +269,29 @@ impl MissTable {
 
     /// Misses under way.
     #[inline]
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// No miss is under way.
     #[inline]
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// At the bound: the next `begin` fails.
     #[inline]
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.len == self.capacity
     }
 
     /// Waiters of all misses together.
     #[inline]
-    #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// Bytes of DRAM it uses.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.slots) + size_of_val(&*self.nodes)
     }

@@ -130,7 +130,6 @@ impl Prefetcher {
     ///
     /// # Panics
     /// If a fixed window is not 1 to 16.
-    #[must_use]
     pub fn new(policy: PrefetchPolicy) -> Self {
         let window = match policy {
             PrefetchPolicy::Off => 0,
@@ -295,13 +294,11 @@ impl Prefetcher {
 
     /// Subpages a stream reads ahead at most, now. 0 is off.
     #[inline]
-    #[must_use]
     pub fn window(&self) -> u8 {
         self.window
     }
 
     /// Bytes of DRAM it uses.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.expected)
     }

@@ -129,7 +129,6 @@ impl ReplacementPolicy {
         [ReplacementPolicy::Clock, ReplacementPolicy::S3Fifo, ReplacementPolicy::Lru];
 
     /// The name on the command line.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             ReplacementPolicy::Clock => "clock",

@@ -87,7 +87,6 @@ pub struct S3Fifo {
 
 impl S3Fifo {
     /// For frames `0..capacity`.
-    #[must_use]
     pub fn new(capacity: usize) -> Self {
         S3Fifo {
             places: vec![Place::OUT; capacity].into_boxed_slice(),
@@ -111,7 +110,6 @@ impl S3Fifo {
     }
 
     /// Frames in the main queue.
-    #[must_use]
     pub fn main_len(&self) -> usize {
         self.main.len()
     }

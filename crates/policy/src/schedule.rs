@@ -52,7 +52,6 @@ impl SchedulingPolicy {
         [SchedulingPolicy::ArrivedFirst, SchedulingPolicy::PriorityAging, SchedulingPolicy::Fifo];
 
     /// The name on the command line.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             SchedulingPolicy::ArrivedFirst => "arrived-first",
@@ -159,7 +158,6 @@ impl Scheduler {
     ///
     /// # Panics
     /// If `pending_bound` or `max_fibers` is 0, or `max_fibers` is above 2^24.
-    #[must_use]
     pub fn new(policy: SchedulingPolicy, pending_bound: usize, max_fibers: usize) -> Self {
         assert!(pending_bound > 0 && max_fibers > 0, "at least one fiber must be allowed to wait");
         assert!(max_fibers <= 1 << FIBER_BITS, "at most 2^24 fibers to a worker");
@@ -307,35 +305,30 @@ impl Scheduler {
 
     /// Whether a fiber is runnable.
     #[inline(always)]
-    #[must_use]
     pub fn has_runnable(&self) -> bool {
         !self.runnable.is_empty()
     }
 
     /// Fibers that wait and are not runnable.
     #[inline]
-    #[must_use]
     pub fn pending(&self) -> usize {
         self.pending
     }
 
     /// Fibers that are runnable.
     #[inline]
-    #[must_use]
     pub fn runnable(&self) -> usize {
         self.runnable.len()
     }
 
     /// Whether this fiber is pending, so that [`Scheduler::arrived`] may be called for it.
     #[inline]
-    #[must_use]
     pub fn is_pending(&self, fiber: FiberIndex) -> bool {
         self.fibers[fiber.0 as usize].state == State::Pending
     }
 
     /// Whether one more job may start: pending and runnable fibers together are under the bound.
     #[inline]
-    #[must_use]
     pub fn may_start(&self) -> bool {
         self.pending + self.runnable.len() < self.pending_bound
     }
@@ -343,25 +336,21 @@ impl Scheduler {
     /// The mean time from miss to arrival, in nanoseconds (an exponential mean over about 16
     /// arrivals); 0 before the first.
     #[inline]
-    #[must_use]
     pub fn flash_mean_ns(&self) -> u64 {
         self.flash_mean_scaled >> MEAN_SHIFT
     }
 
     /// Which policy it follows.
-    #[must_use]
     pub fn policy(&self) -> SchedulingPolicy {
         self.policy
     }
 
     /// The bound of pending fibers.
-    #[must_use]
     pub fn pending_bound(&self) -> usize {
         self.pending_bound
     }
 
     /// Bytes of DRAM it uses.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.fibers) + self.runnable.capacity() * size_of::<u128>()
     }

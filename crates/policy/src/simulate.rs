@@ -21,7 +21,6 @@ pub struct MissCount {
 
 impl MissCount {
     /// Misses per access. 0 for an empty trace.
-    #[must_use]
     pub fn ratio(self) -> f64 {
         if self.accesses == 0 { 0.0 } else { self.misses as f64 / self.accesses as f64 }
     }

@@ -12,47 +12,24 @@ use fulgurite_sys::Clock;
 /// Why a runtime could not be built. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum BuildError {
     /// A number makes no sense.
     #[error("{what}: {got} is invalid; {advice}")]
-    Unusable {
-        /// Which setting.
-        what: &'static str,
-        /// What it was.
-        got: u64,
-        /// What to do.
-        advice: &'static str,
-    },
+    Unusable { what: &'static str, got: u64, advice: &'static str },
     /// The budget is smaller than what the runtime needs beside its frames.
     #[error(
         "a DRAM budget of {} is too small: tables, stacks and rings need {}, and each worker a frame; \
          raise it to {} or more, or use fewer fibers or smaller stacks",
         format_bytes(*.budget), format_bytes(*.fixed), format_bytes(*.least)
     )]
-    TooSmall {
-        /// The budget, in bytes.
-        budget: u64,
-        /// Bytes that are not frames.
-        fixed: u64,
-        /// The least budget that works.
-        least: u64,
-    },
+    TooSmall { budget: u64, fixed: u64, least: u64 },
     /// The budget is larger than the machine.
     #[error("a DRAM budget of {} is more than the {} of this machine", format_bytes(*.budget), format_bytes(*.machine))]
-    LargerThanMachine {
-        /// The budget, in bytes.
-        budget: u64,
-        /// The machine's memory, in bytes.
-        machine: u64,
-    },
+    LargerThanMachine { budget: u64, machine: u64 },
     /// The pool does not fit on the medium.
     #[error("the pool of {} does not fit on the flash of {}", format_bytes(*.pool), format_bytes(*.flash))]
-    FlashTooSmall {
-        /// Bytes asked for.
-        pool: u64,
-        /// Bytes there are.
-        flash: u64,
-    },
+    FlashTooSmall { pool: u64, flash: u64 },
     /// The kernel gives no memory.
     #[error(transparent)]
     Memory(#[from] fulgurite_sys::ArenaError),
@@ -336,7 +313,6 @@ pub struct Needs {
 
 impl Needs {
     /// Of a runtime with this pool, so many workers and fibers for each, and everything else as [`Builder::new`] has it.
-    #[must_use]
     pub fn of(pool_bytes: u64, workers: usize, fibers: usize) -> Needs {
         Needs::with(pool_bytes, workers, fibers, STACK_BYTES, default_depth(fibers), ReplacementPolicy::default())
     }

@@ -331,7 +331,6 @@ impl Context {
     }
 
     /// The worker that runs this job.
-    #[must_use]
     pub fn worker(&self) -> usize {
         // SAFETY: as in `with_fibers`.
         unsafe { self.fibers.as_ref() }.id as usize
@@ -339,7 +338,6 @@ impl Context {
 
     /// The worker that runs this job, told from those of other runtimes too.
     #[inline(always)]
-    #[must_use]
     pub fn worker_id(&self) -> WorkerId {
         self.worker_id
     }

@@ -8,45 +8,23 @@ use fulgurite_format::Address;
 /// Why an access to flash memory failed. Nothing was changed by the access that returned it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum AccessError {
     /// The medium failed to read or write the subpage.
     #[error("flash failed at {at}: {source}; the data behind other addresses is unaffected")]
-    Flash {
-        /// The address asked for.
-        at: Address,
-        /// The medium's word.
-        source: FlashError,
-    },
+    Flash { at: Address, source: FlashError },
     /// The address is outside the region, or belongs to another kind of region.
     #[error("address {at} is outside what this access may touch; check the pointer and its region")]
-    OutOfRange {
-        /// The address asked for.
-        at: Address,
-    },
+    OutOfRange { at: Address },
     /// The bytes asked for do not lie in one subpage, or not at their type's alignment.
     #[error("{len} bytes at {at} are not inside one subpage at their alignment; allocate them with the heap")]
-    Straddles {
-        /// The address asked for.
-        at: Address,
-        /// How many bytes.
-        len: usize,
-    },
+    Straddles { at: Address, len: usize },
     /// The page may not be read, or not be written.
     #[error("the page of {at} may not be {}; change its permissions first", if *.write { "written" } else { "read" })]
-    NotPermitted {
-        /// The address asked for.
-        at: Address,
-        /// What was tried.
-        write: bool,
-    },
+    NotPermitted { at: Address, write: bool },
     /// The region is owned by another worker, of this runtime or of another.
     #[error("address {at} is owned by worker {owner} of the runtime that reserved it; submit the job there")]
-    NotOwner {
-        /// The address asked for.
-        at: Address,
-        /// Whose it is.
-        owner: u32,
-    },
+    NotOwner { at: Address, owner: u32 },
     /// The job was cancelled.
     #[error("the job was cancelled")]
     Cancelled,
@@ -57,18 +35,10 @@ pub enum AccessError {
     #[error(
         "the job already holds the {limit} pins that it declared; declare more (JobOptions::pins), or drop one first"
     )]
-    TooManyPins {
-        /// How many it declared.
-        limit: u32,
-    },
+    TooManyPins { limit: u32 },
     /// All jobs together hold as many pins on the subpage as can be counted.
     #[error("{pins} pins hold the subpage of {at} already; drop one first")]
-    PinnedTooOften {
-        /// The address asked for.
-        at: Address,
-        /// How many there are.
-        pins: u32,
-    },
+    PinnedTooOften { at: Address, pins: u32 },
     /// A fiber died while it held the latch; what the latch protects may be half changed.
     #[error("this container is unusable: a job failed mid-update, or it was rolled back or removed; reopen it")]
     Poisoned,
@@ -78,16 +48,10 @@ pub enum AccessError {
     MemoryPoisoned,
     /// The region or heap is full.
     #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]
-    NoSpace {
-        /// Bytes asked for.
-        requested: u64,
-        /// Bytes free.
-        free: u64,
-    },
+    NoSpace { requested: u64, free: u64 },
     /// The pool has no place for what would be changed, or for what would have to be written back so that there is a frame.
     #[error("{} for {at}{}; sync, {}", shortage_of(.shortage), unsynced(.uncommitted), remedy_of(.shortage))]
     PoolFull {
-        /// The address asked for.
         at: Address,
         /// Subpages that were changed and not yet synced, in DRAM or written, whose older versions must be kept; none where the store
         /// runs in a device that does not say.
@@ -97,16 +61,7 @@ pub enum AccessError {
     },
     /// What was read cannot be what was written: a damaged structure or a stale pointer.
     #[error("corrupt {what} at {at}: expected {expected}, got {got}")]
-    Corrupt {
-        /// Which structure.
-        what: &'static str,
-        /// Where it lies.
-        at: Address,
-        /// What should have been there.
-        expected: u64,
-        /// What was there.
-        got: u64,
-    },
+    Corrupt { what: &'static str, at: Address, expected: u64, got: u64 },
     /// Every frame is pinned, or was taken by a smaller budget.
     #[error("no frame can be freed: all are pinned; raise the DRAM budget, or hold fewer pins")]
     OutOfFrames,
@@ -114,10 +69,7 @@ pub enum AccessError {
     #[error(
         "the job has used nearly all of its stack of {stack_bytes} bytes; recurse less, or build the runtime with larger ones"
     )]
-    StackExhausted {
-        /// How large stacks are.
-        stack_bytes: usize,
-    },
+    StackExhausted { stack_bytes: usize },
     /// The runtime is shutting down.
     #[error("the runtime is shutting down")]
     ShuttingDown,
@@ -157,7 +109,6 @@ pub(crate) fn remedy_of(shortage: &Option<Shortage>) -> &'static str {
 impl AccessError {
     /// Whether it tells of damage to what lies at an address: it will come each time, and concerns nothing else. Any other error may be gone
     /// the next time.
-    #[must_use]
     pub fn is_damage(&self) -> bool {
         // EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO: what cannot be read (`blk_errors` in block/blk-core.c).
         let unreadable = |source| matches!(source, FlashError::Corrupt | FlashError::Io(5 | 61 | 74 | 84 | 121));
@@ -183,13 +134,11 @@ impl AccessError {
 /// Why there is no token, or why none was returned to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum SyncError {
     /// The medium keeps no versions.
     #[error("{medium} keeps no versions; use a pool")]
-    NoVersions {
-        /// What it is.
-        medium: String,
-    },
+    NoVersions { medium: String },
     /// The medium failed, has no space, or has no such token.
     #[error(transparent)]
     Version(#[from] VersionError),
@@ -203,41 +152,20 @@ pub enum SyncError {
     },
     /// A write section did not end.
     #[error("a write section has been open for {} ms on worker {worker}; end it, or build the runtime with a longer gate time-out", .waited.as_millis())]
-    SectionOpen {
-        /// Whose job it is.
-        worker: usize,
-        /// How long was waited.
-        waited: Duration,
-    },
+    SectionOpen { worker: usize, waited: Duration },
     /// Jobs hold pins, and with them what would be forgotten.
     #[error("jobs hold {pins} pins on memory that this would discard; end them first")]
-    Busy {
-        /// How many.
-        pins: u64,
-    },
+    Busy { pins: u64 },
     /// State in DRAM could not be saved, or taken up again.
     #[error("state in DRAM could not be {what}: {source}")]
-    Part {
-        /// "saved" or "reloaded".
-        what: &'static str,
-        /// The memory's word.
-        source: AccessError,
-    },
+    Part { what: &'static str, source: AccessError },
     /// A part panicked, or the runtime is shutting down.
     #[error("state in DRAM could not be {what}: {message}")]
-    PartDied {
-        /// "saved" or "reloaded".
-        what: &'static str,
-        /// What happened.
-        message: String,
-    },
+    PartDied { what: &'static str, message: String },
     /// A roll back failed after the medium had begun it, so that what is in DRAM and on the medium belongs to no one state. Every access,
     /// sync and roll back fails from then on; the medium has the state before or the one that was to be gone back to, whole.
     #[error("a roll back failed midway ({cause}), and this memory is unusable; close it and open it again")]
-    Poisoned {
-        /// What failed.
-        cause: Box<SyncError>,
-    },
+    Poisoned { cause: Box<SyncError> },
 }
 
 impl From<FlashError> for SyncError {

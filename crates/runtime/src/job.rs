@@ -71,46 +71,29 @@ impl JobOptions {
 /// Why a job gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum JobError {
     /// Its code panicked.
     #[error("job \"{name}\" panicked: {message}")]
-    Panicked {
-        /// The job's name.
-        name: &'static str,
-        /// The panic's text.
-        message: String,
-    },
+    Panicked { name: &'static str, message: String },
     /// It ran out of stack.
     #[error("job \"{name}\" overflowed its stack of {stack_bytes} bytes; build the runtime with larger stacks")]
-    StackOverflow {
-        /// The job's name.
-        name: &'static str,
-        /// How much it had.
-        stack_bytes: usize,
-    },
+    StackOverflow { name: &'static str, stack_bytes: usize },
     /// It was cancelled before it started.
     #[error("job \"{name}\" was cancelled before it started")]
-    Cancelled {
-        /// The job's name.
-        name: &'static str,
-    },
+    Cancelled { name: &'static str },
     /// Its deadline passed before it started.
     #[error("the deadline of job \"{name}\" passed before it started")]
-    DeadlineExceeded {
-        /// The job's name.
-        name: &'static str,
-    },
+    DeadlineExceeded { name: &'static str },
     /// The runtime was dropped before it started.
     #[error("the runtime shut down before job \"{name}\" started")]
-    ShutDown {
-        /// The job's name.
-        name: &'static str,
-    },
+    ShutDown { name: &'static str },
 }
 
 /// Why a job was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum SubmitError {
     /// The oldest job has waited too long: the runtime has more work than it can do in time.
     #[error("overloaded: the oldest job has waited {} µs; submit less, or retry later", .wait_ns / 1000)]
@@ -120,20 +103,10 @@ pub enum SubmitError {
     },
     /// The job declares more pins than there are frames.
     #[error("a job of {pins} pins cannot run with {frames} frames a worker; declare fewer, or raise the DRAM budget")]
-    TooManyPins {
-        /// What it declared.
-        pins: u32,
-        /// What there is.
-        frames: u32,
-    },
+    TooManyPins { pins: u32, frames: u32 },
     /// There is no such worker.
     #[error("there is no worker {worker}; there are {workers}")]
-    NoSuchWorker {
-        /// What was asked for.
-        worker: usize,
-        /// How many there are.
-        workers: usize,
-    },
+    NoSuchWorker { worker: usize, workers: usize },
     /// The runtime is shutting down.
     #[error("the runtime is shutting down")]
     ShuttingDown,
@@ -208,7 +181,6 @@ impl<T: Send> JobHandle<T> {
         }
     }
     /// Whether it has ended.
-    #[must_use]
     pub fn is_finished(&self) -> bool {
         self.slot.state.lock().result.is_some()
     }

@@ -43,15 +43,11 @@ pub struct Runtime {
 /// Why a service did not end well.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum ServeError {
     /// One of its requests panicked or overflowed its stack.
     #[error("the service on worker {worker} failed: {message}")]
-    Died {
-        /// Which worker.
-        worker: usize,
-        /// What happened.
-        message: String,
-    },
+    Died { worker: usize, message: String },
     /// A request declares more pins than there are frames.
     #[error(transparent)]
     Refused(#[from] SubmitError),
@@ -137,9 +133,6 @@ impl Runtime {
     }
 
     /// As [`Runtime::submit`], with a name, a priority, a deadline, a bound on pins, a worker.
-    ///
-    /// # Errors
-    /// [`SubmitError`].
     pub fn submit_with<T, F>(&self, options: &JobOptions, code: F) -> Result<JobHandle<T>, SubmitError>
     where
         T: Send + 'static,
@@ -257,7 +250,6 @@ impl Runtime {
     }
 
     /// The DRAM budget, in bytes.
-    #[must_use]
     pub fn dram_bytes(&self) -> u64 {
         self.shared.dram_bytes.load(Ordering::Relaxed)
     }
@@ -293,7 +285,6 @@ impl Runtime {
     ///
     /// # Panics
     /// Inside a job: its own worker would have to answer. (A job of another runtime, too.)
-    #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.ask_statistics(false)
     }
@@ -387,34 +378,28 @@ impl Runtime {
     }
 
     /// After how long a request that the medium does not answer is an error.
-    #[must_use]
     pub fn device_timeout(&self) -> Duration {
         self.shared.config.device_timeout
     }
     /// How many workers there are.
-    #[must_use]
     pub fn workers(&self) -> usize {
         self.shared.mailboxes.len()
     }
     /// The name of a worker; none when there is no such worker.
-    #[must_use]
     pub fn worker_id(&self, worker: usize) -> Option<WorkerId> {
         (worker < self.workers()).then(|| WorkerId::new(self.shared.id, worker as u32))
     }
     /// Frames of all workers, as the budget allows now.
-    #[must_use]
     pub fn frames(&self) -> u64 {
         u64::from(self.frames_per_worker()) * self.workers() as u64
     }
     /// The most frames that all workers may have, when the budget is what [`Runtime::set_dram`] may make it.
-    #[must_use]
     pub fn frames_max(&self) -> u64 {
         u64::from(self.shared.layout.frames_per_worker_max) * self.workers() as u64
     }
     /// How many frames differ from the medium, about: what changes meanwhile may count or not. Those that jobs have pinned are left out,
     /// as they differ however often they are written. Looks at the marks of all frames, which takes a few nanoseconds each and
     /// nothing from the workers. From any thread.
-    #[must_use]
     pub fn changed_frames(&self) -> u64 {
         let differs = |frame: &u32| {
             let marks = self.shared.cache.frames.marks(FrameIndex(*frame));
@@ -424,7 +409,6 @@ impl Runtime {
         (0..self.frames_max() as u32).filter(differs).count() as u64
     }
     /// Bytes of the budget that are not frames: tables, stacks, rings, histograms.
-    #[must_use]
     pub fn fixed_bytes(&self) -> u64 {
         self.shared.layout.fixed_bytes
     }

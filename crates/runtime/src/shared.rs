@@ -27,7 +27,6 @@ impl WorkerId {
         WorkerId(u64::from(runtime) << 32 | u64::from(worker))
     }
     /// Its place in its runtime.
-    #[must_use]
     pub fn worker(self) -> usize {
         self.0 as u32 as usize
     }

@@ -100,51 +100,21 @@ counts! {
     in_flight, "gauge";
 }
 
-impl Counts {
-    /// Adds what a worker's cache has counted.
-    pub(crate) fn add_cache(&mut self, cache: &fulgurite_cache::Counts) {
-        let fulgurite_cache::Counts {
-            misses,
-            misses_joined,
-            fresh,
-            read_errors,
-            write_errors,
-            evicted_clean,
-            evicted_dirty,
-            written_ahead,
-            looks_ahead,
-            evict_in_use,
-            barriers,
-            frame_waits,
-            prefetched,
-            prefetch_used,
-            prefetch_wasted,
-            sealed,
-            copied,
-            timeouts,
-        } = *cache;
-        self.add(&Counts {
-            misses,
-            misses_joined,
-            fresh,
-            read_errors,
-            write_errors,
-            evicted_clean,
-            evicted_dirty,
-            written_ahead,
-            looks_ahead,
-            evict_in_use,
-            barriers,
-            frame_waits,
-            prefetched,
-            prefetch_used,
-            prefetch_wasted,
-            sealed,
-            copied,
-            timeouts,
-            ..Counts::default()
-        });
-    }
+macro_rules! add_cache {
+    ($($name:ident)*) => {
+        impl Counts {
+            /// Adds what a worker's cache has counted.
+            pub(crate) fn add_cache(&mut self, cache: &fulgurite_cache::Counts) {
+                let fulgurite_cache::Counts { $($name),* } = *cache;
+                self.add(&Counts { $($name,)* ..Counts::default() });
+            }
+        }
+    };
+}
+
+add_cache! {
+    misses misses_joined fresh read_errors write_errors evicted_clean evicted_dirty written_ahead looks_ahead
+    evict_in_use barriers frame_waits prefetched prefetch_used prefetch_wasted sealed copied timeouts
 }
 
 /// A histogram for latencies: up to 17 minutes, to one part in 128.
@@ -154,42 +124,21 @@ pub(crate) fn latencies() -> Histogram<u64> {
     histogram
 }
 
-/// Bounds of the buckets that are told to Prometheus, in nanoseconds and as they are written: from a hit's time to that of a medium
-/// that hangs, three for a factor of ten. Buckets add up over workers and machines, which quantiles do not.
-const BUCKETS: [(u64, &str); 22] = [
-    (1_000, "0.000001"),
-    (2_000, "0.000002"),
-    (5_000, "0.000005"),
-    (10_000, "0.00001"),
-    (20_000, "0.00002"),
-    (50_000, "0.00005"),
-    (100_000, "0.0001"),
-    (200_000, "0.0002"),
-    (500_000, "0.0005"),
-    (1_000_000, "0.001"),
-    (2_000_000, "0.002"),
-    (5_000_000, "0.005"),
-    (10_000_000, "0.01"),
-    (20_000_000, "0.02"),
-    (50_000_000, "0.05"),
-    (100_000_000, "0.1"),
-    (200_000_000, "0.2"),
-    (500_000_000, "0.5"),
-    (1_000_000_000, "1"),
-    (2_000_000_000, "2"),
-    (5_000_000_000, "5"),
-    (10_000_000_000, "10"),
-];
+/// Upper bounds of the buckets for Prometheus, in nanoseconds: from a microsecond to ten seconds,
+/// three for a factor of ten. Buckets add up over workers and machines, which quantiles do not.
+fn bounds() -> impl Iterator<Item = u64> {
+    (3..=10).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power))).filter(|bound| *bound <= 10_000_000_000)
+}
 
-/// For each bound, how many times were no longer; to the histogram's precision, one part in 128.
-fn cumulative(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, u64)> {
+/// For each bound, in seconds, how many times were no longer; to the histogram's precision.
+fn cumulative(histogram: &Histogram<u64>) -> impl Iterator<Item = (f64, u64)> {
     let mut recorded = histogram.iter_recorded().peekable();
     let mut count = 0;
-    BUCKETS.into_iter().map(move |(bound, text)| {
+    bounds().map(move |bound| {
         while let Some(step) = recorded.next_if(|step| step.value_iterated_to() <= bound) {
             count += step.count_at_value();
         }
-        (text, count)
+        (bound as f64 / 1e9, count)
     })
 }
 
@@ -220,7 +169,6 @@ pub struct Statistics {
 
 impl Statistics {
     /// The sum over all workers.
-    #[must_use]
     pub fn total(&self) -> WorkerStatistics {
         let mut total = WorkerStatistics::new();
         self.workers.iter().for_each(|w| total.add(w));
@@ -228,7 +176,6 @@ impl Statistics {
     }
 
     /// As Prometheus text, version 0.0.4.
-    #[must_use]
     pub fn prometheus(&self) -> String {
         let mut out = String::new();
         let kinds: Vec<_> = Counts::default().each().map(|(name, kind, _)| (name, kind)).collect();

@@ -330,7 +330,6 @@ impl Runtime {
     }
 
     /// The tokens that are kept, ascending; none where the medium keeps no versions.
-    #[must_use]
     pub fn tokens(&self) -> Vec<u64> {
         self.shared.flash.versions().map(Versions::tokens).unwrap_or_default()
     }

@@ -102,7 +102,6 @@ impl Changes {
     }
     /// Whether whoever changes a subpage must claim a place before.
     #[inline]
-    #[must_use]
     pub fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
@@ -142,7 +141,6 @@ impl Changes {
         ledger.add(1);
     }
     /// Whether somebody was just refused, so that whoever asks next is, too.
-    #[must_use]
     pub fn has_refused(&self) -> bool {
         let mut ledger = self.ledger();
         if ledger.refusals > 0 {
@@ -151,13 +149,11 @@ impl Changes {
         ledger.refusals > 0
     }
     /// Subpages that differ and have no place yet, as far as somebody asks for them.
-    #[must_use]
     pub fn claimed(&self) -> u64 {
         let ledger = self.ledger();
         (ledger.claimed + ledger.in_cut).saturating_sub(self.credit.load(Ordering::Relaxed))
     }
     /// What of the store's room nobody has claimed.
-    #[must_use]
     pub fn left(&self, room: u64) -> u64 {
         room.saturating_sub(self.ledger().spoken_for()).saturating_add(self.credit.load(Ordering::Relaxed))
     }

@@ -185,9 +185,6 @@ pub struct CheckpointReader {
 
 impl CheckpointReader {
     /// Takes the payload of the next page.
-    ///
-    /// # Errors
-    /// When it makes no sense.
     pub fn read(&mut self, payload: &[u8], state: &mut State) -> Result<(), Malformed> {
         let mut r = Reader(payload);
         let (stamp, first, end) = (r.u64()?, r.u32()?, r.u32()?);

@@ -141,12 +141,10 @@ impl Driver {
         })
     }
     /// DRAM of frames and rings.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.frames.len() + self.queue.bytes()
     }
     /// Requests in flight.
-    #[must_use]
     pub fn in_flight(&self) -> usize {
         self.queue.in_flight()
     }
@@ -331,9 +329,6 @@ impl Driver {
         Ok(())
     }
     /// Makes durable what was written by now, whoever did it. Nothing else may be in flight.
-    ///
-    /// # Errors
-    /// When the medium fails.
     pub fn flush(&mut self) -> Result<(), FlashError> {
         let Reverse(frame) = *self.free.peek().expect("nothing is in flight");
         self.one(Op::Flush, 0, frame)

@@ -31,31 +31,20 @@ const OBJECT_SUBPAGES_MAX: u32 = crate::map::PAGES_MAX * SUBPAGES_PER_PAGE;
 /// Why a pool cannot have this geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum GeometryError {
     /// No such extent.
     #[error("an extent of {0} flash pages cannot be used; choose {MIN_EXTENT_PAGES} to 65536")]
     Extent(u32),
     /// Too little flash.
     #[error("{} of flash are too little for a pool; it needs {} at least", format_bytes(*.found), format_bytes(*.needed))]
-    TooSmall {
-        /// Bytes there are.
-        found: u64,
-        /// Bytes needed.
-        needed: u64,
-    },
+    TooSmall { found: u64, needed: u64 },
     /// More was promised than fits.
     #[error(
         "a pool of {} cannot hold {} of data: {} are the most; make the pool larger, or ask for less",
         format_bytes(*.pool), format_bytes(*.asked), format_bytes(*.most)
     )]
-    TooFull {
-        /// Bytes of the pool.
-        pool: u64,
-        /// Bytes of data asked for.
-        asked: u64,
-        /// Bytes of data that it can hold.
-        most: u64,
-    },
+    TooFull { pool: u64, asked: u64, most: u64 },
     /// Objects have no room there.
     #[error(
         "a pool of objects has 1 to {OBJECT_SUBPAGES_MAX} subpages and less than 8 TiB of flash; choose less, or a pool without objects"
@@ -81,9 +70,6 @@ pub struct Geometry {
 
 impl Geometry {
     /// A pool of `flash_pages` flash pages in extents of `extent_pages`, for `subpages` subpages of data; none for as many as fit.
-    ///
-    /// # Errors
-    /// When that makes no pool.
     pub fn new(flash_pages: u32, extent_pages: u32, subpages: Option<u32>) -> Result<Geometry, GeometryError> {
         if !(MIN_EXTENT_PAGES..=65_536).contains(&extent_pages) {
             return Err(GeometryError::Extent(extent_pages));
@@ -108,7 +94,6 @@ impl Geometry {
     }
     /// Flash pages of an extent in a pool of so many flash pages, where nobody says: 512 (2 MiB), or less where there would be fewer than 128
     /// extents, down to 8.
-    #[must_use]
     pub fn usual_extent_pages(flash_pages: u32) -> u32 {
         let mut extent = USUAL_EXTENT_PAGES;
         while extent > MIN_EXTENT_PAGES && flash_pages / extent < USUAL_EXTENTS {
@@ -117,17 +102,11 @@ impl Geometry {
         extent
     }
     /// A pool of so many flash pages, in extents as they are where nobody says, for as many subpages as fit.
-    ///
-    /// # Errors
-    /// When that makes no pool.
     pub fn usual(flash_pages: u32) -> Result<Geometry, GeometryError> {
         Geometry::new(flash_pages, Geometry::usual_extent_pages(flash_pages), None)
     }
     /// The same for a pool of objects: of these many fit in a flash page, so that the number of subpages is bounded by the address
     /// space alone, and what can be written by what is live ([`crate::WriteError::NoSpace`]).
-    ///
-    /// # Errors
-    /// When that makes no pool.
     pub fn with_objects(flash_pages: u32, extent_pages: u32, subpages: u32) -> Result<Geometry, GeometryError> {
         let geometry = Geometry::new(flash_pages, extent_pages, None)?;
         if geometry.flash_pages() > OBJECT_FLASH_PAGES_MAX || !(1..=OBJECT_SUBPAGES_MAX).contains(&subpages) {
@@ -138,9 +117,6 @@ impl Geometry {
         Ok(Geometry { subpages, objects: true, ..geometry })
     }
     /// That of a superblock.
-    ///
-    /// # Errors
-    /// When it makes no sense.
     pub fn of(superblock: &Superblock) -> Result<Geometry, GeometryError> {
         let pages = superblock.extents.checked_mul(superblock.extent_pages).ok_or(GeometryError::Superblock)?;
         if superblock.subpage_bytes as usize != SUBPAGE_BYTES || superblock.features & !FEATURE_OBJECTS != 0 {
@@ -155,7 +131,6 @@ impl Geometry {
     }
 
     /// The superblock of a pool of this geometry.
-    #[must_use]
     pub fn superblock(&self, made: u64) -> Superblock {
         Superblock {
             extent_pages: self.extent_pages,

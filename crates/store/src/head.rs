@@ -77,7 +77,6 @@ impl Head {
     }
 
     /// Which pool begins like this, if one does. One of the two copies of the superblock suffices.
-    #[must_use]
     pub fn pool(&self) -> Option<Result<PoolId, NotMetadata>> {
         let mut found = None;
         for place in [0, 1] {
@@ -94,12 +93,10 @@ impl Head {
         found.or_else(|| member_in(&self.first).map(Ok))
     }
     /// Whether one of several files begins like this, none of which is a pool by itself.
-    #[must_use]
     pub fn of_several(&self) -> bool {
         member_in(&self.first).is_some()
     }
     /// What begins like this, where that is something that people know by name, and no pool.
-    #[must_use]
     pub fn known_as(&self) -> Option<&'static str> {
         let at = |offset: usize, magic: &[u8]| self.first.get(offset..).is_some_and(|rest| rest.starts_with(magic));
         if let Some((.., what)) = KNOWN.iter().find(|(offset, magic, _)| at(*offset, magic)) {
@@ -114,7 +111,6 @@ impl Head {
         (!start.is_empty() && text && !start.iter().any(control)).then_some("text")
     }
     /// The same of anything that is no pool.
-    #[must_use]
     pub fn looks_like(&self) -> &'static str {
         match self.known_as() {
             Some(what) => what,

@@ -37,12 +37,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Helpers {
     /// Nobody helps; patience is measured by this clock.
-    #[must_use]
     pub fn new(clock: Clock) -> Helpers {
         Helpers { clock, ..Helpers::default() }
     }
     /// What patience is measured by.
-    #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -65,7 +63,6 @@ impl Helpers {
         }
     }
     /// What writers must leave for the next sync, if one is to come.
-    #[must_use]
     pub fn to_be_left(&self) -> Option<u64> {
         let room = self.room.load(Ordering::Relaxed);
         (room > 0 && self.at_it.load(Ordering::Acquire) == 0).then_some(room)
@@ -85,7 +82,6 @@ impl Helpers {
         }
     }
     /// Whether writers wait for a sync.
-    #[must_use]
     pub fn is_short(&self) -> bool {
         lock(&self.short).is_some_and(|since| self.lasts(since))
     }
@@ -114,7 +110,6 @@ impl Helpers {
         }
     }
     /// Whether something is left to do.
-    #[must_use]
     pub fn has_work(&self) -> bool {
         self.left.load(Ordering::Acquire)
     }

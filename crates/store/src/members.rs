@@ -14,137 +14,74 @@ use std::sync::Arc;
 
 use fulgurite_flash::{Column, Flash, FlashError, OpenError, StripeLayout, StripedFlash};
 use fulgurite_format::{
-    BANDS_MAX, Band, Header, Kind, MEMBER_PAGES, MEMBERS_MAX, Malformed, Member, MemberName, NO_EXTENT, PageBuffer,
-    PoolId, SUBPAGE_BYTES, format_bytes, zero_page,
+    BANDS_MAX, Band, Header, Kind, MEMBER_PAGES, MEMBERS_MAX, Malformed, Member, MemberName, PageBuffer, PoolId,
+    SUBPAGE_BYTES, format_bytes, zero_page,
 };
 
 use crate::driver::{Driver, DriverError};
 use crate::geometry::Geometry;
 use crate::recover::ReadPages;
 
-/// Why the members of a pool cannot be put together. Nothing was changed.
+/// Why the members of a pool cannot be put together. Nothing was changed. Positions count from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum MemberError {
     /// One of them cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Frames or a queue to read it with.
     #[error("{}: {source}", path.display())]
-    Driver {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: DriverError,
-    },
+    Driver { path: PathBuf, source: DriverError },
     /// It cannot be read or written.
     #[error("{}: {source}", path.display())]
-    Flash {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: FlashError,
-    },
+    Flash { path: PathBuf, source: FlashError },
     /// One is not where it was, nor beside the one that was named.
     #[error(
         "member {} of the pool is missing: {} does not exist; restore it, or give its path with --member",
         position + 1, path.display()
     )]
-    Missing {
-        /// Which, from 0 on.
-        position: u32,
-        /// Where it was last.
-        path: PathBuf,
-    },
+    Missing { position: u32, path: PathBuf },
     /// There is something else in its place.
     #[error("{} is no member of the pool: {what}; restore member {}, or give its path with --member", path.display(), position + 1)]
-    Foreign {
-        /// The path.
-        path: PathBuf,
-        /// What it is.
-        what: &'static str,
-        /// Which member should be there, from 0 on.
-        position: u32,
-    },
+    Foreign { path: PathBuf, what: &'static str, position: u32 },
     /// Another member of the same pool is in its place.
     #[error(
         "{} is member {} of the pool, and member {} was expected there: were the two swapped? Restore their names, \
          or name all of them with --member", path.display(), found + 1, position + 1
     )]
-    Swapped {
-        /// The path.
-        path: PathBuf,
-        /// Which it is.
-        found: u32,
-        /// Which should be there.
-        position: u32,
-    },
+    Swapped { path: PathBuf, found: u32, position: u32 },
     /// There are two of one.
     #[error(
         "{} and {} are the same member of the pool: one is a copy of the other; name only the members that belong together",
         path.display(), other.display()
     )]
-    Duplicate {
-        /// One.
-        path: PathBuf,
-        /// The other.
-        other: PathBuf,
-    },
+    Duplicate { path: PathBuf, other: PathBuf },
     /// It has not seen the last changes.
     #[error(
         "{} is an old copy of member {}: the other members were changed since it was made; restore the current one, \
          or old copies of all of them",
         path.display(), position + 1
     )]
-    Old {
-        /// The path.
-        path: PathBuf,
-        /// Which it is.
-        position: u32,
-    },
+    Old { path: PathBuf, position: u32 },
     /// It is smaller than it was.
     #[error(
         "{} is truncated: member {} of the pool has {}, and {} are there; restore it from a copy",
         path.display(), position + 1, format_bytes(*needed), format_bytes(*found)
     )]
-    Truncated {
-        /// The path.
-        path: PathBuf,
-        /// Which it is.
-        position: u32,
-        /// Bytes it has.
-        needed: u64,
-        /// Bytes that are there.
-        found: u64,
-    },
+    Truncated { path: PathBuf, position: u32, needed: u64, found: u64 },
     /// What it says makes no sense.
     #[error("the list of members in {} is invalid; restore it from a copy", path.display())]
-    Malformed {
-        /// The path.
-        path: PathBuf,
-    },
+    Malformed { path: PathBuf },
     /// The pool that begins on the first member is another one.
     #[error("{} belongs to another pool than its first member says; restore it from a copy", path.display())]
-    OfAnotherPool {
-        /// The path by which they were found.
-        path: PathBuf,
-    },
+    OfAnotherPool { path: PathBuf },
     /// It lies on one file, and others were named.
     #[error("{} is a pool of one file; leave --member out", path.display())]
-    Alone {
-        /// The path.
-        path: PathBuf,
-    },
+    Alone { path: PathBuf },
     /// It has no room for a member's own extent and another one.
     #[error("{} has {}, and a member of this pool needs {} at least; choose more", path.display(), format_bytes(*found), format_bytes(*needed))]
-    TooSmall {
-        /// The path.
-        path: PathBuf,
-        /// Bytes that are needed.
-        needed: u64,
-        /// Bytes that are there.
-        found: u64,
-    },
+    TooSmall { path: PathBuf, needed: u64, found: u64 },
     /// More than there can be.
     #[error("a pool spans at most {MEMBERS_MAX} files or devices; name fewer")]
     TooMany,
@@ -416,12 +353,10 @@ impl Members {
     }
 
     /// The pool.
-    #[must_use]
     pub fn pool(&self) -> PoolId {
         self.pool
     }
     /// All of them as one medium.
-    #[must_use]
     pub fn flash(&self) -> Arc<dyn Flash> {
         self.flash.clone()
     }
@@ -438,17 +373,14 @@ impl Members {
         self.list.members.iter().map(|member| member.id)
     }
     /// Extents that a member has, its own page's included.
-    #[must_use]
     pub fn extents_of(&self, position: u32) -> u32 {
         self.flash.layout().extents_of(position)
     }
     /// Which member a flash page of the pool lies on.
-    #[must_use]
     pub fn member_of(&self, place: u32) -> Option<u32> {
         self.flash.layout().find(place).map(|(member, _)| member)
     }
     /// Copies of what a member says that cannot be used: (member, flash page of it). Opening the pool for changes writes them again.
-    #[must_use]
     pub fn damaged(&self) -> &[(u32, u32)] {
         &self.damaged
     }
@@ -515,9 +447,6 @@ impl Members {
         self.write_generation()
     }
     /// Whether one of so many flash pages could be added.
-    ///
-    /// # Errors
-    /// When it could not.
     pub fn may_add(&self, path: &Path, flash_pages: u32) -> Result<(), MemberError> {
         self.with(path, flash_pages, PoolId::default()).map(|_| ())
     }
@@ -568,17 +497,7 @@ impl Members {
             return Err(MemberError::Paths);
         }
         let place = MEMBER_PAGES[copy];
-        let header = Header {
-            kind: Kind::Member,
-            used: 0,
-            commit_offset: 0,
-            pool: self.pool,
-            place,
-            next_extent: NO_EXTENT,
-            sequence: self.generation,
-            next_token: 0,
-            before: 0,
-        };
+        let header = Header { sequence: self.generation, next_token: 0, ..Header::new(Kind::Member, self.pool, place) };
         Ok((place, header.page(&payload).0))
     }
     /// Writes the list as the next generation: all second copies, then all first ones, each flushed.

@@ -131,7 +131,6 @@ impl Pool {
     }
 
     /// What may be done with a page; none when it is not allocated.
-    #[must_use]
     pub fn permissions(&self, page: u32) -> Option<Permissions> {
         Permissions::of(self.status(page))
     }
@@ -140,14 +139,12 @@ impl Pool {
     ///
     /// # Panics
     /// When there are no such pages.
-    #[must_use]
     pub fn permissions_of(&self, pages: Range<u32>) -> Vec<Option<Permissions>> {
         self.on_state(|state| pages.map(|page| Permissions::of(state.status(page))).collect())
     }
 
     /// Whether a subpage may be read, or written. One load, unless some page of the pool is restricted.
     #[inline]
-    #[must_use]
     pub fn may(&self, subpage: u32, write: bool) -> bool {
         !self.restricted.load(Ordering::Acquire) || self.may_by_status(subpage, write)
     }

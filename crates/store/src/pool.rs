@@ -59,7 +59,6 @@ pub struct LivePage {
 
 impl LivePage {
     /// What of the flash page is its content.
-    #[must_use]
     pub fn of<'c>(&self, content: &'c [u8]) -> &'c [u8] {
         self.object.map_or(content, |at| &content[at.range()])
     }
@@ -68,6 +67,7 @@ impl LivePage {
 /// Why a pool cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum PoolError {
     /// What is there is no pool that can be used.
     #[error(transparent)]
@@ -92,44 +92,19 @@ pub enum PoolError {
     ReadOnly,
     /// A newer token is being read.
     #[error("token {read} is being read, and a roll back to token {token} would drop it; close its reader first")]
-    TokenInUse {
-        /// The token to go back to.
-        token: u64,
-        /// The one that is read.
-        read: u64,
-    },
+    TokenInUse { token: u64, read: u64 },
     /// A newer token is pinned.
     #[error("token {pinned} is pinned, and a roll back to token {token} would drop it; unpin it first")]
-    TokenPinned {
-        /// The token to go back to.
-        token: u64,
-        /// The oldest pinned one behind it.
-        pinned: u64,
-    },
+    TokenPinned { token: u64, pinned: u64 },
     /// A page may not be written.
     #[error("page {page} may not be written or deleted; make it writable first")]
-    NotPermitted {
-        /// Which.
-        page: u32,
-    },
+    NotPermitted { page: u32 },
     /// There are no such pages.
     #[error("pages {first} to {end} are not all in the pool, which has {pages}")]
-    NoSuchPages {
-        /// The first one.
-        first: u32,
-        /// The one behind the last.
-        end: u32,
-        /// How many there are.
-        pages: u32,
-    },
+    NoSuchPages { first: u32, end: u32, pages: u32 },
     /// There is no such token.
     #[error("{}", VersionError::no_token(*.token, .kept))]
-    NoToken {
-        /// The token that was named.
-        token: u64,
-        /// Those that there are, ascending.
-        kept: Vec<u64>,
-    },
+    NoToken { token: u64, kept: Vec<u64> },
 }
 
 impl From<WriteError> for FlashError {
@@ -256,9 +231,6 @@ impl Inner {
 
 impl Pool {
     /// Makes a pool of a medium; what was on it is gone.
-    ///
-    /// # Errors
-    /// When the medium fails.
     pub fn format(medium: &Arc<dyn Flash>, geometry: Geometry, id: PoolId, made: u64) -> Result<(), PoolError> {
         let mut driver = Driver::new(&**medium, 4)?;
         Ok(driver.write_all(Store::format(geometry, id, made))?)
@@ -423,33 +395,27 @@ impl Pool {
     }
 
     /// Its identity.
-    #[must_use]
     pub fn id(&self) -> PoolId {
         self.id
     }
     /// Its geometry.
-    #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
     /// The tokens that are kept.
-    #[must_use]
     pub fn tokens(&self) -> Tokens {
         self.lock().store.state().tokens().clone()
     }
     /// Sentences about what is wrong with its tables; none when all is well.
-    #[must_use]
     pub fn audit(&self) -> Vec<String> {
         self.lock().store.state().audit()
     }
 
     /// How often each extent was filled.
-    #[must_use]
     pub fn fills(&self) -> Vec<u32> {
         self.lock().store.state().wear().all_fills().to_vec()
     }
     /// Subpages written since the last token, whose older versions must be kept.
-    #[must_use]
     pub fn uncommitted(&self) -> u64 {
         self.lock().store.uncommitted()
     }
@@ -460,7 +426,6 @@ impl Pool {
         self.helpers.set_syncs(subpages);
     }
     /// Whether a sync would bring places: writers wait for some, or there are hardly more than what a sync itself writes.
-    #[must_use]
     pub fn wants_sync(&self) -> bool {
         self.helpers.is_short() || self.helpers.to_be_left().is_some_and(|left| self.lock().store.is_short(left))
     }
@@ -582,31 +547,21 @@ impl Pool {
         look(self.lock_to_look().store.state())
     }
     /// Status of a page.
-    #[must_use]
     pub fn status(&self, page: u32) -> Status {
         self.lock_to_look().store.state().status(page)
     }
     /// Makes a checkpoint, so that the next opening has little to replay, and waits for all that is under way.
-    ///
-    /// # Errors
-    /// When the flash fails.
     pub fn checkpoint(&self) -> Result<(), PoolError> {
         self.lock_for_changes()?.store.begin_checkpoint();
         Ok(self.until(Store::is_quiet)?)
     }
     /// Forgets the tokens that nobody pinned, but for the newest `keep`, and waits until that is durable. Returns how many.
-    ///
-    /// # Errors
-    /// When the flash fails.
     pub fn drop_tokens(&self, keep: usize) -> Result<usize, PoolError> {
         let dropped = self.lock_for_changes()?.store.drop_tokens(keep)?;
         self.until(Store::is_quiet)?;
         Ok(dropped)
     }
     /// Reclaims one extent, and waits until it is free. Returns false when none is worth it.
-    ///
-    /// # Errors
-    /// When the flash fails.
     pub fn reclaim_one(&self) -> Result<bool, PoolError> {
         if !self.lock_for_changes()?.store.begin_reclaim() {
             return Ok(false);
@@ -632,12 +587,10 @@ impl Pool {
         Ok(needed)
     }
     /// What its extents are used for.
-    #[must_use]
     pub fn uses(&self) -> ExtentUses {
         self.lock().store.uses()
     }
     /// As [`Store::was_durable`].
-    #[must_use]
     pub fn was_durable(&self, place: u32) -> bool {
         self.lock_to_look().store.was_durable(place)
     }

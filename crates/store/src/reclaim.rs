@@ -197,7 +197,7 @@ impl Reclaim {
 
 #[cfg(test)]
 mod tests {
-    use fulgurite_format::{Checksums, FlashPage, NO_EXTENT, Record, Status, zero_page};
+    use fulgurite_format::{Checksums, FlashPage, Record, Status, zero_page};
 
     use super::*;
     use crate::state::Unseen;
@@ -278,17 +278,7 @@ mod tests {
     fn what_is_no_summary_of_the_extent_is_not_believed() {
         let state = state(&[(0, 40), (17, 42), (3, 50)]);
         let right = summary_page(POOL, 47, 0, 1, &owners(&[0]));
-        let other_kind = fulgurite_format::Header {
-            kind: Kind::Journal,
-            used: 0,
-            commit_offset: 0,
-            pool: POOL,
-            place: 47,
-            next_extent: NO_EXTENT,
-            sequence: 0,
-            next_token: 1,
-            before: 0,
-        };
+        let other_kind = fulgurite_format::Header::new(Kind::Journal, POOL, 47);
         for (page, found) in [
             (right, vec![(0, 40)]),
             (zero_page(), vec![(0, 40), (17, 42)]),

@@ -22,6 +22,7 @@ const NUMBERS: u64 = u64::MAX / 2;
 /// Why a pool cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum RecoverError {
     /// Neither copy of the superblock can be used.
     #[error("this is no pool: {0}")]
@@ -34,12 +35,7 @@ pub enum RecoverError {
         "the pool has {needed} flash pages, and the flash {found}: part of it is missing; supply all of it, or \
          restore it from a copy"
     )]
-    Truncated {
-        /// Flash pages of the pool.
-        needed: u32,
-        /// Flash pages that are there.
-        found: u32,
-    },
+    Truncated { needed: u32, found: u32 },
     /// No anchor can be read.
     #[error("no anchor of the pool can be read: flash pages {0} and following are damaged; restore it from a copy")]
     NoAnchor(u32),
@@ -56,12 +52,7 @@ pub enum RecoverError {
     #[error(
         "flash page {place} was written by a later program, in version {version} of the format; use that program, or one as new"
     )]
-    Newer {
-        /// Where.
-        place: u32,
-        /// Its version.
-        version: u16,
-    },
+    Newer { place: u32, version: u16 },
     /// The newest anchor names what cannot be.
     #[error(
         "the newest anchor of the pool is invalid: it was written by a defective program; restore the pool from a copy"
@@ -69,12 +60,7 @@ pub enum RecoverError {
     Anchor,
     /// The flash failed.
     #[error("flash page {place} cannot be read: {error}")]
-    Flash {
-        /// Where.
-        place: u32,
-        /// Why.
-        error: FlashError,
-    },
+    Flash { place: u32, error: FlashError },
     /// What recovery writes first cannot be recorded.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -112,9 +98,6 @@ fn lost_tokens(token: u64, newest: u64) -> String {
 /// Reads flash pages: the first of so many that lie side by side may be all that is asked for next, or the others may follow.
 pub trait ReadPages {
     /// Reads one. Those up to `place + ahead` will probably be asked for next.
-    ///
-    /// # Errors
-    /// When the flash fails.
     fn read(&mut self, place: u32, ahead: u32) -> Result<PageBuffer, FlashError>;
     /// Flash pages there are.
     fn flash_pages(&self) -> u32;

@@ -188,17 +188,7 @@ impl Store {
     #[must_use]
     pub fn format(geometry: Geometry, pool: PoolId, made: u64) -> Vec<(u32, PageBuffer)> {
         let page = |kind, place, sequence, payload: &[u8]| {
-            let header = Header {
-                kind,
-                used: 0,
-                commit_offset: 0,
-                pool,
-                place,
-                next_extent: NO_EXTENT,
-                sequence,
-                next_token: 1,
-                before: 0,
-            };
+            let header = Header { sequence, ..Header::new(kind, pool, place) };
             (place, header.page(payload).0)
         };
         let mut anchor = Vec::new();
@@ -274,32 +264,26 @@ impl Store {
     }
 
     /// Its geometry.
-    #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.state.geometry()
     }
     /// Its identity.
-    #[must_use]
     pub fn pool(&self) -> PoolId {
         self.pool
     }
     /// Its state, to look at.
-    #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
     /// Where subpages lie; may be read by any thread at any time.
-    #[must_use]
     pub fn map(&self) -> std::sync::Arc<Map> {
         self.state.map().clone()
     }
     /// Subpages written since the last token.
-    #[must_use]
     pub fn uncommitted(&self) -> u64 {
         self.uncommitted
     }
     /// Why it takes no more changes, if so.
-    #[must_use]
     pub fn poisoned(&self) -> Option<FlashError> {
         self.poisoned
     }
@@ -461,16 +445,10 @@ impl Store {
     }
 
     /// Allocates a page, changes its permissions, or deletes it.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn set_status(&mut self, page: u32, status: Status) -> Result<(), WriteError> {
         self.set_statuses(&[page], status)
     }
     /// The same of many: where there is no room for all of them, none is changed.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn set_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
         self.check()?;
         self.admit_statuses(pages, status)?;
@@ -481,9 +459,6 @@ impl Store {
 
     /// Makes the state again that of a token; newer ones are gone. Returns whether there is such a token. Durable once
     /// [`Store::is_quiet`].
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn roll_back(&mut self, to: u64) -> Result<bool, WriteError> {
         self.check()?;
         let known = self.state.tokens().contains(to);
@@ -524,7 +499,6 @@ impl Store {
         self.extents.free() > self.reserve() && self.start_reclaim()
     }
     /// Whether nothing is under way and nothing waits.
-    #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.poisoned.is_some()
             || (self.commit.is_none()
@@ -704,17 +678,7 @@ impl Store {
 pub fn summary_page(pool: PoolId, place: u32, index: u32, next_token: u64, owners: &[Owner]) -> PageBuffer {
     let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
     owners.iter().for_each(|owner| owner.encode(&mut payload));
-    let header = Header {
-        kind: Kind::Summary,
-        used: 0,
-        commit_offset: 0,
-        pool,
-        place,
-        next_extent: NO_EXTENT,
-        sequence: index.into(),
-        next_token,
-        before: 0,
-    };
+    let header = Header { sequence: index.into(), next_token, ..Header::new(Kind::Summary, pool, place) };
     header.page(&payload).0
 }
 

@@ -37,7 +37,6 @@ impl View {
         Layered::new(Arc::new(self))
     }
     /// The token.
-    #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }

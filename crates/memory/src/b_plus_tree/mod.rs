@@ -139,7 +139,6 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     }
 
     /// What to store in order to open the tree again.
-    #[must_use]
     pub fn root(&self) -> BPlusTreeRoot {
         self.root
     }
@@ -149,7 +148,6 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         self.nodes.latches.disturb(gone);
     }
     /// DRAM that its latches use.
-    #[must_use]
     pub fn dram_bytes(&self) -> usize {
         self.nodes.latches.bytes()
     }
@@ -306,9 +304,6 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     }
 
     /// The first key that is `key` or more, and its value.
-    ///
-    /// # Errors
-    /// As [`BPlusTree::get`].
     pub fn first_at_or_after<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<(u64, V)>, AccessError> {
         let mut first = None;
         self.scan(memory, key, u64::MAX, |key, value| {
@@ -319,9 +314,6 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     }
 
     /// The last key that is `key` or less, and its value.
-    ///
-    /// # Errors
-    /// As [`BPlusTree::get`].
     pub fn last_at_or_before<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<(u64, V)>, AccessError> {
         let mut key = key;
         again(|| {

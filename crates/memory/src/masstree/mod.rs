@@ -112,7 +112,6 @@ impl<L: Latch> Masstree<L> {
     }
 
     /// What to store in order to open the trie again.
-    #[must_use]
     pub fn root(&self) -> MasstreeRoot {
         self.root
     }
@@ -122,7 +121,6 @@ impl<L: Latch> Masstree<L> {
         self.nodes.latches.disturb(gone);
     }
     /// DRAM that its latches use.
-    #[must_use]
     pub fn dram_bytes(&self) -> usize {
         self.nodes.latches.bytes()
     }

@@ -71,13 +71,11 @@ pub struct PinnedFrame {
 
 impl PinnedFrame {
     /// The subpage's address.
-    #[must_use]
     pub fn address(&self) -> Address {
         self.address
     }
     /// Its first byte in DRAM.
     #[inline]
-    #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         // SAFETY: the frame was found in a residency word, or pinned by its number.
         unsafe { self.state.cache.frames.address(self.frame) }
@@ -93,12 +91,10 @@ impl PinnedFrame {
         dirty.store(DIRTY, Ordering::Relaxed);
     }
     /// Bytes in it.
-    #[must_use]
     pub const fn len(&self) -> usize {
         SUBPAGE_BYTES
     }
     /// Never.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -126,7 +122,6 @@ pub struct OwnedFrame(PinnedFrame);
 impl OwnedFrame {
     /// Its first byte in DRAM.
     #[inline]
-    #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.0.base()
     }

@@ -78,9 +78,6 @@ impl PoolFiles {
         move |source| AdminError::Pool { path: path.clone(), source }
     }
     /// Which pool that is, its geometry, and when it was made.
-    ///
-    /// # Errors
-    /// [`AdminError::Pool`], [`AdminError::Driver`].
     pub fn superblock(&self) -> Result<(PoolId, Geometry, Superblock), AdminError> {
         superblock(&mut Driver::new(&*self.flash, 4)?).map_err(|e| self.error()(e.into()))
     }
@@ -94,16 +91,10 @@ impl PoolFiles {
         if was == (id, geometry) { Ok(()) } else { Err(AdminError::Changed { path: self.path.clone() }) }
     }
     /// The pool on it, to be looked at, in its newest state or that of a token. Writes nothing.
-    ///
-    /// # Errors
-    /// [`AdminError::Pool`], [`AdminError::Member`].
     pub fn inspect(self, config: StoreConfig, token: Option<u64>) -> Result<OpenedPool, AdminError> {
         self.opened(false, |medium| Pool::inspect(medium, config, token))
     }
     /// The pool on it, for changes.
-    ///
-    /// # Errors
-    /// [`AdminError::Pool`], [`AdminError::Member`].
     pub fn open(self, config: StoreConfig) -> Result<OpenedPool, AdminError> {
         self.opened(true, |medium| Pool::open(medium, config))
     }
@@ -130,12 +121,10 @@ impl PoolFiles {
 
 impl OpenedPool {
     /// The pool.
-    #[must_use]
     pub fn pool(&self) -> &Pool {
         self.flash.layer()
     }
     /// Bytes that programs may fill.
-    #[must_use]
     pub fn data_bytes(&self) -> u64 {
         u64::from(self.flash.subpages()) * SUBPAGE_BYTES as u64
     }

@@ -35,7 +35,6 @@ pub enum Damage {
 
 impl Damage {
     /// Its name in results.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Damage::Lost => "lost",

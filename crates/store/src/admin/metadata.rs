@@ -221,25 +221,13 @@ pub fn damaged(
 
 #[cfg(test)]
 mod tests {
-    use fulgurite_format::NO_EXTENT;
-
     use super::*;
 
     const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 64, objects: false };
     const POOL: PoolId = PoolId([7; 16]);
 
     fn anchor(place: u32, sequence: u64, says: &[u8]) -> PageBuffer {
-        let header = Header {
-            kind: Kind::Anchor,
-            used: 0,
-            commit_offset: 0,
-            pool: POOL,
-            place,
-            next_extent: NO_EXTENT,
-            sequence,
-            next_token: 1,
-            before: 0,
-        };
+        let header = Header { sequence, ..Header::new(Kind::Anchor, POOL, place) };
         header.page(says).0
     }
     /// Looks at pages that lie side by side, the first of them the first of the anchors.

@@ -189,7 +189,6 @@ impl Resizing {
         Ok(Resizing { path, elsewhere: elsewhere.to_vec(), was, to, targets })
     }
     /// What each file or device must have. A device that has less cannot be made larger.
-    #[must_use]
     pub fn targets(&self) -> &[Target] {
         &self.targets
     }

@@ -62,14 +62,12 @@ pub struct Survey {
 
 impl OpenedPool {
     /// Bytes of data that were ever written and not deleted.
-    #[must_use]
     pub fn written_bytes(&self) -> u64 {
         let layer = self.flash.layer();
         let written = (0..layer.geometry().subpages).filter(|subpage| layer.locate(*subpage).is_some()).count();
         written as u64 * SUBPAGE_BYTES as u64
     }
     /// The tokens that are kept, oldest first.
-    #[must_use]
     pub fn tokens(&self) -> Vec<TokenKept> {
         let tokens = self.pool().tokens();
         let (newest, times) = (tokens.newest(), tokens.times());
@@ -84,7 +82,6 @@ impl OpenedPool {
         tokens.as_slice().iter().map(token).collect()
     }
     /// DRAM in bytes that the pool takes as it is, and when all of it is written.
-    #[must_use]
     pub fn dram_bytes(&self) -> (u64, u64) {
         let (info, most) = (self.pool().info(), self.flash.traits().dram_bytes);
         ((most - info.dram_bytes_max + info.dram_bytes) as u64, most as u64)
@@ -92,14 +89,12 @@ impl OpenedPool {
     /// Seconds until the flash is worn out, when each extent bears `endurance` fills, and all go on
     /// being filled as often as since the pool was made. None when nothing was written, or the
     /// clock (`now`, seconds since 1970) went back.
-    #[must_use]
     pub fn lifetime_left(&self, endurance: u32, now: u64) -> Option<u64> {
         let (info, uses) = (self.pool().info(), self.pool().uses());
         let extents = info.extents - uses.retired.len() as u32 - self.pool().geometry().fixed_extents();
         lifetime_left(info.fills.sum, extents.into(), endurance, now.saturating_sub(self.superblock.made))
     }
     /// What its extents hold.
-    #[must_use]
     pub fn survey(&self) -> Survey {
         let (pool, g) = (self.pool(), self.pool().geometry());
         let free = SurveyedExtent { used_for: ExtentUse::Free, live: 0, older: 0, age: 0, fills: 0 };

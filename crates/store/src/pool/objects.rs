@@ -66,7 +66,6 @@ impl Pool {
     }
     /// Where the content of a subpage lies; none when it was never written. Takes no lock. Whoever reads it asks again afterwards: when
     /// the answer is the same, nothing else was written there in between.
-    #[must_use]
     pub fn locate_object(&self, subpage: u32) -> Option<Object> {
         let located = self.map.get(subpage)?;
         Some(self.object_of(located))

@@ -20,7 +20,6 @@ impl Pool {
         dropped.drain(..count).collect()
     }
     /// Whether opening has left temporary pages alone ([`crate::StoreConfig::temporary_stays`]).
-    #[must_use]
     pub fn temporary_stays(&self) -> bool {
         self.temporary_stays
     }
@@ -30,9 +29,6 @@ impl Pool {
     }
     /// The process that made the temporary pages of the state has ended: they are deleted, which is part of the state as it is, and of the next
     /// token. Those of earlier ones of which nobody was told yet are not forgotten.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn drop_temporary(&self) -> Result<(), PoolError> {
         let survey = self.lock_for_changes()?.store.drop_temporary()?;
         self.add_dropped(survey.temporary);

@@ -114,7 +114,6 @@ impl Pool {
     /// How many subpages can certainly be written before the next sync, as of when somebody last did something to the pool: one load, where
     /// that was asked for ([`Pool::publish_room`]); else 0. What was given a place is not in it from before its write ends.
     #[inline]
-    #[must_use]
     pub fn room(&self) -> u64 {
         self.published.room.load(Ordering::Acquire)
     }

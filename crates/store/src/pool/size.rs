@@ -50,9 +50,6 @@ impl Pool {
         Ok(true)
     }
     /// Whether the pool may become as small as that, as far as can be told before anything is moved.
-    ///
-    /// # Errors
-    /// When it may not.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), PoolError> {
         Ok(self.lock().store.may_shrink(to)?)
     }

@@ -8,17 +8,14 @@ use crate::store::{Store, StoreConfig, StoreCounters, StoreInfo};
 
 impl Pool {
     /// How it stands.
-    #[must_use]
     pub fn info(&self) -> StoreInfo {
         self.lock().store.info()
     }
     /// What it has done since it was opened.
-    #[must_use]
     pub fn counters(&self) -> StoreCounters {
         self.lock().store.counters()
     }
     /// DRAM in bytes that it has now, with its medium's; what it may come to is [`fulgurite_flash::Traits::dram_bytes`] of it as a flash.
-    #[must_use]
     pub fn dram_taken(&self) -> usize {
         let inner = self.lock();
         self.medium.traits().dram_bytes + inner.store.info().dram_bytes + inner.driver.bytes()

@@ -234,15 +234,9 @@ impl Store {
         self.commit.as_mut().expect("in a commit").pending = 2;
         for place in [first, first + 1] {
             let header = Header {
-                kind: Kind::Anchor,
-                used: 0,
-                commit_offset: 0,
-                pool: self.pool,
-                place,
-                next_extent: NO_EXTENT,
                 sequence: self.anchors.sequence,
                 next_token: self.state.next_token(),
-                before: 0,
+                ..Header::new(Kind::Anchor, self.pool, place)
             };
             let (page, _) = header.page(&payload);
             self.send(Purpose::Anchor { place }, Io::Write { place, page });

@@ -59,12 +59,10 @@ pub struct ExtentUses {
 
 impl Store {
     /// What it has done.
-    #[must_use]
     pub fn counters(&self) -> StoreCounters {
         self.counters
     }
     /// How it stands.
-    #[must_use]
     pub fn info(&self) -> StoreInfo {
         let room = self.room_for_changes();
         StoreInfo {
@@ -88,7 +86,6 @@ impl Store {
     /// journal, or of the checkpoint, that was durable before the state was that recovery found.
     /// Whatever else lies in an extent of metadata may have been cut off by a power failure, in
     /// this life of the pool or an earlier one.
-    #[must_use]
     pub fn was_durable(&self, place: u32) -> bool {
         let (extent, index) = (self.geometry().extent_of(place), place % self.geometry().extent_pages);
         if self.state.wear().contains(place) {
@@ -106,7 +103,6 @@ impl Store {
         of_journal || checkpoint.iter().position(|used| *used == extent).is_some_and(|at| number(at) < *count)
     }
     /// What its extents are used for.
-    #[must_use]
     pub fn uses(&self) -> ExtentUses {
         let mut uses = ExtentUses::default();
         for extent in 0..self.geometry().extents {

@@ -7,26 +7,14 @@ use crate::table::TableFull;
 
 /// A request to the flash, on the store's own behalf.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the variants name the fields")]
 pub enum Io {
     /// Write a page of metadata.
-    Write {
-        /// Where.
-        place: u32,
-        /// What.
-        page: PageBuffer,
-    },
+    Write { place: u32, page: PageBuffer },
     /// Read a page of metadata.
-    Read {
-        /// Where.
-        place: u32,
-    },
+    Read { place: u32 },
     /// Read a flash page and write it elsewhere.
-    Copy {
-        /// From where.
-        from: u32,
-        /// Where to.
-        to: u32,
-    },
+    Copy { from: u32, to: u32 },
     /// Make durable what has been written.
     Flush,
 }
@@ -67,6 +55,7 @@ pub(super) enum Purpose {
 /// Nothing more can be written for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum WriteError {
     /// All space is taken.
     #[error(
@@ -93,7 +82,6 @@ pub enum WriteError {
         "subpage {subpage} cannot have an object of {bytes} bytes; an object has up to 4096, in a subpage of the pool"
     )]
     NotAnObject {
-        /// The subpage.
         subpage: u32,
         /// The bytes of the object.
         bytes: usize,

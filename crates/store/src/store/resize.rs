@@ -21,18 +21,14 @@ use crate::recover::ReadPages;
 /// Why a pool cannot have another size. It is as it was, but for what lies where in it; only of [`ResizeError::Unsure`] that is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum ResizeError {
     /// No pool has this size.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// The flash is smaller.
     #[error("the flash has {}, and {} are needed; make it larger first", format_bytes(*.found), format_bytes(*.needed))]
-    Medium {
-        /// Bytes that are there.
-        found: u64,
-        /// Bytes that are needed.
-        needed: u64,
-    },
+    Medium { found: u64, needed: u64 },
     /// Something was written, or is kept by a token, behind the new end of the data.
     #[error(
         "the data reaches to byte {0}, older states that tokens keep included; delete the data behind the new end, \
@@ -44,12 +40,7 @@ pub enum ResizeError {
         "{} are live, older versions that tokens keep included, and a pool of this size holds {}; drop old tokens, or choose more",
         format_bytes(*.live), format_bytes(*.most)
     )]
-    Live {
-        /// Bytes that are live.
-        live: u64,
-        /// Bytes that would fit.
-        most: u64,
-    },
+    Live { live: u64, most: u64 },
     /// It does not go on.
     #[error("live data cannot be compacted any further; drop old tokens, or choose more")]
     NoRoom,
@@ -68,7 +59,6 @@ pub enum ResizeError {
 }
 impl ResizeError {
     /// Whether the pool may have the new size all the same, so that its flash must not become smaller.
-    #[must_use]
     pub fn is_unsure(&self) -> bool {
         matches!(self, ResizeError::Unsure(_))
     }
@@ -85,9 +75,6 @@ pub enum Shrink {
 
 impl Store {
     /// Whether the pool may become as small as that, as far as can be told before anything is moved.
-    ///
-    /// # Errors
-    /// When it may not.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), ResizeError> {
         if self.geometry().objects != to.objects {
             return Err(ResizeError::Objects);
@@ -191,17 +178,7 @@ pub fn superblock_pages(pool: PoolId, superblock: &Superblock) -> [(u32, PageBuf
     let mut payload = Vec::new();
     superblock.encode(&mut payload);
     [0, 1].map(|place| {
-        let header = Header {
-            kind: Kind::Superblock,
-            used: 0,
-            commit_offset: 0,
-            pool,
-            place,
-            next_extent: NO_EXTENT,
-            sequence: 0,
-            next_token: 1,
-            before: 0,
-        };
+        let header = Header::new(Kind::Superblock, pool, place);
         (place, header.page(&payload).0)
     })
 }

@@ -238,7 +238,6 @@ impl Store {
         extents + heat + state.bytes_max() + objects + history
     }
     /// DRAM for what tokens remember and for pages of the journal that wait: what [`StoreConfig::history_bytes`] bounds.
-    #[must_use]
     pub fn history_bytes(&self) -> usize {
         let committing = self.commit.as_ref().map_or(0, |c| c.pages.len());
         let sent = self.outbox.iter().filter(|(_, io)| matches!(io, super::Io::Write { .. })).count();
@@ -247,9 +246,6 @@ impl Store {
 
     /// Names the state as it is with the next token. What was not yet said to be written is not part of it.
     /// The token holds once [`Store::durable_token`] has reached it.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn sync(&mut self) -> Result<u64, WriteError> {
         self.check()?;
         let token = self.state.next_token();
@@ -284,18 +280,15 @@ impl Store {
         Ok(token)
     }
     /// The newest token that is durable; 0 for none.
-    #[must_use]
     pub fn durable_token(&self) -> u64 {
         self.durable_token
     }
     /// The tokens that a crash would leave, ascending: without one that was named and is not durable yet, and with those that it is to take the
     /// place of.
-    #[must_use]
     pub fn durable_tokens(&self) -> &[u64] {
         &self.durable_tokens
     }
     /// Whether a token was named, and a roll back has gone behind it since: it will never be durable, and nobody asks for what it named.
-    #[must_use]
     pub fn is_gone(&self, token: u64) -> bool {
         let is_behind =
             token < self.state.next_token() && self.state.tokens().newest().is_none_or(|newest| newest < token);
@@ -303,9 +296,6 @@ impl Store {
         token > 0 && (is_behind || self.gone.contains(token))
     }
     /// Forgets all tokens but those that are read: what is overwritten is dead at once, and a crash leaves an empty pool.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn forget_tokens(&mut self) -> Result<(), WriteError> {
         self.check()?;
         let tokens = self.state.tokens();
@@ -313,9 +303,6 @@ impl Store {
         all.into_iter().try_for_each(|token| self.record(Record::Drop { token }))
     }
     /// Forgets the tokens that nobody pinned and nobody reads, but for the newest `keep`. Returns how many. Durable once [`Store::is_quiet`].
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn drop_tokens(&mut self, keep: usize) -> Result<usize, WriteError> {
         self.check()?;
         let old = self.state.tokens().superfluous(keep.max(1));
@@ -326,9 +313,6 @@ impl Store {
         Ok(old.len())
     }
     /// Keeps a token whatever the policy says, or no more. Returns whether there is such a token.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
     pub fn pin(&mut self, token: u64, pinned: bool) -> Result<bool, WriteError> {
         self.check()?;
         let known = self.state.tokens().contains(token);
