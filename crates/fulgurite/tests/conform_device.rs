@@ -65,8 +65,7 @@ fn what_a_program_writes_it_finds_whether_data_are_copied_or_not() {
     for share_frames in [false, true] {
         let memory = try_start(&socket, share_frames).unwrap();
         let words = array(&memory, LEN);
-        let full = words;
-        memory.run(move |m| (0..LEN).try_for_each(|i| full.set(m, i, !i))).unwrap();
+        memory.run(move |m| (0..LEN).try_for_each(|i| words.set(m, i, !i))).unwrap();
         let wrong = memory.run(move |m| {
             let mut wrong = 0;
             for i in 0..LEN {
