@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  access --> near table --> absent bit --> residency word --resident--> frame, its marks
-//!                                                |
-//!                                                +--absent--> Cache::begin_miss --> requests --> medium
-//!                 waiter <-- Cache::take_told <-- Cache::poll <-- completions <------------------+
+//!                                                | absent
+//!                                                +--> Cache::begin_miss --> requests --> medium
+//!           waiter <-- Cache::take_told <-- Cache::poll <-- completions <------------------+
 //! ```
 //!
 //! Invariants:

@@ -13,7 +13,7 @@ pub(crate) struct Request {
     pub purpose: Purpose,
     /// It has been given up on once, and may never come back.
     pub late: bool,
-    /// For whom a read was begun, which says where to look for neighbours.
+    /// The waiter of a read, which says where to look for neighbours.
     pub hints: Hints,
 }
 

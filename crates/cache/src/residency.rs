@@ -2,14 +2,14 @@
 //! several workers. (A lone worker does the same by plain stores: `table`.)
 //!
 //! ```text
-//!  31        30          29      28..0 / 29..0
-//! +---------+-----------+------+--------------------------+
-//! |    1    |     0     |          frame (30 bits)        |  resident: the hit path tests the sign
-//! |    0    |     1     |          frame (30 bits)        |  prefetched: resident, not touched yet
-//! |    0    |     0     |  1   |   worker                 |  busy: that worker reads it or writes it back
-//! |    0    |     0     |  0   |   0                      |  fresh: never had contents, reads as zero
-//! |    0    |     0     |  0   |   1                      |  absent: its contents are in flash
-//! +---------+-----------+------+--------------------------+
+//!  31        30          29     28..0 / 29..0
+//! +---------+-----------+------+----------------+
+//! |    1    |     0     |    frame (30 bits)    |  resident: the hit path tests the sign
+//! |    0    |     1     |    frame (30 bits)    |  prefetched: resident, not touched yet
+//! |    0    |     0     |  1   |   worker       |  busy: that worker reads it or writes it back
+//! |    0    |     0     |  0   |   0            |  fresh: never had contents, reads as zero
+//! |    0    |     0     |  0   |   1            |  absent: its contents are in flash
+//! +---------+-----------+------+----------------+
 //! ```
 //! Zero is "fresh", so that a table of untouched memory costs nothing.
 //!

@@ -2,7 +2,7 @@
 //! again after a roll back.
 //!
 //! ```text
-//! region: | header, a subpage: the heap's region, at 64 the container's root | heap | what else the container has |
+//! region: | header, a subpage: heap's region, at 64 the container's root | heap | further data |
 //! ```
 //!
 //! In flash memory a container is its root and what that leads to. In DRAM it has latches, and its

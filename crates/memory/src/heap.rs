@@ -3,7 +3,7 @@
 //! ```text
 //! region: | header, 2 subpages | slab | slab | large object | slab | ... | never used yet |
 //! slab:   up to one page, whole subpages, cut into objects of one class; none straddles a subpage
-//! free object that heads a batch: | next batch | free object | free object | ... | 0 |   (as many words as it has)
+//! free object that heads a batch: | next batch | free object | free object | ... | 0 |
 //! ```
 //!
 //! Classes: multiples of 8 up to 128 bytes, then eight to an octave up to 512 bytes (at most 12.5%

@@ -12,7 +12,9 @@
 //! ```compile_fail,E0499
 //! use fulgurite_memory::{OwnedRegion, Ptr};
 //! use fulgurite_runtime::{AccessError, Context};
-//! fn two_at_once(context: &mut Context, region: &OwnedRegion, p: Ptr<u64>) -> Result<u64, AccessError> {
+//! fn two_at_once(
+//!     context: &mut Context, region: &OwnedRegion, p: Ptr<u64>,
+//! ) -> Result<u64, AccessError> {
 //!     let first: &u64 = region.get(context, p)?;
 //!     let second: &u64 = region.get(context, p)?; // `context` is still borrowed by `first`
 //!     Ok(*first + *second)

@@ -2,11 +2,11 @@
 //! while they continue.
 //!
 //! ```text
-//!  gate closed         halt              gate open                                        token named
-//!      |                |                    |                                                 |
-//!      v  open sections v  dirty frames are  v  sealed frames are written from where they lie, v
-//!  ----+----- end -----+---- sealed --------+-- or from a copy if somebody writes to one ------+------> durable
-//!      |<------ gate wait ------------------>|<------ what is written now stays in DRAM ------>|
+//!  gate closed       halt              gate open                                 token named
+//!      |               |                   |                                          |
+//!      v open sections v  dirty frames are v  sealed frames are written from where    v
+//!  ----+---- end ------+---- sealed -------+- they lie, or from a copy if written to -+-> durable
+//!      |<--------- gate wait ------------->|<----- new writes stay in DRAM ---------->|
 //! ```
 //!
 //! A cut never divides *write sections*: operations and transactions. While the gate is closed none
