@@ -87,9 +87,6 @@ pub fn twin_for(session: &mut Session, image: &Image, outcome: &Outcome) -> Resu
 }
 
 /// Measures beside the round that has just ended.
-///
-/// # Errors
-/// [`Interrupted`], or that the device failed.
 pub fn measure(session: &mut Session, running: &mut Running, twin: Option<&Twin>, outcome: &Outcome) -> Result<Limit> {
     let share = read_share([outcome]);
     let time = Duration::from_nanos(outcome.elapsed_ns).clamp(SHORTEST, LONGEST);

@@ -96,9 +96,6 @@ struct Bench<'b> {
 }
 
 /// Finds exponent, added work and the number of requests in a round.
-///
-/// # Errors
-/// When a configuration cannot run.
 pub fn calibrate(
     session: &mut Session,
     image: &Image,

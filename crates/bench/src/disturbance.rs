@@ -69,9 +69,6 @@ fn cores_of(session: &Session, running: &Running) -> Vec<usize> {
 }
 
 /// Executes a batch, and adds to its outcome what only others can see: the kernel's own threads, and what was taken from the run's cores.
-///
-/// # Errors
-/// Those of the configuration.
 pub fn run(session: &Session, running: &mut Running, batch: &Batch) -> Result<Outcome> {
     let cores = cores_of(session, running);
     let before = Spent::of(&cores);
@@ -122,9 +119,6 @@ impl Patience {
         Patience { repeats, waits, interrupt: session.interrupt.clone(), cores }
     }
     /// After a round that was disturbed: whether to run it again. Waits for a quiet moment first.
-    ///
-    /// # Errors
-    /// [`crate::interrupt::Interrupted`].
     pub fn repeats(&mut self, waits: impl FnOnce()) -> Result<bool> {
         if self.repeats == 0 {
             return Ok(false);

@@ -108,9 +108,6 @@ impl Image {
 
     /// DRAM that the workload itself uses on the guarded path with so many workers: latches and the like. Opening it reads the
     /// image and changes nothing.
-    ///
-    /// # Errors
-    /// When the image does not hold the workload.
     pub fn workload_bytes(&self, workers: usize) -> Result<u64> {
         let own = OwnBytes {
             memory: PlainMemory::over(self.arena.clone()),
@@ -142,9 +139,6 @@ impl Image {
     }
 
     /// A copy in memory of its own.
-    ///
-    /// # Errors
-    /// When there is no memory.
     pub fn copy_to_memory(&self, interrupt: &Interrupt) -> Result<Arena> {
         let copy = Arena::memfd("fulgurite-flash", usize::try_from(self.region_bytes)?)?;
         self.steps(interrupt, |offset, len| {

@@ -41,9 +41,6 @@ pub fn swap_off(path: &Path) -> io::Result<()> {
 /// Maps `bytes` of the file, shared and writable, over the beginning of the arena, and tells the kernel that the accesses
 /// will be random (no read-ahead).
 ///
-/// # Errors
-/// The kernel's.
-///
 /// # Panics
 /// When the arena is shorter than that, or `bytes` is not a multiple of 4096.
 pub fn map_over(arena: &Arena, file: &File, bytes: usize) -> io::Result<()> {

@@ -66,9 +66,6 @@ fn started(stat: &str) -> Option<u64> {
 
 /// Runs code. Beside its result: nanoseconds that the kernel's threads had a processor meanwhile, for whomever; none where they
 /// cannot be seen.
-///
-/// # Errors
-/// Those of the code.
 pub fn during<T>(code: impl FnOnce() -> Result<T>) -> Result<(T, Option<u64>)> {
     let before = ran_ns();
     let result = code()?;

@@ -14,6 +14,7 @@ pub mod args;
 pub mod bad_input;
 
 mod beside;
+mod busy;
 mod calibrate;
 mod checkpoint;
 pub mod checks;
@@ -32,6 +33,7 @@ mod live;
 pub mod machine;
 mod medium;
 mod micro;
+mod own_process;
 mod policies;
 mod privileged;
 pub mod progress;

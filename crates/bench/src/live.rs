@@ -559,21 +559,12 @@ pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
         name: row.label(),
         points: row.curve.iter().map(|(p, us)| (nines(*p), us.max(0.01))).collect(),
     };
-    Curves {
-        title: format!("Latency of a request: {workload}"),
-        subtitle: "closed loop, from start to end".to_owned(),
-        x: percentile_axis(),
-        y: Axis::logarithmic("µs"),
-        curves: rows
-            .iter()
-            .enumerate()
-            .filter(|(_, r)| r.workload == workload)
-            // The denominator runs beside every medium, and is drawn once.
-            .filter(|(i, r)| !rows[..*i].iter().any(|old| old.workload == workload && old.label() == r.label()))
-            .map(|(_, r)| of(r))
-            .collect(),
-        dots: false,
-    }
+    // The denominator runs beside every medium, and is drawn once.
+    let again = |i: usize| rows[..i].iter().any(|old| old.workload == workload && old.label() == rows[i].label());
+    let shown = (0..rows.len()).filter(|i| rows[*i].workload == workload && !again(*i));
+    let curves = shown.map(|i| of(&rows[i])).collect();
+    let (title, y) = (format!("Latency of a request: {workload}"), Axis::logarithmic("µs"));
+    Curves { dots: false, ..Curves::new(title, "closed loop, from start to end", percentile_axis(), y, curves) }
 }
 
 #[cfg(test)]

@@ -63,9 +63,6 @@ enum On {
 
 impl Judged {
     /// Judges what is asked for, to hold so many bytes, where so much memory is needed beside; nothing is made yet.
-    ///
-    /// # Errors
-    /// [`crate::bad_input::BadInput`].
     pub fn new(wanted: Wanted<'_>, holds: Holds, bytes: u64, beside: u64, machine: &Machine) -> Result<Judged> {
         let create = checks::flash(wanted, 1, bytes)? == Some(FlashPath::New);
         let mut nand = None;
@@ -87,9 +84,6 @@ impl Judged {
         Judged { planes: Some(planes), ..self }
     }
     /// Makes it: a file is written in full once.
-    ///
-    /// # Errors
-    /// When it cannot be made; [`crate::interrupt::Interrupted`].
     pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {
         let subpages = (self.bytes / SUBPAGE_BYTES as u64) as u32;
         let cores = affinity::cores();
@@ -162,9 +156,6 @@ fn fitted(choice: &NandChoice, holds: Holds, bytes: u64) -> Result<(Profile, Fil
 
 impl TestBed {
     /// Opens its first so many bytes; a file as whoever opens a pool does, a device of another process for this one alone.
-    ///
-    /// # Errors
-    /// When that cannot be.
     pub fn open(&self, bytes: u64) -> Result<Arc<dyn Flash>> {
         match &self.on {
             On::Held(flash) => Ok(flash.clone()),

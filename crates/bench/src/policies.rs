@@ -343,15 +343,9 @@ fn plot(rows: &[Row]) -> String {
             ticks: ticks.map(|t| (t, format!("{t}%"))).collect(),
             ..Axis::logarithmic("DRAM as a share of the distinct subpages touched")
         };
-        Curves {
-            title: format!("Miss ratio: {source}"),
-            subtitle: "hits seen as one mark per frame, as in the runtime".to_owned(),
-            x,
-            y: Axis::linear("% of accesses"),
-            curves: Replacement::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect(),
-            dots: true,
-        }
-        .draw()
+        let curves = Replacement::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect();
+        let subtitle = "hits seen as one mark per frame, as in the runtime";
+        Curves::new(format!("Miss ratio: {source}"), subtitle, x, Axis::linear("% of accesses"), curves).draw()
     };
     stack(&sources(rows).iter().map(chart).collect::<Vec<_>>())
 }

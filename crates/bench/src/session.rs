@@ -38,9 +38,6 @@ pub fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
 }
 
 /// Pages of a block of the NAND that so much data would get; none where it is not built in, or is no NAND.
-///
-/// # Errors
-/// `BadInput` where there can be no such device.
 pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
     let FlashChoice::Nand(choice @ NandChoice::BuiltIn(_)) = &flash.flash else { return Ok(None) };
     let spec = NandSpec {
@@ -55,9 +52,6 @@ pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
 }
 
 /// Whether each of these configurations is something there that no other one of them is.
-///
-/// # Errors
-/// `BadInput`, with what to name instead.
 fn runs_there(flash: &FlashChoice, configs: &[Config]) -> Result<()> {
     let has = |config| configs.contains(&config);
     if has(Config::OnDevice) && matches!(flash, FlashChoice::Nand(_) | FlashChoice::Device(_)) {
@@ -250,11 +244,13 @@ impl Drop for Data {
     }
 }
 
+/// Where another process finds memory of this one.
+fn memfd(arena: &Arena) -> PathBuf {
+    child::shared_path(arena.file().expect("a memfd"))
+}
+
 impl Session {
     /// As [`Session::start_in_ways`], with one process of each configuration, and `swap_ways` of os-swap.
-    ///
-    /// # Errors
-    /// As there.
     pub fn start(
         flash: &FlashArgs,
         data_bytes: u64,
@@ -272,9 +268,6 @@ impl Session {
 
     /// Checks everything that can be checked, then starts the helper. `ways` says in which ways a configuration will run, all of
     /// them at the same time. `configs` are adjusted: what cannot be run is left out, with a sentence in `notes`.
-    ///
-    /// # Errors
-    /// [`crate::bad_input::BadInput`], before anything was created.
     pub fn start_in_ways(
         flash: &FlashArgs,
         data_bytes: u64,
@@ -421,9 +414,6 @@ impl Session {
     }
 
     /// Starts a configuration on a copy of the image.
-    ///
-    /// # Errors
-    /// When anything it needs cannot be had.
     pub fn spawn(&mut self, image: &Image, way: Way) -> Result<Running> {
         let config = way.config;
         let workload_bytes = if config.guarded() { image.workload_bytes(way.threads)? } else { 0 };
@@ -477,7 +467,7 @@ impl Session {
             input: image.params.input.clone(),
             data: source,
             pool: stored.then(|| PoolSpec {
-                image: crate::child::shared_path(image.arena().file().expect("a memfd")),
+                image: memfd(image.arena()),
                 flash_pages: pool_pages(image.region_bytes),
                 create: matches!(data, Data::Path(_)),
                 unchecked: config == Config::PoolUnchecked,
@@ -516,8 +506,6 @@ impl Session {
     }
 
     fn data(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
-        let shared = crate::child::shared_path;
-        let memfd = |arena: &Arena| shared(arena.file().expect("a memfd"));
         Ok(match (config, &self.flash.flash) {
             (Config::DramOnly | Config::OsSwap, _) => {
                 let source = DataSource::Anonymous { image: memfd(image.arena()), huge: config == Config::DramOnly };
@@ -525,7 +513,7 @@ impl Session {
             }
             (Config::Mmap, _) => {
                 let file = image.copy_to_unnamed(&self.scratch, &self.interrupt)?;
-                (DataSource::Mapped { file: shared(file.as_fd()) }, Data::File(file))
+                (DataSource::Mapped { file: child::shared_path(file.as_fd()) }, Data::File(file))
             }
             (_, FlashChoice::Emulated) | (Config::FixedLatency, _) => {
                 let copy = image.copy_to_memory(&self.interrupt)?;
@@ -551,7 +539,7 @@ impl Session {
         Ok(match self.flash.flash.clone() {
             FlashChoice::File(path) => self.flash_file_for(&path, config)?,
             FlashChoice::Device(socket) => {
-                let image = crate::child::shared_path(image.arena().file().expect("a memfd"));
+                let image = memfd(image.arena());
                 let taken = self.parts.as_ref().map(Parts::take).transpose()?;
                 let part = taken.as_ref().map(|taken| taken.range());
                 let data = taken.map_or(Data::None, Data::Part);
@@ -570,14 +558,14 @@ impl Session {
                 let flash_pages = child::nand::flash_pages(&spec, pages)?;
                 let storage = Arena::memfd("fulgurite-nand", flash_pages as usize * SUBPAGE_BYTES)?;
                 storage.zero(0, bytes);
-                spec.storage = crate::child::shared_path(storage.file().expect("a memfd"));
+                spec.storage = memfd(&storage);
                 (DataSource::Nand(spec), Data::Memory(storage))
             }
             choice => {
                 // Touched here: the device's memory is none of the process's.
                 let storage = Arena::memfd("fulgurite-pool", bytes)?;
                 storage.zero(0, bytes);
-                let shared = crate::child::shared_path(storage.file().expect("a memfd"));
+                let shared = memfd(&storage);
                 let source = if choice == FlashChoice::Memory {
                     DataSource::Memory { storage: shared }
                 } else {
@@ -633,9 +621,6 @@ impl Session {
 
     /// Another file with the image, beside the one that was named, for who writes without looking; it is the caller's to remove.
     /// None where the name is a device's, and where there is no room.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn twin(&mut self, image: &Image) -> Result<Option<PathBuf>> {
         let FlashChoice::File(path) = self.flash.flash.clone() else { return Ok(None) };
         let free = DirectFile::free_bytes(&checks::parent_of(&path))?;
@@ -656,9 +641,6 @@ impl Session {
     }
 
     /// Reads the highest use of a configuration's cgroup: from now on it does what is no part of the run, as checking its data.
-    ///
-    /// # Errors
-    /// The helper's sentence.
     pub fn ran(&mut self, running: &mut Running) -> Result<()> {
         if let Some((name, _)) = &running.cgroup {
             running.peak_bytes = Some(self.helper.peak(name)?.0);
@@ -668,9 +650,6 @@ impl Session {
 
     /// Lets a configuration have all the memory that it wants: under its limit, a walk over all data takes the kernel's paging
     /// minutes.
-    ///
-    /// # Errors
-    /// The helper's sentence.
     pub fn lift(&mut self, running: &Running) -> Result<()> {
         if let Some((name, _)) = &running.cgroup {
             self.helper.lift(name)?;
@@ -679,9 +658,6 @@ impl Session {
     }
 
     /// Ends a configuration; returns the highest use of its cgroup while it ran, and fails when the kernel killed it.
-    ///
-    /// # Errors
-    /// When the kernel killed it for want of memory.
     pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
         let Running { way, child, cgroup, peak_bytes, _data: data, .. } = running;
         let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());
@@ -691,10 +667,7 @@ impl Session {
             // The named file is free for the next configuration.
             self.flash_path_taken &= !named;
         }
-        let made = match &data {
-            Data::Path(path) => Some(path.clone()),
-            _ => None,
-        };
+        let made = if let Data::Path(path) = &data { Some(path.clone()) } else { None };
         drop(data);
         if let Some(path) = made {
             self.helper.release(&path)?;

@@ -620,15 +620,9 @@ fn plot(rows: &[Row]) -> String {
             shown.filter_map(|r| Some((r.load_percent, of(r)?))).collect()
         };
         let curve = |config: &Config| Curve { name: config.to_string(), points: these(config) };
-        Curves {
-            title: title.to_owned(),
-            subtitle: subtitle.to_owned(),
-            x: Axis { range: Some((0.0, 100.0)), ..Axis::linear("load, % of dram-only's highest throughput") },
-            y: Axis::logarithmic("µs"),
-            curves: Config::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect(),
-            dots: true,
-        }
-        .draw()
+        let x = Axis { range: Some((0.0, 100.0)), ..Axis::linear("load, % of dram-only's highest throughput") };
+        let curves = Config::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect();
+        Curves::new(title, subtitle, x, Axis::logarithmic("µs"), curves).draw()
     };
     let name = rows.first().map_or("", |r| r.workload.as_str());
     stack(&[

@@ -1,7 +1,7 @@
-//! Goal: a device is a medium like any other: it keeps the contract of `Flash` and `Queue`, whether frames are shared or copied, over
-//! memory, over an emulated device and over the journaled store.
-//! Method: the suite that every medium passes; the store, whose counts are its own, passes the part of it that compares with a map.
-//! Seeds are printed.
+//! Goal: a device is a medium like any other: it keeps the contract of `Flash` and `Queue`, with
+//! shared or copied frames, over memory, an emulated device and the journaled store.
+//! Method: the suite that every medium passes. The store, whose counts are its own, passes the part
+//! that compares with a map. Seeds are printed.
 
 use crate::common;
 use crate::suite;
@@ -60,8 +60,8 @@ fn devices_with_a_write_buffer_conform() {
     }
 }
 
-/// A write is acknowledged before it is programmed, a flush only afterwards; the buffer is read from; a program that fails is told by the
-/// flush and all that comes later.
+/// A write is acknowledged before it is programmed, a flush only afterwards. Reads come from the
+/// buffer. After a failed program the flush and all that follows fail.
 #[test]
 fn a_buffered_write_is_durable_by_a_flush_alone() {
     let fails = Rule { op: Some(Op::Write), when: When::Nth(2), fault: Fault::Fails(FlashError::Io(5)) };

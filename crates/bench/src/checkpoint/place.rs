@@ -55,9 +55,6 @@ pub enum Place {
 
 impl Judged {
     /// Judges it, with so much DRAM before it; nothing is made yet.
-    ///
-    /// # Errors
-    /// [`crate::bad_input::BadInput`].
     pub fn new(wanted: Wanted<'_>, data_bytes: u64, dram_bytes: u64, machine: &Machine) -> Result<Judged> {
         // The memory; pages that a fork or a copy doubles, or what is read back; DRAM before the pool.
         let beside = data_bytes * 3 + dram_bytes;
@@ -79,9 +76,6 @@ impl Judged {
         Ok(Judged::Medium(Box::new(judged), bytes))
     }
     /// Makes it.
-    ///
-    /// # Errors
-    /// As [`medium::Judged::make`]; that another program has the device.
     pub fn make(self, interrupt: &Interrupt) -> Result<Place> {
         Ok(match self {
             Judged::Medium(judged, bytes) => {
@@ -118,9 +112,6 @@ fn name(device: &DeviceFlash) -> Result<()> {
 
 impl Place {
     /// A new pool, with the job's first state in it, which has a name.
-    ///
-    /// # Errors
-    /// When the medium or the device fails.
     pub fn filled(&self, job: &Job) -> Result<Arc<dyn Flash>> {
         let subpages = u32::try_from(job.pages)?;
         let fill = |flash: &dyn Flash| {
@@ -155,9 +146,6 @@ impl Place {
         }
     }
     /// The pool as somebody finds it who comes after this program.
-    ///
-    /// # Errors
-    /// When it is not there any more.
     pub fn again(&self) -> Result<Arc<dyn Flash>> {
         match self {
             Place::Medium { flash: medium, .. } => {

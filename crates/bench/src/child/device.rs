@@ -7,14 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use fulgurite_flash::{Flash, Op, Request};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 use fulgurite_workloads::Random;
 
-/// How long to wait for the last completions.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::busy::{Asks, keep_busy};
 
 /// Requests a second over `time`, `depth` of them in flight, `read_share` of them reads; at least half, as each write needs
 /// something that was read.
@@ -23,67 +22,53 @@ pub fn per_second(flash: &dyn Flash, read_share: f64, depth: usize, time: Durati
     let frames = Arc::new(Arena::anonymous(depth * 4096, Backed::BasePages)?);
     frames.zero(0, frames.len());
     let mut queue = flash.open_queue(frames, depth, Arc::new(Notifier::new()?))?;
-    let mut random = Random::new(11, 0);
-    // Reads come in any order, a write after a read only: for a share w of writes among all, w / (1 - w) of the reads have one.
-    let writes_per_read = ((1.0 - read_share) / read_share).min(1.0);
-    // What each slot's frame holds, where that was not written back yet.
-    let mut held: Vec<Option<SubpageIndex>> = vec![None; depth];
-    let mut request = |slot: usize| {
-        let back = held[slot].take().filter(|_| random.unit() < writes_per_read);
-        let (op, subpage) = match back {
-            Some(subpage) => (Op::Write, subpage),
-            None => {
-                let subpage = SubpageIndex(random.below(flash.subpages().into()) as u32);
-                held[slot] = Some(subpage);
-                (Op::Read, subpage)
-            }
-        };
-        Request { tag: slot as u64, op, subpage, frame: FrameIndex(slot as u32) }
+    let start = Clock::get().now_ns();
+    let mut asks = Mix {
+        random: Random::new(11, 0),
+        subpages: flash.subpages(),
+        writes_per_read: ((1.0 - read_share) / read_share).min(1.0),
+        held: vec![None; depth],
+        end: start + time.as_nanos() as u64,
+        done: 0,
+        last: start,
     };
-    let clock = Clock::get();
-    let start = clock.now_ns();
-    let end = start + time.as_nanos() as u64;
-    let (mut done, mut completions) = (0u64, Vec::with_capacity(depth));
-    for slot in 0..depth {
-        queue.submit(request(slot))?;
-    }
-    let mut failed = None;
-    while clock.now_ns() < end && failed.is_none() {
-        queue.flush()?;
-        if queue.poll(&mut completions) == 0 {
-            queue.wait(Some(Duration::from_millis(100)));
+    // All have ended when this returns: a write that lands later would take back what the runtime has written meanwhile.
+    keep_busy(&mut *queue, depth, 1, &mut asks).context("the device")?;
+    ensure!(asks.done > 0, "the device completed nothing in {time:?}");
+    Ok(asks.done as f64 * 1e9 / (asks.last - start) as f64)
+}
+
+/// Reads at random, and writes of what was read.
+struct Mix {
+    random: Random,
+    subpages: u32,
+    /// Reads come in any order, a write after a read only: for a share w of writes among all, w / (1 - w) of the reads have one.
+    writes_per_read: f64,
+    /// What each slot's frame holds, where that was not written back yet.
+    held: Vec<Option<SubpageIndex>>,
+    end: u64,
+    /// What completed within the time, and when that was looked at last.
+    done: u64,
+    last: u64,
+}
+
+impl Asks for Mix {
+    fn next(&mut self, slot: u32, now: u64) -> Option<Request> {
+        if now >= self.end {
+            return None;
         }
-        for completion in completions.drain(..) {
-            if let Err(error) = completion.result {
-                // What was not read is not there to be written.
-                failed = Some(error);
-                continue;
-            }
-            done += 1;
-            if failed.is_none() {
-                queue.submit(request(completion.tag as usize))?;
-            }
+        let held = &mut self.held[slot as usize];
+        let (op, subpage) = match held.take().filter(|_| self.random.unit() < self.writes_per_read) {
+            Some(subpage) => (Op::Write, subpage),
+            None => (Op::Read, *held.insert(SubpageIndex(self.random.below(self.subpages.into()) as u32))),
+        };
+        Some(Request { tag: slot.into(), op, subpage, frame: FrameIndex(slot) })
+    }
+    fn done(&mut self, _slot: u32, now: u64) {
+        if now < self.end {
+            (self.done, self.last) = (self.done + 1, now);
         }
     }
-    let elapsed_s = (clock.now_ns() - start) as f64 / 1e9;
-    // A write that lands later would take back what the runtime has written meanwhile.
-    let last = clock.now_ns() + PATIENCE.as_nanos() as u64;
-    queue.flush()?;
-    while queue.in_flight() > 0 {
-        if queue.poll(&mut completions) == 0 {
-            queue.wait(Some(Duration::from_millis(100)));
-        }
-        if clock.now_ns() > last {
-            bail!("{} requests to the device did not complete in {PATIENCE:?}", queue.in_flight());
-        }
-    }
-    if let Some(error) = failed.or_else(|| completions.drain(..).find_map(|c| c.result.err())) {
-        return Err(error.into());
-    }
-    if done == 0 {
-        bail!("the device completed nothing in {time:?}");
-    }
-    Ok(done as f64 / elapsed_s)
 }
 
 #[cfg(test)]

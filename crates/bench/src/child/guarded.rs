@@ -24,12 +24,12 @@ use fulgurite_workloads::{Workload, WorkloadError};
 
 use super::arrivals::Arrivals;
 use super::handle::open_shared;
-use super::measure::{Latencies, Usage, answer_hash, request_hash};
+use super::measure::{Taken, Usage, execute, outcome};
 use super::nand;
 use super::nand_counts::NandCounts;
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, PoolSpec, Spec};
 use super::taken::Waits;
-use super::{Runner, added_work, pool};
+use super::{Runner, pool};
 use crate::kernel;
 use crate::values::{Config, Prefetch, Replacement};
 
@@ -119,6 +119,12 @@ struct Under {
     nand: Option<Arc<NandFlash>>,
 }
 
+impl Under {
+    fn of(medium: Arc<dyn Flash>, flash: Arc<dyn Flash>) -> Under {
+        Under { medium, flash, file: None, nand: None }
+    }
+}
+
 /// Makes it, with the data in it.
 fn under(spec: &Spec) -> Result<Under> {
     let subpages =
@@ -128,21 +134,21 @@ fn under(spec: &Spec) -> Result<Under> {
             let nand = nand::flash(nand, pool.flash_pages)?;
             let medium: Arc<dyn Flash> = nand.clone();
             let flash = pool_over(&medium, pool, spec, nand.extent_pages())?;
-            Ok(Under { medium, flash, file: None, nand: Some(nand) })
+            Ok(Under { nand: Some(nand), ..Under::of(medium, flash) })
         }
         (DataSource::Nand(nand), Some(pool)) => {
             let made = nand::made(nand, pool, spec.region_bytes, spec.device_core)?;
-            Ok(Under { medium: made.device.clone(), flash: made.device, file: None, nand: Some(made.nand) })
+            Ok(Under { nand: Some(made.nand), ..Under::of(made.device.clone(), made.device) })
         }
         (DataSource::Device { socket, frames, part, .. }, Some(pool)) if spec.config.pooled() => {
             let medium = nand::attached(socket, *frames, *part, pool.flash_pages)?;
             let flash = pool_over(&medium, pool, spec, pool::EXTENT_PAGES)?;
-            Ok(Under { medium, flash, file: None, nand: None })
+            Ok(Under::of(medium, flash))
         }
         (DataSource::Device { socket, frames, part, image }, _) => {
             let device = nand::attached(socket, *frames, *part, subpages)?;
             pool::fill(&*device, image, subpages)?;
-            Ok(Under { medium: device.clone(), flash: device, file: None, nand: None })
+            Ok(Under::of(device.clone(), device))
         }
         (_, pool) => {
             let (medium, file) = medium(spec)?;
@@ -151,7 +157,7 @@ fn under(spec: &Spec) -> Result<Under> {
                 None if spec.config.on_device() => fulgurite_backing::flat_on_device(medium.clone(), spec.device_core)?,
                 None => medium.clone(),
             };
-            Ok(Under { medium, flash, file, nand: None })
+            Ok(Under { file, ..Under::of(medium, flash) })
         }
     }
 }
@@ -338,28 +344,13 @@ impl<W: Workload> Runner for Guarded<W> {
         if requests != batch.count {
             bail!("{requests} requests were executed and not {}", batch.count);
         }
-        let (mut latency, mut service) = (Latencies::new(), Latencies::new());
-        for one in &mut taken {
-            latency.add(&mut one.latency);
-            // A closed loop's requests arrive when they are begun.
-            service.add(if batch.load == Load::Closed { &mut one.latency } else { &mut one.service });
-        }
         let (counts_before, counts) = (before.1.total().counts, after.0.total().counts);
         let (device_before, device) = (before.1.device, after.0.device);
         let completed = |d: &fulgurite_flash::DeviceCounters| d.reads + d.writes + d.flushes + d.errors;
         let completions = completed(&device).saturating_sub(completed(&device_before)).max(1);
         Ok(Outcome {
-            elapsed_ns: taken.iter().map(|t| t.end_ns).max().unwrap_or(start_ns).saturating_sub(start_ns),
-            requests,
-            request_hash: taken
-                .iter()
-                .fold(request_hash(&*self.workload, batch), |hash, one| hash.wrapping_add(one.answers)),
-            latency: latency.pairs(),
-            service: service.pairs(),
             cpu_ns: after.1.since(before.0).cpu_ns,
             device_cpu_ns: device.device_cpu_ns.saturating_sub(device_before.device_cpu_ns),
-            // Those who start this process count them.
-            kernel_threads_ns: None,
             misses: counts.misses - counts_before.misses,
             accesses: counts.accesses - counts_before.accesses,
             device_reads: device.reads - device_before.reads,
@@ -372,8 +363,8 @@ impl<W: Workload> Runner for Guarded<W> {
             device_lateness_ns: (device.lateness_ns_total - device_before.lateness_ns_total) / completions,
             device_lateness_ns_max: device.lateness_ns_max,
             taken_ns,
-            // Seen by those who start this process.
-            stolen_ns: 0,
+            // What only others can see is added by the process that started this one.
+            ..outcome(&*self.workload, batch, start_ns, &mut taken)
         })
     }
     fn check(&mut self) -> Result<u64> {
@@ -381,28 +372,25 @@ impl<W: Workload> Runner for Guarded<W> {
         let bytes = usize::try_from(self.spec.region_bytes)?;
         // A walk over all data in an order of its own would miss at every step; what lies on the device after all dirty frames
         // were written back is the same data.
+        let read_back = |what: &str| {
+            let memory = PlainMemory::new(Backed::HugePages)?;
+            let read = pool::read_whole(&*self.flash, bytes, memory.arena());
+            read.with_context(|| format!("the {what} cannot be read back"))?;
+            anyhow::Ok(memory)
+        };
+        if !matches!(self.spec.data, DataSource::Memory { .. }) || self.spec.pool.is_some() {
+            self.runtime.write_back()?;
+        }
         let mut memory = match &self.spec.data {
-            DataSource::Device { .. } | DataSource::Nand(_) => {
-                self.runtime.write_back()?;
-                let memory = PlainMemory::new(Backed::HugePages)?;
-                pool::read_whole(&*self.flash, bytes, memory.arena()).context("the device cannot be read back")?;
-                memory
-            }
-            _ if self.spec.pool.is_some() => {
-                self.runtime.write_back()?;
-                let memory = PlainMemory::new(Backed::HugePages)?;
-                pool::read_whole(&*self.flash, bytes, memory.arena()).context("the pool cannot be read back")?;
-                memory
-            }
+            DataSource::Device { .. } | DataSource::Nand(_) => read_back("device")?,
+            _ if self.spec.pool.is_some() => read_back("pool")?,
             DataSource::Emulated { storage, .. } => {
-                self.runtime.write_back()?;
                 let memory = PlainMemory::new(Backed::BasePages)?;
                 kernel::map_over(memory.arena(), &open_shared(storage)?, bytes)
                     .context("the device's data cannot be mapped")?;
                 memory
             }
             DataSource::File { path } => {
-                self.runtime.write_back()?;
                 // The limit was lifted.
                 let memory = PlainMemory::new(Backed::HugePages)?;
                 read_whole(path, bytes, memory.arena()).context("the file cannot be read back")?;
@@ -437,16 +425,6 @@ struct Shares {
     taken: Mutex<Vec<Taken>>,
 }
 
-struct Taken {
-    requests: u64,
-    end_ns: u64,
-    latency: Latencies,
-    service: Latencies,
-    /// Sum over the answers that do not depend on order.
-    answers: u64,
-    failed: Option<AccessError>,
-}
-
 struct Requests<W> {
     workload: Arc<W>,
     batch: Batch,
@@ -470,8 +448,6 @@ impl<W: Workload> Requests<W> {
                 Some(RefCell::new(Arrivals::new(batch.seed ^ batch.first, worker as u64, rate, start_ns)))
             }
         };
-        let (latency, service) = (Latencies::new(), Latencies::new());
-        let taken = Taken { requests: 0, end_ns: start_ns, latency, service, answers: 0, failed: None };
         Requests {
             workload,
             batch,
@@ -480,7 +456,7 @@ impl<W: Workload> Requests<W> {
             chunk: RefCell::new(0..0),
             arrivals,
             free_since_ns: Cell::new(None),
-            taken: RefCell::new(taken),
+            taken: RefCell::new(Taken::from(start_ns)),
         }
     }
 }
@@ -522,23 +498,7 @@ impl<W: Workload> Service for Requests<W> {
             }
         };
         context.set_arrival(arrival);
-        let (mut failed, mut answers) = (None, 0u64);
-        for number in self.batch.transactions_of(offset) {
-            let request = self.workload.request(self.batch.seed, number);
-            match self.workload.execute(context, &request) {
-                Ok(found) => {
-                    let found = std::hint::black_box(found);
-                    if self.workload.answer_is_fixed(&request) {
-                        answers = answers.wrapping_add(answer_hash(number, found));
-                    }
-                }
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
-            added_work::compute(self.batch.work_iterations);
-        }
+        let answers = execute(&*self.workload, context, &self.batch, offset);
         let end = self.clock.now_ns();
         self.free_since_ns.set(Some(end));
         let mut taken = self.taken.borrow_mut();
@@ -547,10 +507,10 @@ impl<W: Workload> Service for Requests<W> {
             taken.service.record(end.saturating_sub(start));
         }
         taken.requests += 1;
-        taken.answers = taken.answers.wrapping_add(answers);
         taken.end_ns = end;
-        if failed.is_some() {
-            taken.failed = failed;
+        match answers {
+            Ok(answers) => taken.answers = taken.answers.wrapping_add(answers),
+            Err(error) => taken.failed = Some(error),
         }
     }
 
@@ -561,15 +521,7 @@ impl<W: Workload> Service for Requests<W> {
 
 impl<W> Drop for Requests<W> {
     fn drop(&mut self) {
-        let nothing = Taken {
-            requests: 0,
-            end_ns: 0,
-            latency: Latencies::new(),
-            service: Latencies::new(),
-            answers: 0,
-            failed: None,
-        };
-        let taken = self.taken.replace(nothing);
+        let taken = self.taken.replace(Taken::from(0));
         if let Ok(mut all) = self.share.taken.lock() {
             all.push(taken);
         }

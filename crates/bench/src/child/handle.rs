@@ -1,11 +1,10 @@
 //! The program's end of a process under measurement.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::protocol::{Batch, Command, Opened, Outcome, Reply, Spec};
 use crate::interrupt::Interrupt;
+use crate::own_process;
 
 /// A process under measurement. Dropped, it is ended.
 #[derive(Debug)]
@@ -35,30 +35,17 @@ pub fn open_shared(path: &Path) -> Result<File> {
 
 impl ChildHandle {
     /// Starts a process. It has allocated next to nothing yet: put it into its cgroup now.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start(interrupt: &Interrupt) -> Result<ChildHandle> {
-        // A process group of its own: Ctrl-C at the terminal is the program's affair.
-        let mut process = std::process::Command::new("/proc/self/exe")
-            .arg("__child")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .context("the process to be measured could not be started")?;
-        let input = process.stdin.take().context("it has no input")?;
-        let output = BufReader::new(process.stdout.take().context("it has no output")?);
-        Ok(ChildHandle { process, input, output, interrupt: interrupt.clone() })
+        let started = own_process::start(&["__child".as_ref()]);
+        let (process, input, output) = started.context("the process to be measured could not be started")?;
+        Ok(ChildHandle { process, input, output: BufReader::new(output), interrupt: interrupt.clone() })
     }
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
     fn ask(&mut self, command: &Command) -> Result<Reply> {
-        let mut line = serde_json::to_string(command)?;
-        line.push('\n');
-        let sent = self.input.write_all(line.as_bytes());
+        let sent = own_process::tell(&mut self.input, command);
         let quarter = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
         while sent.is_ok() {
             // One answer to each command: nothing is in the buffer while one is waited for.
@@ -68,7 +55,7 @@ impl ChildHandle {
             }
             self.interrupt.check()?;
         }
-        line.clear();
+        let mut line = String::new();
         let read = self.output.read_line(&mut line);
         self.interrupt.check()?;
         if sent.is_err() || !matches!(read, Ok(1..)) {
@@ -81,9 +68,6 @@ impl ChildHandle {
         }
     }
     /// Has it take hold of the data.
-    ///
-    /// # Errors
-    /// What it said, or that it ended.
     pub fn open(&mut self, spec: Spec) -> Result<Opened> {
         match self.ask(&Command::Open(Box::new(spec)))? {
             Reply::Opened(opened) => Ok(opened),
@@ -91,16 +75,10 @@ impl ChildHandle {
         }
     }
     /// Changes the Zipf exponent.
-    ///
-    /// # Errors
-    /// What it said, or that it ended.
     pub fn zipf(&mut self, exponent: f64) -> Result<()> {
         self.ask(&Command::Zipf(exponent)).map(|_| ())
     }
     /// Has it execute requests.
-    ///
-    /// # Errors
-    /// What it said, or that it ended.
     pub fn run(&mut self, batch: &Batch) -> Result<Outcome> {
         match self.ask(&Command::Run(batch.clone()))? {
             Reply::Ran(outcome) => Ok(*outcome),
@@ -108,9 +86,6 @@ impl ChildHandle {
         }
     }
     /// Has it check its data.
-    ///
-    /// # Errors
-    /// What it said, or that it ended.
     pub fn check(&mut self) -> Result<u64> {
         match self.ask(&Command::Check)? {
             Reply::Checked { invariant } => Ok(invariant),
@@ -118,9 +93,6 @@ impl ChildHandle {
         }
     }
     /// How many requests a second its device completes by itself. Leaves its data as it is.
-    ///
-    /// # Errors
-    /// What it said, or that it ended.
     pub fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
         match self.ask(&Command::Device { read_share, depth, ms: time.as_millis() as u64 })? {
             Reply::Device { per_second } => Ok(per_second),
@@ -128,9 +100,6 @@ impl ChildHandle {
         }
     }
     /// How long so many iterations of added work take there, in nanoseconds.
-    ///
-    /// # Errors
-    /// That it ended.
     pub fn time_work(&mut self, iterations: u64) -> Result<u64> {
         match self.ask(&Command::TimeWork { iterations })? {
             Reply::Took { ns } => Ok(ns),

@@ -17,7 +17,6 @@ pub mod pool;
 pub mod protocol;
 mod taken;
 
-use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use anyhow::{Context, Result, bail};
 use fulgurite_memory::{Address, FiberLatch, NoLatch, Region, VersionLatch};
 use fulgurite_workloads::{Params, Visitor, Workload};
 
+use crate::own_process;
 pub use added_work::{compute, time as time_work};
 pub use handle::{ChildHandle, shared_path};
 use protocol::{Batch, Command, Opened, Outcome, Reply, Spec};
@@ -43,20 +43,11 @@ trait Runner {
 pub fn run() -> ExitCode {
     // Nothing of the program survives it, whichever way it ends.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut runner: Option<Box<dyn Runner>> = None;
-    for line in input.lines() {
-        let Ok(line) = line else { break };
-        let reply = match serde_json::from_str(&line) {
-            Ok(command) => serve(&mut runner, command).unwrap_or_else(|e| Reply::Failed(format!("{e:#}"))),
-            Err(e) => Reply::Failed(format!("not a command: {e}")),
-        };
-        let mut line = serde_json::to_string(&reply).expect("replies are plain data");
-        line.push('\n');
-        if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
-            break;
-        }
-    }
+    own_process::serve(|command| {
+        let served = command.context("not a command").and_then(|command| serve(&mut runner, command));
+        served.unwrap_or_else(|e| Reply::Failed(format!("{e:#}")))
+    });
     ExitCode::SUCCESS
 }
 

@@ -21,9 +21,6 @@ const EXTENTS_MIN: u32 = 128;
 const SIXTEENTHS: std::ops::Range<u64> = 17..33;
 
 /// That of the device that a run gets.
-///
-/// # Errors
-/// As [`fitted`].
 pub fn shape(spec: &NandSpec, pages: u32) -> Result<NandShape> {
     let (profile, _) = fitted(spec, pages, None)?;
     let parts = profile.geometry.parts();
@@ -34,9 +31,6 @@ pub fn shape(spec: &NandSpec, pages: u32) -> Result<NandShape> {
 
 /// The NAND of a run: a profile whose device is made as large as is needed, or taken as it is. Extents have so many flash pages, where
 /// that is said.
-///
-/// # Errors
-/// When it has too little room.
 pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
     let mut profile = Profile::parse(&spec.profile)?;
     if let Some(most) = spec.scaling.pages_per_block {
@@ -62,9 +56,6 @@ pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<
 }
 
 /// As much of a device as has room for so many flash pages, where it has more than twice as much: as many planes, with fewer blocks.
-///
-/// # Errors
-/// When it has too little room.
 pub fn part_of(profile: Profile, pages: u32) -> Result<(Profile, FilConfig)> {
     let (whole, config) = divided(profile, pages, None)?;
     let has = Fil::new(whole, config)?.flash_pages();
@@ -114,18 +105,12 @@ fn divided(profile: Profile, pages: u32, extent_pages: Option<u32>) -> Result<(P
 }
 
 /// Flash pages of the device that a run gets.
-///
-/// # Errors
-/// As [`fitted`].
 pub fn flash_pages(spec: &NandSpec, pages: u32) -> Result<u32> {
     let (profile, config) = fitted(spec, pages, None)?;
     Ok(Fil::new(profile, config)?.flash_pages())
 }
 
 /// DRAM of the model of that device.
-///
-/// # Errors
-/// As [`fitted`].
 pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
     let (profile, config) = fitted(spec, pages, None)?;
     Ok(Fil::new(profile, config)?.bytes() as u64)
@@ -160,9 +145,6 @@ pub struct Made {
 }
 
 /// NAND over memory that is there, as large as so many flash pages need.
-///
-/// # Errors
-/// When it cannot be made.
 pub fn flash(spec: &NandSpec, flash_pages: u32) -> Result<Arc<NandFlash>> {
     let (profile, config) = fitted(spec, flash_pages, None)?;
     let storage = Arc::new(Arena::shared(open_shared(&spec.storage)?)?);

@@ -13,11 +13,11 @@ use fulgurite_memory::PlainMemory;
 use fulgurite_sys::{Arena, Backed, Clock, affinity};
 use fulgurite_workloads::Workload;
 
+use super::Runner;
 use super::arrivals::Arrivals;
-use super::measure::{Latencies, Usage, answer_hash, request_hash};
+use super::measure::{Taken, Usage, execute, outcome};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
 use super::taken::Waits;
-use super::{Runner, added_work};
 use crate::kernel;
 
 struct Plain<W> {
@@ -75,28 +75,13 @@ impl<W: Workload> Runner for Plain<W> {
         } else {
             self.threads(batch, start)?
         };
-        let elapsed_ns = taken.iter().map(|t| t.end_ns).max().unwrap_or(start) - start;
         let used = Usage::now().since(before);
-        let (mut latency, mut service) = (Latencies::new(), Latencies::new());
-        for thread in &mut taken {
-            latency.add(&mut thread.latency);
-            // A closed loop's requests arrive when they are begun.
-            service.add(if batch.load == Load::Closed { &mut thread.latency } else { &mut thread.service });
-        }
         Ok(Outcome {
-            elapsed_ns,
-            requests: taken.iter().map(|t| t.requests).sum(),
-            request_hash: taken
-                .iter()
-                .fold(request_hash(&*self.workload, batch), |hash, thread| hash.wrapping_add(thread.answers)),
-            latency: latency.pairs(),
-            service: service.pairs(),
             cpu_ns: used.cpu_ns,
-            taken_ns: taken.iter().filter_map(|t| t.taken_ns).max(),
             misses: used.major_faults,
             device_reads: used.blocks_read,
             device_writes: used.blocks_written,
-            ..Outcome::default()
+            ..outcome(&*self.workload, batch, start, &mut taken)
         })
     }
     fn check(&mut self) -> Result<u64> {
@@ -155,17 +140,6 @@ impl Share {
     }
 }
 
-struct Taken {
-    requests: u64,
-    end_ns: u64,
-    latency: Latencies,
-    service: Latencies,
-    /// Sum over the answers that do not depend on order.
-    answers: u64,
-    /// How long it was ready to run and another task had its core.
-    taken_ns: Option<u64>,
-}
-
 fn one_thread<W: Workload>(
     memory: &mut PlainMemory,
     workload: &W,
@@ -182,14 +156,7 @@ fn one_thread<W: Workload>(
             Some(Arrivals::new(batch.seed ^ batch.first, thread, per_second / threads as f64, start_ns))
         }
     };
-    let mut taken = Taken {
-        requests: 0,
-        end_ns: start_ns,
-        latency: Latencies::new(),
-        service: Latencies::new(),
-        answers: 0,
-        taken_ns: None,
-    };
+    let mut taken = Taken::from(start_ns);
     let waited = Waits::of_this_thread();
     let mut now = clock.now_ns();
     loop {
@@ -211,14 +178,7 @@ fn one_thread<W: Workload>(
                     arrival
                 }
             };
-            for number in batch.transactions_of(offset) {
-                let request = workload.request(batch.seed, number);
-                let found = std::hint::black_box(workload.execute(memory, &request)?);
-                if workload.answer_is_fixed(&request) {
-                    taken.answers = taken.answers.wrapping_add(answer_hash(number, found));
-                }
-                added_work::compute(batch.work_iterations);
-            }
+            taken.answers = taken.answers.wrapping_add(execute(workload, memory, batch, offset)?);
             let end = clock.now_ns();
             taken.latency.record(end - arrival);
             if arrivals.is_some() {

@@ -71,9 +71,6 @@ const OF_A_BENCHMARK: [u8; 8] = *b"of bench";
 
 /// A name for a pool that a benchmark makes. Another one each time: a pool takes journals and data of its name for its own, also those
 /// that a run before it has left on the same medium.
-///
-/// # Errors
-/// When no random numbers can be had.
 pub fn benchmark_id() -> Result<PoolId> {
     let mut id = random_id()?;
     id.0[..OF_A_BENCHMARK.len()].copy_from_slice(&OF_A_BENCHMARK);

@@ -120,9 +120,6 @@ fn begun(page: &[u8], place: u64) -> bool {
 }
 
 /// An existing file that is to be served as plain data is not what a store lies in, whose structure every write would destroy.
-///
-/// # Errors
-/// `BadInput`.
 pub fn is_no_store(path: &Path) -> Result<()> {
     let shown = path.display();
     let state = wear::path_of(path);

@@ -46,9 +46,6 @@ impl Client {
         self.bytes
     }
     /// Sends a read, or a write of ones.
-    ///
-    /// # Errors
-    /// The socket's.
     pub fn ask(&mut self, reads: bool, offset: u64, length: u32) -> Result<()> {
         let whole = 28 + if reads { 0 } else { length as usize };
         self.out.resize(whole, 1);
@@ -62,9 +59,6 @@ impl Client {
         Ok(self.stream.write_all(&self.out)?)
     }
     /// The next reply, with the data of a read.
-    ///
-    /// # Errors
-    /// The socket's; the server's.
     pub fn answer(&mut self, data: &mut [u8]) -> Result<()> {
         let mut head = [0; 16];
         self.incoming.read_exact(&mut head)?;

@@ -4,10 +4,10 @@
 //! It serves two devices, one with nothing behind its firmware. Invariants: it ends when the program ends, however that ends; its sockets
 //! are in a directory of the program's, which removes it.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -18,6 +18,7 @@ use fulgurite_flash::MemoryFlash;
 
 use super::args::BesideArgs;
 use super::ways::{Elsewhere, SPIN};
+use crate::own_process;
 
 /// What it says when it serves.
 const READY: &str = "ready\n";
@@ -64,16 +65,13 @@ impl Beside {
     /// # Errors
     /// When it does not start, or does not say that it serves.
     pub fn start(directory: &Path, bytes: u64, core: Option<usize>) -> Result<Beside> {
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["device", "__beside", "--directory"]).arg(directory).args(["--size", &bytes.to_string()]);
-        if let Some(core) = core {
-            command.args(["--core", &core.to_string()]);
-        }
-        // A process group of its own: Ctrl-C at the terminal is the program's affair.
-        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn();
-        let mut child = started.context("the device's process could not be started")?;
-        let input = child.stdin.take().context("it has no input")?;
-        let told = child.stdout.take().context("it has no output")?;
+        let size = format!("--size={bytes}");
+        let core = core.map(|core| format!("--core={core}"));
+        let mut arguments: Vec<&OsStr> = vec!["device".as_ref(), "__beside".as_ref(), size.as_ref()];
+        arguments.extend(["--directory".as_ref(), directory.as_os_str()]);
+        arguments.extend(core.as_deref().map(OsStr::new));
+        let started = own_process::start(&arguments);
+        let (child, input, told) = started.context("the device's process could not be started")?;
         let beside = Beside { child, _input: input, directory: directory.to_owned() };
         let mut line = String::new();
         BufReader::new(told).read_line(&mut line)?;
@@ -81,9 +79,6 @@ impl Beside {
         Ok(beside)
     }
     /// Attaches to one of its devices. `shares_frames`: nothing is copied where that can be.
-    ///
-    /// # Errors
-    /// When it cannot be attached to.
     pub fn attach(&self, bypassed: bool, shares_frames: bool) -> Result<(Arc<DeviceFlash>, Elsewhere)> {
         let path = self.directory.join(if bypassed { BYPASSED } else { MEMORY });
         let link = Arc::new(SocketLink::connect(&path, shares_frames)?);

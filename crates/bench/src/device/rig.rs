@@ -54,9 +54,6 @@ pub struct Rig {
 
 impl Rig {
     /// Makes it all, each device of so many bytes.
-    ///
-    /// # Errors
-    /// The kernel's, and of whoever is started.
     pub fn start(
         bytes: u64,
         nand: Option<&Plan>,
@@ -168,9 +165,6 @@ impl Rig {
         Some((did, late.lateness_ns_total as f64 / ended as f64 / 1e3))
     }
     /// Measures one thing, once.
-    ///
-    /// # Errors
-    /// What the way met.
     pub fn run(&mut self, cell: &Cell) -> Result<Ran> {
         std::thread::sleep(SETTLE);
         // One 4 KiB chunk after the other, into frames; else by the paper's driver.

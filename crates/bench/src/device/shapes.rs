@@ -62,10 +62,10 @@ fn is_less(of: &Row, to: &Row) -> bool {
 }
 
 fn shown(ratio: Spread) -> String {
-    format!("{} ({}-{})", table::percent(ratio.median), table::percent(ratio.min), table::percent(ratio.max))
+    format!("{} {}", table::percent(ratio.median), ratio.range(table::percent))
 }
 
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     format_bytes(bytes).replace(".0 ", " ")
 }
 

@@ -3,11 +3,12 @@
 use fulgurite_format::format_bytes;
 use serde::Serialize;
 
-use super::cells::Row;
+use super::cells::{Paper, Row};
+use super::shapes::size;
 use crate::report::charts::{Axis, Curve, Curves};
 use crate::report::rows::Spread;
 use crate::report::svg::Canvas;
-use crate::report::table;
+use crate::report::table::{self, Columns, or_dash};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
@@ -23,20 +24,13 @@ pub struct Goal {
 }
 
 impl Goal {
-    fn at_most(what: String, found: Spread, most: f64, unit: &'static str) -> Goal {
-        Goal {
-            what,
-            found: found.median,
-            spread: found,
-            unit,
-            most: Some(most),
-            least: None,
-            met: found.median <= most,
-        }
+    fn at_most(what: String, spread: Spread, most: f64, unit: &'static str) -> Goal {
+        let found = spread.median;
+        Goal { what, found, spread, unit, most: Some(most), least: None, met: found <= most }
     }
-    fn at_least(what: String, found: Spread, least: f64, unit: &'static str) -> Goal {
-        let met = found.median >= least;
-        Goal { what, found: found.median, spread: found, unit, most: None, least: Some(least), met }
+    fn at_least(what: String, spread: Spread, least: f64, unit: &'static str) -> Goal {
+        let found = spread.median;
+        Goal { what, found, spread, unit, most: None, least: Some(least), met: found >= least }
     }
     pub fn line(&self) -> String {
         let bound = match (self.most, self.least) {
@@ -87,9 +81,8 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
             (format!("{way}-near"), "into one place, which stays in the core's caches"),
         ] {
             if let Some(share) = find(rows, "interface", &way, 512 << 10, 1).and_then(|row| row.overhead_share) {
-                let percent = Spread { median: share.median * 100.0, min: share.min * 100.0, max: share.max * 100.0 };
                 let what = format!("protocol overhead at 512 KiB, {place}, {into} (the paper: 3.8%)");
-                goals.push(Goal::at_most(what, percent, 2.0, "%"));
+                goals.push(Goal::at_most(what, share.percent(), 2.0, "%"));
             }
         }
         if let Some(row) = find(rows, "depth", way, 4096, 32) {
@@ -100,7 +93,7 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
     for depth in [16, 32] {
         let Some(row) = find(rows, "depth", "device-computing", 4096, depth) else { continue };
         let in_words = |row: &Row| {
-            let productive = row.host_productive_ns.map_or("-".to_owned(), |ns| table::number(ns.median));
+            let productive = or_dash(row.host_productive_ns, |ns| table::number(ns.median));
             format!("{productive} productive of {} in all", table::number(row.host_cpu_ns.median))
         };
         let of = |way| find(rows, "depth", way, 4096, depth);
@@ -121,16 +114,6 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
 
 /// The ways beside each other: what one command costs, what many at a time reach, and what that takes of both sides' cores.
 pub fn beside_each_other(rows: &[Row]) -> Option<String> {
-    let heading = [
-        "way",
-        "4 KiB alone, µs",
-        "beyond its copy, µs",
-        "into frames, µs",
-        "at depth 32, reads/s",
-        "host CPU, ns a read",
-        "of it productive, ns",
-        "other CPU, ns a read",
-    ];
     // By the driver of figures 6 and 7, and by the queue that the runtime uses.
     let ways = [
         ("device in this process, nothing behind it", "device-bypassed", "device-bypassed"),
@@ -145,26 +128,26 @@ pub fn beside_each_other(rows: &[Row]) -> Option<String> {
         ("io_uring on a file, computing between looks", "", "file-computing"),
         ("NBD through a socket", "nbd", "nbd"),
     ];
-    let cell = |spread: Option<Spread>| spread.map_or("-".to_owned(), |spread| table::number(spread.median));
-    let lines: Vec<Vec<String>> = ways
-        .iter()
-        .filter_map(|(name, driver, queue)| {
+    let lines: Vec<_> = ways
+        .into_iter()
+        .map(|(name, driver, queue)| {
             let driver = find(rows, "interface", driver, 4096, 1);
-            let (one, many) = (find(rows, "depth", queue, 4096, 1), find(rows, "depth", queue, 4096, 32));
-            driver.or(many)?;
-            Some(vec![
-                (*name).to_owned(),
-                cell(driver.map(|row| row.us)),
-                cell(driver.and_then(|row| row.overhead_us)),
-                cell(one.map(|row| row.us)),
-                cell(many.map(|row| row.chunks_per_s)),
-                cell(many.map(|row| row.host_cpu_ns)),
-                cell(many.and_then(|row| row.host_productive_ns)),
-                cell(many.map(|row| row.other_cpu_ns)),
-            ])
+            (name, driver, find(rows, "depth", queue, 4096, 1), find(rows, "depth", queue, 4096, 32))
         })
+        .filter(|(_, driver, _, many)| driver.or(*many).is_some())
         .collect();
-    (!lines.is_empty()).then(|| format!("Beside each other\n{}", table::table(&heading, 1, lines)))
+    let cell = |spread: Option<Spread>| or_dash(spread, |spread| table::number(spread.median));
+    let table = Columns::of(&lines)
+        .left("way", |(name, ..)| name)
+        .right("4 KiB alone, µs", |(_, driver, ..)| cell(driver.map(|row| row.us)))
+        .right("beyond its copy, µs", |(_, driver, ..)| cell(driver.and_then(|row| row.overhead_us)))
+        .right("into frames, µs", |(_, _, one, _)| cell(one.map(|row| row.us)))
+        .right("at depth 32, reads/s", |(.., many)| cell(many.map(|row| row.chunks_per_s)))
+        .right("host CPU, ns a read", |(.., many)| cell(many.map(|row| row.host_cpu_ns)))
+        .right("of it productive, ns", |(.., many)| cell(many.and_then(|row| row.host_productive_ns)))
+        .right("other CPU, ns a read", |(.., many)| cell(many.map(|row| row.other_cpu_ns)))
+        .table();
+    (!lines.is_empty()).then(|| format!("Beside each other\n{table}"))
 }
 
 pub fn tables(rows: &[Row]) -> String {
@@ -179,49 +162,30 @@ pub fn tables(rows: &[Row]) -> String {
         if of.is_empty() {
             continue;
         }
-        let heading = [
-            "way",
-            "op",
-            "chunk",
-            "depth",
-            "buffer",
-            "µs",
-            "(lowest-highest)",
-            "MB/s",
-            "a second",
-            "added µs",
-            "protocol",
-            "host CPU ns",
-            "productive",
-            "other CPU ns",
-            "paper",
-        ];
-        let body = of.iter().map(|row| {
-            let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-            let paper = row.paper.map(|paper| match (paper.overhead_share, paper.bytes_per_s) {
-                (Some(share), _) => table::percent(share),
-                (_, Some(bytes)) => format!("{} MB/s", table::number(bytes / 1e6)),
-                _ => "-".to_owned(),
-            });
-            vec![
-                row.way.to_owned(),
-                row.op.to_owned(),
-                format_bytes(row.chunk_bytes),
-                row.depth.to_string(),
-                or_none(row.buffer_bytes.map(format_bytes)),
-                table::number(row.us.median),
-                format!("({}-{})", table::number(row.us.min), table::number(row.us.max)),
-                table::number(row.bytes_per_s.median / 1e6),
-                table::number(row.chunks_per_s.median),
-                or_none(row.overhead_us.map(|over| table::number(over.median))),
-                or_none(row.overhead_share.map(|share| table::percent(share.median))),
-                table::number(row.host_cpu_ns.median),
-                or_none(row.host_productive_ns.map(|ns| table::number(ns.median))),
-                table::number(row.other_cpu_ns.median),
-                or_none(paper),
-            ]
-        });
-        text.push_str(&format!("{title}\n{}\n\n", table::table(&heading, 2, body)));
+        let median = |spread: Option<Spread>| or_dash(spread, |spread| table::number(spread.median));
+        let paper = |paper: Paper| match (paper.overhead_share, paper.bytes_per_s) {
+            (Some(share), _) => table::percent(share),
+            (_, Some(bytes)) => format!("{} MB/s", table::number(bytes / 1e6)),
+            _ => "-".to_owned(),
+        };
+        let table = Columns::of(of)
+            .left("way", |row| row.way)
+            .left("op", |row| row.op)
+            .right("chunk", |row| format_bytes(row.chunk_bytes))
+            .right("depth", |row| row.depth)
+            .right("buffer", |row| or_dash(row.buffer_bytes, format_bytes))
+            .right("µs", |row| table::number(row.us.median))
+            .right("(lowest-highest)", |row| row.us.range(table::number))
+            .right("MB/s", |row| table::number(row.bytes_per_s.median / 1e6))
+            .right("a second", |row| table::number(row.chunks_per_s.median))
+            .right("added µs", |row| median(row.overhead_us))
+            .right("protocol", |row| or_dash(row.overhead_share, |share| table::percent(share.median)))
+            .right("host CPU ns", |row| table::number(row.host_cpu_ns.median))
+            .right("productive", |row| median(row.host_productive_ns))
+            .right("other CPU ns", |row| table::number(row.other_cpu_ns.median))
+            .right("paper", |row| or_dash(row.paper, paper))
+            .table();
+        text.push_str(&format!("{title}\n{table}\n\n"));
     }
     text.truncate(text.trim_end().len());
     text
@@ -231,7 +195,7 @@ fn sizes(label: &str, rows: &[&Row], of: impl Fn(&Row) -> Option<u64>) -> Axis {
     let mut all: Vec<u64> = rows.iter().filter_map(|row| of(row)).collect();
     all.sort_unstable();
     all.dedup();
-    let ticks = all.iter().map(|bytes| (*bytes as f64, format_bytes(*bytes).replace(".0 ", " "))).collect();
+    let ticks = all.iter().map(|bytes| (*bytes as f64, size(*bytes))).collect();
     Axis { ticks, ..Axis::logarithmic(label) }
 }
 
@@ -251,73 +215,59 @@ fn curves(points: impl Iterator<Item = (String, f64, f64)>) -> Vec<Curve> {
 pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
     let of = |figure: &str| rows.iter().filter(|row| row.figure == figure).collect::<Vec<_>>();
     let chunk = |row: &Row| Some(row.chunk_bytes);
-    let short = |bytes: u64| format_bytes(bytes).replace(".0 ", " ");
+    let by_chunk = |row: &Row, y: f64| (row.way.to_owned(), row.chunk_bytes as f64, y);
     let mut drawn = Vec::new();
     let interface = of("interface");
     if !interface.is_empty() {
         // Of what has nothing behind it: else the medium would be in it.
         let bypassed = interface.iter().filter(|row| row.way.contains("-bypassed"));
-        let shares = bypassed.filter_map(|row| Some((row, row.overhead_share?)));
-        let ours = shares.map(|(row, share)| (row.way.to_owned(), row.chunk_bytes as f64, share.median * 100.0));
+        let ours = bypassed.filter_map(|row| Some(by_chunk(row, row.overhead_share?.median * 100.0)));
         let papers = interface.iter().filter_map(|row| {
             let percent = row.paper?.overhead_share? * 100.0;
             // A curve for each: what lies between them is not in its text.
             Some((format!("the paper: {percent:.1}%"), row.chunk_bytes as f64, percent))
         });
-        drawn.push(Curves {
-            title: "Protocol overhead, one command at a time (figure 6)".to_owned(),
-            subtitle: "one less what the copies alone take of it; the paper's text names two points".to_owned(),
-            x: sizes("chunk", &interface, chunk),
-            y: Axis::linear("% of the interface's bandwidth"),
-            curves: curves(ours.chain(papers)),
-            dots: true,
-        });
-        drawn.push(Curves {
-            title: "Time of a read, one at a time".to_owned(),
-            subtitle: "from the call to the data in the caller's memory".to_owned(),
-            x: sizes("chunk", &interface, chunk),
-            y: Axis::logarithmic("µs"),
-            curves: curves(
-                interface
-                    .iter()
-                    .filter(|row| !row.way.ends_with("-near"))
-                    .map(|row| (row.way.to_owned(), row.chunk_bytes as f64, row.us.median)),
-            ),
-            dots: true,
-        });
+        drawn.push(Curves::new(
+            "Protocol overhead, one command at a time (figure 6)",
+            "one less what the copies alone take of it; the paper's text names two points",
+            sizes("chunk", &interface, chunk),
+            Axis::linear("% of the interface's bandwidth"),
+            curves(ours.chain(papers)),
+        ));
+        let far = interface.iter().filter(|row| !row.way.ends_with("-near"));
+        drawn.push(Curves::new(
+            "Time of a read, one at a time",
+            "from the call to the data in the caller's memory",
+            sizes("chunk", &interface, chunk),
+            Axis::logarithmic("µs"),
+            curves(far.map(|row| by_chunk(row, row.us.median))),
+        ));
     }
     let depth = of("depth");
     if !depth.is_empty() {
         let mut all: Vec<usize> = depth.iter().map(|row| row.depth).collect();
         all.dedup();
-        let ticks: Vec<_> = all.iter().map(|depth| (*depth as f64, depth.to_string())).collect();
-        let by_depth = |title: &str, subtitle: &str, y: Axis, points: Vec<(String, f64, f64)>| Curves {
-            title: title.to_owned(),
-            subtitle: subtitle.to_owned(),
-            x: Axis { ticks: ticks.clone(), ..Axis::logarithmic("in flight") },
-            y,
-            curves: curves(points.into_iter()),
-            dots: true,
+        let in_flight = || Axis {
+            ticks: all.iter().map(|depth| (*depth as f64, depth.to_string())).collect(),
+            ..Axis::logarithmic("in flight")
         };
-        // Who computes meanwhile asks for as many reads as that leaves time for.
-        let asks = |row: &&&Row| !row.way.ends_with("-computing");
-        let rates =
-            depth.iter().filter(asks).map(|row| (row.way.to_owned(), row.depth as f64, row.chunks_per_s.median));
-        drawn.push(by_depth(
+        let by_depth = |row: &Row, y: f64| (row.way.to_owned(), row.depth as f64, y);
+        // A host that computes meanwhile asks for as many reads as that leaves time for.
+        let asks = depth.iter().filter(|row| !row.way.ends_with("-computing"));
+        drawn.push(Curves::new(
             "4 KiB reads a second, into frames",
             "by commands in flight; one core of the host, one of the device",
+            in_flight(),
             Axis::logarithmic("reads a second"),
-            rates.collect(),
+            curves(asks.map(|row| by_depth(row, row.chunks_per_s.median))),
         ));
-        let productive = depth.iter().map(|row| {
-            let ns = row.host_productive_ns.unwrap_or(row.host_cpu_ns).median;
-            (row.way.to_owned(), row.depth as f64, ns)
-        });
-        drawn.push(by_depth(
+        let productive = |row: &&Row| by_depth(row, row.host_productive_ns.unwrap_or(row.host_cpu_ns).median);
+        drawn.push(Curves::new(
             "CPU of the host's thread for a 4 KiB read",
             "user and system; looks at a queue that found nothing left out",
+            in_flight(),
             Axis::logarithmic("ns"),
-            productive.collect(),
+            curves(depth.iter().map(productive)),
         ));
     }
     for (way, over, copies) in [
@@ -330,42 +280,33 @@ pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
             continue;
         }
         let points = buffer.iter().filter_map(|row| {
-            Some((
-                format!("chunks of {}", short(row.chunk_bytes)),
-                row.buffer_bytes? as f64,
-                row.bytes_per_s.median / 1e6,
-            ))
+            let name = format!("chunks of {}", size(row.chunk_bytes));
+            Some((name, row.buffer_bytes? as f64, row.bytes_per_s.median / 1e6))
         });
-        drawn.push(Curves {
-            title: format!("Four reads at a time over {over} (figure 8)"),
-            subtitle: format!("by data buffer; {copies}"),
-            x: sizes("data buffer", &buffer, |row| row.buffer_bytes),
-            y: Axis::linear("MB/s"),
-            curves: curves(points),
-            dots: true,
-        });
+        drawn.push(Curves::new(
+            format!("Four reads at a time over {over} (figure 8)"),
+            format!("by data buffer; {copies}"),
+            sizes("data buffer", &buffer, |row| row.buffer_bytes),
+            Axis::linear("MB/s"),
+            curves(points),
+        ));
     }
-    for op in ["read", "write"] {
-        for depth in [1, 4] {
-            let of: Vec<&Row> = of("chunk").into_iter().filter(|row| row.op == op && row.depth == depth).collect();
-            if of.is_empty() {
-                continue;
-            }
-            let points =
-                of.iter().map(|row| (row.way.to_owned(), row.chunk_bytes as f64, row.bytes_per_s.median / 1e6));
-            let papers = of.iter().filter_map(|row| {
-                Some(("the paper's prototype".to_owned(), row.chunk_bytes as f64, row.paper?.bytes_per_s? / 1e6))
-            });
-            let at_a_time = if depth == 1 { "one" } else { "four" };
-            drawn.push(Curves {
-                title: format!("Throughput of {op}s by chunk, {at_a_time} at a time (figure 9)"),
-                subtitle: "with copies through a data buffer that has room for all of them".to_owned(),
-                x: sizes("chunk", &of, chunk),
-                y: Axis::logarithmic("MB/s"),
-                curves: curves(points.chain(papers)),
-                dots: true,
-            });
+    for (op, depth, at_a_time) in [("read", 1, "one"), ("read", 4, "four"), ("write", 1, "one"), ("write", 4, "four")] {
+        let of: Vec<&Row> = of("chunk").into_iter().filter(|row| row.op == op && row.depth == depth).collect();
+        if of.is_empty() {
+            continue;
         }
+        let points = of.iter().map(|row| by_chunk(row, row.bytes_per_s.median / 1e6));
+        let papers = of.iter().filter_map(|row| {
+            Some(("the paper's prototype".to_owned(), row.chunk_bytes as f64, row.paper?.bytes_per_s? / 1e6))
+        });
+        drawn.push(Curves::new(
+            format!("Throughput of {op}s by chunk, {at_a_time} at a time (figure 9)"),
+            "with copies through a data buffer that has room for all of them",
+            sizes("chunk", &of, chunk),
+            Axis::logarithmic("MB/s"),
+            curves(points.chain(papers)),
+        ));
     }
     drawn.iter().map(Curves::draw).collect()
 }

@@ -86,9 +86,6 @@ impl Hits {
     }
 
     /// One round: all four loops in turns, `loads` each time.
-    ///
-    /// # Errors
-    /// The runtime's.
     pub fn round(&self, loads: u64) -> Result<HitCosts> {
         let mut raw = self.raw.clone();
         let turns = self.runtime.run(move |guarded| {

@@ -5,30 +5,22 @@
 //! It ignores the signals of terminal and shutdown: it ends by its pipe alone.
 
 use std::fs;
-use std::io::{BufRead, Write};
 
 use super::cgroup::Hierarchy;
 use super::leftovers::{PAGE_CLUSTER, Record, ZSWAP};
 use super::message::{Capabilities, Reply, Request};
 use super::swap;
+use crate::own_process;
 
 /// Serves until standard input closes, then removes everything.
 pub fn run() -> std::process::ExitCode {
     // The handler does nothing: the signals are only kept from ending this process.
     let _ = ctrlc::set_handler(|| ());
     let mut helper = Helper { record: Record::mine(), hierarchy: None };
-    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    for line in input.lines() {
-        let Ok(line) = line else { break };
-        let reply = match serde_json::from_str(&line) {
-            Ok(request) => helper.serve(request).unwrap_or_else(Reply::Failed),
-            Err(e) => Reply::Failed(format!("not a request: {e}")),
-        };
-        let mut line = serde_json::to_string(&reply).expect("replies are plain data");
-        line.push('\n');
-        // When the program is gone, so is standard input: the loop ends by itself.
-        let _ = output.write_all(line.as_bytes()).and_then(|()| output.flush());
-    }
+    own_process::serve(|request| {
+        let request = request.map_err(|e| format!("not a request: {e}"));
+        request.and_then(|request| helper.serve(request)).unwrap_or_else(Reply::Failed)
+    });
     let failed = helper.record.remove_all().failed;
     for sentence in &failed {
         eprintln!("fulgurite: {sentence}; `fulgurite cleanup` tries again");
@@ -47,10 +39,7 @@ impl Helper {
         if plain {
             Ok(format!("fulgurite-{}-{name}", self.record.pid))
         } else {
-            Err(format!(
-                "\"{name}\" is not a \
-             name"
-            ))
+            Err(format!("\"{name}\" is not a name"))
         }
     }
     fn hierarchy(&mut self) -> Result<Hierarchy, String> {

@@ -46,9 +46,6 @@ pub fn active(path: &Path) -> bool {
 }
 
 /// Takes the file out of use if it is in use, and removes it. A file that does not exist is fine.
-///
-/// # Errors
-/// The kernel's.
 pub fn remove(path: &Path) -> io::Result<bool> {
     if active(path) {
         kernel::swap_off(path)?;
@@ -57,9 +54,6 @@ pub fn remove(path: &Path) -> io::Result<bool> {
 }
 
 /// Removes a file; says whether it was there.
-///
-/// # Errors
-/// The kernel's.
 pub fn remove_file(path: &Path) -> io::Result<bool> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),

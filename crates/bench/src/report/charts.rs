@@ -247,6 +247,10 @@ pub struct Curves {
 }
 
 impl Curves {
+    /// These curves, with dots at their points.
+    pub fn new(title: impl Into<String>, subtitle: impl Into<String>, x: Axis, y: Axis, curves: Vec<Curve>) -> Curves {
+        Curves { title: title.into(), subtitle: subtitle.into(), x, y, curves, dots: true }
+    }
     fn scale(&self, axis: &Axis, of: impl Fn(&(f64, f64)) -> f64, from: f64, to: f64) -> Scale {
         let values = || self.curves.iter().flat_map(|c| &c.points).map(&of);
         let (low, high) = axis.range.unwrap_or_else(|| {

@@ -5,7 +5,9 @@ use std::fmt::Display;
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use comfy_table::{ContentLineStyle, LineStyle};
 
-use super::rows::LiveRow;
+use super::rows::{LiveRow, Spread};
+use crate::child::nand_counts::{NandCounts, NandShape};
+use fulgurite_format::format_bytes;
 
 /// A table with a heading; all columns after the first `left` are aligned to the right.
 pub fn table(heading: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -92,112 +94,85 @@ pub fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 
+/// A row of the table of `bench live`: of a configuration, or of what checksums take of its pool.
+struct Line<'r> {
+    /// None where it was named above.
+    workload: &'r str,
+    config: String,
+    row: Option<&'r LiveRow>,
+    share: Option<Spread>,
+    cpu_us_per_op: f64,
+}
+
 /// The table of `bench live`.
-pub fn live(rows: &[LiveRow]) -> String {
-    let heading = [
-        "workload",
-        "config",
-        "ops/s",
-        "of DRAM",
-        "(lowest-highest)",
-        "misses/s",
-        "acc/miss",
-        "µs/miss",
-        "p50 µs",
-        "p99 µs",
-        "p99.9 µs",
-        "CPU µs",
-        "reads",
-        "writes",
-        "peak",
-    ];
-    let mut last = String::new();
-    let cells = rows.iter().flat_map(|row| {
-        // A workload is named once.
-        let workload = if row.workload == last { String::new() } else { row.workload.clone() };
-        last.clone_from(&row.workload);
-        let per_miss = |value: Option<f64>| value.map_or("-".to_owned(), number);
+pub(crate) fn live(rows: &[LiveRow]) -> String {
+    let mut lines = Vec::new();
+    let mut last = "";
+    for row in rows {
+        let workload = if std::mem::replace(&mut last, &row.workload) == row.workload { "" } else { &row.workload };
         let config = match (row.variants.is_empty(), row.page_cluster) {
             (true, _) => row.label(),
             (false, None) => format!("{} x{}", row.label(), row.fibers_or_threads),
             (false, Some(cluster)) => format!("{} x{} pc{cluster}", row.label(), row.fibers_or_threads),
         };
-        let share = row.share_of_dram_only;
-        let cells = vec![
-            workload,
-            config,
-            number(row.ops_per_s),
-            share.map_or("-".to_owned(), |s| percent(s.median)),
-            share.map_or("-".to_owned(), |s| format!("({}-{})", percent(s.min), percent(s.max))),
-            number(row.misses_per_s),
-            per_miss(row.accesses_per_miss),
-            per_miss(row.work_us_per_miss),
-            number(row.p50_us),
-            number(row.p99_us),
-            number(row.p999_us),
-            number(row.cpu_us_per_op),
-            thousands(row.device_reads.cast_signed()),
-            thousands(row.device_writes.cast_signed()),
-            row.cgroup_peak_bytes.map_or("-".to_owned(), fulgurite_format::format_bytes),
-        ];
-        let checksums = row.checksums.map(|its| {
-            let mut cells = vec!["-".to_owned(); heading.len()];
-            cells[0].clear();
-            cells[1] = "  its checksums".to_owned();
-            let share = its.share_of_dram_only;
-            (cells[3], cells[4]) = (percent(share.median), format!("({}-{})", percent(share.min), percent(share.max)));
-            cells[11] = number(its.cpu_us_per_op);
-            cells
-        });
-        std::iter::once(cells).chain(checksums)
-    });
-    table(&heading, 2, cells)
+        let (share, cpu_us_per_op) = (row.share_of_dram_only, row.cpu_us_per_op);
+        lines.push(Line { workload, config, row: Some(row), share, cpu_us_per_op });
+        lines.extend(row.checksums.map(|its| Line {
+            workload: "",
+            config: "  its checksums".to_owned(),
+            row: None,
+            share: Some(its.share_of_dram_only),
+            cpu_us_per_op: its.cpu_us_per_op,
+        }));
+    }
+    let figure = |line: &Line<'_>, of: fn(&LiveRow) -> f64| or_dash(line.row, |row| number(of(row)));
+    let count = |line: &Line<'_>, of: fn(&LiveRow) -> u64| or_dash(line.row, |row| thousands(of(row).cast_signed()));
+    Columns::of(&lines)
+        .left("workload", |line| line.workload)
+        .left("config", |line| &line.config)
+        .right("ops/s", |line| figure(line, |row| row.ops_per_s))
+        .right("of DRAM", |line| or_dash(line.share, |share| percent(share.median)))
+        .right("(lowest-highest)", |line| or_dash(line.share, |share| share.range(percent)))
+        .right("misses/s", |line| figure(line, |row| row.misses_per_s))
+        .right("acc/miss", |line| or_dash(line.row.and_then(|row| row.accesses_per_miss), number))
+        .right("µs/miss", |line| or_dash(line.row.and_then(|row| row.work_us_per_miss), number))
+        .right("p50 µs", |line| figure(line, |row| row.p50_us))
+        .right("p99 µs", |line| figure(line, |row| row.p99_us))
+        .right("p99.9 µs", |line| figure(line, |row| row.p999_us))
+        .right("CPU µs", |line| number(line.cpu_us_per_op))
+        .right("reads", |line| count(line, |row| row.device_reads))
+        .right("writes", |line| count(line, |row| row.device_writes))
+        .right("peak", |line| or_dash(line.row.and_then(|row| row.cgroup_peak_bytes), format_bytes))
+        .table()
 }
 
 /// What NAND did under each configuration of `bench live`, beside the device of fixed latencies; none where there is no NAND.
-pub fn nand(rows: &[LiveRow]) -> Option<String> {
-    let heading = [
-        "workload",
-        "config",
-        "NAND",
-        "planes",
-        "block",
-        "ops/s",
-        "of DRAM",
-        "p99 µs",
-        "fixed: of DRAM",
-        "p99 µs",
-        "blocked by reclaim",
-        "erasing",
-        "erases",
-    ];
-    let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.2}%", share * 100.0));
-    let lines: Vec<Vec<String>> = rows
-        .iter()
-        .filter_map(|row| {
-            let (nand, shape) = (row.nand?, row.nand_shape?);
-            let fixed = rows.iter().find(|other| {
-                other.config == "fixed-latency" && other.workload == row.workload && other.medium == row.medium
-            });
-            let of_dram = |row: &LiveRow| row.share_of_dram_only.map_or("-".to_owned(), |s| percent(s.median));
-            Some(vec![
-                row.workload.clone(),
-                row.config.clone(),
-                row.medium.clone(),
-                shape.planes.to_string(),
-                fulgurite_format::format_bytes(shape.block_bytes),
-                number(row.ops_per_s),
-                of_dram(row),
-                number(row.p99_us),
-                fixed.map_or("-".to_owned(), of_dram),
-                fixed.map_or("-".to_owned(), |fixed| number(fixed.p99_us)),
-                share(row.blocked_by_reclaim_share),
-                share(row.erasing_share),
-                thousands(nand.erases.cast_signed()),
-            ])
+pub(crate) fn nand(rows: &[LiveRow]) -> Option<String> {
+    let fixed = |row: &LiveRow| {
+        rows.iter().find(|other| {
+            other.config == "fixed-latency" && other.workload == row.workload && other.medium == row.medium
         })
-        .collect();
-    (!lines.is_empty()).then(|| table(&heading, 3, lines))
+    };
+    let lines: Vec<(&LiveRow, NandCounts, NandShape, Option<&LiveRow>)> =
+        rows.iter().filter_map(|row| Some((row, row.nand?, row.nand_shape?, fixed(row)))).collect();
+    let share = |share: Option<f64>| or_dash(share, |share| format!("{:.2}%", share * 100.0));
+    let of_dram = |row: &LiveRow| or_dash(row.share_of_dram_only, |share| percent(share.median));
+    let table = Columns::of(&lines)
+        .left("workload", |(row, ..)| &row.workload)
+        .left("config", |(row, ..)| &row.config)
+        .left("NAND", |(row, ..)| &row.medium)
+        .right("planes", |(_, _, shape, _)| shape.planes)
+        .right("block", |(_, _, shape, _)| format_bytes(shape.block_bytes))
+        .right("ops/s", |(row, ..)| number(row.ops_per_s))
+        .right("of DRAM", |(row, ..)| of_dram(row))
+        .right("p99 µs", |(row, ..)| number(row.p99_us))
+        .right("fixed: of DRAM", |(.., fixed)| or_dash(*fixed, of_dram))
+        .right("p99 µs", |(.., fixed)| or_dash(*fixed, |fixed| number(fixed.p99_us)))
+        .right("blocked by reclaim", |(row, ..)| share(row.blocked_by_reclaim_share))
+        .right("erasing", |(row, ..)| share(row.erasing_share))
+        .right("erases", |(_, nand, ..)| thousands(nand.erases.cast_signed()))
+        .table();
+    (!lines.is_empty()).then_some(table)
 }
 
 #[cfg(test)]

@@ -34,9 +34,6 @@ pub struct Shuffled(ZipfKeys);
 
 impl Shuffled {
     /// Of so many.
-    ///
-    /// # Errors
-    /// When there are none.
     pub fn new(subpages: u32) -> Result<Shuffled> {
         Ok(Shuffled(ZipfKeys::new("store", subpages.into(), 0.0)?))
     }
@@ -47,9 +44,6 @@ impl Shuffled {
 }
 
 /// Writes a version of subpages; all are written when it returns, and none need be durable.
-///
-/// # Errors
-/// When the flash fails; [`crate::interrupt::Interrupted`].
 pub fn write(
     mover: &mut Mover,
     mut subpages: impl Iterator<Item = u32>,
@@ -69,9 +63,6 @@ pub fn write(
 }
 
 /// Reads subpages, and checks that they are as they should be: (subpage, version).
-///
-/// # Errors
-/// When one is not.
 pub fn check(flash: &Arc<dyn Flash>, expected: impl Fn(u32) -> u32, subpages: impl Iterator<Item = u32>) -> Result<()> {
     Mover::new(&**flash)?.read(subpages, |(subpage, page)| {
         let version = expected(subpage);

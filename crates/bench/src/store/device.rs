@@ -80,9 +80,6 @@ pub fn medium_bytes(pool_bytes: u64) -> u64 {
 }
 
 /// Measures on what was judged.
-///
-/// # Errors
-/// When the medium fails; [`crate::interrupt::Interrupted`].
 pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Result<Vec<Row>> {
     let geometry = medium::geometry(setting.pool_bytes)?;
     let live = medium::subpages_at(geometry, FULL);

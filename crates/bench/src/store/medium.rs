@@ -35,9 +35,6 @@ pub enum Otherwise {
 
 impl Judged {
     /// Judges what `args` ask for, to hold so many bytes; nothing is made yet.
-    ///
-    /// # Errors
-    /// [`crate::bad_input::BadInput`].
     pub fn new(args: &StoreArgs, otherwise: Otherwise, bytes: u64, machine: &Machine) -> Result<Judged> {
         let scratch = checks::scratch_directory(args.scratch.as_deref(), args.flash.as_ref())?;
         let (flash, create) = match (&args.flash, otherwise) {
@@ -58,9 +55,6 @@ impl Judged {
         Ok(Judged(medium::Judged::new(wanted, holds, bytes, 0, machine)?))
     }
     /// Makes it. Whoever measures leaves the core of an emulated device to that.
-    ///
-    /// # Errors
-    /// As [`medium::Judged::make`].
     pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {
         let medium = self.0.make(interrupt)?;
         if medium.device_core().is_some() {
@@ -71,9 +65,6 @@ impl Judged {
 }
 
 /// The geometry of a pool of so many bytes.
-///
-/// # Errors
-/// [`crate::bad_input::BadInput`] when there is none.
 pub fn geometry(bytes: u64) -> Result<Geometry> {
     let Ok(pages) = u32::try_from(bytes / SUBPAGE_BYTES as u64) else {
         bad_input!("--size {} is more than a pool can have: 16 TiB", format_bytes(bytes));
@@ -96,9 +87,6 @@ pub fn subpages_at(geometry: Geometry, percent: f64) -> u32 {
 }
 
 /// Makes a pool of a medium, whatever a pool before it has left there.
-///
-/// # Errors
-/// When the medium fails.
 pub fn format(flash: &Arc<dyn Flash>, geometry: Geometry) -> Result<()> {
     Ok(Pool::format(flash, geometry, benchmark_id()?, 0)?)
 }

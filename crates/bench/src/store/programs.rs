@@ -86,9 +86,6 @@ pub fn dram_bytes(live: u32, dirty_bytes: u64) -> u64 {
 
 impl Program {
     /// With so many workers, and DRAM for so many bytes of dirty data.
-    ///
-    /// # Errors
-    /// When it cannot be built.
     pub fn new(pool: &Arc<dyn Flash>, (live, dirty_bytes): (u32, u64), workers: usize) -> Result<Program> {
         // Whole pages of NVMM's.
         let live = live - live % SUBPAGES_PER_PAGE;

@@ -91,9 +91,6 @@ pub struct Took {
 pub trait Way {
     fn name(&self) -> &str;
     /// Writes so many bytes and makes them durable.
-    ///
-    /// # Errors
-    /// When that fails.
     fn time(&mut self, bytes: u64) -> Result<Took>;
 }
 
@@ -379,13 +376,10 @@ fn gates(rows: &[Row]) -> String {
 
 /// Medians: as many curves as can be told apart by their colours. The table has the rest.
 fn curves(rows: &[Row]) -> Curves {
-    let curve = |way: &&str| Curve {
-        name: (*way).to_owned(),
-        points: rows
-            .iter()
-            .filter(|r| r.way == **way)
-            .map(|r| (r.dirty_bytes as f64 / 1024.0, r.total_ms.median))
-            .collect(),
+    let curve = |way: &&str| {
+        let of = rows.iter().filter(|r| r.way == **way);
+        let points = of.map(|r| (r.dirty_bytes as f64 / 1024.0, r.total_ms.median)).collect();
+        Curve { name: (*way).to_owned(), points }
     };
     let mut ways: Vec<&str> = Vec::new();
     for row in rows {
@@ -393,14 +387,9 @@ fn curves(rows: &[Row]) -> Curves {
             ways.push(&row.way);
         }
     }
-    Curves {
-        title: "Until dirty data is written and synced, median".to_owned(),
-        subtitle: rows.first().map_or_else(String::new, |row| row.flash.clone()),
-        x: Axis::logarithmic("dirty KiB"),
-        y: Axis::logarithmic("ms"),
-        curves: ways.iter().map(curve).collect(),
-        dots: true,
-    }
+    let subtitle = rows.first().map_or("", |row| &row.flash);
+    let (x, y) = (Axis::logarithmic("dirty KiB"), Axis::logarithmic("ms"));
+    Curves::new("Until dirty data is written and synced, median", subtitle, x, y, ways.iter().map(curve).collect())
 }
 
 #[cfg(test)]

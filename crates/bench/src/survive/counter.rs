@@ -92,9 +92,6 @@ pub fn run() -> ExitCode {
 }
 
 /// Opens a pool, or makes one.
-///
-/// # Errors
-/// When it cannot.
 pub fn open(medium: Medium, dram_bytes: u64) -> Result<Fulgurite, fulgurite::Error> {
     let builder = Fulgurite::builder(medium).dram(dram_bytes).keep_tokens(KEEP_TOKENS);
     builder.with(|runtime| runtime.fibers(JOBS + 1)).start()

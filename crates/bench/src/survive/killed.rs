@@ -3,9 +3,8 @@
 //!
 //! Invariant of [`Expected`]: `least` of each piece is at most `most`.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::counter::{Line, Task};
 use super::text::Contents;
 use crate::interrupt::Interrupt;
+use crate::own_process;
 
 /// How often Ctrl-C is looked at while nothing is said.
 const LOOK: Duration = Duration::from_millis(50);
@@ -145,21 +145,12 @@ impl Drop for Ended {
 /// When it cannot be started, ended by itself, or saved nothing for a minute; [`crate::interrupt::Interrupted`].
 pub fn life(task: &Task, mut heard: Heard, moment: Moment, interrupt: &Interrupt) -> Result<Life> {
     let start = Instant::now();
-    // A process group of its own: Ctrl-C at the terminal is the program's affair.
-    let process = Command::new("/proc/self/exe")
-        .arg("__counter")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .context("the program that counts could not be started")?;
+    let started = own_process::start(&["__counter".as_ref()]);
+    let (process, mut input, output) = started.context("the program that counts could not be started")?;
     let mut process = Ended(process);
-    let mut input = process.0.stdin.take().context("it has no input")?;
-    let mut text = serde_json::to_string(task)?;
-    text.push('\n');
     // Should it be gone already, the end of its lines says so.
-    let _ = input.write_all(text.as_bytes());
-    let lines = listen(process.0.stdout.take().context("it has no output")?)?;
+    let _ = own_process::tell(&mut input, task);
+    let lines = listen(output)?;
     let (mut opened, mut kill_at, mut spoke) = (false, None, Instant::now());
     loop {
         if kill_at.is_none() && opened && heard.saved.len() >= moment.saved && (heard.was_saving() || !moment.saving) {

@@ -41,9 +41,6 @@ fn read<L: Latch>(
 
 impl Reopened {
     /// Opens the pool in a file, whose text has so many pieces.
-    ///
-    /// # Errors
-    /// When it cannot be opened, or has no state.
     pub fn open(path: &Path, dram_bytes: u64, pieces: usize) -> Result<Reopened> {
         let start = Instant::now();
         let memory = open(Medium::pool(path), dram_bytes)?;
@@ -52,9 +49,6 @@ impl Reopened {
         Ok(Reopened { memory, token, took, pieces })
     }
     /// What its newest state holds.
-    ///
-    /// # Errors
-    /// When the tables are not there or damaged.
     pub fn contents(&self) -> Result<Contents> {
         let roots = self.memory.roots()?;
         for name in [WORDS, PIECES] {
@@ -68,9 +62,6 @@ impl Reopened {
         Ok(self.memory.run(move |m| read(m, &**words, &**noted, pieces))?)
     }
     /// Keeps a state for good.
-    ///
-    /// # Errors
-    /// When it is not there.
     pub fn pin(&self, token: u64) -> Result<()> {
         Ok(self.memory.pin_token(token, true)?)
     }
@@ -86,9 +77,6 @@ impl Reopened {
         Ok(reader.run(move |m| read(m, &**words, &**noted, pieces))?)
     }
     /// Makes an older state the newest again; how long that took.
-    ///
-    /// # Errors
-    /// When it is not there, or the file fails.
     pub fn roll_back(&mut self, token: u64) -> Result<Duration> {
         let start = Instant::now();
         self.memory.roll_back(token)?;
@@ -100,9 +88,6 @@ impl Reopened {
         self.token + 1
     }
     /// The states that are there, oldest first.
-    ///
-    /// # Errors
-    /// When they cannot be told.
     pub fn tokens(&self) -> Result<Vec<u64>> {
         Ok(self.memory.tokens()?)
     }

@@ -78,9 +78,6 @@ impl Contents {
 
 impl Text {
     /// Up to `bytes` of the corpus and `distinct` different words, from files all over it.
-    ///
-    /// # Errors
-    /// When none of it can be read any more.
     pub fn of(corpus: &Corpus, bytes: u64, distinct: usize) -> Result<Text> {
         let mut made = Text { text: String::new(), ends: Vec::new(), words: Vec::new(), counts: Vec::new() };
         let mut numbers: HashMap<Key, u32> = HashMap::new();
@@ -128,9 +125,6 @@ impl Text {
         self.words.len() as u64
     }
     /// A copy in a file without a name, which is gone when nobody has it open any more.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn copy(&self, directory: &Path) -> Result<File> {
         let what = || format!("a copy of the text cannot be written to {}", directory.display());
         let mut file = tempfile::tempfile_in(directory).with_context(what)?;

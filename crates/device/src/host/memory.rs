@@ -1,6 +1,4 @@
-//! Memory operations from the host: pages, and states that have names.
-//!
-//! Over a device the host runs no store of its own: these commands are all that it knows of versions.
+//! Memory operations from the host: pages, and states that have names. The store is the device's.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,9 +17,10 @@ use crate::standing::Standing;
 
 /// Sectors of data buffer for what is not data: 4096 tokens fit.
 const BUFFER: u32 = 8;
-/// States that may be named and not waited for: what older ones cover is as if they had not been named, until one of these is durable.
+/// The most states that may be named and not waited for: the older ones then count as unnamed until
+/// one of these is durable.
 const NAMED_MAX: usize = 64;
-/// States named on a device that has returned to come to a number that none of its predecessor's was, at the most.
+/// The most states named on a returned device to reach a number that its predecessor never used.
 const RENAMED_MAX: u32 = 1 << 16;
 /// A roll back is asked for so often at the most, where one device after the other dies of it.
 const ROLL_BACKS_MAX: u32 = 4;
@@ -66,7 +65,7 @@ impl Commands {
     pub fn delete(&mut self, pages: Range<u32>) -> Result<(), FlashError> {
         self.of_pages(Opcode::Delete, pages, 0)
     }
-    /// Says that sectors' content is not needed any more: the pages that lie wholly among them are deleted.
+    /// Deletes the pages that lie wholly among these sectors.
     ///
     /// # Errors
     /// What the device says.
@@ -98,7 +97,7 @@ impl Commands {
         self.ended_flush(covers, result.is_ok());
         result
     }
-    /// The tokens that are kept, ascending; the newest 512 for each sector of data buffer that there is.
+    /// The tokens that are kept, ascending: the newest 512 for each sector of data buffer.
     ///
     /// # Errors
     /// What the device says.
@@ -121,7 +120,8 @@ impl Commands {
         self.run(Opcode::Standing, 0, 1, 0, &mut bytes)?.status.to_result()?;
         Standing::of(&bytes).ok_or(FlashError::Corrupt)
     }
-    /// What may be done with the pages from this one on, with as many as the data buffer has room for; none where one is not allocated.
+    /// The permissions of the pages from this one on, of as many as the data buffer has room for.
+    /// None where one is not allocated.
     ///
     /// # Errors
     /// What the device says.
@@ -138,11 +138,11 @@ impl Commands {
         let (bytes, count) = self.answer(Opcode::Pages, u64::from(page) * u64::from(SUBPAGES_PER_PAGE), 1)?;
         Ok(bytes.first().filter(|_| count > 0).and_then(|&byte| permissions_of_page(byte)))
     }
-    /// Some of the temporary pages of programs that have gone, which were deleted and of which nobody was told yet; none: there are no more.
+    /// Some of the temporary pages of ended programs that were deleted and not yet reported.
     pub(super) fn take_dropped(&mut self) -> Result<Vec<u32>, FlashError> {
         Ok(self.words(Opcode::Dropped)?.into_iter().filter_map(|page| u32::try_from(page).ok()).collect())
     }
-    /// An answer that fills the largest block of the data buffer that is free, so many sectors at the most, and its result.
+    /// An answer that fills the largest free block of the data buffer, up to so many sectors.
     fn answer(&mut self, opcode: Opcode, sector: u64, most: u32) -> Result<(Vec<u8>, u64), FlashError> {
         let sectors = most.min(self.largest_free()).min(self.command_sectors()).max(1);
         let mut bytes = vec![0; sectors as usize * SECTOR_BYTES];
@@ -171,8 +171,8 @@ impl Commands {
 
 /// The states of a device that have names, for a runtime over it.
 ///
-/// A device that has died may give the number of a state that it named, and did not keep, to another one. So a state is waited for only on
-/// the device that named it, and each name of its successor is a number that none of its own was.
+/// A device that died may give the number of a state that it did not keep to another one. So a
+/// state is waited for only on the device that named it, and its successor names new numbers only.
 pub(super) struct Remote {
     link: Arc<dyn Link>,
     shared: Arc<Shared>,
@@ -193,7 +193,7 @@ pub(super) struct Open {
     of_the_dead: u64,
     /// The newest state that was seen to be durable; older ones are then.
     durable: u64,
-    /// States that were named and not waited for yet, and what had been written by then: it is on the device when they are durable.
+    /// States that were named and not waited for, and what had been written by then.
     named: VecDeque<(u64, Covers)>,
 }
 
@@ -238,7 +238,7 @@ impl Remote {
         }
         result
     }
-    /// Something that may be done twice: once more on the device that has returned, where the one that was asked has died.
+    /// An idempotent step: once more on the device that has returned, where the one asked has died.
     pub(super) fn again<T>(
         &self,
         open: &mut Open,
@@ -270,15 +270,17 @@ impl Remote {
         self.shared.restrictions.replace(found);
         Ok(())
     }
-    /// Goes back to a token: on the next device, where one has died meanwhile. Whether that one had gone back nobody knows, so that what was written
-    /// and has no name is written once more first, as after any death, and taken back by the next try.
+    /// Goes back to a token, on the next device where one has died meanwhile. It is unknown whether
+    /// the dead one had gone back. So unnamed writes are replayed, as after any death, and the next
+    /// try takes them back.
     fn goes_back(&self, open: &mut Open, token: u64) -> Result<(), VersionError> {
         for tries in 1.. {
             // One that does not return is waited for once.
             self.once(open, |_| Ok(()))?;
             let result = self.once(open, |commands| {
                 commands.version(Opcode::RollBack, token)?;
-                // Others may have met the next device by now, and written there what was taken back on this one.
+                // Others may have met the next device by now, and written there what was taken back
+                // on this one.
                 if self.shared.has_gone_back(commands.instance(), token) {
                     Ok(())
                 } else {
@@ -310,7 +312,8 @@ impl Remote {
         let mut open = self.lock();
         let trimmed = self.again(&mut open, |commands| Ok(commands.trim(first, count)?));
         if !self.link.is_alone() {
-            // Nobody could have the device alone as long as it is open, and who shares it may trim once in a day.
+            // No other program can have the device alone while it is open, and a sharer trims
+            // rarely.
             open.commands = None;
         }
         trimmed.map_err(|error| match error {
@@ -349,7 +352,7 @@ impl Versions for Remote {
             }
             self.shared.has_named(token);
             self.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
-            // There are no more such numbers than states were named since the last one that was kept.
+            // There are no more such numbers than states named since the last one that was kept.
             if token > open.of_the_dead {
                 open.newest = open.newest.max(token);
                 open.named.push_back((token, covers));
@@ -395,7 +398,7 @@ impl Versions for Remote {
         self.shared.goes_back(token);
         self.goes_back(&mut open, token)?;
         self.shared.room.has_gone_back();
-        // The state is one that is durable, and nothing was in flight: all that was not is taken back, and a death takes nothing with it.
+        // The state is durable, and nothing was in flight: a death loses only what was taken back.
         let covers = self.shared.begins_flush(None);
         open.named.drain(..).map(|(_, covers)| covers).chain([covers]).for_each(|c| self.shared.ended_flush(c, true));
         self.shared.unnamed.store(0, Ordering::Relaxed);

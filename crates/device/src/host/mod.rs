@@ -1,14 +1,15 @@
 //! The host driver: a device as a [`Flash`].
 //!
-//! One queue pair per queue, that is, per worker: no lock on the way (the paper's driver locks its one pair finely). Where device and host
-//! share the frames, a command's buffer index is the frame and nothing is copied; else steps 1 and 9 copy through the data buffer.
+//! Each queue, that is each worker, has its queue pair: no lock on the way. Where device and host
+//! share the frames, a command's buffer index is the frame. Else steps 1 and 9 copy through the
+//! data buffer.
 //!
-//! What happens when the device dies: requests in flight stay so while the driver attaches again, for as long as
-//! [`HostConfig::reattach`] says, and are sent once more to the device that has returned. Reads, writes and flushes may be repeated. What
-//! was written, had completed and was not flushed is another matter: if the device keeps no writes across its death
-//! ([`Features::KEEPS_WRITES`]) it is gone there. The driver has copies of it ([`HostConfig::unflushed_bytes`]) and writes it once more
-//! before anything else. Where there are none, to go on would serve older data than were acknowledged. Then, and only then, every
-//! request ends with [`FlashError::Poisoned`](fulgurite_flash::FlashError::Poisoned) until the flash is opened anew.
+//! When the device dies, requests in flight stay so while the driver attaches again, as long as
+//! [`HostConfig::reattach`] says. Then they are sent once more. A device without
+//! [`Features::KEEPS_WRITES`] has lost completed writes that were not flushed. The driver replays
+//! them from copies ([`HostConfig::unflushed_bytes`]) before anything else. Without copies it would
+//! serve older data than it acknowledged: then every request ends with
+//! [`FlashError::Poisoned`](fulgurite_flash::FlashError::Poisoned) until the flash is opened anew.
 
 mod attach;
 mod buddy;
@@ -97,7 +98,7 @@ impl DeviceFlash {
     pub fn start(flash: Arc<dyn Flash>, device: DeviceConfig, host: HostConfig) -> Result<DeviceFlash, OpenError> {
         Ok(DeviceFlash::on(Arc::new(Device::start(flash, device)?), host))
     }
-    /// Starts a device in this process whose firmware runs a store: it pays for places, checksums and reclaim, and the host for none of it.
+    /// Starts a device in this process whose firmware runs a store, with its reclaim and checksums.
     ///
     /// # Errors
     /// As [`Device::start_store`].
@@ -126,7 +127,7 @@ impl DeviceFlash {
     pub fn device(&self) -> Option<&Arc<Device>> {
         self.device.as_ref()
     }
-    /// What a device in this process lies on: it can be asked without a command. That of another one is asked when a request comes.
+    /// The medium of a device in this process, which can be asked without a command.
     fn here(&self) -> Option<&Arc<dyn Flash>> {
         self.device.as_ref().map(|device| device.flash())
     }
@@ -210,14 +211,14 @@ impl Flash for DeviceFlash {
         Traits {
             dram_bytes: self.link.dram_bytes(),
             shares_frames: !self.config.copies && self.link.takes_frames(),
-            // Whichever ends a request: a device that is there and says nothing, or one that has died.
+            // The later of two ends of a request: a silent device's, or a dead one's.
             patience: self.config.timeout.unwrap_or_default().max(self.config.reattach),
             trims: self.trims(),
             ..Traits::PLAIN
         }
     }
     fn staging_bytes(&self, frames: u32) -> usize {
-        // At the most one sector of data buffer for each command in flight, and no more commands than frames.
+        // One sector of data buffer for each command in flight, and no more commands than frames.
         let buffer = if self.config.copies { (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES } else { 0 };
         let kept = if shared::keeps(&*self.link, &self.config, self.link.features()) {
             let frames = if self.link.names_states() { usize::MAX } else { frames as usize * SUBPAGE_BYTES };

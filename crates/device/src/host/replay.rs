@@ -44,7 +44,7 @@ impl Shared {
         }
         let (mut from, mut under_way) = (0, 0);
         loop {
-            // A few at a time: whoever lets go of copies meanwhile does not wait for the device.
+            // A few at a time: a flush that lets go of copies does not wait for the device.
             let some = self.known().kept.some_from(from, REPLAY_DEPTH);
             let Some((last, ..)) = some.last() else { break };
             from = last + 1;
