@@ -10,8 +10,8 @@ const WORDS: usize = 25;
 
 /// Lines of comments that are too long, and those that name a person. Lower the numbers when comments
 /// are rewritten.
-const LONG_COMMENTS: usize = 3450;
-const WHO_IN_COMMENTS: usize = 430;
+const LONG_COMMENTS: usize = 1150;
+const WHO_IN_COMMENTS: usize = 125;
 
 /// A paragraph or list item, with the number of its first line.
 struct Block {
