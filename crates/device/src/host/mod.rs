@@ -26,6 +26,7 @@ mod queue;
 mod replay;
 mod restrict;
 mod room;
+mod seen;
 mod shared;
 mod transfer;
 
@@ -48,27 +49,8 @@ use shared::Shared;
 pub use buddy::Buddy;
 pub use link::{Hold, HostConfig, Link, Linked, Want};
 pub use old::OldState;
+pub use seen::HostCounters;
 pub use transfer::{Commands, Done};
-
-fulgurite_sys::counters! {
-    /// What a driver has seen of its device.
-    pub HostCounters, pub(crate) Seen {
-        /// Requests that ended because their time was over.
-        timed_out,
-        /// Completion entries that broke the protocol, and were not believed.
-        broken,
-        /// Times that a queue pair was opened anew.
-        relinked,
-        /// Commands that were sent once more.
-        replayed,
-        /// Completed writes that were written once more to a device that had died and returned.
-        restored,
-        /// Flushes of the driver's own, because as much as may be was not flushed.
-        own_flushes,
-        /// Queue pairs that were opened and whose device has the frames: nothing is copied there.
-        with_frames,
-    }
-}
 
 /// A device, as a medium.
 pub struct DeviceFlash {

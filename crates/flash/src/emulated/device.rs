@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use fulgurite_sys::{Clock, affinity, arch, barrier, clock};
 
-use super::latency::{Planes, Schedule};
+use super::Shared;
+use super::latency::{EmulatedConfig, Planes, Schedule};
 use super::queue::{Link, pack_completion, unpack};
-use super::{EmulatedConfig, Shared};
 use crate::DeviceCounters;
 use crate::ring::{Consumer, Producer};
 

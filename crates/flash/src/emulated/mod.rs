@@ -26,55 +26,18 @@ mod timed;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
-use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity, barrier, planted};
+use fulgurite_sys::{Arena, Backed, Notifier, affinity, barrier, planted};
 
+pub use latency::EmulatedConfig;
 pub use timed::TimedFlash;
 
 use crate::cells::Cells;
 use crate::counters::Counters;
 use crate::{Backing, DeviceCounters, Flash, FlashError, OpenError, OpenedQueue, QueueUser, Traits, check_range};
 use latency::{Planes, describe};
-
-/// How an emulated device behaves.
-#[derive(Clone, Debug)]
-pub struct EmulatedConfig {
-    /// Capacity.
-    pub subpages: u32,
-    /// From request to completion of a read on an idle plane. 50 µs: AstriFlash, table I.
-    pub read_latency: Duration,
-    /// The same of a write.
-    pub write_latency: Duration,
-    /// Planes. Subpage s lies on plane s mod `planes`, and a plane serves one request at a time.
-    /// AstriFlash has 4 GB a plane: 256 of them in its terabyte.
-    pub planes: usize,
-    /// The core to run the device on. None leaves it to the kernel, among the cores of the starting
-    /// thread. With that thread's core alone it sleeps between due times rather than spin.
-    pub core: Option<usize>,
-    /// Where the data lies (at least `subpages` x 4096 bytes); none takes fresh memory, all zero.
-    pub storage: Option<Arc<Arena>>,
-    /// What the latencies are measured by.
-    pub clock: Clock,
-}
-
-impl EmulatedConfig {
-    /// 50 µs reads, 100 µs writes, 256 planes, fresh memory, any core, real time.
-    #[must_use]
-    pub fn new(subpages: u32) -> EmulatedConfig {
-        EmulatedConfig {
-            subpages,
-            read_latency: Duration::from_micros(50),
-            write_latency: Duration::from_micros(100),
-            planes: 256,
-            core: None,
-            storage: None,
-            clock: Clock::get(),
-        }
-    }
-}
 
 /// An emulated flash device. Dropping it ends its thread; remaining queues report
 /// [`crate::FlashError::Closed`].
