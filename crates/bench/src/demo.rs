@@ -1,5 +1,5 @@
-//! `demo`: index the text of this machine into flash memory and search it, with a few percent of the index in DRAM; then the act
-//! in which memory survives ([`super::survive`]). Here is the search, and the report over both.
+//! `demo`: a search over the text of this machine, with a few percent of its index in DRAM, then
+//! the act in which memory survives ([`super::survive`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ const STACK_BYTES: u64 = 38 << 10;
 const TEXT_BYTES_MAX: u64 = 512 << 20;
 /// The same with `--quick`.
 const QUICK_TEXT_BYTES_MAX: u64 = 96 << 20;
-/// Flash with less room than this is not worth an index: the frames, tables and stacks in DRAM would take more.
+/// With less flash an index does not pay: the runtime's tables and stacks would be larger.
 const FLASH_BYTES_MIN: u64 = 4 << 20;
 
-/// Prices of a gigabyte, in US dollars, 50 to 1 (AstriFlash, section I). Only the ratio matters to the comparison.
+/// Prices of a gigabyte in US dollars, 50 to 1 (AstriFlash, section I). Only the ratio matters.
 const DRAM_DOLLARS_PER_GB: f64 = 3.0;
 const FLASH_DOLLARS_PER_GB: f64 = 0.06;
 
@@ -63,7 +63,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         // The pool, and a copy of the text.
         checks::space("--scratch", &scratch, survive::POOL_BYTES + survive::copy_bytes(quick))?;
     }
-    // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
+    // The image, copies that play flash, and the DRAM-only copy are each up to 1.3 times the text.
     let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
     let limit = if searches { text_that_fits(args, on_flash, most)? } else { most.min(survive::text_bytes(quick)) };
     let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
@@ -113,7 +113,7 @@ fn configs(args: &DemoArgs) -> Vec<Config> {
     configs
 }
 
-/// Bytes of text to look for: `most`, or as many as the file or device that --flash names has room for.
+/// Bytes of text to look for: `most`, or what the file or device of --flash has room for.
 fn text_that_fits(args: &DemoArgs, on_flash: u64, most: u64) -> Result<u64> {
     let Some(mut bytes) = checks::flash_bytes(&args.flash)? else { return Ok(most) };
     let (mut each, mut larger) = ("", "make it larger, or name a new file and add --create");
@@ -201,7 +201,7 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
             !c.paged_by_kernel()
         });
     }
-    // An index takes about 1.2 times its text (from above); what it really took decides about DRAM below.
+    // An index takes about 1.2 times its text (from above). Its real size decides about DRAM below.
     let data_bytes = corpus.text_bytes() / 5 * 6;
     let (clusters, one_cluster) = clusters(args, data_bytes, found.scan_time)?;
     let mut session = Session::start_in_ways(&flash, data_bytes, &mut configs, &ways(clusters), interrupt)?;
@@ -242,12 +242,12 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
     Ok(Searched { session, summary, rows, lines, notes, setting, failed, interrupted })
 }
 
-/// Looking for text may take so long for os-swap to run with both values of `vm.page-cluster`: the second costs about half a
-/// minute of three, and whoever is slow here (a cold cache, a slow disk) is slow with swap as well.
+/// A longer scan for text leaves no time for os-swap with both values of `vm.page-cluster`: a slow
+/// disk is slow with swap, too, and the second costs half a minute of three.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Values of `vm.page-cluster` for os-swap: both that users have, where neither time nor room for swap is short; else one, and a
-/// sentence that says why.
+/// The values of `vm.page-cluster` for os-swap: both common ones, or where time or room is short
+/// one, with the reason.
 fn clusters(args: &DemoArgs, data_bytes: u64, scan_time: Duration) -> Result<(&'static [u32], Option<String>)> {
     const BOTH: &[u32] = &[0, 3];
     if args.output.quick {
@@ -336,7 +336,8 @@ const HEADING: [&str; 10] = [
     "$ per GB of index",
 ];
 
-/// Bytes of DRAM that a configuration may use for data: kernel paging fills its cgroup, allowance and all.
+/// DRAM in bytes that a configuration may use for data. Kernel paging fills its cgroup, allowance
+/// and all.
 fn allowed_bytes(row: &LiveRow) -> u64 {
     row.cgroup_limit_bytes.filter(|_| paged_by_kernel(row)).unwrap_or(row.dram_bytes)
 }
@@ -416,7 +417,8 @@ fn title(rows: &[LiveRow]) -> String {
     }
 }
 
-/// How many times as fast as kernel swap, round by round, and what swap ran with; none where either did not run.
+/// Throughput as a multiple of kernel swap's, by round, and how swap ran. None where either did not
+/// run.
 fn beside_swap(rows: &[LiveRow]) -> Option<(String, String)> {
     let of = |config: Config| rows.iter().find(|r| r.config == config.name());
     let (over, swap) = (of(Config::Fulgurite)?.over_os_swap?, of(Config::OsSwap)?);

@@ -1,7 +1,7 @@
 //! `bench micro`: what a switch, a hit and a miss cost, and what a miss is made of.
 //!
-//! Every round measures everything once, so that whatever disturbs the machine disturbs all figures; the median of the
-//! rounds is reported, with the lowest and the highest.
+//! Every round measures everything once, so that a disturbance hits all figures. The median is
+//! reported, with the lowest and the highest round.
 
 mod drawing;
 mod hit;
@@ -70,7 +70,7 @@ const FIGURES: &[(&str, &str, Option<f64>, &str)] = &[
     ("crowded_ns", "ns", None, "CPU of these, polling included, for each access of the phase"),
 ];
 
-/// Data are so many times the DRAM at the least: hardly any access finds its subpage there by chance.
+/// Minimum size of the data, in DRAMs: hardly any access hits by chance.
 const DATA_OVER_DRAM: u64 = 8;
 
 /// How much is done in a round.
@@ -252,8 +252,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     report.finish(&args.output, || drawing::draw(&figures, &machine.line()))
 }
 
-/// What is measured on, each made when it is first needed: the flash takes seconds to fill, and figures that do not need it
-/// come before.
+/// What is measured on, each made at its first use: filling the flash takes seconds.
 struct Rigs<'i> {
     sizes: Sizes,
     interrupt: &'i Interrupt,
@@ -323,7 +322,7 @@ fn misses_once(
     all.add("job_ns", misses.phase(Phase::Empty, amounts.jobs)?.cpu_ns_each());
     let flash = misses.flash();
     let submit = primitives::on_core(core, || primitives::submit_and_poll(flash, amounts.batches));
-    // On a machine without a core for the device every batch may be late; that is no reason to give up the rest.
+    // Without a core for the device every batch may be late, and the rest still counts.
     if let Ok(ns) = submit {
         all.add("submit_poll_ns", ns);
     }

@@ -1,7 +1,8 @@
-//! `bench policies`: miss ratios of all replacement policies on traces, on Zipf keys and on the workloads' own accesses.
+//! `bench policies`: miss ratios of the replacement policies on traces, on Zipf keys and on the
+//! workloads' own accesses.
 //!
-//! Nothing is timed. Each stream of subpages is replayed through the policies of the runtime, twice: hearing of every hit,
-//! as their authors describe them (`known`), and seeing only a mark per frame, as in the runtime (`marked`). Then through
+//! Nothing is timed. Each stream is replayed twice: with every hit known, as the policies' authors
+//! have it (`known`), and with a mark per frame, as in the runtime (`marked`). Then it goes through
 //! the prefetcher, at each window.
 
 mod read_ahead;
@@ -127,7 +128,7 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
             let (name, zipf) = (*name, args.zipf.clone());
             match interrupt.unless_asked(move || streams::record(name, params, &zipf, length))? {
                 Ok(recorded) => recorded.iter().try_for_each(&mut replay)?,
-                // One that does not fit into so little data must not cost the results of the others.
+                // A workload that does not fit costs only its own results.
                 Err(error) => failed.push(format!("SKIPPED: {error:#}.")),
             }
             interrupt.check()?;
@@ -182,7 +183,8 @@ fn frames_of(distinct: usize, share: f64) -> usize {
     ((distinct as f64 * share / 100.0) as usize).max(1)
 }
 
-/// Runs `code` for 0..`count` on all cores; the results are in order. After an interruption only those that are whole.
+/// Runs `code` for 0..`count` on all cores, with results in order. An interruption keeps the whole
+/// ones.
 fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {

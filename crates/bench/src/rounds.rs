@@ -1,5 +1,5 @@
-//! Rounds: every configuration executes the same requests, one after the other, in an order that turns from round to
-//! round, while the others sleep.
+//! Rounds: every configuration executes the same requests in turn, in an order that rotates, while
+//! the others sleep.
 
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -12,6 +12,7 @@ use super::session::{Running, Session, Way};
 use crate::child::nand_counts::NandShape;
 use crate::child::protocol::{Batches, Load, Outcome};
 use crate::interrupt::Interrupted;
+use crate::privileged::Request;
 use crate::report::rows::Spread;
 
 /// One configuration, in one of its ways, and what it did.
@@ -51,7 +52,7 @@ pub struct Ran {
     pub interrupted: bool,
 }
 
-/// A way that is slower than this share of its configuration's best in the first round is run no more.
+/// A way slower than this share of its configuration's best in the first round is dropped.
 const WORTH_GOING_ON: f64 = 0.8;
 
 /// Starts everything, runs the warm-up and the rounds, checks the results, ends everything.
@@ -214,9 +215,9 @@ fn run_all(
     check(session, ran, bar)
 }
 
-/// How many pages the kernel swaps at once, for who is swapped.
+/// Sets how many pages the kernel swaps at once, for a way under swap.
 fn set_page_cluster(session: &mut Session, way: Way) -> Result<()> {
-    way.page_cluster.map_or(Ok(()), |cluster| session.helper.page_cluster(cluster))
+    way.page_cluster.map_or(Ok(()), |value| session.helper.tell(&Request::PageCluster { value }))
 }
 
 /// Ends a configuration that has failed.
@@ -244,7 +245,7 @@ fn drop_slow(session: &mut Session, contestants: &mut [Contestant], failed: &mut
     dropped
 }
 
-/// Notes what a configuration has used in the end, or that it ended badly, which is no reason for the others to be lost.
+/// Notes a configuration's highest use, or that it ended badly, which does not affect the others.
 fn note_end(ended: Result<Option<u64>>, one: &mut Contestant, failed: &mut Vec<String>) {
     match ended {
         Ok(peak) => one.peak_bytes = peak,

@@ -1,5 +1,5 @@
-//! `bench checkpoint`: a long computation that can go on after a crash from a moment ago: by `sync` of a pool, and by what a program
-//! in plain memory can do by itself, from the simplest to what costs it the least.
+//! `bench checkpoint`: a long computation that survives a crash, by `sync` of a pool and by what a
+//! program in plain memory can do itself.
 //!
 //! ```text
 //!  computes | a checkpoint falls due                    | the next one
@@ -10,9 +10,9 @@
 //!  sync          goes on; the gate is closed for a moment; kernel and workers write
 //! ```
 //!
-//! What a checkpoint costs is measured in the same way in all: by the longest time without an update, by the computation's speed beside
-//! that of plain memory that keeps nothing, in turns, and by CPU time, whoever used it. What each keeps is read back, and must be what
-//! the memory was when the checkpoint was cut, not later and not earlier.
+//! The price of a checkpoint is the longest time without an update, the speed beside unkept plain
+//! memory in turns, and all CPU time. What each keeps is read back, and must be the memory at the
+//! checkpoint's cut.
 
 mod in_memory;
 mod in_pool;
@@ -77,7 +77,7 @@ struct Row {
     /// In a round.
     written_bytes: u64,
     cpu_us_per_update: f64,
-    /// Of that, by whom.
+    /// Of that, by its user.
     cpu_us: Cpu,
     huge_bytes_before: Option<u64>,
     huge_bytes_after: Option<u64>,
@@ -280,5 +280,5 @@ fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
             work_hash: format!("{hash:016x}"),
         })
     };
-    Way::ALL.into_iter().enumerate().map(row).collect()
+    Way::ALL.iter().copied().enumerate().map(row).collect()
 }

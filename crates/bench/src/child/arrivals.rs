@@ -1,5 +1,5 @@
-//! Times at which requests arrive: independent of each other and of what the server does, so that a slow server is not
-//! spared (no coordinated omission).
+//! Arrival times, independent of each other and of the server, so that a slow server is not spared
+//! (no coordinated omission).
 
 use fulgurite_workloads::Random;
 

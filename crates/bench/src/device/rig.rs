@@ -1,7 +1,7 @@
 //! What is measured on: devices, a file, an NBD server, made once and used by turns.
 //!
-//! Invariant: what uses something is dropped before it. Only what is being measured is awake: the others' threads have gone to sleep by
-//! then.
+//! Invariant: what uses something is dropped before it. The threads of what is not being measured
+//! sleep.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -131,7 +131,8 @@ impl Rig {
             about,
         })
     }
-    /// The device over NAND, written once from end to end: what was never written is not read from NAND.
+    /// The device over NAND, written once from end to end: unwritten sectors are not read from
+    /// NAND.
     fn over_nand(
         plan: &Plan,
         sectors: u32,

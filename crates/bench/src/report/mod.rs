@@ -29,7 +29,7 @@ pub struct Report<'r, T: Serialize> {
     pub setting: serde_json::Value,
     /// Whether the run ended early; what is there is whole.
     pub interrupted: bool,
-    /// Sentences about configurations that failed or disagree: their rows are missing, or not of all rounds. Empty when nothing did.
+    /// What failed or disagrees: such rows are missing, or lack rounds.
     pub failed: &'r [String],
     /// One for each result.
     pub rows: &'r [T],

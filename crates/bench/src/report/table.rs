@@ -146,7 +146,8 @@ pub(crate) fn live(rows: &[LiveRow]) -> String {
         .table()
 }
 
-/// What NAND did under each configuration of `bench live`, beside the device of fixed latencies; none where there is no NAND.
+/// What NAND did under each configuration of `bench live`, beside fixed latencies. None without
+/// NAND.
 pub(crate) fn nand(rows: &[LiveRow]) -> Option<String> {
     let fixed = |row: &LiveRow| {
         rows.iter().find(|other| {

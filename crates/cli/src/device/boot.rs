@@ -1,4 +1,5 @@
-//! The boot region of a device: `device serve` is given an image, `device boot` reads it, by plain loads and without a driver.
+//! The boot region of a device: an image from `device serve`, read by `device boot` with plain
+//! loads.
 
 use std::io::{IsTerminal, Read, stdout};
 use std::path::Path;

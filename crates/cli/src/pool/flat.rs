@@ -13,6 +13,7 @@ use fulgurite_store::admin::damaged_subpage;
 use super::args::{ExportArgs, ImportArgs};
 use super::open::{self, admin_error, config, pool_error, to_look_at};
 use fulgurite_bench::bad_input;
+use fulgurite_bench::bad_input::OrBadInput;
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::{checks, progress};
 use fulgurite_flash::Mover;
@@ -93,10 +94,8 @@ fn source(args: &ImportArgs) -> Result<(File, u64)> {
     if fs::metadata(&args.pool.path).is_ok_and(|pool| (pool.dev(), pool.ino()) == (metadata.dev(), metadata.ino())) {
         bad_input!("{shown} is the pool itself; name another file");
     }
-    match File::open(&args.file) {
-        Ok(file) => Ok((file, metadata.len())),
-        Err(e) => bad_input!("{shown} cannot be read: {e}"),
-    }
+    let file = File::open(&args.file).or_bad_input(|e| format!("{shown} cannot be read: {e}"))?;
+    Ok((file, metadata.len()))
 }
 
 /// `pool import`.

@@ -14,13 +14,12 @@ use fulgurite_bench::report::table::{table, thousands};
 use fulgurite_bench::values::Output;
 use fulgurite_bench::{checks, report};
 
-/// A token.
 #[derive(Debug, Serialize)]
 struct Token {
     token: u64,
     pinned: bool,
     newest: bool,
-    /// Milliseconds since 1970, by the clock of whoever made it. Not known of all, and a device does not say.
+    /// Milliseconds since 1970, by its maker's clock. Not always known, and never of a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     made_ms: Option<u64>,
 }
@@ -39,7 +38,6 @@ fn members_of(opened: &OpenedPool) -> Vec<Member> {
     all.map(|((path, id), bytes)| Member { path: path.display().to_string(), id: name_of(id), bytes }).collect()
 }
 
-/// A pool, in JSON.
 #[derive(Debug, Serialize)]
 struct Info {
     path: String,
@@ -63,7 +61,7 @@ struct Info {
     /// Current content, and older versions that tokens keep.
     live_bytes: u64,
     older_versions: u64,
-    /// Written and not yet synced, which cannot be reclaimed: as it is, and as much as it may be before writers are told to sync.
+    /// Written and not synced, so not reclaimable: now, and at most before writers must sync.
     uncommitted_bytes: u64,
     uncommitted_max_bytes: u64,
     tokens: Vec<Token>,
@@ -92,7 +90,8 @@ fn tokens_of(opened: &OpenedPool) -> Vec<Token> {
     opened.tokens().into_iter().map(token).collect()
 }
 
-/// Year, month, day, hour, minute and second, UTC, so many seconds after 1970 began. The calendar is Howard Hinnant's `civil_from_days`.
+/// Year, month, day, hour, minute and second, UTC, from seconds since 1970 (Howard Hinnant's
+/// `civil_from_days`).
 fn civil(seconds: u64) -> [u64; 6] {
     let days = seconds / 86_400 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -203,7 +202,6 @@ fn tokens_of_served(pool: &PoolArgs, look: &mut Look) -> Result<Vec<Token>> {
     Ok(known.iter().map(token).collect())
 }
 
-/// What whoever opens it finds.
 fn durability(tokens: &[Token]) -> String {
     match tokens.last() {
         Some(newest) => {

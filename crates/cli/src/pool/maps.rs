@@ -23,7 +23,6 @@ const NOTHING: &str = "#8c959f33";
 /// What extents are used for, in the order of the legend.
 const USES: [ExtentUse; 4] = [ExtentUse::Data, ExtentUse::Metadata, ExtentUse::Fixed, ExtentUse::Free];
 
-/// Its name, and its colour.
 fn look_of(used_for: ExtentUse) -> (&'static str, &'static str) {
     match used_for {
         ExtentUse::Fixed => ("superblock, anchors", PALETTE[7]),
