@@ -11,8 +11,7 @@ use crate::interrupt::Interrupted;
 #[error("{0}")]
 pub struct BadInput(pub String);
 
-/// Explains what is wrong with the socket that an option names. Something else at its path is bad
-/// input.
+/// What is wrong with the socket of an option. Something else at its path is bad input.
 pub fn socket_error(option: &str, error: SocketError) -> Error {
     match error {
         // As a server's: somebody was faster than the check.

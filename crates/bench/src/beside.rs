@@ -16,7 +16,7 @@ use super::fio;
 use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::protocol::Outcome;
-use crate::interrupt::Interrupted;
+use crate::interrupt::go_on;
 use crate::values::{Config, FlashChoice};
 
 /// What was allowed beside one round, in requests a second; nothing for what lies on no file.
@@ -72,19 +72,14 @@ fn depth(session: &Session, way: Way) -> usize {
 /// The file that fio may write to, where this outcome of the warm-up says that it will.
 ///
 /// # Errors
-/// [`Interrupted`]; whatever else is wrong is noted, and fio comes in the end.
+/// [`crate::interrupt::Interrupted`]; whatever else is wrong is noted, and fio comes in the end.
 pub fn twin_for(session: &mut Session, image: &Image, outcome: &Outcome) -> Result<Option<Twin>> {
     if fio::only_reads(read_share([outcome])) {
         return Ok(None);
     }
-    match session.twin(image) {
-        Ok(path) => Ok(path.map(Twin)),
-        Err(e) if e.is::<Interrupted>() => Err(e),
-        Err(e) => {
-            session.note(format!("fio has no file to write to: {e:#}."));
-            Ok(None)
-        }
-    }
+    let twin = session.twin(image);
+    let twin = go_on(twin, |e| session.note(format!("fio has no file to write to: {e:#}.")))?;
+    Ok(twin.flatten().map(Twin))
 }
 
 /// Measures beside the round that has just ended.
@@ -99,8 +94,7 @@ pub fn measure(session: &mut Session, running: &mut Running, twin: Option<&Twin>
     Ok(Limit { device_per_s, fio_per_s })
 }
 
-/// Runs fio on the file itself, for rounds in which it had none to write to. This destroys the
-/// data, so it comes last.
+/// Runs fio on the file itself, where it had no other to write to. Destroys the data.
 pub fn fio_in_the_end(session: &mut Session, running: &Running, outcomes: &[Outcome], limits: &mut [Limit]) {
     if limits.iter().all(|limit| limit.fio_per_s.is_some()) {
         return;

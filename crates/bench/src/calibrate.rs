@@ -35,8 +35,7 @@ pub struct Plan {
     pub misses_per_op: f64,
     /// Requests in a round.
     pub count: u64,
-    /// Unmeasured requests before each round: the process that ran before has filled the
-    /// processor's caches.
+    /// Unmeasured requests before a round, which refill the processor's caches.
     pub lead_in: u64,
     /// Requests before the first round, until the cache holds what it will hold.
     pub warm_up: u64,
@@ -123,8 +122,7 @@ pub fn calibrate(
 impl Bench<'_> {
     /// `zipf`: an exponent that stays as it is.
     fn plan(&mut self, work: &WorkArgs, zipf: Option<f64>) -> Result<Plan> {
-        // A million iterations take about a millisecond: long for the clock, short for an
-        // interruption.
+        // A million iterations take about a millisecond: long for the clock, seldom interrupted.
         let iteration_ns = self.dram_only.child.time_work(1 << 20)? as f64 / f64::from(1 << 20);
         let target = work.miss_every.map(|t| t.as_nanos() as f64).filter(|_| self.fulgurite.is_some());
         let (zipf, own_ns, misses) = match (target, zipf) {
@@ -157,8 +155,7 @@ impl Bench<'_> {
         Ok(Plan { calibration, transactions: 1, misses_per_op: misses, count, lead_in, warm_up })
     }
 
-    /// Finds the smallest exponent whose own computing reaches the distance, or the largest there
-    /// is.
+    /// The smallest exponent whose own computing reaches the distance, or the largest.
     fn exponent(&mut self, target_ns: f64) -> Result<(f64, f64, f64)> {
         let mut tried = None;
         for exponent in EXPONENTS {

@@ -32,8 +32,7 @@ pub fn outputs(args: &OutputArgs) -> Result<()> {
     Ok(())
 }
 
-/// A file can be written at `path`. A trial file of another name in its directory overwrites
-/// nothing.
+/// A file can be written at `path`, tried under another name in its directory.
 pub fn writable(option: &str, path: &Path) -> Result<()> {
     if path.file_name().is_none() {
         bad_input!("{option} {} is not a file name", path.display());
@@ -67,8 +66,7 @@ pub fn workers(workers: u32, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// DRAM that the guarded path needs: the runtime's tables, stacks and queues, and for each fiber
-/// the frames of a request.
+/// DRAM of the guarded path: the runtime's tables, stacks, queues, and each request's frames.
 pub fn least_dram(data_bytes: u64, workers: u32, fibers: u32) -> u64 {
     let needs = Needs::of(data_bytes, workers as usize, fibers as usize);
     needs.fixed_bytes + u64::from(workers) * u64::from(fibers) * REQUEST_FRAMES * needs.per_frame_bytes
@@ -97,8 +95,7 @@ pub fn before_data(args: &FlashArgs, on_flash: u64, machine: &Machine) -> Result
     scratch(args).map(|_| ())
 }
 
-/// Capacity in bytes of the file or device that --flash names. None for a file to be made, and for
-/// memory.
+/// Bytes that the file or device of --flash can hold. None for new files and memory.
 pub fn flash_bytes(args: &FlashArgs) -> Result<Option<u64>> {
     match &args.flash {
         FlashChoice::File(path) if !args.create => Ok(Some(fulgurite_flash::claim(path)?.bytes()?)),
@@ -189,8 +186,7 @@ pub struct Wanted<'w> {
     pub share_frames: bool,
 }
 
-/// The flash can hold `data_bytes` for each of the `on_flash` processes at a time. Returns what a
-/// path is.
+/// The flash can hold `data_bytes` for each of `on_flash` processes. Returns a path's kind.
 pub fn flash(wanted: Wanted<'_>, on_flash: u64, data_bytes: u64) -> Result<Option<FlashPath>> {
     if wanted.share_frames && !matches!(wanted.flash, FlashChoice::Device(_)) {
         bad_input!("--share-frames needs --flash device:SOCKET");
@@ -278,8 +274,7 @@ pub fn nothing_there(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The flash path can be used for `bytes` in `copies` files side by side (on a device: one after
-/// the other).
+/// The flash path can be used for `bytes` in `copies` files (on a device in turn).
 pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
@@ -307,8 +302,7 @@ pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u6
     let file = fulgurite_flash::claim(path).or_bad_input(|e| format!("--flash {e}"))?;
     let head = Head::of(&file)?;
     let has = head.bytes;
-    // Leftovers of a benchmark are reused in silence. A pool that is kept, or that cannot be told,
-    // is not.
+    // Leftovers of a benchmark are reused in silence. Other pools are refused.
     if !force && head.pool().is_some_and(|pool| !pool.is_ok_and(of_a_benchmark)) {
         bad_input!("--flash {shown} is a pool; name another path, or add --force to overwrite that pool");
     }

@@ -68,8 +68,7 @@ fn cores_of(session: &Session, running: &Running) -> Vec<usize> {
     cores
 }
 
-/// Executes a batch. Adds to its outcome the kernel's own threads, and what was taken from the
-/// run's cores.
+/// Executes a batch. Adds the kernel's own threads, and what was taken from the cores.
 pub fn run(session: &Session, running: &mut Running, batch: &Batch) -> Result<Outcome> {
     let cores = cores_of(session, running);
     let before = Spent::of(&cores);
@@ -83,8 +82,7 @@ pub fn run(session: &Session, running: &mut Running, batch: &Batch) -> Result<Ou
     Ok(outcome)
 }
 
-/// Busy time of the cores beyond the process's own CPU time. Ticks are coarse, so two of them do
-/// not count.
+/// Busy time of the cores beyond the process's own. Two coarse ticks do not count.
 fn by_others(busy: Duration, own_ns: u64) -> u64 {
     nanoseconds(busy.saturating_sub(2 * TICK)).saturating_sub(own_ns)
 }
@@ -93,8 +91,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The share of a batch that other work took. A device that was later than its latency was kept
-/// from its core.
+/// The share of a batch that other work took. A late device was kept from its core.
 pub fn share(outcome: &Outcome, config: Config, latency: Duration) -> f64 {
     let taken = outcome.taken_ns.unwrap_or(0) + outcome.stolen_ns;
     let share = taken as f64 / outcome.elapsed_ns.max(1) as f64;

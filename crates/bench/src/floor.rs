@@ -72,8 +72,7 @@ impl Service {
         Service { work_us, reads: Reads::Measured { waits, read_us } }
     }
 
-    /// The p99 of service time as a multiple of a waiting server's, with computing taking the share
-    /// `load` of the time.
+    /// The p99 of service time as a multiple of a waiting server's, at this share of computing.
     pub fn p99_ratio(&self, load: f64) -> f64 {
         let ratio = |stream| {
             let mut requests = self.requests(load, stream);
@@ -146,8 +145,7 @@ fn run(requests: &mut [Request]) -> Vec<f64> {
             waiting.pop();
             ready.push(Reverse(i));
         }
-        // Arrived fibers, the oldest first (indices are in order of arrival), then new requests,
-        // else time passes.
+        // Arrived fibers, the oldest first (in order of index), then new requests, else waiting.
         let i = if let Some(Reverse(i)) = ready.pop() {
             i
         } else if requests.get(next).is_some_and(|r| r.arrival <= clock) {
@@ -176,8 +174,7 @@ fn run(requests: &mut [Request]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Requests of 10 µs with reads of about 54 µs, some late. `counts` has how many requests have
-    /// none, one, two and so on.
+    /// Requests of 10 µs, reads of 54 µs, some late. `counts` has them by number of misses.
     fn measured(counts: &[u64]) -> Service {
         let mut times = Vec::new();
         for (misses, count) in counts.iter().enumerate() {

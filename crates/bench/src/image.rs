@@ -107,8 +107,7 @@ impl Image {
         Ok((Image { workload: Search::<NoLatch>::NAME.to_owned(), params, region_bytes, arena }, summary))
     }
 
-    /// DRAM of the workload itself on the guarded path, such as latches. Opening it changes
-    /// nothing.
+    /// DRAM of the workload itself on the guarded path. Opening it changes nothing.
     pub fn workload_bytes(&self, workers: usize) -> Result<u64> {
         let own = OwnBytes {
             memory: PlainMemory::over(self.arena.clone()),

@@ -92,6 +92,32 @@ pub fn until_interrupted<I, T>(
     Ok((made, false))
 }
 
+/// Whether an interruption ended a run.
+///
+/// # Errors
+/// An error that is no interruption.
+pub fn ended_early(result: Result<()>) -> Result<bool> {
+    match result {
+        Err(e) if e.is::<Interrupted>() => Ok(true),
+        result => result.map(|()| false),
+    }
+}
+
+/// Hands a failure to `failed`, so that the run goes on without a value.
+///
+/// # Errors
+/// [`Interrupted`], which ends the run.
+pub fn go_on<T>(result: Result<T>, failed: impl FnOnce(anyhow::Error)) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(e) if e.is::<Interrupted>() => Err(e),
+        Err(e) => {
+            failed(e);
+            Ok(None)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

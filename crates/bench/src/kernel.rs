@@ -15,8 +15,7 @@ use fulgurite_sys::Arena;
 /// `SWAP_FLAG_PREFER` with priority 100 (swapon(2)): before the machine's own swap.
 const PREFERRED: libc::c_int = 0x8000 | 100;
 
-/// One piece of advice reads no more of a file than the device's read-ahead (`read_ahead_kb`),
-/// whose usual size this is.
+/// The usual read-ahead of a device (`read_ahead_kb`), which bounds one piece of advice.
 const READ_AHEAD_BYTES: usize = 128 << 10;
 
 /// Lets the kernel swap to this file, before any other swap space.

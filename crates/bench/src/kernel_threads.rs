@@ -19,8 +19,7 @@ type Thread = (u32, u64);
 /// What was seen of threads by all looks until now.
 #[derive(Debug, Default)]
 struct Seen {
-    /// By thread: nanoseconds on a processor when last seen. Missing threads stay, as a look may
-    /// miss one.
+    /// By thread: nanoseconds on a processor when last seen. A look may miss a thread.
     last: HashMap<Thread, u64>,
     /// The sum of what they have gained.
     total_ns: u64,
@@ -39,8 +38,7 @@ impl Seen {
 
 static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
 
-/// Nanoseconds of the kernel's threads until now, of which only differences mean anything. None
-/// where they cannot be seen.
+/// Nanoseconds of the kernel's threads, only for differences. None where unseen.
 pub fn ran_ns() -> Option<u64> {
     let ran = fs::read_dir("/proc").ok()?.filter_map(|entry| {
         let path = entry.ok()?.path();
@@ -65,8 +63,7 @@ fn started(stat: &str) -> Option<u64> {
     (flags & KERNEL_THREAD != 0).then_some(started)
 }
 
-/// Runs code, and counts the nanoseconds of the kernel's threads meanwhile. None where they cannot
-/// be seen.
+/// Runs code, and counts the nanoseconds of the kernel's threads. None where unseen.
 pub fn during<T>(code: impl FnOnce() -> Result<T>) -> Result<(T, Option<u64>)> {
     let before = ran_ns();
     let result = code()?;

@@ -16,7 +16,7 @@ use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::nand_counts::NandCounts;
 use crate::child::protocol::Outcome;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, Interrupted, ended_early, go_on};
 use crate::privileged::Request;
 use crate::progress;
 use crate::report::charts::{Axis, Bar, Bars, Curve, Curves, nines, percentile_axis, stack};
@@ -48,8 +48,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
     let ways = |config| Way::all(config, args.flash.workers, clusters, quick);
     let media = media(args, data_bytes)?;
-    // All is judged before anything is measured. Configurations on no flash run with the first
-    // medium alone.
+    // All is judged before anything is measured. The first medium has all flashless runs.
     let mut sessions = Vec::new();
     for (number, flash) in media.iter().enumerate() {
         let mut configs = configs.clone();
@@ -59,51 +58,35 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     report::print(&args.output, &sessions[0].0.machine.line())?;
     let mut rows = Vec::new();
     let mut failed = Vec::new();
-    let mut interrupted = false;
-    for name in &names {
-        let zipf = args.work.zipf.unwrap_or(0.99);
-        let params = Params { bytes: data_bytes, zipf, seed: args.output.seed, input: args.input.clone() };
-        let mut image = match Image::build(name, &params, &interrupt) {
-            Ok(image) => image,
-            Err(e) if e.is::<Interrupted>() => {
-                interrupted = true;
-                break;
-            }
-            Err(e) => {
-                failed.push(format!("{name}: {e:#}"));
-                continue;
-            }
-        };
-        // The same requests on all media.
-        let mut plan = None;
-        for (session, configs) in &mut sessions {
-            // Several media repeat none: one more round on one of them would change its requests.
-            let repeats = if args.also.is_empty() { rounds } else { 0 };
-            let how =
-                Measure { configs, clusters, rounds, repeats, round_time, work: &args.work, output: &args.output };
-            let planned = match plan {
-                Some(plan) => Ok(plan),
-                None => planned(session, &mut image, &how),
-            };
-            match planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?))) {
-                Ok((made, (mut these, ran))) => {
-                    plan = Some(made);
-                    these.iter_mut().for_each(|row| row.media = media.len());
-                    rows.append(&mut these);
-                    failed.extend(ran.failed.into_iter().map(|sentence| format!("{name}: {sentence}")));
-                    interrupted |= ran.interrupted;
+    let mut all = || -> Result<()> {
+        for name in &names {
+            let zipf = args.work.zipf.unwrap_or(0.99);
+            let params = Params { bytes: data_bytes, zipf, seed: args.output.seed, input: args.input.clone() };
+            let built = Image::build(name, &params, &interrupt);
+            let Some(mut image) = go_on(built, |e| failed.push(format!("{name}: {e:#}")))? else { continue };
+            // The same requests on all media.
+            let mut plan = None;
+            for (session, configs) in &mut sessions {
+                // Several media repeat none: one more round on one would change its requests.
+                let repeats = if args.also.is_empty() { rounds } else { 0 };
+                let (work, output) = (&args.work, &args.output);
+                let how = Measure { configs, clusters, rounds, repeats, round_time, work, output };
+                let planned = plan.map_or_else(|| planned(session, &mut image, &how), Ok);
+                let done = planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?)));
+                let done = go_on(done, |e| failed.push(format!("{name}: {e:#}")))?;
+                let Some((made, (mut these, ran))) = done else { continue };
+                plan = Some(made);
+                these.iter_mut().for_each(|row| row.media = media.len());
+                rows.append(&mut these);
+                failed.extend(ran.failed.into_iter().map(|sentence| format!("{name}: {sentence}")));
+                if ran.interrupted {
+                    return Err(Interrupted.into());
                 }
-                Err(e) if e.is::<Interrupted>() => interrupted = true,
-                Err(e) => failed.push(format!("{name}: {e:#}")),
-            }
-            if interrupted {
-                break;
             }
         }
-        if interrupted {
-            break;
-        }
-    }
+        Ok(())
+    };
+    let interrupted = ended_early(all())?;
     let settings: Vec<_> = sessions[1..].iter().map(|(session, _)| session.setting()).collect();
     let mut sessions = sessions.into_iter().map(|(session, _)| session);
     let mut session = sessions.next().expect("--flash has one");
@@ -274,8 +257,7 @@ fn allowed(limit: &Limit) -> Option<f64> {
     limit.device_per_s.into_iter().chain(limit.fio_per_s).max_by(f64::total_cmp)
 }
 
-/// Throughput by round, as a share of what the device allowed right after, or of dram-only's where
-/// that is less.
+/// Throughput by round, as a share of the lesser of the device's limit and dram-only's.
 fn shares_of_device_limit(one: &Contestant, dram_only: Option<&Contestant>) -> Vec<f64> {
     let share = |round: usize, outcome: &Outcome| {
         let of_device = device_rate(outcome) / allowed(one.limits.get(round)?)?;
@@ -605,8 +587,7 @@ mod tests {
     #[test]
     fn a_round_is_held_against_what_was_allowed_right_after() {
         let dram_only = contestant(Config::DramOnly, &[(1000, 0, 0.0), (1000, 0, 0.0)]);
-        // Two requests to the device each: it allows 800 of ours a second, then far more than
-        // dram-only does.
+        // Two requests to the device each: it allows 800 of ours a second, then very many.
         let ours = contestant(Config::Fulgurite, &[(600, 1200, 1600.0), (900, 1800, 9000.0)]);
         assert_eq!(shares_of_device_limit(&ours, Some(&dram_only)), [0.75, 0.9]);
         assert_eq!(shares_of_device_limit(&ours, None), [0.75, 0.2]);

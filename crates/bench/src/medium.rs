@@ -129,7 +129,7 @@ impl Judged {
     }
 }
 
-/// Opens a file or block device. One to be made is written in full, with a bar, until an interruption.
+/// Opens a file or block device. A new one is written in full, until an interruption.
 ///
 /// # Errors
 /// The medium's, and [`crate::interrupt::Interrupted`].

@@ -19,7 +19,7 @@ use super::medium::{Holds, Judged, TestBed};
 use crate::args::MicroArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, until_interrupted};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::rows::Spread;
@@ -197,14 +197,11 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     let mut rigs = Rigs { sizes, interrupt: &interrupt, judged, medium: None, hits: None, misses: None };
     let mut collected = Collected::default();
     let bar = progress::steps("rounds", u64::from(amounts.rounds));
-    for _ in 0..amounts.rounds {
-        match round(&amounts, &args.config, &mut rigs, &mut collected) {
-            // What was measured before stays.
-            Err(e) if e.is::<Interrupted>() => break,
-            other => other?,
-        }
+    // What was measured before an interruption stays.
+    let (_, interrupted) = until_interrupted(0..amounts.rounds, |_| {
         bar.inc(1);
-    }
+        round(&amounts, &args.config, &mut rigs, &mut collected)
+    })?;
     bar.finish_and_clear();
     let medium = rigs.medium;
     let misses = rigs.misses;
@@ -226,7 +223,6 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     )?;
     report::print(&args.output, &figures_table(&figures))?;
     report::print_all(&args.output, &notes)?;
-    let interrupted = interrupt.asked();
     let setting = serde_json::json!({
         "rounds": amounts.rounds,
         "flash": wanted.flash.to_string(),

@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::args::PoliciesArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, ended_early};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
@@ -137,10 +137,7 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     };
     let result = all();
     bar.finish_and_clear();
-    let interrupted = matches!(&result, Err(e) if e.is::<Interrupted>());
-    if !interrupted {
-        result?;
-    }
+    let interrupted = ended_early(result)?;
     notes.append(&mut failed);
     let standings: Vec<Standing> = KINDS.iter().flat_map(|(_, hits)| standings(&rows, hits)).collect();
     report::print_all(
@@ -183,8 +180,7 @@ fn frames_of(distinct: usize, share: f64) -> usize {
     ((distinct as f64 * share / 100.0) as usize).max(1)
 }
 
-/// Runs `code` for 0..`count` on all cores, with results in order. An interruption keeps the whole
-/// ones.
+/// Runs `code` for 0..`count` on all cores, in order. An interruption keeps whole results.
 fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {

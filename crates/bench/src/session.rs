@@ -1,5 +1,4 @@
-//! What all configurations of a run share: cores, flash, the helper. Also how one of them is
-//! started.
+//! What all configurations of a run share, and how one of them is started.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -28,8 +27,7 @@ use crate::values::{Config, FlashChoice, NandChoice};
 /// Frames of `resident` beyond those that hold the data: the free list is never empty.
 const SPARE_FRAMES: u64 = 4096;
 
-/// A cgroup's allowance beyond the budget: the process itself, its page tables, its binary. The
-/// same for all (peers.md).
+/// A cgroup's allowance: the process, its page tables, its binary, as for all (peers.md).
 pub const CGROUP_ALLOWANCE_BYTES: u64 = 64 << 20;
 
 /// Disk space for so many processes under kernel paging: their data, stacks, latches, histograms.
@@ -77,8 +75,7 @@ fn runs_there(flash: &FlashChoice, configs: &[Config]) -> Result<()> {
     Ok(())
 }
 
-/// DRAM that a device of NAND keeps for itself: the model's tables, and the store's for each
-/// subpage.
+/// DRAM of a NAND device itself: the model's tables, and the store's by subpage.
 fn device_dram(nand: &NandSpec, region_bytes: u64) -> Result<u64> {
     Ok(child::nand::model_bytes(nand, pool_pages(region_bytes))? + region_bytes / 200 + DEVICE_FIXED_BYTES)
 }
@@ -249,8 +246,7 @@ fn memfd(arena: &Arena) -> PathBuf {
 }
 
 impl Session {
-    /// Starts as [`Session::start_in_ways`], with one process of each configuration and `swap_ways`
-    /// of os-swap.
+    /// Starts as [`Session::start_in_ways`], once each, with `swap_ways` of os-swap.
     pub fn start(
         flash: &FlashArgs,
         data_bytes: u64,
@@ -534,8 +530,7 @@ impl Session {
         })
     }
 
-    /// Where a pool will lie: the same media, with room beside its data. The process itself fills
-    /// it.
+    /// Where a pool will lie: the same media, with more room. The process itself fills it.
     fn pool(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
         let pages = pool_pages(image.region_bytes);
         let bytes = usize::try_from(u64::from(pages) * SUBPAGE_BYTES as u64)?;
@@ -578,8 +573,7 @@ impl Session {
             }
         })
     }
-    /// Whether the data lies in a pool, or in a device that may have one. Then it is read whole for
-    /// the check.
+    /// Whether the data lies in a pool, or a device that may have one, and is read whole.
     pub fn is_read_whole(&self, config: Config) -> bool {
         config.pooled() || self.in_device(config)
     }
@@ -613,8 +607,7 @@ impl Session {
         let create = !named || self.flash_path == Some(FlashPath::New);
         self.flash_path_taken = true;
         let data = if create {
-            // A file that came to lie there after the judgement is not ours, and must not be
-            // removed.
+            // A file that came to lie there after the judgement must not be removed.
             checks::nothing_there(&own)?;
             self.helper.adopt(&own)?;
             Data::Path(own.clone())
@@ -661,8 +654,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends a configuration. Returns its cgroup's highest use during the run, or fails when the
-    /// kernel killed it.
+    /// Ends a configuration. Returns its highest use, or fails if the kernel killed it.
     pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
         let Running { way, child, cgroup, peak_bytes, _data: data, .. } = running;
         let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());

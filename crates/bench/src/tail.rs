@@ -49,8 +49,7 @@ struct Row {
     disturbed_rounds: usize,
     /// The share of its time that other work took from a round, those left out included.
     taken_share: Spread,
-    /// Less than half of the rounds are left: there are no latencies, and throughput is of all
-    /// rounds.
+    /// Less than half of the rounds are left: no latencies, and all rounds' throughput.
     too_disturbed: bool,
     /// Load in percent of dram-only's highest throughput.
     load_percent: f64,
@@ -80,8 +79,7 @@ struct Row {
     misses_per_op: f64,
     miss_ratio: f64,
     accesses_per_miss: f64,
-    /// Computing between misses: dram-only's time per request, closed loop, times requests per
-    /// miss. None without misses.
+    /// Computing between misses: dram-only's time times requests per miss. None without.
     work_us_per_miss: Option<f64>,
     /// Of all threads, and of the kernel's own meanwhile.
     cpu_us_per_op: f64,
@@ -106,8 +104,7 @@ struct Gap {
     points: Option<Spread>,
     /// The same by each load's quietest round: what is left without other work.
     points_quietest: Option<Spread>,
-    /// Highest throughput, closed loop, as a share of dram-only's beside it. None where all slices
-    /// were disturbed.
+    /// Highest throughput, closed loop, as a share of dram-only's. None: all were disturbed.
     max_share: Option<Spread>,
 }
 
@@ -529,8 +526,7 @@ fn saturation(rows: &[Row], configs: &[Config], loads: &[f64]) -> Vec<String> {
     configs.iter().filter_map(of).collect()
 }
 
-/// Sentences about configurations that other work disturbed: the rounds, and the loads without a
-/// result.
+/// Sentences about disturbed configurations: their rounds, and loads without a result.
 fn disturbed(rows: &[Row]) -> Vec<String> {
     let of = |config: &Config| {
         let these: Vec<&Row> = rows.iter().filter(|r| r.config == config.name()).collect();
@@ -564,8 +560,7 @@ fn curve_of(rows: &[Row], config: &str, p99_us: fn(&Row) -> Option<f64>) -> Vec<
     these.filter_map(|r| Some((r.load_percent, p99_us(r)?))).collect()
 }
 
-/// The highest load with a p99 of at most `p99`, on straight lines of log p99. None below the first
-/// point.
+/// The highest load with this p99, on lines of log p99. None below the first point.
 fn load_at(curve: &[(f64, f64)], p99: f64) -> Option<f64> {
     let last = curve.iter().rposition(|(_, us)| *us <= p99)?;
     let (load, us) = curve[last];

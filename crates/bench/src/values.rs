@@ -258,8 +258,7 @@ fn unknown<'a>(kind: &str, text: &str, known: impl Iterator<Item = &'a str> + Cl
     format!("there is no {kind} \"{text}\"; {guess}All of them: {all}")
 }
 
-/// Reads one of several names, and lists them for completion. `read` refuses other words with the
-/// nearest name.
+/// Reads one of several names, and lists them for completion. `read` suggests the nearest.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<T> {
     read: fn(&str) -> Result<T, String>,
@@ -347,8 +346,7 @@ named! {
         PriorityAging = "priority-aging",
         /// The guarded path, first come first served.
         Fifo = "fifo",
-        /// The guarded path over the emulated device, whatever `--flash` is: fixed latencies beside
-        /// NAND's.
+        /// The guarded path over fixed latencies, whatever `--flash` is, to compare NAND with.
         FixedLatency = "fixed-latency",
         /// The guarded path, waiting for every miss.
         FlashSync = "flash-sync",

@@ -63,8 +63,7 @@ fn manual_of(command: &Command, directory: &Path) -> std::io::Result<()> {
     std::fs::write(directory.join(page.get_filename()), text)
 }
 
-/// The page of one command. Examples and lists below its options keep their lines, so that they can
-/// be pasted.
+/// The page of one command. Examples and lists keep their lines, to be pasted.
 fn manual_page(command: &Command) -> std::io::Result<Vec<u8>> {
     let (page, mut text) = (Man::new(command.clone()), Vec::new());
     page.render_title(&mut text)?;

@@ -81,8 +81,7 @@ impl Durable for Noted {
     }
 }
 
-/// Takes each checkpoint that falls due, until the computation ends. Returns them and the last
-/// token.
+/// Takes the checkpoints that fall due until the end. Returns them and the last token.
 fn sync_when_due(
     runtime: &Runtime,
     written: &dyn Fn() -> u64,

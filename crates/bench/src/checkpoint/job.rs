@@ -93,8 +93,7 @@ impl Sum {
     }
 }
 
-/// The state of a computation that goes on: one thread writes it, and others read it while that one
-/// stands.
+/// The state of a running computation: one thread writes it, and others read it at rests.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<(AtomicU64, AtomicU64)>);
 

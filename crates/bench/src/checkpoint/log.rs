@@ -87,8 +87,7 @@ impl Log {
             Arena::copy(memory, at, &self.buffer, to, SUBPAGE_BYTES);
         }
     }
-    /// Writes what was copied as the segment of this number, at this place. Returns its durable
-    /// bytes.
+    /// Writes what was copied as a numbered segment at this place. Returns its durable bytes.
     pub fn append(&self, number: u64, at: u64, pages: &[u32]) -> io::Result<u64> {
         let (list, bytes) = (list_bytes(pages.len()), segment_bytes(pages.len()));
         let mut head = vec![0; list];

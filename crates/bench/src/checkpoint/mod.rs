@@ -34,7 +34,7 @@ use crate::args::CheckpointArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::added_work;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, until_interrupted};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::stack;
@@ -157,16 +157,11 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     let first = job.first();
     preparing.finish_and_clear();
     let bar = progress::steps("checkpoint", (rounds * Way::ALL.len()) as u64);
-    let mut runs: Vec<Vec<Run>> = Vec::new();
-    let mut interrupted = false;
-    'all: for number in 0..rounds {
+    let (runs, interrupted) = until_interrupted(0..rounds, |number| {
         let mut round: [Option<Run>; Way::ALL.len()] = Default::default();
         for turn in 0..Way::ALL.len() {
-            if interrupt.check().is_err() {
-                interrupted = true;
-                break 'all;
-            }
-            // Each round begins with another one: nobody always comes after the same.
+            interrupt.check()?;
+            // Each round begins with another one, so that none always comes after the same.
             let index = (turn + number) % Way::ALL.len();
             let way = Way::ALL[index];
             bar.set_message(way.name());
@@ -178,8 +173,8 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             round[index] = Some(run.with_context(|| format!("{} failed", way.name()))?);
             bar.inc(1);
         }
-        runs.push(round.into_iter().flatten().collect());
-    }
+        Ok(round.into_iter().flatten().collect())
+    })?;
     bar.finish_and_clear();
     let rows: Vec<Row> = if runs.is_empty() { Vec::new() } else { rows(&runs, &job, dram_bytes)? };
     report::print(&args.output, &machine.line())?;

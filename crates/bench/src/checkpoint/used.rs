@@ -1,5 +1,4 @@
-//! CPU time of this process's threads, of its children, and of the kernel's threads. Also how much
-//! memory is in huge pages.
+//! CPU time of this process, its children and the kernel's threads. Also bytes in huge pages.
 
 use std::fs;
 use std::time::Duration;

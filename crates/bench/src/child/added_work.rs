@@ -10,8 +10,7 @@ use fulgurite_sys::Clock;
 pub fn compute(iterations: u64) {
     let mut x = black_box(iterations) | 1;
     for _ in 0..iterations {
-        // Each step needs the previous one: a multiplication (3 cycles), and an exclusive or with a
-        // shift (2).
+        // Each step needs the last: a multiplication (3 cycles), an exclusive or with a shift (2).
         x = x.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         x ^= x >> 29;
     }

@@ -1,5 +1,4 @@
-//! Arrival times, independent of each other and of the server, so that a slow server is not spared
-//! (no coordinated omission).
+//! Arrival times that do not depend on the server (no coordinated omission).
 
 use fulgurite_workloads::Random;
 

@@ -32,8 +32,7 @@ pub fn per_second(flash: &dyn Flash, read_share: f64, depth: usize, time: Durati
         done: 0,
         last: start,
     };
-    // All have ended when this returns: a later write would undo what the runtime has written
-    // meanwhile.
+    // All have ended when this returns: a later write would undo the runtime's.
     keep_busy(&mut *queue, depth, 1, &mut asks).context("the device")?;
     ensure!(asks.done > 0, "the device completed nothing in {time:?}");
     Ok(asks.done as f64 * 1e9 / (asks.last - start) as f64)
@@ -43,8 +42,7 @@ pub fn per_second(flash: &dyn Flash, read_share: f64, depth: usize, time: Durati
 struct Mix {
     random: Random,
     subpages: u32,
-    /// A write follows a read of its own: for a share w of writes, w / (1 - w) of the reads have
-    /// one.
+    /// Writes follow reads: for a share w of writes, w / (1 - w) of the reads have one.
     writes_per_read: f64,
     /// What each slot's frame holds, where that was not written back yet.
     held: Vec<Option<SubpageIndex>>,

@@ -370,8 +370,7 @@ impl<W: Workload> Runner for Guarded<W> {
     fn check(&mut self) -> Result<u64> {
         let workload = self.workload.clone();
         let bytes = usize::try_from(self.spec.region_bytes)?;
-        // A walk over all data would miss at every step. After a write back the device has the same
-        // data.
+        // A walk over all data would miss at every step. After a write back the device has it.
         let read_back = |what: &str| {
             let memory = PlainMemory::new(Backed::HugePages)?;
             let read = pool::read_whole(&*self.flash, bytes, memory.arena());

@@ -60,8 +60,7 @@ pub struct Taken {
     /// Sum over the answers that do not depend on order.
     pub answers: u64,
     pub failed: Option<AccessError>,
-    /// Time in which it was runnable and another task had its core, where the thread itself can
-    /// tell.
+    /// Time in which it was runnable without its core, where the thread itself can tell.
     pub taken_ns: Option<u64>,
 }
 

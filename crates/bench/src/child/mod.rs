@@ -70,8 +70,7 @@ fn serve(runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<serde
 /// Opens a configuration: from a workload's name to its type, with the latch that its callers need.
 fn open(spec: Spec) -> Result<Box<dyn Runner>> {
     let name = spec.workload.clone();
-    // A single thread needs no latch, the fibers of one worker take turns, and several threads do
-    // not.
+    // One thread needs no latch, one worker's fibers take turns, and threads do not.
     let opened = match (spec.config.guarded(), spec.threads) {
         (false, 1) => fulgurite_workloads::dispatch::<NoLatch, _>(&name, Open(spec))?,
         (true, _) if spec.cores.len() == 1 => fulgurite_workloads::dispatch::<FiberLatch, _>(&name, Open(spec))?,

@@ -1,5 +1,4 @@
-//! A device of our own for a run: firmware with the journaled store over the NAND model, on its own
-//! core.
+//! A device of our own for a run: firmware with the store over the NAND model.
 
 use std::path::Path;
 use std::sync::Arc;

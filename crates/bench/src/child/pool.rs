@@ -67,8 +67,7 @@ pub fn read_whole(flash: &dyn Flash, bytes: usize, into: &Arena) -> Result<()> {
     })
 }
 
-/// The first half of a name that a benchmark gives a pool. The rest, and all of other names, is
-/// random.
+/// The first half of a benchmark's pool names. The rest, and other names, is random.
 const OF_A_BENCHMARK: [u8; 8] = *b"of bench";
 
 /// Names a benchmark's pool, anew each time: a pool adopts journals and data of its name, also an

@@ -1,5 +1,4 @@
-//! Messages between the program and a process under measurement: one JSON object a line, one answer
-//! to each command.
+//! Messages of the program and a process under measurement: JSON lines, each answered.
 
 use std::path::PathBuf;
 
@@ -177,8 +176,7 @@ pub struct Outcome {
     pub cpu_ns: u64,
     /// Of that, the emulated device's thread.
     pub device_cpu_ns: u64,
-    /// CPU time of the kernel's own threads meanwhile, which the process does not see. None where
-    /// unknown.
+    /// CPU time of the kernel's own threads meanwhile. None where unknown.
     pub kernel_threads_ns: Option<u64>,
     /// Misses (plain memory: major faults).
     pub misses: u64,
@@ -194,15 +192,13 @@ pub struct Outcome {
     pub device_lateness_ns: u64,
     /// The longest lateness of a completion of the device since it was opened.
     pub device_lateness_ns_max: u64,
-    /// The longest time in which a measured thread was runnable and another task had its core. None
-    /// where unknown.
+    /// The longest time that a measured thread was runnable without its core. None: unknown.
     pub taken_ns: Option<u64>,
     /// How long the hypervisor gave the run's cores to other guests, in steps of 10 ms.
     pub stolen_ns: u64,
     /// What the NAND of a device did.
     pub nand: Option<NandCounts>,
-    /// Time in which workers of the guarded path had nothing to run, polling or asleep, all
-    /// together.
+    /// Time in which the guarded path's workers had nothing to run, all together.
     pub wait_ns: u64,
 }
 

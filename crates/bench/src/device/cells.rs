@@ -1,5 +1,4 @@
-//! What is measured and what came of it: a [`Cell`] for each combination, a [`Row`] over all its
-//! rounds.
+//! What is measured and what came of it: a [`Cell`] for each combination, and its [`Row`].
 
 use std::time::Duration;
 
@@ -15,14 +14,12 @@ use crate::values::names;
 /// The paper's chunks: 4 KiB to 512 KiB, in sectors.
 pub const CHUNKS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const DEPTHS: [usize; 6] = [1, 4, 8, 16, 32, 64];
-/// Data buffers of figure 8 in sectors: 64 KiB to 2 MiB. The largest has room for four of the
-/// largest chunks, twice.
+/// Data buffers of figure 8 in sectors, the largest for four of the largest chunks, twice.
 const BUFFERS: [u32; 6] = [16, 32, 64, 128, 256, 512];
 /// Its chunks: 4 KiB to 256 KiB.
 const BUFFER_CHUNKS: [u32; 4] = [1, 4, 16, 64];
 
-/// The host's memory that the paper's driver reads into, in sectors: 64 MiB, twice a last-level
-/// cache.
+/// Sectors that the paper's driver reads into: 64 MiB, twice a last-level cache.
 const INTO: u32 = 16 << 10;
 /// The most that the paper's DMA moves, in bytes a second (7.2 and the footnote in 6.2).
 const PAPERS_DMA: u64 = 450_000_000;
@@ -40,7 +37,7 @@ names! {
         Device = "device",
         /// The same; the host computes between two looks, as a worker does.
         DeviceComputing = "device-computing",
-        /// The device over plain memory, with copies through the data buffer where there could be none.
+        /// The device over plain memory, with copies through the data buffer.
         DeviceCopies = "device-copies",
         /// The device in a process of its own, nothing behind its firmware.
         ProcessBypassed = "process-bypassed",
@@ -153,18 +150,15 @@ pub struct Row {
     pub rounds: usize,
     /// Chunks moved, in all rounds.
     pub chunks: u64,
-    /// Time of a chunk: the median of a round for one at a time, else the time by the number of
-    /// chunks.
+    /// Time of a chunk: the median for one at a time, else the time by the number of chunks.
     pub us: Spread,
     pub bytes_per_s: Spread,
     pub chunks_per_s: Spread,
-    /// CPU time of the host's thread for a chunk, without looks in vain. None for one at a time,
-    /// which waits inside its call.
+    /// CPU time of the host's thread for a chunk, without looks in vain. None for single ones.
     pub host_productive_ns: Option<Spread>,
     /// CPU time of the host's thread for a chunk, user and system, all of it.
     pub host_cpu_ns: Spread,
-    /// CPU time of all that serves a chunk: the device's thread, the NBD server's, the kernel's
-    /// workers for this process.
+    /// CPU time for a chunk of the device's thread, the NBD server's, and kernel workers.
     pub other_cpu_ns: Spread,
     /// Interface: what was added to the same copies alone, in the same round.
     pub overhead_us: Option<Spread>,
@@ -223,8 +217,7 @@ fn ns_each(ran: &Ran) -> f64 {
     ran.median_ns.unwrap_or(ran.ns / ran.chunks as f64)
 }
 
-/// Sums up all rounds. The copies alone, measured in turns with the protocol, get rows of their
-/// own.
+/// Sums up all rounds. The copies alone get rows of their own.
 pub fn rows(cells: &[Cell], ran: &[Vec<Ran>]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (cell, ran) in cells.iter().zip(ran) {
@@ -291,8 +284,7 @@ mod tests {
     #[test]
     fn shares_are_of_the_same_round() {
         let cells: Vec<Cell> = cells(&[Figure::Interface], TIMES, true, 1);
-        // Each round is twice as slow as the last, in all ways. The device takes four times the
-        // copies.
+        // Each round is twice as slow as the last, and the device takes four times the copies.
         let through = |how: How| !matches!(how, How::File | How::Nbd);
         let of = |cell: &Cell, times: f64| {
             let copy_ns = through(cell.how).then_some(100.0 * times);

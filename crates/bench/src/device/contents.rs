@@ -21,8 +21,7 @@ use crate::child::pool::of_a_benchmark;
 
 /// Places that are looked at behind the beginning, evenly spread; the last one is the end.
 const SAMPLES: u64 = 64;
-/// Bytes of each, and of the beginning: what [`Head::of`] reads, and one page for an end within a
-/// page.
+/// Bytes of each, and of the beginning: [`Head::of`]'s, and a page for an end within one.
 const SAMPLE_BYTES: usize = (72 << 10) + SUBPAGE_BYTES;
 
 /// What is where a store is to be.
@@ -95,8 +94,7 @@ fn written(file: &DirectFile, bytes: u64) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Reads from there until the arena is full or the file ends. Unlike [`Head::of`], it takes no
-/// unreadable page for zeros.
+/// Reads until the arena is full or the file ends. No unreadable page counts as zeros.
 fn fill(file: &DirectFile, at: u64, arena: &Arena) -> std::io::Result<usize> {
     let mut done = 0;
     while done < arena.len() {
@@ -206,8 +204,7 @@ mod tests {
             assert_eq!(found, Contents::Other(format!("data of an unknown kind (at byte {})", page * 4096 + 5)));
         }
     }
-    /// An unfinished store is nothing, and a store with one superblock is one. Anchors of a used
-    /// store alone are not nothing.
+    /// An unfinished store is nothing, one superblock makes a store, used anchors are neither.
     #[test]
     fn what_a_store_writes_first_is_nothing_yet() {
         let geometry = Geometry::new((BYTES / 4096) as u32, 16, None).unwrap();

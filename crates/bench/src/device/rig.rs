@@ -131,8 +131,7 @@ impl Rig {
             about,
         })
     }
-    /// The device over NAND, written once from end to end: unwritten sectors are not read from
-    /// NAND.
+    /// The device over NAND, written once: unwritten sectors are not read from NAND.
     fn over_nand(
         plan: &Plan,
         sectors: u32,

@@ -1,5 +1,4 @@
-//! The output of `device bench`: the ways side by side, a table for each figure, goals, and
-//! drawings.
+//! The output of `device bench`: a comparison, a table for each figure, goals, drawings.
 
 use fulgurite_format::format_bytes;
 use serde::Serialize;
@@ -53,8 +52,7 @@ fn find<'r>(rows: &'r [Row], figure: &str, way: &str, chunk: u64, depth: usize) 
 /// 4 KiB reads a second that a device is to reach at depth 32.
 const READS_LEAST: f64 = 1e6;
 
-/// Reads with nothing behind the firmware move no byte. These sentences tell the same for reads
-/// that do.
+/// Sentences about reads that move data, beside those with nothing behind the firmware.
 pub fn reads_that_move_data(rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
     for (way, place) in [("device", "in this process"), ("process", "in another process")] {

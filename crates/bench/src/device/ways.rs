@@ -53,8 +53,7 @@ pub struct Ran {
     pub vain_ns: Option<f64>,
     /// CPU time of this thread, the kernel's on its behalf included, but for what it computed.
     pub cpu_ns: f64,
-    /// CPU time of what serves it: other threads of this process, kernel workers for it, or a
-    /// device's thread elsewhere.
+    /// CPU time of what serves it: other threads here, kernel workers, a device elsewhere.
     pub other_cpu_ns: f64,
 }
 
@@ -228,8 +227,7 @@ pub enum Waits {
     /// It polls without end, as a worker on a core of its own does.
     Polling,
     Asleep,
-    /// It computes for so many nanoseconds between two looks, as a worker runs its fibers. Only the
-    /// looks are counted.
+    /// It computes for so many nanoseconds between two looks, which alone are counted.
     Computing(u64),
 }
 

@@ -108,8 +108,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Notes whether it was written, and returns what to say. The device goes on, and the next
-    /// interval tries again.
+    /// Notes whether it was written, and returns what to say. The next interval tries again.
     pub fn tried(&mut self, result: Result<()>) -> Option<String> {
         let was = std::mem::replace(&mut self.failed, result.is_err());
         result

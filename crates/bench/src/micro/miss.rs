@@ -110,8 +110,7 @@ fn word_of(subpage: u64) -> u64 {
     subpage * 4096 + subpage % 64 * 64
 }
 
-/// The subpage at this place of a permutation of 0..`subpages` (a power of two) without visible
-/// pattern.
+/// Place `place` of a permutation of 0..`subpages` (a power of two) without pattern.
 fn shuffled(place: u64, subpages: u64) -> u64 {
     let (mask, half) = (subpages - 1, subpages.trailing_zeros() / 2);
     let mut x = place & mask;

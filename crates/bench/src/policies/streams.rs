@@ -147,8 +147,7 @@ impl Visitor for Record<'_> {
             let workload = W::open(&mut memory, region, &params)?;
             let keys = Vec::with_capacity(self.length);
             let mut recorder = Recorder { memory, keys, accesses: 0 };
-            // A request within the subpage of the last one adds nothing, so their number is
-            // bounded, too.
+            // A request within the last one's subpage adds nothing, so their number is bounded.
             let mut requests = 0..self.length as u64;
             while let Some(number) = requests.next().filter(|_| recorder.keys.len() < self.length) {
                 workload.execute(&mut recorder, &workload.request(self.params.seed, number))?;
@@ -160,8 +159,7 @@ impl Visitor for Record<'_> {
     }
 }
 
-/// The subpages that a workload touches, for each exponent of its keys: at least `length`, unless
-/// as many requests need fewer.
+/// A workload's subpages, for each exponent of its keys: `length`, or as many requests.
 pub fn record(name: &str, params: Params, zipf: &[f64], length: usize) -> Result<Vec<Stream>> {
     fulgurite_workloads::dispatch::<NoLatch, _>(name, Record { params, zipf, length })?
         .with_context(|| format!("{name} could not be recorded"))

@@ -49,8 +49,7 @@ fn directory() -> PathBuf {
 /// Ticks since boot at which a process started; none when there is no such process.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // proc_pid_stat(5): the name in parentheses may hold anything. `starttime` is field 22, the
-    // 20th after it.
+    // proc_pid_stat(5): the name may hold anything. `starttime` is the 20th field after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 

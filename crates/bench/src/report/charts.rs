@@ -51,8 +51,7 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         "flash-sync" => PALETTE[5],
         "mmap" => PALETTE[2],
         "os-swap" => PALETTE[7],
-        // Ways to a device: grey for the yardstick, green over memory, a lighter green in another
-        // process.
+        // Ways to a device: grey for the yardstick, green over memory, lighter in another process.
         "copy" => PALETTE[0],
         "device" => PALETTE[1],
         "device-bypassed" => OLIVE,

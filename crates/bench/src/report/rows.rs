@@ -69,8 +69,7 @@ pub struct Variant {
 /// What checksums cost a pool, beside one that has none.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Checksums {
-    /// Throughput that they take, as a share of dram-only's in the same round. Below 0 where the
-    /// pool was faster with them.
+    /// Throughput that they take, as a share of dram-only's. Below 0: faster with them.
     pub share_of_dram_only: Spread,
     pub cpu_us_per_op: f64,
     /// Of that, the emulated device's thread: it makes them of what it moves.
@@ -113,8 +112,7 @@ pub struct LiveRow {
     pub checksums: Option<Checksums>,
     /// Misses a second (plain memory: major faults).
     pub misses_per_s: f64,
-    /// Computing between misses: dram-only's time per request times requests per miss. None without
-    /// misses.
+    /// Computing between misses: dram-only's time times requests per miss. None without misses.
     pub work_us_per_miss: Option<f64>,
     /// Guarded accesses per miss; none without misses, or where accesses are not guarded.
     pub accesses_per_miss: Option<f64>,
@@ -131,8 +129,7 @@ pub struct LiveRow {
     pub cpu_us_per_op: f64,
     /// Of that, the emulated device's thread.
     pub device_cpu_us_per_op: f64,
-    /// Of that, the kernel's own threads during the rounds (swapping, writing back), for any
-    /// process. None where unknown.
+    /// Of that, the kernel's own threads during the rounds, for any process. None: unknown.
     pub kernel_cpu_us_per_op: Option<f64>,
     /// Subpages read from flash, swap or file.
     pub device_reads: u64,
@@ -175,8 +172,7 @@ pub struct LiveRow {
     /// Share of the workers' time with nothing to run. In a closed loop all fibers wait for flash
     /// then: more fibers or a punctual device would win it back.
     pub wait_share: f64,
-    /// Hash of the executed requests and the order-free final invariant: equal in all
-    /// configurations.
+    /// Hash of the requests and the order-free invariant: equal in all configurations.
     pub work_hash: Option<String>,
     /// Limit of the memory cgroup, if it ran in one.
     pub cgroup_limit_bytes: Option<u64>,
@@ -187,8 +183,7 @@ pub struct LiveRow {
     /// What the NAND of a device did, where there is one.
     pub nand: Option<NandCounts>,
     pub nand_shape: Option<NandShape>,
-    /// Share of the host's reads that waited for an erase, or for the store's own work, on their
-    /// plane.
+    /// Share of the host's reads that waited for an erase or the store's work on their plane.
     pub blocked_by_reclaim_share: Option<f64>,
     /// Share of all planes' time that erases took: the chance of any read to meet one.
     pub erasing_share: Option<f64>,

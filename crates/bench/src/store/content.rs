@@ -1,5 +1,4 @@
-//! Contents of a pool under measurement: a subpage's number and version, so that reads can be
-//! judged.
+//! Contents of a pool under measurement: a subpage's number and version, to be judged.
 
 use std::sync::Arc;
 

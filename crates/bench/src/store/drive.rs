@@ -21,7 +21,7 @@ names! {
     /// In the order of a round.
     Kind {
         RandomReads = "random reads",
-        /// Fewer in flight: the medium's latency decides, and not the processors that ask and play the medium.
+        /// Fewer in flight: the medium decides, and not the processors of both sides.
         FewRandomReads = "a few random reads",
         OrderedWrites = "sequential writes",
         RandomWrites = "random writes",
@@ -81,8 +81,7 @@ impl Driver {
         let queue = flash.open_queue(frames.clone(), depth, Arc::new(Notifier::new()?))?;
         Ok(Driver { queue, frames, next: 0, sums: Sums::Nobody })
     }
-    /// The same with a sum of each subpage that is read, as for a pool: by the medium where it can,
-    /// else here.
+    /// The same with a sum of each read subpage: by the medium where it can, else here.
     pub fn that_sums(flash: &dyn Flash) -> Result<Driver> {
         let mut driver = Driver::new(flash)?;
         let wanted = Switches { checksums: true, ..Switches::default() };

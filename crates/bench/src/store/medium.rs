@@ -1,5 +1,4 @@
-//! The medium of what is timed ([`crate::medium`]). A device of another process has its own store,
-//! and is refused.
+//! The medium of what is timed ([`crate::medium`]). A served device is refused.
 
 use std::sync::Arc;
 

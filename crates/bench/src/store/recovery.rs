@@ -27,8 +27,7 @@ use crate::report::table::{self, Columns};
 use crate::report::{self, Report};
 use fulgurite_flash::Mover;
 
-/// Fill of a pool, in percent of what is not reserve: as much again for dirty data needs no
-/// reclaim.
+/// Percent of what is not reserve: as much again for dirty data needs no reclaim.
 const FULL: f64 = 60.0;
 /// The most data dirtied: a million subpages.
 const DIRTY_BYTES_MAX: u64 = 4 << 30;

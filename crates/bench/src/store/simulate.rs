@@ -21,8 +21,7 @@ struct Log {
     content: Vec<Vec<u32>>,
     live: Vec<u32>,
     filled_at: Vec<u64>,
-    /// Versions of each page since part of it was copied, and of each extent their sum over dead
-    /// data.
+    /// Versions of each page since a part was copied, and of each extent their dead sum.
     chains: Vec<u32>,
     dead_chains: Vec<u64>,
     given: u64,
@@ -129,8 +128,7 @@ mod tests {
         }
         let mut random = fulgurite_workloads::Random::new(5, 0);
         let uniform = amplification(setting, 60_000, || random.below(6400) as u32);
-        // 86% of what reclaim does not keep free: about 3.8 by the mean-field formula of greedy
-        // reclaim.
+        // 86% of what reclaim does not keep free: about 3.8 by greedy reclaim's formula.
         assert!((3.0..4.5).contains(&uniform), "{uniform}");
         // A tenth of the data gets nine of ten writes. Ages show which extents empty by themselves,
         // and chains which were written most, which are the same ones.

@@ -51,8 +51,7 @@ const MORE_ROUNDS: u32 = 10;
 /// One amount of dirty data in one way.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    /// `device`: plain writes and a flush. `store`: subpages through the pool, and its sync. `sync,
-    /// ..`: a runtime's sync.
+    /// `device`: plain writes. `store`: subpages through the pool. `sync, ..`: a runtime's sync.
     way: String,
     flash: String,
     pool_bytes: u64,

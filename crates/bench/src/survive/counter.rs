@@ -22,8 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::text::{Key, counts_of};
 
-/// An environment variable that makes the program say too early that a state is saved. For the
-/// act's test.
+/// An environment variable for the act's test: the program says too early what is saved.
 pub const PLANTED: &str = "FULGURITE_PLANT_EARLY_ACKNOWLEDGEMENT";
 
 /// The names of what is in the pool.

@@ -28,7 +28,7 @@ use self::pool::Reopened;
 use self::text::{Contents, Text};
 use crate::args::OutputArgs;
 use crate::child::shared_path;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, ended_early};
 use crate::privileged::Helper;
 use crate::{progress, report};
 
@@ -134,9 +134,8 @@ pub fn run(output: &OutputArgs, scratch: &Path, corpus: &Arc<Corpus>, interrupt:
         seed: output.seed,
         ..Survived::default()
     };
-    match play(&mut survived, output, scratch, corpus, interrupt) {
-        Ok(()) => {}
-        Err(error) if error.is::<Interrupted>() => survived.interrupted = true,
+    match ended_early(play(&mut survived, output, scratch, corpus, interrupt)) {
+        Ok(interrupted) => survived.interrupted = interrupted,
         Err(error) => survived.failure = Some(format!("{error:#}")),
     }
     survived

@@ -1,5 +1,4 @@
-//! The boot region of a device: an image from `device serve`, read by `device boot` with plain
-//! loads.
+//! The boot region of a device: its image, and `device boot`, which reads it by plain loads.
 
 use std::io::{IsTerminal, Read, stdout};
 use std::path::Path;

@@ -17,8 +17,7 @@ use fulgurite_bench::{checks, report};
 struct Info {
     description: String,
     bytes: u64,
-    /// DRAM of the device's process: at most with its queue pairs, in use, and the bound
-    /// (`--dram`).
+    /// DRAM of the device's process: the most with its queue pairs, now, and the bound (`--dram`).
     dram_bytes: u64,
     dram_taken_bytes: u64,
     dram_budget_bytes: Option<u64>,

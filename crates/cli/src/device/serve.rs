@@ -212,8 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// The medium of a firmware that ended by itself is flushed, and the words name the remedy and
-    /// what else failed.
+    /// A firmware that ended by itself: its medium is flushed, and the words name the remedy.
     #[test]
     fn what_can_be_is_flushed_where_the_firmware_has_ended_by_itself() {
         let device = Device::start(Arc::new(MemoryFlash::new(64).unwrap()), DeviceConfig::default()).unwrap();

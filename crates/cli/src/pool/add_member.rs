@@ -84,8 +84,7 @@ fn judged(args: &AddMemberArgs) -> Result<Addition> {
     Ok(Addition { place, bytes, pool: (id, now) })
 }
 
-/// Makes the written file a member, and the pool larger. Once others may refer to it, it is not
-/// removed. Returns what to say.
+/// Makes the written file a member, which it stays, and the pool larger. Returns what to say.
 fn join(args: &AddMemberArgs, pool: (PoolId, Geometry), flash: Arc<dyn Flash>, made: &mut Made) -> Result<String> {
     let (path, new, (id, now)) = (&args.pool.path, &args.new, pool);
     // Locked from here to the end.

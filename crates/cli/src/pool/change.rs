@@ -71,8 +71,7 @@ pub fn roll_back(args: &RollbackArgs) -> Result<()> {
     say(&format!("the pool holds the state of token {token}"))
 }
 
-/// Whether there is anything to roll back over, by all tokens and their pins. The pool itself
-/// refuses an unknown token.
+/// Whether there is anything to roll back over. The pool refuses an unknown token.
 fn may_roll_back(args: &RollbackArgs, tokens: impl Iterator<Item = (u64, bool)>) -> Result<bool> {
     let token = args.token;
     let mut newer: Vec<(u64, bool)> = tokens.filter(|(t, _)| *t >= token).collect();

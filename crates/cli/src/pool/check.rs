@@ -41,8 +41,7 @@ struct Checked {
     path: String,
     id: Option<String>,
     sound: bool,
-    /// The token whose state it is that was looked at; 0 for the empty pool. None: it cannot be
-    /// opened.
+    /// The token of the state that was looked at, 0 for the empty pool. None: it cannot be opened.
     token: Option<u64>,
     /// The journal ends in part of a page: what was synced last may be lost.
     torn: bool,
