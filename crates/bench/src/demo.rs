@@ -204,7 +204,7 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
     // An index takes about 1.2 times its text (from above). Its real size decides about DRAM below.
     let data_bytes = corpus.text_bytes() / 5 * 6;
     let (clusters, one_cluster) = clusters(args, data_bytes, found.scan_time)?;
-    let mut session = Session::start_in_ways(&flash, data_bytes, &mut configs, &ways(clusters), interrupt)?;
+    let mut session = Session::start(&flash, data_bytes, &mut configs, &ways(clusters), interrupt)?;
     notes.extend(one_cluster.filter(|_| configs.contains(&Config::OsSwap)));
     let params = Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
     let (mut image, summary) = Image::index(corpus, &params, interrupt)?;

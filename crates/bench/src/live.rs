@@ -53,7 +53,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     for (number, flash) in media.iter().enumerate() {
         let mut configs = configs.clone();
         configs.retain(|c| number == 0 || *c == Config::DramOnly || (c.guarded() && *c != Config::Resident));
-        sessions.push((Session::start_in_ways(flash, data_bytes, &mut configs, &ways, &interrupt)?, configs));
+        sessions.push((Session::start(flash, data_bytes, &mut configs, &ways, &interrupt)?, configs));
     }
     report::print(&args.output, &sessions[0].0.machine.line())?;
     let mut rows = Vec::new();

@@ -246,26 +246,10 @@ fn memfd(arena: &Arena) -> PathBuf {
 }
 
 impl Session {
-    /// Starts as [`Session::start_in_ways`], once each, with `swap_ways` of os-swap.
-    pub fn start(
-        flash: &FlashArgs,
-        data_bytes: u64,
-        configs: &mut Vec<Config>,
-        swap_ways: u64,
-        interrupt: &Interrupt,
-    ) -> Result<Session> {
-        let threads = flash.workers as usize;
-        let ways = |config: Config| {
-            let count = if config == Config::OsSwap { swap_ways as usize } else { 1 };
-            vec![Way { config, threads, page_cluster: None }; count]
-        };
-        Session::start_in_ways(flash, data_bytes, configs, &ways, interrupt)
-    }
-
     /// Checks all that can be checked, then starts the helper. `ways` has each configuration's
     /// ways, which all run at the same time. What cannot run leaves `configs`, with a sentence in
     /// `notes`.
-    pub fn start_in_ways(
+    pub fn start(
         flash: &FlashArgs,
         data_bytes: u64,
         configs: &mut Vec<Config>,

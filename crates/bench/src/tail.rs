@@ -231,7 +231,9 @@ pub fn run(args: &TailArgs) -> Result<()> {
     }
     loads.sort_by(f64::total_cmp);
     loads.dedup();
-    let mut session = Session::start(&args.flash, data_bytes, &mut configs, 0, &interrupt)?;
+    let threads = args.flash.workers as usize;
+    let ways = |config| vec![Way { config, threads, page_cluster: None }];
+    let mut session = Session::start(&args.flash, data_bytes, &mut configs, &ways, &interrupt)?;
     report::print(&args.output, &session.machine.line())?;
     let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: None };
     // An interruption keeps what was measured until then, be it nothing.

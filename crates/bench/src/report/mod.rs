@@ -84,12 +84,17 @@ pub fn print(args: &OutputArgs, text: &str) -> Result<()> {
         eprintln!("{text}");
         return Ok(());
     }
-    write_stdout(format!("{text}\n").as_bytes())
+    say(text)
 }
 
 /// Writes several of these.
 pub fn print_all<T: AsRef<str>>(args: &OutputArgs, texts: impl IntoIterator<Item = T>) -> Result<()> {
     texts.into_iter().try_for_each(|text| print(args, text.as_ref()))
+}
+
+/// Writes a line to standard output.
+pub fn say(text: &str) -> Result<()> {
+    write_stdout(format!("{text}\n").as_bytes())
 }
 
 /// Writes to standard output; a reader that went away (`| head`) is no error.

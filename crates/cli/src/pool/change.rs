@@ -9,11 +9,8 @@ use super::open::{self, admin_error, config, to_change, to_look_at};
 use super::served::{self, Change};
 use fulgurite_bench::bad_input;
 use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::{progress, report};
-
-fn say(sentence: &str) -> Result<()> {
-    report::write_stdout(format!("{sentence}\n").as_bytes())
-}
+use fulgurite_bench::progress;
+use fulgurite_bench::report::say;
 
 fn list(tokens: &[u64]) -> String {
     let words: Vec<String> = tokens.iter().map(u64::to_string).collect();

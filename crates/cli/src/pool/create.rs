@@ -231,7 +231,5 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     let name = name_of(opened.pool().id());
     let shown: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
     let (shown, are) = (shown.join(", "), if alone { "is" } else { "are" });
-    report::write_stdout(
-        format!("{shown} {are} pool {name}: {size} in extents of {extent}, {data} for data\n").as_bytes(),
-    )
+    report::say(&format!("{shown} {are} pool {name}: {size} in extents of {extent}, {data} for data"))
 }

@@ -66,9 +66,7 @@ pub fn export(args: &ExportArgs) -> Result<()> {
     file.as_file().sync_all().with_context(what)?;
     file.persist_noclobber(&args.file).map_err(|e| e.error).with_context(what)?;
     let exported = format_bytes(bytes - damaged.len() as u64 * SUBPAGE);
-    report::write_stdout(
-        format!("{shown} has the data of {}: {exported} written\n", args.pool.path.display()).as_bytes(),
-    )?;
+    report::say(&format!("{shown} has the data of {}: {exported} written", args.pool.path.display()))?;
     if !damaged.is_empty() {
         bail!("{} subpages are damaged; {shown} has holes in their places", damaged.len());
     }
@@ -167,5 +165,5 @@ pub fn import(args: &ImportArgs) -> Result<()> {
         return Err(error);
     }
     let (bytes, path) = (format_bytes(bytes), args.pool.path.display());
-    report::write_stdout(format!("{bytes} of {shown} are in {path}, as token {token}\n").as_bytes())
+    report::say(&format!("{bytes} of {shown} are in {path}, as token {token}"))
 }

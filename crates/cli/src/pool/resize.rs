@@ -89,9 +89,9 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         format!("{} in {} extents, {} for data", format_bytes(all), geometry.extents, format_bytes(data))
     };
     let answer = if to == now {
-        format!("{} has {} already\n", path.display(), said(now))
+        format!("{} has {} already", path.display(), said(now))
     } else {
-        format!("{} has {}; it had {}\n", path.display(), said(to), said(now))
+        format!("{} has {}; it had {}", path.display(), said(to), said(now))
     };
-    report::write_stdout(answer.as_bytes())
+    report::say(&answer)
 }
