@@ -7,8 +7,8 @@ TOOLS := scripts/with-tools
 help:
 	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM;"
 	@echo "             then kill a program again and again, and find all that it saved"
-	@echo "make test    everything that must hold: format, lints, licences, tests, models, sanitizer, documents"
-	@echo "make test-full  the same with more of all that is random, more under the sanitizer, and all quick benchmarks"
+	@echo "make test    everything that must hold: format, lints, licences, tests, models, documents"
+	@echo "make test-full  the same with more of all that is random, the sanitizer, and all quick benchmarks"
 	@echo "make bench   the figures, into docs/results/ (some hours; 30 GiB of disk, for the file"
 	@echo "             that FLASH=PATH names and those beside it; root for the comparison with swap)"
 	@echo "make coverage  what share of each crate's lines its tests run"

@@ -1,4 +1,4 @@
-//! Who sleeps, and who wakes them: a word of the shared memory that says "wake me", and the notification that does.
+//! Sleeping and waking: a word of the shared memory that says "wake me", and the notification.
 //!
 //! ```text
 //!   sleeper                          ringer
@@ -8,15 +8,14 @@
 //!   nothing: sleeps                  1: takes it (word := 0) and notifies
 //! ```
 //!
-//! One of the two sees the other, whatever is reordered, because of the two fences. While nobody sleeps, ringing costs a fence and a
-//! load of a line that does not move. The word is the doorbell of the device, and the request for an interrupt of the host.
+//! The two fences make one of the two see the other. While the other side is awake, ringing costs a
+//! fence and a load of a line that does not move. The word is the doorbell of the device, and the
+//! request for an interrupt of the host.
 //!
-//! Where both sides are threads of one process, the ringer's fence, which would wait until its entry has left the store buffer, is one of
-//! the compiler's alone, and the sleeper makes every thread of the process execute a barrier instead (`membarrier`, 2 µs, as
-//! `fulgurite_flash`'s emulated device does): it is about to sleep anyway.
+//! Where both sides are threads of one process, the ringer's fence is one of the compiler's alone.
+//! The sleeper makes every thread of the process execute a barrier instead (`membarrier`, 2 µs).
 //!
-//! A peer that scribbles over the word wakes in vain, or is not woken: it hurts nobody else, and whoever sleeps here does so for a
-//! bounded time.
+//! A peer that scribbles over the word wakes in vain, or is not woken. Every sleep here is bounded.
 
 use std::sync::atomic::compiler_fence;
 
@@ -43,7 +42,7 @@ impl Bell {
     pub(crate) fn within_process(window: Window) -> Bell {
         Bell { window, expedited: cfg!(not(loom)) && barrier::register() }
     }
-    /// Says that the caller sleeps from now on. It must look once more whether there is news, and must not sleep if there is.
+    /// Says that the caller sleeps from now on. It must look for news once more before it does.
     #[inline]
     pub fn goes_to_sleep(&self) {
         self.window.word(0).store(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! What a device shows in its boot region: an image that is read by plain loads, before there is a driver and before the device itself is
-//! up (7.2 of the paper).
+//! The image in a device's boot region. Plain loads read it, without a driver and before the device
+//! is up (7.2 of the paper).
 //!
-//! An image of its own, as the boot partitions of eMMC are, and not the first sectors of the medium: where a store is the translation
-//! layer, nobody knows where those lie before it has recovered.
+//! As with the boot partitions of eMMC it is an image of its own: where a store is the translation
+//! layer, only its recovery finds the medium's first sectors.
 //!
 //! Invariant: it never changes while a device runs.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::entry::SECTOR_BYTES;
 use crate::region::{Region, RegionError};
 
-/// An image for the boot region; without bytes, there is no such region. Cloning it shares the bytes.
+/// An image for the boot region. Without bytes there is no such region. Clones share the bytes.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct BootImage(Arc<[u8]>);
 
@@ -22,7 +22,7 @@ impl std::fmt::Debug for BootImage {
 }
 
 impl BootImage {
-    /// Bytes of an image at the most, 64 MiB: each queue pair of another process has a copy in its region.
+    /// The most bytes of an image, 64 MiB: each queue pair of another process has a copy.
     pub const BYTES_MAX: usize = 64 << 20;
 
     /// An image of these bytes, filled up with zeros to a whole number of sectors.

@@ -1,16 +1,16 @@
-//! Cached writes: a write completes when its data are in the device's own buffer, and is programmed afterwards.
+//! Cached writes: a write completes in the device's own buffer, and is programmed afterwards.
 //!
-//! The paper's prototype lacks this and names it as a reason for its low random write throughput (6.5). It hides the time of a program from
-//! the host; it does not make programs faster, so that a long stream of writes is as slow as without.
+//! The paper names the lack of this as a reason for its low random write throughput (6.5). It hides
+//! the time of a program from the host, but a long stream of writes is as slow as without.
 //!
-//! What it means for durability: **a write that has completed is in DRAM**. It survives neither the end of the device's process nor the
-//! loss of power until a flush has completed that was submitted after it; a flush waits until all that was in the buffer by then is
-//! programmed, and then flushes the medium. This is what a disk with a volatile write cache promises, and all that
-//! [`fulgurite_flash::Flash`] asks for. A program that fails after its write was acknowledged makes every later flush and write fail
-//! with the error, and the data stay readable from the buffer.
+//! Durability: **a write that has completed is in DRAM**. It survives neither the end of the
+//! device's process nor the loss of power before a later flush has completed. A flush waits until
+//! all that was in the buffer is programmed, and then flushes the medium, as with any volatile
+//! write cache. After a failed program every later flush and write fails, and the data stay
+//! readable from the buffer.
 //!
-//! Invariants: a sector in the buffer is read from there; of one sector one program at most is under way, so that none overtakes another.
-//! Where the buffer is full, writes go through.
+//! Invariants: a sector in the buffer is read from there. Of one sector at most one program is
+//! under way, so that none overtakes another. Where the buffer is full, writes go through.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{
     Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
-    Request, Switches, Traits, Versions, check_range,
+    Request, Switches, Traits, check_range,
 };
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, format_bytes};
 use fulgurite_sys::{Arena, Backed, Notifier};
@@ -119,7 +119,7 @@ impl State {
         for completion in arrived.drain(..) {
             let sector = completion.tag as u32;
             if let Err(error) = completion.result {
-                // What was acknowledged stays readable; nothing that depends on it succeeds any more.
+                // What was acknowledged stays readable, and nothing that depends on it succeeds.
                 self.failed.get_or_insert(error);
                 continue;
             }
@@ -145,8 +145,13 @@ impl CachedFlash {
     /// With a buffer of so many sectors.
     ///
     /// # Errors
-    /// When there is no memory, or the medium opens no queue as deep.
+    /// When there is no memory, or the medium opens no queue as deep, or is a store.
     pub fn new(inner: Arc<dyn Flash>, sectors: u32) -> Result<CachedFlash, OpenError> {
+        if inner.backing().is_some() {
+            // A sync would name a state that is not in the store yet.
+            let source = std::io::Error::other("a store places writes together by itself; start it without one");
+            return Err(OpenError::System { what: "put a write buffer before a store", source });
+        }
         let buffer = Arc::new(Arena::anonymous(sectors as usize * SUBPAGE_BYTES, Backed::BasePages)?);
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let queue = inner.open_queue_for(QueueUser::AnyThread, buffer.clone(), sectors as usize, Arc::new(wake))?;
@@ -200,30 +205,11 @@ impl Flash for CachedFlash {
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         check_range(first, count, self.subpages())
     }
-    /// Permissions and room are the medium's. It has no states with names: what is in the buffer would be in none of them.
     fn backing(&self) -> Option<&dyn Backing> {
-        self.inner.backing().map(|_| self as &dyn Backing)
+        None
     }
     fn counters(&self) -> DeviceCounters {
         self.inner.counters()
-    }
-}
-
-impl Backing for CachedFlash {
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        self.inner.backing().is_none_or(|backing| backing.may(subpage, write))
-    }
-    fn asks(&self) -> bool {
-        self.inner.backing().is_some_and(Backing::asks)
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.inner.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync))
-    }
-    fn waits_for_room(&self) -> bool {
-        self.inner.backing().is_some_and(Backing::waits_for_room)
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
-        None
     }
 }
 

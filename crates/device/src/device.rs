@@ -1,12 +1,11 @@
 //! A device in this process: a thread, pinned to a core, that turns a firmware.
 //!
-//! The thread spins while commands are in flight or were a moment ago, then sleeps; the doorbell word of each region says so, and is
-//! all that a submitter looks at (as in `fulgurite_flash`'s emulated device, whose times these are). Nothing here decides anything about
-//! commands.
+//! The thread spins while commands are in flight or were a moment ago, then sleeps. The doorbell
+//! word of each region says so, and is all that a submitter reads.
 //!
-//! Invariants: when a [`Life`] has ended, nothing behind the device touches any memory that it was given; a queue pair that was attached
-//! is served until it is closed or its life ends. A device that has ended can be started again over the same medium: to its hosts that
-//! is a device that died and came back.
+//! Invariants: when a [`Life`] has ended, nothing behind the device touches any memory that it was
+//! given. An attached queue pair is served until it is closed or its life ends. A device that has
+//! ended can start again over the same medium: to its hosts it died and came back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,9 +24,10 @@ use crate::hosts::{Hosts, Place, Refusal, Who};
 use crate::region::{DeviceStatus, Region};
 use crate::session::Session;
 
-/// How often the device publishes its CPU time and its heartbeat: reading the former is a system call.
+/// How often the device publishes its CPU time, which is a system call, and its heartbeat.
 const BEAT_NS: u64 = 1_000_000;
-/// The longest sleep: a host that scribbles over its doorbell word, or a medium with work of its own, waits no longer than this.
+/// The longest sleep: the bound for a scribbled doorbell word and for a medium with work of its
+/// own.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// The first one. Each that ends with nothing to do is followed by one twice as long.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
@@ -39,13 +39,13 @@ const SLEEP_BUSY: Duration = Duration::from_micros(50);
 pub struct DeviceConfig {
     /// The core to run on; none leaves it to the kernel.
     pub core: Option<usize>,
-    /// How long it spins after the last command before it sleeps. 1 ms: longer than the pauses of a worker at a tenth of its load, or waking
-    /// the device would count as its latency.
+    /// How long it spins after the last command before it sleeps. 1 ms: longer than the pauses of a
+    /// worker at a tenth of its load, whose latency would else include waking the device.
     pub spin: Duration,
     /// What the firmware does.
     pub firmware: FirmwareConfig,
-    /// The most DRAM in bytes for the medium's tables and buffers and for queue pairs: one that does not fit any more is refused. What the
-    /// medium sets aside must fit. `usize::MAX`: no bound.
+    /// The most DRAM in bytes for the medium's tables and buffers and for queue pairs. A pair that
+    /// does not fit is refused. What the medium sets aside must fit. `usize::MAX`: no bound.
     pub dram_bytes: usize,
     /// What the device's thread has the time from.
     pub clock: Clock,
@@ -90,7 +90,7 @@ struct State {
     changed: AtomicBool,
 }
 
-/// A queue pair that the thread has not seen yet, and whom to wake when the device ends.
+/// A queue pair that is new to the thread, and what to wake when the device ends.
 struct Arrival(Port, Arc<dyn Wake>);
 
 /// One run of the thread.
@@ -135,8 +135,8 @@ pub struct Device {
     config: DeviceConfig,
     single_core: bool,
     medium: Behind,
-    /// Names this opening of the medium: it stays when the thread is started again, for no write is lost by that. When a session has ended it is
-    /// another one.
+    /// Names this opening of the medium. It stays when the thread is started again, which loses no
+    /// write, and changes when a session has ended.
     instance: Arc<AtomicU64>,
     /// Where there is a store.
     session: Option<Arc<Session>>,
@@ -156,7 +156,7 @@ impl std::fmt::Debug for Device {
     }
 }
 
-/// An attached queue pair, on the side of whoever attached it. Dropping it closes the pair.
+/// An attached queue pair, on the attaching side. Dropping it closes the pair.
 pub struct Attachment {
     run: Arc<Run>,
     closing: Arc<Closing>,
@@ -216,7 +216,7 @@ impl Device {
     pub fn start(flash: Arc<dyn Flash>, config: DeviceConfig) -> Result<Device, OpenError> {
         Device::over(Behind { flash, pool: None }, config)
     }
-    /// Starts a device over the journaled store, which is its translation layer: it has memory operations, too.
+    /// Starts a device over the journaled store, its translation layer, with memory operations.
     ///
     /// # Errors
     /// As [`Device::start`].
@@ -226,11 +226,6 @@ impl Device {
     }
     fn over(mut medium: Behind, config: DeviceConfig) -> Result<Device, OpenError> {
         let cached = config.firmware.write_cache;
-        if cached > 0 && medium.pool.is_some() {
-            // A sync would name a state that is not in the store yet.
-            let source = std::io::Error::other("a store places writes together by itself; start it without one");
-            return Err(OpenError::System { what: "put a write buffer before a store", source });
-        }
         if cached > 0 {
             medium.flash = Arc::new(CachedFlash::new(medium.flash, cached)?);
         }
@@ -293,8 +288,8 @@ impl Device {
         ))?;
         Ok((run, Some(thread)))
     }
-    /// Whether whoever starts the device runs on its core as well, and has no other: it sleeps rather than spin then. Asked before the
-    /// thread is pinned, which has one core afterwards in any case.
+    /// Whether the starter runs on the device's core and has no other: then it sleeps rather than
+    /// spin. Asked before the thread is pinned.
     fn shares_core(config: &DeviceConfig) -> bool {
         matches!(affinity::cores()[..], [only] if config.core.is_none_or(|core| core == only))
     }
@@ -302,7 +297,7 @@ impl Device {
     pub(crate) fn clock(&self) -> &Clock {
         &self.config.clock
     }
-    /// Whether it was started on a core of its own, so that who waits for it may spin.
+    /// Whether it was started on a core of its own, so that a waiting host may spin.
     #[must_use]
     pub fn has_own_core(&self) -> bool {
         !self.single_core
@@ -341,7 +336,8 @@ impl Device {
     pub fn has_ended(&self) -> bool {
         self.run().0.life.has_ended()
     }
-    /// Ends the thread with whatever is in flight: as far as hosts can see, the device dies. [`Device::restart`] brings it back.
+    /// Ends the thread with what is in flight: to hosts, the device dies. [`Device::restart`]
+    /// revives it.
     pub fn stop(&self) {
         let mut run = self.run();
         run.0.state.stop.store(true, Ordering::SeqCst);
@@ -352,10 +348,12 @@ impl Device {
             self.past_cpu_ns.fetch_add(run.0.cpu_ns.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
     }
-    /// Starts the thread again after it has ended, over the same medium. Hosts attach again by themselves.
+    /// Starts the thread again after it has ended, over the same medium. Hosts attach again by
+    /// themselves.
     ///
     /// # Errors
-    /// As [`Device::start`], and when a memory operation has panicked: the store is to be opened anew then.
+    /// As [`Device::start`], and after a panic of a memory operation: the store must be opened anew
+    /// then.
     pub fn restart(&self) -> Result<(), OpenError> {
         self.stop();
         if self.session.as_ref().is_some_and(|session| session.is_spoilt()) {
@@ -365,22 +363,24 @@ impl Device {
         *self.run() = new;
         Ok(())
     }
-    /// A place for a queue pair that a host is to get, if it may be beside those that there are, of which there are to be `most`.
+    /// A place for a queue pair beside the others, of which `most` may exist.
     pub(crate) fn admit(&self, who: Who, most: usize) -> Result<Place, Refusal> {
         self.hosts.admit(who, most)
     }
-    /// The newest state of its store that has a name, while a program names them, and 1 if its temporary pages are there; 0 without a session.
+    /// While a program names states, the newest named one, and 1 if its temporary pages are there.
+    /// Else 0.
     pub(crate) fn session_stands(&self) -> (u64, u64) {
         let open = self.session.as_ref().filter(|session| session.is_open());
         open.map_or((0, 0), |session| (session.newest(), session.has_temporary().into()))
     }
-    /// Whether its store may hold what has no name and is to get one at the end: nothing of a program that names its states itself is, nor of a
-    /// store whose memory operation has panicked.
+    /// Whether its store may hold what has no name and is to get one at the end. Not in the session
+    /// of a program that names states, nor after a panic of a memory operation.
     #[must_use]
     pub fn wants_last_flush(&self) -> bool {
         self.session.as_ref().is_none_or(|session| self.hosts.were_there() && !session.is_spoilt())
     }
-    /// Attaches a queue pair of a region. Its data buffer is the region's, or all of `frames`; `host` wakes its host.
+    /// Attaches a queue pair of a region. Its data buffer is the region's, or all of `frames`;
+    /// `host` wakes its host.
     ///
     /// # Errors
     /// When the medium opens no queue; when the device has ended, or has no DRAM left for it.
@@ -393,7 +393,8 @@ impl Device {
     ) -> Result<Attachment, OpenError> {
         self.attach_as(region, pair, frames, host, false)
     }
-    /// The same; `only_looks`: whoever has it changes nothing and reads no sectors ([`crate::Opcode::only_looks`]).
+    /// The same; with `only_looks` its host changes nothing and reads no sectors
+    /// ([`crate::Opcode::only_looks`]).
     pub(crate) fn attach_as(
         &self,
         region: &Arc<Region>,
@@ -435,10 +436,10 @@ impl Drop for Device {
     }
 }
 
-/// A queue pair that is served: its region, whether it was closed, whom to wake.
+/// A queue pair that is served: its region, whether it was closed, what to wake.
 type Served = (Arc<Region>, Arc<Closing>, Arc<dyn Wake>);
 
-/// Says that the device has ended, however it ended, and wakes everybody who waits for it.
+/// Says that the device has ended, in whatever way, and wakes all waiters.
 struct Ending<'r> {
     run: &'r Run,
     firmware: Option<Firmware>,
@@ -522,7 +523,8 @@ fn update(run: &Run, ending: &mut Ending<'_>) {
 
 /// Sleeps until a doorbell rings, at most so long.
 fn rest(run: &Run, firmware: &mut Firmware, timeout: Duration) {
-    // Media do what they have left to do. This may take a notification; what it was about is looked at afterwards.
+    // Media do what they have left to do. This may take a notification, whose cause is looked at
+    // afterwards.
     firmware.wait(Duration::ZERO);
     firmware.set_sleeping(true);
     let news = run.state.stop.load(Ordering::SeqCst) || run.state.changed.load(Ordering::SeqCst);

@@ -1,10 +1,12 @@
-//! The DRAM of a device, which is no part of its hosts' budgets: what its medium sets aside, what queue pairs take, and the bound for both.
+//! The DRAM of a device, no part of its hosts' budgets: of its medium, of queue pairs, and the
+//! bound.
 //!
-//! The medium's part is known from the start: a store's tables when all is written and scattered, and the most for what older states need
-//! ([`fulgurite_store::StoreConfig::history_bytes`]), to which the store keeps by itself. What comes and goes are queue pairs: their shared
-//! memory and the firmware's tables for them. One that does not fit any more is refused.
+//! The medium's part is known from the start: a store's tables when all is written and scattered,
+//! and the most for older states ([`fulgurite_store::StoreConfig::history_bytes`]). Queue pairs
+//! come and go with their shared memory and the firmware's tables. One that does not fit is
+//! refused.
 //!
-//! Invariant: where there is a bound, what the medium sets aside and all queue pairs together are within it.
+//! Invariant: the medium's part and all queue pairs together are within the bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -12,16 +12,16 @@
 //!   word 1   check (0..32) | command id (32..48) | status (48..63) | phase (63)
 //! ```
 //!
-//! These are the fields of the paper (3.2), with what it leaves out: the phase bit, the check, an argument and a result. Sectors have
-//! 4096 bytes and not 512: it is the unit that every medium here moves and that checksums are of, so that a smaller one would make
-//! the firmware read what the host did not ask for. Buffer index and count are in the same unit. A host with 512-byte blocks above
+//! These are the fields of the paper (3.2) with what it leaves out: the phase bit, the check, an
+//! argument and a result. A sector has 4096 bytes, the unit that every medium here moves and that
+//! has a checksum. Buffer index and count are in the same unit. A host with 512-byte blocks above
 //! does what a file system does on a 4 KiB-native disk.
 //!
-//! There is no command for roots: named roots lie in the directory, which is pages of the pool like any others
-//! (`fulgurite_format`'s `directory`), so that reads and writes reach them and a roll back takes them along.
+//! There is no command for roots: the directory lies in pages of the pool (`fulgurite_format`'s
+//! `directory`), so reads, writes and roll backs include it.
 //!
-//! The codes are those of NVM Express 1.2 (NVMe base specification, figures 30 to 33) where it has one: status code type in bits 8 to 10, status code in bits 0 to
-//! 7. What it has no code for has type 7, "vendor specific"; an errno of the medium has type 6.
+//! The codes are those of NVM Express 1.2 (figures 30 to 33) where it has one: type in bits 8 to
+//! 10, code in bits 0 to 7. Type 7 is "vendor specific"; an errno of the medium has type 6.
 
 use fulgurite_flash::{FlashError, ReadOnly};
 
@@ -50,7 +50,7 @@ pub enum Opcode {
     Read = 0x02,
     /// Writes an [`crate::Identity`] into one sector of the data buffer.
     Identify = 0x06,
-    /// The sectors' content is not needed any more: the pages that lie wholly in the range are deleted, and read as zeros.
+    /// Deletes the pages that lie wholly in the range. They read as zeros.
     Trim = 0x09,
     /// Allocates the pages of the sectors, with the permissions of the argument.
     Allocate = 0x80,
@@ -58,13 +58,13 @@ pub enum Opcode {
     Delete = 0x81,
     /// Changes what may be done with the pages of the sectors; the argument says it.
     SetPermissions = 0x82,
-    /// Waits until a token would survive a crash: that of the argument, or, when it is 0, one that names the state of all that was written.
-    /// The result is the token.
+    /// Waits until the argument's token is durable, or, for 0, names the state of all that was
+    /// written and waits for that. The result is the token.
     Sync = 0x83,
     /// Makes the state again that of the token of the argument. Nothing may be in flight.
     RollBack = 0x84,
-    /// Writes the tokens that are kept into the data buffer, the newest as many as fit, ascending, 8 bytes each, little-endian; the result is
-    /// how many there are.
+    /// Writes the newest kept tokens that fit into the data buffer, ascending, 8 bytes each,
+    /// little-endian. The result is their number.
     Tokens = 0x85,
     /// Keeps the token of the argument whatever the policy says.
     Pin = 0x86,
@@ -72,7 +72,8 @@ pub enum Opcode {
     Unpin = 0x87,
     /// Reads sectors as they were at the token of the argument.
     ReadAt = 0x88,
-    /// Names the state of all that was written; the result is the token, which is durable when [`Opcode::Sync`] says so.
+    /// Names the state of all that was written. The result is the token; [`Opcode::Sync`] says when
+    /// it is durable.
     Name = 0x89,
     /// Whether [`Opcode::RollBack`] would be refused, as things are.
     MayRollBack = 0x8A,
@@ -80,13 +81,15 @@ pub enum Opcode {
     Pinned = 0x8B,
     /// Writes a [`crate::Standing`] of the store into one sector of the data buffer.
     Standing = 0x8C,
-    /// Writes into the data buffer what may be done with the pages from that of the start sector on, a byte each, as many as there are and fit;
-    /// the result is how many. Bits 0 to 2 are those of an argument, bit 3: it is allocated.
+    /// Writes the permissions of as many pages as fit into the data buffer, a byte each, from the
+    /// start sector's on. Bits 0 to 2 are those of an argument, bit 3: allocated. The result is
+    /// their number.
     Pages = 0x8D,
-    /// Keeps the token of the argument for as long as this queue pair is open, so that it can be read all the while. Nothing survives of that.
+    /// Keeps the argument's token readable while this queue pair is open. Nothing survives of that.
     Hold = 0x8E,
-    /// Writes temporary pages of programs that have gone into the data buffer, which were deleted and of which nobody was told yet, as many as fit,
-    /// 8 bytes each, little-endian; the result is how many. From then on somebody was told.
+    /// Writes unreported deleted temporary pages of ended programs into the data buffer, as many as
+    /// fit, 8 bytes each, little-endian. They count as reported from then on. The result is their
+    /// number.
     Dropped = 0x8F,
 }
 
@@ -115,12 +118,12 @@ impl Opcode {
         Opcode::Hold,
         Opcode::Dropped,
     ];
-    /// Whether it changes what sectors hold by something that is no write: what was written after it is undone where it is done late.
+    /// Whether it changes sectors other than by a write: done late, it undoes later writes.
     #[must_use]
     pub fn changes_without_data(self) -> bool {
         matches!(self, Opcode::Trim | Opcode::Delete | Opcode::RollBack)
     }
-    /// Whether it changes nothing, and shows nothing of what sectors hold: who only looks may ask it beside anybody.
+    /// Whether it changes nothing and shows no sector: any program may ask it beside any other.
     #[must_use]
     pub fn only_looks(self) -> bool {
         matches!(self, Opcode::Identify | Opcode::Tokens | Opcode::Pinned | Opcode::Standing | Opcode::Pages)
@@ -156,10 +159,11 @@ impl Opcode {
     }
 }
 
-/// Flag: the result is to be the checksum of what was moved: CRC32C of a sector; of several, CRC32C of theirs, 4 bytes each,
-/// little-endian, in order.
+/// Flag: the result is the checksum of what was moved. CRC32C of a sector; of several, CRC32C of
+/// theirs, 4 bytes each, little-endian, in order.
 pub const SAY_CHECKSUM: u8 = 1;
-/// Flag of a write: the argument is that checksum, and when the data buffer holds something else nothing is written.
+/// Flag of a write: the argument is that checksum. Where it differs from the data nothing is
+/// written.
 pub const VERIFY_CHECKSUM: u8 = 2;
 
 /// A submission entry.
@@ -241,7 +245,7 @@ impl Status {
     pub const SUCCESS: Status = Status(0x000);
     /// There is no such command, or this device does not have it.
     pub const INVALID_OPCODE: Status = Status(0x001);
-    /// A field is out of its range: a count of 0, too many sectors, permissions that there are not, flags that there are not.
+    /// A field is out of range: count, sectors, permissions or flags.
     pub const INVALID_FIELD: Status = Status(0x002);
     /// The id is out of range, or names a command in flight.
     pub const ID_CONFLICT: Status = Status(0x003);
@@ -267,7 +271,8 @@ impl Status {
     pub const POISONED: Status = Status(0x703);
     /// The medium ended short of a sector.
     pub const SHORT: Status = Status(0x704);
-    /// The entry was damaged; its id is not known. The result is how many entries were taken before it.
+    /// The entry was damaged; its id is not known. The result is how many entries were taken
+    /// before.
     pub const DAMAGED_ENTRY: Status = Status(0x705);
     /// The medium was closed.
     pub const CLOSED: Status = Status(0x706);
@@ -277,7 +282,8 @@ impl Status {
     pub const ALLOCATED: Status = Status(0x708);
     /// The medium may only be read, or keeps nothing that could be named.
     pub const READ_ONLY: Status = Status(0x709);
-    /// A flush, which would name a state, in the session of a program that names the states itself ([`Opcode::Name`]).
+    /// A flush, which would name a state, in the session of a program that names them
+    /// ([`Opcode::Name`]).
     pub const IN_SESSION: Status = Status(0x70A);
     /// A token that would go away is pinned.
     pub const TOKEN_PINNED: Status = Status(0x70B);
@@ -305,7 +311,8 @@ impl Status {
             Err(_) => Status::INTERNAL,
         }
     }
-    /// What the host's layers are told. A code that there is not is an error of the device, and so is one that no honest host sees.
+    /// What the host's layers are told. An unknown code is an error of the device, and so is one
+    /// that no honest host sees.
     ///
     /// # Errors
     /// All but [`Status::SUCCESS`].

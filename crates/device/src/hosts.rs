@@ -1,15 +1,17 @@
-//! Who has a device: which hosts have queue pairs of it, who may be beside whom, and whether anybody else has been there since it started.
+//! Which hosts have queue pairs of a device, which may be beside which, and whether others have
+//! been there since it started.
 //!
-//! A host is one driver, with all its queue pairs. One whose device has died and returned may write once more what it had acknowledged only
-//! while nobody else can have written to the device: what another host has flushed is newer, and its order beside those copies is known to
-//! nobody. So each region says whether other hosts have had queue pairs beside it, or beside those of its host that were open with it, which
-//! its host reads even after the device has died; and who writes once more is the first since the start, and alone until it has ended. Who
-//! had gone before a host came does not concern its copies, which are newer; that there was one is another word of the region.
+//! A host is one driver, with all its queue pairs. After its device died and returned, it may
+//! replay what it had acknowledged only while no other host can have written: what another host has
+//! flushed is newer. So each region says whether other hosts have had queue pairs beside those of
+//! its host, which the host reads even after the device's death. A replay is by the first host
+//! since the start, alone until it has ended. A host that left before this one came does not
+//! concern its copies, which are newer; another word of the region says that there was one.
 //!
-//! A program that names the states of a store has it for a session ([`Session`]), which begins with its first queue pair and ends when its last one
-//! has gone; nobody is let in while what it left is taken back.
+//! A program that names the states of a store has it for a session ([`Session`]), from its first
+//! queue pair to its last. No host is let in while what it left is rolled back.
 //!
-//! Invariant: another host is let in only after all regions that are open say so.
+//! Invariant: another host is let in only after all open regions say so.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -27,7 +29,7 @@ pub struct Who {
     pub restores: bool,
     /// Its program names the states of the store, and nobody else does.
     pub names_states: bool,
-    /// Of such a program that returns: the newest token when it began, without those that it has rolled back; else 0.
+    /// Of such a program that returns: the newest token when it began and that it kept, else 0.
     pub since: u64,
 }
 
@@ -83,7 +85,8 @@ struct Open {
     id: u64,
     who: Who,
     region: Weak<Region>,
-    /// Another host has had a place beside it, or beside one of the same host that was open with it.
+    /// Another host has had a place beside it, or beside one of the same host that was open with
+    /// it.
     others: bool,
 }
 
@@ -94,7 +97,7 @@ struct Known {
     /// The first host since the start, and whether another one has come since.
     first: Option<u64>,
     several: bool,
-    /// Who writes once more.
+    /// The host that replays.
     restoring: Option<u64>,
     stage: Stage,
     /// Hosts have been there that may have written what has no name.
@@ -109,8 +112,8 @@ pub(crate) struct Hosts {
     session: Option<Arc<Session>>,
 }
 
-/// A queue pair's place among those that are open. Dropping it gives it up; nothing of the pair may be under way any more. The last one of a
-/// session waits until what was not named is gone.
+/// A queue pair's place among those that are open. Dropping it, with nothing of the pair under way,
+/// gives it up. The last one of a session waits until what was not named is gone.
 #[derive(Debug)]
 pub(crate) struct Place {
     hosts: Arc<Hosts>,
@@ -132,8 +135,8 @@ impl Hosts {
     pub fn were_there(&self) -> bool {
         self.known().touched
     }
-    /// A place for a queue pair, if it may be beside those that there are, of which there are to be `most`. The first of a session waits until
-    /// that has begun.
+    /// A place for a queue pair beside the others, of which `most` may exist. The first of a
+    /// session waits until that has begun.
     pub fn admit(self: &Arc<Self>, who: Who, most: usize) -> Result<Place, Refusal> {
         if self.is_spoilt() {
             return Err(Refusal::Spoilt);
@@ -311,8 +314,8 @@ mod tests {
         drop(gone);
         let first = opens(2);
         assert_eq!(others(&first), (false, true));
-        // One comes and goes: what this host has written may be older than what that one has, also where its next queue pair writes it
-        // once more.
+        // One comes and goes: this host's writes may be older than that one's, also where its next
+        // queue pair replays them.
         drop(opens(3));
         let second = opens(2);
         drop(first);

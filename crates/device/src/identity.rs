@@ -1,7 +1,7 @@
 //! What the command *identify* answers: one sector that says what the device is.
 //!
-//! The registers say the same numbers; a host that attached by commands alone (the paper's driver does, 5.3) finds them here, with the
-//! medium's own description and the DRAM that the firmware keeps, which is not the host's and so has a line of its own in a budget.
+//! The registers say the same numbers. A host that attached by commands alone (the paper's driver,
+//! 5.3) finds them here, with the medium's description and the DRAM that the firmware keeps.
 
 use crate::entry::SECTOR_BYTES;
 use crate::region::{Capability, Features};
@@ -42,7 +42,7 @@ impl Identity {
             description: description[..end].to_owned(),
         }
     }
-    /// As it lies in the sector: six little-endian words of 8 bytes, and from byte 64 on the description.
+    /// The sector: six little-endian words of 8 bytes, and from byte 64 on the description.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; SECTOR_BYTES] {
         let mut bytes = [0; SECTOR_BYTES];

@@ -1,8 +1,8 @@
-//! Flash behind the DRAM interface: a device that is reached by loads and stores to a small shared memory, with queues and firmware,
-//! and no kernel on the data path.
+//! Flash behind the DRAM interface: loads and stores to a small shared memory reach a device, with
+//! queues and firmware, and no kernel on the data path.
 //!
-//! After *Design and Implementation of a Mobile Storage Leveraging the DRAM Interface* (Seo et al.), whose figure 2 has nine steps. Here
-//! they are, with what does them:
+//! After *Design and Implementation of a Mobile Storage Leveraging the DRAM Interface* (Seo et
+//! al.), whose figure 2 has nine steps:
 //!
 //! ```text
 //!   host                              shared memory                       device
@@ -22,15 +22,17 @@
 //! | 3, 4, 5, 6 | [`Firmware`], turned by a [`Device`]'s thread |
 //! | the memory between them | [`Region`], the rings and bells in it |
 //!
-//! Where the host's frames can themselves be the data buffer (same process), steps 1 and 9 move nothing.
+//! Where the host's frames can be the data buffer (same process), steps 1 and 9 move nothing.
 //!
-//! Behind the firmware is any [`fulgurite_flash::Flash`]: plain memory, a file, or the journaled store over NAND, which is the
-//! translation layer and runs unchanged. In front of the driver, [`DeviceFlash`] is one again, so that the runtime does not know.
+//! Behind the firmware is any [`fulgurite_flash::Flash`]: plain memory, a file, or the journaled
+//! store over NAND as the translation layer. [`DeviceFlash`] is one again, for the runtime.
 //!
-//! Invariants: whatever the other side writes into the shared memory, at any time, neither side panics, reads or writes outside the data
-//! buffer, or completes a request that has not ended; each request completes exactly once.
+//! Invariants: whatever the other side writes into the shared memory, neither side panics, touches
+//! anything outside the data buffer, or completes a request that has not ended. Each request
+//! completes exactly once.
 //!
-//! What this crate does not do: it keeps no data (media do), it translates nothing (the store does), and it does not model NAND.
+//! What this crate does not do: it keeps no data (media do), it translates nothing (the store
+//! does), and it does not model NAND.
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]

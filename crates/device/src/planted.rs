@@ -1,5 +1,5 @@
-//! Bugs that are planted on purpose, and that the tests must find. No program plants one; barriers can be left out only in a build under
-//! `--cfg loom`.
+//! Bugs that are planted on purpose, and that the tests must find. No program plants one. Barriers
+//! can be left out only in a build under `--cfg loom`.
 
 use crate::entry::Opcode;
 
@@ -7,14 +7,14 @@ use crate::entry::Opcode;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Planted {
-    /// The last word of an entry does not publish what was stored before it: the other words, the data of a write (steps 1, 2), the data
-    /// of a read (steps 4, 5).
+    /// The last word of an entry does not publish earlier stores: the other words, and the data
+    /// (steps 1, 2, 4, 5).
     RelaxedPublish,
-    /// Who takes an entry may have loaded its other words, or the data, before it saw the phase bit (steps 3, 7).
+    /// A consumer may load the other words, or the data, before it sees the phase bit (steps 3, 7).
     RelaxedTake,
-    /// Who rings looks at whether the other side sleeps before its entry can be seen.
+    /// A ringer looks whether the other side sleeps before its entry can be seen.
     NoFenceOfRinger,
-    /// Who goes to sleep looks at the ring once more before it can be seen that it sleeps.
+    /// A sleeper looks at the ring once more before its sleep can be seen.
     NoFenceOfSleeper,
 }
 
@@ -24,11 +24,11 @@ impl Planted {
         [Planted::RelaxedPublish, Planted::RelaxedTake, Planted::NoFenceOfRinger, Planted::NoFenceOfSleeper];
 }
 
-/// A memory operation that panics in the device, as one does that finds its store broken. No program plants one.
+/// A memory operation that panics in the device, as on a broken store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlantedPanic(pub Opcode);
 
-/// Bugs in how a host makes good the death of its device: what the tests that kill one must find. No program plants one.
+/// Bugs in how a host makes good the death of its device, for the tests that kill one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PlantedReplay {

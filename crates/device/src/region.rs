@@ -2,30 +2,31 @@
 //!
 //! ```text
 //! byte 0     special registers
-//!              0x000  magic, version, sectors, queue pairs, depth, buffer sectors, boot sectors, features, instance,
-//!                     largest command, CRC32C of these                            written once, by the device
-//!              0x080  status, heartbeat, other hosts, hosts before, room          written by the device
-//!              0x100  doorbell: the device sleeps                                 written by both, rarely
+//!   0x000    magic, version, sectors, queue pairs, depth, buffer sectors, boot sectors, features,
+//!            instance, largest command, CRC32C of these           written once, by the device
+//!   0x080    status, heartbeat, other hosts, hosts before, room   written by the device
+//!   0x100    doorbell: the device sleeps                          written by both, rarely
 //! 0x1000     for each queue pair, each part on 128-byte lines of its own:
-//!              the host sleeps (one word)                                         written by both, rarely
-//!              submission queue: n entries of 32 bytes                            written by the host
-//!              completion queue: n entries of 16 bytes                            written by the device
-//! then       boot region: an image that the device was given                 written once, by the device
-//! then       data buffer: for each queue pair so many sectors of 4 KiB            written by whoever a command says
+//!            the host sleeps (one word)                           written by both, rarely
+//!            submission queue: n entries of 32 bytes              written by the host
+//!            completion queue: n entries of 16 bytes              written by the device
+//! then       boot region: an image that the device was given      written once, by the device
+//! then       data buffer: so many sectors a queue pair            written by either side
 //! ```
 //!
-//! n is the depth, rounded up to a power of two, and 16 at the least; `ring` says how an entry is known to be new, `entry` what is in
-//! it. All numbers are little-endian words of 64 bits.
+//! n is the depth, rounded up to a power of two, and 16 at the least. `ring` says how an entry is
+//! known to be new, `entry` what is in it. All numbers are little-endian words of 64 bits.
 //!
-//! 128 bytes and not 64: the processor fetches lines in pairs, and a line that one side only reads must not move because of its
-//! neighbour.
+//! 128 bytes and not 64: the processor fetches lines in pairs, and a line that one side only reads
+//! must not move because of its neighbour.
 //!
-//! *Room* is the number of sectors that can certainly be written before the program of a session names a state ([`Features::ROOM`]). What was
-//! given a place in the store is not in it from before the entry that completes its write is there to be seen, in the region of that entry.
+//! *Room* is the number of sectors that can certainly be written before the program of a session
+//! names a state ([`Features::ROOM`]). It excludes what has a place in the store before the entry
+//! that completes its write can be seen.
 //!
-//! Invariant: neither side believes what it reads here. The device keeps what it wrote into the registers and never reads it again; the
-//! host copies the registers once, checks the copy, and uses the copy. The memory can change at any time; its size cannot (in another
-//! process it is a sealed memfd).
+//! Invariant: neither side believes what it reads here. The device never reads its registers back.
+//! The host copies the registers once, checks the copy, and uses the copy. The memory can change at
+//! any time, its size cannot (in another process it is a sealed memfd).
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ pub const PAIRS_MAX: u32 = 256;
 /// The most sectors of a region's data buffers together: 16 GiB.
 const BUFFER_MAX: u64 = 1 << 22;
 
-/// What a device can do beyond reading, writing, flushing and telling who it is.
+/// What a device can do beyond reading, writing, flushing and identifying itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features(pub u64);
 
@@ -59,15 +60,16 @@ impl Features {
     pub const PAGES: Features = Features(1);
     /// States have names: sync, roll back, tokens, pin, read of an old one.
     pub const TOKENS: Features = Features(2);
-    /// A write that completed survives the end of the device's process, if not the loss of power; else only a flush says so.
+    /// A completed write survives the end of the device's process, if not the loss of power.
     pub const KEEPS_WRITES: Features = Features(4);
-    /// Data are moved by the device's processor, never by a device of its own behind it: nothing touches memory after its process has ended.
+    /// The device's processor moves all data: nothing touches memory after its process has ended.
     pub const MOVES_BY_CPU: Features = Features(8);
     /// Writes complete when they are in the device's volatile buffer ([`crate::CachedFlash`]).
     pub const CACHED_WRITES: Features = Features(16);
     /// Nothing survives the end of the device's process, flushed or not: its medium is memory.
     pub const FORGETS: Features = Features(32);
-    /// One program may have it for a session in which nobody else names states, and what it has not named is taken back when it goes.
+    /// One program may have a session, in which only it names states. What it has not named is
+    /// rolled back when it goes.
     pub const SESSIONS: Features = Features(64);
     /// The register *room* says how many sectors can be written before a state is named.
     pub const ROOM: Features = Features(128);
@@ -99,7 +101,8 @@ pub struct Capability {
     pub boot_sectors: u32,
     /// What the device can do.
     pub features: Features,
-    /// Another number each time the device starts: who finds another one knows that what was in flight is gone.
+    /// Another number each time the device starts, which tells a host that what was in flight is
+    /// gone.
     pub instance: u64,
     /// Sectors that one command may name at the most.
     pub command_sectors: u32,
@@ -252,7 +255,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// Makes a region: memory of this process, whose two sides are threads of it; or `shared`, such as can be handed to another one.
+    /// Makes a region of this process's memory for threads of it, or a `shared` one for another
+    /// process.
     ///
     /// # Errors
     /// When a number is out of range, or there is no memory.
@@ -389,7 +393,7 @@ impl Region {
     pub fn beats(&self) -> u64 {
         self.window(STATUS, 2).word(1).load(Ordering::Relaxed)
     }
-    /// Says that other hosts have queue pairs of this device beside those of this one's host, or have had.
+    /// Says that other hosts have queue pairs of this device, or have had.
     pub fn has_got_others(&self) {
         self.window(STATUS, 3).word(2).store(1, Ordering::Release);
     }
@@ -398,7 +402,8 @@ impl Region {
     pub fn has_others(&self) -> bool {
         self.window(STATUS, 3).word(2).load(Ordering::Acquire) != 0
     }
-    /// Says, before it is handed over, that other hosts have had queue pairs of this device since it started.
+    /// Says, before the hand-over, that other hosts have had queue pairs of this device since its
+    /// start.
     pub fn has_predecessors(&self) {
         self.window(STATUS, 4).word(3).store(1, Ordering::Release);
     }
@@ -425,8 +430,8 @@ impl Region {
         assert!(sector < self.capability.boot_sectors, "boot sector {sector}");
         self.arena.write(self.capability.boot_offset() + sector as usize * SECTOR_BYTES, bytes);
     }
-    /// Reads the boot region with plain loads: no queue, no driver, no command is needed (7.2 of the paper). Returns false when the range is
-    /// not all inside it.
+    /// Reads the boot region with plain loads: no queue, no driver, no command (7.2 of the paper).
+    /// Returns false when the range is not all inside it.
     #[must_use]
     pub fn read_boot(&self, offset: usize, into: &mut [u8]) -> bool {
         let bytes = self.capability.boot_sectors as usize * SECTOR_BYTES;

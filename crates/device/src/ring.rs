@@ -1,4 +1,5 @@
-//! A ring of fixed entries in shared memory, from one producer to one consumer, without indices that travel.
+//! A ring of fixed entries in shared memory, from one producer to one consumer, without indices
+//! that travel.
 //!
 //! ```text
 //! entry = WORDS words; the last one:   63        62 .. 32       31 .. 0
@@ -9,16 +10,17 @@
 //!   lap 1   [ 0 | 0 | 1 | 1 | 1 | 1 ]     written with 0; 1 is "not yet"
 //! ```
 //!
-//! As in `fulgurite_flash`'s emulated device, an index line would be one more cache line to move between cores for every batch; the
-//! phase bit says that an entry is there, in the line that holds it. What differs: the other side may be another process, and may
-//! write anything at any time. So each word of an entry is loaded once, into a copy that is then checked and used; and an entry
-//! carries a check over its words and its position, so that a stray store is found, not obeyed.
+//! An index line would be one more cache line to move for every batch. The phase bit says that an
+//! entry is there, in the line that holds it. The other side may be another process, and may write
+//! anything at any time. So each word is loaded once, into a copy that is checked and used. An
+//! entry carries a check over its words and its position, which finds a stray store.
 //!
-//! Memory order: the last word is stored with release and loaded with acquire. So whoever takes an entry sees its other words, and
-//! all that the producer stored before: the data of a write, the data of a read. `tests/loom_protocol.rs` takes each away and is caught.
+//! Memory order: the last word is stored with release and loaded with acquire. So the consumer sees
+//! the other words, and all that the producer stored before. `tests/loom_protocol.rs` takes each
+//! away and is caught.
 //!
-//! Invariant, upheld by an honest producer: never more entries than the ring holds are written and not yet taken. One that breaks it loses
-//! entries of its own.
+//! Invariant, upheld by an honest producer: never more entries than the ring holds are written and
+//! not yet taken. A producer that breaks it loses its own entries.
 
 use crate::window::{Ordering, Window};
 
@@ -34,15 +36,15 @@ pub struct Damaged {
     pub position: u64,
 }
 
-/// Entries that a ring must have for so many commands in flight: a power of two, and so many that the two sides keep off each other's
-/// lines when the depth is tiny.
+/// Entries of a ring for so many commands in flight: a power of two, large enough to keep the two
+/// sides off each other's lines.
 #[must_use]
 pub fn entries_for(depth: usize) -> usize {
     depth.max(16).next_power_of_two()
 }
 
-/// A check over an entry and its position: two rounds of multiplication a word, which find any single changed bit and any two words
-/// exchanged. It is there for accidents; who wants to deceive can compute it, which gains nothing that an honest entry would not.
+/// A check over an entry and its position: two rounds of multiplication a word. It finds any single
+/// changed bit and any two words exchanged. It is there for accidents, not for attackers.
 #[inline(always)]
 fn check(words: &[u64], last: u64, position: u64) -> u64 {
     // Odd constants from the fractions of the golden ratio and of the square root of 2.
@@ -86,7 +88,7 @@ pub struct Producer<const WORDS: usize>(Place);
 pub struct Consumer<const WORDS: usize>(Place);
 
 impl<const WORDS: usize> Producer<WORDS> {
-    /// Over words that are all zero, or were written by a producer before and taken by nobody since.
+    /// Over words that are zero, or that a producer wrote and no consumer took.
     ///
     /// # Panics
     /// When the words are not a power of two of entries.

@@ -1,18 +1,20 @@
 //! A session in which one program names the states of a store.
 //!
-//! What survives of a store is its last named state. While everybody may write and flush, each flush names one, and what it holds of others
-//! is half of something. A program that keeps its memory here names its states itself, whole ones; so nobody else may name one beside them,
-//! and what it has not named when it goes is taken back. A device that dies does that by itself as it recovers.
+//! What survives of a store is its last named state. With several writers each flush names one,
+//! which holds half of something of the others. A program that keeps its memory here names whole
+//! states, so no other host may name one beside it, and what it has not named when it goes is
+//! rolled back. A device that dies does that as it recovers.
 //!
 //! ```text
-//!   none ──first queue pair──> what others have acknowledged is named ──> open ──last queue pair gone──> back to the newest token ──> none
+//!   none ──first queue pair──> names what others have acknowledged ──> open
+//!   open ──last queue pair gone──> back to the newest token ──> none
 //! ```
 //!
-//! Invariants: while one is open nothing is named but by its program's commands; another host is let in only when what was not named is gone,
-//! and finds another instance then, so that a program whose session was ended behind its back knows that its writes have gone, as
-//! from a device that has died.
+//! Invariants: while one is open only its program's commands name anything. Another host is let in
+//! only when what was not named is gone. It finds another instance then, so that a program whose
+//! session was ended behind its back knows that its writes have gone.
 //!
-//! Not here: who is let in beside whom ([`crate::hosts`]).
+//! Not here: which hosts are let in beside others ([`crate::hosts`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,7 +44,8 @@ impl Session {
         let (open, has_temporary, spoilt) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         Session { pool, instance, flushes_itself, open, has_strange_temporary, has_temporary, spoilt }
     }
-    /// A memory operation has panicked: in what state the store is nobody knows, and nothing is to be written of it any more.
+    /// A memory operation has panicked: the state of the store is unknown, and it must not be
+    /// written.
     pub fn is_spoilt_from_now_on(&self) {
         self.spoilt.store(true, Ordering::SeqCst);
     }
@@ -62,11 +65,13 @@ impl Session {
     pub fn newest(&self) -> u64 {
         self.pool.tokens().newest().unwrap_or(0)
     }
-    /// Begins one. What others have written (`touched`: they may have) is named first, so that what they were told stays; so is an empty store.
-    /// `since`: of a program that returns, the newest token when it began; else 0.
+    /// Begins one. Acknowledged writes of others (`touched`: there may be some) are named first,
+    /// and so is an empty store. `since`: of a program that returns, the newest token when it
+    /// began, else 0.
     pub fn begin(&self, touched: bool, since: u64) -> Result<(), PoolError> {
         self.open.store(true, Ordering::SeqCst);
-        // Only the program knows when its state is worth a name: who finds no space is told at once.
+        // Only the program knows when its state is worth a name: a write without space fails at
+        // once.
         self.pool.set_syncs_for_writers(None);
         let begun = self.begin_with(touched, since);
         if begun.is_err() {
@@ -75,12 +80,13 @@ impl Session {
         begun
     }
     fn begin_with(&self, touched: bool, since: u64) -> Result<(), PoolError> {
-        // What it named since it began has its temporary pages. What it has not named it writes once more, or is told.
+        // What it named since it began has its temporary pages. What it has not named it replays,
+        // or is told.
         let named_some = since != 0 && self.newest() > since;
         let are_there = !named_some || self.has_strange_temporary.load(Ordering::SeqCst);
         self.has_temporary.store(are_there, Ordering::SeqCst);
         if touched && !named_some {
-            // Nobody of those who may have made some is there any more.
+            // The programs that may have made some are gone.
             self.has_strange_temporary.store(true, Ordering::SeqCst);
         }
         if named_some {
@@ -99,7 +105,8 @@ impl Session {
         self.pool.process_begins(if since == 0 { self.newest() } else { since });
         Ok(())
     }
-    /// Deletes temporary pages of a program that was there before this start of the device and does not return.
+    /// Deletes temporary pages of a program from before this start of the device that does not
+    /// return.
     pub fn drop_strange_temporary(&self) -> Result<(), PoolError> {
         if self.has_strange_temporary.load(Ordering::SeqCst) {
             self.pool.drop_temporary()?;
@@ -111,8 +118,8 @@ impl Session {
     pub fn has_temporary(&self) -> bool {
         self.has_temporary.load(Ordering::SeqCst)
     }
-    /// Ends it: the state is that of the newest token, without temporary pages, and durable but for that. Where that fails it stays open: nobody is
-    /// to find what was not named.
+    /// Ends it: the state is that of the newest token, without temporary pages. Where that fails it
+    /// stays open, so that no other host finds what was not named.
     pub fn end(&self) -> Result<(), PoolError> {
         let newest = self.newest();
         self.pool.process_ends(newest)?;
@@ -126,8 +133,8 @@ impl Session {
         self.leave_to_firmware();
         self.open.store(false, Ordering::SeqCst);
     }
-    /// Where the firmware flushes by itself, writers wait for that. Nothing that is to be written is held in DRAM, so that a sync needs no
-    /// room for data.
+    /// Where the firmware flushes by itself, writers wait for that. No dirty data are held in DRAM,
+    /// so a sync needs no room for them.
     fn leave_to_firmware(&self) {
         if self.flushes_itself {
             self.pool.set_syncs_for_writers(Some(0));

@@ -1,8 +1,9 @@
 //! What the command *standing* answers: one sector that says how the store of a device stands.
 //!
 //! ```text
-//!   word 0       "FULGSTND"                       words 2 to ..   the numbers of [`Standing`], in their order
-//!   word 1       CRC32C of what follows           behind them     zeros
+//!   word 0      "FULGSTND"
+//!   word 1      CRC32C of what follows
+//!   from word 2 the numbers of [`Standing`], in their order, and then zeros
 //! ```
 //!
 //! All numbers are little-endian words of 64 bits, but for the identity, which is 16 bytes.
@@ -28,7 +29,7 @@ pub struct Standing {
     pub sectors: u64,
     /// Flash pages of an extent.
     pub extent_pages: u64,
-    /// Extents, and what they are used for; what is left of them are those with too many failed flash pages.
+    /// Extents by use. The rest are those with too many failed flash pages.
     pub extents: u64,
     /// With nothing in them.
     pub extents_free: u64,

@@ -1,5 +1,5 @@
-//! Words of the shared memory, seen as atomics: std's in an arena, or loom's under `--cfg loom`, so that the very code that runs is
-//! the code that is model-checked.
+//! Words of the shared memory as atomics: std's in an arena, or loom's under `--cfg loom`, so that
+//! the model checks the code that runs.
 
 use std::sync::Arc;
 

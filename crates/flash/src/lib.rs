@@ -1,29 +1,29 @@
 //! Flash, as a state machine: requests out, completions in.
 //!
-//! Holds the trait [`Flash`] (a medium, shared by all workers), the trait [`Queue`] (one worker's pair of submission and
-//! completion queue on it) and the media:
+//! Holds the trait [`Flash`] (a medium, shared by all workers), the trait [`Queue`] (one worker's
+//! submission and completion queue on it) and the media:
 //!
 //! | medium | what it is for |
 //! |---|---|
-//! | [`FileFlash`] | a regular file or block device: io_uring, or a pool of threads where that is missing |
+//! | [`FileFlash`] | a regular file or block device: io_uring, or threads where that is missing |
 //! | [`EmulatedFlash`] | a device that a thread on another core plays, with latencies and planes |
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
-//! | [`NandFlash`] | the times, the order and the failures of NAND by the model, over a medium that has the data |
+//! | [`NandFlash`] | the model's times, order and failures of NAND, over a medium with the data |
 //! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`PartOfFlash`] | a part of a medium, as one of its own |
-//! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie, and checksums are checked |
-//! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record of what was done |
+//! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie |
+//! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record |
 //!
-//! Invariants: a request handed over is completed exactly once, in any order; a frame belongs to the medium from
-//! [`Queue::submit`] until its completion was polled; dropping a queue returns only when the medium no longer touches its
-//! frames. Nothing is ordered but by completions: a write is durable when a flush, submitted after the write's
-//! completion, has completed.
+//! Invariants: a request handed over is completed exactly once, in any order. A frame belongs to
+//! the medium from [`Queue::submit`] until its completion was polled. Dropping a queue returns only
+//! when the medium no longer touches its frames. Only completions order anything: a write is
+//! durable when a flush, submitted after the write's completion, has completed.
 //!
-//! Whoever opens a queue relies on the first of these with references of its own, so a medium says it with `unsafe`: see
+//! References of a queue's owner rely on the first of these, so a medium says it with `unsafe`: see
 //! [`FrameContract`].
 //!
-//! What this crate does not do: it keeps no time-outs (whoever waits for a request decides how long), it places nothing
-//! (a subpage's index is its place), and it checks no checksums.
+//! What this crate does not do: it keeps no time-outs, it places nothing (a subpage's index is its
+//! place), and it checks no checksums.
 #![deny(unsafe_code)]
 
 mod backing;
@@ -81,7 +81,7 @@ pub enum Op {
     Read,
     /// Frame to flash. The frame must not change until the completion.
     Write,
-    /// Makes every write that completed before this was submitted durable. Subpage and frame are ignored.
+    /// Makes every write that completed before durable. Subpage and frame are ignored.
     Flush,
 }
 
@@ -103,9 +103,9 @@ pub struct Request {
 pub struct Completion {
     /// The request's tag.
     pub tag: u64,
-    /// How it went. After an error the content of the frame (read) or of the subpage (write) is undefined.
+    /// How it went. After an error the frame (read) or the subpage (write) is undefined.
     pub result: Result<(), FlashError>,
-    /// CRC32C of the subpage that was moved, where the queue was asked for it ([`Switches::checksums`]); else 0.
+    /// CRC32C of the subpage that was moved, where asked for ([`Switches::checksums`]), else 0.
     pub checksum: u32,
 }
 const _: () = assert!(size_of::<Completion>() == 24);
@@ -121,19 +121,19 @@ pub trait Flash: FrameContract + Send + Sync {
     fn describe(&self) -> String;
     /// What it is like.
     fn traits(&self) -> Traits;
-    /// DRAM that one queue takes in this process beside its rings, when most of its requests name so many frames
-    /// ([`Queue::use_frames`]): memory in which what is moved lies side by side. It counts against the budget.
+    /// DRAM of one queue in this process beside its rings, when most of its requests name so many
+    /// frames ([`Queue::use_frames`]). It counts against the budget.
     fn staging_bytes(&self, frames: u32) -> usize;
     /// Opens a queue of at most `depth` requests in flight (see [`DEPTH_MAX`]).
     ///
-    /// Frame i is the 4096 bytes of `frames` at i x 4096. Something that ends in `wake.notify()` ends [`Queue::wait`].
+    /// Frame i is the 4096 bytes of `frames` at i x 4096. `wake.notify()` ends [`Queue::wait`].
     ///
     /// # Errors
     /// [`OpenError`] when the depth is 0 or too large, or the medium has no room for another queue.
     fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue;
-    /// Says that the content of subpages is not needed any more: what is read there is undefined until it is written again,
-    /// though never what another owner had written. Advice, of which a medium heeds as much as it can ([`Traits::trims`]), and
-    /// waits until it has. What it does to requests under way for the same subpages is undefined.
+    /// Drops the content of subpages: a read is undefined until the next write, but never shows
+    /// another owner's data. Advice that a medium may ignore ([`Traits::trims`]); it waits until it
+    /// is done. Requests under way for the same subpages are undefined.
     ///
     /// # Errors
     /// What the medium says; [`FlashError::OutOfRange`] when there are no such subpages.
@@ -154,34 +154,37 @@ pub trait Flash: FrameContract + Send + Sync {
 
 /// One worker's submission and completion queue on a medium.
 ///
-/// Dropping it waits for the requests in flight that were handed over (their completions are lost) and forgets those
-/// that were not.
+/// Dropping it waits for the requests that were handed over, loses their completions, and forgets
+/// the others.
 pub trait Queue: Send {
     /// Puts a request in the batch. The medium does not see it before [`Queue::flush`].
     ///
-    /// A request for a subpage or frame that does not exist is accepted and completes with [`FlashError::OutOfRange`].
+    /// A request out of range is accepted and completes with [`FlashError::OutOfRange`].
     ///
     /// # Errors
-    /// [`QueueFull`] when as many requests are in flight as the queue is deep: poll, then try again.
+    /// [`QueueFull`] when as many requests are in flight as the queue is deep: poll, then try
+    /// again.
     fn submit(&mut self, request: Request) -> Result<(), QueueFull>;
     /// Hands the batch over. Costs next to nothing when the batch is empty.
     ///
     /// # Errors
-    /// When the medium takes no more requests at all. What is in flight then completes, well or with an error, as soon as the
-    /// medium has certainly let go of it; what it never lets go of stays in flight, as with a device that hangs.
+    /// When the medium takes no more requests. What is in flight completes as soon as the medium
+    /// has certainly let go of it, and else stays in flight, as with a device that hangs.
     fn flush(&mut self) -> Result<(), FlashError>;
     /// Appends the completions that are there, and returns how many. Never blocks.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
-    /// The caller will poll in a moment: a queue whose other side is another core may start to fetch what it will look at.
+    /// The caller will poll in a moment: a queue to another core may begin to fetch what it looks
+    /// at.
     fn will_poll(&self);
-    /// Sets the switches, from the next request on; returns those that the queue heeds. Costs more than a request.
+    /// Sets the switches from the next request on, and returns those that the queue heeds. Costs
+    /// more than a request.
     fn switch(&mut self, to: Switches) -> Switches;
-    /// From now on most requests name frames of this range: a medium that prepares frames' memory prepares these, and forgets
-    /// all others, whose memory may be given back to the kernel after this call. Costs far more than a request. Called by
-    /// the thread that uses the queue.
+    /// Most requests will name frames of this range: a medium that prepares frames prepares these,
+    /// and forgets all others, whose memory may be given back. Costs far more than a request.
+    /// Called by the queue's thread.
     fn use_frames(&mut self, frames: std::ops::Range<u32>);
-    /// Sleeps until there is a completion to poll, `wake` was notified, or `timeout` is over. Hands the batch over first.
-    /// May return early for no reason.
+    /// Hands the batch over, then sleeps until a completion, `wake.notify()` or the `timeout`. May
+    /// return early.
     fn wait(&mut self, timeout: Option<Duration>);
     /// Requests submitted whose completion was not polled yet.
     fn in_flight(&self) -> usize;

@@ -160,7 +160,8 @@ fn who_takes_no_replies_keeps_no_place() {
     let write_latency = Duration::from_millis(500);
     let config = EmulatedConfig { write_latency, read_latency: Duration::from_micros(1), ..EmulatedConfig::new(1024) };
     // It is not given up while this test runs: a client's own reads end sooner.
-    let served = serve(Arc::new(EmulatedFlash::new(config).unwrap()), |c| c.stall = 10 * PATIENCE);
+    let flash = Arc::new(EmulatedFlash::new(config).unwrap());
+    let served = serve(flash.clone(), |c| c.stall = 10 * PATIENCE);
     let (mut client, _) = Client::open(&served.path, false);
     let mut bytes = Vec::new();
     // In whole, and in part, which takes a read before the write.
@@ -171,6 +172,8 @@ fn who_takes_no_replies_keeps_no_place() {
     (0..8).for_each(|_| bytes.extend(command_bytes(READ, 0, 1, 1 << 20, 1 << 20)));
     client.stream.write_all(&bytes).unwrap();
     eventually("its replies wait", || served.server.counters().commands == 10);
+    // Commands are begun in order, so both writes have their places once anything was read.
+    eventually("its writes are under way", || flash.counters().reads > 0);
     let (mut other, _) = Client::open(&served.path, false);
     for offset in [0, 8192] {
         other.write(offset, b"mine");

@@ -41,7 +41,8 @@ impl Jobs {
         self.injector.push(job);
         self.call_one();
     }
-    /// Wakes one worker that sleeps and would take the job at the head of the common queue, if there is one.
+    /// Wakes one sleeping worker that would take the job at the head of the common queue, if there
+    /// is one.
     pub(crate) fn call_one(&self) {
         // Against `Mailbox::doze`: either we see that it sleeps, or it sees the job.
         fence(Ordering::SeqCst);

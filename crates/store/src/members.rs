@@ -1,13 +1,15 @@
-//! The files or devices that a pool spans: finding all of them by one, and refusing what does not belong together.
+//! The files or devices that a pool spans: finds all of them by one, and refuses those that do not
+//! belong together.
 //!
-//! Each member says which pool it belongs to, which of its members it is, who the others are and where they were last. Its page lies
-//! there twice, and the two copies are written in turns, all second copies before any first one: so when one first copy names a
-//! generation, all members have reached it, and a member that has not is an old copy of what it was.
+//! Each member says which pool it belongs to, its position, and the others with their last paths.
+//! Its page lies there twice. The copies are written in turns, all second copies before any first
+//! one. So when one first copy names a generation, all members have reached it, and a member that
+//! has not is an old copy.
 //!
-//! Invariants: every member is there once, at its own position; what an older list of bands said of a flash page holds in every newer
-//! one that has this flash page.
+//! Invariants: every member is there once, at its own position. An older list of bands and a newer
+//! one agree on each flash page that both have.
 //!
-//! What this file does not do: it keeps no redundancy, and it looks for a member only where it was, and beside the one that was named.
+//! There is no redundancy. A member is looked for only at its last path, and beside the named one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -159,8 +161,8 @@ fn head_of(path: &Path, flash: &Arc<dyn Flash>) -> Result<Option<Head>, MemberEr
     Head::of([&pages[0], &pages[1]]).map_err(|_| MemberError::Malformed { path: path.into() })
 }
 
-/// Where the extents lie by a list of bands: what a member has before its first band is its own page, but for the first, whose own page
-/// lies in the pool's first extent.
+/// Where the extents lie by a list of bands. Before its first band a member has its own page. The
+/// first one's lies in the pool's first extent.
 fn layout_of(member: &Member) -> StripeLayout {
     let mut layout = StripeLayout::new(member.extent_pages);
     let mut next: Vec<u32> = (0..member.members.len()).map(|position| u32::from(position > 0)).collect();
@@ -175,7 +177,8 @@ fn layout_of(member: &Member) -> StripeLayout {
     layout
 }
 
-/// Bands that use all of what so many extents a member give, beginning behind those in `used`; each member at most to its number.
+/// Bands that use all of so many extents a member, behind those in `used`, each member at most to
+/// its number.
 fn bands_for(extents: &[u32], used: &[u32]) -> Vec<Band> {
     let mut used = used.to_vec();
     let mut bands = Vec::new();
@@ -211,7 +214,8 @@ impl std::fmt::Debug for Members {
 }
 
 impl Members {
-    /// Puts the members of a new pool together, and writes to each what it is. Whatever was on them is gone.
+    /// Puts the members of a new pool together, and writes to each what it is. Their earlier
+    /// contents are gone.
     ///
     /// `paths` are where they are, absolute; `ids` are random.
     ///
@@ -239,7 +243,8 @@ impl Members {
         Ok(made)
     }
 
-    /// A pool of one file or device as the only member of itself, so that others can be added. Nothing is written yet.
+    /// A pool of one file or device as its only member, so that others can be added. Nothing is
+    /// written yet.
     #[must_use]
     pub fn alone(member: (PathBuf, Arc<dyn Flash>), id: PoolId, pool: PoolId, geometry: Geometry) -> Members {
         let names = vec![MemberName { id, path: bytes_of(&member.0) }];
@@ -249,8 +254,9 @@ impl Members {
         let flash = striped(&members, &list);
         Members { pool, generation: 0, list, members, flash, damaged: Vec::new() }
     }
-    /// Finds all members of the pool that `path` belongs to. `others` are members that were named; those that are not are looked for
-    /// beside it, if they were there once, and where they were last. None: it is no member of anything.
+    /// Finds all members of the pool that `path` belongs to. `others` are members given by path.
+    /// The rest are looked for beside it, if they were there once, and at their last paths. None:
+    /// it is no member of anything.
     ///
     /// # Errors
     /// When one is missing, or something else is there in its place.
@@ -288,7 +294,8 @@ impl Members {
                 continue;
             }
             let Some(found) = look_for(&first, position, &from) else {
-                // One that was being added and is no member yet is not missed; whether it is one is seen when all others are there.
+                // One that was only being added is not missed. Whether it is a member shows when
+                // all others are there.
                 if position as usize >= settled {
                     continue;
                 }
@@ -380,12 +387,14 @@ impl Members {
     pub fn member_of(&self, place: u32) -> Option<u32> {
         self.flash.layout().find(place).map(|(member, _)| member)
     }
-    /// Copies of what a member says that cannot be used: (member, flash page of it). Opening the pool for changes writes them again.
+    /// Unusable copies of a member's list: (member, its flash page). Opening the pool for changes
+    /// writes them again.
     pub fn damaged(&self) -> &[(u32, u32)] {
         &self.damaged
     }
 
-    /// Says on all members that the pool is changed from now on, so that a copy of one made earlier is known as old. Before any change.
+    /// Notes on all members that the pool is changed from now on, so that earlier copies are known
+    /// as old. Before any change.
     ///
     /// # Errors
     /// When one fails; what was there can still be opened.
@@ -395,8 +404,8 @@ impl Members {
         }
         self.write_generation()
     }
-    /// What the members must have, each in extents, for the pool to have `extents` more: shared out evenly among those that may grow to
-    /// `most`. None when they cannot.
+    /// What the members must have, each in extents, for the pool to have `extents` more, shared out
+    /// evenly among those that may grow to `most`. None when they cannot.
     #[must_use]
     pub fn grown(&self, extents: u32, most: &[u32]) -> Option<Vec<u32>> {
         let mut now: Vec<u32> = (0..self.members.len() as u32).map(|position| self.extents_of(position)).collect();
@@ -406,12 +415,13 @@ impl Members {
         }
         Some(now)
     }
-    /// The members were made larger: the pool goes on in the extents that are new, up to so many on each. What lies where does not
-    /// change.
+    /// The members were made larger: the pool continues in the new extents, up to so many on each.
+    /// Nothing moves.
     ///
     /// # Errors
-    /// [`MemberError::Bands`] when the list has no room for that, and nothing was changed. When one fails; what was there can still be
-    /// opened, as long as no member becomes smaller again: some may say already that they are as large.
+    /// [`MemberError::Bands`] when the list has no room, and nothing was changed. When a member
+    /// fails, the old state can still be opened, as long as no member shrinks: some may already
+    /// name their new size.
     ///
     /// # Panics
     /// When one has less than that.
@@ -425,9 +435,9 @@ impl Members {
         self.list.bands.extend(new);
         self.begin_changes()
     }
-    /// One more file or device becomes a member, behind the others: the pool can go on in what it has beyond an extent of its own. `path`
-    /// is where it is, absolute; `id` is random. Whatever was on it is gone. A crash leaves the members as they were, or this one
-    /// among them.
+    /// Adds a file or device as the last member. The pool can continue in what it has beyond an
+    /// extent of its own. `path` is absolute, and `id` random. Its earlier contents are gone. A
+    /// crash leaves the members as they were, or this one among them.
     ///
     /// # Errors
     /// When there are too many, it is too small, or one fails; what was there can still be opened.
@@ -440,7 +450,7 @@ impl Members {
         self.generation += 1;
         let second = self.page(position, 1)?;
         self.generation -= 1;
-        // What an old page there says must not count; and it has its new one before anybody looks for it.
+        // An old page there must not count, and its new one is there before anything looks for it.
         let (path, flash) = &self.members[position];
         let written = driver(path, flash)?.write_all(vec![(MEMBER_PAGES[0], zero_page()), second]);
         written.map_err(|source| MemberError::Flash { path: path.clone(), source })?;
@@ -473,8 +483,8 @@ impl Members {
         }
         if list.encode(&mut Vec::new()) { Ok(list) } else { Err(MemberError::Paths) }
     }
-    /// The pool has only its first so many extents any more: forgets where the others lay. Returns how many extents each member needs
-    /// from now on; there may be one or a few more than asked for.
+    /// The pool has only its first so many extents: forgets where the others lay. Returns how many
+    /// extents each member needs from now on, perhaps one or a few more than asked for.
     ///
     /// # Errors
     /// When one fails; what was there can still be opened.
@@ -500,7 +510,8 @@ impl Members {
         let header = Header { sequence: self.generation, next_token: 0, ..Header::new(Kind::Member, self.pool, place) };
         Ok((place, header.page(&payload).0))
     }
-    /// Writes the list as the next generation: all second copies, then all first ones, each flushed.
+    /// Writes the list as the next generation: all second copies, then all first ones, each
+    /// flushed.
     fn write_generation(&mut self) -> Result<(), MemberError> {
         self.generation += 1;
         for copy in [1, 0] {
@@ -560,7 +571,8 @@ fn place(
     Ok(())
 }
 
-/// Where a member may be: beside the one that was named, if both were side by side when it was written; else where it was.
+/// Where a member may be: beside the named one, if both were in one directory when it was written,
+/// or at its last path.
 fn look_for(list: &Member, position: u32, (named, was): &(&Path, PathBuf)) -> Option<PathBuf> {
     let last = PathBuf::from(name_of(list, position));
     let beside = (last.parent() == was.parent()).then(|| named.with_file_name(last.file_name().unwrap_or_default()));

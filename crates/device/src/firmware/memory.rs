@@ -1,13 +1,14 @@
 //! Memory operations: what a store can do beyond sectors. A thread of their own runs them.
 //!
-//! A sync waits for the medium, a roll back for much more, and a trim may name every page there is. The firmware's turn must not
-//! wait, so that they go to a thread, in order, and their ends come back to the queue pair that they came from. They are seldom, and
-//! a thread's wake-up is little beside what they do.
+//! A sync waits for the medium, a roll back for much more, and a trim may name every page. The
+//! firmware's turn must not wait, so they go to a thread, in order, and their ends come back to
+//! their queue pair. They are rare beside the cost of waking a thread.
 //!
-//! A job keeps its queue pair's memory in use ([`super::port::Gone`]): until it has ended, the device has not let go of it.
+//! A job keeps its queue pair's memory in use ([`super::port::Gone`]) until it has ended.
 //!
-//! Invariant: each job is answered once, whatever becomes of it. Where one panics, that one and all behind it are answered by
-//! [`Status::INTERNAL`], and then the device ends: in what state the store is nobody knows. What is on the medium, recovery knows.
+//! Invariant: each job is answered once. After a panic, that job and all behind it are answered by
+//! [`Status::INTERNAL`], and then the device ends, as the state of its store is unknown. Recovery
+//! knows what is on the medium.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -149,7 +150,7 @@ impl Memory {
         // What is not sent is dropped, and so answered.
         let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
     }
-    /// Whether the thread has panicked. All jobs that it had are answered then, and so is what comes.
+    /// Whether the thread has panicked. All its jobs are answered then, and so are later ones.
     #[inline]
     pub(super) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
@@ -171,7 +172,8 @@ pub(crate) fn permissions_of(argument: u64) -> Option<Permissions> {
     (argument < 8).then(|| Permissions { read: has(1), write: has(2), permanent: has(4) })
 }
 
-/// What may be done with a page, as [`Opcode::Pages`] says it. None where it is not allocated, or the byte says nothing.
+/// The permissions of a page in [`Opcode::Pages`]. None where it is not allocated, or for a bad
+/// byte.
 pub(crate) fn permissions_of_page(byte: u8) -> Option<Permissions> {
     (byte & ALLOCATED != 0).then(|| permissions_of(u64::from(byte & !ALLOCATED))).flatten()
 }
@@ -282,7 +284,7 @@ fn of_write(error: &WriteError) -> Status {
     }
 }
 
-/// Allocates pages, deletes them, or changes what may be done with them. The range is one of whole pages.
+/// Allocates or deletes pages, or changes their permissions. The range is one of whole pages.
 fn pages(pool: &Pool, job: &Job) -> Result<(), (Status, u64)> {
     let Command { sector, count, argument, .. } = job.command;
     let first = sector as u32;
@@ -346,7 +348,7 @@ fn pages_from(pool: &Pool, job: &Job) -> u64 {
     let byte = |permissions: Option<Permissions>| permissions.map_or(0, |may| ALLOCATED | argument_of(may) as u8);
     let mut from = first;
     while from < end {
-        // Whoever waits for the store comes in between.
+        // Waiters for the store come in between.
         let to = end.min(from + PAGES_AT_A_TIME);
         let bytes: Vec<u8> = pool.permissions_of(from..to).into_iter().map(byte).collect();
         job.arena.write(job.at + (from - first) as usize, &bytes);

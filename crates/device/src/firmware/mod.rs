@@ -1,17 +1,18 @@
 //! The firmware: takes commands from all queue pairs, checks them, and drives any flash with them.
 //!
 //! ```text
-//!   submission queues ──> HIL: copy, check, split into sectors ──> fulgurite_flash::Queue ──> medium:
-//!   completion queues <── HIL: put together, say how it went  <──                          the journaled store over NAND,
-//!                                                                                          a file, plain memory
+//!   submission queues ──> HIL: check, split into sectors ──> flash::Queue ──> medium: the store
+//!   completion queues <── HIL: put together, say how     <──                    over NAND, a file,
+//!                                                                              plain memory
 //! ```
 //!
-//! This is the paper's host interface layer (4.2). Its flash translation layer is the store, as a [`fulgurite_flash::Layered`] over the
-//! flash interface layer, and comes from outside as the medium. One [`Firmware::turn`] looks at every queue pair once and never
-//! waits, so that a thread can drive it, or a test step by step.
+//! This is the paper's host interface layer (4.2). Its flash translation layer is the store, which
+//! comes from outside as the medium. One [`Firmware::turn`] looks at every queue pair once and
+//! never waits, so that a thread can drive it, or a test step by step.
 //!
-//! Invariants: each command that was taken is completed exactly once; nothing outside a queue pair's data buffer is read or written,
-//! whatever its entries say; a queue pair that breaks the protocol hurts only itself. No input makes it panic.
+//! Invariants: each command that was taken is completed exactly once. Nothing outside a queue
+//! pair's data buffer is read or written, whatever its entries say. A queue pair that breaks the
+//! protocol hurts only itself. No input makes it panic.
 
 mod counters;
 pub(crate) mod memory;
@@ -39,29 +40,29 @@ pub use port::{Closing, Port, Wake};
 /// How a firmware behaves.
 #[derive(Clone, Debug)]
 pub struct FirmwareConfig {
-    /// Sectors that one command may name at the most. 1024: 4 MiB, eight times the largest chunk that the paper measures.
+    /// Sectors of one command at the most. 1024: 4 MiB, eight times the paper's largest chunk.
     pub command_sectors: u32,
-    /// Reads and writes complete as soon as they were checked, and no data move: what is left is the protocol (6.2 of the paper, "return
-    /// immediately upon receiving a storage I/O request"). For measurements; what is read is what lay in the buffer.
+    /// Reads and writes complete once they are checked, and no data move: only the protocol is left
+    /// (6.2 of the paper). For measurements: a read returns what lay in the buffer.
     pub bypass: bool,
-    /// Requests of one queue pair that the medium has at a time, at the most. A command of several sectors is so many requests.
+    /// Requests of one queue pair that the medium has at a time, one for each sector of a command.
     pub requests_max: usize,
     /// What programs find in the boot region.
     pub boot: BootImage,
-    /// A write that completed survives the end of this process, by what the medium is (a file does that; memory, or a store whose state
-    /// is that of the last flush, does not).
+    /// A completed write survives the end of this process: so it is with a file, not with memory or
+    /// a store.
     pub keeps_writes: bool,
-    /// Nothing survives the end of this process, flushed or not: the medium is memory. A host that finds another device in its place says so.
+    /// Nothing survives the end of this process, flushed or not: the medium is memory.
     pub forgets: bool,
-    /// Sectors of a volatile write buffer ([`crate::CachedFlash`]); 0: a write completes when the medium says so.
+    /// Sectors of a volatile write buffer ([`crate::CachedFlash`]). 0: the medium completes writes.
     pub write_cache: u32,
     /// No device behind the medium writes to memory by itself, as a disk would.
     pub moves_by_cpu: bool,
-    /// Refuses requests that the permissions of pages forbid. Where the only host is a runtime of the same process, which asks before each
-    /// access, that need not be done twice; and what was written while it might be can still be written back.
+    /// Refuses requests that the permissions of pages forbid. A runtime of the same process asks
+    /// before each access, and can still write back what it wrote while it might.
     pub heeds_permissions: bool,
-    /// A store makes durable what nobody has flushed, before that takes all of its space: what the last flush has named is kept until there
-    /// is another one. Not where a runtime of the same process names its states by itself.
+    /// A store makes unflushed writes durable before they take all of its space. Not where a
+    /// runtime of the same process names its states.
     pub flushes_itself: bool,
     /// For tests of the tests.
     #[doc(hidden)]
@@ -110,8 +111,8 @@ impl std::fmt::Debug for Backend {
 }
 
 impl Backend {
-    /// Over a medium. `instance` names this opening of it: whoever finds another one knows that what was written and not flushed may be
-    /// gone.
+    /// Over a medium. `instance` names this opening of it: another one tells a host that unflushed
+    /// writes may be gone.
     #[must_use]
     pub fn new(flash: Arc<dyn Flash>, config: FirmwareConfig, instance: u64) -> Backend {
         Backend {
@@ -168,7 +169,8 @@ impl Backend {
             .with(Features(Features::PAGES.0 | Features::TOKENS.0 | Features::ROOM.0), self.pool.is_some())
             .with(Features::SESSIONS, self.session.is_some())
     }
-    /// What the registers of a region say: one of so many queue pairs, each of so many commands in flight and sectors of data buffer.
+    /// What the registers of a region say, by its queue pairs, their depth and the sectors of a
+    /// buffer.
     #[must_use]
     pub fn capability(&self, pairs: u32, depth: usize, buffer_sectors: u32) -> Capability {
         Capability {
@@ -182,8 +184,8 @@ impl Backend {
             command_sectors: self.config.command_sectors.max(1),
         }
     }
-    /// Opens the device's side of a queue pair. Its data buffer is the region's, or all of `frames`. `wake` is what the medium
-    /// notifies when it has news; `host` is what wakes a host that sleeps.
+    /// Opens the device's side of a queue pair. Its data buffer is the region's, or all of
+    /// `frames`. The medium notifies `wake` of news, and `host` wakes a host that sleeps.
     ///
     /// # Errors
     /// When the medium opens no queue.
@@ -203,8 +205,8 @@ impl Backend {
             }
             None => (region.arena().clone(), region.buffer_first(pair), capability.buffer_sectors),
         };
-        // Each command has sectors of the data buffer for itself, so that there are no more requests than sectors. Where frames are shared a
-        // command is mostly one sector.
+        // Each command has sectors of the data buffer for itself, so there are no more requests
+        // than sectors. Where frames are shared a command is mostly one sector.
         let sectors = if capability.buffer_sectors == 0 { capability.depth } else { count };
         let requests = self.config.requests_max.min(sectors as usize);
         let requests = requests.max(capability.depth as usize).min(DEPTH_MAX);
@@ -221,12 +223,13 @@ pub struct Firmware {
     ports: Vec<Option<Port>>,
     /// Behind the ports, so that it is dropped after them: it waits for its jobs.
     memory: Option<Memory>,
-    /// The store, where it is flushed without being asked, and the flush of that kind that is under way.
+    /// The store, where it is flushed without a request, and such a flush under way.
     flushed: Option<(Arc<Pool>, Option<u64>)>,
     turns: u32,
 }
 
-/// In one of so many turns it is looked whether the store must be flushed: writes that wait for that wait for milliseconds in any case.
+/// One in how many turns looks whether the store must be flushed. Writes that wait for that wait
+/// for milliseconds in any case.
 const LOOK: u32 = 256;
 
 impl Firmware {
@@ -242,7 +245,7 @@ impl Firmware {
         let flushed = backend.pool.clone().filter(|_| backend.config.flushes_itself).map(|pool| {
             match &backend.session {
                 Some(session) => session.firmware_starts(),
-                // Nothing that is to be written is held in DRAM, so that a sync needs no room for data.
+                // No dirty data are held in DRAM, so a sync needs no room for them.
                 None => pool.set_syncs_for_writers(Some(0)),
             }
             (pool, None)
@@ -267,7 +270,7 @@ impl Firmware {
             }
         }
     }
-    /// Lets go of the queue pairs for which this says so; what they have under way at the medium ends first.
+    /// Lets go of these queue pairs, after what they have under way at the medium has ended.
     pub fn remove(&mut self, mut gone: impl FnMut(&Port) -> bool) {
         for port in &mut self.ports {
             if port.as_ref().is_some_and(&mut gone) {
@@ -280,8 +283,8 @@ impl Firmware {
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
         self.ports.iter().flatten()
     }
-    /// Looks at every queue pair once: takes what was submitted, hands it to the medium, completes what has ended. Never waits. Returns how
-    /// many entries were taken or written.
+    /// Looks at every queue pair once: takes what was submitted, hands it to the medium, completes
+    /// what has ended. Never waits. Returns how many entries were taken or written.
     #[inline]
     pub fn turn(&mut self) -> usize {
         let mut done = 0;
@@ -300,8 +303,8 @@ impl Firmware {
         }
         done
     }
-    /// Completes memory operations of one queue pair. What they have made of the room is said to all before: whoever sees that a state has a name
-    /// finds the room that it made, whichever region is asked.
+    /// Completes memory operations of one queue pair. All regions hear of the new room before: a
+    /// named state must not be seen without the room that it made.
     #[cold]
     fn end_jobs(&mut self, place: usize, ended: &[(u16, Status, u64)]) -> usize {
         self.ports.iter_mut().flatten().for_each(Port::say_room);
@@ -312,7 +315,8 @@ impl Firmware {
     }
     /// Begins a flush where writes wait for the space that it gives back; one at a time.
     fn flush_for_space(&mut self) {
-        // This thread takes the commands as well: between this look and the flush nothing of a session is written.
+        // This thread takes the commands as well: nothing of a session is written between here and
+        // the flush.
         if self.backend.in_session() {
             return;
         }
@@ -320,11 +324,12 @@ impl Firmware {
         if under_way.is_some_and(|flush| matches!(pool.is_flushed(flush), Ok(false))) {
             return;
         }
-        // One that cannot be begun is told to whoever writes.
+        // The writers learn of one that cannot begin.
         *under_way = if pool.wants_sync() { pool.begin_flush().ok() } else { None };
     }
-    /// Whether memory operations have ended by a panic of their thread: in what state the store is nobody knows, and after one more turn, by
-    /// which those that it had are answered, nothing more is to be done by this firmware.
+    /// Whether memory operations have ended by a panic of their thread. The state of the store is
+    /// unknown then. After one more turn, which answers what they had, this firmware must do no
+    /// more.
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -335,7 +340,8 @@ impl Firmware {
     pub fn is_busy(&self) -> bool {
         self.ports().any(|port| port.in_flight() > 0)
     }
-    /// Says, or says no more, that the device sleeps. After saying it, it must not sleep when [`Firmware::has_news`].
+    /// Says whether the device sleeps. After saying so it must not sleep when
+    /// [`Firmware::has_news`].
     pub fn set_sleeping(&self, sleeping: bool) {
         for port in self.ports() {
             if sleeping { port.doorbell().goes_to_sleep() } else { port.doorbell().is_awake() }
@@ -346,7 +352,8 @@ impl Firmware {
     pub fn has_news(&self) -> bool {
         self.ports().any(Port::has_news)
     }
-    /// Lets media do work of their own that nobody waits for, and sleep for so long at the most while requests are in flight.
+    /// Lets media do background work, and sleep for so long at the most while requests are in
+    /// flight.
     pub fn wait(&mut self, timeout: std::time::Duration) {
         let busy = self.ports.iter().flatten().filter(|port| port.in_flight() > 0).count();
         for port in self.ports.iter_mut().flatten() {

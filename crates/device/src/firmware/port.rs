@@ -1,7 +1,7 @@
-//! The device's side of one queue pair: what its commands are, and where each of them stands.
+//! The device's side of one queue pair: its commands and their progress.
 //!
-//! Every field of an entry comes from the other side, which may be hostile: it is in a copy of the entry (see `ring`), and is checked
-//! here against what this side keeps to itself. What is kept here is never read from shared memory.
+//! Every field of an entry comes from the other side, which may be hostile. It is in a copy of the
+//! entry (see `ring`), and is checked here against private state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::ring::{Consumer, Producer};
 
 /// Entries taken from one queue pair before the next one is looked at.
 const TAKE_MAX: usize = 64;
-/// Sectors of the entries that are taken, after which it is the next one's turn, too: 1 MiB. Data are checksummed as they are taken, and many
-/// a medium moves them as it is asked.
+/// Sectors of the entries taken before the next pair's turn: 1 MiB. Data are checksummed as they
+/// are taken, and many a medium moves them as it is asked.
 const TAKE_SECTORS: u64 = 256;
 
 /// Wakes a host that sleeps. Must not block.
@@ -116,7 +116,7 @@ pub struct Port {
     closing: Arc<Gone>,
 }
 
-/// How a queue pair ends, known to both sides of the device's wall (not to the other side of the shared memory).
+/// How a queue pair ends, known to both sides of the device's wall.
 #[derive(Debug, Default)]
 pub struct Closing {
     closed: AtomicBool,
@@ -140,7 +140,7 @@ impl Closing {
     }
 }
 
-/// Says, when the last of its owners is dropped, that nothing of the device touches the pair's memory any more.
+/// Says, with the drop of its last owner, that the device no longer touches the pair's memory.
 #[derive(Debug)]
 pub(super) struct Gone(Arc<Closing>);
 
@@ -197,7 +197,7 @@ impl Port {
             closing: Arc::new(Gone(Arc::default())),
         }
     }
-    /// From now on whoever has it only looks ([`Opcode::only_looks`]).
+    /// From now on its host only looks ([`Opcode::only_looks`]).
     pub(crate) fn set_only_looks(&mut self) {
         self.only_looks = true;
     }
@@ -298,7 +298,7 @@ impl Port {
     /// Step 5: complete.
     #[inline]
     fn post(&mut self, ended: Ended) {
-        // Before: whoever sees the end of a write must not take its place for room.
+        // Before: a host that sees the end of a write must not count its place as room.
         self.say_room();
         self.turned.completed += 1;
         self.turned.failed += u64::from(ended.status != Status::SUCCESS);
@@ -344,7 +344,7 @@ impl Port {
             },
         }
     }
-    /// A flush of a store names its state. In a session only the program does that, by its own commands.
+    /// A flush of a store names its state. In a session only the program's own commands do that.
     fn begin_flush(&mut self, id: u16, backend: &Backend) {
         if backend.in_session() {
             return self.refuse(id, Status::IN_SESSION);
@@ -512,7 +512,8 @@ impl Port {
         };
         self.post(Ended { id, status, result: result.into() });
     }
-    /// The checksum of sectors in the data buffer: CRC32C of one; of several, CRC32C of theirs, 4 bytes each, little-endian, in order.
+    /// The checksum of sectors in the data buffer: CRC32C of one; of several, CRC32C of theirs, 4
+    /// bytes each, little-endian, in order.
     fn checksum(&self, frame: u32, count: u32) -> u32 {
         checksum_of(count, |i, bytes| self.buffer.arena.read((frame + i) as usize * SECTOR_BYTES, bytes))
     }

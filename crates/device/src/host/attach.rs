@@ -1,11 +1,12 @@
-//! Attaching again, by a thread of its own: to connect, to wait for an answer and to write once more what the device had lost takes as long
-//! as it takes, and whoever polls a queue has others to serve.
+//! Attaching again, by a thread of its own: connecting, waiting and replaying take time, and the
+//! caller that polls a queue has others to serve.
 //!
-//! The thread is handed all that it needs and hands back a queue pair on which nothing was sent yet, or why there is none; it ends by
-//! itself, as all that it waits for has a time-out.
+//! The thread hands back a queue pair on which nothing was sent yet, or an error. It ends by
+//! itself, as all its waits have time-outs.
 //!
-//! Invariant: once nobody wants its result any more, nothing is written to the device: its copies could be older than what somebody else has
-//! written there since. Who gives up before there is an answer is sure of that at once; who does so later waits for what is under way.
+//! Invariant: after an attempt was given up, nothing is written to the device, whose newer data
+//! could come from another host. Giving up before the answer takes effect at once. Later, it waits
+//! for what is under way.
 //!
 //! Not here: when to try, and when to give up ([`super::queue`]).
 
@@ -72,7 +73,7 @@ impl Attempt {
                 let met = if state.enter(ANSWERED) {
                     let met = opening.shared.meets(&opening.link, &opening.config, &pair.linked, &state.stop);
                     if met == Met::Whole {
-                        // Where that fails, whoever reads is told why.
+                        // Where that fails, later reads say why.
                         let _ = opening.at.as_ref().map(|held| held.renew());
                     }
                     met

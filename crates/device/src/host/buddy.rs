@@ -1,10 +1,12 @@
-//! Who has which sectors of a data buffer: a buddy allocator (Knuth, The Art of Computer Programming 1, 2.5; the paper, 5.4).
+//! A buddy allocator for the sectors of a data buffer (Knuth, The Art of Computer Programming 1,
+//! 2.5; the paper, 5.4).
 //!
-//! A command names one contiguous range of the buffer, so that what matters is that large ranges stay possible. Blocks are powers of
-//! two, begin at multiples of their size, and are put together with their neighbour as soon as both are free; of several, the lowest
-//! is taken. One bit for each possible block says that it is free.
+//! A command names one contiguous range, so large ranges must stay possible. Blocks are powers of
+//! two at multiples of their size, and free buddies are joined at once. The lowest block is taken.
+//! One bit for each possible block says that it is free.
 //!
-//! Invariant ([`Buddy::check`]): free blocks do not overlap, no two that are buddies are both free, and free and taken make up the buffer.
+//! Invariant ([`Buddy::check`]): free blocks do not overlap, no two buddies are both free, and free
+//! and taken make up the buffer.
 
 /// An allocator of sectors.
 #[derive(Clone, Debug)]
@@ -54,7 +56,8 @@ impl Buddy {
     fn is_free(&self, order: usize, block: u32) -> bool {
         self.free[order].get(block as usize / 64).is_some_and(|word| word & 1 << (block % 64) != 0)
     }
-    /// Takes a range of at least so many sectors. None when there is no block that large, or `count` is 0.
+    /// Takes a range of at least so many sectors. None without a block that large, or for a `count`
+    /// of 0.
     pub fn take(&mut self, count: u32) -> Option<u32> {
         let order = order_of(count)?;
         let mut found = (order..self.free.len()).find(|&order| self.counts[order] > 0)?;
@@ -162,7 +165,7 @@ mod tests {
         buddy.give(first, 2);
         buddy.give(first, 2);
     }
-    /// Against a map of who has which sector, for buffers of any size.
+    /// Against a map of owners by sector, for buffers of any size.
     #[test]
     fn it_never_gives_a_sector_twice() {
         let mut state = fulgurite_testkit::Random(12345);

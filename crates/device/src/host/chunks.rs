@@ -1,12 +1,12 @@
-//! Into what a large request is split: which size of chunk keeps the medium busy, found by trying (the paper, 5.4).
+//! The size of chunk that keeps the medium busy, found by trying (the paper, 5.4).
 //!
-//! Not here: the splitting ([`super::transfer`]), and what a chunk takes of the data buffer ([`super::buddy`]).
+//! Not here: the splitting ([`super::transfer`]), and the data buffer ([`super::buddy`]).
 
-/// Which size of chunk keeps the medium busy, found by trying.
+/// The size of chunk that keeps the medium busy, found by trying.
 ///
-/// For each power of two, what it gave lately, in sectors a second. The one in use is the smallest that gave at least
-/// [`Chunks::ENOUGH`] of the best; at one in [`Chunks::TRY`] requests a neighbour of it is tried, so that a medium that changes is
-/// noticed. Only requests of at least two chunks of a size say something about it.
+/// Each power of two has its recent sectors a second. The smallest within [`Chunks::ENOUGH`] of the
+/// best is in use. One in [`Chunks::TRY`] requests tries a neighbour, to notice a change of the
+/// medium. Only requests of at least two chunks of a size count.
 #[derive(Clone, Debug)]
 pub struct Chunks {
     fixed: Option<u32>,
@@ -58,7 +58,7 @@ impl Chunks {
             return size;
         }
         self.requests = self.requests.wrapping_add(1);
-        // In turns below and above; a request that is no longer than the chunk has nothing to split.
+        // In turns below and above. A request no longer than the chunk has nothing to split.
         let tried = match self.requests % (2 * Chunks::TRY) {
             0 => size / 2,
             r if r == Chunks::TRY => size * 2,
@@ -85,8 +85,8 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// A medium whose chunks take a fixed time and a time by size: the smallest size near the best is found, and found again when
-    /// the medium changes.
+    /// A medium whose chunks take a fixed time and a time by size: the smallest size near the best
+    /// is found again when the medium changes.
     #[test]
     fn the_smallest_chunk_that_is_enough_is_found() {
         let mut chunks = Chunks::new(1024, 4);

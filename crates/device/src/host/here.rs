@@ -33,7 +33,7 @@ impl Hold for Here {
 impl Drop for Here {
     fn drop(&mut self) {
         self.attachment.close();
-        // Until then something of it may be written, and whoever comes next must find that.
+        // Until then something of it may be written, and the next host must find that.
         while !self.attachment.has_let_go() {
             self.clock.sleep(Duration::from_micros(50));
         }

@@ -1,13 +1,12 @@
-//! Copies of writes that have completed and that no flush covers yet: what a host sends once more to a device that died and returned.
+//! Copies of completed writes that no flush covers, which a host replays to a returned device.
 //!
-//! Of each sector only the newest copy is kept, so that one that is written again and again takes one place. Each has a number, ascending
-//! in the order in which the writes completed; a flush lets go of all copies whose number is below the one that was next when it was
-//! submitted, for it makes durable what had completed by then.
+//! Only the newest copy of a sector is kept. Each has a number, ascending by completion. A
+//! successful flush lets go of all copies below the next number at its submission.
 //!
-//! Invariants: copies and promises together are never more than the limit; `order` holds each copy's number once, ascending; a write
-//! in flight has a promise of a place before it is sent, so that it can be kept when it completes, whatever others do.
+//! Invariants: copies and promises together never exceed the limit. `order` holds each copy's
+//! number once, ascending. A write has a promise of a place before it is sent.
 //!
-//! Not here: who replays them, and when ([`super::shared`]).
+//! Not here: the replay ([`super::shared`]).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -69,7 +68,7 @@ impl Kept {
             self.order.retain(|(number, sector)| newest.get(sector).is_some_and(|(newest, _)| newest == number));
         }
     }
-    /// What a flush that is submitted now lets go of when it has succeeded: all numbers below this one.
+    /// What a flush submitted now lets go of when it succeeds: all numbers below this one.
     pub(super) fn mark(&self) -> u64 {
         self.next
     }
@@ -84,7 +83,7 @@ impl Kept {
             }
         }
     }
-    /// Lets go of the copies of some sectors, which are not to be written again. Returns whether there were any.
+    /// Lets go of the copies of some sectors. Returns whether there were any.
     pub(super) fn forget(&mut self, gone: impl Fn(u32) -> bool) -> bool {
         let before = self.newest.len();
         self.newest.retain(|sector, _| !gone(*sector));
@@ -96,7 +95,7 @@ impl Kept {
     pub(super) fn len(&self) -> usize {
         self.newest.len()
     }
-    /// At the most so many copies, in the order in which the writes completed, from this number on: number, sector and bytes.
+    /// So many copies at the most, from this number on: number, sector and bytes.
     pub(super) fn some_from(&self, number: u64, most: usize) -> Vec<(u64, u32, Bytes)> {
         let first = self.order.partition_point(|(of, _)| *of < number);
         let newest = self.order.range(first..).filter_map(|&(number, sector)| {

@@ -14,7 +14,7 @@ use crate::hosts::Who;
 use crate::planted::PlantedReplay;
 use crate::region::{Features, Region};
 
-/// How often it is asked whether a device that is away has returned, by who opens a queue.
+/// How often opening a queue asks whether a device that is away has returned.
 const AWAY_LOOK: Duration = Duration::from_millis(2);
 
 /// How the driver behaves.
@@ -33,8 +33,8 @@ pub struct HostConfig {
     /// [`fulgurite_flash::FlashError::Poisoned`].
     pub timeout: Option<Duration>,
     /// How long to try to attach again to a device that has died, before requests end with
-    /// [`fulgurite_flash::FlashError::Closed`]; and how long who opens a queue waits for a device
-    /// that is away.
+    /// [`fulgurite_flash::FlashError::Closed`]. Opening a queue waits as long for a device that is
+    /// away.
     pub reattach: Duration,
     /// Bytes of copies that are kept of writes which have completed and that no flush covers, so
     /// that they can be written once more to a device that dies and returns; 0 keeps none, and such
@@ -50,13 +50,11 @@ pub struct HostConfig {
     /// over NAND (a flush ends with the last program, 0.2 to 1 ms, and 2048 programs on 256 planes
     /// take some ms).
     pub unflushed_bytes: usize,
-    /// Data travel with their checksums. What is written goes with its own in the entry, which the
-    /// device compares with what lies in the data buffer as it takes the entry: a write that was
-    /// damaged there ends with [`fulgurite_flash::FlashError::Corrupt`], and nothing is written. What is read is
-    /// compared, once it is in its frame, with what the device says of what it put into the buffer:
-    /// a read that was damaged on its way is done once more, and then ends with
-    /// [`fulgurite_flash::FlashError::Corrupt`]. Only where data are copied, and by queues, not by
-    /// [`Commands`](crate::Commands) nor of states of old. 0.2 µs for each request, on both sides.
+    /// Data travel with their checksums, where they are copied, by queues on the live state. The
+    /// device compares those of a write with the data buffer: a damaged write ends with
+    /// [`fulgurite_flash::FlashError::Corrupt`], and nothing is written. The host compares those of
+    /// a read with its frame: a damaged read is done once more, and then ends so. 0.2 µs for each
+    /// request, on both sides.
     pub checks_data: bool,
     /// What all these times are measured by.
     pub clock: Clock,
@@ -100,7 +98,7 @@ pub struct Want<'w> {
     pub frames: Option<&'w Arc<Arena>>,
     /// What the device notifies when the host sleeps.
     pub wake: &'w Arc<Notifier>,
-    /// Who wants it. The program's number is the way's to know.
+    /// The host that wants it. The link knows the program's number.
     pub who: Who,
 }
 
@@ -153,9 +151,9 @@ pub trait Link: Send + Sync {
     /// Opens a queue pair.
     ///
     /// # Errors
-    /// When the device is not there, which is an [`OpenError::System`] of the kind
-    /// [`ErrorKind::NotConnected`], or has no room; of the kind
-    /// [`ErrorKind::ResourceBusy`] when it is to restore something and other hosts have been there since the device started.
+    /// When the device has no room, or is not there: an [`OpenError::System`] of the kind
+    /// [`ErrorKind::NotConnected`]. Of the kind [`ErrorKind::ResourceBusy`] when it is to restore
+    /// something and other hosts have been there since the device started.
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError>;
     /// One line about the device.
     fn describe(&self) -> String;

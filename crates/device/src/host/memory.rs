@@ -1,6 +1,4 @@
-//! Memory operations from the host: pages, and states that have names.
-//!
-//! Over a device the host runs no store of its own: these commands are all that it knows of versions.
+//! Memory operations from the host: pages, and states that have names. The store is the device's.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fulgurite_flash::{Flash, FlashError, OpenError, Shortage, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
-use super::link::{HostConfig, Link};
-use super::shared::{Covers, Shared};
+use super::pair::Opening;
+use super::shared::Covers;
 use super::transfer::Commands;
 use crate::entry::{Opcode, SECTOR_BYTES, Status};
 use crate::firmware::memory::{argument_of, permissions_of_page};
@@ -19,9 +17,10 @@ use crate::standing::Standing;
 
 /// Sectors of data buffer for what is not data: 4096 tokens fit.
 const BUFFER: u32 = 8;
-/// States that may be named and not waited for: what older ones cover is as if they had not been named, until one of these is durable.
+/// The most states that may be named and not waited for: the older ones then count as unnamed until
+/// one of these is durable.
 const NAMED_MAX: usize = 64;
-/// States named on a device that has returned to come to a number that none of its predecessor's was, at the most.
+/// The most states named on a returned device to reach a number that its predecessor never used.
 const RENAMED_MAX: u32 = 1 << 16;
 /// A roll back is asked for so often at the most, where one device after the other dies of it.
 const ROLL_BACKS_MAX: u32 = 4;
@@ -66,7 +65,7 @@ impl Commands {
     pub fn delete(&mut self, pages: Range<u32>) -> Result<(), FlashError> {
         self.of_pages(Opcode::Delete, pages, 0)
     }
-    /// Says that sectors' content is not needed any more: the pages that lie wholly among them are deleted.
+    /// Deletes the pages that lie wholly among these sectors.
     ///
     /// # Errors
     /// What the device says.
@@ -98,7 +97,7 @@ impl Commands {
         self.ended_flush(covers, result.is_ok());
         result
     }
-    /// The tokens that are kept, ascending; the newest 512 for each sector of data buffer that there is.
+    /// The tokens that are kept, ascending: the newest 512 for each sector of data buffer.
     ///
     /// # Errors
     /// What the device says.
@@ -121,7 +120,8 @@ impl Commands {
         self.run(Opcode::Standing, 0, 1, 0, &mut bytes)?.status.to_result()?;
         Standing::of(&bytes).ok_or(FlashError::Corrupt)
     }
-    /// What may be done with the pages from this one on, with as many as the data buffer has room for; none where one is not allocated.
+    /// The permissions of the pages from this one on, of as many as the data buffer has room for.
+    /// None where one is not allocated.
     ///
     /// # Errors
     /// What the device says.
@@ -138,11 +138,11 @@ impl Commands {
         let (bytes, count) = self.answer(Opcode::Pages, u64::from(page) * u64::from(SUBPAGES_PER_PAGE), 1)?;
         Ok(bytes.first().filter(|_| count > 0).and_then(|&byte| permissions_of_page(byte)))
     }
-    /// Some of the temporary pages of programs that have gone, which were deleted and of which nobody was told yet; none: there are no more.
+    /// Some of the temporary pages of ended programs that were deleted and not yet reported.
     pub(super) fn take_dropped(&mut self) -> Result<Vec<u32>, FlashError> {
         Ok(self.words(Opcode::Dropped)?.into_iter().filter_map(|page| u32::try_from(page).ok()).collect())
     }
-    /// An answer that fills the largest block of the data buffer that is free, so many sectors at the most, and its result.
+    /// An answer that fills the largest free block of the data buffer, up to so many sectors.
     fn answer(&mut self, opcode: Opcode, sector: u64, most: u32) -> Result<(Vec<u8>, u64), FlashError> {
         let sectors = most.min(self.largest_free()).min(self.command_sectors()).max(1);
         let mut bytes = vec![0; sectors as usize * SECTOR_BYTES];
@@ -171,12 +171,10 @@ impl Commands {
 
 /// The states of a device that have names, for a runtime over it.
 ///
-/// A device that has died may give the number of a state that it named, and did not keep, to another one. So a state is waited for only on
-/// the device that named it, and each name of its successor is a number that none of its own was.
+/// A device that died may give the number of a state that it did not keep to another one. So a
+/// state is waited for only on the device that named it, and its successor names new numbers only.
 pub(super) struct Remote {
-    link: Arc<dyn Link>,
-    shared: Arc<Shared>,
-    config: HostConfig,
+    opening: Opening,
     here: Option<Arc<dyn Flash>>,
     open: Mutex<Open>,
 }
@@ -193,13 +191,13 @@ pub(super) struct Open {
     of_the_dead: u64,
     /// The newest state that was seen to be durable; older ones are then.
     durable: u64,
-    /// States that were named and not waited for yet, and what had been written by then: it is on the device when they are durable.
+    /// States that were named and not waited for, and what had been written by then.
     named: VecDeque<(u64, Covers)>,
 }
 
 impl Remote {
-    pub(super) fn new(link: Arc<dyn Link>, shared: Arc<Shared>, config: HostConfig) -> Remote {
-        Remote { link, shared, config, here: None, open: Mutex::default() }
+    pub(super) fn new(opening: Opening) -> Remote {
+        Remote { opening, here: None, open: Mutex::default() }
     }
     /// The store is in this process, and keeps account of what differs from it itself.
     pub(super) fn is_here(&mut self, store: Arc<dyn Flash>) {
@@ -216,7 +214,7 @@ impl Remote {
         match &mut open.commands {
             Some(opened) => Ok(opened),
             none => {
-                let opened = Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER)?;
+                let opened = Commands::open(&self.opening, 2, BUFFER)?;
                 let instance = opened.instance();
                 if open.instance != instance {
                     (open.instance, open.of_the_dead) = (instance, open.newest);
@@ -231,14 +229,14 @@ impl Remote {
         open: &mut Open,
         work: impl FnOnce(&mut Commands) -> Result<T, VersionError>,
     ) -> Result<T, VersionError> {
-        let gone = |_| if self.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
+        let gone = |_| if self.opening.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
         let result = work(self.commands(open).map_err(gone)?);
         if matches!(result, Err(VersionError::Flash(FlashError::Closed | FlashError::TimedOut))) {
             open.commands = None;
         }
         result
     }
-    /// Something that may be done twice: once more on the device that has returned, where the one that was asked has died.
+    /// An idempotent step: once more on the device that has returned, where the one asked has died.
     pub(super) fn again<T>(
         &self,
         open: &mut Open,
@@ -252,7 +250,7 @@ impl Remote {
     }
     /// Asks the device what may be done with all pages, and keeps that.
     pub(super) fn survey(&self, open: &mut Open) -> Result<(), VersionError> {
-        let pages = self.link.sectors() / SUBPAGES_PER_PAGE;
+        let pages = self.opening.link.sectors() / SUBPAGES_PER_PAGE;
         let found = self.again(open, |commands| {
             let (mut found, mut page) = (Vec::new(), 0);
             while page < pages {
@@ -267,19 +265,21 @@ impl Remote {
             }
             Ok(found)
         })?;
-        self.shared.restrictions.replace(found);
+        self.opening.shared.restrictions.replace(found);
         Ok(())
     }
-    /// Goes back to a token: on the next device, where one has died meanwhile. Whether that one had gone back nobody knows, so that what was written
-    /// and has no name is written once more first, as after any death, and taken back by the next try.
+    /// Goes back to a token, on the next device where one has died meanwhile. It is unknown whether
+    /// the dead one had gone back. So unnamed writes are replayed, as after any death, and the next
+    /// try takes them back.
     fn goes_back(&self, open: &mut Open, token: u64) -> Result<(), VersionError> {
         for tries in 1.. {
             // One that does not return is waited for once.
             self.once(open, |_| Ok(()))?;
             let result = self.once(open, |commands| {
                 commands.version(Opcode::RollBack, token)?;
-                // Others may have met the next device by now, and written there what was taken back on this one.
-                if self.shared.has_gone_back(commands.instance(), token) {
+                // Others may have met the next device by now, and written there what was taken back
+                // on this one.
+                if self.opening.shared.has_gone_back(commands.instance(), token) {
                     Ok(())
                 } else {
                     Err(FlashError::Closed.into())
@@ -302,15 +302,16 @@ impl Remote {
         }
         self.once(open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
         open.durable = token;
-        self.shared.is_durable(token);
+        self.opening.shared.is_durable(token);
         Ok(())
     }
     /// As [`Commands::trim`].
     pub(super) fn trim(&self, first: u32, count: u32) -> Result<(), FlashError> {
         let mut open = self.lock();
         let trimmed = self.again(&mut open, |commands| Ok(commands.trim(first, count)?));
-        if !self.link.is_alone() {
-            // Nobody could have the device alone as long as it is open, and who shares it may trim once in a day.
+        if !self.opening.link.is_alone() {
+            // No other program can have the device alone while it is open, and a sharer trims
+            // rarely.
             open.commands = None;
         }
         trimmed.map_err(|error| match error {
@@ -324,44 +325,44 @@ impl Versions for Remote {
     fn name_state(&self) -> Result<u64, VersionError> {
         let mut open = self.lock();
         // What has completed by now is in the state, whichever device names it.
-        let covers = self.shared.begins_flush(None);
+        let covers = self.opening.shared.begins_flush(None);
         let (mut last, mut renamed) = (0, 0);
         loop {
-            let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
-            let before = self.shared.names();
+            let unnamed = self.opening.shared.unnamed.load(Ordering::Relaxed);
+            let before = self.opening.shared.names();
             let named = self.again(&mut open, |commands| {
-                self.shared.begins_to_name(commands.instance());
+                self.opening.shared.begins_to_name(commands.instance());
                 commands.version(Opcode::Name, 0)
             });
             let token = named.inspect_err(|error| {
                 if !matches!(error, VersionError::Flash(FlashError::Closed | FlashError::TimedOut)) {
-                    self.shared.has_named(before);
-                    self.shared.room.has_named(0);
+                    self.opening.shared.has_named(before);
+                    self.opening.shared.room.has_named(0);
                 }
-                self.shared.ended_flush(covers, false);
+                self.opening.shared.ended_flush(covers, false);
             })?;
-            self.shared.room.has_named(token);
+            self.opening.shared.room.has_named(token);
             if token == 0 {
                 // What a store says that keeps nothing: nobody will wait for it.
-                self.shared.has_named(before);
-                self.shared.ended_flush(covers, false);
+                self.opening.shared.has_named(before);
+                self.opening.shared.ended_flush(covers, false);
                 return Ok(0);
             }
-            self.shared.has_named(token);
-            self.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
-            // There are no more such numbers than states were named since the last one that was kept.
+            self.opening.shared.has_named(token);
+            self.opening.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
+            // There are no more such numbers than states named since the last one that was kept.
             if token > open.of_the_dead {
                 open.newest = open.newest.max(token);
                 open.named.push_back((token, covers));
                 if open.named.len() > NAMED_MAX {
-                    open.named.pop_front().inspect(|(_, covers)| self.shared.ended_flush(*covers, false));
+                    open.named.pop_front().inspect(|(_, covers)| self.opening.shared.ended_flush(*covers, false));
                 }
                 return Ok(token);
             }
             // One whose numbers do not grow never comes there.
             renamed += 1;
             if token <= last || renamed > RENAMED_MAX {
-                self.shared.ended_flush(covers, false);
+                self.opening.shared.ended_flush(covers, false);
                 return Err(FlashError::Io(EPROTO).into());
             }
             last = token;
@@ -375,12 +376,12 @@ impl Versions for Remote {
         let mut open = self.lock();
         let waited = if token <= open.durable { Ok(()) } else { self.wait_for(&mut open, token) };
         if waited.is_ok() {
-            self.shared.room.is_durable(token);
+            self.opening.shared.room.is_durable(token);
         }
         // What an older state covers, a newer one does.
         open.named.retain(|&(named, covers)| {
             if named <= token {
-                self.shared.ended_flush(covers, waited.is_ok());
+                self.opening.shared.ended_flush(covers, waited.is_ok());
             }
             named > token
         });
@@ -392,36 +393,42 @@ impl Versions for Remote {
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
         let mut open = self.lock();
         open.durable = open.durable.min(token);
-        self.shared.goes_back(token);
+        self.opening.shared.goes_back(token);
         self.goes_back(&mut open, token)?;
-        self.shared.room.has_gone_back();
-        // The state is one that is durable, and nothing was in flight: all that was not is taken back, and a death takes nothing with it.
-        let covers = self.shared.begins_flush(None);
-        open.named.drain(..).map(|(_, covers)| covers).chain([covers]).for_each(|c| self.shared.ended_flush(c, true));
-        self.shared.unnamed.store(0, Ordering::Relaxed);
+        self.opening.shared.room.has_gone_back();
+        // The state is durable, and nothing was in flight: a death loses only what was taken back.
+        let covers = self.opening.shared.begins_flush(None);
+        open.named
+            .drain(..)
+            .map(|(_, covers)| covers)
+            .chain([covers])
+            .for_each(|c| self.opening.shared.ended_flush(c, true));
+        self.opening.shared.unnamed.store(0, Ordering::Relaxed);
         // Permissions have gone back as well.
-        if self.link.names_states() { self.survey(&mut open) } else { Ok(()) }
+        if self.opening.link.names_states() { self.survey(&mut open) } else { Ok(()) }
     }
     fn tokens(&self) -> Vec<u64> {
         self.again(&mut self.lock(), |commands| Ok(commands.tokens()?)).unwrap_or_default()
     }
     fn uncommitted(&self) -> Option<u64> {
-        let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
-        self.link.names_states().then(|| unnamed.saturating_add(self.shared.room.claimed()))
+        let unnamed = self.opening.shared.unnamed.load(Ordering::Relaxed);
+        self.opening.link.names_states().then(|| unnamed.saturating_add(self.opening.shared.room.claimed()))
     }
     fn shortage(&self) -> Option<Shortage> {
         self.versions_here()?.shortage()
     }
     fn sync_begins(&self) {
-        self.versions_here().map_or_else(|| self.shared.room.sync_begins(), Versions::sync_begins);
+        self.versions_here().map_or_else(|| self.opening.shared.room.sync_begins(), Versions::sync_begins);
     }
     fn sync_ended(&self, made: bool) {
-        self.versions_here().map_or_else(|| self.shared.room.sync_ended(made), |versions| versions.sync_ended(made));
+        self.versions_here()
+            .map_or_else(|| self.opening.shared.room.sync_ended(made), |versions| versions.sync_ended(made));
     }
     fn counting_begins(&self) {
-        self.versions_here().map_or_else(|| self.shared.room.counting_begins(), Versions::counting_begins);
+        self.versions_here().map_or_else(|| self.opening.shared.room.counting_begins(), Versions::counting_begins);
     }
     fn counted(&self, frames: u64) {
-        self.versions_here().map_or_else(|| self.shared.room.counted(frames), |versions| versions.counted(frames));
+        self.versions_here()
+            .map_or_else(|| self.opening.shared.room.counted(frames), |versions| versions.counted(frames));
     }
 }

@@ -1,11 +1,10 @@
-//! An old state of a device's store beside the live one, as a medium: a read is one of the sector as it was at a token
-//! ([`Opcode::ReadAt`]), a write is refused.
+//! An old state of a device's store beside the live one, as a medium. A read is one of the sector
+//! at a token ([`Opcode::ReadAt`]), and a write is refused.
 //!
-//! The token stays on the device for as long as this lives: a queue pair of its own holds it ([`Opcode::Hold`]), which goes with the program,
-//! however that ends. After a death of the device it is held anew as soon as a queue attaches again; where the store has let go of it by then, reads
-//! end with [`FlashError::NoToken`], and never with anything else than what was there.
+//! A queue pair of its own holds the token ([`Opcode::Hold`]) and goes with the program. After a
+//! death of the device the token is held anew as soon as a queue attaches again. Where the store
+//! has let go of it by then, reads end with [`FlashError::NoToken`].
 //!
-//! [`Opcode::ReadAt`]: crate::Opcode::ReadAt
 //! [`Opcode::Hold`]: crate::Opcode::Hold
 
 use std::sync::Arc;
@@ -36,7 +35,7 @@ impl std::fmt::Debug for OldState {
 impl OldState {
     /// That of a token that is held.
     pub(super) fn over(opening: Opening, held: Arc<Held>) -> OldState {
-        OldState { opening, held }
+        OldState { opening: Opening { at: Some(held.clone()), ..opening }, held }
     }
     /// The token.
     #[must_use]

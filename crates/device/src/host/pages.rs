@@ -1,4 +1,5 @@
-//! What a program does with the pages and tokens of a device's store, beside what a runtime does ([`fulgurite_flash::Versions`]).
+//! What a program does with pages and tokens of a device's store, beyond
+//! [`fulgurite_flash::Versions`].
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -25,10 +26,10 @@ impl DeviceFlash {
     }
     /// Keeps the room that a change of these pages may take, for as long as it is under way.
     fn reserve(&self, pages: &Range<u32>) -> Result<Reserved<'_>, FlashError> {
-        self.shared.reserve(pages.end.saturating_sub(pages.start))
+        self.opening.shared.reserve(pages.end.saturating_sub(pages.start))
     }
-    /// Opens the queue pair for memory operations, which stays open from now on: with it the session of a program begins that names the
-    /// states ([`crate::SocketLink::names_states`]).
+    /// Opens the queue pair for memory operations for good. It begins the session of a program that
+    /// names the states ([`crate::SocketLink::names_states`]).
     ///
     /// # Errors
     /// When the device opens none; it says why.
@@ -40,7 +41,7 @@ impl DeviceFlash {
         let store = self.store().map_err(refused)?;
         let mut open = store.lock();
         store.commands(&mut open)?;
-        if !self.link.names_states() {
+        if !self.opening.link.names_states() {
             return Ok(());
         }
         store.survey(&mut open).map_err(|error| OpenError::System {
@@ -51,7 +52,7 @@ impl DeviceFlash {
     /// Pages of 64 KiB.
     #[must_use]
     pub fn pages(&self) -> u32 {
-        self.link.sectors() / SUBPAGES_PER_PAGE
+        self.opening.link.sectors() / SUBPAGES_PER_PAGE
     }
     /// The tokens that are kept, ascending.
     ///
@@ -74,38 +75,43 @@ impl DeviceFlash {
     pub fn pin_token(&self, token: u64, pinned: bool) -> Result<(), VersionError> {
         self.on_store(|commands| commands.pin(token, pinned))
     }
-    /// Deletes pages. As long as they are not durable, a death of the device is told by [`FlashError::Poisoned`].
+    /// Deletes pages. Until that is durable, a death of the device ends in
+    /// [`FlashError::Poisoned`].
     ///
     /// # Errors
-    /// `EACCES` when one of them may not be written, and none is deleted; [`FlashError::NoSpace`] where what they hold could take the room that
-    /// a sync needs ([`DeviceFlash::leave_for_sync`]); what the device says.
+    /// `EACCES` when one of them may not be written, and none is deleted; [`FlashError::NoSpace`]
+    /// where their room is needed by a sync ([`DeviceFlash::leave_for_sync`]); what the device
+    /// says.
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), VersionError> {
         let _reserved = self.reserve(&pages)?;
         self.on_store(|commands| Ok(commands.delete(pages.clone())?))?;
-        self.shared.restrictions.set(pages, Permissions::DEFAULT);
+        self.opening.shared.restrictions.set(pages, Permissions::DEFAULT);
         Ok(())
     }
-    /// Changes what may be done with pages; those that are not allocated are. As with [`DeviceFlash::delete_pages`] until it is durable.
+    /// Changes the permissions of pages, and allocates them. As [`DeviceFlash::delete_pages`] until
+    /// it is durable.
     ///
-    /// Temporary ones go when the session of this program ends, however it ends; a death of the device alone leaves them.
+    /// Temporary ones go when the session of this program ends; a death of the device alone leaves
+    /// them.
     ///
     /// # Errors
     /// As [`DeviceFlash::delete_pages`], but for `EACCES`.
     pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), VersionError> {
         let _reserved = self.reserve(&pages)?;
         self.on_store(|commands| Ok(commands.set_permissions(pages.clone(), permissions)?))?;
-        self.shared.restrictions.set(pages, permissions);
+        self.opening.shared.restrictions.set(pages, permissions);
         Ok(())
     }
-    /// From now on this host asks for nothing that this forbids of these pages, though the device does not know of it yet. What was written to
-    /// them before is to be written back next, while the device takes it. Returns what could be done before, for [`DeviceFlash::widen`].
+    /// From now on this host asks for nothing that this forbids of these pages, unknown to the
+    /// device. Earlier writes to them are to be written back next. Returns the permissions until
+    /// now, for [`DeviceFlash::widen`].
     #[must_use]
     pub fn narrow(&self, pages: Range<u32>, permissions: Permissions) -> Vec<(Range<u32>, Permissions)> {
-        self.shared.restrictions.narrow(pages, permissions)
+        self.opening.shared.restrictions.narrow(pages, permissions)
     }
     /// Takes [`DeviceFlash::narrow`] back.
     pub fn widen(&self, to: Vec<(Range<u32>, Permissions)>) {
-        to.into_iter().for_each(|(pages, permissions)| self.shared.restrictions.set(pages, permissions));
+        to.into_iter().for_each(|(pages, permissions)| self.opening.shared.restrictions.set(pages, permissions));
     }
     /// What may be done with a page; none when it is not allocated.
     ///
@@ -114,7 +120,7 @@ impl DeviceFlash {
     pub fn permissions(&self, page: u32) -> Result<Option<Permissions>, VersionError> {
         self.on_store(|commands| Ok(commands.permissions(page)?))
     }
-    /// Temporary pages of programs that have gone, which were deleted and of which nobody was told yet, ascending.
+    /// Deleted temporary pages of ended programs that were not reported yet, ascending.
     ///
     /// # Errors
     /// What the device says.
@@ -139,31 +145,32 @@ impl DeviceFlash {
     /// Sectors written since the last state was named, in the session of a program that names them.
     #[must_use]
     pub fn unnamed(&self) -> u64 {
-        self.shared.unnamed.load(Ordering::Relaxed)
+        self.opening.shared.unnamed.load(Ordering::Relaxed)
     }
-    /// As [`fulgurite_store::Pool::leave_for_sync`], in the session of a program that names the states. Once queues are open. Returns whether
-    /// the device says what room it has ([`crate::Features::ROOM`]); where not, nobody is asked for anything.
+    /// As [`fulgurite_store::Pool::leave_for_sync`], in the session of a program that names the
+    /// states, once queues are open. Returns whether the device says what room it has
+    /// ([`crate::Features::ROOM`]).
     pub fn leave_for_sync(&self, frames: u64) -> bool {
-        let says = self.link.names_states() && self.link.features().has(Features::ROOM);
+        let says = self.opening.link.names_states() && self.opening.link.features().has(Features::ROOM);
         if says {
-            self.shared.leave_for_sync(frames);
+            self.opening.shared.leave_for_sync(frames);
         }
         says
     }
-    /// Somebody names a state from now on when [`DeviceFlash::wants_sync`], or nobody does any more. Meanwhile whoever finds no room for a
-    /// change waits for that, up to two seconds in which nobody gets any.
+    /// Says whether a sync will follow [`DeviceFlash::wants_sync`]. If so, a change without room
+    /// waits for it, up to two seconds in which no change gets any.
     pub fn set_syncs_for_writers(&self, does: bool) {
-        self.shared.room.set_names_for_writers(does);
+        self.opening.shared.room.set_names_for_writers(does);
     }
     /// Whether somebody waits for the room that a sync would make, or would soon.
     #[must_use]
     pub fn wants_sync(&self) -> bool {
-        self.shared.wants_sync()
+        self.opening.shared.wants_sync()
     }
-    /// Sectors of which copies may be kept until they are named: what is written beyond that between two states makes a death of the device
-    /// one that is told. Known when queues are open.
+    /// Sectors of which copies may be kept until they are named. Beyond that between two states, a
+    /// death of the device is reported. Known when queues are open.
     #[must_use]
     pub fn copies_max(&self) -> u64 {
-        self.shared.room().1 as u64
+        self.opening.shared.room().1 as u64
     }
 }

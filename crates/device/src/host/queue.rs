@@ -1,11 +1,12 @@
 //! One worker's queue on a device: steps 1, 2, 7, 8 and 9 of the protocol.
 //!
-//! Budget: what submit, flush and poll cost together is what a miss costs the worker. A batch is written entry by entry (the device may
-//! take the first while the second is written), then the doorbell word is looked at once. Polling finds nothing with one load.
+//! Budget: submit, flush and poll together are what a miss costs the worker. A batch is written
+//! entry by entry, and then the doorbell word is read once. An empty poll is one load.
 //!
-//! The device is not believed: an id that is not in flight is counted and passed over, and an entry that is damaged, or says that one
-//! of ours was, makes the driver close the queue pair, wait until the device has let go of it, and open another one, as after the device's death.
-//! Data that were damaged in the data buffer are found by their checksums, where those travel along ([`HostConfig::checks_data`]).
+//! The device is not believed. An id that is not in flight is counted and passed over. After a
+//! damaged entry the driver closes the queue pair, waits until the device has let go of it, and
+//! opens another one, as after the device's death. Checksums find damage in the data buffer, where
+//! they travel along ([`HostConfig::checks_data`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,19 +23,20 @@ use super::shared::{Covers, Met, keeps};
 use crate::entry::{Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, Status, VERIFY_CHECKSUM};
 use crate::firmware::checksum_of;
 
-/// At one in how many polls that find nothing the queue asks whether the device has ended, and looks for requests whose time is over.
+/// One in how many empty polls asks whether the device has ended, and looks for overdue requests.
 const LOOK: u32 = 128;
-/// How often it is asked whether the device is there: where that is a system call, it is to cost nothing.
+/// How often the device's presence is checked, where that is a system call.
 const CHECK_NS: u64 = 1_000_000;
 /// How long after a failed try to attach again the next one comes, at least.
 const TRY_AGAIN_NS: u64 = 1_000_000;
 /// The same where it has failed for long.
 const TRY_AGAIN_MAX_NS: u64 = 50_000_000;
-/// How long a device may take at least to let go of a queue pair that has broken the protocol, before its requests are given up.
+/// The least time for a device to let go of a queue pair that broke the protocol, before its
+/// requests fail.
 const LET_GO_NS: u64 = 10_000_000_000;
-/// How long a device may take at least to answer when it is attached to again, whatever the host's patience is.
+/// The least time for a device to answer a new attachment, whatever the host's patience is.
 const ANSWER_NS: u64 = 1_000_000_000;
-/// Queue pairs opened one after the other without any command completing on them, before the device is given up.
+/// Queue pairs opened in a row on which no command completes, before the device is given up.
 const FRUITLESS_MAX: u32 = 8;
 /// The longest sleep: a bell that was scribbled over costs no more than this.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -228,7 +230,7 @@ impl DeviceQueue {
         let command = Command { id, opcode: opcode as u8, flags, sector: subpage.into(), count, buffer, argument };
         self.pair.submissions.push(command.pack());
     }
-    /// Whether what is read is compared with what the device says of it. A read of an old state says none.
+    /// Whether reads are compared with the device's checksum. A read of an old state has none.
     #[inline]
     fn checks_reads(&self) -> bool {
         self.opening.config.checks_data && self.pair.buffer.is_some() && self.opening.at.is_none()
@@ -237,8 +239,8 @@ impl DeviceQueue {
     fn checksum(&self, frame: u32) -> u32 {
         checksum_of(1, |_, bytes| self.frames.read(frame as usize * SUBPAGE_BYTES, bytes))
     }
-    /// Step 9: a read that has ended well brings its data into the frame. Returns whether they are those that the device has put into the data
-    /// buffer, as far as that is asked.
+    /// Step 9: brings the data of a read into the frame. Returns whether they match the device's
+    /// checksum, where that is checked.
     #[inline]
     fn brings(&self, id: u16, frame: u32, said: u64) -> bool {
         let Some(first) = self.pair.buffer else { return true };
@@ -268,7 +270,8 @@ impl DeviceQueue {
                 return self.is_broken();
             };
             let Ended { id, status, result: said } = Ended::unpack(words);
-            // What waits in the batch is not in flight: an end of it is as little to be believed as one of a free id.
+            // What waits in the batch is not in flight: its end is as little believed as one of a
+            // free id.
             let slot = self.slots.get_mut(usize::from(id)).filter(|slot| slot.used != Use::Free && slot.sent);
             let Some(slot) = slot else {
                 self.opening.shared.seen.broken.add(1);
@@ -322,9 +325,9 @@ impl DeviceQueue {
             let _ = self.flush();
         }
     }
-    /// Notes that a write has completed that no flush covers yet, and keeps a copy; without one also a write that failed, for it may have
-    /// changed something. Returns whether it may be acknowledged: the word of a device that has died since says nothing of one that
-    /// keeps no writes.
+    /// Notes that a write has completed that no flush covers yet, and keeps a copy. Without one it
+    /// notes a failed write, too, as that may have changed something. Returns whether to
+    /// acknowledge it: a device that died since and kept no writes cannot vouch for it.
     #[inline]
     fn has_written(&mut self, id: u16, status: Status) -> bool {
         if self.names_states {
@@ -363,8 +366,8 @@ impl DeviceQueue {
             self.opening.shared.ended_flush(covers, status == Status::SUCCESS);
         }
     }
-    /// A flush of the queue's own has ended. Its id goes back to the write that waits, if that still does; returns whether it does. When
-    /// there is no place for its copy now, there will be none: it is sent without.
+    /// A flush of the queue's own has ended. Its id goes back to the write that waits; returns
+    /// whether that still does. Without a place for its copy now, it is sent without.
     fn own_flush_ended(&mut self, id: u16, status: Status) -> bool {
         self.flushing = false;
         let slot = &mut self.slots[usize::from(id)];
@@ -385,7 +388,8 @@ impl DeviceQueue {
             self.opening.shared.give_back();
         }
     }
-    /// Whether this is a write of a sector that has one whose time is over and that the device may yet do: it would be done after this one.
+    /// Whether an overdue write of the same sector is still at the device, which would be done
+    /// after this.
     #[cold]
     fn is_behind_late(&self, id: u16) -> bool {
         let Slot { op, subpage, .. } = self.slots[usize::from(id)];
@@ -417,7 +421,8 @@ impl DeviceQueue {
         }
     }
 
-    /// What was acknowledged is gone, or changes: nothing more is told of it. A device that has frames has to let go of them first.
+    /// What was acknowledged is gone, or changes: nothing more is told of it. A device that has
+    /// frames has to let go of them first.
     #[cold]
     fn loses(&mut self) {
         match self.dead {
@@ -439,7 +444,8 @@ impl DeviceQueue {
             self.pair.linked.hold.check();
         }
         if self.in_use() > 0 && self.broken.is_none() && self.pair.linked.life.has_ended() {
-            // What it completed before it died was taken by whoever calls this. Dying is no breach of the protocol, however often.
+            // Its completions were taken by the caller. Dying is no breach of the protocol, however
+            // often.
             self.is_broken();
             self.fruitless = self.fruitless.saturating_sub(1);
         }
@@ -472,7 +478,8 @@ impl DeviceQueue {
             return;
         }
         if !self.pair.linked.hold.has_let_go() {
-            // What it still has in its hands could else be done after what follows. Frames that it may write to are waited for without end.
+            // What it still has could be done after what follows. Frames that it may write to are
+            // waited for without end.
             if self.pair.buffer.is_some() && waited >= patience.max(LET_GO_NS) {
                 return self.fail_all(FlashError::Closed);
             }
@@ -566,7 +573,8 @@ impl DeviceQueue {
             // The queue's own flush is no request: what it covers is known when it ends.
             let (tag, covers) = (slot.tag, if slot.flushing { None } else { slot.covers.take() });
             if let Some(at) = self.batch.iter().position(|waits| usize::from(*waits) == id) {
-                // It waits for a place for its copy, or for a late write of its sector, and was never sent.
+                // It waits for a place for its copy, or for a late write of its sector, and was
+                // never sent.
                 self.batch.remove(at);
                 slot.used = Use::Free;
                 self.free.push(id as u16);
@@ -586,7 +594,7 @@ impl DeviceQueue {
     fn ready(&self) -> bool {
         self.pair.completions.ready() || !self.ended.is_empty() || self.broken.is_some()
     }
-    /// Looks for completions for as long as that has paid lately. Returns whether there is something.
+    /// Looks for completions for as long as that has paid lately. Returns whether there is one.
     fn spin(&mut self) -> bool {
         let end = self.clock.now_ns() + self.spin_ns;
         while self.clock.now_ns() < end {
@@ -598,7 +606,8 @@ impl DeviceQueue {
                 self.clock.relax();
             }
         }
-        // In vain: half as long next time, and once in a while as long as before, to learn whether the device has become faster.
+        // In vain: half as long next time, and now and then the full time, as the device may have
+        // become faster.
         self.spin_ns = if self.spin_ns < 200 { SPIN_MAX_NS } else { self.spin_ns / 2 };
         false
     }
@@ -755,7 +764,7 @@ impl Drop for DeviceQueue {
             self.free.push(id);
         }
         let mut lost = Vec::new();
-        // What was handed over ends; a device that has died, or breaks the protocol, ends nothing more.
+        // What was handed over ends, unless the device has died or breaks the protocol.
         while self.in_flight() > self.ended.len() && self.broken.is_none() && !self.pair.linked.life.has_ended() {
             if self.poll(&mut lost) == 0 {
                 self.wait(Some(Duration::from_millis(10)));

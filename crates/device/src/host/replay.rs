@@ -8,6 +8,7 @@ use std::time::Duration;
 use fulgurite_flash::{FlashError, OpenError};
 
 use super::link::{HostConfig, Link};
+use super::pair::Opening;
 use super::shared::Shared;
 use super::transfer::Commands;
 use crate::entry::Opcode;
@@ -32,7 +33,8 @@ impl Shared {
         let end_ns = config.clock.after(patience);
         let timeout = Some(config.timeout.map_or(patience, |timeout| timeout.max(REPLAY_MIN)));
         let config = HostConfig { timeout, ..config.clone() };
-        let opened = Commands::for_replay(link.clone(), self.clone(), config, REPLAY_DEPTH);
+        let opening = Opening { link: link.clone(), shared: self.clone(), config, at: None };
+        let opened = Commands::for_replay(&opening, REPLAY_DEPTH);
         let mut commands = opened.map_err(|error| match error {
             // Others were there first, and what they have written is newer.
             OpenError::System { source, .. } if source.kind() == ErrorKind::ResourceBusy => FlashError::Poisoned,
@@ -44,7 +46,7 @@ impl Shared {
         }
         let (mut from, mut under_way) = (0, 0);
         loop {
-            // A few at a time: whoever lets go of copies meanwhile does not wait for the device.
+            // A few at a time: a flush that lets go of copies does not wait for the device.
             let some = self.known().kept.some_from(from, REPLAY_DEPTH);
             let Some((last, ..)) = some.last() else { break };
             from = last + 1;

@@ -1,11 +1,11 @@
-//! What may be done with the pages of a device's store, known to the host.
+//! The permissions of a device's pages, known to the host.
 //!
-//! The firmware refuses what a page's permissions forbid, but a runtime has to know before it hands a frame out. So the host of a program that
-//! has the store for itself keeps what the device would say: it asks when it begins and after each roll back, and notes what it changes itself.
-//! Nobody else changes anything meanwhile.
+//! The firmware refuses what a page's permissions forbid, but a runtime has to know before it hands
+//! a frame out. So the host of a program that has the store for itself asks when it begins and
+//! after each roll back, and notes its own changes. No other host changes anything meanwhile.
 //!
-//! Invariants: runs do not overlap, none is empty, neighbours differ, and none is of pages with which all may be done, for good
-//! ([`Permissions::DEFAULT`]); those are in the gaps, with those that are not allocated.
+//! Invariants: runs do not overlap, none is empty, neighbours differ, and none has
+//! [`Permissions::DEFAULT`]. Pages with these, and those that are not allocated, are in the gaps.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,7 +59,7 @@ impl Restrictions {
         with.into_iter().for_each(|(pages, permissions)| set(&mut runs, pages, permissions));
         self.any.store(!runs.is_empty(), Ordering::Release);
     }
-    /// From now on nothing may be done with these pages that this forbids. Returns what could be before.
+    /// From now on this also forbids its part for these pages. Returns the permissions until now.
     pub(super) fn narrow(&self, pages: Range<u32>, to: Permissions) -> Vec<(Range<u32>, Permissions)> {
         let mut runs = self.write();
         let before = pieces(&runs, pages);

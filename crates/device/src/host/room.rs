@@ -1,18 +1,18 @@
 //! Room for a sync of a program whose memory lies in a device's store.
 //!
-//! Where only the program names states, what it has changed in DRAM must find places at the next name. What is changed in DRAM, and what of it
-//! has a place, is known here; what room there is the device knows, and says in a register of each region. [`Changes`] decides, as for a pool
-//! of this process, and nothing here ever waits for the device.
+//! Where only the program names states, its changes in DRAM must find places at the next name. This
+//! host knows those, and the device says its room in a register of each region. [`Changes`]
+//! decides, as for a pool of this process, without waiting for the device.
 //!
-//! A write counts as placed when its completion was taken. The device has said the smaller room before that, in the region of that
-//! completion, so the least that any open region says is asked for: a write that is under way is counted on both sides. Claims may be
-//! refused a moment early by that, and not a moment late.
+//! A write counts as placed when its completion was taken. The device has said the smaller room
+//! before, in the region of that completion, so the least of all open regions counts. A write under
+//! way counts twice: a claim may be refused a moment early, never late.
 //!
-//! **A device that dies** leaves its last word in the regions, which hold until another one has been met, and that one has been met only
-//! when all copies are on it. What it had named and not made durable is not named there: until a name is durable no more room is believed
-//! than there was before it.
+//! **A device that dies** leaves its last word in the regions, until another one has been met with
+//! all copies on it. What was named and not made durable is not named there: until a name is
+//! durable, no more room is believed than before it.
 //!
-//! Not here: who writes copies once more ([`super::shared`]).
+//! Not here: the replay of copies ([`super::shared`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ pub(super) struct Room {
     /// Somebody says what differs in DRAM.
     watched: AtomicBool,
     changes: Changes,
-    /// Whoever names states when others find no room.
+    /// What names states when others find no room.
     helpers: Helpers,
     naming: Mutex<Naming>,
 }
@@ -37,7 +37,8 @@ pub(super) struct Room {
 /// Also the lock that orders what the device says beside what is placed.
 #[derive(Debug, Default)]
 struct Naming {
-    /// A state is being named, or is not durable yet: the room there was before, less what was given places since; and the device.
+    /// A state is being named, or is not durable yet: the room before, less the places given since;
+    /// and the device.
     before: Option<u64>,
     instance: u64,
     /// The newest one that was named, and the newest of them that is durable.
@@ -90,7 +91,7 @@ impl Room {
     pub(super) fn set_names_for_writers(&self, does: bool) {
         self.helpers.set_syncs(does.then_some(0));
     }
-    /// Who was refused waits, as somebody will name a state.
+    /// A refused change waits, as a sync will follow.
     pub(super) fn waits(&self) -> bool {
         self.helpers.waits_for_sync()
     }
@@ -179,12 +180,12 @@ impl Shared {
             self.room.changes.look(self.room_now(&naming));
         }
     }
-    /// A memory operation on so many pages begins, each of which may make all that a page holds an older version.
+    /// A memory operation on so many pages begins, each of which may age all that a page holds.
     pub(super) fn reserve(&self, pages: u32) -> Result<Reserved<'_>, FlashError> {
         if !self.room.is_watched() {
             return Ok(Reserved { shared: self, taken: 0 });
         }
-        // A page more, for what whoever does it notes of it.
+        // A page more, for the operation's own notes.
         let taken = (u64::from(pages) + 1) * u64::from(SUBPAGES_PER_PAGE);
         let naming = self.room.naming();
         if !self.room.changes.reserve(self.room_now(&naming), taken) {
@@ -203,8 +204,7 @@ impl Shared {
             self.room.changes.look(self.room_now(&naming));
         }
     }
-    /// Whether a sync would make room for somebody who waits for it, or of what there was since the last one little is left: a fifth, so that
-    /// nobody comes to wait.
+    /// Whether a sync would make room for a waiter, or less than a fifth of the last room is left.
     pub(super) fn wants_sync(&self) -> bool {
         let Room { changes, helpers, .. } = &self.room;
         if helpers.is_short() {

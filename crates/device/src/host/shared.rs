@@ -1,12 +1,13 @@
-//! What all queues of one host share: what a death of the device would undo, and how that is made good.
+//! What all queues of one host share: what a death of the device would undo, and how it is made
+//! good.
 //!
-//! A write that has completed and that no flush covers is in one of two ways at risk. Either a copy of it is kept ([`Kept`]): then the first
-//! queue that meets the device again writes it once more, before any queue sends anything else there. Or there is none: then its loss
-//! is told, by `Poisoned`, rather than older data served.
+//! A completed write that no flush covers is at risk. With a copy ([`Kept`]), the first queue that
+//! meets the device again writes it once more, before any queue sends anything else. Without one,
+//! its loss is reported as `Poisoned` rather than older data served.
 //!
-//! Invariants: nothing is sent to a device that has returned before all copies are on it (who opens a queue pair there waits for that); no
-//! copy is added while they are on their way; a write that
-//! completed on a device which is not the current one any more is not acknowledged, but sent once more.
+//! Invariants: nothing is sent to a returned device before all copies are on it. No copy is added
+//! while they are on their way. A write that completed on another device than the current one is
+//! not acknowledged, but sent once more.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -58,13 +59,14 @@ pub(super) struct Known {
     pub kept: Kept,
     /// Those that were opened on that device, and not closed before it died.
     regions: Vec<Arc<Region>>,
-    /// Copies below this mark were there while none was open, and others may have come and gone; 0: none were.
+    /// Copies below this mark were there while no region was open, so others may have written. 0:
+    /// none.
     unwatched: u64,
-    /// Of a program that names the states: the newest one that it has seen to be durable, and the newest that it has named. A device that returns
-    /// with another one has been somebody else's.
+    /// Of a program that names the states: the newest durable one that it saw, and the newest that
+    /// it named. A device that returns with another one has served others.
     durable: u64,
     named: u64,
-    /// Of such a program, the newest token when it began; older, when it has gone back behind that since.
+    /// Of such a program: the newest token when it began, or an older one that it has gone back to.
     began: u64,
 }
 
@@ -114,7 +116,7 @@ pub(crate) struct Shared {
     lost: AtomicBool,
     /// Sectors written since the last state was named, by a program that names the states.
     pub(super) unnamed: AtomicU64,
-    /// What may be done with pages, in the session of a program that names states; else nothing is known of that here.
+    /// The permissions of pages, in the session of a program that names states.
     pub(super) restrictions: Restrictions,
     /// What room there is for what such a program changes, in the same.
     pub(super) room: Room,
@@ -134,7 +136,8 @@ impl Shared {
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Who opens a queue pair, and whether to write once more what was acknowledged.
+    /// Names this host to a device, and says whether it is to write once more what was
+    /// acknowledged.
     pub(super) fn who(&self, restores: bool) -> Who {
         Who { host: self.id.0, restores, since: self.known().began, ..Who::default() }
     }
@@ -147,15 +150,16 @@ impl Shared {
             known.unwatched = known.kept.mark();
         }
     }
-    /// A queue is opened over so many frames: of no more sectors need there be copies at a time than there are frames.
+    /// A queue is opened over so many frames: that many copies are enough.
     pub(super) fn keeps_for(&self, config: &HostConfig, frames: usize) {
         self.known().kept.raise_limit((config.unflushed_bytes / SECTOR_BYTES).min(frames));
     }
-    /// Notes that a write has completed that no flush covers yet and that has no copy. Returns false when its device has died by now:
-    /// another queue may have met the next one already, and found nothing at risk.
+    /// Notes that a write without a copy has completed and that no flush covers it. Returns false
+    /// when its device has died by now: another queue may have met the next one, and found nothing
+    /// at risk.
     ///
-    /// Either this sees that the life has ended, or whoever saw that it had sees what this noted: store then load on both sides, all
-    /// sequentially consistent.
+    /// Either this sees that the life has ended, or its observer sees what this noted: both sides
+    /// store and then load, sequentially consistent.
     #[inline]
     pub(super) fn has_written(&self, life: &Life) -> bool {
         if !self.written.load(Ordering::Relaxed) {
@@ -174,8 +178,8 @@ impl Shared {
     pub(super) fn give_back(&self) {
         self.known().kept.give_back();
     }
-    /// Keeps a write that has completed on a device, by its promise. Returns false when another device has been met since: nothing is kept,
-    /// and the write must be sent once more.
+    /// Keeps a completed write, by its promise. Returns false when another device has been met
+    /// since: then the write must be sent once more.
     #[inline]
     pub(super) fn keep(&self, instance: u64, sector: u32, copy: impl FnOnce(&mut [u8])) -> bool {
         let mut known = self.known();
@@ -214,8 +218,8 @@ impl Shared {
         let waiting = self.replayed_all.wait_while(self.known(), |known| known.replaying);
         waiting.unwrap_or_else(PoisonError::into_inner)
     }
-    /// Sectors are about to be changed by something that is no write: their copies are not to be written again. Where they are on their way
-    /// to the next device this waits: it may be that nothing will be changed, as who wants to change it talks to one that has died.
+    /// Sectors are about to change by other means than a write: their copies must not be replayed.
+    /// Waits while they are on their way to the next device, as the change may not happen.
     pub(super) fn forget(&self, life: &Life, gone: impl Fn(u32) -> bool) {
         if self.known_at_rest().kept.forget(gone) {
             self.has_written(life);
@@ -251,9 +255,9 @@ impl Shared {
             }
         }
     }
-    /// A queue pair of a device was opened, and nothing was sent there yet. Where it is another one than before, what was acknowledged
-    /// and not flushed is written once more, until `stop` is set; others who meet it wait for that, and share its result where it comes to
-    /// nothing: one after the other they would wait for as long again.
+    /// A queue pair of a device was opened, and nothing was sent there yet. On a new device,
+    /// unflushed acknowledged writes are replayed until `stop` is set. Others that meet it wait for
+    /// that and share a failure: in turns they would wait for as long again.
     pub(super) fn meets(
         self: &Arc<Self>,
         link: &Arc<dyn Link>,
@@ -271,10 +275,12 @@ impl Shared {
         }
         let before = known.instance;
         if before != 0 && before != instance {
-            // Twice: a flush that begins raises `covering` before it clears `unflushed`, one that fails the other way round.
+            // Twice: a flush that begins raises `covering` before it clears `unflushed`, a failed
+            // one the other way round.
             let unflushed = || self.unflushed.load(Ordering::SeqCst);
             let at_risk = unflushed() || self.covering.load(Ordering::SeqCst) > 0 || unflushed();
-            // What others have written there since is newer; where no queue pair was open, when it died or before, nobody knows.
+            // What others have written there since is newer. Where no queue pair was open at its
+            // death, nothing is known.
             let unknown = known.regions.is_empty() || known.unwatched > 0;
             let by_others = unknown || known.regions.iter().any(|region| region.has_others());
             let overtaken = by_others && known.kept.len() > 0 || link.is_alone() && linked.region.had_predecessors();
@@ -311,14 +317,15 @@ impl Shared {
         }
         self.met()
     }
-    /// The least room that any open region says; none says any where the device does not. Of a device that has died, its last word, until
-    /// another one has been met.
+    /// The least room that any open region says, if the device says any. A dead device's last word
+    /// holds until another one is met.
     pub(super) fn room_said(&self) -> u64 {
         let known = self.known();
         let none_is_open = if known.regions.is_empty() { 0 } else { u64::MAX };
         known.regions.iter().filter_map(|region| region.room()).min().unwrap_or(none_is_open)
     }
-    /// A state is about to be named: should the device die before it says how, any that is newer may be this one. Returns the newest until now.
+    /// A state is about to be named. Should the device die before its answer, any newer one may be
+    /// this one. Returns the newest until now.
     pub(super) fn names(&self) -> u64 {
         std::mem::replace(&mut self.known().named, u64::MAX)
     }
@@ -331,13 +338,14 @@ impl Shared {
         let mut known = self.known();
         known.durable = known.durable.max(token);
     }
-    /// The state is about to go back to that of a token: should the device die, the next one may have that or the one of before.
+    /// The state is about to go back to that of a token. Should the device die, the next may have
+    /// either.
     pub(super) fn goes_back(&self, token: u64) {
         let mut known = self.known();
         known.durable = known.durable.min(token);
     }
-    /// It has gone back on this device: what was written before is not to be written again. Returns false when another device has been met
-    /// since, where that was done already.
+    /// It has gone back on this device: earlier writes must not be replayed. Returns false when
+    /// another device has been met since, where that was done already.
     pub(super) fn has_gone_back(&self, instance: u64, token: u64) -> bool {
         let mut known = self.known_at_rest();
         let current = known.is_current(instance);
@@ -365,8 +373,9 @@ impl Shared {
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
-    /// The same as [`Shared::replay`], by whoever has said that copies are on their way; then they are not any more, also where this panics.
-    /// Returns whether all that can be is on this device now.
+    /// The same as [`Shared::replay`], by the caller that has said that copies are on their way.
+    /// Afterwards they are not, also after a panic. Returns whether all that can be is on this
+    /// device now.
     fn replay_alone(
         self: &Arc<Self>,
         link: &Arc<dyn Link>,

@@ -1,9 +1,11 @@
-//! Commands of several sectors: the way of the paper's own driver (5.3, 5.4), beside the queue that the runtime uses.
+//! Commands of several sectors: the way of the paper's own driver (5.3, 5.4), beside the queue that
+//! the runtime uses.
 //!
-//! A large request is split. A command holds its whole range of the data buffer from beginning to end, and its data can move on the one
-//! side only when they are all there on the other, so that a large chunk leaves the medium idle while it is copied, and a small one
-//! costs more commands. The right size is "the smallest one that makes the underlying storage medium all busy" (5.4): it is found by
-//! trying, see [`Chunks`].
+//! A large request is split. A command holds its range of the data buffer from beginning to end,
+//! and its data move on one side only when all are there on the other. A large chunk leaves the
+//! medium idle while it is copied, and a small one costs more commands. Trying finds the right
+//! size, "the smallest one that makes the underlying storage medium all busy" (5.4): see
+//! [`Chunks`].
 //!
 //! Copies are pipelined: while one chunk is copied here, the device works on the others.
 
@@ -17,8 +19,8 @@ use fulgurite_sys::{Clock, Notifier};
 
 use super::buddy::Buddy;
 use super::chunks::Chunks;
-use super::link::{HostConfig, Link, Want, died_again, patiently};
-use super::pair::{LIES_MAX, Pair};
+use super::link::{HostConfig, Want, died_again, patiently};
+use super::pair::{LIES_MAX, Opening, Pair};
 use super::shared::{Covers, Met, Shared, keeps};
 use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
 use crate::hosts::Who;
@@ -55,7 +57,7 @@ struct Slot {
     written: Option<u32>,
 }
 
-/// A queue pair for commands of several sectors, and the data buffer that is theirs. For one thread at a time.
+/// A queue pair for commands of several sectors, with its data buffer. For one thread at a time.
 pub struct Commands {
     pair: Pair,
     buddy: Buddy,
@@ -95,29 +97,22 @@ impl std::fmt::Debug for Commands {
 enum Ends {
     /// By [`HostConfig::timeout`].
     ByTime,
-    /// When the device's heartbeat has stood still for as long: as long as it beats, the device is at it.
+    /// When the device's heartbeat has stood still for as long.
     WithoutBeats,
 }
 
 /// What is asked for would wait for its caller to release commands that have ended.
 const EBUSY: i32 = 16;
-/// How long an empty look at the completion queue is repeated before the caller sleeps: what waking costs, about.
+/// How long an empty look at the completion queue is repeated before the caller sleeps.
 const SPIN_NS: u64 = 50_000;
 
 impl Commands {
-    pub(super) fn open(
-        link: Arc<dyn Link>,
-        shared: Arc<Shared>,
-        config: HostConfig,
-        depth: usize,
-        buffer_sectors: u32,
-    ) -> Result<Commands, OpenError> {
-        patiently(&config, || {
-            let (shared, config) = (shared.clone(), config.clone());
-            let who = shared.who(false);
-            let mut commands = Commands::link(link.clone(), shared, config, who, depth, buffer_sectors)?;
-            commands.keeps = keeps(&*link, &commands.config, commands.pair.linked.region.capability().features);
-            match commands.shared.meets(&link, &commands.config, &commands.pair.linked, &AtomicBool::new(false)) {
+    pub(super) fn open(opening: &Opening, depth: usize, buffer_sectors: u32) -> Result<Commands, OpenError> {
+        let Opening { link, shared, config, .. } = opening;
+        patiently(config, || {
+            let mut commands = Commands::link(opening, shared.who(false), depth, buffer_sectors)?;
+            commands.keeps = keeps(&**link, &commands.config, commands.pair.linked.region.capability().features);
+            match commands.shared.meets(link, &commands.config, &commands.pair.linked, &AtomicBool::new(false)) {
                 Met::Whole => Ok(commands),
                 Met::Again => Err(died_again()),
                 Met::Lost => Err(OpenError::System {
@@ -131,25 +126,13 @@ impl Commands {
         &self.clock
     }
     /// For what was acknowledged by a device that has died, and is written to the next one.
-    pub(super) fn for_replay(
-        link: Arc<dyn Link>,
-        shared: Arc<Shared>,
-        config: HostConfig,
-        depth: usize,
-    ) -> Result<Commands, OpenError> {
-        let who = shared.who(true);
-        let mut commands = Commands::link(link, shared, config, who, depth, depth as u32)?;
+    pub(super) fn for_replay(opening: &Opening, depth: usize) -> Result<Commands, OpenError> {
+        let mut commands = Commands::link(opening, opening.shared.who(true), depth, depth as u32)?;
         commands.replays = true;
         Ok(commands)
     }
-    fn link(
-        link: Arc<dyn Link>,
-        shared: Arc<Shared>,
-        config: HostConfig,
-        who: Who,
-        depth: usize,
-        buffer_sectors: u32,
-    ) -> Result<Commands, OpenError> {
+    fn link(opening: &Opening, who: Who, depth: usize, buffer_sectors: u32) -> Result<Commands, OpenError> {
+        let Opening { link, shared, config, .. } = opening.clone();
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let wake = Arc::new(wake);
         let want = Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake, who };
@@ -242,8 +225,8 @@ impl Commands {
         let first = self.pair.buffer.expect("a data buffer was asked for");
         (first + buffer) as usize * SECTOR_BYTES
     }
-    /// Steps 1 and 2: takes a range of the data buffer, fills it with `data`, submits the command and returns its id. None when there is no
-    /// id or no range: poll, take and release first.
+    /// Steps 1 and 2: takes a range of the data buffer, fills it with `data`, submits the command
+    /// and returns its id. None when no id or range is free: poll, take and release first.
     pub fn begin(&mut self, opcode: Opcode, sector: u64, count: u32, data: Option<&[u8]>) -> Option<u16> {
         self.begin_with(opcode, sector, count, data, 0)
     }
@@ -270,7 +253,8 @@ impl Commands {
         self.submit(Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer, argument });
         Some(id)
     }
-    /// Steps 7 and 8: a command that has ended, if there is one. Its range of the buffer stays its own until [`Commands::release`].
+    /// Steps 7 and 8: a command that has ended, if there is one. It keeps its range of the buffer
+    /// until [`Commands::release`].
     pub fn poll(&mut self) -> Option<Done> {
         self.ended.pop_front().or_else(|| self.poll_ring())
     }
@@ -315,8 +299,8 @@ impl Commands {
             }
         }
     }
-    /// As the queue's: notes that a write has completed that no flush covers yet, and keeps a copy where there is room. Returns whether
-    /// it may be acknowledged.
+    /// As the queue's: notes a completed write that no flush covers, and keeps a copy where there
+    /// is room. Returns whether it may be acknowledged.
     fn has_written(&self, sector: u32, slot: Slot, status: Status) -> bool {
         if self.pair.keeps_writes || self.replays {
             return true;
@@ -356,14 +340,15 @@ impl Commands {
     /// Waits for the end of any command.
     ///
     /// # Errors
-    /// [`FlashError::TimedOut`] by [`HostConfig::timeout`], [`FlashError::Closed`] when the device has ended or broke the protocol.
+    /// [`FlashError::TimedOut`] by [`HostConfig::timeout`], [`FlashError::Closed`] when the device
+    /// has ended or broke the protocol.
     pub fn wait(&mut self) -> Result<Done, FlashError> {
         if let Some(done) = self.ended.pop_front() {
             return Ok(done);
         }
         self.wait_for_ring(Ends::ByTime)
     }
-    /// Waits for the end of this command; those of others stay for whoever began them.
+    /// Waits for the end of this command. Those of others stay for [`Commands::wait`].
     fn wait_for(&mut self, id: u16, ends: Ends) -> Result<Done, FlashError> {
         loop {
             let done = self.wait_for_ring(ends).inspect_err(|_| self.abandon(id))?;
@@ -390,7 +375,7 @@ impl Commands {
         self.ended.extend(done);
         Ok(())
     }
-    /// The end of a command of somebody's, or none when more than so many ids are free, because one ended that nobody waits for.
+    /// The end of any command, or none once more than so many ids are free.
     fn wait_for_ring_or_room(&mut self, free: usize, ends: Ends) -> Result<Option<Done>, FlashError> {
         let (mut begun, mut beats) = (self.clock.now_ns(), self.pair.linked.region.beats());
         let timeout = self.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
@@ -442,11 +427,13 @@ impl Commands {
         }
     }
 
-    /// Reads sectors from `sector` on into all of `into`, a multiple of 4096 bytes. Commands that were begun before stay under way.
+    /// Reads sectors from `sector` on into all of `into`, a multiple of 4096 bytes. Other commands
+    /// stay under way.
     ///
     /// # Errors
-    /// What the device says; [`FlashError::OutOfRange`] when there are no such sectors, or the length is no multiple; `EBUSY` when all ids, or all
-    /// of the buffer, belong to commands that have ended and that their caller has yet to release. `into` is undefined then.
+    /// What the device says; [`FlashError::OutOfRange`] when there are no such sectors, or the
+    /// length is no multiple; `EBUSY` when commands that their caller has yet to release have all
+    /// ids or all of the buffer. `into` is undefined then.
     pub fn read(&mut self, sector: u32, into: &mut [u8]) -> Result<(), FlashError> {
         let sectors = self.range(sector, into.len())?;
         self.split(sectors, |host, first, count| host.begin(Opcode::Read, (sector + first).into(), count, None), {
@@ -456,12 +443,11 @@ impl Commands {
             }
         })
     }
-    /// Writes all of `from`, a multiple of 4096 bytes, to sectors from `sector` on. Commands that were begun before stay
-    /// under way.
+    /// Writes all of `from`, a multiple of 4096 bytes, to sectors from `sector` on. Other commands
+    /// stay under way.
     ///
     /// # Errors
-    /// As [`Commands::read`]. Any of the sectors may
-    /// have been written then.
+    /// As [`Commands::read`]. Any of the sectors may have been written then.
     pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), FlashError> {
         let sectors = self.range(sector, from.len())?;
         let (room, limit) =
@@ -562,7 +548,7 @@ impl Commands {
         };
         self.slots[usize::from(id)] = Slot { state: State::Running, buffer: 0, count: 0, written: None };
         self.submit(Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer: 0, argument });
-        // How long it takes is known to nobody here: by how much of the store it changes, or has to write.
+        // Its time depends on how much of the store it changes or writes, which is unknown here.
         let ended = self.wait_for(id, Ends::WithoutBeats);
         if ended.is_err() && opcode.changes_without_data() && !self.pair.linked.life.has_ended() {
             // The device may do it at any time from now on, and undo what is written after it.
@@ -584,7 +570,7 @@ impl Commands {
     pub(super) fn ended_flush(&self, covers: Covers, well: bool) {
         self.shared.ended_flush(covers, well);
     }
-    /// Something is about to change sectors that is no write: what is kept of them is not to be written again.
+    /// Something else than a write will change sectors: their copies must not be replayed.
     pub(super) fn will_change(&self, gone: impl Fn(u32) -> bool) {
         self.shared.forget(&self.pair.linked.life, gone);
     }
@@ -599,8 +585,8 @@ impl Commands {
         let inside = sector <= self.sectors && sectors <= self.sectors - sector;
         if inside && bytes.is_multiple_of(SECTOR_BYTES) { Ok(sectors) } else { Err(FlashError::OutOfRange) }
     }
-    /// Begins chunks as long as there is room, ends them as they come, and begins the next. After an error, those that are under way are
-    /// let go of as they end.
+    /// Begins chunks while there is room, ends them as they come, and begins the next. After an
+    /// error, those under way are let go of as they end.
     fn split(
         &mut self,
         sectors: u32,

@@ -25,7 +25,8 @@ use crate::region::{Features, Region};
 
 /// How long a device may take to answer when it is attached to.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The same where it says all the while that it is at it: a session begins with a sync of what others have written.
+/// The same while it says that it is at work: a session begins with a sync of what others have
+/// written.
 const ANSWER_AT_IT: Duration = Duration::from_secs(300);
 /// The same where somebody only wants to know how it stands.
 const ANSWER_SOON: Duration = Duration::from_secs(1);
@@ -64,7 +65,8 @@ pub struct SocketLink {
 #[derive(Debug, Default)]
 struct Lives {
     by_instance: HashMap<u64, Weak<Life>>,
-    /// Those after which another one has answered, newest last: an answer of theirs that somebody looks at late says nothing of the newer one.
+    /// Those after which another one has answered, newest last: a late answer of theirs says
+    /// nothing of the newer one.
     past: VecDeque<u64>,
 }
 
@@ -74,9 +76,9 @@ const PAST_MAX: usize = 1024;
 impl SocketLink {
     /// Finds the device that listens at a path. Waits for one that starts, 10 s at the most.
     ///
-    /// With `share_frames`, frames that are a sealed memfd are handed to it and nothing is copied, if it says that no device behind it moves
-    /// data by itself. Whoever asks for that trusts the device's process with the frames as it trusts its own: it could write to them at
-    /// any time.
+    /// With `share_frames`, frames that are a sealed memfd are handed to it and nothing is copied,
+    /// if no device behind it moves data by itself. The caller trusts the device's process with the
+    /// frames as its own: it could write to them at any time.
     ///
     /// # Errors
     /// When nothing listens there, it runs as another user, or does not speak as a device.
@@ -97,16 +99,16 @@ impl SocketLink {
         (link.description, link.features) = (info.text, Features(info.words[14]));
         Ok(link)
     }
-    /// Wants the device for this program alone: its queues are opened when no other program has one, and as long as there are any,
-    /// others open none. For programs that keep something in it that two cannot change at once, as names are.
+    /// Wants the device for this program alone: its queues exclude those of all other programs.
     #[must_use]
     pub fn alone(self) -> SocketLink {
         // Any number that no other program comes to.
         SocketLink { program: RandomState::new().build_hasher().finish() | 1, ..self }
     }
-    /// Wants the device's store for this program alone, which names its states itself ([`fulgurite_flash::Versions`]) and has all of them at once:
-    /// nothing that it has not named is in any. The session begins with the first queue pair, and what is there then has a name. When the last
-    /// one has gone, also because this program was killed, the store goes back to the newest state that was named. Flushes are refused.
+    /// Wants the device's store for this program alone, which names its states itself
+    /// ([`fulgurite_flash::Versions`]). The session begins with the first queue pair, and names
+    /// what is there then. When the last one has gone, also by a kill, the store goes back to the
+    /// newest named state. Flushes are refused.
     ///
     /// # Errors
     /// [`SocketError::NoStates`] when the device has no store, or none that can go back by itself.
@@ -122,14 +124,14 @@ impl SocketLink {
         let needed = Features(Features::TOKENS.0 | Features::PAGES.0 | Features::SESSIONS.0);
         if self.features.has(needed) { Ok(()) } else { Err(SocketError::NoStates { path: self.path.clone() }) }
     }
-    /// Only looks: nothing but [`crate::Opcode::only_looks`] is asked for. Its queue pairs are beside those of anybody, also of who has the
-    /// device alone, count as nobody's, and change nothing.
+    /// Only looks: nothing but [`crate::Opcode::only_looks`] is asked for. Its queue pairs may be
+    /// beside any others, also of a program that has the device alone, and change nothing.
     #[must_use]
     pub fn only_looks(self) -> SocketLink {
         SocketLink { only_looks: true, ..self }
     }
-    /// Reads the boot region of the device at a path: a region without a queue pair's memory, also while the device starts
-    /// ([`Region::read_boot`], [`Region::status`]). No driver is needed, and none is left behind.
+    /// Reads the boot region of the device at a path, also while the device starts
+    /// ([`Region::read_boot`], [`Region::status`]). No driver is needed.
     ///
     /// # Errors
     /// As [`SocketLink::connect`], and [`SocketError::Refused`] when it has none.
@@ -168,7 +170,8 @@ impl SocketLink {
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// DRAM that the device keeps in its own process: not part of this program's budget. As it was when the device was found.
+    /// DRAM of the device's own process when it was found, which is no part of this program's
+    /// budget.
     #[must_use]
     pub fn device_dram(&self) -> DeviceDram {
         self.dram
@@ -224,7 +227,7 @@ impl SocketLink {
             }
         };
         match send(socket, message, descriptor) {
-            // Who turns a connection away says why, and may be gone before it is asked.
+            // A device that turns a connection away says why, and may be gone before it is asked.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent.map_err(error("speak to the device at"))?,
         }
@@ -246,7 +249,7 @@ impl SocketLink {
                 return Err(SocketError::TimedOut { path: self.path.clone(), after: ANSWER_AT_IT });
             }
         };
-        // Who turns a connection away has not heard its question.
+        // A device that turns a connection away has not heard its question.
         let unheard = answer.words[0] == 0 && answer.words[1] == REFUSED;
         if answer.words[0] != message.words[0] && !unheard {
             return Err(self.protocol("an answer to another question"));
@@ -277,8 +280,8 @@ impl SocketLink {
             life.end();
             return life;
         }
-        // A device that answers as another one has died meanwhile, also for the queue that has not heard of it yet: before anybody asks
-        // what was acknowledged by it, nothing more is.
+        // A device that answers as another one has died meanwhile, also for queues that have not
+        // heard of it: it acknowledges nothing more.
         let Lives { by_instance, past } = &mut *lives;
         by_instance.retain(|&of, its| {
             if of != instance {
@@ -425,8 +428,9 @@ impl Hold for SocketHold {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
     }
     fn has_let_go(&self) -> bool {
-        // It says so by closing its end of this very connection, or the kernel does when its process has gone; that another one was closed
-        // says nothing. Also where nothing but the region was ever in its hands: a write that it has yet to do must not follow its replay.
+        // The close of this very connection says so, by the device or, after its end, by the
+        // kernel. That holds without shared frames, too: a pending write must not follow its
+        // replay.
         self.drain()
     }
     fn check(&self) {
@@ -444,7 +448,8 @@ impl Hold for SocketHold {
 mod tests {
     use super::*;
 
-    /// A device that takes its time, and says so or does not, on a connection on which nothing may take longer than a second.
+    /// A device that takes its time, on a connection on which nothing may take longer than a
+    /// second.
     #[test]
     fn a_device_that_says_it_is_at_it_is_waited_for_and_no_other() {
         const PATIENCE: Duration = Duration::from_secs(1);

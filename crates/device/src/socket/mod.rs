@@ -1,44 +1,51 @@
 //! A device in a process of its own, reached over a Unix socket that hands over the memory.
 //!
 //! ```text
-//!   program                       socket (SOCK_SEQPACKET, 0600)            device's process
-//!   connect                       ── uid of the peer, both ways ──         accept
-//!   "info"                        ───────────────────────────────>
-//!                                 <───────────────────────────────         sectors, description, counters
-//!   "boot"                        ───────────────────────────────>
-//!                                 <────────── (boot region) ───────         also while the device starts
-//!   "open": depth, buffer         ─────────── (frames) ──────────>         makes a region: a memfd, sealed
-//!                                 <─────────── (region) ──────────         its device's thread serves it
-//!   loads and stores              ═══════ shared memory ══════════         loads and stores
-//!   one byte: doorbell            ───────────────────────────────>         only when the device sleeps
-//!                                 <───────────────────────────────         one byte: interrupt, only when the host sleeps
-//!   end of the program            ── the socket is closed ───────>         closes the queue pair
-//!                                 <── the socket is closed ───────         end of the device
+//!   program                    socket (SOCK_SEQPACKET, 0600)         device's process
+//!   connect                    ── uid of the peer, both ways ──      accept
+//!   "info"                     ────────────────────────────>
+//!                              <────────────────────────────         sectors, text, counters
+//!   "boot"                     ────────────────────────────>
+//!                              <─────── (boot region) ───────        also while it starts
+//!   "open": depth, buffer      ───────── (frames) ─────────>         a region: a sealed memfd
+//!                              <──────── (region) ──────────         its thread serves it
+//!   loads and stores           ══════ shared memory ════════         loads and stores
+//!   one byte: doorbell         ────────────────────────────>         only when the device sleeps
+//!   only when the host sleeps  <────────────────────────────         one byte: interrupt
+//!   end of the program         ─── the socket is closed ───>         closes the queue pair
+//!                              <── the socket is closed ────         end of the device
 //! ```
 //!
 //! A message is "FULGSOK1", 20 little-endian words of 64 bits, and text up to 1,024 bytes in all:
 //!
 //! ```text
 //! word 0      1 info, 2 open, 3 boot; an answer has its question's (0: turned away unheard)
-//! word 1      of an answer: 0 done, 1 refused (the text says why), 2 the device is starting, 3 another program is in the way,
-//!             4 others have been there since the start, 5 it is at it, and another answer follows: to "open" alone
-//! word 2..    open: depth, sectors of the data buffer, 1 if a memfd with the frames comes along; the answer says in word 4
-//!             whether they are used, and brings the region as a memfd. Word 5: a number of the program's own if it wants the device
-//!             for itself, or 0; no pair is opened beside one of another number. Word 6: the host's number. Word 7: 1 if it is to write
-//!             once more what was lost, which only the first host since the start may, alone while it does. Word 8: 1 if its program names
-//!             the states of the store itself, for which it must have it for itself; the answer says the newest token there, and in word 9
-//!             whether the temporary pages of a program that returns are still there. Word 9: 1 if it only looks, which anybody may
-//!             beside anybody. Word 10: of a program that names states and returns, the newest token when it began; else 0
-//!             answer to info: sectors, bytes of DRAM that are set aside, then counts since the start: reads, writes, flushes, errors, CPU
-//!             time in ns, late completions, their lateness in ns in all and at the most, write requests, read requests; features;
-//!             bytes of DRAM in use, and the bound for DRAM or 0. Text: what the device is
+//! word 1      of an answer: 0 done, 1 refused (the text says why), 2 starting, 3 another program
+//!             is in the way, 4 others have been there since the start, 5 at work (an answer to
+//!             "open" follows)
+//! open:       2 depth, 3 sectors of the data buffer, 4: 1 if a memfd with the frames comes along,
+//!             5: the program's own number if it wants the device for itself, else 0, 6 the host's
+//!             number, 7: 1 if it is to replay what was lost, 8: 1 if its program names the states,
+//!             9: 1 if it only looks, 10: of such a program that returns, the newest token when it
+//!             began
+//! its answer: the region as a memfd; 4: 1 if the frames are used, 8 the newest token, 9: 1 if the
+//!             temporary pages of a returning program are still there
+//! info:       the answer has 2 sectors, 3 bytes of DRAM that are set aside, then counts since the
+//!             start: reads, writes, flushes, errors, CPU time in ns, late completions, their
+//!             lateness in ns in all and at the most, write requests, read requests; 14 features,
+//!             15 bytes of DRAM in use, 16 the bound for DRAM or 0; text: what the device is
 //! ```
 //!
-//! One connection for each queue pair: so the kernel tells each side when the other has died, and a pair goes with its program. Both bells
-//! are bytes on it and not eventfds: an eventfd that two processes have can be drained by either, or be made to block whoever writes to
-//! it, and a device must not wait for a program. A byte that does not fit is dropped; whoever is to be woken has others to read.
+//! Only the first host since the start may replay, alone while it does. No pair is opened beside
+//! one of a program with another number. A program that only looks may always do so.
 //!
-//! Not believed, here either: lengths, kinds and numbers of messages, how many descriptors come with them, and what they are.
+//! Each queue pair has its connection: the kernel tells each side of the other's death, and a pair
+//! goes with its program. Both bells are bytes on it: a shared eventfd could be drained by either
+//! side, or made to block the device. A byte that does not fit is dropped, as others wait to be
+//! read.
+//!
+//! Not believed, here either: lengths, kinds and numbers of messages, and descriptors that come
+//! along.
 
 mod link;
 mod server;
@@ -184,7 +191,7 @@ fn nobody_there(kind: io::ErrorKind, path: &Path) -> String {
 }
 
 impl SocketError {
-    /// Whether nothing is there that answers, but may be soon: a device that was killed returns at its path.
+    /// Whether no answer comes now, but may soon: a killed device returns at its path.
     fn is_away(&self) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
         match self {
@@ -227,7 +234,7 @@ impl Message {
     }
 }
 
-/// Sends a message, with a descriptor or without. Does not wait: a peer that reads nothing is given up.
+/// Sends a message, with a descriptor or without. Does not wait for a peer that reads nothing.
 fn send(socket: BorrowedFd<'_>, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -241,7 +248,8 @@ fn send(socket: BorrowedFd<'_>, message: &Message, descriptor: Option<BorrowedFd
     Ok(())
 }
 
-/// Receives a message and a descriptor, if one came with it. Others that came are closed. None at the end of the connection.
+/// Receives a message and its descriptor, if one came. Closes other descriptors. None at the end of
+/// the connection.
 fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
     let mut bytes = vec![0; MESSAGE_MAX];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];

@@ -1,9 +1,11 @@
-//! The device's side: accepts programs, makes a region for each queue pair that they open, and closes it when they go.
+//! The device's side: accepts programs, makes a region for each queue pair, and closes it when they
+//! go.
 //!
-//! It listens before there is a device: until then it has a boot region to give, and says to all else that the device is starting.
+//! It listens before there is a device. Until then it gives the boot region, and answers all else
+//! with "starting".
 //!
-//! One thread accepts; one for each connection waits for its bytes. The device's own thread never touches a socket but to send a byte
-//! that it does not wait for.
+//! One thread accepts, and one for each connection waits for its bytes. The device's own thread
+//! only sends single bytes without waiting.
 
 use std::fs::File;
 use std::io;
@@ -45,7 +47,7 @@ impl Default for ServerConfig {
 const QUESTION: Duration = Duration::from_secs(5);
 /// How often a program that waits for a session is told that it begins.
 const TELLS: Duration = Duration::from_secs(1);
-/// Connections beside those that may have a queue pair: who asks how the device stands finds one.
+/// Connections beside those of queue pairs, so that questions about the device find one.
 const UNHEARD_MAX: usize = 16;
 /// How often a connection looks whether its device is still there.
 const LOOK: Duration = Duration::from_millis(100);
@@ -71,7 +73,7 @@ impl Shared {
     }
 }
 
-/// Serves a device at a path. Dropping it removes the socket and closes all connections; the device stays.
+/// Serves a device at a path. Dropping it removes the socket and closes all connections.
 pub struct Server {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -101,7 +103,8 @@ fn of_place(path: &Path, error: PlaceError) -> SocketError {
     }
 }
 
-/// A server that has no device yet: programs read its boot region, and are told for the rest to come again. Dropping it removes the socket.
+/// A server without a device yet: it gives the boot region, and says "starting" otherwise. Dropping
+/// it removes the socket.
 #[derive(Debug)]
 pub struct Listening(Server);
 
@@ -163,7 +166,8 @@ impl Drop for Server {
         }
         let sessions = std::mem::take(&mut *self.shared.sessions());
         for session in &sessions {
-            // Its thread hears of it. The program must not, before the device has let go of its frames: the thread says so in the end.
+            // Its thread hears of it. The program must not, before the device has let go of its
+            // frames: the thread says so in the end.
             let _ = rustix::net::shutdown(&*session.socket, Shutdown::Read);
         }
         for session in sessions {
@@ -250,7 +254,7 @@ fn serve_pair(
     let [program, host, restores, names_states, only_looks, since] =
         [5, 6, 7, 8, 9, 10].map(|word| question.words[word]);
     let who = Who { host, program, restores: restores != 0, names_states: names_states != 0, since };
-    // Who only looks is in nobody's way.
+    // A program that only looks disturbs no other.
     let admit = || (only_looks == 0).then(|| device.admit(who, shared.config.connections_max)).transpose();
     let admitted = if who.names_states { telling(socket, &answer, admit) } else { admit() };
     let place = match admitted {
@@ -295,7 +299,7 @@ fn telling<T>(socket: BorrowedFd<'_>, answer: &Message, work: impl FnOnce() -> T
     message.words[1] = AT_IT;
     let (ends, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        // Where the kernel has no thread for it, the program hears nothing, and waits no longer than for any answer.
+        // Without a thread for it, the program waits no longer than for any answer.
         let _ = std::thread::Builder::new().name("device-telling".into()).spawn_scoped(scope, move || {
             // Another process waits, in real time.
             let clock = Clock::get();
@@ -375,13 +379,13 @@ fn open(
     let only_looks = question.words[9] != 0;
     let attachment = device.attach_as(&region, 0, frames, interrupt, only_looks).map_err(|e| words(&e))?;
     debug_assert_eq!(region.status(), DeviceStatus::Ready);
-    // Up to here the region is empty and takes no memory. The image is copied to where the budget has room for it; its host sees none of it
-    // before the answer is sent.
+    // Up to here the region is empty and takes no memory. The image is copied once the budget has
+    // room for it, before the answer is sent.
     backend.config.boot.fill(&region);
     Ok((region, attachment, shares))
 }
 
-/// A region with nothing but a boot region and the status register, which does not change any more: whoever reads an image asks once.
+/// A region with only a boot region and a final status register.
 fn boot_region(boot: &BootImage, ready: bool) -> Result<Region, String> {
     if boot.sectors() == 0 {
         return Err("it has no boot region (`device serve --boot FILE`)".to_owned());
@@ -423,7 +427,7 @@ mod tests {
         while let Some((again, _)) = receive(other.as_fd()).unwrap() {
             assert_eq!(again, told);
         }
-        // Who panics is not waited for.
+        // A panicking thread is not waited for.
         let (own, _other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let panics = || telling(own.as_fd(), &answer, || panic!("planted"));

@@ -3,7 +3,7 @@
 //! Results are typed, and nothing here prints. What takes long is told to a [`Watch`], which can
 //! stop it.
 //!
-//! Not here: who may use up a file, and how much room its file system has.
+//! The caller decides which files may be used up, and knows the room of their file systems.
 
 mod check;
 mod error;

@@ -1,4 +1,4 @@
-//! What a store asks of the flash, what it is told, and what it tells those who write.
+//! What a store asks of the flash, its answers, and what the store tells writers.
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::PageBuffer;
