@@ -473,15 +473,9 @@ fn summary(rows: &[LiveRow]) -> String {
 
 /// All configurations but the denominator, each on each medium, as they are called.
 fn labels(rows: &[LiveRow]) -> Vec<String> {
-    let mut labels: Vec<String> = Vec::new();
-    for config in Config::ALL.iter().filter(|config| **config != Config::DramOnly) {
-        for label in rows.iter().filter(|row| row.config == config.name()).map(LiveRow::label) {
-            if !labels.contains(&label) {
-                labels.push(label);
-            }
-        }
-    }
-    labels
+    let configs = Config::ALL.iter().filter(|config| **config != Config::DramOnly);
+    let rows = configs.flat_map(|config| rows.iter().filter(|row| row.config == config.name()));
+    report::distinct(rows.map(LiveRow::label))
 }
 
 /// Bars of shares, and a latency curve for each workload.
@@ -494,13 +488,7 @@ pub fn plot(rows: &[LiveRow]) -> String {
 }
 
 fn names_of(rows: &[LiveRow]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for row in rows {
-        if names.last() != Some(&row.workload) {
-            names.push(row.workload.clone());
-        }
-    }
-    names
+    report::distinct(rows.iter().map(|row| row.workload.clone()))
 }
 
 pub fn share_bars(rows: &[LiveRow]) -> Bars {

@@ -281,13 +281,7 @@ fn prefetch_table(rows: &[PrefetchRow], shares: &[f64]) -> String {
 }
 
 fn sources(rows: &[Row]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for row in rows {
-        if !names.contains(&row.stream) {
-            names.push(row.stream.clone());
-        }
-    }
-    names
+    report::distinct(rows.iter().map(|row| row.stream.clone()))
 }
 
 /// One line for each stream and policy, one column for each size.

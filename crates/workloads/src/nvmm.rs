@@ -140,10 +140,6 @@ impl<L: Latch> Workload for Gups<L> {
         view.store(0, old ^ request.update);
         Ok(old)
     }
-    #[inline]
-    fn answer_is_fixed(&self, _: &UpdateWord) -> bool {
-        false
-    }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         self.table.check(memory, Self::NAME, |word, built| (word ^ built) >> 32 == (word ^ built) & u64::from(u32::MAX))
     }
@@ -190,9 +186,6 @@ impl<L: Latch> Workload for GupsRead<L> {
     }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         self.table.check(memory, Self::NAME, |word, built| word == built)
-    }
-    fn dram_bytes(&self) -> u64 {
-        0
     }
 }
 
@@ -241,9 +234,6 @@ impl<L: Latch> Workload for MmapBench<L> {
     }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         self.table.check(memory, Self::NAME, |word, built| word == built)
-    }
-    fn dram_bytes(&self) -> u64 {
-        0
     }
 }
 

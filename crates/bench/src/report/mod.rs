@@ -136,6 +136,17 @@ pub fn write_as(json: Option<&Output>, value: &impl Serialize, text: impl FnOnce
     }
 }
 
+/// The different ones, in the order in which they come first.
+pub fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for value in values {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    all
+}
+
 /// Writes a file, whole or not at all.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let what = || format!("{} could not be written", path.display());

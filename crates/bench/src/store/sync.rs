@@ -382,12 +382,7 @@ fn curves(rows: &[Row]) -> Curves {
         let points = of.map(|r| (r.dirty_bytes as f64 / 1024.0, r.total_ms.median)).collect();
         Curve { name: (*way).to_owned(), points }
     };
-    let mut ways: Vec<&str> = Vec::new();
-    for row in rows {
-        if !ways.contains(&&*row.way) {
-            ways.push(&row.way);
-        }
-    }
+    let ways = report::distinct(rows.iter().map(|row| row.way.as_str()));
     let subtitle = rows.first().map_or("", |row| &row.flash);
     let (x, y) = (Axis::logarithmic("dirty KiB"), Axis::logarithmic("ms"));
     Curves::new("Until dirty data is written and synced, median", subtitle, x, y, ways.iter().map(curve).collect())

@@ -162,11 +162,6 @@ impl<L: Latch> Workload for SiloYcsb<L> {
         })
     }
 
-    #[inline]
-    fn answer_is_fixed(&self, _: &YcsbRequest) -> bool {
-        false
-    }
-
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         let broken = |what| Err(WorkloadError::Inconsistent { workload: Self::NAME, what });
         let mut sum = 0u64;

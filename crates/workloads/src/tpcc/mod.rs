@@ -168,10 +168,6 @@ impl<L: Latch> Workload for TpccMix<L> {
             MixRequest::StockLevel(request) => database.stock_level(memory, request),
         }
     }
-    #[inline]
-    fn answer_is_fixed(&self, _: &MixRequest) -> bool {
-        false
-    }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         check::check(Self::NAME, self.0.seed, &self.0.database, memory)
     }
