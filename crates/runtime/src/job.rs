@@ -106,7 +106,6 @@ pub enum SubmitError {
     /// The job declares more pins than there are frames.
     #[error("a job of {pins} pins cannot run with {frames} frames a worker; declare fewer, or raise the DRAM budget")]
     TooManyPins { pins: u32, frames: u32 },
-    /// There is no such worker.
     #[error("there is no worker {worker}; there are {workers}")]
     NoSuchWorker { worker: usize, workers: usize },
     /// The runtime is shutting down.

@@ -74,7 +74,6 @@ pub(crate) struct Running {
     pub turns: AtomicU64,
     /// Whether a fiber runs at all.
     pub busy: AtomicBool,
-    /// Which one.
     pub fiber: AtomicU32,
     /// By fiber: the name of its job, or of its service.
     names: Box<[Mutex<&'static str>]>,
