@@ -174,8 +174,8 @@ impl<T: Send> JobHandle<T> {
             self.slot.ready.wait(&mut state);
         }
     }
-    /// Makes the job's current or next miss or wait fail with [`crate::AccessError::Cancelled`]. Waits
-    /// for flash end first. A job not yet started never starts.
+    /// Makes the job's current or next miss or wait fail with [`crate::AccessError::Cancelled`].
+    /// Waits for flash end first. A job not yet started never starts.
     pub fn cancel(&self) {
         let before = self.control.cancelled.swap(true, Ordering::Relaxed);
         if let Some(runtime) = self.runtime.upgrade().filter(|_| !before) {

@@ -2,7 +2,7 @@
 //! the sources of jobs.)
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_cache::Shape;
@@ -104,6 +104,15 @@ impl Running {
 }
 
 impl Shared {
+    /// Asks every worker, by a message with the way for its answer.
+    pub(crate) fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<mpsc::Receiver<T>> {
+        let ask = |mailbox: &Mailbox| {
+            let (reply, answer) = mpsc::channel();
+            mailbox.send(message(reply));
+            answer
+        };
+        self.mailboxes.iter().map(ask).collect()
+    }
     pub(crate) fn new(config: &Builder) -> Result<Shared, BuildError> {
         let layout = config.layout()?;
         let workers = config.workers;
