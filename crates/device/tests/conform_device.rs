@@ -89,6 +89,21 @@ fn a_buffered_write_is_durable_by_a_flush_alone() {
     assert_eq!(stamp_of(&frames, 1), Some(6), "what was acknowledged is read");
 }
 
+/// A sync of a store would name a state that is still in the buffer.
+#[test]
+fn a_store_has_no_write_buffer_before_it() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let geometry = Geometry::new(medium.subpages(), 64, Some(1024)).unwrap();
+    Pool::format(&medium, geometry, fulgurite_format::PoolId([7; 16]), 0).unwrap();
+    let store = || Pool::open(medium.clone(), StoreConfig::default()).unwrap().0.into_flash();
+    let firmware = FirmwareConfig { write_cache: 4, ..FirmwareConfig::default() };
+    let buffered = DeviceConfig { firmware, ..DeviceConfig::default() };
+    let refused = DeviceFlash::start_store(store(), buffered.clone(), HostConfig::default()).unwrap_err();
+    assert!(refused.to_string().contains("start it without one"), "{refused}");
+    assert!(CachedFlash::new(Arc::new(store()), 4).is_err());
+    assert!(DeviceFlash::start_store(store(), DeviceConfig::default(), HostConfig::default()).is_ok());
+}
+
 #[test]
 fn a_device_over_a_device_conforms() {
     let inner = device(MemoryFlash::new(SUBPAGES).unwrap(), true);

@@ -35,7 +35,6 @@ fn update_of(random: u64) -> u64 {
     half << 32 | half
 }
 
-/// The table, open.
 #[derive(Debug)]
 struct Table {
     words: Array<u64>,

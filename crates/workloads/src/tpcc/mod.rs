@@ -35,7 +35,6 @@ use database::Database;
 use request::Skew;
 use schema::{BYTES_MIN, Shape, Tables};
 
-/// What the header keeps.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Root {
@@ -43,7 +42,6 @@ struct Root {
     seed: u64,
 }
 
-/// What both workloads are.
 #[derive(Debug)]
 struct Core<L> {
     database: Database<L>,
@@ -196,9 +194,7 @@ mod tests {
     struct Model {
         /// Quantity, orders and remote orders of each row of stock.
         stock: BTreeMap<(u16, u32), (u32, u32, u32)>,
-        /// Orders of each district.
         orders: BTreeMap<u64, u32>,
-        /// Payments of each customer.
         paid: BTreeMap<u64, (u32, u64)>,
     }
 
