@@ -103,7 +103,6 @@ impl Shared {
     pub fn frames_max(&self) -> u32 {
         self.frames_max
     }
-    /// The first frame of a cache.
     pub(crate) fn first_frame(&self, cache: u32) -> FrameIndex {
         FrameIndex(cache * self.frames_max)
     }

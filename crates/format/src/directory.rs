@@ -15,7 +15,7 @@
 //!     16      4  pages of the address space         7      1  zero
 //!     20      4  first page never handed out        8      8  address
 //!     24     40  zero                              16      8  bytes there
-//!     64    8 n  free ranges, ascending,           24      8  first part of the type: size 4, alignment 4
+//!     64    8 n  free ranges, ascending,           24      8  first part of the type: size 4, align 4
 //!                none touches the next:            32      8  second part; zeros: none
 //!                first page 4, pages 4             40     96  name, UTF-8, zeros behind it
 //!                                                 136    120  name of the type, likewise

@@ -107,7 +107,7 @@ impl<K: KeyHash + Eq + Stored, V: Stored, L: Latch> Container for HashMap<K, V, 
         HashMap::open(root, heap.clone(), latch_count)
     }
     fn disturb(&self, gone: bool) {
-        HashMap::disturb(self, gone);
+        self.latches.disturb(gone);
     }
 }
 
@@ -155,7 +155,8 @@ impl<K: Stored + Ord, V: Stored, L: Latch> Container for RedBlackTree<K, V, L> {
         RedBlackTree::open(root, heap.clone(), latch_count)
     }
     fn disturb(&self, gone: bool) {
-        RedBlackTree::disturb(self, gone);
+        self.structure.disturb(gone);
+        self.values.disturb(gone);
     }
 }
 

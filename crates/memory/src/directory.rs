@@ -222,7 +222,6 @@ impl Directory {
 
     // ---- roots ----
 
-    /// The entry at `index`.
     fn entry<M: Memory>(memory: &mut M, index: usize) -> Result<Result<Option<RootEntry>, RootError>, AccessError> {
         let mut bytes = [0; ROOT_ENTRY_BYTES];
         let at = Self::place(index);

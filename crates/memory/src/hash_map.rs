@@ -54,7 +54,7 @@ pub struct HashMapRoot {
 pub struct HashMap<K, V, L> {
     root: HashMapRoot,
     heap: Arc<Heap>,
-    latches: LatchTable<L>,
+    pub(crate) latches: LatchTable<L>,
     entries: PhantomData<fn() -> (K, V)>,
 }
 
@@ -193,11 +193,6 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// What to store, to open the map again.
     pub fn root(&self) -> HashMapRoot {
         self.root
-    }
-    /// After a roll back, while nothing changes it: readers look again. With `gone`, users get
-    /// [`AccessError::Poisoned`].
-    pub fn disturb(&self, gone: bool) {
-        self.latches.disturb(gone);
     }
     /// DRAM that it uses, without the heap.
     pub fn dram_bytes(&self) -> usize {

@@ -59,8 +59,8 @@ pub struct RedBlackTree<K, V, L> {
     root: RedBlackTreeRoot,
     bounds: Bounds,
     heap: Arc<Heap>,
-    structure: L,
-    values: LatchTable<L>,
+    pub(crate) structure: L,
+    pub(crate) values: LatchTable<L>,
     entries: PhantomData<fn() -> (K, V)>,
 }
 
@@ -157,12 +157,6 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// What to store, to open the tree again.
     pub fn root(&self) -> RedBlackTreeRoot {
         self.root
-    }
-    /// After a roll back, while nothing changes it: readers look again. With `gone`, users get
-    /// [`AccessError::Poisoned`].
-    pub fn disturb(&self, gone: bool) {
-        self.structure.disturb(gone);
-        self.values.disturb(gone);
     }
     /// DRAM that it uses, without the heap.
     pub fn dram_bytes(&self) -> usize {

@@ -24,7 +24,6 @@ pub enum BuildError {
         format_bytes(*.budget), format_bytes(*.fixed), format_bytes(*.least)
     )]
     TooSmall { budget: u64, fixed: u64, least: u64 },
-    /// The budget is larger than the machine.
     #[error("a DRAM budget of {} is more than the {} of this machine", format_bytes(*.budget), format_bytes(*.machine))]
     LargerThanMachine { budget: u64, machine: u64 },
     /// The pool does not fit on the medium.

@@ -16,7 +16,6 @@ impl Slots {
     pub(crate) fn new(workers: usize) -> Slots {
         Slots((0..workers).map(|_| CachePadded::new(AtomicU32::new(residency::NOTHING))).collect())
     }
-    /// That of a worker.
     #[inline(always)]
     pub(crate) fn of(&self, worker: u32) -> &AtomicU32 {
         &self.0[worker as usize]

@@ -99,7 +99,6 @@ impl Meeting {
     }
 }
 
-/// What a halt is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Halted {
     /// To seal what is dirty.

@@ -106,7 +106,6 @@ pub enum SubmitError {
     /// The job declares more pins than there are frames.
     #[error("a job of {pins} pins cannot run with {frames} frames a worker; declare fewer, or raise the DRAM budget")]
     TooManyPins { pins: u32, frames: u32 },
-    /// There is no such worker.
     #[error("there is no worker {worker}; there are {workers}")]
     NoSuchWorker { worker: usize, workers: usize },
     /// The runtime is shutting down.
@@ -175,8 +174,8 @@ impl<T: Send> JobHandle<T> {
             self.slot.ready.wait(&mut state);
         }
     }
-    /// Makes the job's current or next miss or wait fail with [`crate::AccessError::Cancelled`]. Waits
-    /// for flash end first. A job not yet started never starts.
+    /// Makes the job's current or next miss or wait fail with [`crate::AccessError::Cancelled`].
+    /// Waits for flash end first. A job not yet started never starts.
     pub fn cancel(&self) {
         let before = self.control.cancelled.swap(true, Ordering::Relaxed);
         if let Some(runtime) = self.runtime.upgrade().filter(|_| !before) {

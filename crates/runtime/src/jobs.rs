@@ -55,7 +55,6 @@ impl Jobs {
         self.own[worker].push(job);
         self.shared.mailboxes[worker].send(Message::Work);
     }
-    /// A service.
     pub(crate) fn serve(&self, worker: usize, service: ServiceFactory) {
         self.services[worker].push(service);
         self.shared.mailboxes[worker].send(Message::Work);
@@ -64,7 +63,6 @@ impl Jobs {
     pub(crate) fn next_own(&self, worker: u32) -> Option<Box<dyn ErasedJob>> {
         self.own[worker as usize].pop()
     }
-    /// The next service.
     pub(crate) fn next_service(&self, worker: u32) -> Option<ServiceFactory> {
         self.services[worker as usize].pop()
     }

@@ -30,16 +30,25 @@ pub(crate) enum Wake {
 /// What can be said to a worker.
 pub(crate) enum Message {
     /// Somebody wants a subpage that this worker has begun to read or to write back.
-    Join { subpage: u32, waiter: Waiter },
+    Join {
+        subpage: u32,
+        waiter: Waiter,
+    },
     /// A fiber of this worker may continue: from the wait with this ticket, or from any wait if
     /// that is 0.
-    Wake { fiber: u32, ticket: u32, wake: Wake },
+    Wake {
+        fiber: u32,
+        ticket: u32,
+        wake: Wake,
+    },
     /// There is a service, or a job of the runtime itself, for this worker.
     Work,
-    /// Have this many frames.
     SetFrames(u32),
     /// Tell the statistics; start anew if asked.
-    Statistics { reset: bool, reply: std::sync::mpsc::Sender<WorkerStatistics> },
+    Statistics {
+        reset: bool,
+        reply: std::sync::mpsc::Sender<WorkerStatistics>,
+    },
     /// Let no write section begin; tell when none is open.
     CloseGate(std::sync::mpsc::Sender<()>),
     /// Let write sections begin again.
@@ -50,7 +59,11 @@ pub(crate) enum Message {
     Pump(Vec<u64>),
     /// Take a range of subpages out of DRAM, with its changes written back or dropped, and tell
     /// what is still there.
-    TakeOut { range: std::ops::Range<u32>, write_back: bool, reply: std::sync::mpsc::Sender<StillThere> },
+    TakeOut {
+        range: std::ops::Range<u32>,
+        write_back: bool,
+        reply: std::sync::mpsc::Sender<StillThere>,
+    },
     /// Tell how many frames differ from the medium.
     CountChanges(std::sync::mpsc::Sender<u64>),
     /// Look around: something has changed.

@@ -35,7 +35,6 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Whether it goes before that one.
     pub(crate) fn goes_before(self, other: Head) -> bool {
         let key = |head: Head| (std::cmp::Reverse(head.priority), head.submitted_ns);
         key(self) <= key(other)
@@ -124,7 +123,6 @@ impl JobQueue {
         job
     }
 
-    /// Fails all of them.
     pub(crate) fn fail_all(&self) {
         // Not under the lock: dropping a job runs code of its owner.
         let queued = {

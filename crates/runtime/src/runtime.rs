@@ -305,16 +305,7 @@ impl Runtime {
 
     fn ask_statistics(&self, reset: bool) -> Statistics {
         assert_foreign("ask for statistics");
-        let replies: Vec<_> = self
-            .shared
-            .mailboxes
-            .iter()
-            .map(|mailbox| {
-                let (reply, answer) = mpsc::channel();
-                mailbox.send(Message::Statistics { reset, reply });
-                answer
-            })
-            .collect();
+        let replies = self.shared.ask(|reply| Message::Statistics { reset, reply });
         let clock = &self.shared.clock;
         let mut last_answers = self.last_answers.lock();
         let workers = replies
@@ -350,16 +341,7 @@ impl Runtime {
                 _ => FlashError::TimedOut,
             });
         }
-        let answers: Vec<_> = self
-            .shared
-            .mailboxes
-            .iter()
-            .map(|mailbox| {
-                let (reply, answer) = mpsc::channel();
-                mailbox.send(Message::WriteBack(reply));
-                answer
-            })
-            .collect();
+        let answers = self.shared.ask(Message::WriteBack);
         answers.into_iter().try_for_each(|a| a.recv().unwrap_or(Err(FlashError::Poisoned)))
     }
 

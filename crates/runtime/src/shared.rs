@@ -2,7 +2,7 @@
 //! the sources of jobs.)
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_cache::Shape;
@@ -74,7 +74,6 @@ pub(crate) struct Running {
     pub turns: AtomicU64,
     /// Whether a fiber runs at all.
     pub busy: AtomicBool,
-    /// Which one.
     pub fiber: AtomicU32,
     /// By fiber: the name of its job, or of its service.
     names: Box<[Mutex<&'static str>]>,
@@ -105,6 +104,15 @@ impl Running {
 }
 
 impl Shared {
+    /// Asks every worker, by a message with the way for its answer.
+    pub(crate) fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<mpsc::Receiver<T>> {
+        let ask = |mailbox: &Mailbox| {
+            let (reply, answer) = mpsc::channel();
+            mailbox.send(message(reply));
+            answer
+        };
+        self.mailboxes.iter().map(ask).collect()
+    }
     pub(crate) fn new(config: &Builder) -> Result<Shared, BuildError> {
         let layout = config.layout()?;
         let workers = config.workers;

@@ -34,7 +34,6 @@ pub(crate) struct FiberState {
     pub waiting: Cell<bool>,
     /// Counts its waits, from 1: a wake-up that names an earlier one comes too late.
     pub ticket: Cell<u32>,
-    /// What it waits for.
     pub waits_for: Cell<WaitsFor>,
     /// It waited for a frame and was told of one: it goes before those that come now.
     pub frame_turn: Cell<bool>,

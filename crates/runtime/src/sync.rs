@@ -80,15 +80,7 @@ impl StateHeld<'_> {
         let range = subpage(at.linear())..subpage(at.linear().saturating_add(bytes));
         let end_ns = shared.clock.after(shared.config.gate_timeout);
         loop {
-            let replies: Vec<_> = shared
-                .mailboxes
-                .iter()
-                .map(|mailbox| {
-                    let (reply, answer) = mpsc::channel();
-                    mailbox.send(Message::TakeOut { range: range.clone(), write_back, reply });
-                    answer
-                })
-                .collect();
+            let replies = shared.ask(|reply| Message::TakeOut { range: range.clone(), write_back, reply });
             let still: Vec<StillThere> =
                 replies.into_iter().map(|answer| answer.recv().expect("workers outlive their runtime")).collect();
             if still.iter().all(|s| s.count == 0) {
@@ -247,15 +239,7 @@ impl Runtime {
         let Some(backing) = shared.flash.backing().filter(|backing| backing.asks()) else { return };
         let Some(versions) = backing.versions() else { return };
         versions.counting_begins();
-        let counts: Vec<_> = shared
-            .mailboxes
-            .iter()
-            .map(|mailbox| {
-                let (reply, count) = mpsc::channel();
-                mailbox.send(Message::CountChanges(reply));
-                count
-            })
-            .collect();
+        let counts = shared.ask(Message::CountChanges);
         let differ: u64 = counts.into_iter().map(|count| count.recv().expect("workers outlive their runtime")).sum();
         // Each worker may have been allowed to change another's frame, which was counted before it
         // did.
@@ -378,16 +362,7 @@ impl Runtime {
         let clock = &self.shared.clock;
         let begun_ns = clock.now_ns();
         let end_ns = clock.after(self.shared.config.gate_timeout);
-        let drained: Vec<_> = self
-            .shared
-            .mailboxes
-            .iter()
-            .map(|mailbox| {
-                let (reply, answer) = mpsc::channel();
-                mailbox.send(Message::CloseGate(reply));
-                answer
-            })
-            .collect();
+        let drained = self.shared.ask(Message::CloseGate);
         let gate = ClosedGate(self);
         for (worker, answer) in drained.into_iter().enumerate() {
             if clock.receive_until(&answer, end_ns).is_err() {

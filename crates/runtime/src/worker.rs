@@ -76,7 +76,6 @@ pub(crate) struct Worker {
     at_rest: bool,
     /// The service is being asked what is next, perhaps on a fiber's stack.
     asking: bool,
-    /// What it decided.
     decided: Option<Choice>,
     next_arrival_ns: u64,
     next_check_ns: u64,

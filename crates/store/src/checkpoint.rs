@@ -66,7 +66,6 @@ impl CheckpointWriter {
     pub fn is_complete(&self) -> bool {
         self.complete
     }
-    /// Whether all of it was written.
     pub fn is_written(&self) -> bool {
         self.complete && self.in_flight == 0 && !self.failed
     }
@@ -83,7 +82,6 @@ impl CheckpointWriter {
     pub fn anchor(&self) -> &Anchor {
         &self.anchor
     }
-    /// Makes the next page.
     pub fn next_page(&mut self, state: &State, now: u64) -> (u32, PageBuffer) {
         let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
         payload.resize(FIXED_BYTES, 0);

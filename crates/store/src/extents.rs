@@ -44,7 +44,6 @@ pub enum Use {
 /// The writer of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writer {
-    /// Programs.
     Program,
     /// Reclaim: what it copies has outlived an extent.
     Reclaim,
@@ -125,7 +124,6 @@ struct OpenExtent {
 /// An extent that is full: its summary is to be written.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// The extent.
     pub extent: u32,
     /// Owners of its flash pages.
     pub owners: Vec<Owner>,

@@ -32,26 +32,21 @@ const OBJECT_SUBPAGES_MAX: u32 = crate::map::PAGES_MAX * SUBPAGES_PER_PAGE;
 /// Why a pool cannot have this geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum GeometryError {
-    /// No such extent.
     #[error("an extent of {0} flash pages cannot be used; choose {MIN_EXTENT_PAGES} to 65536")]
     Extent(u32),
-    /// Too little flash.
     #[error("{} of flash are too little for a pool; it needs {} at least", format_bytes(*.found), format_bytes(*.needed))]
     TooSmall { found: u64, needed: u64 },
-    /// More was promised than fits.
     #[error(
         "a pool of {} cannot hold {} of data: {} are the most; make the pool larger, or ask for less",
         format_bytes(*.pool), format_bytes(*.asked), format_bytes(*.most)
     )]
     TooFull { pool: u64, asked: u64, most: u64 },
-    /// Objects have no room there.
     #[error(
         "a pool of objects has 1 to {OBJECT_SUBPAGES_MAX} subpages and less than 8 TiB of flash; choose less, or a pool without objects"
     )]
     Objects,
-    /// A superblock that no program of this version writes.
     #[error("the superblock's geometry is invalid; the pool was made by another program, or is damaged")]
     Superblock,
 }

@@ -22,7 +22,6 @@ pub struct Helpers {
     syncs: AtomicBool,
     /// Room for so many subpages is left, which a sync may have to write.
     room: AtomicU64,
-    /// How many are at it.
     at_it: AtomicU32,
     /// Since when there were no places, in nanoseconds of the clock. None while there are, or no
     /// writer waits.

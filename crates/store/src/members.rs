@@ -27,70 +27,55 @@ use crate::recover::ReadPages;
 /// Why the members of a pool cannot be put together. Nothing was changed. Positions count from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum MemberError {
     /// One of them cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Frames or a queue to read it with.
     #[error("{}: {source}", path.display())]
     Driver { path: PathBuf, source: DriverError },
-    /// It cannot be read or written.
     #[error("{}: {source}", path.display())]
     Flash { path: PathBuf, source: FlashError },
-    /// One is not where it was, nor beside the one that was named.
     #[error(
         "member {} of the pool is missing: {} does not exist; restore it, or give its path with --member",
         position + 1, path.display()
     )]
     Missing { position: u32, path: PathBuf },
-    /// There is something else in its place.
     #[error("{} is no member of the pool: {what}; restore member {}, or give its path with --member", path.display(), position + 1)]
     Foreign { path: PathBuf, what: &'static str, position: u32 },
-    /// Another member of the same pool is in its place.
     #[error(
         "{} is member {} of the pool, and member {} was expected there: were the two swapped? Restore their names, \
          or name all of them with --member", path.display(), found + 1, position + 1
     )]
     Swapped { path: PathBuf, found: u32, position: u32 },
-    /// There are two of one.
     #[error(
         "{} and {} are the same member of the pool: one is a copy of the other; name only the members that belong together",
         path.display(), other.display()
     )]
     Duplicate { path: PathBuf, other: PathBuf },
-    /// It has not seen the last changes.
     #[error(
         "{} is an old copy of member {}: the other members were changed since it was made; restore the current one, \
          or old copies of all of them",
         path.display(), position + 1
     )]
     Old { path: PathBuf, position: u32 },
-    /// It is smaller than it was.
     #[error(
         "{} is truncated: member {} of the pool has {}, and {} are there; restore it from a copy",
         path.display(), position + 1, format_bytes(*needed), format_bytes(*found)
     )]
     Truncated { path: PathBuf, position: u32, needed: u64, found: u64 },
-    /// What it says makes no sense.
     #[error("the list of members in {} is invalid; restore it from a copy", path.display())]
     Malformed { path: PathBuf },
-    /// The pool that begins on the first member is another one.
     #[error("{} belongs to another pool than its first member says; restore it from a copy", path.display())]
     OfAnotherPool { path: PathBuf },
-    /// It lies on one file, and others were named.
     #[error("{} is a pool of one file; leave --member out", path.display())]
     Alone { path: PathBuf },
-    /// It has no room for a member's own extent and another one.
     #[error("{} has {}, and a member of this pool needs {} at least; choose more", path.display(), format_bytes(*found), format_bytes(*needed))]
     TooSmall { path: PathBuf, needed: u64, found: u64 },
-    /// More than there can be.
     #[error("a pool spans at most {MEMBERS_MAX} files or devices; name fewer")]
     TooMany,
-    /// The paths do not fit in a flash page.
     #[error("the paths of the members are too long together; use shorter ones")]
     Paths,
-    /// It has grown too often.
     #[error("the pool has grown {BANDS_MAX} times; export its data, and import it into a new one")]
     Bands,
 }

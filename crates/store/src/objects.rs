@@ -128,7 +128,6 @@ pub struct Objects {
 /// The objects of an extent that are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Needed {
-    /// Their weight ([`weight`]).
     pub weight: u32,
     /// Their units of [`OBJECT_ALIGNMENT`] bytes.
     pub units: u32,

@@ -68,7 +68,7 @@ impl LivePage {
 /// Why a pool cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum PoolError {
     /// What is there is no pool that can be used.
     #[error(transparent)]
@@ -85,25 +85,18 @@ pub enum PoolError {
     /// It cannot have another size.
     #[error(transparent)]
     Resize(#[from] ResizeError),
-    /// It may not go without checksums.
     #[error("only an empty pool that keeps nothing can be without checksums; create a new one, and open it as a cache")]
     MustCheck,
-    /// It was opened to be looked at.
     #[error("the pool was opened read-only; open it for changes")]
     ReadOnly,
-    /// A newer token is being read.
     #[error("token {read} is being read, and a roll back to token {token} would drop it; close its reader first")]
     TokenInUse { token: u64, read: u64 },
-    /// A newer token is pinned.
     #[error("token {pinned} is pinned, and a roll back to token {token} would drop it; unpin it first")]
     TokenPinned { token: u64, pinned: u64 },
-    /// A page may not be written.
     #[error("page {page} may not be written or deleted; make it writable first")]
     NotPermitted { page: u32 },
-    /// There are no such pages.
     #[error("pages {first} to {end} are not all in the pool, which has {pages}")]
     NoSuchPages { first: u32, end: u32, pages: u32 },
-    /// There is no such token.
     #[error("{}", VersionError::no_token(*.token, .kept))]
     NoToken { token: u64, kept: Vec<u64> },
 }
@@ -548,7 +541,6 @@ impl Pool {
         }
         Ok(())
     }
-    /// Looks at the state.
     pub(crate) fn on_state<T>(&self, look: impl FnOnce(&crate::state::State) -> T) -> T {
         look(self.lock_to_look().store.state())
     }

@@ -71,7 +71,6 @@ pub struct Reclaim {
 }
 
 impl Reclaim {
-    /// Of an extent.
     pub fn new(extent: u32, geometry: Geometry) -> Reclaim {
         Reclaim {
             extent,
@@ -87,7 +86,6 @@ impl Reclaim {
             without_room: false,
         }
     }
-    /// Which extent.
     pub fn extent(&self) -> u32 {
         self.extent
     }

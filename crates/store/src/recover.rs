@@ -23,44 +23,36 @@ const NUMBERS: u64 = u64::MAX / 2;
 /// Why a pool cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum RecoverError {
-    /// Neither copy of the superblock can be used.
     #[error("this is no pool: {0}")]
     NotAPool(NotMetadata),
     /// Its superblock says what cannot be.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The flash is smaller than the pool.
     #[error(
         "the pool has {needed} flash pages, and the flash {found}: part of it is missing; supply all of it, or \
          restore it from a copy"
     )]
     Truncated { needed: u32, found: u32 },
-    /// No anchor can be read.
     #[error("no anchor of the pool can be read: flash pages {0} and following are damaged; restore it from a copy")]
     NoAnchor(u32),
-    /// A page of the checkpoint is damaged.
     #[error("flash page {0} of the checkpoint is damaged; restore the pool from a copy")]
     Checkpoint(u32),
-    /// A page of the journal has a right checksum and records that make no sense.
     #[error("flash page {0} of the journal holds invalid records; restore the pool from a copy")]
     Journal(u32),
     /// Promised data cannot be read any more. The state before it can:
     /// [`StoreConfig::accept_loss`].
     #[error(transparent)]
     Lost(#[from] Loss),
-    /// A page of a later version of the format.
     #[error(
         "flash page {place} was written by a later program, in version {version} of the format; use that program, or one as new"
     )]
     Newer { place: u32, version: u16 },
-    /// The newest anchor names what cannot be.
     #[error(
         "the newest anchor of the pool is invalid: it was written by a defective program; restore the pool from a copy"
     )]
     Anchor,
-    /// The flash failed.
     #[error("flash page {place} cannot be read: {error}")]
     Flash { place: u32, error: FlashError },
     /// What recovery writes first cannot be recorded.

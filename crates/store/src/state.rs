@@ -140,7 +140,6 @@ fn is_at(visible: Option<Located>, held: Held) -> bool {
     visible.is_some_and(|l| l.place == held.place)
 }
 
-/// A set of pages.
 #[derive(Debug)]
 struct PageSet(Vec<u64>);
 

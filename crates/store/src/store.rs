@@ -314,7 +314,6 @@ impl Store {
     fn checkpoint_extents(&self) -> u32 {
         self.checkpoint_extents_of(self.state.table().versions().into())
     }
-    /// With so many versions.
     fn checkpoint_extents_of(&self, versions: u64) -> u32 {
         let bytes = u64::from(self.geometry().pages()) * 90 + versions * 40;
         let bytes = if self.objects.is_some() { self.checkpoint_bytes_of_objects() } else { bytes };

@@ -146,9 +146,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     pub fn root(&self) -> BPlusTreeRoot {
         self.root
     }
-    /// After a roll back, while nothing changes it: readers look again. With `gone`, users get
-    /// [`AccessError::Poisoned`].
-    pub fn disturb(&self, gone: bool) {
+    pub(crate) fn disturb(&self, gone: bool) {
         self.nodes.latches.disturb(gone);
     }
     /// DRAM that its latches use.

@@ -118,9 +118,7 @@ impl<L: Latch> Masstree<L> {
     pub fn root(&self) -> MasstreeRoot {
         self.root
     }
-    /// After a roll back, while nothing changes it: readers look again. With `gone`, users get
-    /// [`AccessError::Poisoned`].
-    pub fn disturb(&self, gone: bool) {
+    pub(crate) fn disturb(&self, gone: bool) {
         self.nodes.latches.disturb(gone);
     }
     /// DRAM that its latches use.

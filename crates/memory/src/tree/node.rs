@@ -202,7 +202,6 @@ impl<T: Plain> Image<T> {
             put(shape.values + size_of::<T>() * i, value.as_bytes());
         }
     }
-    /// The node as bytes.
     pub fn to_bytes(&self, shape: &Shape, node_bytes: usize) -> Vec<u8> {
         let mut bytes = vec![0; node_bytes];
         self.write(shape, &mut bytes);

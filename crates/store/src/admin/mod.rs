@@ -42,7 +42,6 @@ pub enum Step {
 /// Told which share of a step is done; may stop all of it, with [`AdminError::Stopped`].
 pub type Watch<'w> = &'w mut dyn FnMut(Step, f64) -> ControlFlow<()>;
 
-/// Tells a watch.
 fn tell(watch: Watch<'_>, step: Step, done: u64, all: u64) -> Result<(), AdminError> {
     match watch(step, done as f64 / all.max(1) as f64) {
         ControlFlow::Continue(()) => Ok(()),

@@ -22,36 +22,29 @@ use crate::recover::ReadPages;
 /// [`ResizeError::Unsure`] the size is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum ResizeError {
     /// No pool has this size.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The flash is smaller.
     #[error("the flash has {}, and {} are needed; make it larger first", format_bytes(*.found), format_bytes(*.needed))]
     Medium { found: u64, needed: u64 },
-    /// Something was written, or is kept by a token, behind the new end of the data.
     #[error(
         "the data reaches to byte {0}, older states that tokens keep included; delete the data behind the new end, \
          drop old tokens, or choose at least that for the data"
     )]
     Data(u64),
-    /// There is more than fits.
     #[error(
         "{} are live, older versions that tokens keep included, and a pool of this size holds {}; drop old tokens, or choose more",
         format_bytes(*.live), format_bytes(*.most)
     )]
     Live { live: u64, most: u64 },
-    /// It does not go on.
     #[error("live data cannot be compacted any further; drop old tokens, or choose more")]
     NoRoom,
-    /// One of the two sizes is that of a pool of objects.
     #[error("a pool cannot gain or lose objects; create another one, and copy the data")]
     Objects,
-    /// Something in an extent cannot be moved.
     #[error("extent {0} cannot be emptied, because part of it cannot be read; check the pool for damage")]
     Damaged(u32),
-    /// The superblock was not written completely: flash has the old size or the new one.
     #[error(
         "it is unknown whether the new size was written, because {0}; leave the flash as large as it is, open the \
          pool, and read its size"

@@ -208,7 +208,6 @@ impl Store {
         aged.into_iter().try_for_each(|token| self.record(Record::Drop { token }))
     }
 
-    /// DRAM as it is.
     pub(super) fn dram_bytes(&self) -> usize {
         let objects = self.objects.as_ref().map_or(0, |log| log.bytes());
         let tables = self.heat.bytes() + self.state.bytes() - self.state.history_bytes();

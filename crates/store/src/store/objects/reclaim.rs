@@ -89,7 +89,6 @@ enum Listing {
     /// This page of the summary, counted from the end, is read next, or is being read.
     Next(u32),
     Asked(u32),
-    /// All that there is was read.
     Read,
     /// What is to be copied is known.
     Done,

@@ -57,7 +57,6 @@ impl Store {
         let failed = wear.places().len() as u64 * u64::from(PAGE_WEIGHT);
         closed.min(roomy - roomy / 16).saturating_sub(failed)
     }
-    /// The weight of all that is live.
     pub(in super::super) fn live_weight(&self) -> u64 {
         self.state.live_subpages() * u64::from(PAGE_WEIGHT) + self.state.objects().weight()
     }

@@ -63,7 +63,6 @@ pub(super) struct Division<'h> {
 }
 
 impl<'h> Division<'h> {
-    /// Of a batch of so many bytes.
     pub fn of_batch(heat: &'h Heat, geometry: Geometry, bytes: usize) -> Division<'h> {
         let divided = !has_few(geometry) && bytes >= DIVIDED_FROM * SUBPAGE_BYTES;
         Division { heat, writer: Writer::Program, from: if divided { HOT_WRITTEN } else { Heat::DEGREES } }
