@@ -8,8 +8,8 @@ use crate::conform_tidy::{files, none};
 const COLUMNS: usize = 100;
 const WORDS: usize = 25;
 
+/// Lines of comments that are too long. Lower the number when comments are rewritten.
 const LONG_COMMENTS: usize = 28;
-const WHO_IN_COMMENTS: usize = 0;
 
 /// A paragraph or list item, with the number of its first line.
 struct Block {
@@ -150,7 +150,7 @@ fn comments_do_not_get_worse() {
         long <= LONG_COMMENTS,
         "{long} lines of comments have more than {COLUMNS} columns: more than {LONG_COMMENTS}"
     );
-    assert!(who <= WHO_IN_COMMENTS, "{who} lines of comments have \"who\": more than {WHO_IN_COMMENTS}");
+    assert_eq!(who, 0, "{who} lines of comments have \"who\"");
 }
 
 #[test]
