@@ -4,7 +4,7 @@
 //! | | flat | a pool |
 //! |---|---|---|
 //! | memory, an emulated device | [`Medium::memory`], [`Medium::emulated`] | |
-//! | a file or block device | [`Medium::file`], [`Medium::new_file`] | [`Medium::pool`], [`Medium::new_pool`] |
+//! | a file | [`Medium::file`], [`Medium::new_file`] | [`Medium::pool`], [`Medium::new_pool`] |
 //! | a device of another process | [`Medium::device`] | [`Medium::device_pool`] |
 //!
 //! A place of this process is reached directly, or through a device of this process on a core of

@@ -93,7 +93,7 @@ impl Medium {
     /// syncs than the device has room for gets `PoolFull` (with a `Lazy` durability it waits for
     /// the sync, up to two seconds). A device of an older version does not say what room it has.
     /// Then any access that needs a frame may get
-    /// `PoolFull`, and the sync may find no room either: the program is to be started again, at its last sync.
+    /// `PoolFull`, and so may the sync: the program is to be started again, at its last sync.
     pub fn device_pool(socket: impl Into<PathBuf>) -> Medium {
         Medium::of(Place::Served { socket: socket.into() }, true)
     }

@@ -14,18 +14,13 @@ use crate::values::{
     VictimChoice, WorkloadName, non_zero_duration,
 };
 
-/// Where results go.
+/// Where results go. Help lists the names of values in its own words.
 #[derive(Clone, Debug, Args)]
+#[command(hide_possible_values = true)]
 pub struct OutputArgs {
     /// Write the results as one JSON object (to standard output without FILE or with `-`).
-    #[arg(
-        long,
-        value_name = "FILE",
-        num_args = 0..=1,
-        default_missing_value = "-",
-        value_parser = values::output,
-        value_hint = ValueHint::FilePath
-    )]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = values::output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
     /// Draw the results to this file.
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
@@ -46,13 +41,9 @@ pub struct FlashArgs {
     /// thread on another core. `nand:PROFILE` is a device with a store over a NAND model: slc, mlc,
     /// tlc, pcm, nvmm or a TOML file. `device:SOCKET` is the device of `fulgurite device serve`,
     /// divided among concurrent configurations.
-    #[arg(
-        long,
-        value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE",
-        default_value = "emulated",
-        value_parser = values::flash,
-        value_hint = ValueHint::FilePath
-    )]
+    #[arg(long, value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE")]
+    #[arg(value_parser = values::flash, default_value = "emulated")]
+    #[arg(value_hint = ValueHint::FilePath)]
     pub flash: FlashChoice,
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long)]
@@ -87,22 +78,12 @@ pub struct FlashArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub fibers: u32,
     /// Replacement policy: clock, s3-fifo or lru.
-    #[arg(
-        long,
-        value_name = "POLICY",
-        default_value = "s3-fifo",
-        value_parser = Replacement::parser(),
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "POLICY", value_parser = Replacement::parser())]
+    #[arg(default_value = "s3-fifo")]
     pub replacement: Replacement,
     /// Sequential prefetch: off, adaptive, or a window of 1 to 16 subpages.
-    #[arg(
-        long,
-        value_name = "off|adaptive|N",
-        default_value = "adaptive",
-        value_parser = values::prefetch_parser(),
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "off|adaptive|N", value_parser = values::prefetch_parser())]
+    #[arg(default_value = "adaptive")]
     pub prefetch: Prefetch,
     /// Directory for swap files and mapped files [default: that of the --flash file, else the
     /// temporary directory].
@@ -125,12 +106,8 @@ pub struct OnFlashArgs {
     /// thread on another core. `nand:PROFILE` is a NAND model: slc, mlc, tlc, pcm, nvmm or a TOML
     /// file. `device:SOCKET` is the device of `fulgurite device serve` [default: emulated, and for
     /// `bench checkpoint` a file in --dir that is removed at the end].
-    #[arg(
-        long,
-        value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE",
-        value_parser = values::flash,
-        value_hint = ValueHint::FilePath
-    )]
+    #[arg(long, value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE")]
+    #[arg(value_parser = values::flash, value_hint = ValueHint::FilePath)]
     pub flash: Option<FlashChoice>,
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long, requires = "flash")]
@@ -161,24 +138,16 @@ impl OnFlashArgs {
 /// `bench micro`.
 #[derive(Clone, Debug, Args)]
 pub struct MicroArgs {
-    /// Where results go.
     #[command(flatten)]
-    pub output: OutputArgs,
-    /// The flash that misses read from.
+    pub(crate) output: OutputArgs,
     #[command(flatten)]
-    pub on: OnFlashArgs,
+    pub(crate) on: OnFlashArgs,
     /// Bytes of data in flash, a power of two [default: 2G; --quick: 256M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
     /// Measurements, comma-separated: switch, hit, miss (with its parts).
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = Measure::parser(),
-        hide_possible_values = true,
-        default_value = "switch,hit,miss"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Measure::parser())]
+    #[arg(default_value = "switch,hit,miss")]
     pub config: Vec<Measure>,
     /// Rounds, of which the median is reported.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -188,7 +157,8 @@ pub struct MicroArgs {
 /// The work of a request beside its misses.
 #[derive(Clone, Debug, Args)]
 pub struct WorkArgs {
-    /// Computing between two misses: the request's own, then fewer misses (Zipf exponent), then added computing.
+    /// Computing between two misses: the request's own, then fewer misses (Zipf exponent), then
+    /// added computing.
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration, conflicts_with = "work")]
     pub miss_every: Option<Duration>,
     /// Add this much computing to every request (0: none).
@@ -203,34 +173,19 @@ pub struct WorkArgs {
 /// `bench live`.
 #[derive(Clone, Debug, Args)]
 pub struct LiveArgs {
-    /// Where results go.
     #[command(flatten)]
-    pub output: OutputArgs,
-    /// The flash and the DRAM.
+    pub(crate) output: OutputArgs,
     #[command(flatten)]
-    pub flash: FlashArgs,
-    /// The work.
+    pub(crate) flash: FlashArgs,
     #[command(flatten)]
-    pub work: WorkArgs,
+    pub(crate) work: WorkArgs,
     /// Workloads, comma-separated. `all` means the seven of AstriFlash's figure 9.
-    #[arg(
-        long,
-        value_name = "all|LIST",
-        default_value = "all",
-        value_delimiter = ',',
-        value_parser = values::workload_parser(),
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "all|LIST", value_delimiter = ',')]
+    #[arg(value_parser = values::workload_parser(), default_value = "all")]
     pub workload: Vec<WorkloadName>,
     /// Configurations, comma-separated (below). dram-only always runs, as the denominator.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = Config::parser(),
-        hide_possible_values = true,
-        default_value = "dram-only,resident,fulgurite,priority-aging,fifo,flash-sync,os-swap,mmap"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Config::parser())]
+    #[arg(default_value = "dram-only,resident,fulgurite,priority-aging,fifo,flash-sync,os-swap,mmap")]
     pub config: Vec<Config>,
     /// Bytes of data [default: 2G; --quick: 160M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
@@ -253,38 +208,25 @@ pub struct LiveArgs {
 /// `bench tail`.
 #[derive(Clone, Debug, Args)]
 pub struct TailArgs {
-    /// Where results go.
     #[command(flatten)]
-    pub output: OutputArgs,
-    /// The flash and the DRAM.
+    pub(crate) output: OutputArgs,
     #[command(flatten)]
-    pub flash: FlashArgs,
-    /// The work.
+    pub(crate) flash: FlashArgs,
     #[command(flatten)]
-    pub work: WorkArgs,
+    pub(crate) work: WorkArgs,
     /// Computing of a request: the number of transactions that takes about this long (0: one).
     #[arg(long, value_name = "TIME", default_value = "10us", value_parser = values::duration)]
     pub request_time: Duration,
     /// Workload.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "tatp",
-        value_parser = values::one_workload_parser(),
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "NAME", value_parser = values::one_workload_parser())]
+    #[arg(default_value = "tatp")]
     pub workload: WorkloadName,
     /// Configurations, comma-separated.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = Config::parser(),
-        hide_possible_values = true,
-        default_value = "dram-only,fulgurite,priority-aging,fifo,flash-sync"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Config::parser())]
+    #[arg(default_value = "dram-only,fulgurite,priority-aging,fifo,flash-sync")]
     pub config: Vec<Config>,
-    /// Loads in percent of dram-only's highest throughput, comma-separated [default: 10 to 98; --quick: 30,60,90].
+    /// Loads in percent of dram-only's highest throughput, comma-separated [default: 10 to 98;
+    /// --quick: 30,60,90].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::load)]
     pub loads: Vec<f64>,
     /// Bytes of data [default: 2G; --quick: 256M].
@@ -301,41 +243,22 @@ pub struct TailArgs {
 /// `bench policies`.
 #[derive(Clone, Debug, Args)]
 pub struct PoliciesArgs {
-    /// Where results go.
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub(crate) output: OutputArgs,
     /// Directory with block traces, *.lis or *.lis.zst (lines of `first-page count 0 sequence`).
     #[arg(long, value_name = "DIR", default_value = "traces", value_parser = values::traces, value_hint = ValueHint::DirPath)]
     pub traces: CacheTraces,
     /// Workloads whose accesses are recorded and replayed, comma-separated, or `all`, or `none`.
-    #[arg(
-        long,
-        value_name = "all|none|LIST",
-        default_value = "all",
-        value_delimiter = ',',
-        value_parser = values::workload_or_none_parser(),
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "all|none|LIST", value_delimiter = ',')]
+    #[arg(value_parser = values::workload_or_none_parser(), default_value = "all")]
     pub workload: Vec<WorkloadName>,
     /// Replacement policies, comma-separated: clock, s3-fifo, lru.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = Replacement::parser(),
-        hide_possible_values = true,
-        default_value = "clock,s3-fifo,lru"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Replacement::parser())]
+    #[arg(default_value = "clock,s3-fifo,lru")]
     pub config: Vec<Replacement>,
     /// DRAM, as shares of the distinct subpages touched, comma-separated percentages.
-    #[arg(
-        long = "dram",
-        alias = "shares",
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = values::percent,
-        default_value = "1,2,3,5,10,20"
-    )]
+    #[arg(long = "dram", alias = "shares", value_name = "LIST", value_delimiter = ',')]
+    #[arg(value_parser = values::percent, default_value = "1,2,3,5,10,20")]
     pub shares: Vec<f64>,
     /// Bytes of data of the recorded workloads [default: 256M; --quick: 32M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
@@ -351,9 +274,8 @@ pub struct PoliciesArgs {
 /// `bench store`.
 #[derive(Clone, Debug, Args)]
 pub struct StoreArgs {
-    /// Where results go.
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub(crate) output: OutputArgs,
     /// Measure the time to open a pool after a crash.
     #[arg(long, conflicts_with = "sync")]
     pub recovery: bool,
@@ -367,27 +289,15 @@ pub struct StoreArgs {
     #[arg(long, alias = "data", value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
     pub size: Vec<u64>,
     /// Order of the overwrites, comma-separated: uniform, zipf (exponent 0.99), sequential.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = Pattern::parser(),
-        hide_possible_values = true,
-        default_value = "uniform,zipf,sequential"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Pattern::parser())]
+    #[arg(default_value = "uniform,zipf,sequential")]
     pub pattern: Vec<Pattern>,
     /// Fill of the pool, in percent, comma-separated [--quick: 80].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,60,70,80,90")]
     pub full: Vec<f64>,
     /// Order of reclaim, comma-separated: longest-chains (as NVMM proposes), greedy, cost-benefit.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = VictimChoice::parser(),
-        hide_possible_values = true,
-        default_value = "cost-benefit"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = VictimChoice::parser())]
+    #[arg(default_value = "cost-benefit")]
     pub victims: Vec<VictimChoice>,
     /// Sync after this volume of writes, in percent of the data.
     #[arg(long, value_name = "PERCENT", value_parser = values::percent, default_value = "0.5")]
@@ -420,12 +330,10 @@ pub struct StoreArgs {
 /// `bench checkpoint`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckpointArgs {
-    /// Where results go.
     #[command(flatten)]
-    pub output: OutputArgs,
-    /// The flash under the pool of `fulgurite` and `sync`.
+    pub(crate) output: OutputArgs,
     #[command(flatten)]
-    pub on: OnFlashArgs,
+    pub(crate) on: OnFlashArgs,
     /// Directory for the files. They need twice the data, and without --flash a little more than
     /// four times [default: the temporary directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -454,34 +362,21 @@ pub struct CheckpointArgs {
 /// `demo`.
 #[derive(Clone, Debug, Args)]
 pub struct DemoArgs {
-    /// Where results go.
     #[command(flatten)]
-    pub output: OutputArgs,
-    /// The flash and the DRAM.
+    pub(crate) output: OutputArgs,
     #[command(flatten)]
-    pub flash: FlashArgs,
+    pub(crate) flash: FlashArgs,
     /// Configurations of `bench live`, comma-separated. dram-only always runs, as the denominator.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = Config::parser(),
-        hide_possible_values = true,
-        default_value = "dram-only,fulgurite,flash-sync,os-swap"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Config::parser())]
+    #[arg(default_value = "dram-only,fulgurite,flash-sync,os-swap")]
     pub config: Vec<Config>,
     /// Acts, comma-separated: search (an index larger than DRAM), survive (memory that survives
     /// kill -9).
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = Act::parser(),
-        hide_possible_values = true,
-        default_value = "search,survive"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Act::parser())]
+    #[arg(default_value = "search,survive")]
     pub act: Vec<Act>,
-    /// Directory whose text is indexed [default: /usr, or all of / when /usr has less than 512 MiB of text].
+    /// Directory whose text is indexed [default: /usr, or all of / when /usr has less than 512 MiB
+    /// of text].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub input: Option<PathBuf>,
     /// The report to write.

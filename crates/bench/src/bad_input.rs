@@ -1,5 +1,4 @@
-//! The error that means: you asked for something that cannot be. It ends the program with exit code 2 before anything
-//! was created.
+//! Bad input: it ends the program with exit code 2 before anything is created.
 
 use anyhow::Error;
 use fulgurite_device::SocketError;
@@ -12,7 +11,7 @@ use crate::interrupt::Interrupted;
 #[error("{0}")]
 pub struct BadInput(pub String);
 
-/// What is wrong with the socket that an option names, a bad input where what is at its path is in the way.
+/// What is wrong with the socket of an option. Something else at its path is bad input.
 pub fn socket_error(option: &str, error: SocketError) -> Error {
     match error {
         // As a server's: somebody was faster than the check.
@@ -30,7 +29,7 @@ pub fn open_error(error: OpenError) -> Error {
     }
 }
 
-/// What went wrong, from the outside to the cause: each of its errors once, although most of ours say their cause themselves.
+/// Tells an error from the outside to its cause, each sentence once.
 pub fn told(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for text in error.chain().map(ToString::to_string).filter(|text| !text.is_empty()) {
@@ -42,6 +41,21 @@ pub fn told(error: &anyhow::Error) -> String {
         }
     }
     told
+}
+
+/// Results whose errors are bad input.
+pub trait OrBadInput<T, E> {
+    /// Makes an error bad input, in these words.
+    ///
+    /// # Errors
+    /// [`BadInput`].
+    fn or_bad_input(self, words: impl FnOnce(E) -> String) -> anyhow::Result<T>;
+}
+
+impl<T, E> OrBadInput<T, E> for Result<T, E> {
+    fn or_bad_input(self, words: impl FnOnce(E) -> String) -> anyhow::Result<T> {
+        self.map_err(|error| BadInput(words(error)).into())
+    }
 }
 
 /// Fails with [`BadInput`].

@@ -1,9 +1,10 @@
-//! What a file or device allows by itself, measured right after each round of a configuration that lies on it, in the same mix
-//! of reads and writes and at the same depth: a disk that others share is not as fast now as it was a minute ago.
+//! What a file or device allows by itself, measured right after each round on it, in the same mix
+//! and at the same depth. A shared disk changes from minute to minute.
 //!
-//! Two yardsticks: our own requests with nothing above them ([`crate::child`]'s `device`), which write back what they have
-//! read, and fio. fio overwrites what it writes to, so where there are writes it has a file of its own (the twin): beside the
-//! named one, as large, written once in full. On a device there is no room for one; there fio comes once, in the end.
+//! There are two yardsticks: fio, and our own requests with nothing above them ([`crate::child`]'s
+//! `device`), which write back what they read. fio overwrites data, so a mix with writes has a file
+//! of its own (the twin), as large as the named one. A device has no room for one, so there fio
+//! runs once, at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::fio;
 use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::protocol::Outcome;
-use crate::interrupt::Interrupted;
+use crate::interrupt::go_on;
 use crate::values::{Config, FlashChoice};
 
 /// What was allowed beside one round, in requests a second; nothing for what lies on no file.
@@ -30,7 +31,7 @@ pub struct Limit {
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// A file for fio to write to. Dropped, it is removed; the helper removes it when the program cannot.
+/// A file for fio to write to. Drop removes it, or the helper where the program cannot.
 #[derive(Debug)]
 pub struct Twin(PathBuf);
 
@@ -40,10 +41,10 @@ impl Drop for Twin {
     }
 }
 
-/// Whether this way's data lies in a file or on a device that has limits of its own, and nobody else writes to it while the workers stand:
-/// the firmware of a device goes on with its store's own work.
+/// Whether this way's data lies in a file or device that nothing else writes to while the workers
+/// stand. A device's firmware goes on with its store's own work.
 pub fn on_file(session: &Session, way: Way) -> bool {
-    // A flat medium has no work of its own, whoever makes its requests.
+    // A flat medium has no work of its own.
     let alone = way.config.guarded() && !matches!(way.config, Config::Resident | Config::PoolOnDevice);
     alone && matches!(session.flash.flash, FlashChoice::File(_))
 }
@@ -71,19 +72,14 @@ fn depth(session: &Session, way: Way) -> usize {
 /// The file that fio may write to, where this outcome of the warm-up says that it will.
 ///
 /// # Errors
-/// [`Interrupted`]; whatever else is wrong is noted, and fio comes in the end.
+/// [`crate::interrupt::Interrupted`]; whatever else is wrong is noted, and fio comes in the end.
 pub fn twin_for(session: &mut Session, image: &Image, outcome: &Outcome) -> Result<Option<Twin>> {
     if fio::only_reads(read_share([outcome])) {
         return Ok(None);
     }
-    match session.twin(image) {
-        Ok(path) => Ok(path.map(Twin)),
-        Err(e) if e.is::<Interrupted>() => Err(e),
-        Err(e) => {
-            session.note(format!("fio has no file to write to: {e:#}."));
-            Ok(None)
-        }
-    }
+    let twin = session.twin(image);
+    let twin = go_on(twin, |e| session.note(format!("fio has no file to write to: {e:#}.")))?;
+    Ok(twin.flatten().map(Twin))
 }
 
 /// Measures beside the round that has just ended.
@@ -98,7 +94,7 @@ pub fn measure(session: &mut Session, running: &mut Running, twin: Option<&Twin>
     Ok(Limit { device_per_s, fio_per_s })
 }
 
-/// What fio gets from the file itself, for rounds in which it had none to write to. Destroys the data: the last thing to do.
+/// Runs fio on the file itself, where it had no other to write to. Destroys the data.
 pub fn fio_in_the_end(session: &mut Session, running: &Running, outcomes: &[Outcome], limits: &mut [Limit]) {
     if limits.iter().all(|limit| limit.fio_per_s.is_some()) {
         return;

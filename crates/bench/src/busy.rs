@@ -19,8 +19,8 @@ pub trait Asks {
     fn done(&mut self, _slot: u32, _now_ns: u64) {}
 }
 
-/// Asks for requests in `depth` slots until there are no more, and waits for all of them. Slots are filled once `batch` of them are
-/// free. After a failure nothing more is asked for.
+/// Asks for requests in `depth` slots until there are no more, and waits for all of them. Slots are
+/// filled once `batch` of them are free. A failure ends the asking.
 ///
 /// # Errors
 /// The first failure of a request; that the medium does not answer.

@@ -1,8 +1,8 @@
-//! `--miss-every`: how much computing lies between two misses, made the same for all configurations.
+//! `--miss-every`: the computing between two misses, the same for all configurations.
 //!
-//! In this order: the request's own computing; then fewer misses, by a larger Zipf exponent; then added computing, a fixed
-//! number of iterations per request. The time between misses is dram-only's time per request divided by the misses per
-//! request that `fulgurite` has with this much DRAM. The processes used here are ended before anything is measured.
+//! It comes from the request itself, then from fewer misses (a larger Zipf exponent), then from a
+//! fixed number of added iterations. The time between misses is dram-only's time per request
+//! divided by `fulgurite`'s misses per request. The processes used here end before the measurement.
 
 use std::time::Duration;
 
@@ -35,8 +35,7 @@ pub struct Plan {
     pub misses_per_op: f64,
     /// Requests in a round.
     pub count: u64,
-    /// Requests before these, in each round, that are not measured: whoever ran before has left the processor's caches full of its own,
-    /// and a short round would tell of that.
+    /// Unmeasured requests before a round, which refill the processor's caches.
     pub lead_in: u64,
     /// Requests before the first round, until the cache holds what it will hold.
     pub warm_up: u64,
@@ -78,8 +77,8 @@ impl Plan {
 
 /// How many times as long as dram-only's round time the slowest configuration may take, about.
 const LONGEST_ROUND: f64 = 8.0;
-/// How long plain memory takes for what is not measured at the beginning of a round: to fetch the hot part of its data from DRAM into
-/// all of a last-level cache of 32 MiB takes some 20 ms. No more than a quarter of a round.
+/// Time of the unmeasured requests: to fill a last-level cache of 32 MiB from DRAM takes some 20
+/// ms. At most a quarter of a round.
 const LEAD_IN_S: f64 = 0.02;
 /// The same for the search for the misses of a request, at one exponent.
 const LONGEST_SEARCH: f64 = 20.0;
@@ -123,7 +122,7 @@ pub fn calibrate(
 impl Bench<'_> {
     /// `zipf`: an exponent that stays as it is.
     fn plan(&mut self, work: &WorkArgs, zipf: Option<f64>) -> Result<Plan> {
-        // A million iterations take about a millisecond: long against the clock, short against an interruption.
+        // A million iterations take about a millisecond: long for the clock, seldom interrupted.
         let iteration_ns = self.dram_only.child.time_work(1 << 20)? as f64 / f64::from(1 << 20);
         let target = work.miss_every.map(|t| t.as_nanos() as f64).filter(|_| self.fulgurite.is_some());
         let (zipf, own_ns, misses) = match (target, zipf) {
@@ -156,7 +155,7 @@ impl Bench<'_> {
         Ok(Plan { calibration, transactions: 1, misses_per_op: misses, count, lead_in, warm_up })
     }
 
-    /// The smallest exponent at which the requests' own computing reaches the distance asked for, or the largest there is.
+    /// The smallest exponent whose own computing reaches the distance, or the largest.
     fn exponent(&mut self, target_ns: f64) -> Result<(f64, f64, f64)> {
         let mut tried = None;
         for exponent in EXPONENTS {
@@ -175,7 +174,7 @@ impl Bench<'_> {
         Batch { seed: self.seed, first, count, transactions: 1, work_iterations: 0, load: Load::Closed }
     }
 
-    /// Time of a request in dram-only and misses per request at this exponent, once the cache holds what it will hold.
+    /// Measures the time of a request in dram-only, and the misses per request of a warm cache.
     fn at(&mut self, exponent: f64) -> Result<(f64, f64, f64)> {
         self.dram_only.child.zipf(exponent)?;
         let trial = self.batch(2000);

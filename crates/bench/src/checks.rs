@@ -1,5 +1,5 @@
-//! What has to hold before anything is created: sizes against this machine, paths, cores. Each failure is one sentence
-//! ([`crate::bad_input::BadInput`], exit code 2).
+//! Checks before anything is created: sizes against this machine, paths, cores. Each failure is one
+//! sentence ([`crate::bad_input::BadInput`], exit code 2).
 
 use std::fs;
 use std::io;
@@ -7,12 +7,13 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use fulgurite_device::{Features, Link as _, SocketLink};
 use fulgurite_format::format_bytes;
 use fulgurite_runtime::Needs;
 use fulgurite_store::Head;
 
 use crate::args::{FlashArgs, OutputArgs};
-use crate::bad_input::bad_input;
+use crate::bad_input::{OrBadInput, bad_input};
 use crate::child::pool::of_a_benchmark;
 use crate::machine::Machine;
 use crate::values::{FlashChoice, NandChoice, Output, Size};
@@ -31,7 +32,7 @@ pub fn outputs(args: &OutputArgs) -> Result<()> {
     Ok(())
 }
 
-/// A file can be written at `path`: tried in its directory with a file of another name, so that nothing is overwritten yet.
+/// A file can be written at `path`, tried under another name in its directory.
 pub fn writable(option: &str, path: &Path) -> Result<()> {
     if path.file_name().is_none() {
         bad_input!("{option} {} is not a file name", path.display());
@@ -46,7 +47,7 @@ pub fn writable(option: &str, path: &Path) -> Result<()> {
     if path.exists() && rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_err() {
         bad_input!("{option} {} cannot be written; choose another path", path.display());
     }
-    // A special file (/dev/stdout, a pipe) is written as it is, anything else is replaced by a new file.
+    // A special file (/dev/stdout, a pipe) is written as it is. Others are replaced by a new file.
     let special = path.exists() && !path.is_file();
     if !special && let Err(e) = tempfile::Builder::new().prefix(".fulgurite-").tempfile_in(&parent) {
         bad_input!("{option} {} cannot be written ({}); choose another path", path.display(), e.kind());
@@ -65,8 +66,7 @@ pub fn workers(workers: u32, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// What the guarded path needs for so much data, so many workers and fibers: the runtime's tables, stacks and queues, and for
-/// each fiber the frames of a request, to go on well.
+/// DRAM of the guarded path: the runtime's tables, stacks, queues, and each request's frames.
 pub fn least_dram(data_bytes: u64, workers: u32, fibers: u32) -> u64 {
     let needs = Needs::of(data_bytes, workers as usize, fibers as usize);
     needs.fixed_bytes + u64::from(workers) * u64::from(fibers) * REQUEST_FRAMES * needs.per_frame_bytes
@@ -86,8 +86,8 @@ fn dram_of_machine(args: &FlashArgs, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Everything about the flash and the machine that does not depend on how much data there will be. `on_flash` processes use the
-/// flash at the same time.
+/// Checks the flash and the machine as far as the size of the data does not matter. `on_flash`
+/// processes use the flash at the same time.
 pub fn before_data(args: &FlashArgs, on_flash: u64, machine: &Machine) -> Result<()> {
     workers(args.workers, machine)?;
     dram_of_machine(args, machine)?;
@@ -95,13 +95,12 @@ pub fn before_data(args: &FlashArgs, on_flash: u64, machine: &Machine) -> Result
     scratch(args).map(|_| ())
 }
 
-/// Bytes of data that the file or device which --flash names can hold; none where it is made as large as it must be, or is memory.
+/// Bytes that the file or device of --flash can hold. None for new files and memory.
 pub fn flash_bytes(args: &FlashArgs) -> Result<Option<u64>> {
     match &args.flash {
         FlashChoice::File(path) if !args.create => Ok(Some(fulgurite_flash::claim(path)?.bytes()?)),
         FlashChoice::Device(socket) => {
-            use fulgurite_device::Link as _;
-            let link = fulgurite_device::SocketLink::connect(socket, args.share_frames)?;
+            let link = SocketLink::connect(socket, args.share_frames)?;
             Ok(Some(u64::from(link.sectors()) << 12))
         }
         _ => Ok(None),
@@ -119,35 +118,26 @@ pub fn nand_profile(choice: &NandChoice) -> Result<String> {
                 Ok(_) => bad_input!("{} is no regular file; name a TOML file that describes NAND", path.display()),
                 Err(error) => Err(error),
             };
-            match file {
-                Ok(text) => text,
-                Err(error) => bad_input!("{} cannot be read: {error}", path.display()),
-            }
+            file.or_bad_input(|error| format!("{} cannot be read: {error}", path.display()))?
         }
     };
-    match fulgurite_nand::Profile::parse(&text) {
-        Ok(_) => Ok(text),
-        Err(error) => bad_input!("{choice}: {error}"),
-    }
+    fulgurite_nand::Profile::parse(&text).or_bad_input(|error| format!("{choice}: {error}"))?;
+    Ok(text)
 }
 /// What the device that listens at a socket can do.
 ///
 /// # Errors
 /// [`crate::bad_input::BadInput`] where none does.
-pub fn device_features(socket: &Path) -> Result<fulgurite_device::Features> {
-    use fulgurite_device::Link as _;
-    match fulgurite_device::SocketLink::connect(socket, false) {
-        Ok(link) => Ok(link.features()),
-        Err(error) => bad_input!("--flash device:{}: {error}", socket.display()),
-    }
+pub fn device_features(socket: &Path) -> Result<Features> {
+    Ok(connect(socket, false)?.features())
+}
+/// The device of --flash.
+fn connect(socket: &Path, frames: bool) -> Result<SocketLink> {
+    SocketLink::connect(socket, frames).or_bad_input(|error| format!("--flash device:{}: {error}", socket.display()))
 }
 /// A device listens there, with room for the data of each of the processes that have a part of it.
 fn device(socket: &Path, frames: bool, on_flash: u64, data_bytes: u64) -> Result<()> {
-    use fulgurite_device::Link as _;
-    let link = match fulgurite_device::SocketLink::connect(socket, frames) {
-        Ok(link) => link,
-        Err(error) => bad_input!("--flash device:{}: {error}", socket.display()),
-    };
+    let link = connect(socket, frames)?;
     if frames && !link.takes_frames() {
         bad_input!(
             "the device at {} takes no frames, as its data are in a file that the kernel moves them from and to; leave out --share-frames",
@@ -172,7 +162,7 @@ fn device(socket: &Path, frames: bool, on_flash: u64, data_bytes: u64) -> Result
     }
     Ok(())
 }
-/// Bytes that each of so many processes has of a device: whole pages, so that what one trims is its own.
+/// Bytes of a device for each of so many processes: whole pages, so that each trims only its own.
 pub fn part_of_device(device_bytes: u64, on_flash: u64) -> u64 {
     let page = fulgurite_format::PAGE_BYTES as u64;
     match on_flash {
@@ -196,8 +186,7 @@ pub struct Wanted<'w> {
     pub share_frames: bool,
 }
 
-/// The flash can hold `data_bytes` for each of the `on_flash` processes that use it at the same time; where it is a path, what
-/// that is.
+/// The flash can hold `data_bytes` for each of `on_flash` processes. Returns a path's kind.
 pub fn flash(wanted: Wanted<'_>, on_flash: u64, data_bytes: u64) -> Result<Option<FlashPath>> {
     if wanted.share_frames && !matches!(wanted.flash, FlashChoice::Device(_)) {
         bad_input!("--share-frames needs --flash device:SOCKET");
@@ -274,7 +263,7 @@ pub enum FlashPath {
     New,
 }
 
-/// Right before a file is made that goes at the end: nothing has come to lie there since its name was judged.
+/// Nothing has come to lie where a temporary file is about to be made.
 ///
 /// # Errors
 /// [`crate::bad_input::BadInput`].
@@ -285,7 +274,7 @@ pub fn nothing_there(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The flash path can be used for `bytes` in `copies` files beside each other (a device: one after the other on it).
+/// The flash path can be used for `bytes` in `copies` files (on a device in turn).
 pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
@@ -309,14 +298,11 @@ pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u6
     if create {
         bad_input!("--create: {shown} exists and is not overwritten; name another path, or leave --create out");
     }
-    // Judged, opened and locked as whoever writes to it does; nobody else has it, then.
-    let file = match fulgurite_flash::claim(path) {
-        Ok(file) => file,
-        Err(e) => bad_input!("--flash {e}"),
-    };
+    // Judged, opened and locked as for writing: no other process has it.
+    let file = fulgurite_flash::claim(path).or_bad_input(|e| format!("--flash {e}"))?;
     let head = Head::of(&file)?;
     let has = head.bytes;
-    // What a run of before has left is used again without a word; a pool that is kept, or that cannot be told, is not.
+    // Leftovers of a benchmark are reused in silence. Other pools are refused.
     if !force && head.pool().is_some_and(|pool| !pool.is_ok_and(of_a_benchmark)) {
         bad_input!("--flash {shown} is a pool; name another path, or add --force to overwrite that pool");
     }
@@ -359,7 +345,7 @@ pub fn scratch(args: &FlashArgs) -> Result<PathBuf> {
 
 /// The same: the directory that was named, else that of the flash file, else the temporary one.
 pub fn scratch_directory(named: Option<&Path>, flash: Option<&FlashChoice>) -> Result<PathBuf> {
-    // Whoever gave no --scratch is told of what they did give.
+    // Without --scratch, the message names the option that chose the directory.
     let (directory, from) = match (named, flash) {
         (Some(directory), _) => (directory.to_owned(), "--scratch".to_owned()),
         (None, Some(FlashChoice::File(path))) if !path.starts_with("/dev") => {

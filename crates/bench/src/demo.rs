@@ -1,5 +1,5 @@
-//! `demo`: index the text of this machine into flash memory and search it, with a few percent of the index in DRAM; then the act
-//! in which memory survives ([`super::survive`]). Here is the search, and the report over both.
+//! `demo`: a search over the text of this machine, with a few percent of its index in DRAM, then
+//! the act in which memory survives ([`super::survive`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::machine::Machine;
 use crate::progress;
 use crate::report::html::Page;
 use crate::report::rows::LiveRow;
-use crate::report::{self, Report, table};
+use crate::report::table::{self, Columns, or_dash};
+use crate::report::{self, Report};
 use crate::values::{Act, Config, FlashChoice, Size};
 
 /// DRAM of a fiber: its stack, guard and context.
@@ -30,10 +31,10 @@ const STACK_BYTES: u64 = 38 << 10;
 const TEXT_BYTES_MAX: u64 = 512 << 20;
 /// The same with `--quick`.
 const QUICK_TEXT_BYTES_MAX: u64 = 96 << 20;
-/// Flash with less room than this is not worth an index: the frames, tables and stacks in DRAM would take more.
+/// With less flash an index does not pay: the runtime's tables and stacks would be larger.
 const FLASH_BYTES_MIN: u64 = 4 << 20;
 
-/// Prices of a gigabyte, in US dollars, 50 to 1 (AstriFlash, section I). Only the ratio matters to the comparison.
+/// Prices of a gigabyte in US dollars, 50 to 1 (AstriFlash, section I). Only the ratio matters.
 const DRAM_DOLLARS_PER_GB: f64 = 3.0;
 const FLASH_DOLLARS_PER_GB: f64 = 0.06;
 
@@ -63,7 +64,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         // The pool, and a copy of the text.
         checks::space("--scratch", &scratch, survive::POOL_BYTES + survive::copy_bytes(quick))?;
     }
-    // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
+    // The image, copies that play flash, and the DRAM-only copy are each up to 1.3 times the text.
     let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
     let limit = if searches { text_that_fits(args, on_flash, most)? } else { most.min(survive::text_bytes(quick)) };
     let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
@@ -113,7 +114,7 @@ fn configs(args: &DemoArgs) -> Vec<Config> {
     configs
 }
 
-/// Bytes of text to look for: `most`, or as many as the file or device that --flash names has room for.
+/// Bytes of text to look for: `most`, or what the file or device of --flash has room for.
 fn text_that_fits(args: &DemoArgs, on_flash: u64, most: u64) -> Result<u64> {
     let Some(mut bytes) = checks::flash_bytes(&args.flash)? else { return Ok(most) };
     let (mut each, mut larger) = ("", "make it larger, or name a new file and add --create");
@@ -153,7 +154,6 @@ struct Searched {
     session: Session,
     summary: IndexSummary,
     rows: Vec<LiveRow>,
-    lines: Vec<Vec<String>>,
     notes: Vec<String>,
     setting: serde_json::Value,
     failed: Vec<String>,
@@ -201,10 +201,10 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
             !c.paged_by_kernel()
         });
     }
-    // An index takes about 1.2 times its text (from above); what it really took decides about DRAM below.
+    // An index takes about 1.2 times its text (from above). Its real size decides about DRAM below.
     let data_bytes = corpus.text_bytes() / 5 * 6;
     let (clusters, one_cluster) = clusters(args, data_bytes, found.scan_time)?;
-    let mut session = Session::start_in_ways(&flash, data_bytes, &mut configs, &ways(clusters), interrupt)?;
+    let mut session = Session::start(&flash, data_bytes, &mut configs, &ways(clusters), interrupt)?;
     notes.extend(one_cluster.filter(|_| configs.contains(&Config::OsSwap)));
     let params = Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
     let (mut image, summary) = Image::index(corpus, &params, interrupt)?;
@@ -231,23 +231,21 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
         Measure { configs: &configs, clusters, rounds, repeats: rounds, round_time, work: &work, output: &args.output };
     let (rows, ran) = measure(&mut session, &mut image, &how)?;
     notes.extend(session.notes.iter().cloned());
-    let lines: Vec<Vec<String>> = rows.iter().map(line).collect();
-    report::print(&args.output, &table::table(&HEADING, 1, lines.iter().cloned()))?;
+    report::print(&args.output, &columns(&rows).table())?;
     report::print_all(&args.output, notes.iter().filter(|note| !printed.contains(note)))?;
     let mut setting = session.setting();
     setting["index_bytes"] = summary.index_bytes.into();
     setting["documents"] = summary.documents.into();
     setting["dollars_per_gb"] = serde_json::json!({ "dram": DRAM_DOLLARS_PER_GB, "flash": FLASH_DOLLARS_PER_GB });
     let (failed, interrupted) = (ran.failed, ran.interrupted);
-    Ok(Searched { session, summary, rows, lines, notes, setting, failed, interrupted })
+    Ok(Searched { session, summary, rows, notes, setting, failed, interrupted })
 }
 
-/// Looking for text may take so long for os-swap to run with both values of `vm.page-cluster`: the second costs about half a
-/// minute of three, and whoever is slow here (a cold cache, a slow disk) is slow with swap as well.
+/// A longer scan for text leaves no time for os-swap with both values of `vm.page-cluster`: a slow
+/// disk is slow with swap, too, and the second costs half a minute of three.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Values of `vm.page-cluster` for os-swap: both that users have, where neither time nor room for swap is short; else one, and a
-/// sentence that says why.
+/// Values of `vm.page-cluster` for os-swap: both, or one and the reason (time, room).
 fn clusters(args: &DemoArgs, data_bytes: u64, scan_time: Duration) -> Result<(&'static [u32], Option<String>)> {
     const BOTH: &[u32] = &[0, 3];
     if args.output.quick {
@@ -323,20 +321,7 @@ fn scan(input: Option<PathBuf>, limit: u64, interrupt: &Interrupt) -> Result<Cor
     Ok(corpus)
 }
 
-const HEADING: [&str; 10] = [
-    "config",
-    "queries/s",
-    "of DRAM-only",
-    "p50 µs",
-    "p99 µs",
-    "p99.9 µs",
-    "DRAM it may use",
-    "peak",
-    "misses/query",
-    "$ per GB of index",
-];
-
-/// Bytes of DRAM that a configuration may use for data: kernel paging fills its cgroup, allowance and all.
+/// Bytes of DRAM for data. Kernel paging fills its cgroup, allowance and all.
 fn allowed_bytes(row: &LiveRow) -> u64 {
     row.cgroup_limit_bytes.filter(|_| paged_by_kernel(row)).unwrap_or(row.dram_bytes)
 }
@@ -360,25 +345,25 @@ fn cost(row: &LiveRow) -> f64 {
     dram * DRAM_DOLLARS_PER_GB + flash
 }
 
-fn line(row: &LiveRow) -> Vec<String> {
-    let config = if paged_by_kernel(row) {
+fn columns(rows: &[LiveRow]) -> Columns<'_, LiveRow> {
+    let config = |row: &LiveRow| {
         let cluster = row.page_cluster.map_or(String::new(), |cluster| format!(", page-cluster {cluster}"));
-        format!("{} ({}{cluster})", row.config, threads(row.fibers_or_threads))
-    } else {
-        row.config.clone()
+        match paged_by_kernel(row) {
+            true => format!("{} ({}{cluster})", row.config, threads(row.fibers_or_threads)),
+            false => row.config.clone(),
+        }
     };
-    vec![
-        config,
-        table::number(row.ops_per_s),
-        row.share_of_dram_only.map_or("-".to_owned(), |s| table::percent(s.median)),
-        table::number(row.p50_us),
-        table::number(row.p99_us),
-        table::number(row.p999_us),
-        format_bytes(allowed_bytes(row)),
-        row.cgroup_peak_bytes.map_or("-".to_owned(), format_bytes),
-        table::number(row.misses_per_op),
-        format!("{:.2}", cost(row)),
-    ]
+    Columns::of(rows)
+        .left("config", config)
+        .right("queries/s", |row| table::number(row.ops_per_s))
+        .right("of DRAM-only", |row| or_dash(row.share_of_dram_only, |s| table::percent(s.median)))
+        .right("p50 µs", |row| table::number(row.p50_us))
+        .right("p99 µs", |row| table::number(row.p99_us))
+        .right("p99.9 µs", |row| table::number(row.p999_us))
+        .right("DRAM it may use", |row| format_bytes(allowed_bytes(row)))
+        .right("peak", |row| or_dash(row.cgroup_peak_bytes, format_bytes))
+        .right("misses/query", |row| table::number(row.misses_per_op))
+        .right("$ per GB of index", |row| format!("{:.2}", cost(row)))
 }
 
 /// The report.
@@ -416,7 +401,7 @@ fn title(rows: &[LiveRow]) -> String {
     }
 }
 
-/// How many times as fast as kernel swap, round by round, and what swap ran with; none where either did not run.
+/// Throughput as a multiple of kernel swap's, and how swap ran. None where either did not.
 fn beside_swap(rows: &[LiveRow]) -> Option<(String, String)> {
     let of = |config: Config| rows.iter().find(|r| r.config == config.name());
     let (over, swap) = (of(Config::Fulgurite)?.over_os_swap?, of(Config::OsSwap)?);
@@ -438,7 +423,7 @@ fn beside_swap(rows: &[LiveRow]) -> Option<(String, String)> {
 
 /// The search's part of it.
 fn search_page(page: &mut Page, text: &str, searched: &Searched) {
-    let Searched { session, summary, rows, lines, .. } = searched;
+    let Searched { session, summary, rows, .. } = searched;
     page.paragraph(&format!(
         "An index over {text} lies in flash: {}. The DRAM in front of it may hold {:.1}% of that ({}). Each query looks two or \
          three words up, ranks the files that hold them all and reads snippets of the best.",
@@ -477,7 +462,7 @@ fn search_page(page: &mut Page, text: &str, searched: &Searched) {
     }
     page.figures(&figures);
     page.heading("All configurations");
-    page.table(&HEADING, lines, |row| row.first().is_some_and(|c| c == Config::Fulgurite.name()));
+    page.table(&columns(rows), |row| row.first().is_some_and(|c| c == Config::Fulgurite.name()));
     page.paragraph(&format!(
         "Cost: DRAM that it may use at ${DRAM_DOLLARS_PER_GB} and flash at ${FLASH_DOLLARS_PER_GB} a gigabyte; only their ratio \
          matters. The guarded path may use its budget; kernel paging fills its whole cgroup, which is {} larger. Peak: the \
@@ -543,7 +528,7 @@ mod tests {
             figure == "2.2x" && caption.contains("8 threads, vm.page-cluster 0; the only way"),
             "{figure} {caption}"
         );
-        assert_eq!(line(&swap)[0], "os-swap (8 threads, page-cluster 0)");
+        assert_eq!(columns(&[swap.clone()]).lines[0][0], "os-swap (8 threads, page-cluster 0)");
         let variant = |threads| Variant {
             threads,
             page_cluster: Some(3),

@@ -1,7 +1,7 @@
 //! Other work on the cores of a run: it is seen, waited for, and told.
 //!
-//! A round of which other work took too much is run again, after a quiet moment, as long as the run has patience for it. What is
-//! disturbed all the same is counted, and said beside the figure that was made of it.
+//! A disturbed round is run again after a quiet moment, as far as the run's patience goes. Rounds
+//! that stay disturbed are counted beside their figure.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use crate::interrupt::Interrupt;
 use crate::kernel_threads;
 use crate::values::Config;
 
-/// The share of a round's time that other work may take from one of its threads: throughput is wrong by no more.
+/// The share of a round that other work may take from a thread, and so the error of a throughput.
 pub const OF_ROUND: f64 = 0.05;
 /// The same where a p99 is asked for, which one request in a hundred decides.
 pub const OF_TAIL: f64 = 0.01;
 /// `USER_HZ`: the unit of `/proc/stat`, 10 ms on every Linux for x86-64 and aarch64.
 const TICK: Duration = Duration::from_millis(10);
-/// How long the cores are looked at to see whether they are quiet, and how much of that other work may have.
+/// How long the cores are watched for a quiet moment, and the share that other work may have then.
 const LOOK: Duration = Duration::from_millis(200);
 const QUIET: f64 = 0.1;
 
@@ -68,7 +68,7 @@ fn cores_of(session: &Session, running: &Running) -> Vec<usize> {
     cores
 }
 
-/// Executes a batch, and adds to its outcome what only others can see: the kernel's own threads, and what was taken from the run's cores.
+/// Executes a batch. Adds the kernel's own threads, and what was taken from the cores.
 pub fn run(session: &Session, running: &mut Running, batch: &Batch) -> Result<Outcome> {
     let cores = cores_of(session, running);
     let before = Spent::of(&cores);
@@ -82,7 +82,7 @@ pub fn run(session: &Session, running: &mut Running, batch: &Batch) -> Result<Ou
     Ok(outcome)
 }
 
-/// Of the time that cores were busy, what a process with so much CPU time did not use. Ticks are coarse, so that two of them say nothing.
+/// Busy time of the cores beyond the process's own. Two coarse ticks do not count.
 fn by_others(busy: Duration, own_ns: u64) -> u64 {
     nanoseconds(busy.saturating_sub(2 * TICK)).saturating_sub(own_ns)
 }
@@ -91,8 +91,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The share of its time that other work took from a batch. A device that was late by more than it takes was kept from its core,
-/// whatever else is known.
+/// The share of a batch that other work took. A late device was kept from its core.
 pub fn share(outcome: &Outcome, config: Config, latency: Duration) -> f64 {
     let taken = outcome.taken_ns.unwrap_or(0) + outcome.stolen_ns;
     let share = taken as f64 / outcome.elapsed_ns.max(1) as f64;

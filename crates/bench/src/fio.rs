@@ -1,4 +1,4 @@
-//! fio beside us: what the tool that everybody trusts gets from the same file, in the same mix and at the same depth.
+//! fio beside us, on the same file, in the same mix and at the same depth.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -37,8 +37,8 @@ pub struct Mix<'p> {
     pub time: Duration,
 }
 
-/// How fio reaches the file, the best first: without rights, buffers cannot be registered (`ulimit -l`), and where io_uring is
-/// forbidden there are older ways. Those without a queue have a thread for each request instead.
+/// Ways of fio to a file, the best first. Buffers may not be registered without rights (`ulimit
+/// -l`), and io_uring may be forbidden. Ways without a queue have a thread for each request.
 const ENGINES: [&[&str]; 4] =
     [&["io_uring", "--fixedbufs", "--registerfiles"], &["io_uring"], &["libaio"], &["psync", "--thread"]];
 
@@ -61,7 +61,7 @@ fn percent(read_share: f64) -> f64 {
     (read_share * 100.0).round()
 }
 
-/// Whether so many reads are all that fio, which knows whole percents, will do: the file stays as it is then.
+/// Whether fio, which knows whole percents, only reads, so that the file stays as it is.
 pub fn only_reads(read_share: f64) -> bool {
     percent(read_share) >= 100.0
 }

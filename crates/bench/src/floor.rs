@@ -1,15 +1,14 @@
-//! What service time comes to without preemption, simulated: one server, requests that compute in pieces with a read of
-//! flash between them, arrived requests before new ones, oldest first.
+//! A simulation of service times without preemption: one server, requests that compute in pieces
+//! between reads of flash, arrived data before new requests, oldest first.
 //!
-//! A request whose data has arrived waits until the one that computes reaches its next miss or its end. The p99 that this
-//! leads to, as a multiple of what it is when the server waits for every miss, is what `bench tail` shows beside the
-//! measured one. It is an estimate and no bound: it takes misses to come at random points of a request's computing, and
-//! switching, guards and eviction to cost nothing; and another order than this one may serve the slowest requests better at
-//! the others' expense. How many misses requests have and how long their reads take is drawn from what was measured of a
-//! server that waits for every miss, where there is one; else misses are independent of each other, and all reads equal.
+//! Arrived data waits until the running request misses or ends. `bench tail` shows the resulting
+//! p99, as a multiple of a server's that waits for every miss. It is an estimate and no bound:
+//! misses come at random points, switching, guards and eviction cost nothing, and another order may
+//! serve the slowest requests better. Misses and reads are drawn from measurements of a waiting
+//! server. Without these, misses are independent, and all reads are equal.
 //!
-//! All loads see the same requests and the same gaps between them, scaled; the figure is the median over several streams.
-//! So it is the same in every run of the program on the same measurement, and does not fall as the load grows.
+//! All loads see the same requests and the same gaps, scaled, and the figure is the median of
+//! several streams. So it repeats for the same measurement, and does not fall as the load grows.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,16 +26,16 @@ pub struct Service {
 /// How long requests wait for flash.
 #[derive(Clone, Debug)]
 enum Reads {
-    /// Misses are independent of each other (Poisson): so many per request on average, each for so long.
+    /// Independent misses (Poisson): so many per request on average, each for so long.
     Independent { misses: f64, read_us: f64 },
-    /// As measured: (µs beyond computing, requests up to here), ascending; a read takes about so long.
+    /// As measured: (µs beyond computing, requests up to here), ascending, and the time of a read.
     Measured { waits: Vec<(f64, u64)>, read_us: f64 },
 }
 
 const REQUESTS: usize = 50_000;
 /// Streams of requests; the median of an odd number is one of them.
 const STREAMS: u64 = 5;
-/// A request that waited for longer than so many reads was held up by something else, and is left out.
+/// A longer wait, in reads, has another cause and is left out.
 const MISSES_MAX: f64 = 64.0;
 
 #[derive(Clone, Debug)]
@@ -53,8 +52,8 @@ impl Service {
         Service { work_us, reads: Reads::Independent { misses, read_us } }
     }
 
-    /// From the service times of a server that waits for every miss: (ns, how many took so long). A request's misses are
-    /// what it took beyond its computing, in reads of about `read_us`, which may be longer than the device says.
+    /// From a waiting server's service times: (ns, count). A request's misses are its time beyond
+    /// computing, in reads of about `read_us`, which may exceed the device's latency.
     pub fn measured(work_us: f64, misses: f64, read_us: f64, service: &[(u64, u64)]) -> Service {
         let mut waits: Vec<(f64, u64)> =
             service.iter().map(|(ns, count)| ((*ns as f64 / 1000.0 - work_us).max(0.0), *count)).collect();
@@ -73,8 +72,7 @@ impl Service {
         Service { work_us, reads: Reads::Measured { waits, read_us } }
     }
 
-    /// p99 of service time (start to end) as a multiple of what it is when the server waits for every miss, with computing
-    /// taking the share `load` of the server's time.
+    /// The p99 of service time as a multiple of a waiting server's, at this share of computing.
     pub fn p99_ratio(&self, load: f64) -> f64 {
         let ratio = |stream| {
             let mut requests = self.requests(load, stream);
@@ -147,7 +145,7 @@ fn run(requests: &mut [Request]) -> Vec<f64> {
             waiting.pop();
             ready.push(Reverse(i));
         }
-        // Arrived fibers, the oldest first (indices are in the order of arrival); then new requests; else time passes.
+        // Arrived fibers, the oldest first (in order of index), then new requests, else waiting.
         let i = if let Some(Reverse(i)) = ready.pop() {
             i
         } else if requests.get(next).is_some_and(|r| r.arrival <= clock) {
@@ -176,7 +174,7 @@ fn run(requests: &mut [Request]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Requests of 10 µs with reads of about 54 µs, some late: as many as `counts` have none, one, two and so on.
+    /// Requests of 10 µs, reads of 54 µs, some late. `counts` has them by number of misses.
     fn measured(counts: &[u64]) -> Service {
         let mut times = Vec::new();
         for (misses, count) in counts.iter().enumerate() {

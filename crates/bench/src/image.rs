@@ -1,8 +1,8 @@
 //! A workload's data, built once: the image that every configuration starts from.
 //!
-//! It lies in a memfd with the whole address space reserved, so that plain memory can build it and other processes can
-//! map it. Whoever touches a page first pays for it: the copies for emulated flash are made here, in the program, so that
-//! they are charged outside the cgroups under measurement.
+//! It lies in a memfd with the whole address space reserved, so plain memory can build it and other
+//! processes can map it. The first touch of a page pays for it, so this program makes the copies
+//! for emulated flash, outside the cgroups under measurement.
 
 use std::fs::File;
 use std::path::Path;
@@ -83,7 +83,8 @@ impl Image {
         Ok(Image { workload: workload.to_owned(), params: params.clone(), region_bytes, arena })
     }
 
-    /// Indexes a corpus of text: the search workload. Its data is the index as it came out, not what was reserved.
+    /// Indexes a corpus of text, for the search workload. The data is the index, not what was
+    /// reserved.
     ///
     /// # Errors
     /// When no file of the corpus is text any more, or there is no memory.
@@ -106,8 +107,7 @@ impl Image {
         Ok((Image { workload: Search::<NoLatch>::NAME.to_owned(), params, region_bytes, arena }, summary))
     }
 
-    /// DRAM that the workload itself uses on the guarded path with so many workers: latches and the like. Opening it reads the
-    /// image and changes nothing.
+    /// DRAM of the workload itself on the guarded path. Opening it changes nothing.
     pub fn workload_bytes(&self, workers: usize) -> Result<u64> {
         let own = OwnBytes {
             memory: PlainMemory::over(self.arena.clone()),
@@ -164,7 +164,7 @@ impl Image {
             Ok(())
         })?;
         file.sync_all().with_context(what)?;
-        // Its pages would be charged to this process and not to who maps them.
+        // Its pages would be charged to this process and not to the one that maps them.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         bar.finish_and_clear();
         Ok(file)

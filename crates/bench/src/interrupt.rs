@@ -1,5 +1,5 @@
-//! Ctrl-C: a flag that loops look at. The first stops cleanly (results so far are kept); the third ends the program at
-//! once, and the helper still removes what it made.
+//! Ctrl-C: a flag that loops look at. The first stops cleanly and keeps results. The third ends the
+//! program at once, and the helper still cleans up.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
@@ -38,8 +38,8 @@ impl Interrupt {
         .context("Ctrl-C cannot be caught")?;
         Ok(interrupt)
     }
-    /// Runs code that cannot look at the flag on a thread of its own. When the program is interrupted meanwhile, that thread is
-    /// left behind; it ends with the program, which has nothing else to do then.
+    /// Runs code that cannot look at the flag on its own thread. An interruption leaves that thread
+    /// behind, to end with the program.
     ///
     /// # Errors
     /// [`Interrupted`], or that there is no thread.
@@ -90,6 +90,32 @@ pub fn until_interrupted<I, T>(
         }
     }
     Ok((made, false))
+}
+
+/// Whether an interruption ended a run.
+///
+/// # Errors
+/// An error that is no interruption.
+pub fn ended_early(result: Result<()>) -> Result<bool> {
+    match result {
+        Err(e) if e.is::<Interrupted>() => Ok(true),
+        result => result.map(|()| false),
+    }
+}
+
+/// Hands a failure to `failed`, so that the run goes on without a value.
+///
+/// # Errors
+/// [`Interrupted`], which ends the run.
+pub fn go_on<T>(result: Result<T>, failed: impl FnOnce(anyhow::Error)) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(e) if e.is::<Interrupted>() => Err(e),
+        Err(e) => {
+            failed(e);
+            Ok(None)
+        }
+    }
 }
 
 #[cfg(test)]

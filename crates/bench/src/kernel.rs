@@ -1,7 +1,7 @@
-//! The kernel calls that only this program makes, made safe to call: swap on, swap off, a file mapped over a range of an
-//! arena, and a range brought into memory.
+//! Kernel calls that only benchmarks make, safe to call: swap on and off, a file mapped over an
+//! arena's range, and a range brought into memory.
 //!
-//! Invariant: a function of this module cannot break memory safety whatever it is given. It decides nothing.
+//! Invariant: no function of this module can break memory safety. It decides nothing.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -12,16 +12,16 @@ use std::path::Path;
 
 use fulgurite_sys::Arena;
 
-/// `SWAP_FLAG_PREFER` with priority 100 (swapon(2)): before whatever swap the machine has of its own.
+/// `SWAP_FLAG_PREFER` with priority 100 (swapon(2)): before the machine's own swap.
 const PREFERRED: libc::c_int = 0x8000 | 100;
 
-/// Of a file, one piece of advice reads no more than the device's read-ahead, whose usual size this is (`read_ahead_kb`).
+/// The usual read-ahead of a device (`read_ahead_kb`), which bounds one piece of advice.
 const READ_AHEAD_BYTES: usize = 128 << 10;
 
 /// Lets the kernel swap to this file, before any other swap space.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` when the file has holes or no swap header.
+/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` for holes or a missing swap header.
 pub fn swap_on(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the path is a string that ends in zero and outlives the call.
@@ -38,17 +38,18 @@ pub fn swap_off(path: &Path) -> io::Result<()> {
     if unsafe { libc::swapoff(path.as_ptr()) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Maps `bytes` of the file, shared and writable, over the beginning of the arena, and tells the kernel that the accesses
-/// will be random (no read-ahead).
+/// Maps `bytes` of the file, shared and writable, over the beginning of the arena, for random
+/// accesses (no read-ahead).
 ///
 /// # Panics
 /// When the arena is shorter than that, or `bytes` is not a multiple of 4096.
 pub fn map_over(arena: &Arena, file: &File, bytes: usize) -> io::Result<()> {
     assert!(bytes <= arena.len() && bytes.is_multiple_of(4096), "{bytes} bytes over an arena of {}", arena.len());
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-    // SAFETY: the range lies inside the arena's own mapping (asserted), whose bytes are never borrowed but reached as
-    // atomics and opaque copies, to which the change of backing is one more concurrent store. The arena unmaps the whole
-    // range when it is dropped. The caller's file is unlinked or ours, so nobody truncates it.
+    // SAFETY: the range lies inside the arena's own mapping (asserted). Its bytes are reached as
+    // atomics and opaque copies and never borrowed, so a new backing is one more concurrent store.
+    // The arena unmaps the whole range on drop. The file is unlinked or ours, so nothing truncates
+    // it.
     let at = unsafe { libc::mmap(arena.base().as_ptr().cast(), bytes, protection, flags, file.as_raw_fd(), 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -60,8 +61,8 @@ pub fn map_over(arena: &Arena, file: &File, bytes: usize) -> io::Result<()> {
     }
 }
 
-/// Has the kernel bring `bytes` from the address `base` on into memory, from swap or from their file, in large requests and
-/// not page by page as they are touched. What does not fit is left where it is.
+/// Brings `bytes` from the address `base` on into memory in large requests, from swap or a file.
+/// What does not fit stays.
 ///
 /// # Errors
 /// The kernel's: `ENOMEM` when part of the range is not mapped.

@@ -1,8 +1,8 @@
-//! CPU time of the kernel's own threads, which swap, write the page cache back, complete requests and move pages, for whomever on
-//! this machine: by /proc, as nobody counts it for the process that caused it.
+//! CPU time of the kernel's own threads, which swap, write back, complete requests and move pages
+//! for any process. Only /proc counts it, and not by process.
 //!
-//! A thread that ends takes its count along. So the time is summed by thread, from look to look: what was seen of a thread stays
-//! counted, and the sum never falls. What a thread did between the last look at it and its end is not seen.
+//! A thread that ends takes its count along. The sum is kept by thread, so it never falls. It lacks
+//! what a thread did after the last look.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +19,7 @@ type Thread = (u32, u64);
 /// What was seen of threads by all looks until now.
 #[derive(Debug, Default)]
 struct Seen {
-    /// By thread: nanoseconds on a processor, as it was last seen. Those that are not there stay, as a look may miss one.
+    /// By thread: nanoseconds on a processor when last seen. A look may miss a thread.
     last: HashMap<Thread, u64>,
     /// The sum of what they have gained.
     total_ns: u64,
@@ -38,8 +38,7 @@ impl Seen {
 
 static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
 
-/// Nanoseconds that the kernel's threads have had a processor until now, as far as this process has looked; only differences mean
-/// anything. None where they cannot be seen.
+/// Nanoseconds of the kernel's threads, only for differences. None where unseen.
 pub fn ran_ns() -> Option<u64> {
     let ran = fs::read_dir("/proc").ok()?.filter_map(|entry| {
         let path = entry.ok()?.path();
@@ -64,8 +63,7 @@ fn started(stat: &str) -> Option<u64> {
     (flags & KERNEL_THREAD != 0).then_some(started)
 }
 
-/// Runs code. Beside its result: nanoseconds that the kernel's threads had a processor meanwhile, for whomever; none where they
-/// cannot be seen.
+/// Runs code, and counts the nanoseconds of the kernel's threads. None where unseen.
 pub fn during<T>(code: impl FnOnce() -> Result<T>) -> Result<(T, Option<u64>)> {
     let before = ran_ns();
     let result = code()?;

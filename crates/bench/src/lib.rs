@@ -1,10 +1,8 @@
 //! The benchmarks, the demonstration, and what they need.
 //!
-//! Holds what each is told ([`args`], [`values`]), the checks before anything is created
-//! ([`checks`]), the helper for what needs rights ([`privileged`]), the process under measurement
-//! ([`child`]), and what is printed, written and drawn ([`report`]).
-//! [`device`] is the evaluation of the DRAM interface, and the media of the devices that this program serves. Each benchmark has a
-//! `run`, which measures, prints and writes.
+//! Options ([`args`], [`values`]), checks before anything is created ([`checks`]), output
+//! ([`report`]), the evaluation of the DRAM interface with the media of served devices
+//! ([`device`]), and the subcommands ([`commands`]), which measure, print and write.
 //!
 //! It parses no command line, and decides nothing about caching, scheduling or devices; those are
 //! the layers below.
@@ -61,3 +59,4 @@ pub mod commands {
     pub use crate::tail::run as tail;
 }
 pub use child::nand_counts::NandCounts;
+pub use medium::open_file;

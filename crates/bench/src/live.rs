@@ -16,14 +16,15 @@ use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::nand_counts::NandCounts;
 use crate::child::protocol::Outcome;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, Interrupted, ended_early, go_on};
+use crate::privileged::Request;
 use crate::progress;
 use crate::report::charts::{Axis, Bar, Bars, Curve, Curves, nines, percentile_axis, stack};
 use crate::report::rows::{Checksums, LiveRow, Percentiles, Spread, Variant};
 use crate::report::{self, Report, table};
 use crate::values::{Config, FlashChoice, NandChoice, workloads};
 
-/// Data with `--quick`: seven workloads in under a minute, and 3% of it still hold stacks and tables.
+/// Data with `--quick`: seven workloads in under a minute, and 3% still hold stacks and tables.
 const QUICK_DATA_BYTES: u64 = 160 << 20;
 
 /// Runs `bench live`.
@@ -47,68 +48,52 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
     let ways = |config| Way::all(config, args.flash.workers, clusters, quick);
     let media = media(args, data_bytes)?;
-    // All is judged before anything is measured. What runs on no flash of its own runs with the first one alone.
+    // All is judged before anything is measured. The first medium has all flashless runs.
     let mut sessions = Vec::new();
     for (number, flash) in media.iter().enumerate() {
         let mut configs = configs.clone();
         configs.retain(|c| number == 0 || *c == Config::DramOnly || (c.guarded() && *c != Config::Resident));
-        sessions.push((Session::start_in_ways(flash, data_bytes, &mut configs, &ways, &interrupt)?, configs));
+        sessions.push((Session::start(flash, data_bytes, &mut configs, &ways, &interrupt)?, configs));
     }
     report::print(&args.output, &sessions[0].0.machine.line())?;
     let mut rows = Vec::new();
     let mut failed = Vec::new();
-    let mut interrupted = false;
-    for name in &names {
-        let zipf = args.work.zipf.unwrap_or(0.99);
-        let params = Params { bytes: data_bytes, zipf, seed: args.output.seed, input: args.input.clone() };
-        let mut image = match Image::build(name, &params, &interrupt) {
-            Ok(image) => image,
-            Err(e) if e.is::<Interrupted>() => {
-                interrupted = true;
-                break;
-            }
-            Err(e) => {
-                failed.push(format!("{name}: {e:#}"));
-                continue;
-            }
-        };
-        // The same requests on all media.
-        let mut plan = None;
-        for (session, configs) in &mut sessions {
-            // On several media none is: a round more on one of them, and their requests would not be the same.
-            let repeats = if args.also.is_empty() { rounds } else { 0 };
-            let how =
-                Measure { configs, clusters, rounds, repeats, round_time, work: &args.work, output: &args.output };
-            let planned = match plan {
-                Some(plan) => Ok(plan),
-                None => planned(session, &mut image, &how),
-            };
-            match planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?))) {
-                Ok((made, (mut these, ran))) => {
-                    plan = Some(made);
-                    these.iter_mut().for_each(|row| row.media = media.len());
-                    rows.append(&mut these);
-                    failed.extend(ran.failed.into_iter().map(|sentence| format!("{name}: {sentence}")));
-                    interrupted |= ran.interrupted;
+    let mut all = || -> Result<()> {
+        for name in &names {
+            let zipf = args.work.zipf.unwrap_or(0.99);
+            let params = Params { bytes: data_bytes, zipf, seed: args.output.seed, input: args.input.clone() };
+            let built = Image::build(name, &params, &interrupt);
+            let Some(mut image) = go_on(built, |e| failed.push(format!("{name}: {e:#}")))? else { continue };
+            // The same requests on all media.
+            let mut plan = None;
+            for (session, configs) in &mut sessions {
+                // Several media repeat none: one more round on one would change its requests.
+                let repeats = if args.also.is_empty() { rounds } else { 0 };
+                let (work, output) = (&args.work, &args.output);
+                let how = Measure { configs, clusters, rounds, repeats, round_time, work, output };
+                let planned = plan.map_or_else(|| planned(session, &mut image, &how), Ok);
+                let done = planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?)));
+                let done = go_on(done, |e| failed.push(format!("{name}: {e:#}")))?;
+                let Some((made, (mut these, ran))) = done else { continue };
+                plan = Some(made);
+                these.iter_mut().for_each(|row| row.media = media.len());
+                rows.append(&mut these);
+                failed.extend(ran.failed.into_iter().map(|sentence| format!("{name}: {sentence}")));
+                if ran.interrupted {
+                    return Err(Interrupted.into());
                 }
-                Err(e) if e.is::<Interrupted>() => interrupted = true,
-                Err(e) => failed.push(format!("{name}: {e:#}")),
-            }
-            if interrupted {
-                break;
             }
         }
-        if interrupted {
-            break;
-        }
-    }
+        Ok(())
+    };
+    let interrupted = ended_early(all())?;
     let settings: Vec<_> = sessions[1..].iter().map(|(session, _)| session.setting()).collect();
     let mut sessions = sessions.into_iter().map(|(session, _)| session);
     let mut session = sessions.next().expect("--flash has one");
     for other in sessions {
         other.notes.iter().for_each(|note| session.note(note.clone()));
     }
-    let _ = session.helper.swap_off();
+    let _ = session.helper.tell(&Request::SwapOff);
     let tables = [Some(table::live(&rows)), table::nand(&rows), Some(summary(&rows))];
     report::print_all(&args.output, tables.into_iter().flatten())?;
     report::print_all(&args.output, sentences(&rows))?;
@@ -127,7 +112,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
         .finish(&args.output, || plot(&rows))
 }
 
-/// What rows say beside their tables: of the device's own speed, of several workers, of kernel paging, of NAND.
+/// Sentences beside the tables: the device's own speed, several workers, kernel paging, NAND.
 fn sentences(rows: &[LiveRow]) -> Vec<String> {
     let name = |row: &LiveRow| format!("{}, {}", row.workload, row.config);
     let ratios = |of: Spread| format!("{:.2} to {:.2} by round", of.min, of.max);
@@ -171,8 +156,9 @@ fn sentences(rows: &[LiveRow]) -> Vec<String> {
     sentences
 }
 
-/// The flash of each part of the run: the one that was named, then what is to be measured also. Devices of one kind of NAND get blocks of
-/// one size, the smallest that one of them needs: else the one with more planes for the same data would be erased more often as well.
+/// The flash of each part of the run: --flash, then each of --also. One kind of NAND gets blocks of
+/// one size, the smallest that is needed. Otherwise more planes for the same data would mean more
+/// erases.
 fn media(args: &LiveArgs, data_bytes: u64) -> Result<Vec<FlashArgs>> {
     let mut media = vec![args.flash.clone()];
     if !args.also.is_empty() && !matches!(args.flash.flash, FlashChoice::Nand(_)) {
@@ -230,13 +216,14 @@ fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan
         how.configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, how.clusters, how.output.quick)).collect();
     let swapped = ways.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
     if swapped > 0 {
-        session.helper.swap_on(&session.scratch.clone(), swap_bytes(image.region_bytes, swapped))?;
+        let (scratch, bytes) = (session.scratch.clone(), swap_bytes(image.region_bytes, swapped));
+        session.helper.tell(&Request::SwapOn { scratch, bytes })?;
     }
     let bar = progress::steps(&name, ways.len() as u64 * u64::from(how.rounds + 1));
     let mut patience = Patience::new(session, how.repeats, how.output.quick);
     let ran = rounds::run(session, image, plan, &ways, how.rounds, &mut patience, &bar);
     bar.finish_and_clear();
-    let unswapped = if swapped > 0 { session.helper.swap_off() } else { Ok(()) };
+    let unswapped = if swapped > 0 { session.helper.tell(&Request::SwapOff) } else { Ok(()) };
     let mut ran = ran?;
     if let Err(e) = unswapped {
         // What was measured before that is what it is.
@@ -254,7 +241,7 @@ fn shares(one: &Contestant, other: Option<&Contestant>) -> Vec<f64> {
     one.outcomes.iter().zip(&other.outcomes).map(|(a, b)| a.rate() / b.rate()).collect()
 }
 
-/// Requests a second of its device in a round. Where neighbouring subpages went out together they are one.
+/// Requests a second of its device in a round. Neighbouring subpages of one request count as one.
 fn device_rate(outcome: &Outcome) -> f64 {
     (outcome.read_requests() + outcome.write_requests()) as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
 }
@@ -270,8 +257,7 @@ fn allowed(limit: &Limit) -> Option<f64> {
     limit.device_per_s.into_iter().chain(limit.fio_per_s).max_by(f64::total_cmp)
 }
 
-/// Throughput, round by round, as a share of what the device allowed right after: its requests, at the pace of the device; no
-/// faster than dram-only.
+/// Throughput by round, as a share of the lesser of the device's limit and dram-only's.
 fn shares_of_device_limit(one: &Contestant, dram_only: Option<&Contestant>) -> Vec<f64> {
     let share = |round: usize, outcome: &Outcome| {
         let of_device = device_rate(outcome) / allowed(one.limits.get(round)?)?;
@@ -426,7 +412,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
     }
 }
 
-/// What is to be said of other work beside a row: what it took from the rounds that count, and that the device was late.
+/// Sentences about other work beside a row: the time it took, and a late device.
 fn disturbed(row: &LiveRow) -> Vec<String> {
     let (name, config) = (&row.workload, &row.config);
     let mut sentences = Vec::new();
@@ -461,7 +447,7 @@ fn disturbed(row: &LiveRow) -> Vec<String> {
     sentences
 }
 
-/// A device whose completions are late by more than this share of the latency that was asked for is said to be late.
+/// From this share of the asked latency on, completions are said to be late.
 const LATE: f64 = 0.1;
 
 /// By more than this, no configuration with less DRAM outdoes plain memory.
@@ -487,15 +473,9 @@ fn summary(rows: &[LiveRow]) -> String {
 
 /// All configurations but the denominator, each on each medium, as they are called.
 fn labels(rows: &[LiveRow]) -> Vec<String> {
-    let mut labels: Vec<String> = Vec::new();
-    for config in Config::ALL.iter().filter(|config| **config != Config::DramOnly) {
-        for label in rows.iter().filter(|row| row.config == config.name()).map(LiveRow::label) {
-            if !labels.contains(&label) {
-                labels.push(label);
-            }
-        }
-    }
-    labels
+    let configs = Config::ALL.iter().filter(|config| **config != Config::DramOnly);
+    let rows = configs.flat_map(|config| rows.iter().filter(|row| row.config == config.name()));
+    report::distinct(rows.map(LiveRow::label))
 }
 
 /// Bars of shares, and a latency curve for each workload.
@@ -508,13 +488,7 @@ pub fn plot(rows: &[LiveRow]) -> String {
 }
 
 fn names_of(rows: &[LiveRow]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for row in rows {
-        if names.last() != Some(&row.workload) {
-            names.push(row.workload.clone());
-        }
-    }
-    names
+    report::distinct(rows.iter().map(|row| row.workload.clone()))
 }
 
 pub fn share_bars(rows: &[LiveRow]) -> Bars {
@@ -601,7 +575,7 @@ mod tests {
     #[test]
     fn a_round_is_held_against_what_was_allowed_right_after() {
         let dram_only = contestant(Config::DramOnly, &[(1000, 0, 0.0), (1000, 0, 0.0)]);
-        // Two requests to the device each: at first it allows 800 of ours a second, then far more than dram-only does.
+        // Two requests to the device each: it allows 800 of ours a second, then very many.
         let ours = contestant(Config::Fulgurite, &[(600, 1200, 1600.0), (900, 1800, 9000.0)]);
         assert_eq!(shares_of_device_limit(&ours, Some(&dram_only)), [0.75, 0.9]);
         assert_eq!(shares_of_device_limit(&ours, None), [0.75, 0.2]);

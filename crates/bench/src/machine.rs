@@ -1,4 +1,4 @@
-//! What this machine is: printed above every table and carried in every JSON object, as numbers mean nothing without it.
+//! The machine of the numbers, above every table and in every JSON object.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -26,10 +26,10 @@ pub struct Machine {
     pub cgroup: String,
     /// The hypervisor, if there is one.
     pub virtualised: Option<String>,
-    /// A load that waits for the one before it, from 256 KiB of memory, which a core has in a cache of its own: nanoseconds, median.
+    /// A dependent load from 256 KiB of memory, which fit a core's own cache: nanoseconds, median.
     pub near_load_ns: f64,
-    /// The same from 8 MiB, which lie in the last level of the caches where those are free: in a virtual machine, what its neighbours
-    /// leave of that differs from hour to hour, and all that is out of the nearest caches with it.
+    /// The same from 8 MiB, which fit the last level of the caches. In a virtual machine,
+    /// neighbours share that, and the time differs from hour to hour.
     pub far_load_ns: f64,
     /// Operating system.
     pub os: String,
@@ -40,7 +40,7 @@ pub struct Machine {
 /// Both load times, measured once: some 30 ms.
 static LOADS: LazyLock<[f64; 2]> = LazyLock::new(|| [256 << 10, 8 << 20].map(load_ns));
 
-/// Walks once round all lines of so many bytes of memory, in an order that no prefetcher knows, until the time is known.
+/// Walks once round all lines of memory, in an order that no prefetcher knows, several times.
 fn load_ns(bytes: usize) -> f64 {
     const LOADS: u32 = 8192;
     const TIMES: usize = 25;

@@ -1,8 +1,8 @@
-//! The flash of a benchmark that measures in its own process: a file that is made and removed, one that was named, an emulated device, a
-//! model of NAND, memory, or the device of another process.
+//! The flash of a benchmark that measures in its own process: a file, an emulated device, a model
+//! of NAND, memory, or another process's device.
 //!
-//! Everything is judged before anything is made. A file that was made goes at the end, however the program ends: the helper
-//! process removes it where the program cannot.
+//! Everything is judged before anything is made. A file that was made is removed at the end, by the
+//! helper process where the program cannot.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,7 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_nand::{Fil, FilConfig, Profile};
 use fulgurite_sys::affinity;
 
-use crate::bad_input::bad_input;
-use crate::bad_input::open_error;
+use crate::bad_input::{OrBadInput, open_error};
 use crate::checks::{self, FlashPath, Wanted};
 use crate::child::protocol::{NandSpec, Scaling};
 use crate::child::{self, pool};
@@ -34,7 +33,7 @@ const PLANES: u32 = 256;
 pub enum Holds {
     /// A pool of this process, with so many flash pages in an extent.
     Pool { extent_pages: u32 },
-    /// Data as they are. NAND has a device before it then, whose firmware keeps its rules by a store.
+    /// Flat data. NAND then has a device before it, whose firmware has a store.
     Data,
 }
 
@@ -62,7 +61,7 @@ enum On {
 }
 
 impl Judged {
-    /// Judges what is asked for, to hold so many bytes, where so much memory is needed beside; nothing is made yet.
+    /// Judges a medium for so many bytes, beside so much other memory. Nothing is made yet.
     pub fn new(wanted: Wanted<'_>, holds: Holds, bytes: u64, beside: u64, machine: &Machine) -> Result<Judged> {
         let create = checks::flash(wanted, 1, bytes)? == Some(FlashPath::New);
         let mut nand = None;
@@ -87,7 +86,7 @@ impl Judged {
     pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {
         let subpages = (self.bytes / SUBPAGE_BYTES as u64) as u32;
         let cores = affinity::cores();
-        // Who plays a device has a core of its own, where there is one.
+        // The thread that plays a device has its own core, where there is one.
         let core = cores.last().copied().filter(|_| cores.len() > 1);
         let mut medium = TestBed { on: On::File(PathBuf::new()), device_core: None, made: None, _helper: None };
         medium.on = match self.choice {
@@ -120,14 +119,7 @@ impl Judged {
                     checks::nothing_there(&path)?;
                     helper.adopt(&path)?;
                     medium._helper = Some(helper);
-                    let bar = progress::share(&format!("writing {}", path.display()));
-                    let created =
-                        FileFlash::open_with_progress(&FileConfig::create(&path, self.bytes), &mut |done, all| {
-                            progress::set_share(&bar, done as f64 / all as f64);
-                            if interrupt.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                        });
-                    bar.finish_and_clear();
-                    created.map_err(open_error)?;
+                    open_file(&FileConfig::create(&path, self.bytes), interrupt)?;
                     medium.made = Some(path.clone());
                 }
                 On::File(path)
@@ -135,6 +127,20 @@ impl Judged {
         };
         Ok(medium)
     }
+}
+
+/// Opens a file or block device. A new one is written in full, until an interruption.
+///
+/// # Errors
+/// The medium's, and [`crate::interrupt::Interrupted`].
+pub fn open_file(config: &FileConfig, interrupt: &Interrupt) -> Result<FileFlash> {
+    let bar = progress::share(&format!("writing {}", config.path.display()));
+    let flash = FileFlash::open_with_progress(config, &mut |done, all| {
+        progress::set_share(&bar, done as f64 / all as f64);
+        if interrupt.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    flash.map_err(open_error)
 }
 
 /// The NAND for so many bytes of that.
@@ -148,14 +154,11 @@ fn fitted(choice: &NandChoice, holds: Holds, bytes: u64) -> Result<(Profile, Fil
         Holds::Pool { extent_pages } => ((bytes / SUBPAGE_BYTES as u64) as u32, Some(extent_pages)),
         Holds::Data => (pool::flash_pages(bytes), None),
     };
-    match child::nand::fitted(&spec, pages, extent_pages) {
-        Ok(fitted) => Ok(fitted),
-        Err(error) => bad_input!("--flash nand:{choice}: {error}"),
-    }
+    child::nand::fitted(&spec, pages, extent_pages).or_bad_input(|error| format!("--flash nand:{choice}: {error}"))
 }
 
 impl TestBed {
-    /// Opens its first so many bytes; a file as whoever opens a pool does, a device of another process for this one alone.
+    /// Opens its first bytes: a file as for a pool, another process's device for this one alone.
     pub fn open(&self, bytes: u64) -> Result<Arc<dyn Flash>> {
         match &self.on {
             On::Held(flash) => Ok(flash.clone()),
@@ -177,7 +180,7 @@ impl TestBed {
             On::Held(_) | On::Device { .. } => None,
         }
     }
-    /// The core of whoever plays a device in this process, where that has one to itself.
+    /// The core of the thread that plays a device in this process, where it has its own.
     pub fn device_core(&self) -> Option<usize> {
         self.device_core
     }

@@ -1,7 +1,7 @@
 //! `bench micro`: what a switch, a hit and a miss cost, and what a miss is made of.
 //!
-//! Every round measures everything once, so that whatever disturbs the machine disturbs all figures; the median of the
-//! rounds is reported, with the lowest and the highest.
+//! Every round measures everything once, so that a disturbance hits all figures. The median is
+//! reported, with the lowest and the highest round.
 
 mod drawing;
 mod hit;
@@ -19,7 +19,7 @@ use super::medium::{Holds, Judged, TestBed};
 use crate::args::MicroArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, until_interrupted};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::rows::Spread;
@@ -70,7 +70,7 @@ const FIGURES: &[(&str, &str, Option<f64>, &str)] = &[
     ("crowded_ns", "ns", None, "CPU of these, polling included, for each access of the phase"),
 ];
 
-/// Data are so many times the DRAM at the least: hardly any access finds its subpage there by chance.
+/// Minimum size of the data, in DRAMs: hardly any access hits by chance.
 const DATA_OVER_DRAM: u64 = 8;
 
 /// How much is done in a round.
@@ -197,14 +197,11 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     let mut rigs = Rigs { sizes, interrupt: &interrupt, judged, medium: None, hits: None, misses: None };
     let mut collected = Collected::default();
     let bar = progress::steps("rounds", u64::from(amounts.rounds));
-    for _ in 0..amounts.rounds {
-        match round(&amounts, &args.config, &mut rigs, &mut collected) {
-            // What was measured before stays.
-            Err(e) if e.is::<Interrupted>() => break,
-            other => other?,
-        }
+    // What was measured before an interruption stays.
+    let (_, interrupted) = until_interrupted(0..amounts.rounds, |_| {
         bar.inc(1);
-    }
+        round(&amounts, &args.config, &mut rigs, &mut collected)
+    })?;
     bar.finish_and_clear();
     let medium = rigs.medium;
     let misses = rigs.misses;
@@ -226,7 +223,6 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     )?;
     report::print(&args.output, &figures_table(&figures))?;
     report::print_all(&args.output, &notes)?;
-    let interrupted = interrupt.asked();
     let setting = serde_json::json!({
         "rounds": amounts.rounds,
         "flash": wanted.flash.to_string(),
@@ -252,8 +248,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     report.finish(&args.output, || drawing::draw(&figures, &machine.line()))
 }
 
-/// What is measured on, each made when it is first needed: the flash takes seconds to fill, and figures that do not need it
-/// come before.
+/// What is measured on, each made at its first use: filling the flash takes seconds.
 struct Rigs<'i> {
     sizes: Sizes,
     interrupt: &'i Interrupt,
@@ -323,7 +318,7 @@ fn misses_once(
     all.add("job_ns", misses.phase(Phase::Empty, amounts.jobs)?.cpu_ns_each());
     let flash = misses.flash();
     let submit = primitives::on_core(core, || primitives::submit_and_poll(flash, amounts.batches));
-    // On a machine without a core for the device every batch may be late; that is no reason to give up the rest.
+    // Without a core for the device every batch may be late, and the rest still counts.
     if let Ok(ns) = submit {
         all.add("submit_poll_ns", ns);
     }

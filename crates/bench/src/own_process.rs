@@ -1,11 +1,11 @@
-//! Other processes of this program, spoken to over a pipe: one JSON object a line, one answer to each.
+//! Other processes of this program, over a pipe: one JSON object a line, one answer to each.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Starts one, with both ends of its pipes. Without its input it ends.
@@ -24,6 +24,17 @@ pub fn tell(output: &mut impl Write, value: &impl Serialize) -> std::io::Result<
     line.push('\n');
     output.write_all(line.as_bytes())?;
     output.flush()
+}
+
+/// An answer: a value, or why there is none.
+pub type Answer = Result<serde_json::Value, String>;
+
+/// Reads an answer.
+pub fn value<T: DeserializeOwned>(line: &str) -> Result<T> {
+    match serde_json::from_str(line).context("no answer")? {
+        Ok(value) => Ok(serde_json::from_value(value)?),
+        Err::<_, String>(sentence) => bail!(sentence),
+    }
 }
 
 /// Answers what comes over standard input, until that closes or nobody reads the answers.

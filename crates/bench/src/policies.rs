@@ -1,7 +1,8 @@
-//! `bench policies`: miss ratios of all replacement policies on traces, on Zipf keys and on the workloads' own accesses.
+//! `bench policies`: miss ratios of the replacement policies on traces, on Zipf keys and on the
+//! workloads' own accesses.
 //!
-//! Nothing is timed. Each stream of subpages is replayed through the policies of the runtime, twice: hearing of every hit,
-//! as their authors describe them (`known`), and seeing only a mark per frame, as in the runtime (`marked`). Then through
+//! Nothing is timed. Each stream is replayed twice: with every hit known, as the policies' authors
+//! have it (`known`), and with a mark per frame, as in the runtime (`marked`). Then it goes through
 //! the prefetcher, at each window.
 
 mod read_ahead;
@@ -21,7 +22,7 @@ use serde::Serialize;
 use crate::args::PoliciesArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, ended_early};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
@@ -127,7 +128,7 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
             let (name, zipf) = (*name, args.zipf.clone());
             match interrupt.unless_asked(move || streams::record(name, params, &zipf, length))? {
                 Ok(recorded) => recorded.iter().try_for_each(&mut replay)?,
-                // One that does not fit into so little data must not cost the results of the others.
+                // A workload that does not fit costs only its own results.
                 Err(error) => failed.push(format!("SKIPPED: {error:#}.")),
             }
             interrupt.check()?;
@@ -136,10 +137,7 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     };
     let result = all();
     bar.finish_and_clear();
-    let interrupted = matches!(&result, Err(e) if e.is::<Interrupted>());
-    if !interrupted {
-        result?;
-    }
+    let interrupted = ended_early(result)?;
     notes.append(&mut failed);
     let standings: Vec<Standing> = KINDS.iter().flat_map(|(_, hits)| standings(&rows, hits)).collect();
     report::print_all(
@@ -182,7 +180,7 @@ fn frames_of(distinct: usize, share: f64) -> usize {
     ((distinct as f64 * share / 100.0) as usize).max(1)
 }
 
-/// Runs `code` for 0..`count` on all cores; the results are in order. After an interruption only those that are whole.
+/// Runs `code` for 0..`count` on all cores, in order. An interruption keeps whole results.
 fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -283,13 +281,7 @@ fn prefetch_table(rows: &[PrefetchRow], shares: &[f64]) -> String {
 }
 
 fn sources(rows: &[Row]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for row in rows {
-        if !names.contains(&row.stream) {
-            names.push(row.stream.clone());
-        }
-    }
-    names
+    report::distinct(rows.iter().map(|row| row.stream.clone()))
 }
 
 /// One line for each stream and policy, one column for each size.

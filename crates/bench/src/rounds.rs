@@ -1,5 +1,4 @@
-//! Rounds: every configuration executes the same requests, one after the other, in an order that turns from round to
-//! round, while the others sleep.
+//! Rounds: all configurations execute the same requests, in an order that rotates.
 
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -11,7 +10,8 @@ use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::nand_counts::NandShape;
 use crate::child::protocol::{Batches, Load, Outcome};
-use crate::interrupt::Interrupted;
+use crate::interrupt::{ended_early, go_on};
+use crate::privileged::Request;
 use crate::report::rows::Spread;
 
 /// One configuration, in one of its ways, and what it did.
@@ -51,7 +51,7 @@ pub struct Ran {
     pub interrupted: bool,
 }
 
-/// A way that is slower than this share of its configuration's best in the first round is run no more.
+/// A way slower than this share of its configuration's best in the first round is dropped.
 const WORTH_GOING_ON: f64 = 0.8;
 
 /// Starts everything, runs the warm-up and the rounds, checks the results, ends everything.
@@ -75,14 +75,8 @@ pub fn run(
             note_end(session.end(running), one, &mut ran.failed);
         }
     }
-    match result {
-        Err(e) if e.is::<Interrupted>() => {
-            ran.interrupted = true;
-            Ok(ran)
-        }
-        Err(e) => Err(e),
-        Ok(()) => Ok(ran),
-    }
+    ran.interrupted = ended_early(result)?;
+    Ok(ran)
 }
 
 #[expect(clippy::too_many_arguments, reason = "the run's settings, each used once")]
@@ -98,25 +92,24 @@ fn run_all(
 ) -> Result<()> {
     for way in ways {
         bar.set_message(format!("{}: starting", name(*way)));
-        match session.spawn(image, *way) {
-            Ok(running) => ran.contestants.push(Contestant {
-                way: *way,
-                outcomes: Vec::new(),
-                taken: Vec::new(),
-                request_hash: 0,
-                invariant: None,
-                peak_bytes: None,
-                limits: Vec::new(),
-                flash: running.opened.flash.clone(),
-                nand: running.nand,
-                dram_bytes: running.dram_bytes,
-                workload_bytes: running.workload_bytes,
-                limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),
-                running: Some(running),
-            }),
-            Err(e) if e.is::<Interrupted>() => return Err(e),
-            Err(e) => ran.failed.push(format!("{}: {e:#}", name(*way))),
-        }
+        let started = session.spawn(image, *way);
+        let failed = |e| ran.failed.push(format!("{}: {e:#}", name(*way)));
+        let Some(running) = go_on(started, failed)? else { continue };
+        ran.contestants.push(Contestant {
+            way: *way,
+            outcomes: Vec::new(),
+            taken: Vec::new(),
+            request_hash: 0,
+            invariant: None,
+            peak_bytes: None,
+            limits: Vec::new(),
+            flash: running.opened.flash.clone(),
+            nand: running.nand,
+            dram_bytes: running.dram_bytes,
+            workload_bytes: running.workload_bytes,
+            limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),
+            running: Some(running),
+        });
     }
     let mut first = 0;
     let mut twin = None;
@@ -135,55 +128,37 @@ fn run_all(
             let one = &mut ran.contestants[(turn + round as usize) % order];
             let on_file = beside::on_file(session, one.way) && one.is_main(session.flash.workers);
             let Some(running) = &mut one.running else { continue };
-            bar.set_message(format!(
-                "{}, {}",
-                name(one.way),
-                if warm_up { "warm-up".into() } else { format!("round {round}") }
-            ));
+            let shown = if warm_up { "warm-up".into() } else { format!("round {round}") };
+            bar.set_message(format!("{}, {shown}", name(one.way)));
             let mut request_hash = 0;
             let led_in = set_page_cluster(session, one.way).and_then(|()| {
                 lead_in.as_ref().map_or(Ok(()), |lead_in| {
                     running.child.run(lead_in).map(|outcome| request_hash = outcome.request_hash)
                 })
             });
-            match led_in.and_then(|()| disturbance::run(session, running, &batch)) {
-                Ok(outcome) => {
-                    request_hash = outcome.request_hash.wrapping_add(request_hash);
-                    one.request_hash = one.request_hash.wrapping_add(request_hash);
-                    if warm_up && on_file && twin.is_none() {
-                        twin = match beside::twin_for(session, image, &outcome) {
-                            Err(e) if e.is::<Interrupted>() => return Err(e),
-                            Err(e) => {
-                                ran.failed.push(format!("a file for what the device allows: {e:#}"));
-                                None
-                            }
-                            Ok(twin) => twin,
-                        };
-                    }
-                    if !warm_up {
-                        let limit = if on_file {
-                            bar.set_message(format!("{}: what the device allows", name(one.way)));
-                            beside::measure(session, running, twin.as_ref(), &outcome)
-                        } else {
-                            Ok(Limit::default())
-                        };
-                        one.taken.push(disturbance::share(&outcome, one.way.config, session.flash.read_latency));
-                        one.outcomes.push(outcome);
-                        one.limits.push(match limit {
-                            Err(e) if e.is::<Interrupted>() => return Err(e),
-                            Err(e) => {
-                                ran.failed.push(format!("{}, what the device allows: {e:#}", name(one.way)));
-                                Limit::default()
-                            }
-                            Ok(limit) => limit,
-                        });
-                    }
+            let outcome = led_in.and_then(|()| disturbance::run(session, running, &batch));
+            let failed = |e| ran.failed.push(format!("{}: {e:#}", name(one.way)));
+            if let Some(outcome) = go_on(outcome, failed)? {
+                request_hash = outcome.request_hash.wrapping_add(request_hash);
+                one.request_hash = one.request_hash.wrapping_add(request_hash);
+                if warm_up && on_file && twin.is_none() {
+                    let made = beside::twin_for(session, image, &outcome);
+                    let failed = |e| ran.failed.push(format!("a file for what the device allows: {e:#}"));
+                    twin = go_on(made, failed)?.flatten();
                 }
-                Err(e) if e.is::<Interrupted>() => return Err(e),
-                Err(e) => {
-                    ran.failed.push(format!("{}: {e:#}", name(one.way)));
-                    fail(session, one, &mut ran.failed);
+                if !warm_up {
+                    let mut limit = Ok(Limit::default());
+                    if on_file {
+                        bar.set_message(format!("{}: what the device allows", name(one.way)));
+                        limit = beside::measure(session, running, twin.as_ref(), &outcome);
+                    }
+                    let failed = |e| ran.failed.push(format!("{}, what the device allows: {e:#}", name(one.way)));
+                    one.limits.push(go_on(limit, failed)?.unwrap_or_default());
+                    one.taken.push(disturbance::share(&outcome, one.way.config, session.flash.read_latency));
+                    one.outcomes.push(outcome);
                 }
+            } else {
+                fail(session, one, &mut ran.failed);
             }
             bar.inc(1);
         }
@@ -214,9 +189,9 @@ fn run_all(
     check(session, ran, bar)
 }
 
-/// How many pages the kernel swaps at once, for who is swapped.
+/// Sets how many pages the kernel swaps at once, for a way under swap.
 fn set_page_cluster(session: &mut Session, way: Way) -> Result<()> {
-    way.page_cluster.map_or(Ok(()), |cluster| session.helper.page_cluster(cluster))
+    way.page_cluster.map_or(Ok(()), |value| session.helper.tell(&Request::PageCluster { value }))
 }
 
 /// Ends a configuration that has failed.
@@ -244,7 +219,7 @@ fn drop_slow(session: &mut Session, contestants: &mut [Contestant], failed: &mut
     dropped
 }
 
-/// Notes what a configuration has used in the end, or that it ended badly, which is no reason for the others to be lost.
+/// Notes a configuration's highest use, or that it ended badly, which does not affect the others.
 fn note_end(ended: Result<Option<u64>>, one: &mut Contestant, failed: &mut Vec<String>) {
     match ended {
         Ok(peak) => one.peak_bytes = peak,
@@ -273,11 +248,8 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         let grows = one.way.config.paged_by_kernel() || stored || on_file;
         let ready =
             set.and_then(|()| session.ran(running)).and_then(|()| if grows { session.lift(running) } else { Ok(()) });
-        match ready.and_then(|()| running.child.check()) {
-            Ok(invariant) => one.invariant = Some(invariant),
-            Err(e) if e.is::<Interrupted>() => return Err(e),
-            Err(e) => ran.failed.push(format!("{}: {e:#}", name(one.way))),
-        }
+        let checked = ready.and_then(|()| running.child.check());
+        one.invariant = go_on(checked, |e| ran.failed.push(format!("{}: {e:#}", name(one.way))))?;
         if measured && one.invariant.is_some() {
             bar.set_message(format!("{}: what the device allows", name(one.way)));
             beside::fio_in_the_end(session, running, &one.outcomes, &mut one.limits);

@@ -1,4 +1,4 @@
-//! What all configurations of a run have in common: cores, flash, the helper; and how one of them is started.
+//! What all configurations of a run share, and how one of them is started.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 
 use super::image::Image;
 use crate::args::FlashArgs;
-use crate::bad_input::bad_input;
+use crate::bad_input::{OrBadInput, bad_input};
 use crate::checks::{self, FlashPath};
 use crate::child::nand_counts::NandShape;
 use crate::child::pool::flash_pages as pool_pages;
@@ -21,23 +21,21 @@ use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Sc
 use crate::child::{self, ChildHandle};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
-use crate::privileged::{Capabilities, Helper};
+use crate::privileged::{Capabilities, Helper, Request};
 use crate::values::{Config, FlashChoice, NandChoice};
 
 /// Frames of `resident` beyond those that hold the data: the free list is never empty.
 const SPARE_FRAMES: u64 = 4096;
 
-/// What a cgroup gets beyond the budget: the process itself, its kernel page tables, its binary (peers.md's rule: the same
-/// for everybody).
+/// A cgroup's allowance: the process, its page tables, its binary, as for all (peers.md).
 pub const CGROUP_ALLOWANCE_BYTES: u64 = 64 << 20;
 
-/// Room on disk for so many processes under the kernel's paging: their data, and what else they have (stacks, latches,
-/// histograms).
+/// Disk space for so many processes under kernel paging: their data, stacks, latches, histograms.
 pub fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
     data_bytes.saturating_add(128 << 20).saturating_mul(processes)
 }
 
-/// Pages of a block of the NAND that so much data would get; none where it is not built in, or is no NAND.
+/// Pages of a block of the built-in NAND for so much data. None for other flash.
 pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
     let FlashChoice::Nand(choice @ NandChoice::BuiltIn(_)) = &flash.flash else { return Ok(None) };
     let spec = NandSpec {
@@ -45,10 +43,8 @@ pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
         profile: checks::nand_profile(choice)?,
         scaling: Scaling { planes: Some(flash.planes), pages_per_block: flash.block_pages },
     };
-    match child::nand::shape(&spec, pool_pages(data_bytes)) {
-        Ok(shape) => Ok(Some(shape.block_pages)),
-        Err(error) => bad_input!("--flash {}: {error}", flash.flash),
-    }
+    let shape = child::nand::shape(&spec, pool_pages(data_bytes));
+    Ok(Some(shape.or_bad_input(|error| format!("--flash {}: {error}", flash.flash))?.block_pages))
 }
 
 /// Whether each of these configurations is something there that no other one of them is.
@@ -79,7 +75,7 @@ fn runs_there(flash: &FlashChoice, configs: &[Config]) -> Result<()> {
     Ok(())
 }
 
-/// DRAM that a device of NAND keeps for itself: the model's tables, and what its store has for each subpage.
+/// DRAM of a NAND device itself: the model's tables, and the store's by subpage.
 fn device_dram(nand: &NandSpec, region_bytes: u64) -> Result<u64> {
     Ok(child::nand::model_bytes(nand, pool_pages(region_bytes))? + region_bytes / 200 + DEVICE_FIXED_BYTES)
 }
@@ -116,7 +112,7 @@ impl AtOnce {
             mapped: count(&|config| config == Config::Mmap),
         }
     }
-    /// Memory that all of it takes: the image, the copies that play flash, those that hold everything in DRAM, and budgets.
+    /// Memory for the image, for copies that play flash or stay in DRAM, and for the budgets.
     fn memory_bytes(&self, data_bytes: u64, dram_bytes: u64, flash_is_a_file: bool) -> u64 {
         // Calibration has one on flash where anybody misses.
         let calibrated = u64::from(self.all > self.whole);
@@ -190,7 +186,7 @@ enum Data {
     Part(#[expect(dead_code, reason = "held, not used")] TakenPart),
 }
 
-/// The parts of a device of another process that configurations which run beside each other have, one each.
+/// Parts of another process's device, one for each configuration that runs at the same time.
 #[derive(Clone, Debug)]
 struct Parts {
     subpages: u32,
@@ -250,25 +246,10 @@ fn memfd(arena: &Arena) -> PathBuf {
 }
 
 impl Session {
-    /// As [`Session::start_in_ways`], with one process of each configuration, and `swap_ways` of os-swap.
+    /// Checks all that can be checked, then starts the helper. `ways` has each configuration's
+    /// ways, which all run at the same time. What cannot run leaves `configs`, with a sentence in
+    /// `notes`.
     pub fn start(
-        flash: &FlashArgs,
-        data_bytes: u64,
-        configs: &mut Vec<Config>,
-        swap_ways: u64,
-        interrupt: &Interrupt,
-    ) -> Result<Session> {
-        let threads = flash.workers as usize;
-        let ways = |config: Config| {
-            let count = if config == Config::OsSwap { swap_ways as usize } else { 1 };
-            vec![Way { config, threads, page_cluster: None }; count]
-        };
-        Session::start_in_ways(flash, data_bytes, configs, &ways, interrupt)
-    }
-
-    /// Checks everything that can be checked, then starts the helper. `ways` says in which ways a configuration will run, all of
-    /// them at the same time. `configs` are adjusted: what cannot be run is left out, with a sentence in `notes`.
-    pub fn start_in_ways(
         flash: &FlashArgs,
         data_bytes: u64,
         configs: &mut Vec<Config>,
@@ -279,7 +260,7 @@ impl Session {
         checks::workers(flash.workers, &machine)?;
         let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
         let named = AtOnce::of(configs, ways);
-        // What a pool needs beside its data; a workload's region is a little more than was asked for.
+        // A pool's needs beside its data. A workload's region is a little larger than asked for.
         let pool_bytes = u64::from(pool_pages(data_bytes)) * SUBPAGE_BYTES as u64;
         let largest =
             if named.pools > 0 { data_bytes.saturating_add(data_bytes / 2).max(pool_bytes) } else { data_bytes };
@@ -326,7 +307,7 @@ impl Session {
             checks::space("os-swap and mmap", &scratch, disk_bytes)?;
         }
         if left.swapped > 0 && capabilities.zswap == "on" {
-            notes.push(match helper.zswap_off() {
+            notes.push(match helper.tell(&Request::ZswapOff) {
                 Ok(()) => "zswap is on; for os-swap it was turned off, and is on again after the run.".to_owned(),
                 Err(e) => format!("zswap is on, and os-swap profits from it: {e:#}."),
             });
@@ -447,15 +428,16 @@ impl Session {
                     format_bytes(bytes)
                 ));
             }
-            // Who caps itself must not be helped by swap.
-            self.helper.cgroup(&name, limit, config != Config::OsSwap)?;
-            self.helper.join(&name, child.pid())?;
+            // A process under its own cap must not be helped by swap.
+            let no_swap = config != Config::OsSwap;
+            self.helper.tell(&Request::Cgroup { name: name.clone(), limit_bytes: limit, no_swap })?;
+            self.helper.tell(&Request::Join { name: name.clone(), pid: child.pid() })?;
             Some((name, limit))
         } else {
             None
         };
-        if let Some(cluster) = way.page_cluster {
-            self.helper.page_cluster(cluster)?;
+        if let Some(value) = way.page_cluster {
+            self.helper.tell(&Request::PageCluster { value })?;
         }
         let opened = child.open(Spec {
             config,
@@ -472,7 +454,7 @@ impl Session {
                 create: matches!(data, Data::Path(_)),
                 unchecked: config == Config::PoolUnchecked,
             }),
-            // Kernel paging has many threads on all the workers' cores; the others have a core each.
+            // Kernel paging has many threads on all workers' cores. The others have a core each.
             cores: if config.paged_by_kernel() { self.cores.clone() } else { self.cores[..way.threads].to_vec() },
             device_core: self.device_core,
             threads: way.threads,
@@ -483,7 +465,7 @@ impl Session {
                 prefetch: self.flash.prefetch,
             },
         })?;
-        // Opened by the same code from the same bytes: anything else, and the budget would not be kept.
+        // The same code on the same bytes: a difference would break the budget.
         anyhow::ensure!(
             !config.guarded() || opened.workload_bytes == workload_bytes,
             "the workload takes {} of DRAM, and {} were set aside for it",
@@ -523,7 +505,7 @@ impl Session {
                 let copy = image.copy_to_memory(&self.interrupt)?;
                 (DataSource::Memory { storage: memfd(&copy) }, Data::Memory(copy))
             }
-            // These are filled by whoever opens them.
+            // The process that opens these fills them.
             (_, FlashChoice::Nand(_) | FlashChoice::Device(_)) => self.pool(image, config)?,
             (_, FlashChoice::File(path)) => {
                 let path = path.clone();
@@ -532,7 +514,7 @@ impl Session {
         })
     }
 
-    /// Where a pool will lie: the same media, with the room that it needs beside its data. The process itself fills it.
+    /// Where a pool will lie: the same media, with more room. The process itself fills it.
     fn pool(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
         let pages = pool_pages(image.region_bytes);
         let bytes = usize::try_from(u64::from(pages) * SUBPAGE_BYTES as u64)?;
@@ -575,7 +557,7 @@ impl Session {
             }
         })
     }
-    /// Whether the data of a configuration lies in a pool, or in a device that may have one: that is read whole, to be looked at.
+    /// Whether the data lies in a pool, or a device that may have one, and is read whole.
     pub fn is_read_whole(&self, config: Config) -> bool {
         config.pooled() || self.in_device(config)
     }
@@ -609,7 +591,7 @@ impl Session {
         let create = !named || self.flash_path == Some(FlashPath::New);
         self.flash_path_taken = true;
         let data = if create {
-            // What may have come to lie there since the name was judged is not ours, and must not be removed.
+            // A file that came to lie there after the judgement must not be removed.
             checks::nothing_there(&own)?;
             self.helper.adopt(&own)?;
             Data::Path(own.clone())
@@ -619,8 +601,8 @@ impl Session {
         Ok((DataSource::File { path: own }, data))
     }
 
-    /// Another file with the image, beside the one that was named, for who writes without looking; it is the caller's to remove.
-    /// None where the name is a device's, and where there is no room.
+    /// Another copy of the image beside the named file, for blind writes. The caller removes it.
+    /// None on a device, or without room.
     pub fn twin(&mut self, image: &Image) -> Result<Option<PathBuf>> {
         let FlashChoice::File(path) = self.flash.flash.clone() else { return Ok(None) };
         let free = DirectFile::free_bytes(&checks::parent_of(&path))?;
@@ -640,7 +622,7 @@ impl Session {
         }
     }
 
-    /// Reads the highest use of a configuration's cgroup: from now on it does what is no part of the run, as checking its data.
+    /// Reads the highest use of a configuration's cgroup, before work that is no part of the run.
     pub fn ran(&mut self, running: &mut Running) -> Result<()> {
         if let Some((name, _)) = &running.cgroup {
             running.peak_bytes = Some(self.helper.peak(name)?.0);
@@ -648,16 +630,15 @@ impl Session {
         Ok(())
     }
 
-    /// Lets a configuration have all the memory that it wants: under its limit, a walk over all data takes the kernel's paging
-    /// minutes.
+    /// Lifts a configuration's limit: a walk over all data under it takes kernel paging minutes.
     pub fn lift(&mut self, running: &Running) -> Result<()> {
         if let Some((name, _)) = &running.cgroup {
-            self.helper.lift(name)?;
+            self.helper.tell(&Request::Lift { name: name.clone() })?;
         }
         Ok(())
     }
 
-    /// Ends a configuration; returns the highest use of its cgroup while it ran, and fails when the kernel killed it.
+    /// Ends a configuration. Returns its highest use, or fails if the kernel killed it.
     pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
         let Running { way, child, cgroup, peak_bytes, _data: data, .. } = running;
         let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());
@@ -673,7 +654,7 @@ impl Session {
             self.helper.release(&path)?;
         }
         if let Some((name, limit)) = cgroup {
-            self.helper.drop_cgroup(&name)?;
+            self.helper.tell(&Request::DropCgroup { name })?;
             if let Some((_, 1..)) = last {
                 anyhow::bail!("{} was killed: it needed more than its {}", way.config, format_bytes(limit));
             }
@@ -690,8 +671,8 @@ fn beside(path: &Path, config: Config, number: u32) -> PathBuf {
 }
 
 impl Way {
-    /// The ways to run a configuration. Kernel paging tries several counts of threads, unless it must be quick; the others
-    /// run with `workers`, and where these are several, with one beside them, to see how they scale.
+    /// The ways to run a configuration. Kernel paging tries several counts of threads, unless it
+    /// must be quick. The others run with `workers`, and several also with one, for scaling.
     pub fn all(config: Config, workers: u32, clusters: &[u32], quick: bool) -> Vec<Way> {
         let way = |threads, page_cluster| Way { config, threads, page_cluster };
         let counts: &[_] = if quick { &[8] } else { &[1, 8, 32] };

@@ -1,14 +1,15 @@
 //! `bench tail`: tail latency against load, open loop (AstriFlash, figure 10).
 //!
-//! Requests of about 10 µs, as the paper's, arrive as a Poisson process, at rates that are shares of dram-only's highest
-//! throughput; latency counts from arrival. For each level of p99 that the guarded path reaches, the gap is the load at
-//! which dram-only has that p99 less the load at which the guarded path has it.
+//! Requests of about 10 µs, as the paper's, arrive as a Poisson process at shares of dram-only's
+//! highest throughput. Latency counts from arrival. At each p99 that the guarded path reaches, the
+//! gap is dram-only's load less its own.
 //!
-//! Other work on the cores makes a tail of its own. What it took of a slice is known (`disturbance`): a disturbed turn is run again, and
-//! what stays disturbed is left out and counted. A result of less than half of its rounds is no result.
+//! Other work on the cores makes a tail of its own (`disturbance`). A disturbed turn is run again,
+//! and what stays disturbed is left out and counted. Less than half of the rounds make no result.
 //!
-//! A machine's speed drifts: dram-only runs a slice of a closed loop before each load, and the load is a share of the
-//! median of the last slices. In turn, so does each other configuration, which gives its own highest throughput.
+//! A machine's speed drifts. Before each load dram-only runs a slice of a closed loop, and the load
+//! is a share of the last slices' median. The other configurations do so in turn, for their own
+//! highest throughput.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -48,17 +49,18 @@ struct Row {
     disturbed_rounds: usize,
     /// The share of its time that other work took from a round, those left out included.
     taken_share: Spread,
-    /// Less than half of the rounds are left: the latencies below are none, and the throughput is of all rounds.
+    /// Less than half of the rounds are left: no latencies, and all rounds' throughput.
     too_disturbed: bool,
     /// Load in percent of dram-only's highest throughput.
     load_percent: f64,
-    /// The load is about this configuration's highest throughput or more: its queue grows as long as requests arrive, so
-    /// that latency from arrival tells of the length of a round. Service time is what it is. Left out of the gaps.
+    /// The load is about this configuration's highest throughput or more: its queue grows, and
+    /// latency from arrival tells the length of a round. Service time stays valid. Left out of the
+    /// gaps.
     saturated: bool,
     offered_per_s: f64,
     ops_per_s: f64,
-    /// Throughput as a share of dram-only's at the same load, round by round: below 1 where arrivals were not kept up with.
-    /// `max_share` is the share that `bench live` speaks of.
+    /// Throughput as a share of dram-only's at this load, by round: below 1 behind the arrivals.
+    /// `max_share` is the share of `bench live`.
     share_of_dram_only: Option<Spread>,
     /// Highest throughput of this configuration, closed loop, as a share of dram-only's beside it.
     max_share: Option<f64>,
@@ -71,25 +73,25 @@ struct Row {
     service_p50_us: Option<f64>,
     service_p99_us: Option<f64>,
     service_p99_of_flash_sync: Option<f64>,
-    /// What this multiple comes to where requests are not preempted and all else is ideal: simulated, an estimate.
+    /// The same multiple without preemption where all else is ideal: a simulated estimate.
     floor_service_p99_of_flash_sync: Option<f64>,
     misses_per_s: f64,
     misses_per_op: f64,
     miss_ratio: f64,
     accesses_per_miss: f64,
-    /// Computing between misses: dram-only's time per request, closed loop, times requests per miss; none without misses.
+    /// Computing between misses: dram-only's time times requests per miss. None without.
     work_us_per_miss: Option<f64>,
     /// Of all threads, and of the kernel's own meanwhile.
     cpu_us_per_op: f64,
-    /// Of that, the kernel's own threads, whomever they worked for; none where they cannot be seen.
+    /// Of that, the kernel's own threads, for any process. None where they cannot be seen.
     kernel_cpu_us_per_op: Option<f64>,
     /// Subpages read from flash and written to it.
     device_reads: u64,
     device_writes: u64,
-    /// Hash of the requests executed at this load: equal across configurations that were offered it in the same rounds.
-    /// There is no final invariant in it, unlike in `bench live`: loads that saturate a configuration are not all offered
-    /// to it, and closed loops are taken in turns, so each ends with another number of requests behind it and with
-    /// other data. Each is checked by itself in the end (the workload's own invariants); none until that was done.
+    /// Hash of the executed requests, equal in configurations that had this load in the same
+    /// rounds. Unlike in `bench live` it has no final invariant, as configurations end with
+    /// different requests behind them. Each checks its own invariants in the end. None until that
+    /// was done.
     work_hash: Option<String>,
     calibration: Calibration,
 }
@@ -98,11 +100,11 @@ struct Row {
 #[derive(Clone, Debug, Serialize)]
 struct Gap {
     config: String,
-    /// Points of dram-only's highest throughput, over levels of p99; none where too few loads could be offered.
+    /// Points of dram-only's highest throughput, over levels of p99. None with too few loads.
     points: Option<Spread>,
-    /// The same by the quietest round of each load: what is left when nothing else runs on the machine.
+    /// The same by each load's quietest round: what is left without other work.
     points_quietest: Option<Spread>,
-    /// Highest throughput, closed loop, as a share of dram-only's beside it; none where other work disturbed all slices.
+    /// Highest throughput, closed loop, as a share of dram-only's. None: all were disturbed.
     max_share: Option<Spread>,
 }
 
@@ -177,7 +179,7 @@ impl Server {
     fn max_share(&self) -> Option<f64> {
         Some(Spread::of_any(self.shares.iter().copied())?.median)
     }
-    /// Whether a load, in percent of dram-only's highest throughput, is more than this many times its own.
+    /// Whether a load, in percent of dram-only's highest throughput, exceeds its own so many times.
     fn is_beyond(&self, times: f64, load: f64) -> bool {
         self.running.way.config != Config::DramOnly && self.max_share().is_some_and(|most| load / 100.0 > most * times)
     }
@@ -193,9 +195,9 @@ const LOADS: [f64; 13] = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 85.0, 
 const QUICK_LOADS: [f64; 3] = [30.0, 60.0, 93.0];
 /// From this share of a configuration's own highest throughput on, its queue grows.
 const SATURATED: f64 = 0.985;
-/// A configuration is not offered more than this share of its own highest throughput. Some beyond it is: a load that
-/// dram-only carries may lie above what the others can do. A load is a fixed number of requests, which wait as times that
-/// are drawn when somebody is there to begin them: so the time grows by this factor at most, and memory by nothing.
+/// The highest load for a configuration, as a multiple of its own highest throughput. It is above
+/// 1, as dram-only carries more. A load has a fixed number of requests, whose arrivals are drawn
+/// when they begin: a round takes longer by this factor at most, and no memory.
 const BEYOND: f64 = 1.25;
 
 /// Runs `bench tail`.
@@ -229,7 +231,9 @@ pub fn run(args: &TailArgs) -> Result<()> {
     }
     loads.sort_by(f64::total_cmp);
     loads.dedup();
-    let mut session = Session::start(&args.flash, data_bytes, &mut configs, 0, &interrupt)?;
+    let threads = args.flash.workers as usize;
+    let ways = |config| vec![Way { config, threads, page_cluster: None }];
+    let mut session = Session::start(&args.flash, data_bytes, &mut configs, &ways, &interrupt)?;
     report::print(&args.output, &session.machine.line())?;
     let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: None };
     // An interruption keeps what was measured until then, be it nothing.
@@ -484,7 +488,7 @@ fn shares(slices: &[Slice], dram_only: &[Slice]) -> Vec<f64> {
     slices.iter().filter_map(same).collect()
 }
 
-/// Sentences about configurations that did not execute the requests that dram-only did at the same time.
+/// Sentences about configurations with other requests than dram-only's at the same time.
 fn disagreements(servers: &[Server]) -> Vec<String> {
     let Some((dram_only, others)) = servers.split_first() else { return Vec::new() };
     let differs = |server: &&Server| {
@@ -524,7 +528,7 @@ fn saturation(rows: &[Row], configs: &[Config], loads: &[f64]) -> Vec<String> {
     configs.iter().filter_map(of).collect()
 }
 
-/// Sentences about configurations from which other work took time: in how many rounds, and which loads have no result for that.
+/// Sentences about disturbed configurations: their rounds, and loads without a result.
 fn disturbed(rows: &[Row]) -> Vec<String> {
     let of = |config: &Config| {
         let these: Vec<&Row> = rows.iter().filter(|r| r.config == config.name()).collect();
@@ -558,8 +562,7 @@ fn curve_of(rows: &[Row], config: &str, p99_us: fn(&Row) -> Option<f64>) -> Vec<
     these.filter_map(|r| Some((r.load_percent, p99_us(r)?))).collect()
 }
 
-/// The highest load at which a curve's p99 is at most `p99`, between points on a straight line of log p99. None below
-/// its first point.
+/// The highest load with this p99, on lines of log p99. None below the first point.
 fn load_at(curve: &[(f64, f64)], p99: f64) -> Option<f64> {
     let last = curve.iter().rposition(|(_, us)| *us <= p99)?;
     let (load, us) = curve[last];

@@ -1,5 +1,5 @@
-//! The values that options take: their types, and how each is read from text. Slips get the nearest name suggested; a shell's
-//! completion gets the names that there are ([`Names`]).
+//! The types of options' values, and how each is read from text. Slips get the nearest name
+//! suggested, and completion gets all names ([`Names`]).
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -60,7 +60,7 @@ impl fmt::Display for NandChoice {
     }
 }
 
-/// Reads [`NandChoice`]: a built-in profile's name, with `.toml` behind it or not, where no file has that name.
+/// Reads [`NandChoice`]: a built-in profile, with or without `.toml`, where no file has that name.
 pub fn nand(text: &str) -> Result<NandChoice, String> {
     let names = fulgurite_nand::Profile::built_in_names;
     if text.is_empty() {
@@ -90,7 +90,7 @@ impl fmt::Display for FlashChoice {
     }
 }
 
-/// Reads [`FlashChoice`]. A bare word that is nearly `emulated` or `memory`, and no path, is taken for a slip.
+/// Reads [`FlashChoice`]. A bare word near `emulated` or `memory` that is no path is a slip.
 pub fn flash(text: &str) -> Result<FlashChoice, String> {
     if let Some(profile) = text.strip_prefix("nand:") {
         return nand(profile).map(FlashChoice::Nand);
@@ -245,7 +245,7 @@ pub fn zipf(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The name most like `text`, if at least half of it is the same: farther away, a suggestion only misleads.
+/// The name most like `text`, if at least half of it agrees. Any other would mislead.
 pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |name: &str| strsim::damerau_levenshtein(&text.to_lowercase(), name);
     let best = known.min_by_key(|name| distance(name))?;
@@ -258,8 +258,7 @@ fn unknown<'a>(kind: &str, text: &str, known: impl Iterator<Item = &'a str> + Cl
     format!("there is no {kind} \"{text}\"; {guess}All of them: {all}")
 }
 
-/// Reads one of several names, and says which there are, for completion. What is no name of them is refused by `read`, whose
-/// sentence suggests the nearest.
+/// Reads one of several names, and lists them for completion. `read` suggests the nearest.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<T> {
     read: fn(&str) -> Result<T, String>,
@@ -282,28 +281,40 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Names<T> {
     }
 }
 
-/// A set of named values.
-macro_rules! named {
-    ($(#[$doc:meta])* $kind:ident, $what:literal, $read:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)* }) => {
+/// Values with names, by which results and command lines know them.
+macro_rules! names {
+    ($(#[$doc:meta])* $kind:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
         pub enum $kind { $($(#[$variant_doc])* #[serde(rename = $name)] $variant,)* }
 
         impl $kind {
             /// All of them.
+            #[allow(dead_code, reason = "not all lists of names are walked")]
             pub const ALL: &[$kind] = &[$($kind::$variant),*];
             /// Its name on the command line and in results.
             pub const fn name(self) -> &'static str {
                 match self { $($kind::$variant => $name,)* }
             }
+        }
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+pub(crate) use names;
+
+/// The same, which an option takes.
+macro_rules! named {
+    ($(#[$doc:meta])* $kind:ident, $what:literal, $read:ident { $($variants:tt)* }) => {
+        names! { $(#[$doc])* $kind { $($variants)* } }
+
+        impl $kind {
             /// Reads it, for the command line.
             pub const fn parser() -> Names<$kind> {
                 Names { read: $read, names: || $kind::ALL.iter().map(|k| k.name()).collect() }
-            }
-        }
-        impl fmt::Display for $kind {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
             }
         }
         #[doc = concat!("Reads the name of a ", $what, ".")]
@@ -329,13 +340,13 @@ named! {
         Pool = "pool",
         /// The same without checksums: what they cost.
         PoolUnchecked = "pool-unchecked",
-        /// The same pool, whose store runs in a device of our own: its firmware pays for places, checksums and reclaim.
+        /// The same pool with its store in a device of our own, whose firmware pays for it.
         PoolOnDevice = "pool-on-device",
         /// The guarded path with AstriFlash's scheduling.
         PriorityAging = "priority-aging",
         /// The guarded path, first come first served.
         Fifo = "fifo",
-        /// The guarded path over the emulated device, whatever `--flash` is: fixed latencies beside those of NAND.
+        /// The guarded path over fixed latencies, whatever `--flash` is, to compare NAND with.
         FixedLatency = "fixed-latency",
         /// The guarded path, waiting for every miss.
         FlashSync = "flash-sync",

@@ -1,4 +1,4 @@
-//! Writing ahead of eviction: what will be evicted next and has changed is written while there is nothing else to do.
+//! Writing ahead of eviction: changed frames that will be evicted next are written in idle time.
 
 use std::ops::ControlFlow;
 
@@ -14,12 +14,13 @@ use crate::users::Users;
 
 /// Frames that are written ahead of eviction at a time.
 const AHEAD: usize = 16;
-/// One in how many frames is cold: what is written more often than it is evicted is written in vain.
+/// One in so many frames is cold. A frame that is written more often than it is evicted is written
+/// in vain.
 const COLD_SHARE: usize = 4;
 
 /// Steps of one look for such frames, a few microseconds at most.
 const AHEAD_LOOKS: usize = 128;
-/// After a round over all that is cold has found nothing, how long none is begun. A round over the frames of 16 GiB takes 3 ms.
+/// The pause after a round over all cold frames found nothing. A round over 16 GiB takes 3 ms.
 const AHEAD_REST_NS: u64 = 50_000_000;
 
 /// What a look for frames to write ahead came to.
@@ -41,7 +42,8 @@ pub(crate) struct AheadRound {
     found: bool,
     /// Turns of all workers when it began.
     begun_at: u64,
-    /// The same of the last round that found nothing: while nothing has run since, nothing was written.
+    /// The same of the last round that found nothing. While nothing has run since, nothing was
+    /// written.
     quiet_at: Option<u64>,
     rest_until_ns: u64,
 }
@@ -52,9 +54,10 @@ impl AheadRound {
 }
 
 impl<U: Users> Cache<U> {
-    /// Writes back what will be evicted next and has changed, from where it lies: the worker has nothing to do, and the medium nothing
-    /// of it. Then an eviction finds it clean, and a sync has less to write. Looks at a few frames a call, as mail and arrivals must not
-    /// wait for all of them. `turns` is a number that changes whenever something has run that may have written, on any worker.
+    /// Writes back changed frames that will be evicted next, while worker and medium are idle.
+    /// Evictions then find them clean, and a sync has less to write. A call looks at a few frames,
+    /// so that mail and arrivals do not wait. `turns` changes whenever code ran that may have
+    /// written, on any worker.
     pub fn write_ahead(&mut self, turns: u64, now_ns: u64) -> Ahead {
         if self.shared.cut.holds_back() || !self.has_room_to_write() || now_ns < self.retry_ns {
             return Ahead::Nothing;
@@ -93,7 +96,7 @@ impl<U: Users> Cache<U> {
         let begun = count > 0 && self.write_chosen(&chosen[..count], now_ns);
         let round = &mut self.ahead;
         round.found |= begun;
-        // What could not be begun because somebody uses it counts as nothing: he will have run when he does not any more.
+        // A frame in use counts as nothing: its user will have run by the time it lets go.
         if round.at == ColdCursor::START && !round.found {
             round.quiet_at = Some(round.begun_at);
             round.rest_until_ns = now_ns + AHEAD_REST_NS;
@@ -101,7 +104,7 @@ impl<U: Users> Cache<U> {
         Ahead::Again
     }
 
-    /// Writes these frames, which are marked as being written, from where they lie, those aside that somebody uses. Returns whether
+    /// Writes these frames, which are marked as being written, except those in use. Returns whether
     /// any was begun.
     fn write_chosen(&mut self, chosen: &[LocalFrame], now_ns: u64) -> bool {
         let (first, shared) = (self.first_frame, self.shared.clone());

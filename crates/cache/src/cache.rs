@@ -1,10 +1,10 @@
 //! A cache: the frames of one worker, what they hold, and what is under way for them.
 //!
-//! Its driver brings the time, a number, with each call that needs it, and waits where something has to be waited for. What has
-//! become of a wait it collects here ([`Cache::take_told`]).
+//! The driver passes the time as a number and does the waiting. It collects how its waits ended
+//! here ([`Cache::take_told`]).
 //!
-//! This file holds the state and the stock of frames; `miss` what happens on a miss, `requests` what is asked of the medium,
-//! `evict` what frees frames, `ahead` and `write_back` what else writes, `seal` what a cut does.
+//! This file has the state and the stock of frames. `miss` handles misses, `requests` the medium,
+//! `evict` frees frames, `ahead` and `write_back` write, and `seal` does a cut's work.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -54,14 +54,14 @@ pub enum Outcome {
     OutOfFrames,
 }
 
-/// What may yet give a frame back to those who wait for one, beside the medium.
+/// What may yet free a frame for waiters, beside the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Others {
     /// Something else can run now.
     Run,
-    /// Nothing can run now, but something may later: a pin or another worker's use of a frame may end.
+    /// Nothing can run now, but a pin or another worker's use of a frame may end.
     Wait,
-    /// There is nothing but those who wait for frames.
+    /// Only waiters for frames are left.
     None,
 }
 
@@ -83,8 +83,8 @@ pub struct Held {
     pub(crate) out: bool,
 }
 
-/// DRAM that a cache takes for each frame beside its subpage, its marks, the near table and the replacement policy: what it holds,
-/// its place among the free ones, and that in the order of a cut's writes.
+/// DRAM for each frame beside its subpage, marks, near table and policy: its contents, its place
+/// among the free ones, and in the order of a cut's writes.
 pub const BYTES_PER_FRAME: usize = size_of::<Held>() + size_of::<FrameIndex>() + size_of::<u64>();
 
 /// What a cache has counted.
@@ -157,7 +157,7 @@ pub struct Cache<U: Users> {
     pub(crate) held: Box<[Held]>,
     /// Frames being written back.
     pub(crate) writing: usize,
-    /// Whether the medium asked who writes, when it was looked at last.
+    /// Whether the medium asked to be told of changes, when it was looked at last.
     pub(crate) asks: bool,
     /// Waiters for a frame, or for room in a table.
     pub(crate) frame_waiters: VecDeque<Waiter>,
@@ -169,7 +169,7 @@ pub struct Cache<U: Users> {
     pub(crate) retry_ns: u64,
     /// Requests that have been given up on and may never come back.
     pub(crate) late: usize,
-    /// Since when those who wait for a frame wait for others than the medium; 0 when they do not.
+    /// Since when waiters for frames depend on others than the medium. 0 when they do not.
     pub(crate) stuck_since_ns: u64,
     /// Where the evictor goes on looking for frames beyond the limit.
     pub(crate) shrink_at: u32,
@@ -179,8 +179,8 @@ pub struct Cache<U: Users> {
     pub(crate) flush_number: u32,
     pub(crate) flush_result: Option<Result<(), FlashError>>,
     pub(crate) low_water: usize,
-    /// Sealed frames in the order in which they are written (see `seal`), and how many of them have been looked at. Has room for all
-    /// frames from the start; empty while the order is being made.
+    /// Sealed frames in the order of their writes (see `seal`), and how many were looked at. Has
+    /// room for all frames from the start, and is empty while the order is made.
     pub(crate) pump_order: Vec<u64>,
     pub(crate) pump_at: usize,
     /// Sealed frames being written from where they lie.
@@ -208,7 +208,8 @@ impl<U: Users> std::fmt::Debug for Cache<U> {
 }
 
 impl<U: Users> Cache<U> {
-    /// A cache without frames, over a queue whose arena is that of the shared frames and which is as deep as the setup says.
+    /// A cache without frames. The queue's arena is that of the shared frames, and its depth that
+    /// of the setup.
     pub fn new(shared: Arc<Shared>, queue: Box<dyn Queue>, users: U, setup: Setup) -> Cache<U> {
         let Setup { id, depth, waiters, replacement, prefetch, device_timeout_ns } = setup;
         let frames_max = shared.frames_max() as usize;
@@ -253,7 +254,7 @@ impl<U: Users> Cache<U> {
         }
     }
 
-    // ---- what the driver asks and takes ---------------------------------------------------------------------------------
+    // ---- what the driver asks and takes ----
 
     /// What it shares with the other caches of the memory.
     pub fn shared(&self) -> &Arc<Shared> {
@@ -309,7 +310,8 @@ impl<U: Users> Cache<U> {
         debug_assert!(empty.is_empty());
         std::mem::swap(&mut self.told, empty);
     }
-    /// Whether the last write that a cut needs has ended here since this was asked last: who waits for it is to be woken.
+    /// Whether the last write of a cut has ended here since the last call. The waiter for it is
+    /// then woken.
     #[inline]
     pub fn take_cut_written(&mut self) -> bool {
         std::mem::take(&mut self.cut_written)
@@ -319,9 +321,10 @@ impl<U: Users> Cache<U> {
         self.queue.wait(time);
     }
 
-    // ---- frames ---------------------------------------------------------------------------------------------------------
+    // ---- frames ----
 
-    /// Changes how many frames the cache has. More are there at once; fewer when what lies in them has gone.
+    /// Sets how many frames the cache has. A larger number holds at once, a smaller one when frames
+    /// are empty.
     pub fn set_frames(&mut self, count: u32) {
         let count = count.clamp(1, self.held.len() as u32);
         self.frame_limit = count;
@@ -400,7 +403,7 @@ impl<U: Users> Cache<U> {
     pub fn dirty_subpages(&self) -> impl Iterator<Item = u32> {
         self.dirty().map(|local| self.held[local.index()].subpage)
     }
-    /// Forgets all pins: nobody is left who could give one back.
+    /// Forgets all pins, as none of their holders is left.
     pub fn forget_pins(&mut self) {
         for local in self.locals() {
             self.shared.frames.pins(self.frame(local)).store(0, Ordering::Relaxed);

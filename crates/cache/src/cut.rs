@@ -1,6 +1,7 @@
-//! The cut, as all caches know it: what its token still needs, and whether what is written now must stay in DRAM.
+//! The cut, shared by all caches: what its token still needs, and whether new writes stay in DRAM.
 //!
-//! How frames are sealed and written for it is in `seal`. Who closes the gate, halts the workers and names the token drives both.
+//! `seal` seals and writes frames for it. The driver closes the gate, halts the workers and names
+//! the token.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,7 +17,7 @@ pub struct Cut {
     makes_room: AtomicBool,
     /// Writes that the token needs and that have not ended.
     left: AtomicU64,
-    /// Whoever made the cut has given up: when nothing is left, what was held back may go.
+    /// The maker of the cut gave up: when nothing is left, what was held back may go.
     abandoned: AtomicBool,
     failure: Mutex<Option<FlashError>>,
 }
@@ -32,7 +33,7 @@ impl Cut {
         *self.failure.lock() = None;
         self.abandoned.store(false, Ordering::Relaxed);
     }
-    /// Whether a sync is being written, after which there may be room for what there is none for now.
+    /// Whether a sync is being written, after which there may be room.
     pub fn makes_room(&self) -> bool {
         self.makes_room.load(Ordering::Acquire)
     }
@@ -71,7 +72,7 @@ impl Cut {
     pub(crate) fn add(&self, writes: u64) {
         self.left.fetch_add(writes, Ordering::AcqRel);
     }
-    /// A write that was begun before the cut, or because of it, has ended. Returns whether it was the last.
+    /// A write from before the cut, or because of it, has ended. Returns whether it was the last.
     pub(crate) fn one_ended(&self, result: Result<(), FlashError>) -> bool {
         if let Err(error) = result {
             self.failed(error);

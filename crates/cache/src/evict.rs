@@ -1,10 +1,10 @@
 //! The evictor: frees frames ahead of demand, at the driver's scheduling points, in batches.
 //!
-//! A batch goes through four steps: victims by the replacement policy are unlinked (nobody new can hit them); they are taken away
-//! from their users, all at once ([`Users::take_away`]); what is held or pinned goes back; what is left is nobody's, so
-//! that its dirty mark is final: clean frames are free, dirty ones are written back from where they lie (the frame is its
-//! own evict buffer) and are free when the medium says so. An access to a subpage that is being written back waits, and
-//! gets the frame back without a read.
+//! A batch takes four steps. Victims of the replacement policy are unlinked, so that no new hit
+//! finds them. They are taken away from their users, all at once ([`Users::take_away`]). Frames
+//! that are held or pinned go back. The dirty marks of the rest are final. Clean frames are free.
+//! Dirty ones are written back from where they lie, and are free when the medium has them. An
+//! access to a subpage under write-back waits, and gets the frame without a read.
 
 use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, LocalFrame, SubpageIndex};
@@ -121,15 +121,15 @@ impl<U: Users> Cache<U> {
         }
     }
 
-    /// How many frames are to be evicted now: none, or a batch. Where write-backs are slow, frames under way make up most of the
-    /// stock, and each miss leaves it short of one: that waits until it is a batch, as only what is written together goes out as
-    /// one request.
+    /// How many frames to evict now: none, or a batch. With slow write-backs, frames under way are
+    /// most of the stock, and each miss leaves it one short. It waits for a batch, because only
+    /// frames written together share a request.
     #[inline]
     fn shortage(&self) -> usize {
         if self.free.len() >= self.low_water {
             return 0;
         }
-        // Alone there is no barrier to share, and what is written in small batches keeps reads waiting for less.
+        // A lone worker shares no barrier, and small batches of writes delay reads less.
         let most = if self.shared.alone() { BATCH_ALONE } else { BATCH };
         let want = (2 * self.low_water).saturating_sub(self.free.len() + self.writing);
         if want >= most.min(self.low_water / 2).max(1) { want.min(most) } else { 0 }
@@ -155,7 +155,8 @@ impl<U: Users> Cache<U> {
         };
         while chosen < want.min(BATCH) {
             let Some(local) = self.replacement.victim(&mut view) else { break };
-            // A victim has been out of use for long, and so its word out of the caches: all of the batch are fetched at once.
+            // Victims were unused for long, so their words are out of the caches: all are fetched
+            // at once.
             let known = self.replacement.last_victim_holds();
             let subpage = known.map_or_else(|| self.held[local.index()].subpage, |subpage| subpage.0);
             self.shared.table.will_change(subpage);
@@ -199,7 +200,7 @@ impl<U: Users> Cache<U> {
         self.finish_batch(&batch[..count], now_ns);
     }
 
-    /// Unlinks a frame that was just taken out of the policy. `None`: it was touched that moment, and is back.
+    /// Unlinks a frame that the policy just gave up. `None`: it was touched meanwhile, and is back.
     pub(crate) fn unlink(&mut self, local: LocalFrame, subpage: u32) -> Option<Victim> {
         let frame = self.frame(local);
         debug_assert_eq!(self.held[local.index()].subpage, subpage, "the policy and the cache disagree on a frame");
@@ -249,7 +250,7 @@ impl<U: Users> Cache<U> {
             } else {
                 self.counts.evicted_clean += 1;
                 if mark != CLEAN {
-                    // Who gets the frame next says whether that may be written to.
+                    // The frame's next user sets whether it may be written to.
                     self.shared.frames.marks(frame).dirty.store(CLEAN, Ordering::Relaxed);
                 }
                 let state = if self.held[local.index()].fresh { State::Fresh } else { State::Absent };
@@ -285,7 +286,7 @@ impl<U: Users> Cache<U> {
         }
     }
 
-    /// A write-back that would have given somebody a frame has failed: the first who waits for one is told.
+    /// A write-back that would have freed a frame has failed: the first waiter is told.
     pub(crate) fn fail_first_frame_waiter(&mut self) {
         if let Some(error) = self.write_failure
             && self.free.is_empty()
@@ -296,9 +297,9 @@ impl<U: Users> Cache<U> {
         }
     }
 
-    /// When nothing that runs, reads or writes could ever free a frame, those who wait for one are told so. Where there is nobody but
-    /// they and no other cache, that is certain; where others may give one back (a worker that uses or pins a frame of
-    /// this one, a job that sleeps with a pin), they are given as long as the medium is.
+    /// Tells waiters when nothing that runs, reads or writes could free a frame. Without other
+    /// caches that is certain. Otherwise a worker or a sleeping job may still let go, so they get
+    /// as long as the medium does.
     pub(crate) fn fail_frame_waiters_if_stuck(&mut self, others: Others, now_ns: u64) {
         let moving = !self.free.is_empty() && self.has_room() || others == Others::Run || !self.told.is_empty();
         // What a cut holds back goes when its token is named.

@@ -1,7 +1,8 @@
 //! Frames: the DRAM that caches subpages, and the few bytes that are kept for each.
 //!
-//! All frames lie in one arena of huge pages. Each belongs to one worker for good, which alone gives it to a subpage and
-//! takes it back; any worker may read, write and pin it while it is resident.
+//! All frames lie in one arena of huge pages. Each belongs to one worker for good, which alone
+//! gives it to a subpage and takes it back. Any worker may read, write and pin it while it is
+//! resident.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ pub struct Frames {
 pub const META_BYTES: usize = size_of::<Marks>();
 
 impl Frames {
-    /// So many; `shared`: in memory that can be handed to another process. Of that there are huge pages only where the system gives them to
-    /// shared memory.
+    /// So many frames. `shared`: in memory that can be handed to another process, with huge pages
+    /// only where the system gives them to shared memory.
     pub fn new(count: u32, shared: bool) -> Result<Frames, ArenaError> {
         let bytes = count as usize * SUBPAGE_BYTES;
         let arena = if shared {
@@ -54,7 +55,8 @@ impl Frames {
     #[inline(always)]
     pub unsafe fn address(&self, frame: FrameIndex) -> NonNull<u8> {
         debug_assert!(frame.index() < self.marks.len());
-        // SAFETY: the arena is as long as there are frames (the caller vouches for this one), and lives as long as `self`.
+        // SAFETY: the arena has a subpage for each frame (the caller vouches for this one), and
+        // lives as long as `self`.
         unsafe { NonNull::new_unchecked(self.arena.base().as_ptr().add(frame.index() << SUBPAGE_SHIFT)) }
     }
     /// The marks of a frame.
@@ -78,7 +80,7 @@ impl Frames {
     pub fn copy(&self, from: FrameIndex, to: FrameIndex) {
         self.arena.copy_within(from.index() << SUBPAGE_SHIFT, to.index() << SUBPAGE_SHIFT, SUBPAGE_BYTES);
     }
-    /// Gives the memory of frames `first..end` back to the kernel, which does not fill it again until [`Frames::claim`].
+    /// Gives the memory of frames `first..end` back to the kernel until [`Frames::claim`].
     pub fn discard(&self, first: FrameIndex, end: FrameIndex) {
         let (offset, len) = (first.index() << SUBPAGE_SHIFT, (end.index() - first.index()) << SUBPAGE_SHIFT);
         self.arena.allow_huge_pages(offset, len, false);

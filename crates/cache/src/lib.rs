@@ -1,22 +1,24 @@
-//! The cache: the DRAM that holds subpages of flash; misses, eviction, and the sealing of a cut. What decides exists once, whoever
-//! drives it.
+//! The cache: the DRAM that holds subpages of flash. Misses, eviction and the sealing of a cut
+//! exist once, for every driver.
 //!
 //! ```text
 //!  access --> near table --> absent bit --> residency word --resident--> frame, its marks
-//!                                                |
-//!                                                +--absent--> Cache::begin_miss --> requests --> medium
-//!                 waiter <-- Cache::take_told <-- Cache::poll <-- completions <------------------+
+//!                                                | absent
+//!                                                +--> Cache::begin_miss --> requests --> medium
+//!           waiter <-- Cache::take_told <-- Cache::poll <-- completions <------------------+
 //! ```
 //!
 //! Invariants:
-//! * A subpage is in at most one frame, and a frame holds at most one subpage; the residency word is the only truth.
+//! * A subpage is in at most one frame, and a frame holds at most one subpage. The residency word
+//!   decides.
 //! * A frame that may be in use, or that is pinned, is not given to another subpage.
-//! * A waiter that was told of its subpage finds it in its frame: forward progress, with a single frame too.
+//! * A waiter that was told of its subpage finds it in its frame, even with a single frame.
 //! * Everything is bounded when it is made.
 //!
-//! One [`Cache`] belongs to one worker; what several share is [`Shared`]. A cache is generic over what uses its frames
-//! ([`Users`]). It has no threads, no fibers, no scheduler and no clock: its driver brings the time as a number, names its waiters by
-//! numbers of its own, and is told what became of their waits. It decides nothing that `policy` decides.
+//! One [`Cache`] belongs to one worker, and [`Shared`] to all of them. A cache is generic over the
+//! users of its frames ([`Users`]). It has no threads, fibers, scheduler or clock. Its driver
+//! passes the time as a number, numbers its waiters, and is told how their waits ended. It decides
+//! nothing that `policy` decides.
 
 mod ahead;
 mod cache;

@@ -1,25 +1,27 @@
-//! Marks: what hits, pins and the evictor note of a frame, and how a write from where the frame lies begins beside workers that
-//! may write to it.
+//! Marks: what hits, pins and the evictor note of a frame, and how a write from the frame begins
+//! beside workers that may write to it.
 //!
-//! Whoever writes to a frame looks at its mark and stores [`DIRTY`], in two steps: an atomic one would cost each write ten times
-//! that. So a mark that was changed between the two is overwritten. [`Marks::begin_write`] can therefore be undone by a writer who
-//! had looked before, and the caller looks again ([`Marks::second_look`]) when nobody can be between the two any more: after a
-//! barrier, after the slots (a writer's slot names the frame from before its look until after its store), and after the pins.
-//! `tests/loom_marks.rs` checks just this, on this code, and `tests/loom_residency.rs` the evictor's look at what it has unlinked.
+//! A writer loads the mark and stores [`DIRTY`] in two steps, because an atomic one costs ten times
+//! that. The store overwrites a mark that changed in between, so [`Marks::begin_write`] can be
+//! undone. The caller therefore looks again ([`Marks::second_look`]) when no writer can be between
+//! the two steps: after a barrier, after the slots, and after the pins. A writer's slot names the
+//! frame from before its load until after its store. `tests/loom_marks.rs` checks this on this
+//! code, and `tests/loom_residency.rs` the evictor's look at unlinked frames.
 //!
-//! A cut needs no second look: it seals while all workers stand between two fibers, so that nobody is between the two steps, and
-//! leaves pinned frames alone; whoever looks after that sees the seal, and does not store.
+//! A cut needs no second look. It seals while all workers stand between two fibers, and leaves
+//! pinned frames alone. Later writers see the seal, and do not store.
 
 use crate::primitive::{AtomicU8, AtomicU16, Ordering};
 
-/// What hits, pins and the evictor note of a frame, in a word, so that a look at a frame is a look at one line. Bytes that hits
-/// store into, plainly, so that a hit can never undo what the evictor does; and the pins.
+/// What hits, pins and the evictor note of a frame, in one word, so that a look costs one line.
+/// Hits store into bytes, plainly, and can never undo what the evictor does.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Marks {
     /// Set by every hit; taken by the replacement policy.
     pub referenced: AtomicU8,
-    /// Set before every write; read by the evictor once nobody uses the frame. One of [`CLEAN`] to [`ASKS`].
+    /// Set before every write, and read by the evictor once the frame has no users. One of
+    /// [`CLEAN`] to [`ASKS`].
     pub dirty: AtomicU8,
     /// How many pins and woken waiters hold the frame.
     pub pins: AtomicU16,
@@ -29,7 +31,7 @@ pub struct Marks {
 pub const CLEAN: u8 = 0;
 /// The frame was written to since.
 pub const DIRTY: u8 = 1;
-/// The frame holds what a token needs (see `cut`): it is not written to before that was written, or copied.
+/// The frame holds what a token needs (see `cut`): a write waits until it was written or copied.
 pub const SEALED: u8 = 2;
 /// The same, and its bytes are on their way to the medium.
 pub const WRITING: u8 = 3;
@@ -38,7 +40,7 @@ pub const COPYING: u8 = 4;
 
 /// Flash holds what the frame does, and the subpage must not be written to.
 pub const READ_ONLY: u8 = 5;
-/// Flash holds what the frame does, and has little room: who writes to it asks before.
+/// Flash holds the same and has little room: a writer asks first.
 pub const ASKS: u8 = 6;
 
 /// Whether a frame holds what flash does not.
@@ -48,12 +50,12 @@ pub fn has_changes(mark: u8) -> bool {
     matches!(mark, DIRTY..=COPYING)
 }
 
-/// The most pins that may hold one frame: short of what the count can hold by more than all workers could add at once.
+/// The most pins on one frame. The count has room beyond for what all workers could add at once.
 pub const PINS_MAX: u16 = u16::MAX - 1024;
 
 impl Marks {
-    /// Reads and clears the referenced mark. Not one atomic step: a hit in between is counted once or twice, which is all the same
-    /// to a replacement policy, and costs the hit path nothing.
+    /// Reads and clears the referenced mark, not atomically. A hit in between counts once or twice,
+    /// which a replacement policy does not mind, and the hit path pays nothing.
     #[inline]
     pub fn take_referenced(&self) -> bool {
         let was = self.referenced.load(Ordering::Relaxed) != 0;
@@ -63,7 +65,7 @@ impl Marks {
         was
     }
 
-    /// Before a write to a frame that the worker's slot protects. False when it is sealed, and must not be written to yet.
+    /// Before a write to a frame that the worker's slot protects. False when it is sealed.
     #[inline(always)]
     #[must_use]
     pub fn mark_dirty(&self) -> bool {
@@ -74,33 +76,34 @@ impl Marks {
         true
     }
 
-    /// Who writes to the frame from now on asks before, if flash holds what it does. Who had looked at the mark before may still make it
-    /// dirty: that store comes after this exchange, which else would not have found the frame clean. (loom lets an exchange find an older
-    /// value than the newest, so that this order is not one of its tests.)
+    /// Makes later writers ask first, if flash holds the same. A writer that saw the old mark may
+    /// still make it dirty: its store follows this exchange, which would otherwise not have found
+    /// the frame clean. (loom lets an exchange find an older value than the newest, so this order
+    /// is not one of its tests.)
     pub fn ask_before_writes(&self) {
         let _ = self.dirty.compare_exchange(CLEAN, ASKS, Ordering::AcqRel, Ordering::Relaxed);
     }
-    /// Who was to ask has asked, and may write. To a frame that the worker's slot protects.
+    /// Marks a frame dirty whose writer has asked. The worker's slot protects it.
     pub fn has_asked(&self) {
         let _ = self.dirty.compare_exchange(ASKS, DIRTY, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Takes a dirty frame that is to be written from where it lies: who looks at the mark from now on does not write to it.
+    /// Takes a dirty frame to write it from where it lies. Later writers see the mark and wait.
     #[must_use]
     pub fn begin_write(&self) -> bool {
         self.dirty.compare_exchange(DIRTY, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether somebody may use the frame. Asked after the barrier. Whether a slot names it is asked first, as a pin is taken while the
-    /// slot still does: who asked in the other order could see neither.
+    /// Whether the frame may be in use, after the barrier. Slots come first, because a pin is taken
+    /// while the slot still names the frame: the other order could miss both.
     #[inline(always)]
     #[must_use]
     pub fn in_use(&self, named_by_a_slot: impl FnOnce() -> bool) -> bool {
         named_by_a_slot() || self.pins.load(Ordering::Acquire) > 0
     }
 
-    /// What the evictor finds once a frame was unlinked, after the barrier: whether it is in use, as [`Marks::in_use`] has it, and its
-    /// mark, which is final when it is not.
+    /// What the evictor finds after unlinking and the barrier: whether the frame is in use
+    /// ([`Marks::in_use`]), and its mark, which is final when it is not.
     #[inline(always)]
     #[must_use]
     pub fn look(&self, named_by_a_slot: impl FnOnce() -> bool) -> (bool, u8) {
@@ -108,8 +111,9 @@ impl Marks {
         (in_use, self.dirty.load(Ordering::Relaxed))
     }
 
-    /// Whether the frame is in use, after [`Marks::begin_write`] and the barrier. None when that was undone: who had looked at the mark
-    /// before it changed may have stored its own over it since, and let go of the frame; so the mark is looked at last.
+    /// Whether the frame is in use, after [`Marks::begin_write`] and the barrier. None when that
+    /// was undone: a writer that saw the old mark may have stored over it and let go. So the mark
+    /// is read last.
     #[inline(always)]
     #[must_use]
     pub fn second_look(&self, named_by_a_slot: impl FnOnce() -> bool) -> Option<bool> {

@@ -1,8 +1,8 @@
-//! A miss: an access that found no frame, from the look at who has the subpage to the read that is begun.
+//! A miss: an access that found no frame, from the look at its word to the read.
 //!
-//! A cache reads for its own waiters into its own frames. When two workers miss on the same subpage, the one whose
-//! compare-and-swap wins owns the miss; the driver of the other hands its waiter over to that cache, which tells it (or, if it has
-//! finished meanwhile, tells it to look again).
+//! A cache reads for its own waiters into its own frames. Of two workers that miss on one subpage,
+//! the one whose compare-and-swap wins owns the miss. The other's driver hands its waiter over to
+//! that cache, which wakes it later, or tells it to look again.
 
 use fulgurite_flash::{Backing, Op};
 use fulgurite_format::{FrameIndex, SubpageIndex};
@@ -25,7 +25,7 @@ pub struct Miss {
     pub waiter: Waiter,
     /// The byte of the subpage that it wants first: a hint.
     pub wanted: u32,
-    /// It was told [`Outcome::Turn`], and not given a frame since: it goes before those that come now.
+    /// It was told [`Outcome::Turn`] and has no frame yet: it goes before new waiters.
     pub turn: bool,
 }
 
@@ -129,7 +129,8 @@ impl<U: Users> Cache<U> {
             return None;
         }
         if self.free.is_empty() {
-            // Demand ran ahead of the evictor. The access that asks holds no unpinned reference now.
+            // Demand ran ahead of the evictor. The access that asks holds no unpinned reference
+            // now.
             self.evict(8, now_ns);
             // Write-backs may have taken the last request.
             if !self.has_room() {
@@ -192,7 +193,8 @@ impl<U: Users> Cache<U> {
         self.shared.table.finish(subpage, self.id, state);
     }
 
-    /// The mark of a frame whose content flash holds. Where the medium has begun to ask who writes, it is asked for all others as well.
+    /// The mark of a frame whose content flash holds. A medium that has begun to ask is asked for
+    /// all others as well.
     pub(crate) fn mark_of_clean(&mut self) -> u8 {
         let asks = self.shared.backing().is_some_and(Backing::asks);
         if asks != self.asks {
@@ -213,7 +215,7 @@ impl<U: Users> Cache<U> {
         }
     }
 
-    /// Tells all who wait for a subpage, and is done with it.
+    /// Tells all waiters for a subpage, and is done with it.
     pub(crate) fn end_miss(&mut self, subpage: u32, outcome: Outcome) {
         let told = &mut self.told;
         self.misses.complete(SubpageIndex(subpage), |waiter| told.push((waiter, outcome)));

@@ -1,14 +1,15 @@
-//! The near table: where the subpages are that were used lately, in a few words that stay in the caches.
+//! The near table: where recently used subpages are, in a few words that stay in the caches.
 //!
-//! The residency table has a word for each subpage of the flash, so that the words of a cache's worth of subpages lie in as
-//! many cache lines and pages, and a hit on a subpage that is neither hot nor cold would first wait for its word. This table
-//! has an entry for each frame, or up to two, and two places for each subpage, side by side in one line.
+//! The words of a cache's worth of subpages are spread over as many cache lines of the residency
+//! table. A hit on a lukewarm subpage would first wait for its word. This table has an entry or two
+//! for each frame, and two places in one line for each subpage.
 //!
-//! It is for a worker that is alone: nobody else can unlink a subpage under it, so that what it says needs no second look, and
-//! no slot has to be published either. With several workers, or more frames than it has room for, it stays empty, and hits go
+//! It is for a worker that is alone. No other can unlink a subpage under it, so an entry needs no
+//! second look and no slot. With several workers, or too many frames, it stays empty, and hits go
 //! by the residency words.
 //!
-//! Invariant: an entry's subpage is resident in the entry's frame. The evictor forgets it when it unlinks the subpage.
+//! Invariant: an entry's subpage is resident in the entry's frame. The evictor removes it when it
+//! unlinks the subpage.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,8 @@ use fulgurite_format::FrameIndex;
 /// No subpage has the number in its upper half.
 const EMPTY: u64 = u64::MAX;
 
-/// The near table of a worker that is alone. Reached by that worker's thread only; atomics because its fibers share it.
+/// The near table of a lone worker. Only that worker's thread reaches it. It has atomics because
+/// fibers share it.
 pub struct Near {
     entries: Box<[AtomicU64]>,
 }
@@ -26,8 +28,9 @@ pub struct Near {
 /// Entries in which a subpage may be.
 const PLACES: usize = 2;
 
-/// A larger table (than 256 KiB) would itself be out of the caches, and one that holds a part of the subpages is asked in vain too
-/// often: measured on resident data of 2 GiB, either costs a quarter of the throughput.
+/// A table above 256 KiB would be out of the caches itself, and one for part of the subpages is
+/// asked in vain too often. Measured on 2 GiB of resident data, either costs a quarter of the
+/// throughput.
 const ENTRIES_MAX: usize = 1 << 15;
 
 /// DRAM that a near table takes for each frame, at most.
@@ -82,13 +85,14 @@ impl NearView {
     #[inline(always)]
     pub unsafe fn find(&self, subpage: u64) -> Option<FrameIndex> {
         let first = (subpage & self.mask) as usize;
-        // SAFETY: the caller's contract; the mask is the number of entries less one, or 0. There is an even number of entries.
+        // SAFETY: the caller's contract. The mask is the number of entries, which is even, less
+        // one, or 0.
         let entry = |place: usize| unsafe { self.entries.add(place).as_ref() }.load(Ordering::Relaxed);
         let holds = |entry: u64| (entry >> 32 == subpage).then_some(FrameIndex(entry as u32));
         holds(entry(first)).or_else(|| holds(entry(first ^ 1)))
     }
-    /// Notes that a subpage, which the table does not know, is resident in `frame`, if the table is of any use. What was noted in its
-    /// first place moves to the second.
+    /// Notes that a subpage unknown to the table is resident in `frame`, if the table is in use.
+    /// The first place's old entry moves to the second.
     ///
     /// # Safety
     /// The table must be alive.

@@ -6,21 +6,22 @@
 pub enum Planted {
     /// A frame is given to another subpage while a fiber of another worker has a reference into it.
     NoSlots,
-    /// The near table of a worker that is alone still names the frame of a subpage that was evicted.
+    /// The near table of a lone worker still names the frame of an evicted subpage.
     StaleNear,
     /// What never had contents shows those of the frame's last tenant.
     NotZeroed,
-    /// A subpage that had no contents when it came is taken to have none yet, though it was written to and to flash.
+    /// A subpage without contents when it came still counts as such after it was written.
     StaysFresh,
     /// A write-back that failed is taken for done.
     FailedIsDone,
     /// A frame that was written to flash while a job could write to it is clean then.
     InPlaceIsClean,
-    /// Miss: a frame is not pinned for the waiters of its subpage, who run when it may hold another.
+    /// Miss: a frame is not pinned for its waiters, which run when it may hold another subpage.
     NotPinned,
     /// Miss: a read that failed is installed.
     FailedIsRead,
-    /// Miss: the frame of a read that was given up is free at once, though the medium may still write to it.
+    /// Miss: the frame of an abandoned read is free at once, though the medium may still write to
+    /// it.
     AbandonedIsFree,
     /// Evict: a dirty victim is freed without a write.
     NotWritten,

@@ -13,12 +13,11 @@ pub(crate) struct Request {
     pub purpose: Purpose,
     /// It has been given up on once, and may never come back.
     pub late: bool,
-    /// For whom a read was begun: where to look for what comes with the subpage.
+    /// The waiter of a read, which says where to look for neighbours.
     pub hints: Hints,
 }
 
-/// What will be wanted when a read completes, all of it out of the near caches by then: the medium writes the subpage
-/// through another cache, and others have run meanwhile.
+/// What a completed read will need. All of it has left the near caches by then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hints {
     /// The byte of the subpage that the waiter wants first.
@@ -38,7 +37,7 @@ pub(crate) const NOBODY: Waiter = Waiter(u64::MAX);
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Purpose {
-    /// Contents for whoever waits, or for the one who will.
+    /// Contents for waiters, present or future.
     #[default]
     Read,
     /// Contents back to flash.

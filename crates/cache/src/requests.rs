@@ -12,11 +12,12 @@ use crate::request::{Hints, NOBODY, Purpose, Request};
 use crate::residency::State;
 use crate::users::Users;
 
-/// After a write-back failed, how long none is tried ahead of demand: a medium that fails for good must not keep the
-/// worker busy.
+/// The pause of writes ahead of demand after a write-back failed. A medium that fails for good must
+/// not keep the worker busy.
 const RETRY_NS: u64 = 10_000_000;
 
-/// Waiters as pins: there are never more than fibers, and of these never more than pins ([`crate::marks::PINS_MAX`]).
+/// Waiters as pins: there are never more than fibers, and of these never more than
+/// [`crate::marks::PINS_MAX`].
 fn held_by(waiters: u32) -> u16 {
     u16::try_from(waiters).expect("no more waiters than pins")
 }
@@ -27,7 +28,8 @@ impl<U: Users> Cache<U> {
         !self.requests_free.is_empty()
     }
 
-    /// Whether another write-back may be begun: they never take more than half of the requests, so that reads go on.
+    /// Whether another write-back may begin. They take at most half of the requests, so that reads
+    /// continue.
     pub(crate) fn has_room_to_write(&self) -> bool {
         self.room_to_write() > 0
     }
@@ -37,8 +39,8 @@ impl<U: Users> Cache<U> {
         (self.requests.len() / 2).max(1).saturating_sub(self.writing).min(self.requests_free.len())
     }
 
-    /// The same for writes that a sync waits for: they may take more, and what jobs write to meanwhile is not held up by those that
-    /// are under way. An eighth is left for reads.
+    /// The same for a sync's writes, which may take more, so that they do not hold up jobs' writes.
+    /// An eighth is left for reads.
     pub(crate) fn has_room_to_copy(&self) -> bool {
         self.has_room() && self.writing < (self.requests.len() * 7 / 8).max(1)
     }
@@ -68,13 +70,13 @@ impl<U: Users> Cache<U> {
                 self.holds_writes = hold_writes;
                 self.queue.switch(Switches { hold_writes, ..Switches::default() });
             }
-            // A medium that takes no more completes its requests with an error, which their waiters get.
+            // A medium that takes no more completes its requests with an error for their waiters.
             let _ = self.queue.flush();
         }
     }
 
-    /// Takes the completions that are there; returns how many. Only when there are any it asks for the time: most calls find none.
-    /// `expect` is told for which waiters reads have ended, a moment before they are: a hint.
+    /// Takes the completions that are there, and returns their number. Reads the clock only if
+    /// there are any. `expect` hears of a read's waiters a moment before they are woken, as a hint.
     pub fn poll(&mut self, expect: impl Fn(Waiter), now_ns: impl FnOnce() -> u64) -> usize {
         let mut completions = std::mem::take(&mut self.completions);
         let count = self.queue.poll(&mut completions);
@@ -92,7 +94,7 @@ impl<U: Users> Cache<U> {
         count
     }
 
-    /// Starts to fetch what the completion of a read will want: the sooner, the less of it is waited for.
+    /// Prefetches what the completion of a read will need.
     #[inline]
     fn warm_up(&self, slot: u32, expect: &impl Fn(Waiter)) {
         let Request { subpage, frame, purpose, hints: Hints { waiter, wanted }, .. } = self.requests[slot as usize];
@@ -141,7 +143,8 @@ impl<U: Users> Cache<U> {
         let result = if self.shared.has_planted(Planted::FailedIsRead) { Ok(()) } else { result };
         match result {
             Ok(()) => {
-                // Held for each waiter until it has run past the access that missed: forward progress (AstriFlash IV-C3).
+                // Held for each waiter until it has passed the access that missed: forward progress
+                // (AstriFlash IV-C3).
                 self.pin_for(waiters, frame);
                 let state = if waiters > 0 { State::Resident(frame) } else { State::Prefetched(frame) };
                 self.install(subpage, frame, false, state);
@@ -210,7 +213,8 @@ impl<U: Users> Cache<U> {
                         self.release_frame(frame);
                     }
                 }
-                // The frame is the medium's and holds the only copy: its readers fail, it stays busy until an answer comes.
+                // The medium has the frame with the only copy. Its readers fail, and it stays busy
+                // until an answer comes.
                 Purpose::WriteBack => {
                     self.counts.timeouts += 1;
                     self.write_failure = Some(FlashError::TimedOut);

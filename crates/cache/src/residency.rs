@@ -1,27 +1,30 @@
-//! Residency words: where each subpage is, in four bytes, and the only ways in which that may change where several workers
-//! share them. (A worker that is alone does the same by plain stores: `table`.)
+//! Residency words: where each subpage is, in four bytes, and the only ways to change that with
+//! several workers. (A lone worker does the same by plain stores: `table`.)
 //!
 //! ```text
-//!  31        30          29      28..0 / 29..0
-//! +---------+-----------+------+--------------------------+
-//! |    1    |     0     |          frame (30 bits)        |  resident: the hit path tests the sign
-//! |    0    |     1     |          frame (30 bits)        |  prefetched: resident, not touched yet
-//! |    0    |     0     |  1   |   worker                 |  busy: that worker reads it or writes it back
-//! |    0    |     0     |  0   |   0                      |  fresh: never had contents, reads as zero
-//! |    0    |     0     |  0   |   1                      |  absent: its contents are in flash
-//! +---------+-----------+------+--------------------------+
+//!  31        30          29     28..0 / 29..0
+//! +---------+-----------+------+----------------+
+//! |    1    |     0     |    frame (30 bits)    |  resident: the hit path tests the sign
+//! |    0    |     1     |    frame (30 bits)    |  prefetched: resident, not touched yet
+//! |    0    |     0     |  1   |   worker       |  busy: that worker reads it or writes it back
+//! |    0    |     0     |  0   |   0            |  fresh: never had contents, reads as zero
+//! |    0    |     0     |  0   |   1            |  absent: its contents are in flash
+//! +---------+-----------+------+----------------+
 //! ```
 //! Zero is "fresh", so that a table of untouched memory costs nothing.
 //!
-//! Who may change what:
-//! * fresh, absent -> busy(w): any worker, by compare-and-swap; the one that wins, w, is the owner until it ends;
-//! * resident, prefetched -> busy(w): the worker w that the frame belongs to, by compare-and-swap (unlinking);
+//! Which component may change what:
+//! * fresh, absent -> busy(w): any worker, by compare-and-swap. The winner w is the owner until it
+//!   ends.
+//! * resident, prefetched -> busy(w): the worker w that the frame belongs to, by compare-and-swap
+//!   (unlinking).
 //! * prefetched -> resident: any worker, by compare-and-swap (first touch);
 //! * busy(w) -> anything: w alone.
 //!
-//! A hit publishes the word in its worker's slot and then looks at the word again. An evictor unlinks first, then makes
-//! every other worker execute a barrier, then reads the slots: either it sees the slot, or the hit sees the unlinked word
-//! and starts again. `tests/loom_residency.rs` checks just this, on this code.
+//! A hit publishes the word in its worker's slot, then loads the word again. An evictor unlinks,
+//! makes every other worker execute a barrier, then reads the slots. Either it sees the slot, or
+//! the hit sees the unlinked word and starts again. `tests/loom_residency.rs` checks this on this
+//! code.
 
 use fulgurite_format::FrameIndex;
 
@@ -77,14 +80,14 @@ pub fn encode(state: State) -> u32 {
     }
 }
 
-/// The whole hit path: a load, a compare, a plain store, a load and a compare. Returns the word if it is resident; the
-/// frame cannot be given to another subpage before the slot says something else.
+/// The whole hit path: a load, a compare, a plain store, a load and a compare. Returns the word if
+/// it is resident. The frame keeps its subpage until the slot changes.
 #[inline(always)]
 #[must_use]
 pub fn hit(word: &AtomicU32, slot: &AtomicU32) -> Option<u32> {
     let seen = word.load(Ordering::Acquire);
     if (seen as i32) < 0 {
-        // Release: what was stored through the last reference is seen before the slot that lets go of it.
+        // Release: stores through the last reference are seen before the slot that lets go of it.
         slot.store(seen, Ordering::Release);
         light_barrier();
         if word.load(Ordering::Acquire) == seen {
@@ -134,7 +137,8 @@ pub fn finish(word: &AtomicU32, worker: u32, state: State) {
     word.store(encode(state), Ordering::Release);
 }
 
-/// Whether the subpage whose word this is, and which lies in `frame`, has been touched there; `None` if it does not lie there.
+/// Whether this word's subpage, which lies in `frame`, has been touched there. `None` if it lies
+/// elsewhere.
 #[inline]
 #[must_use]
 pub fn touched_in(word: u32, frame: FrameIndex) -> Option<bool> {
@@ -145,13 +149,13 @@ pub fn touched_in(word: u32, frame: FrameIndex) -> Option<bool> {
     }
 }
 
-/// Unlinks the subpage in `frame`, which belongs to `worker`, before eviction. Returns whether it had been touched since
-/// it was brought in (prefetched or not), or `None` if the frame does not hold it any more.
+/// Unlinks the subpage in `frame` of `worker` before eviction. Returns whether it was touched since
+/// it came, or `None` if the frame no longer holds it.
 #[inline]
 pub fn unlink(word: &AtomicU32, frame: FrameIndex, worker: u32) -> Option<bool> {
     let seen = word.load(Ordering::Relaxed);
     let touched = touched_in(seen, frame)?;
-    // A first touch may come in between (prefetched -> resident): then it is in use, and not for us.
+    // A first touch may come in between (prefetched -> resident): then it is in use.
     word.compare_exchange(seen, BUSY | worker, Ordering::AcqRel, Ordering::Relaxed).ok()?;
     Some(touched)
 }

@@ -1,15 +1,17 @@
-//! What a cut does to the frames of a cache: sealing them, writing what is sealed, copying what is written to before that; and
-//! forgetting them all, for a roll back.
+//! What a cut does to the frames of a cache: seals, writes and copies them. A roll back forgets
+//! them all.
 //!
-//! A *sealed* frame holds a state that the token needs and flash has not. A write to it copies it first (copy on write), or waits
-//! where its very bytes are on their way to the medium. Frames that are pinned may be written to at any moment and are
-//! copied while all workers stand still. What is written after the cut must not reach flash before the token is named, or it would
-//! be part of it: such frames are not evicted until then.
+//! A *sealed* frame holds a state that the token needs and flash has not. A write to it copies it
+//! first, or waits while its bytes are on their way. Pinned frames may be written at any moment, so
+//! they are copied while all workers are halted. Writes after the cut must not reach flash before
+//! the token is named: their frames are not evicted until then.
 //!
 //! Invariants:
-//! * Marks change to and from [`SEALED`] only while all workers are halted, by compare-and-swap after that.
-//! * A sealed frame is written exactly once: by the pump, by its eviction, or as a copy. [`Cut::left`](crate::cut::Cut::left) counts
-//!   those that are not written, and the write-backs that were under way at the cut.
+//! * Marks become [`SEALED`] only while all workers are halted. Later changes are by
+//!   compare-and-swap.
+//! * A sealed frame is written exactly once: by the pump, by its eviction, or as a copy.
+//!   [`Cut::left`](crate::cut::Cut::left) counts unwritten ones, and write-backs under way at the
+//!   cut.
 //! * A frame that is pinned is neither sealed nor being written from where it lies.
 
 use fulgurite_flash::{Backing, FlashError, Op};
@@ -24,12 +26,12 @@ use crate::request::Purpose;
 use crate::residency::State;
 use crate::users::Users;
 
-/// Most writes of sealed frames that a cache has under way: six requests of 256 KiB, as a medium makes one of neighbours. What has
-/// ended is recorded in batches, and the medium must not run dry meanwhile.
+/// The most writes of sealed frames under way: six requests of 256 KiB. Ends are recorded in
+/// batches, and the medium must not run dry meanwhile.
 const PUMP_DEPTH: usize = 384;
 /// The same while somebody waits for a read, which then is not behind many of them.
 const PUMP_DEPTH_BESIDE_READS: usize = 96;
-/// Writes that are begun together, so that they go out as large requests while others keep the medium busy.
+/// Writes that begin together, so that they become large requests.
 const PUMP_BATCH: usize = 64;
 
 /// Whether a frame may be written to.
@@ -48,13 +50,13 @@ pub enum Unsealed {
 /// What a cut found in a cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sealed {
-    /// The sealed frames, the subpage in the upper half of each word: sorted, neighbouring subpages are side by side. They are then
-    /// written together, and a store records them together, wherever their frames lie. The cache writes none of them before they
-    /// come back in the order in which to write them ([`Cache::begin_pump`]).
+    /// The sealed frames, with the subpage in the upper half of each word, so that sorting joins
+    /// neighbours. The store then records neighbours together, wherever their frames lie. The cache
+    /// writes none before they come back sorted ([`Cache::begin_pump`]).
     pub order: Vec<u64>,
     /// How many.
     pub sealed: u64,
-    /// Frames that are pinned, and are to be copied, or written, before anything runs ([`Cache::write_pinned`]).
+    /// Pinned frames to copy or write before anything runs ([`Cache::write_pinned`]).
     pub pinned: Vec<LocalFrame>,
 }
 
@@ -64,8 +66,8 @@ fn sealed_at(subpage: u32, local: LocalFrame) -> u64 {
 }
 
 impl<U: Users> Cache<U> {
-    /// Seals what is dirty, but for what is pinned. While all workers stand still, after [`Cut::hold_back`]. From here on the cache
-    /// counts the writes that end as those of the cut.
+    /// Seals all dirty frames but pinned ones, while all workers are halted, after
+    /// [`Cut::hold_back`]. From here on the cache counts ending writes as the cut's.
     ///
     /// [`Cut::hold_back`]: crate::cut::Cut::hold_back
     pub fn seal(&mut self) -> Sealed {
@@ -97,9 +99,9 @@ impl<U: Users> Cache<U> {
         Sealed { order, sealed, pinned }
     }
 
-    /// Copies what was dirty and pinned when the cut was made, or writes it, where there is no frame for a copy. All workers still
-    /// stand; those that have sealed go on polling, as a medium may make room for one's writes by what it asks for through another's
-    /// queue.
+    /// Copies frames that were dirty and pinned at the cut, or writes them where no frame is free.
+    /// Workers are still halted. They continue to poll, because a medium may need another queue to
+    /// make room.
     pub fn write_pinned(&mut self, pinned: &[LocalFrame], now_ns: u64, wait: Wait<'_, U>) {
         for &local in pinned {
             let (frame, subpage) = (self.frame(local), self.held[local.index()].subpage);
@@ -112,7 +114,8 @@ impl<U: Users> Cache<U> {
         self.counts.copied += pinned.len() as u64;
     }
 
-    /// Writes a pinned frame from where it lies, and waits for that: there is no frame to copy it to. Nobody runs meanwhile.
+    /// Writes a pinned frame from where it lies and waits, because no frame is free for a copy.
+    /// Nothing runs meanwhile.
     fn write_now(&mut self, subpage: u32, frame: FrameIndex, mut now_ns: u64, wait: Wait<'_, U>) {
         while !self.has_room_to_write() {
             match wait(self) {
@@ -129,15 +132,16 @@ impl<U: Users> Cache<U> {
         // Completions come in any order: all that this cache has under way has to end.
         while self.writing > 0 {
             if let Err(error) = wait(self) {
-                // It is still on its way, and counted. Its job goes on now and may write to it: what then gets to the medium is
-                // part of no state.
+                // The write is still under way and counted. The job may now write to the frame, so
+                // what reaches the medium is part of no state.
                 self.shared.cut.failed(error);
                 return;
             }
         }
     }
 
-    /// Copies a frame to a free one and writes that. The caller has looked that there is one, and room for a request.
+    /// Copies a frame to a free one and writes that. The caller has checked for both, and for a
+    /// request.
     fn write_copy(&mut self, subpage: u32, frame: FrameIndex, now_ns: u64) {
         let copy = self.free.pop().expect("the caller has looked");
         self.shared.frames.copy(frame, copy);
@@ -156,8 +160,8 @@ impl<U: Users> Cache<U> {
         self.pump_at < self.pump_order.len()
     }
 
-    /// Starts writes of sealed frames, a batch at a time. Three quarters of the requests are theirs, half of those while somebody
-    /// reads: sealed frames cannot be given away before, and a few requests stay for copies.
+    /// Starts a batch of writes of sealed frames. They get three quarters of the requests, half of
+    /// those while somebody reads. A few requests stay for copies.
     pub fn pump(&mut self, now_ns: u64) {
         let end = self.pump_order.len();
         if self.pump_at >= end {
@@ -187,8 +191,8 @@ impl<U: Users> Cache<U> {
         }
     }
 
-    /// How many frames differ from the medium, or may come to without that it is asked: because they are pinned, or because
-    /// they are on their way there.
+    /// How many frames differ from the medium, or may without asking it: pinned ones, and those
+    /// under way there.
     pub fn count_changes(&mut self) -> u64 {
         // From here on it is asked for all that do not.
         let _ = self.mark_of_clean();
@@ -201,7 +205,7 @@ impl<U: Users> Cache<U> {
         (self.locals().filter(differs).count() + self.write_backs()) as u64
     }
 
-    /// Makes a sealed frame, of this cache or another, one that may be written to; for a sync, if it is a part of one that asks. The
+    /// Makes a sealed frame, of any cache, writable. `for_sync`: the writer is part of a sync. The
     /// caller holds the frame.
     pub fn unseal(&mut self, subpage: u32, frame: FrameIndex, for_sync: bool, now_ns: u64) -> Unsealed {
         let shared = self.shared.clone();
@@ -284,7 +288,7 @@ impl<U: Users> Cache<U> {
         self.cut_written |= self.shared.cut.one_ended(result);
     }
 
-    // ---- roll back ------------------------------------------------------------------------------------------------------
+    // ---- roll back ----
 
     /// Waits until nothing is under way.
     ///
@@ -297,10 +301,10 @@ impl<U: Users> Cache<U> {
         Ok(())
     }
 
-    /// Forgets what lies in the frames: it is in flash, or not wanted any more. Nothing is under way, and all workers stand still.
-    /// What was told of a frame and not taken yet becomes [`Outcome::Again`]; what was taken, the driver sees to. Pins are those of
-    /// waiters that have not run, and are forgotten as well; with `keep_pinned` they may be others', whose frames stay as they are,
-    /// though nobody finds them.
+    /// Forgets the frames' contents while all workers are halted and nothing is under way. Outcomes
+    /// not yet taken become [`Outcome::Again`]. The driver sees to those taken. Waiters' pins are
+    /// forgotten. With `keep_pinned`, frames under other pins stay as they are, though no access
+    /// finds them.
     pub fn forget(&mut self, keep_pinned: bool) {
         for (_, outcome) in &mut self.told {
             if *outcome == Outcome::Pinned {

@@ -1,4 +1,5 @@
-//! What the caches of one memory share: the residency table, the near table, the frames, the cut, and what lies below.
+//! What the caches of one memory share: residency table, near table, frames, the cut, and the
+//! medium.
 
 use std::sync::Arc;
 
@@ -79,7 +80,7 @@ impl Shared {
         })
     }
 
-    /// What is to be asked beside reading and writing; none of a flat medium, where that is one load.
+    /// What must be asked beside reads and writes. None of a flat medium, where that is one load.
     #[inline]
     pub fn backing(&self) -> Option<&dyn Backing> {
         if self.asks_backing { self.flash.backing() } else { None }
@@ -102,7 +103,6 @@ impl Shared {
     pub fn frames_max(&self) -> u32 {
         self.frames_max
     }
-    /// The first frame of a cache.
     pub(crate) fn first_frame(&self, cache: u32) -> FrameIndex {
         FrameIndex(cache * self.frames_max)
     }
@@ -116,8 +116,8 @@ impl Shared {
     pub fn unpin(&self, frame: FrameIndex) {
         self.change_pins(frame, u16::MAX);
     }
-    /// Adds to a frame's pins, wrapping. Where one cache is alone, one thread alone counts, and needs no locked instruction for it
-    /// (a pin is not `Send`).
+    /// Adds to a frame's pins, wrapping. A lone cache counts on one thread without a locked
+    /// instruction, because a pin is not `Send`.
     #[inline]
     pub(crate) fn change_pins(&self, frame: FrameIndex, by: u16) {
         let pins = self.frames.pins(frame);

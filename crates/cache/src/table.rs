@@ -1,12 +1,13 @@
-//! The residency table: a word for each subpage, and a bit that spares the look at the word where the answer is "in flash".
+//! The residency table: a word for each subpage, and a bit that spares the word where the answer is
+//! "in flash".
 //!
-//! Words of subpages that nobody has used for long are out of the caches, as the subpages are: a miss would begin with a wait
-//! for DRAM, only to learn that it is one. The bits are 32 times as dense and stay near. A set bit says that the contents are
-//! in flash only; a cleared one says nothing.
+//! Words of long unused subpages are out of the caches, as the subpages are. A miss would wait for
+//! DRAM only to learn that it is one. The bits are 32 times as dense and stay near. A set bit says
+//! that the contents are in flash only, and a cleared one says nothing.
 //!
-//! With one worker, all changes are its own: the bit is exact, words change by plain stores, and a miss writes its word
-//! without ever having read it. With several, the bit is a hint and the word decides, by compare-and-swap; the bit is set
-//! before the word says "absent" and cleared by whoever takes the subpage from there, so that it is wrong for moments only.
+//! With one worker, the bit is exact, words change by plain stores, and a miss writes its word
+//! without reading it. With several, the bit is a hint, and the word decides by compare-and-swap.
+//! The bit is set before the word says "absent", and the next owner clears it.
 
 use fulgurite_format::FrameIndex;
 use fulgurite_sys::{Arena, ArenaError, Backed};
@@ -74,8 +75,8 @@ impl Table {
     #[inline(always)]
     pub fn word(&self, subpage: u32) -> &AtomicU32 {
         assert!(subpage < self.subpages, "subpage {subpage} is beyond the pool");
-        // SAFETY: inside the arena, which is zeroed (each word a valid atomic), aligned to its page, reached as atomics only,
-        // and lives as long as `self`.
+        // SAFETY: inside the arena, which is zeroed (each word a valid atomic), aligned to its
+        // page, reached as atomics only, and lives as long as `self`.
         unsafe { self.words().add(subpage as usize).as_ref() }
     }
     #[inline(always)]
@@ -101,7 +102,7 @@ impl Table {
         if self.alone {
             byte.store(byte.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
         } else {
-            // Before the word says so: Release there orders this for whoever takes it from there.
+            // Before the word says so: its Release orders this for the next owner.
             byte.fetch_or(bit, Ordering::Relaxed);
         }
     }
@@ -122,7 +123,8 @@ impl Table {
         fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.byte(subpage)).cast());
     }
 
-    /// Takes a fresh or absent subpage for `worker` to read. Returns what it was, or what it is now.
+    /// Takes a fresh or absent subpage for `worker` to read. Returns what it was, or what it is
+    /// now.
     ///
     /// # Errors
     /// What somebody else has made of it.

@@ -1,4 +1,4 @@
-//! Tests of a cache by itself: nothing drives it, so that its state can be looked at between any two steps.
+//! Tests of a cache without a driver, so that its state can be examined between any two steps.
 
 use std::sync::Arc;
 

@@ -21,8 +21,8 @@ pub struct StillThere {
 }
 
 impl<U: Users> Cache<U> {
-    /// Takes subpages of a range out of DRAM: what has changed is written back, or dropped. Returns what could not go yet. No sync is
-    /// under way.
+    /// Takes subpages of a range out of DRAM: changes are written back, or dropped. Returns what
+    /// could not go yet. No sync is under way.
     pub fn take_out(&mut self, range: &std::ops::Range<u32>, write_back: bool, now_ns: u64) -> StillThere {
         let mut still = StillThere::default();
         for local in self.locals() {
@@ -50,8 +50,8 @@ impl<U: Users> Cache<U> {
         still
     }
 
-    /// Writes all dirty frames back, waits for them, flushes the medium. Nobody runs on this worker meanwhile; frames that others
-    /// write to may stay dirty.
+    /// Writes all dirty frames back, waits for them, and flushes the medium. Nothing runs on this
+    /// worker meanwhile. Frames that others write to may stay dirty.
     ///
     /// # Errors
     /// The first that the medium gave.
@@ -92,8 +92,8 @@ impl<U: Users> Cache<U> {
         }
     }
 
-    /// Writes a frame that somebody holds on to. It stays dirty, as it may be stored into at any moment;
-    /// the pin keeps it from being evicted, and so from being written a second time, until the medium is done.
+    /// Writes a frame that is in use. It stays dirty, because it may change at any moment. The pin
+    /// prevents eviction and a second write until the medium is done.
     fn write_in_place(&mut self, local: LocalFrame, now_ns: u64) {
         let (frame, subpage) = (self.frame(local), self.held[local.index()].subpage);
         self.shared.pin(frame);

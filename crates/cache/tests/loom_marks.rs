@@ -1,8 +1,9 @@
-//! Goal: what is written to a frame while its worker writes it ahead of eviction is not lost: a frame that is marked clean holds
-//! what flash holds, in every order that the memory model allows.
-//! Method: loom runs all interleavings (up to a bound of preemptions) of the very functions that run in production. One worker
-//! writes a dirty frame from where it lies and then evicts it; a fiber of another one writes to it twice, through accesses or
-//! through a pin. Then the same without the second look at the mark, which must be found, or the model proves nothing.
+//! Goal: what is written to a frame while its worker writes it ahead of eviction is not lost: a
+//! frame that is marked clean holds what flash holds, in every order that the memory model allows.
+//! Method: loom runs all interleavings (up to a bound of preemptions) of the very functions that
+//! run in production. One worker writes a dirty frame from where it lies and then evicts it; a
+//! fiber of another one writes to it twice, through accesses or through a pin. Then the same
+//! without the second look at the mark, which must be found, or the model proves nothing.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-cache --test loom_marks --release`
 #![cfg(loom)]

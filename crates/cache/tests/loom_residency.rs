@@ -1,9 +1,10 @@
-//! Goal: no frame is given to another subpage while somebody may still use it: hit and pin against unlink, evict, write back
-//! and read by another worker, in every order that the memory model allows.
-//! Method: loom runs all interleavings of the functions that change words, slots and marks in production, the evictor's look at
-//! slots, pins and mark among them; what a user does with a pin is told here as `context.rs` has it. Two workers and two subpages share one
-//! frame, whose tenant is noted in a cell of its own; a user of a subpage must find it there as long as its slot or pin says
-//! so. Then the same with a protocol that has a fault planted, which must be found, or the model proves nothing.
+//! Goal: no frame is given to another subpage while it may still be in use: hit and pin against
+//! unlink, evict, write back and read by another worker, in every order that the memory model
+//! allows. Method: loom runs all interleavings of the production functions that change words, slots
+//! and marks, the evictor's look at them included. What a user does with a pin is modelled after
+//! `context.rs`. Two workers and two subpages share one frame, whose tenant is noted in a cell of
+//! its own. A user of a subpage must find it there while its slot or pin says so. Then the same
+//! with a planted fault, which must be found, or the model proves nothing.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-cache --test loom_residency --release`
 #![cfg(loom)]
@@ -64,7 +65,8 @@ impl World {
         false
     }
 
-    /// Another worker's access to subpage 0: reads it, or writes 101 over its 100, perhaps through a pin.
+    /// Another worker's access to subpage 0: reads it, or writes 101 over its 100, perhaps through
+    /// a pin.
     fn user(&self, write: bool, pin: bool, planted: Planted) -> bool {
         if !self.hit(planted) {
             return false;
@@ -88,7 +90,8 @@ impl World {
         true
     }
 
-    /// The frame's worker: evicts subpage 0, and reads subpage 1 into its frame. Returns whether it could.
+    /// The frame's worker: evicts subpage 0, and reads subpage 1 into its frame. Returns whether it
+    /// could.
     fn evictor(&self, planted: Planted) -> bool {
         let [old, new] = &self.words;
         assert_eq!(residency::unlink(old, FRAME, EVICTOR), Some(true));
@@ -128,7 +131,8 @@ fn model(write: bool, pin: bool, planted: Planted) {
         if write && used && evicted {
             assert_eq!(world.flash.load(Ordering::Relaxed), 101, "what was written is lost");
         }
-        // Both may fail: the user's slot kept the evictor off, and its second look found the subpage unlinked. It asks again.
+        // Both may fail: the user's slot kept the evictor off, and its second look found the
+        // subpage unlinked. It asks again.
     });
 }
 
@@ -163,7 +167,7 @@ fn a_miss_has_one_owner() {
                     }
                     Err(State::Busy(other) | State::Prefetched(FrameIndex(other))) => {
                         assert_ne!(other, worker);
-                        // Only one of the two makes it resident, whoever touches it.
+                        // Only one of the two makes it resident, whichever touches it.
                         false
                     }
                     other => panic!("{other:?}"),

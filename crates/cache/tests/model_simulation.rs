@@ -1,11 +1,12 @@
-//! Goal: cache, policy and store together, whatever the device does and in whatever order, lose nothing and mix nothing up: a read
-//! returns what was written last, a crash leaves the last token or the one that was being made, a roll back that is refused changes
-//! nothing, and nobody waits for ever. And the same seed is the same run.
-//! Method: a machine that is simulated whole, on one thread and with a clock of its own (`simulation`): one to three workers drive
-//! their caches of a few frames over a real pool. Jobs read, write, pin frames, write in sections and sync; an operator reads old tokens,
-//! pins them, rolls back, reclaims and makes checkpoints; the device ends requests in random order, fails some, is late with others, and
-//! loses power, also during recovery. A model says what must be there. That the tests can fail is shown by bugs that are planted in the
-//! cache, in the store, and in what drives them here.
+//! Goal: cache, policy and store together lose nothing and mix nothing up, whatever the device does
+//! in whatever order. A read returns the last write, a crash leaves the last token or the one being
+//! made, a refused roll back changes nothing, and no wait lasts forever. The same seed is the same
+//! run. Method: a machine simulated whole, on one thread with its own clock (`simulation`). One to
+//! three workers drive caches of a few frames over a real pool. Jobs read, write, pin, write in
+//! sections and sync. An operator reads old tokens, pins them, rolls back, reclaims and makes
+//! checkpoints. The device ends requests in random order, fails some, delays others, and loses
+//! power, also during recovery. A model says what must be there. Bugs planted in the cache, in the
+//! store and in their driver show that the tests can fail.
 
 use crate::simulation;
 use fulgurite_testkit as trials;
@@ -45,8 +46,8 @@ fn nothing_is_lost_and_nothing_is_mixed_up() {
     trials::figure(8, "simulated runs of cache, policy, store and faults", runs);
 }
 
-/// What a process that was killed has left in the device's cache is found when the pool is opened again. Who opened it was told of that
-/// token: the loss of power that follows must not take it away.
+/// A killed process may have left a token in the device's cache, which the next opening finds and
+/// reports. The following loss of power must not take it away.
 #[test]
 fn a_token_that_was_seen_is_not_lost() {
     let geometry = Geometry::new(256, 8, Some(32)).unwrap();
@@ -87,8 +88,9 @@ fn the_same_seed_is_the_same_run() {
 fn found(bug: Bug) -> Option<u64> {
     (0..CANARY_SEEDS).find(|seed| std::panic::catch_unwind(|| simulate(*seed, bug)).is_err())
 }
-/// Those of the store that show in what a program sees soon. Of the other two, `crash_store` and `model_store` enumerate what they need: a
-/// page that is damaged and makes sense all the same, and a checkpoint that a crash cuts in two between two records of one page.
+/// Those of the store that show in what a program sees soon. Of the other two, `crash_store` and
+/// `model_store` enumerate what they need: a page that is damaged and makes sense all the same, and
+/// a checkpoint that a crash cuts in two between two records of one page.
 const OF_THE_STORE: [Planted; 8] = [
     Planted::SkipDataFlush,
     Planted::SkipJournalFlush,

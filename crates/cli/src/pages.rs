@@ -11,7 +11,7 @@ use fulgurite_bench::bad_input;
 use fulgurite_bench::commands;
 use fulgurite_bench::report::write_stdout;
 
-/// The commands that people use: those that the program runs itself are in no completion and on no page.
+/// The commands for people: internal ones are in no completion and on no page.
 fn for_people() -> Command {
     let whole = Cli::command();
     let shown = whole.get_subcommands().filter(|c| !c.is_hide_set()).cloned();
@@ -34,14 +34,12 @@ fn with_hints(command: Command) -> Command {
     command.mut_args(hinted).mut_subcommands(with_hints)
 }
 
-/// A completion script.
 fn completion_script(shell: clap_complete::Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut with_hints(for_people()), "fulgurite", &mut script);
     script
 }
 
-/// Prints a completion script.
 pub fn completions(shell: clap_complete::Shell) -> Result<()> {
     write_stdout(&completion_script(shell))
 }
@@ -65,8 +63,7 @@ fn manual_of(command: &Command, directory: &Path) -> std::io::Result<()> {
     std::fs::write(directory.join(page.get_filename()), text)
 }
 
-/// The page of one command. What stands below its options has its lines as they are where these are examples or a list: filled
-/// and justified, they could not be pasted.
+/// The page of one command. Examples and lists keep their lines, to be pasted.
 fn manual_page(command: &Command) -> std::io::Result<Vec<u8>> {
     let (page, mut text) = (Man::new(command.clone()), Vec::new());
     page.render_title(&mut text)?;
@@ -88,8 +85,8 @@ fn manual_page(command: &Command) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// As roff: a line that ends in a colon at its beginning, before indented ones, is a heading; indented lines stay as they are; all
-/// else is paragraphs.
+/// As roff: an unindented line with a colon before indented ones is a heading, indented lines stay
+/// as they are, and all else is paragraphs.
 fn below_options(text: &str) -> String {
     let mut roff = String::new();
     let mut as_it_is = false;

@@ -1,14 +1,14 @@
-//! The words of the command line, before they are parsed: a value below zero belongs to the option before it.
+//! The words of the command line before they are parsed: a negative value belongs to the option
+//! before it.
 //!
-//! `--data -5` and `--dram -3%` are a slip in a value. The parser takes every word with a minus sign for an option, and would say
-//! that there is no option `-5`; joined to `--data=-5`, the value is judged by whoever reads it. No option of this program begins
-//! with a digit, so that nothing else is changed: `--data --dram 1G` still lacks a value.
+//! The parser takes `-5` in `--data -5` for an option. Joined to `--data=-5`, it is judged as a
+//! value. No option begins with a digit, so `--data --dram 1G` still lacks a value.
 
 use std::ffi::OsString;
 
 use clap::Command;
 
-/// The words, with each value below zero joined to the option that it follows, where that one wants a value.
+/// The words, with each negative value joined to the option before it that wants one.
 pub fn joined(words: impl Iterator<Item = OsString>, command: &Command) -> Vec<OsString> {
     let mut command = command;
     let mut joined: Vec<OsString> = Vec::new();

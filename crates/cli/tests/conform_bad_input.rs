@@ -1,6 +1,6 @@
 //! Goal: every bad input gets one clear message and exit code 2, before anything is created.
-//! Method: run the program with each, in an empty directory; look at the code, at the message, and that the directory is
-//! still empty.
+//! Method: run the program with each in an empty directory. Look at the code, the message and the
+//! directory.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -108,7 +108,7 @@ fn what_was_given_is_what_is_named() {
     assert!(!String::from_utf8_lossy(&run(directory.path(), &words).stderr).contains("--data"));
 }
 
-/// With several workers each configuration also runs with one, at the same time: its data is there twice.
+/// Several workers also run with one at the same time, so the data is there twice.
 fn two_workers_run_beside_one() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return eprintln!("SKIPPED: two workers need two cores");
@@ -116,8 +116,8 @@ fn two_workers_run_beside_one() {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
     let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
     let available: u64 = available.trim().trim_end_matches(" kB").parse().unwrap();
-    // The image, and twice what is in DRAM and what plays flash: a quarter of all memory five times over. With one worker it
-    // would be three times.
+    // The image, twice DRAM and twice the flash: five times a quarter of all memory. One worker
+    // would need three.
     let data = format!("--data={}K", available / 4);
     let words = ["bench", "live", "--config=fulgurite", "--workload=hash-table", "--workers=2", "--dram=10%", &data];
     refused(&words, &["memory at once", "--data"]);
@@ -392,7 +392,8 @@ fn help_has_examples_and_ends_well() {
             groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
         }
     }
-    // The program, demo, bench and its six, pool and its twelve, device and its four, cleanup, completions, man.
+    // The program, demo, bench and its six, pool and its twelve, device and its four, cleanup,
+    // completions, man.
     assert_eq!(seen, 30);
     let output = run(directory.path(), &["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));

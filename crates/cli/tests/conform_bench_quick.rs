@@ -1,6 +1,6 @@
-//! Goal: the benchmarks and the demonstration, at small sizes, run to their end, and what they write is whole: every key is
-//! there, every number is one that can be, and all configurations have done the same work.
-//! Method: run each into files in an empty directory; read the JSON, the drawing, the report. No figure is compared to a target.
+//! Goal: benchmarks and demonstration end at small sizes, with every key, possible numbers, and the
+//! same work in all configurations. Method: run each into files in an empty directory, and read the
+//! JSON, the drawing, the report. No figure is compared to a target.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn micro() {
     whole(&json, &drawing);
     for row in rows(&json, "rows") {
         let name = row["name"].as_str().expect("a figure has a name");
-        // A difference of two measurements may be below zero on a disturbed machine, and a share may be zero.
+        // A difference may be below zero on a disturbed machine, and a share may be zero.
         let positive = !name.contains("overhead") && !name.contains("cpu") && !name.contains("crowded");
         let (min, median, max) = (number(row, "min"), number(row, "median"), number(row, "max"));
         assert!(min <= median && median <= max, "{row}");
@@ -123,7 +123,7 @@ fn configs_of<'v>(rows: &'v [Value], workload: &str) -> Vec<&'v str> {
 #[test]
 fn live() {
     let directory = tempfile::tempdir().unwrap();
-    // More data than a cgroup of the budget and its allowance holds: where there are rights, the kernel pages, too.
+    // More data than a cgroup of budget and allowance holds: with rights, the kernel pages, too.
     let words = ["bench", "live", "--workload", "hash-table,array-swap", "--data", "96M", "--dram", "8M"];
     let (json, drawing, told) = bench_and_table(directory.path(), &words);
     whole(&json, &drawing);
@@ -156,7 +156,7 @@ const ALLOWANCE: f64 = (64 << 20) as f64;
 #[test]
 fn every_workload_stays_in_a_cgroup_of_its_budget() {
     let directory = tempfile::tempdir().unwrap();
-    // More data than the cgroup holds: who keeps more of it than the budget is killed, and the run fails.
+    // More data than the cgroup holds: a process that keeps more is killed, and the run fails.
     let words = ["bench", "live", "--workload", "all", "--config", "fulgurite,pool", "--data", "96M", "--dram", "8M"];
     let words = [&words[..], &["--rounds", "1"]].concat();
     let (json, _, told) = bench_and_table(directory.path(), &words);
@@ -293,7 +293,8 @@ fn checkpoint() {
         assert_eq!(row["work_hash"], rows[0]["work_hash"], "all have done the same");
         assert!(number(&row["seconds"], "min") > 0.0 && number(&row["share_of_unkept"], "median") > 0.0, "{row}");
         let keeps = !["plain", "fulgurite"].contains(&way);
-        // Those that fall due while one is being made are one with it; where the computation makes them itself, none can.
+        // Checkpoints due while one is being made merge with it. The computation itself makes none
+        // at that time.
         let made = number(&row["checkpoints"], "median");
         assert_eq!(made > 0.0, keeps, "{row}");
         assert!(made <= 3.0 && (made == 3.0 || !["file", "dump"].contains(&way)), "{row}");
@@ -306,7 +307,8 @@ fn checkpoint() {
         assert!(gap("p50") <= gap("p99") && gap("p9999") <= gap("max"), "{row}");
         // The longest of any turn is the longest of all; buckets are a thousandth wide.
         assert!((number(longest, "max") * 1e3 / gap("max") - 1.0).abs() < 0.01, "{row}");
-        // What was read back is the last checkpoint, in which the last turn's updates are not, unless it was put off.
+        // What was read back is the last checkpoint, without the last turn's updates unless it was
+        // put off.
         let restored = row["restored_updates"].as_array().expect("a list");
         assert_eq!(restored.len(), usize::from(keeps), "{row}");
         if ["file", "dump"].contains(&way) {
@@ -318,7 +320,8 @@ fn checkpoint() {
         assert!((parts / number(row, "cpu_us_per_update") - 1.0).abs() < 1e-6, "{row}");
         assert_eq!(number(cpu, "children") > 0.0, way == "fork", "{row}");
         if ["file", "dump"].contains(&way) {
-            // Who does it all alone stands still for as long as it takes; two clocks need not agree to the last digit.
+            // A lone thread stands still for the whole time. Two clocks may differ in the last
+            // digit.
             assert!(number(longest, "max") >= number(&row["durable_ms"], "max") * 0.8, "{row}");
         }
     }

@@ -1,7 +1,7 @@
-//! Goal: the act of the demonstration in which memory survives kills programs and finds all that they saved, tells what it did, and
-//! leaves nothing behind; and it notices when a program says that its state is saved before it is.
-//! Method: run it over a small text in an empty directory, read its JSON, its lines and its report. Then the same with the fault
-//! planted in the program that counts. The seed of the moments of the kills is printed by the act.
+//! Goal: the act in which memory survives kills programs, finds all that they saved, tells of it,
+//! and leaves nothing behind. It notices a state that is called saved too early. Method: run it
+//! over a small text in an empty directory, and read its JSON, lines and report. Then the same with
+//! the planted fault. The act prints its seed.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,7 +1,8 @@
-//! Goal: workloads run on a device of our own, by profile, and do the same work there as in plain memory; what its NAND did is in the
-//! results; several NAND devices are measured with the same requests, each under its name; a profile or a device that cannot be is refused by name before anything is created.
-//! Method: run `bench live` with `--flash nand:..` at small sizes, on a built-in profile and on one in a file, and read the JSON; run it
-//! with each bad profile, and look at code, message and directory.
+//! Goal: workloads do the same work on a device of our own, by profile, as in plain memory. The
+//! results name what its NAND did. Several NAND devices get the same requests. An impossible
+//! profile or device is refused by name before anything is created. Method: run `bench live` with
+//! `--flash nand:..` at small sizes, and read the JSON. Run it with bad profiles, and look at code,
+//! message and directory.
 
 use std::path::Path;
 use std::process::Command;

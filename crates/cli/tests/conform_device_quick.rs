@@ -1,9 +1,9 @@
-//! Goal: `device bench` runs at small sizes to its end, over memory, over NAND and with a device in another process, and what it writes is
-//! whole: every figure, way, goal and shape. That process ends with the program, also by kill -9. A device that is served as a block
-//! device has what was flushed to it after kill -9, is its owner's alone, and leaves no socket behind when it is asked to end. What was not
-//! flushed its host writes once more, or says that it is lost.
-//! Method: run the program in an empty directory; read its JSON and drawing; kill it and look for its child; speak to its NBD socket byte
-//! by byte. Nothing that depends on the machine's speed is compared with a number.
+//! Goal: `device bench` ends at small sizes over memory, over NAND and in another process, with
+//! every figure, way, goal and shape. That process ends with the program, also by kill -9. A device
+//! served as a block device keeps flushed data over kill -9, is its owner's alone, and leaves no
+//! socket. Its host repeats unflushed writes, or says that they are lost. Method: run the program
+//! in an empty directory, read its JSON and drawing, kill it and look for its child, and speak to
+//! its NBD socket. Nothing that depends on the machine's speed is compared.
 
 use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -94,7 +94,7 @@ fn the_papers_figures() {
             assert_eq!(of(figure, way), count, "{figure} {way}");
         }
     }
-    // What is added to the copies is said of the devices alone, and the paper's words stand where it says them.
+    // Only devices have an overhead over copies, and the paper's words stand where they apply.
     let added: Vec<&Value> = rows.iter().filter(|r| !r["overhead_us"].is_null()).collect();
     assert_eq!(added.len(), 5 * 8);
     assert!(added.iter().all(|r| spread(r, "overhead_share") < 1.0));
@@ -166,7 +166,7 @@ fn the_device_in_another_process_ends_with_the_program() {
     program.kill().unwrap();
     program.wait().unwrap();
     let child = child.expect("the program has a child");
-    // A process that has ended may stay as a zombie until whoever inherits it looks.
+    // An ended process may stay a zombie until its new parent looks.
     let lives = || {
         let state = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
         state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
@@ -262,8 +262,8 @@ fn workloads_run_on_a_device_in_another_process_which_may_have_the_frames() {
     }
 }
 
-/// All configurations that run by default, each on a part of the device; those that are not on it have none. Where the parts are too small,
-/// it is said how much they need.
+/// All default configurations, each on a part of the device, or on none. Parts that are too small
+/// say how much they need.
 #[test]
 fn benchmarks_run_on_a_device_in_another_process_by_default() {
     let directory = tempfile::tempdir().unwrap();
@@ -367,7 +367,8 @@ fn an_image_is_read_from_the_boot_region() {
     assert!(!output.status.success() && told(&output).contains("no boot region"), "{}", told(&output));
 }
 
-/// A store gives up whole pages of 64 KiB of what a client trims, and they can be written again; plain memory is not asked to.
+/// A store gives up whole pages of 64 KiB that a client trims, which can be written again. Plain
+/// memory is not asked to.
 #[test]
 fn a_store_gives_up_what_is_trimmed() {
     let (read, write, trim, flush) = (0, 1, 4, 3);
@@ -391,7 +392,8 @@ fn a_store_gives_up_what_is_trimmed() {
     assert_eq!(call(&mut stream, trim, 0, 4096, b"").0, 95, "not supported");
 }
 
-/// What is kept beside the data: it is used, and refused by name where it is another device's, newer, or damaged.
+/// The file beside the data is used, and refused by name if it is another device's, newer or
+/// damaged.
 fn wear_survives(directory: &Path, words: &[&str]) {
     let file = directory.join("data.img.nand");
     let state = std::fs::read(&file).unwrap();
@@ -419,7 +421,7 @@ fn wear_survives(directory: &Path, words: &[&str]) {
         assert_eq!(output.status.code(), Some(2), "{told}");
         assert!(told.contains("data.img.nand") && told.contains(part), "{told}");
     }
-    // As it was. Nobody serves the data without their NAND by mistake, with that file beside it or without.
+    // As it was. Data is not served without its NAND by mistake, with or without that file.
     let refused = |part: &str| {
         let output = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
             .args(["device", "serve", "--socket", "dev.sock", "--data", "data.img"])
@@ -501,7 +503,8 @@ fn one(queue: &mut dyn Queue, op: Op, subpage: u32) -> Result<(), FlashError> {
     found[0].result
 }
 
-/// A store under NAND, or a write buffer, loses with its process what no flush covers: its host has copies of that, or says that it has none.
+/// A store under NAND, or a write buffer, loses unflushed writes with its process. Its host has
+/// copies of them, or says that it has none.
 #[test]
 fn what_was_not_flushed_is_not_passed_over_in_silence() {
     for device in [["--nand", "slc"], ["--write-cache", "64K"]] {
@@ -537,8 +540,8 @@ fn not_flushed(words: &[&str]) {
     }
 }
 
-/// A file in which nothing is yet becomes a device over NAND, as one that does not exist does: whoever made it may have been killed before
-/// there was a store. What holds something else is refused. The wear may be kept elsewhere.
+/// An empty file becomes a device over NAND, as a missing one does: its maker may have been killed
+/// early. Other contents are refused. The wear may be kept elsewhere.
 #[test]
 fn a_blank_file_becomes_a_device_over_nand() {
     let directory = tempfile::tempdir().unwrap();

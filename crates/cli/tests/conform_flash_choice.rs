@@ -1,9 +1,9 @@
-//! Goal: benchmarks that measure in their own process run on whatever flash they are told, and name it in their results; pools of `bench live` and
-//! `bench tail` run on NAND and on a served device where they are something there; what cannot be is refused by name before anything is
-//! created. A served device keeps to its budget of DRAM.
-//! Method: run each at small sizes on a model of NAND, a file, and devices of another process, with and without a store, and read the JSON; with
-//! what cannot be, look at code, message and directory. A device with a budget is written to, flushed, and attached to until it refuses, and asked all
-//! the while how it stands.
+//! Goal: benchmarks in their own process run on any flash, and name it. Pools of `bench live` and
+//! `bench tail` run on NAND and on served devices. What cannot be is refused by name before
+//! anything is created. A served device keeps to its DRAM budget. Method: run each at small sizes
+//! on a model of NAND, a file, and other processes' devices, with and without a store, and read the
+//! JSON. For refusals look at code, message and directory. A device with a budget is written to,
+//! flushed, attached to until it refuses, and asked for its state.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -26,8 +26,8 @@ const DEVICE: &str = "device:dev.sock";
 const CHECKPOINT: [&str; 10] =
     ["bench", "checkpoint", "--dir", ".", "--data", "8M", "--interval", "10ms", "--checkpoints", "2"];
 
-/// What was kept is what the memory was, wherever it lies: the program says so itself. Here: that it lay there, and that a sync was the
-/// device's where that has a store.
+/// The program itself compares what was kept with the memory. Here: its place, and that a device
+/// with a store made the sync.
 fn checkpoint(directory: &Path, flash: &str, in_device: bool, medium: &str) {
     let before = entries(directory);
     let words = [&CHECKPOINT[..], &["--dram", "8M", "--flash", flash]].concat();
@@ -205,8 +205,8 @@ fn dram(directory: &Path) -> (f64, f64, f64) {
     (number(&info, "dram_taken_bytes"), number(&info, "dram_bytes"), number(&info, "dram_budget_bytes"))
 }
 
-/// Sixteen states of a store, in each of which all is another one, would take more than their part of the budget: the oldest go. Queue pairs are
-/// opened until one does not fit, which is told; when they have gone there is room again.
+/// Sixteen entirely different states exceed their part of the budget, so the oldest go. Queue pairs
+/// are opened until one is refused. Once they are closed there is room again.
 #[test]
 fn a_served_device_keeps_to_its_budget_of_dram() {
     let directory = tempfile::tempdir().unwrap();

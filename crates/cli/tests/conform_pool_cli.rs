@@ -1,6 +1,6 @@
-//! Goal: `fulgurite pool` does to pools what it says and nothing else, and every bad input gets a sentence and exit code 2.
-//! Method: run the program on small pools in an empty directory; compare files byte by byte; damage single bytes at places that are
-//! computed from the layout; kill it in the middle.
+//! Goal: `fulgurite pool` does what it says and nothing else, and every bad input gets a sentence
+//! and exit code 2. Method: run it on small pools in an empty directory, compare files byte by
+//! byte, damage bytes at places computed from the layout, and kill it in the middle.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -171,7 +171,7 @@ fn tokens_are_kept_pinned_returned_to_and_dropped() {
     for words in [&["pin", "a.pool", "9"][..], &["unpin", "a.pool", "9"], &["export", "a.pool", "x", "--token", "9"]] {
         refused(path, words, &["no token 9", "1, 2, 3, 4"]);
     }
-    // Refused is refused: not even what whoever opens it for changes would mend is written.
+    // A refusal writes nothing, not even what opening for changes would mend.
     File::create(path.join("large")).unwrap().set_len(14 << 20).unwrap();
     flip(&path.join("a.pool"), 70);
     refused(path, &["pin", "a.pool", "9"], &["no token 9"]);
@@ -207,7 +207,8 @@ fn tokens_are_kept_pinned_returned_to_and_dropped() {
 fn looking_changes_nothing() {
     let directory = pool();
     let path = directory.path();
-    // Data that was written and not synced, a journal that recovery goes back in: what it would write is most then.
+    // Written and unsynced data, and a journal that recovery goes back in: it would write most
+    // then.
     fs::write(path.join("source"), noise(6 << 20, 1)).unwrap();
     well(path, &["import", "a.pool", "source", "--sync-every", "1M"]);
     let mut child = command(path, &["import", "a.pool", "source"]).stdout(Stdio::null()).spawn().unwrap();
@@ -329,7 +330,8 @@ fn damage_is_named() {
     flip(&pool, at + 100);
     ends(path, 1, &["check", "a.pool"], &["the summary of extent", "no data is lost"]);
     flip(&pool, at + 100);
-    // What is left of one has neither its beginning nor a sum that fits: its extent is full, so it is known that it was there. It is made anew.
+    // The rest of a page without a valid beginning or sum, in a full extent: it was there. It is
+    // made anew.
     let whole = fs::read(&pool).unwrap();
     overwrite(&pool, at, &noise(SUBPAGE_BYTES, 9));
     ends(path, 1, &["check", "a.pool"], &["the summary of extent", "its extent is full", "1 damaged thing"]);

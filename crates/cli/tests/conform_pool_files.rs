@@ -1,7 +1,7 @@
-//! Goal: a pool of several files is one pool by whichever of them it is named, and what does not belong together is refused with a
-//! sentence that names it; pools change their size and lose nothing; `check` finds and mends what it says.
-//! Method: run the program on small pools in an empty directory; take files away, swap, copy, cut and lengthen them; damage bytes at
-//! places that are computed from the layout; kill it in the middle.
+//! Goal: a pool of several files is one pool by any of them, and what does not belong is refused by
+//! name. Pools change their size and lose nothing. `check` finds and mends what it says. Method:
+//! run the program on small pools in an empty directory, take files away, swap, copy, cut and
+//! lengthen them, damage bytes at places computed from the layout, and kill it in the middle.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -247,7 +247,7 @@ fn copies_made_while_it_is_open_are_whole_or_refused() {
     }
 }
 
-/// A device is served from one file: taken for a store of its own, a member would be looked for the others in vain, or made over.
+/// A device is served from one file: a member would lack the others, or be made over.
 #[test]
 fn one_of_several_files_is_not_served() {
     let directory = striped();
@@ -396,8 +396,8 @@ fn a_kill_leaves_the_members_or_one_more() {
             }
             members = now;
             holds(path, names[0], &content);
-            // Half way, some copies of the superblock or of the list of members are the old ones; whoever opens the pool for changes
-            // makes them equal.
+            // Half way, some copies of the superblock or the member list are old. Opening for
+            // changes makes them equal.
             let (whole, told) = checked(path, names[0]);
             let copy = |l: &str| l.contains("a copy of the list of members") || l.contains("copy 1 of the superblock");
             assert!(whole || told.lines().filter(|l| l.starts_with("damaged:")).all(copy), "round {round}: {told}");
@@ -424,7 +424,7 @@ fn a_kill_leaves_one_size_or_the_other() {
         killed += usize::from(!child.wait().unwrap().success());
         let after = sizes();
         holds(path, "c", &content);
-        // Between the two copies of the superblock, one says the old size; whoever opens the pool for changes makes them equal.
+        // One of the two superblocks has the old size. Opening for changes makes them equal.
         let (whole, told) = checked(path, "a");
         let half_way = told.contains("copy 1 of the superblock") && told.contains("1 damaged thing");
         assert!(whole || half_way, "{told}");
@@ -457,7 +457,8 @@ fn repairs_name_what_is_lost_and_leave_the_rest_whole() {
         move |page: &[u8]| Header::open(page.try_into().unwrap()).is_ok_and(|(header, ..)| header.kind == kind)
     };
     let damage = |name: &str, at: u64| flip(&path.join(name), at + 77);
-    // One of each: a current subpage, an older one, a summary, an anchor's copy, the journal, lists of members, the superblock.
+    // One of each: a current subpage, an older one, a summary, an anchor's copy, the journal,
+    // member lists, the superblock.
     let find = |content: &[u8]| {
         NAMES[..2].iter().find_map(|name| Some((*name, *pages(name, &|page: &[u8]| page == content).first()?))).unwrap()
     };
@@ -506,7 +507,8 @@ fn repairs_name_what_is_lost_and_leave_the_rest_whole() {
     well(path, &["compact", "a", "--keep", "1"]);
     ends(path, 0, &["check", "a"], &["is whole"]);
     holds(path, "b", &second);
-    // A page of the journal that is not the newest: the pool cannot be opened, and nothing is written over.
+    // A page of the journal that is not the newest: the pool cannot be opened, and nothing is
+    // overwritten.
     let before = fs::read(path.join("a")).unwrap();
     assert!(json(path, 0, &["check", "a", "--json"])["sound"].as_bool().unwrap());
     assert!(fs::read(path.join("a")).unwrap() == before, "a check wrote something");

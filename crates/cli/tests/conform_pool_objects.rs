@@ -1,7 +1,6 @@
-//! Goal: `fulgurite pool` makes pools of objects, names the object that is damaged and no other, gives it up when it is told to, and gives
-//! them another size and more members.
-//! Method: make one with the program, write objects to it with the library, flip a bit of one, and read what the program says; resize it,
-//! and read the objects.
+//! Goal: `fulgurite pool` makes pools of objects, names the damaged object and no other, gives it
+//! up when told, and resizes them. Method: make one, write objects with the library, flip a bit of
+//! one, and read what the program says. Resize it, and read the objects.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! Goal: `fulgurite pool info`, `tokens`, `pin`, `unpin` and `rollback` do to the store of a served device what they do to a pool in a file, also after
-//! the device has been killed; the first two beside a program that uses it. The others are refused by name, with what to do instead.
-//! Method: a small store is served by a process of its own; a program over it (`Medium::device_pool`) names states with a value in each; then the
-//! command line changes them, and the program reads what it finds.
+//! Goal: `fulgurite pool info`, `tokens`, `pin`, `unpin` and `rollback` treat a served device's
+//! store like a pool in a file, also after a kill, the first two beside a program. The others are
+//! refused by name, with a remedy. Method: a process serves a small store, and a program over it
+//! (`Medium::device_pool`) names states with a value in each. The command line changes them, and
+//! the program reads.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -57,7 +58,7 @@ fn tokens(directory: &Path) -> Vec<(u64, bool)> {
     let tokens = json["tokens"].as_array().unwrap();
     tokens.iter().map(|t| (t["token"].as_u64().unwrap(), t["pinned"].as_bool().unwrap())).collect()
 }
-/// A program over it. Whoever had it may have to be gone first.
+/// A program over it, which may have to wait for the last one to go.
 fn program(directory: &Path) -> Fulgurite {
     let begun = Instant::now();
     loop {

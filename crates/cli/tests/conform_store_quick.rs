@@ -1,7 +1,6 @@
-//! Goal: the benchmarks of the store, and of NVMM's workloads on a pool, run at small sizes to their end, and what they write is
-//! whole: every key is there, every number is one that can be.
-//! Method: run each into files in an empty directory; read the JSON and the drawing. Only what does not depend on the machine's
-//! speed is compared with numbers.
+//! Goal: the store's benchmarks, and NVMM's workloads on a pool, end at small sizes, with every key
+//! and possible numbers. Method: run each into files in an empty directory, and read the JSON and
+//! the drawing. Only figures that do not depend on speed are compared.
 
 use std::path::Path;
 
@@ -79,7 +78,8 @@ fn recovery() {
         for (row, pool) in rows.iter().zip([64u64 << 20, 128 << 20]) {
             assert_eq!(number(row, "pool_bytes"), pool as f64, "{row}");
             assert_eq!(number(row, "dirty_subpages"), 2048.0, "{row}");
-            // All that was dirtied since the checkpoint is in the journal, at most a page of subpages in a record.
+            // All that was dirtied since the checkpoint is in the journal, at most a page of
+            // subpages in a record.
             assert_eq!(number(row, "checkpoints_meanwhile"), 0.0, "{row}");
             assert!(number(row, "records") >= 2048.0 / 16.0, "{row}");
             assert!(number(row, "checkpoint_pages") >= 1.0 && number(row, "journal_pages") >= 1.0, "{row}");
@@ -145,7 +145,7 @@ fn sync() {
                 assert_eq!(row[key].is_null(), of_size < 2, "{key} of {row}");
             }
             if of_size >= 2 {
-                // Nobody runs between the gate's closing and its opening but who ends what is open, and the halt.
+                // While the gate is closed only open sections and the halt run.
                 let (gate, drain) = (spread(row, "gate_ms"), spread(row, "drain_ms"));
                 assert!(drain <= gate && gate <= number(&row["total_ms"], "max"), "{row}");
                 assert!(spread(row, "halt_ms") > 0.0, "{row}");

@@ -1,7 +1,7 @@
-//! Goal: `bench tail --quick` ends also where it offers more than a configuration can do, and says so: each load is there or
-//! explained, saturated rows are marked, and the simulated multiple does not fall as the load grows.
-//! Method: run it with loads on both sides of what waiting for every miss and switching can do; read the JSON and the drawing.
-//! No figure is compared to a target.
+//! Goal: `bench tail --quick` ends above a configuration's capacity and says so: each load is there
+//! or explained, saturated rows are marked, and the simulated multiple does not fall with the load.
+//! Method: run it with loads on both sides of the capacities, and read the JSON and the drawing. No
+//! figure is compared to a target.
 
 use std::process::Command;
 
@@ -42,7 +42,7 @@ fn loads_beyond_what_a_configuration_can_do() {
             assert!(number(row, "ops_per_s") > 0.0, "{row}");
             let too_disturbed = row["too_disturbed"] == Value::Bool(true);
             for key in ["p50_us", "p99_us", "p999_us", "service_p50_us", "service_p99_us"] {
-                // A round from which other work took time makes no figure, and it is said that it is missing.
+                // A round from which other work took time makes no figure, and its absence is told.
                 assert_eq!(row[key].is_null(), too_disturbed, "{key} of {row}");
                 assert!(too_disturbed || number(row, key) > 0.0, "{row}");
             }

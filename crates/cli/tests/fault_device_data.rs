@@ -1,8 +1,9 @@
-//! Goal: `device serve` refuses data that it cannot serve as it is asked to, by name and with code 2, and leaves them as they were: of another
-//! size or geometry, too small, of something else, in use, and what is no file of its owner's alone. What holds something else is used up only
-//! where `--force` says so, by the data and by the file of the wear.
-//! Method: a device over NAND is made, written to and killed, so that a start has something to recover; then the program is run with each
-//! mistake. The message is looked at, and that every byte in the directory is as it was. Files that begin with zeros hold something behind them.
+//! Goal: `device serve` refuses data that it cannot serve as asked, by name and with code 2, and
+//! leaves them as they were: another size or geometry, too small, foreign, in use, not a file of
+//! its owner's alone. `--force` overwrites foreign data and wear. Method: a device over NAND is
+//! made, written to and killed, so that a start must recover. Then the program runs with each
+//! mistake. The message and every byte in the directory are compared. Files that begin with zeros
+//! hold something behind them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -25,7 +26,7 @@ fn all_of(directory: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
     entries.collect()
 }
 
-/// Refused with code 2 and a message that has all of `parts`; nothing is created, changed or removed.
+/// Refused with code 2 and a message with all of `parts`. Nothing is created, changed or removed.
 fn refused(directory: &Path, words: &[&str], parts: &[&str]) {
     let before = all_of(directory);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fulgurite"));

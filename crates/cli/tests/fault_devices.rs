@@ -1,6 +1,6 @@
-//! Goal: a block device or file system that the program must not write to is as it was, and one that it may use works.
-//! Method: a loop device over a file, and a small tmpfs, mounted and not; the program is run on each. Needs root and loop
-//! devices; skipped without, with a sentence.
+//! Goal: a block device or file system that must not be written to stays as it was, and a free one
+//! works. Method: a loop device over a file, and a small tmpfs, mounted and not. The program is run
+//! on each. Needs root and loop devices, else it is skipped with a sentence.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -89,14 +89,15 @@ fn a_mounted_device_is_refused_and_as_it_was() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         eprintln!("SKIPPED: two workers need two cores");
     } else {
-        // With two workers the configuration runs with one as well, beside them, and the device is one.
+        // Two workers also run as one, beside them, and the device is one.
         let output = run(directory.path(), &[&flash, "--force", "--workers=2", "--fibers=16"]);
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains("one process at a time") && message.contains("--workers"), "{message}");
         assert!(std::fs::read(&image).unwrap() == before, "something was written to a device that was refused");
     }
-    // Several times: what is measured of the device itself is written between rounds, while the runtime has cold frames to write.
+    // Several times: the device's own measurement writes between rounds, while the runtime has cold
+    // frames to write.
     for _ in 0..4 {
         let output = run(directory.path(), &[&flash, "--force"]);
         assert!(output.status.success(), "unmounted: {}", String::from_utf8_lossy(&output.stderr));

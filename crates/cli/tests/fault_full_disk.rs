@@ -1,8 +1,8 @@
-//! Goal: on a full file system, whatever needs space says so and leaves nothing behind; what is there stays whole; and when space is
-//! made, all goes on.
-//! Method: a file system of 64 MiB (ext4 on a loop device; tmpfs where that cannot be), filled to a random rest; pools are made, enlarged,
-//! exported on it with less space than they need, then with enough. Needs the right to mount; without it, it says so and does nothing.
-//! `FULGURITE_RUNS` rounds, 20 unless said otherwise; `FULGURITE_SEED` replays.
+//! Goal: on a full file system, a command that needs space says so and leaves nothing behind, what
+//! is there stays whole, and with space all goes on. Method: a file system of 64 MiB (ext4 on a
+//! loop device, else tmpfs), filled to a random rest. Pools are made, enlarged and exported with
+//! too little space, then with enough. Without the right to mount it says so and does nothing.
+//! `FULGURITE_RUNS` rounds (20), `FULGURITE_SEED` replays.
 
 use fulgurite_testkit as trials;
 
@@ -21,7 +21,7 @@ struct Mounted {
     kind: &'static str,
 }
 impl Mounted {
-    /// One of 64 MiB: ext4 on a loop device over a file; where that cannot be, tmpfs. The error says why neither can.
+    /// One of 64 MiB: ext4 on a loop device, else tmpfs. The error says why neither can be had.
     fn new() -> Result<Mounted, String> {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("mount")).unwrap();
@@ -36,7 +36,8 @@ impl Mounted {
     }
     fn over_a_loop_device(&mut self) -> Result<(), String> {
         let (image, at) = (self.directory.path().join("image"), self.path());
-        // 64 MiB for files and what the file system takes for itself; nothing of it is kept for root, and files are written through.
+        // 64 MiB for files and the file system's own needs. No reserve for root, and files are
+        // written through.
         fs::File::create(&image).and_then(|file| file.set_len(64 * MIB)).map_err(|e| e.to_string())?;
         let image = image.to_str().expect("a plain name");
         tool(&["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", image])?;

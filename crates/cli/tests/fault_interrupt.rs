@@ -1,7 +1,7 @@
-//! Goal: Ctrl-C ends every long command soon, with exit code 130, with what was measured until then on standard output and in
-//! the JSON, and with nothing left behind.
-//! Method: start the command, wait until it has printed a certain line and a moment longer, interrupt; look at the code, at the
-//! table, at the JSON, at the directory, at cgroups and swap. With root and cgroups the kernel's paging takes part.
+//! Goal: Ctrl-C ends every long command soon, with exit code 130, its results on standard output
+//! and in the JSON, and nothing left behind. Method: start the command, wait for a certain line and
+//! a moment longer, and interrupt. Look at the code, table, JSON, directory, cgroups and swap. With
+//! root and cgroups, kernel paging takes part.
 
 use crate::common;
 
@@ -76,7 +76,8 @@ fn interrupt(words: &[&str], line: Option<&str>, moment: Duration) -> Left {
     Left { printed, files, json: json.map(|json| serde_json::from_str(&json).expect("JSON")) }
 }
 
-/// The same of a benchmark that has calibrated: it always has results to keep. Returns its table and its JSON.
+/// The same of a calibrated benchmark, which always has results to keep. Returns its table and
+/// JSON.
 fn interrupted(words: &[&str], moment: Duration) -> (String, serde_json::Value) {
     let words: Vec<&str> = words.iter().copied().chain(["--scratch=."]).collect();
     let left = interrupt(&words, Some(CALIBRATED), moment);
@@ -168,7 +169,7 @@ fn tail() {
     }
 }
 
-/// What a benchmark that was interrupted in its rows' midst has left: rows that are whole, each of them printed by this key.
+/// What an interruption in the midst of rows leaves: whole rows, each printed by this key.
 fn kept(left: &Left, key: &str) -> usize {
     assert_eq!(left.files, ["out.json"]);
     let json = left.json.as_ref().expect("the JSON was written");
@@ -219,7 +220,7 @@ fn store() {
 fn checkpoint() {
     let words = ["bench", "checkpoint", "--quick", "--dir=.", "--data=16M", "--interval=20ms", "--dram=8M"];
     let words = [&words[..], &["--rounds=1000"]].concat();
-    // While its file is made there is nothing to keep; in the first round there may be nothing either.
+    // While the file is made there is nothing to keep, and perhaps nothing in the first round.
     let left = interrupt(&words, None, Duration::from_millis(500));
     if left.json.is_none() {
         assert!(left.files.is_empty(), "it left {:?}", left.files);

@@ -1,6 +1,7 @@
-//! Goal: however the program ends, its swap files, cgroups and temporary files are gone.
-//! Method: hold a real helper by its pipe and close it; start a real benchmark and kill it while its swap file is in use;
-//! kill a helper itself and clean up. What needs root or a memory cgroup is skipped without, and says so.
+//! Goal: however the program ends, its swap files, cgroups and temporary files are gone. Method:
+//! hold a real helper by its pipe and close it. Start a benchmark and kill it while its swap file
+//! is in use. Kill a helper and clean up. Without root or a memory cgroup, parts are skipped with a
+//! sentence.
 
 use crate::common;
 
@@ -93,7 +94,7 @@ fn a_closed_pipe_removes_everything() {
     assert!(helper.process.wait().unwrap().success());
     assert!(!swaps_with(&format!("fulgurite-{pid}.swap")) && groups_of(pid).is_empty());
     assert_eq!(scratch.path().read_dir().unwrap().count(), 0);
-    // Who was in the group has been ended.
+    // The group's process has been ended.
     assert!(!sleeper.wait().unwrap().success());
 }
 
@@ -157,7 +158,7 @@ fn cleanup_finishes_what_a_killed_helper_left() {
     assert_eq!(scratch.path().read_dir().unwrap().count(), 0);
 }
 
-/// Who cleans up may be in another directory, and what was released may be somebody else's by now.
+/// A cleanup may run in another directory, and a released path may have a new owner.
 #[test]
 fn only_what_was_adopted_and_not_released_is_removed() {
     let scratch = scratch();

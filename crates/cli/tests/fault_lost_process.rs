@@ -1,7 +1,7 @@
-//! Goal: a process that dies in the midst of a benchmark costs what it did itself: the others' results are kept and written, the JSON
-//! and the last words name what failed, and the exit code says so.
-//! Method: start the benchmark, wait until it has calibrated and a moment longer, kill a configuration's process, or the helper that
-//! has rights; read the JSON. The helper takes part with root and cgroups only.
+//! Goal: a process that dies in a benchmark costs only its own results: the others' are kept, the
+//! JSON and the last words name the failure, and so does the exit code. Method: start the
+//! benchmark, wait for its calibration and a moment longer, kill a configuration's process, or the
+//! helper. Read the JSON. The helper takes part with root and cgroups only.
 
 use crate::common;
 
@@ -29,7 +29,8 @@ fn children(pid: u32, word: &str) -> Vec<i32> {
     found
 }
 
-/// Runs the program, kills the last process that it has started with this word, and returns its JSON and its last words.
+/// Runs the program, kills its last process started with this word, and returns its JSON and last
+/// words.
 fn lose(words: &[&str], word: &str, moment: Duration) -> (Value, String) {
     // On a real file system: swap files cannot lie on others.
     let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();

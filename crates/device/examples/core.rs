@@ -1,12 +1,14 @@
-//! What the device's own core costs: requests a second that it can serve when nothing but it limits them.
+//! What the device's own core costs: requests a second that it can serve when nothing else limits
+//! them.
 //!
 //! ```text
 //! core [SECONDS [CORE_OF_THE_HOST CORE_OF_THE_DEVICE]]
 //! ```
 //!
-//! A host keeps so many requests in flight: reads of random subpages, each followed by a write of another one, as a runtime does whose
-//! evicted pages are dirty. Behind the protocol is memory; NAND over it whose times are next to nothing, so that what is left is the price
-//! of the model; the journaled store over that, 60% full, so that it has little to reclaim; and both over SLC NAND in real time, 80% full.
+//! A host keeps so many requests in flight: reads of random subpages, each followed by a write of
+//! another one. Behind the protocol is memory; NAND of next to no times, which leaves the price of
+//! the model; the journaled store over that, 60% full; and both over SLC NAND in real time, 80%
+//! full.
 
 use std::sync::Arc;
 

@@ -1,11 +1,13 @@
-//! What the interface costs: the paper's figures 6 and 7 live, with NAND bypassed, beside the copies alone in the same run.
+//! What the interface costs: the paper's figures 6 and 7 live, with NAND bypassed, beside the
+//! copies.
 //!
 //! ```text
 //! interface [CORE_OF_THE_HOST CORE_OF_THE_DEVICE]
 //! ```
 //!
-//! Prints, by chunk from 4 KiB to 512 KiB at depth 1: the copy alone, the copy through the device, the difference, and the share of the
-//! interface's bandwidth that the protocol takes; then 4 KiB reads at depths 1 to 32 without copies, and what each costs the host.
+//! Prints, by chunk from 4 KiB to 512 KiB at depth 1: the copy alone, the copy through the device,
+//! the difference, and the protocol's share of the bandwidth. Then 4 KiB reads at depths 1 to 32
+//! without copies, and what each costs the host.
 
 use std::sync::Arc;
 use std::time::Duration;

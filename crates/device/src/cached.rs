@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{
     Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
-    Request, Switches, Traits, Versions, check_range,
+    Request, Switches, Traits, check_range,
 };
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, format_bytes};
 use fulgurite_sys::{Arena, Backed, Notifier};
@@ -145,8 +145,13 @@ impl CachedFlash {
     /// With a buffer of so many sectors.
     ///
     /// # Errors
-    /// When there is no memory, or the medium opens no queue as deep.
+    /// When there is no memory, or the medium opens no queue as deep, or is a store.
     pub fn new(inner: Arc<dyn Flash>, sectors: u32) -> Result<CachedFlash, OpenError> {
+        if inner.backing().is_some() {
+            // A sync would name a state that is not in the store yet.
+            let source = std::io::Error::other("a store places writes together by itself; start it without one");
+            return Err(OpenError::System { what: "put a write buffer before a store", source });
+        }
         let buffer = Arc::new(Arena::anonymous(sectors as usize * SUBPAGE_BYTES, Backed::BasePages)?);
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let queue = inner.open_queue_for(QueueUser::AnyThread, buffer.clone(), sectors as usize, Arc::new(wake))?;
@@ -200,31 +205,11 @@ impl Flash for CachedFlash {
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         check_range(first, count, self.subpages())
     }
-    /// Permissions and room are the medium's. It has no states with names, which would lack the
-    /// buffer.
     fn backing(&self) -> Option<&dyn Backing> {
-        self.inner.backing().map(|_| self as &dyn Backing)
+        None
     }
     fn counters(&self) -> DeviceCounters {
         self.inner.counters()
-    }
-}
-
-impl Backing for CachedFlash {
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        self.inner.backing().is_none_or(|backing| backing.may(subpage, write))
-    }
-    fn asks(&self) -> bool {
-        self.inner.backing().is_some_and(Backing::asks)
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.inner.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync))
-    }
-    fn waits_for_room(&self) -> bool {
-        self.inner.backing().is_some_and(Backing::waits_for_room)
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
-        None
     }
 }
 

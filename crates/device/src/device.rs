@@ -226,11 +226,6 @@ impl Device {
     }
     fn over(mut medium: Behind, config: DeviceConfig) -> Result<Device, OpenError> {
         let cached = config.firmware.write_cache;
-        if cached > 0 && medium.pool.is_some() {
-            // A sync would name a state that is not in the store yet.
-            let source = std::io::Error::other("a store places writes together by itself; start it without one");
-            return Err(OpenError::System { what: "put a write buffer before a store", source });
-        }
         if cached > 0 {
             medium.flash = Arc::new(CachedFlash::new(medium.flash, cached)?);
         }

@@ -68,7 +68,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    pub(crate) fn of_pool(pool: &Pool) -> Standing {
+    /// How a pool stands.
+    pub fn of_pool(pool: &Pool) -> Standing {
         let (geometry, info, uses) = (pool.geometry(), pool.info(), pool.uses());
         Standing {
             id: pool.id(),

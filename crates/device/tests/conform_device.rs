@@ -1,7 +1,7 @@
-//! Goal: a device is a medium like any other: it keeps the contract of `Flash` and `Queue`, whether frames are shared or copied, over
-//! memory, over an emulated device and over the journaled store.
-//! Method: the suite that every medium passes; the store, whose counts are its own, passes the part of it that compares with a map.
-//! Seeds are printed.
+//! Goal: a device is a medium like any other: it keeps the contract of `Flash` and `Queue`, with
+//! shared or copied frames, over memory, an emulated device and the journaled store.
+//! Method: the suite that every medium passes. The store, whose counts are its own, passes the part
+//! that compares with a map. Seeds are printed.
 
 use crate::common;
 use crate::suite;
@@ -60,8 +60,8 @@ fn devices_with_a_write_buffer_conform() {
     }
 }
 
-/// A write is acknowledged before it is programmed, a flush only afterwards; the buffer is read from; a program that fails is told by the
-/// flush and all that comes later.
+/// A write is acknowledged before it is programmed, a flush only afterwards. Reads come from the
+/// buffer. After a failed program the flush and all that follows fail.
 #[test]
 fn a_buffered_write_is_durable_by_a_flush_alone() {
     let fails = Rule { op: Some(Op::Write), when: When::Nth(2), fault: Fault::Fails(FlashError::Io(5)) };
@@ -87,6 +87,21 @@ fn a_buffered_write_is_durable_by_a_flush_alone() {
     assert_eq!(queue.one(Op::Write, 8, 0), Err(FlashError::Io(5)));
     assert_eq!(queue.one(Op::Read, 7, 1), Ok(()));
     assert_eq!(stamp_of(&frames, 1), Some(6), "what was acknowledged is read");
+}
+
+/// A sync of a store would name a state that is still in the buffer.
+#[test]
+fn a_store_has_no_write_buffer_before_it() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let geometry = Geometry::new(medium.subpages(), 64, Some(1024)).unwrap();
+    Pool::format(&medium, geometry, fulgurite_format::PoolId([7; 16]), 0).unwrap();
+    let store = || Pool::open(medium.clone(), StoreConfig::default()).unwrap().0.into_flash();
+    let firmware = FirmwareConfig { write_cache: 4, ..FirmwareConfig::default() };
+    let buffered = DeviceConfig { firmware, ..DeviceConfig::default() };
+    let refused = DeviceFlash::start_store(store(), buffered.clone(), HostConfig::default()).unwrap_err();
+    assert!(refused.to_string().contains("start it without one"), "{refused}");
+    assert!(CachedFlash::new(Arc::new(store()), 4).is_err());
+    assert!(DeviceFlash::start_store(store(), DeviceConfig::default(), HostConfig::default()).is_ok());
 }
 
 #[test]

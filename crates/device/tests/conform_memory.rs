@@ -1,5 +1,6 @@
-//! Goal: the memory operations of the store mean through the device what they mean without it: pages, permissions, tokens, pins, roll
-//! back, reads of old states, trim; in this process and over a socket; and a device without a store refuses them by name.
+//! Goal: the memory operations of the store mean the same through the device: pages, permissions,
+//! tokens, pins, roll back, reads of old states, trim; in this process and over a socket. A device
+//! without a store refuses them by name.
 //! Method: each operation against what it must leave; fields out of range by hand.
 
 use crate::common;
@@ -147,13 +148,13 @@ fn permissions_can_be_left_to_a_host_of_the_same_process() {
         queue.one(Op::Write, first, 0).unwrap();
         let only_read = Permissions { write: false, ..Permissions::DEFAULT };
         flash.commands(1, 1).unwrap().set_permissions(0..1, only_read).unwrap();
-        // Whoever asks is told in any case.
+        // The caller is told in any case.
         assert!(flash.backing().is_some());
         assert_eq!(
             [first, second].map(|sector| (flash.may(sector, false), flash.may(sector, true))),
             [(true, false), (true, true)]
         );
-        // Who does not ask is refused, or believed to have asked.
+        // A caller that does not ask is refused, or believed to have asked.
         fill(&frames, 0, 22);
         let written = queue.one(Op::Write, first, 0);
         assert_eq!(written, if heeds_permissions { Err(FlashError::Io(13)) } else { Ok(()) });
@@ -172,7 +173,7 @@ fn over_a_socket() {
     everything(&DeviceFlash::over(link, HostConfig { copies: true, ..HostConfig::default() }));
 }
 
-/// A buffer is blocks of powers of two, and a device takes no more sectors in a command than it says: no answer is as large as does not fit.
+/// A buffer has blocks of powers of two, and commands have a bound: no answer is larger than fits.
 #[test]
 fn answers_fit_into_a_data_buffer_of_any_size() {
     for command_sectors in [1, 3, 1024] {
@@ -271,7 +272,7 @@ fn each_field_is_refused_by_its_code() {
         assert_eq!(run(odd), Status::NO_TOKEN, "{opcode:?}");
     }
     assert_eq!(run(command(3, Opcode::Sync, 0, 0, 0)), Status::SUCCESS);
-    // A queue pair holds no more tokens than it may, each once; what it holds stays until it is closed.
+    // A queue pair holds a bounded number of tokens, each once, until it is closed.
     let mut held = Vec::new();
     loop {
         assert_eq!(run(command(3, Opcode::Sync, 0, 0, 0)), Status::SUCCESS);

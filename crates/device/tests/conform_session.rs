@@ -1,8 +1,10 @@
-//! Goal: a program that names the states of a device's store has it for itself, and nobody else names one beside: flushes are refused, its
-//! driver makes none, the firmware makes none. What it has not named when it goes is gone before anybody else comes; what others had
-//! acknowledged before it came stays. Where there is no store, or it is not alone, there is no such session.
-//! Method: hosts over real sockets come one after the other, by queues and by commands, to a device over a store in memory; each reads
-//! what the one before has left. The device's process is played by a server that is started anew over what the store has recovered to.
+//! Goal: a program that names the states of a device's store has it for itself, and nothing else
+//! names one: flushes are refused, and driver and firmware make none. What it has not named when it
+//! goes is gone before another program comes. What others had acknowledged before it came stays.
+//! Without a store, or beside others, there is no such session.
+//! Method: hosts over real sockets come one after the other, by queues and by commands, to a device
+//! over a store in memory. Each reads what the one before has left. A server that is started anew
+//! over the recovered store plays the device's process.
 
 use crate::common;
 
@@ -59,7 +61,7 @@ fn session(socket: &Path, copies: usize) -> DeviceFlash {
     flash.begin().unwrap();
     flash
 }
-/// A host that shares it; whoever had it alone may have to be gone first.
+/// A host that shares it. One that had it alone may have to be gone first.
 fn sharing(socket: &Path) -> DeviceFlash {
     let begun = Instant::now();
     loop {
@@ -108,7 +110,7 @@ fn what_a_program_has_not_named_is_gone_when_it_goes() {
         assert_eq!(read(&mut queue, &frames, 2), None);
         token
     };
-    // Whoever comes next, at once: another such program, and one that shares it.
+    // The next ones, at once: another such program, and one that shares it.
     for names_states in [true, false] {
         let flash = if names_states { session(&socket, 64) } else { sharing(&socket) };
         let mut queue = Driver::new(&flash, &frames, 2);
@@ -135,7 +137,7 @@ fn nothing_is_named_beside_a_program_that_names_the_states() {
     assert_eq!(queue.one(Op::Flush, 0, 0), Err(FlashError::Io(EOPNOTSUPP)));
     let mut commands = flash.commands(2, 4).unwrap();
     assert_eq!(commands.flush(), Err(FlashError::Io(EOPNOTSUPP)));
-    // More than there are copies for, and more than the flash has room for beside what is named: neither driver nor firmware flushes.
+    // More than has copies, and than the flash has room for beside named states: nothing flushes.
     let mut full = None;
     for i in 0..4 * sectors {
         fill(&frames, 0, u64::from(i) + 1);
@@ -213,7 +215,7 @@ fn a_device_that_dies_in_a_session_returns_with_what_was_not_named() {
         assert_eq!(queue.one(Op::Read, 1, 1), Err(FlashError::Poisoned));
         assert!(versions.name_state().is_err());
         drop((queue, flash));
-        // Whoever opens it anew finds the state that was named.
+        // A new opening finds the state that was named.
         let flash = session(&socket, 64);
         let mut queue = Driver::new(&flash, &frames, 2);
         assert_eq!(read(&mut queue, &frames, 1), Some(stamp(1)));
@@ -222,7 +224,7 @@ fn a_device_that_dies_in_a_session_returns_with_what_was_not_named() {
     }
 }
 
-/// All queue pairs of a program that lives are lost at once: the device goes back to what was named, and says that it is another one.
+/// All queue pairs of a live program are lost at once: the device rolls back, as another instance.
 #[test]
 fn a_program_whose_session_ended_behind_its_back_writes_once_more() {
     let (_directory, socket) = directory();
@@ -270,7 +272,7 @@ fn a_program_does_not_write_its_copies_over_the_states_of_another_one() {
     }
 }
 
-/// It is beside a program that has the device for itself, asks for nothing but what may be looked at, and nobody notices that it was there.
+/// Beside a program that has the device for itself it only looks, unnoticed.
 #[test]
 fn who_only_looks_is_beside_anybody_and_changes_nothing() {
     const DENIED: FlashError = FlashError::Io(13);
@@ -315,7 +317,8 @@ fn who_only_looks_is_beside_anybody_and_changes_nothing() {
     assert_eq!((flash.kept_tokens().unwrap(), looks.tokens().unwrap()), (kept.clone(), kept));
 }
 
-/// Of a store that is opened to leave them: a device that dies with its program does not know yet whether that returns.
+/// Of a store that is opened to leave them: a dead device does not know yet whether its program
+/// returns.
 #[test]
 fn temporary_pages_are_gone_for_whoever_comes_next() {
     let temporary = fulgurite_store::Permissions { permanent: false, ..fulgurite_store::Permissions::DEFAULT };
@@ -351,7 +354,7 @@ fn temporary_pages_are_gone_for_whoever_comes_next() {
         );
         assert_eq!(read(&mut Driver::new(&next, &frames, 2), &frames, 35), None);
         drop(next);
-        // Whoever has a list of what was handed out is told, also after one that has none.
+        // A program with a list of what was handed out is told, also after one without.
         let next = session(&socket, 64);
         assert_eq!(next.take_dropped_temporary().unwrap(), [2, 3], "dies {dies}, names {names_states}");
         let versions = next.versions().unwrap();

@@ -1,6 +1,6 @@
-//! Goal: the protocol is that of the paper's figure 2: nine steps, in this order, each by the side that it belongs to; and each field of an
-//! entry is refused by the right code when it is out of range.
-//! Method: a firmware is turned by hand, one step at a time, and what is and is not there is looked at in between.
+//! Goal: the protocol is that of the paper's figure 2: nine steps, in this order, each by its side.
+//! Each field out of range is refused by the right code.
+//! Method: a firmware is turned by hand, one step at a time, with a look in between.
 
 use crate::hand as common;
 

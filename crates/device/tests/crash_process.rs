@@ -1,8 +1,9 @@
-//! Goal: a device in a process of its own can be killed at any moment: what was acknowledged is there, or its loss is said; nothing is
-//! torn; the host replays what was under way, and goes on with the device that returns.
-//! Method: this program starts itself as a device over a file, over memory that outlives it, with the host's frames in its hands, or over
-//! the journaled store on a file or on NAND whose cells are a file and whose wear is kept beside it, and kills it with SIGKILL at random moments while queues and commands of two threads write, read, flush
-//! and compare with maps. Seeds are printed.
+//! Goal: a device in a process of its own can be killed at any moment. What was acknowledged is
+//! there, or its loss is said. Nothing is torn. The host replays what was under way, and goes on.
+//! Method: this program starts itself as a device over a file, over memory that outlives it, with
+//! the host's frames, or over the journaled store on a file or on NAND with files for cells and
+//! wear. It kills it with SIGKILL at random moments while queues and commands of two threads write,
+//! read, flush and compare with maps. Seeds are printed.
 
 use crate::common;
 use crate::process;
@@ -29,7 +30,7 @@ fn killer(process: Process, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<(Pro
     killer_at(process, seed, stop, kills(), None)
 }
 
-/// The same, so many times at the most; each time when something has begun that it is to meet, where that is counted.
+/// The same, so many times at the most, each time when something has begun that it is to meet.
 fn killer_at(
     mut process: Process,
     seed: u64,
@@ -115,7 +116,8 @@ fn every_acknowledged_write_is_there(over: Over) {
     assert_eq!(flash.host_counters().with_frames > 0, over == Over::Memory);
 }
 
-/// Another queue of the host and its commands, by a thread of their own. Returns what is in its half, and how many commands ended well.
+/// Another queue of the host and its commands, by a thread of their own. Returns its half of the
+/// content, and how many commands ended well.
 fn second_thread(
     flash: &Arc<DeviceFlash>,
     frames: Arc<Arena>,
@@ -132,7 +134,8 @@ fn second_thread(
             let sector = SECOND + random.below(u64::from(SECTORS - SECOND)) as u32;
             let stamp = random.next();
             fill(&frames, 0, stamp);
-            // By one of them, and read by the other. Whoever opens commands waits for a device that is away.
+            // By one of them, and read by the other. Opening commands waits for a device that is
+            // away.
             let mut opened = commands.take().unwrap_or_else(|| flash.commands(2, 8).unwrap());
             let mut bytes = [0; 4096];
             frames.read(0, &mut bytes);
@@ -189,8 +192,9 @@ fn a_device_on_the_store_is_killed_in_the_middle_of_syncs_and_every_acknowledged
     every_acknowledged_token_is_there(Over::Store);
 }
 
-/// The store's state after a kill is that of the last flush; the host has copies of what was written since, and goes on. No error is seen,
-/// and no read is older than what was acknowledged, of any queue, by any of them. So few copies may be kept that the host flushes itself.
+/// The store's state after a kill is that of the last flush. The host has copies of later writes,
+/// and goes on without an error. No read of any queue is older than what was acknowledged. With few
+/// copies the host flushes itself.
 fn its_host_goes_on_without_an_error(over: Over) {
     let seed = seed();
     println!("seed {seed}");
@@ -258,8 +262,8 @@ fn its_host_goes_on_without_an_error(over: Over) {
     assert!(count >= kills() && counters.restored > 0 && counters.own_flushes > 0);
 }
 
-/// Without copies: a host that had flushed all goes on; one that had not is told, and finds what it had flushed when it opens anew. A flush
-/// of one queue is one of what others had completed.
+/// Without copies: a host that had flushed all goes on. Another one is told, and finds what it had
+/// flushed when it opens anew. A flush of one queue covers what others had completed.
 fn every_acknowledged_flush_is_there(over: Over) {
     let seed = seed();
     println!("seed {seed}");
@@ -309,7 +313,7 @@ fn every_acknowledged_flush_is_there(over: Over) {
             // It may be killed between the two, and is waited for.
             flash = DeviceFlash::over(reconnect(directory.path()), host(0));
             queues = [Driver::new(&flash, &frames, 4), Driver::new(&flash, &frames, 4)];
-            // Each sector is as it was flushed, or as it was written since: never anything else, never older.
+            // Each sector is as it was flushed, or as it was written since, never older.
             for sector in 0..504 {
                 if queues[0].one(Op::Read, sector, 0).is_err() {
                     break;
@@ -337,11 +341,12 @@ fn every_acknowledged_flush_is_there(over: Over) {
     assert!(count >= kills());
 }
 
-/// What each sector may hold: what was acknowledged last, and what was written since by a command that ended with the device.
+/// What each sector may hold: what was acknowledged last, and later writes that the death cut off.
 type May = BTreeMap<u32, Vec<u64>>;
 
-/// Commands write and sync while the process is killed. A sync that was acknowledged is a token, and what it had is read by it; one that ended
-/// with the device may be one or not. What was acknowledged since is there, too, as the host has copies of it.
+/// Commands write and sync while the process is killed. An acknowledged sync is a token with its
+/// data; one that ended with the device may be. What was acknowledged since is there, too, by the
+/// copies.
 fn every_acknowledged_token_is_there(over: Over) {
     let seed = seed();
     println!("seed {seed}");

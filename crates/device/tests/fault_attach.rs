@@ -1,8 +1,8 @@
-//! Goal: a host whose device has died and that something answers for which says nothing stays usable: polls come back while it is being
-//! attached to again, requests end with a typed error when the host's patience is over, and go on when a device does answer. Who opens
-//! a queue while there is no device waits for as long.
-//! Method: a device over a socket is stopped, and a socket that accepts and never answers takes its place. Everything runs in one thread,
-//! so that a poll that waited for an answer would be seen: nobody else could take its connection.
+//! Goal: a host stays usable after its device died and something silent answers for it. Polls come
+//! back during an attachment, requests end with a typed error when the host's patience is over, and
+//! go on when a device answers. Opening a queue without a device waits for as long.
+//! Method: a device over a socket is stopped, and a socket that accepts and never answers takes its
+//! place. Everything runs in one thread, so that a poll that waited for an answer would show.
 
 use crate::common;
 
@@ -104,7 +104,7 @@ fn polls_come_back_while_nobody_answers_and_requests_go_on_when_somebody_does() 
         assert!(begun.elapsed() < LONG, "it does not attach again");
         assert_eq!(host.queue.poll(&mut host.ended), 0);
     }
-    // By one who has not been answered.
+    // By one that has not been answered.
     for polls in 0..1000 {
         assert_eq!(host.queue.poll(&mut host.ended), 0);
         assert!(mute.is_asked(), "it waited for the answer, and gave it up, at poll {polls}");
@@ -140,8 +140,7 @@ fn who_is_never_answered_is_told_when_its_patience_is_over() {
     assert!(mute.is_asked());
 }
 
-/// A path that is not there, one where nobody listens, and one whose device says that it starts: all of them are waited for, and no other
-/// mistake is.
+/// A missing path, a dead one, and a starting device are waited for, and no other mistake is.
 #[test]
 fn who_opens_while_the_device_is_away_waits_for_it() {
     let directory = tempfile::tempdir().unwrap();

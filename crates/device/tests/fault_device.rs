@@ -1,7 +1,7 @@
-//! Goal: faults of the medium arrive as what they are; a device that dies and comes back loses no acknowledged write, or says that it has;
-//! a large transfer is what a map says.
-//! Method: faults by plan behind the device; a device's thread stopped and started at random under load, compared with a map; a device
-//! that comes back without what was not flushed. Seeds are printed.
+//! Goal: faults of the medium arrive as what they are. A device that dies and comes back loses no
+//! acknowledged write, or says that it has. A large transfer is what a map says.
+//! Method: faults by plan behind the device; a device's thread stopped and started at random under
+//! load, compared with a map; a device that comes back without unflushed writes. Seeds are printed.
 
 use crate::common;
 
@@ -61,7 +61,8 @@ fn a_command_fails_with_the_first_of_its_sectors_that_does() {
     assert_eq!(commands.free_sectors(), 16, "what was under way is let go of");
 }
 
-/// A device that hangs for one request does not keep the others, and an end of the flash does not wait for ever where data are copied.
+/// A device that hangs for one request does not keep the others. Where data are copied, the end of
+/// the flash is not held up for ever.
 #[test]
 fn a_request_that_hangs_is_a_time_out() {
     let hangs = Rule { op: Some(Op::Read), when: When::Nth(2), fault: Fault::Hangs };
@@ -210,7 +211,7 @@ impl Link for Replaceable {
     }
 }
 
-/// Writes that were acknowledged and not flushed are gone with a device that keeps none: no older data are served as if nothing had been.
+/// Unflushed writes are gone with a device that keeps none: no older data are served in silence.
 #[test]
 fn what_was_not_flushed_is_not_served_as_if_it_had_never_been_written() {
     for flushed in [true, false] {

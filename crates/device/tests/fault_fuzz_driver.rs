@@ -1,9 +1,11 @@
-//! Goal: whatever a device does, the driver ends each request once and by a typed error where it cannot end well, believes no completion
-//! of what is not in flight, hands over whole data or none, and neither panics nor hangs: with writes of which copies are kept, flushes of its
-//! own, queue pairs left and devices replaced meanwhile; and by [`Commands`], with all memory operations.
-//! Method: a device played by the test that answers honestly, with errors and nonsense, twice, never, out of turn and by ids that there are
-//! not, changes entries after they were read, scribbles over registers and queues, and returns as another one. What may be told follows from
-//! what it said. For some seconds each, with ever new seeds, which are printed.
+//! Goal: whatever a device does, the driver ends each request once, by a typed error where it
+//! cannot end well. It believes no completion of what is not in flight, hands over whole data or
+//! none, and neither panics nor hangs. Meanwhile copies are kept, own flushes made, queue pairs
+//! left, devices replaced, and [`Commands`] do all memory operations.
+//! Method: a device played by the test answers honestly, with errors and nonsense, twice, never,
+//! out of turn and by unknown ids. It changes entries after they were read, scribbles over
+//! registers and queues, and returns as another one. Its answers decide what may be reported. For
+//! some seconds each, with ever new seeds, which are printed.
 
 use crate::common;
 use crate::fuzz;
@@ -71,7 +73,8 @@ struct Side {
     idle: u32,
 }
 
-/// A memory operation is waited for without end while the device's heart beats: one that has lost a command stops after so many turns.
+/// A memory operation is waited for while the device's heart beats: a lost one ends after so many
+/// turns.
 const IDLE_MAX: u32 = 2000;
 
 impl Side {
@@ -155,7 +158,7 @@ struct Match {
 
 impl Drop for Match {
     fn drop(&mut self) {
-        // Whoever drops one waits for what it has sent, which nobody ends any more after a test has failed.
+        // Dropping one waits for what it has sent, which nothing ends after a test has failed.
         let queue = self.queue.take();
         if std::thread::panicking() {
             std::mem::forget(queue);
@@ -216,10 +219,11 @@ impl Match {
             4..=6 => at.scribbles(random, true),
             7..=9 => self.device.instance.store(1 + random.below(4), Ordering::Relaxed),
             10..=99 => at.scribbles(random, false),
-            // By a pair that the driver uses: what lies in the ring before the first command is sent could be its end as well.
+            // By a pair that the driver uses: early words in the ring could be a command's end as
+            // well.
             100..=299 if !at.restores && at.entries > 0 => {
                 let (id, status) = (at.free_id(random), Status(random.below(8) as u16));
-                // Its end may have been lost by what was scribbled: then it is in flight for the host.
+                // The scribble may have lost its end: then it is in flight for the host.
                 if let Some(last) = at.last.get(&id) {
                     self.said.entry(last.sector).or_default().push(status);
                 }
@@ -296,7 +300,8 @@ impl Match {
                 pause += 1;
                 std::thread::sleep(Duration::from_micros(100));
             } else {
-                // An entry of its queue was scribbled over, and nobody sees it: that it is told is all that helps without a time-out.
+                // An unseen scribble over an entry of its queue: without a time-out only a report
+                // of it helps.
                 pause = 0;
                 self.sides.iter().for_each(Side::breaks);
             }
@@ -357,7 +362,7 @@ fn a_queue_stands_whatever_its_device_does() {
     fuzz("requests to a hostile device that ended well", queue);
 }
 
-/// What a device says to commands, by a thread of its own. It fills what is to be read as it takes the command.
+/// What a device says to commands, by a thread of its own. It fills reads as it takes the command.
 fn says_anything(device: &Played, stop: &AtomicBool, seed: u64, lies: bool) {
     let mut random = Random(seed);
     let mut sides: Vec<Side> = Vec::new();
@@ -426,7 +431,8 @@ fn says_anything(device: &Played, stop: &AtomicBool, seed: u64, lies: bool) {
     }
 }
 
-/// Everything that a host can ask for by commands, once, at random. Returns false when the device is not to be asked by these any more.
+/// Everything that a host can ask for by commands, once, at random. Returns false when these are of
+/// no more use.
 fn asks_anything(random: &mut Random, flash: &DeviceFlash, commands: &mut Commands, lies: bool) -> bool {
     let sector = random.below(u64::from(SECTORS) - 8) as u32;
     let page = random.below(100) as u32;
@@ -438,7 +444,7 @@ fn asks_anything(random: &mut Random, flash: &DeviceFlash, commands: &mut Comman
         read.write(0, bytes);
         for i in 0..(bytes.len() / SECTOR_BYTES) as u32 {
             let stamp = stamp_of(&read, i);
-            // Who ends a read before it was asked for has no data for it.
+            // A device that ends a read before its command has no data for it.
             assert!(
                 lies || stamp == Some(sector.wrapping_add(i.into()).wrapping_add(1)),
                 "{stamp:?} of {sector} and {i}"
@@ -531,7 +537,8 @@ fn commands(seed: u64) -> u64 {
     for _ in 0..CALLS {
         let mut commands = match opened.take() {
             Some(commands) => commands,
-            // What was acknowledged is gone, or may be: that is told for good, and a host opens the device anew.
+            // What was acknowledged may be gone: that is said for good, and a host opens the device
+            // anew.
             None => match flash.commands(4, 16) {
                 Ok(commands) => commands,
                 Err(_) => {

@@ -1,7 +1,7 @@
-//! Goal: no bytes in the shared memory make what reads them panic, and what is taken from them is inside what there is: registers, entries
-//! of both queues, the answer to *identify*.
-//! Method: a million of them, sound, damaged and random, with checksums that are right so that what lies behind them is reached, from a
-//! printed seed.
+//! Goal: no bytes in the shared memory make their reader panic, and results are inside what there
+//! is: registers, entries of both queues, the answer to *identify*.
+//! Method: a million of them, sound, damaged and random, with right checksums so that what lies
+//! behind them is reached, from a printed seed.
 
 use fulgurite_testkit as trials;
 
@@ -69,7 +69,7 @@ fn entries<const WORDS: usize>(
     // What of the last word an entry may use.
     entry[WORDS - 1] &= 0x7FFF_FFFF_0000_0000;
     producer.push(entry);
-    // In one word: an accident that turns a bit of the last of the others and the same one of the check is not found.
+    // In one word: a flip of the last bit of the others and the same one of the check is not found.
     let mut turned = [0; WORDS];
     let word = random.below(WORDS as u64) as usize;
     (0..random.below(4)).for_each(|_| turned[word] ^= 1 << random.below(63));

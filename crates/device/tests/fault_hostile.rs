@@ -1,7 +1,9 @@
-//! Goal: whatever a host writes into the shared memory, and whenever: the firmware answers every whole entry once, by the right
-//! code, touches nothing outside the queue pair's data buffer, and goes on serving others.
-//! Method: seeded streams of entries, sound, senseless and damaged, against a model of what each must be answered; a thread that
-//! scribbles over everything while the firmware turns. Each for some seconds, with ever new seeds, which are printed.
+//! Goal: whatever a host writes into the shared memory, the firmware answers every whole entry
+//! once, by the right code. It touches nothing outside the queue pair's data buffer, and goes on
+//! serving others.
+//! Method: seeded streams of entries, sound, senseless and damaged, against a model of the answers;
+//! a thread that scribbles over everything while the firmware turns. Each for some seconds, with
+//! ever new seeds, which are printed.
 
 use crate::common;
 use crate::fuzz;
@@ -141,7 +143,8 @@ fn entries(seed: u64) -> u64 {
     sent
 }
 
-/// A queue that is overrun: entries overwritten before they were taken, ids used again and again, completions never taken.
+/// A queue that is overrun: entries overwritten before they were taken, ids reused, completions
+/// left.
 #[test]
 fn who_overruns_a_queue_hurts_only_itself() {
     let flash = memory();
@@ -181,7 +184,8 @@ fn scribble(seed: u64) -> u64 {
         let (mut own, _) = hostile.host_ends(0);
         let queues = (hostile.buffer_first(0) as usize * SECTOR_BYTES) / 8;
         while !stopped.load(Ordering::Relaxed) {
-            // Whole entries, that are then changed; single words of registers and queues, the other pair's included.
+            // Whole entries, that are then changed; single words of registers and queues, also the
+            // other pair's.
             let opcode = if random.below(2) == 0 { Opcode::Read } else { Opcode::Write };
             let sector = random.below(SECTORS_OF_HOSTILE - 4);
             own.push(

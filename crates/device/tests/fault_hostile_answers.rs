@@ -1,4 +1,4 @@
-//! Goal: answers that no device gives that keeps to the protocol are typed errors, and keep nobody waiting.
+//! Goal: answers that break the protocol are typed errors, and keep no caller waiting.
 //! Method: a device played by the test, one way to mislead its host at a time.
 
 use crate::common;
@@ -47,7 +47,8 @@ fn opened(device: &Played, which: usize) -> Arc<Region> {
     }
 }
 
-/// A device that returned names states until their numbers are beyond its predecessor's. One whose numbers do not grow never comes there.
+/// A returned device names states until their numbers pass its predecessor's. Without growth it
+/// never gets there.
 #[test]
 fn who_names_states_by_numbers_that_do_not_grow_is_not_asked_for_ever() {
     let device = with_tokens();
@@ -63,7 +64,7 @@ fn who_names_states_by_numbers_that_do_not_grow_is_not_asked_for_ever() {
     let (mut submissions, mut completions) = region.device_ends(0);
     end_next(&mut submissions, &mut completions, 1000);
     assert_eq!(named.recv_timeout(FOREVER).unwrap(), Ok(1000));
-    // It returns as another one, whose numbers are lower: as long as they grow, it is asked once more.
+    // It returns as another one, with lower numbers: as long as they grow, it is asked once more.
     device.instance.store(2, Ordering::Relaxed);
     completions.push(Ended { id: NO_ID, status: Status::DAMAGED_ENTRY, result: 0 }.pack());
     name(&flash);
@@ -97,7 +98,7 @@ fn submissions_taken(completions: &mut Producer<2>) -> u64 {
     completions.position()
 }
 
-/// Nothing is asked of a device that has another size than the one that was found, and no copy is written there.
+/// Nothing is asked of a device of another size, and no copy is written there.
 #[test]
 fn a_device_of_another_size_is_not_taken_for_the_one_that_died() {
     let device = played_with(Features::default());
@@ -142,7 +143,7 @@ fn a_write_beyond_the_end_that_is_acknowledged_is_not_kept() {
     assert_eq!(commands.free_sectors(), 8);
 }
 
-/// One that says nothing but what cannot be believed is left, also by who has no time-out.
+/// A device that only says what cannot be believed is left, also without a time-out.
 #[test]
 fn a_device_that_says_only_nonsense_is_given_up() {
     let device = played();

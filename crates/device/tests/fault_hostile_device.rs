@@ -1,6 +1,7 @@
-//! Goal: whatever a device writes into the shared memory, and whenever: the driver ends every request once, believes no completion of what
-//! is not in flight, and neither panics nor hangs.
-//! Method: a device played by the test that completes what it likes. Random ones for some seconds, with ever new seeds, which are printed.
+//! Goal: whatever a device writes into the shared memory, the driver ends every request once,
+//! believes no completion of what is not in flight, and neither panics nor hangs.
+//! Method: a device played by the test that completes what it likes. Random ones for some seconds,
+//! with ever new seeds, which are printed.
 
 use crate::common;
 use crate::fuzz;
@@ -185,7 +186,7 @@ fn a_stopped_device_is_a_time_out_and_what_comes_late_is_not_believed() {
     found.clear();
     queue.poll(&mut found);
     assert_eq!(found, [Completion { tag: 9, result: Err(FlashError::TimedOut), checksum: 0 }]);
-    // The device goes on: the old ones are not completed a second time, and the frames stay as they are.
+    // The device goes on: the old ones are not completed again, and the frames stay as they are.
     answer(&region, &mut submissions, &mut completions);
     found.clear();
     queue.poll(&mut found);
@@ -255,7 +256,7 @@ fn what_a_late_command_has_of_the_buffer_is_waited_for() {
     assert_eq!(commands.free_sectors(), 8);
 }
 
-/// A write whose time is over may yet be done: one of the same sector that comes after it is not sent before the device has answered.
+/// An overdue write may yet be done: a later one of its sector waits for the device's answer.
 #[test]
 fn a_newer_write_is_not_overtaken_by_a_late_one() {
     let device = played();
@@ -359,7 +360,8 @@ fn a_read_that_was_damaged_on_its_way_is_done_once_more_and_then_told() {
         let wake = Arc::new(Notifier::new().unwrap());
         let mut firmware = Firmware::new(backend.clone(), &wake).unwrap();
         firmware.add(backend.open_port(&region, 0, None, &wake, wake.clone()).unwrap());
-        // One request, of which so many reads are damaged between device and host; returns how often it was read, too.
+        // One request, of which so many reads are damaged on their way. Returns how often it was
+        // read, too.
         let mut ends = |op: Op, damaged: u64| {
             let (before, mut found) = (backend.counters().completed(), Vec::new());
             queue.submit(request(1, op, 7, u32::from(op == Op::Read))).unwrap();
@@ -432,7 +434,7 @@ fn with_memory(timeout: Duration) -> (Arc<Played>, DeviceFlash, Driver, Commands
     (device, flash, queue, commands)
 }
 
-/// How long a memory operation takes is the store's affair: as long as the heart beats, it is waited for.
+/// A memory operation may take any time: as long as the heart beats, it is waited for.
 #[test]
 fn a_memory_operation_takes_as_long_as_the_device_lives() {
     let (device, _flash, _queue, mut commands) = with_memory(Duration::from_millis(400));
@@ -461,7 +463,8 @@ fn a_memory_operation_takes_as_long_as_the_device_lives() {
     assert_eq!(plays.join().unwrap(), [Opcode::Trim as u8, Opcode::Sync as u8]);
 }
 
-/// One that has stopped in the middle of it may go on at any time: nothing is read or written any more that it may then undo.
+/// A device that stopped in the middle of it may go on at any time: no access may follow that it
+/// undoes.
 #[test]
 fn a_device_that_stops_in_a_roll_back_is_lost() {
     type Begin = fn(&DeviceFlash) -> Result<(), VersionError>;

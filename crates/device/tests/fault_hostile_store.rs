@@ -1,8 +1,10 @@
-//! Goal: a host may send any command of the store's with any fields: each whole entry is answered once, nothing that is outside the
-//! sectors or the data buffer succeeds, and the store stays sound for whoever comes next.
-//! Method: seeded streams of all commands with odd ranges, tokens, checksums and flags to a device with a store, many in flight; what must
-//! fail is known from the fields alone. Then an honest host writes, syncs and reads, and the store is audited. For some seconds, with ever
-//! new seeds, which are printed; `FULGURITE_FUZZ_SECONDS` says how many.
+//! Goal: a host may send any command of the store's with any fields. Each whole entry is answered
+//! once, nothing outside the sectors or the data buffer succeeds, and the store stays sound for the
+//! next host.
+//! Method: seeded streams of all commands with odd ranges, tokens, checksums and flags to a device
+//! with a store, many in flight. What must fail follows from the fields. Then an honest host
+//! writes, syncs and reads, and the store is audited. For `FULGURITE_FUZZ_SECONDS`, with ever new
+//! seeds, which are printed.
 
 use crate::common;
 use crate::fuzz;
@@ -134,7 +136,7 @@ fn commands(seed: u64) -> u64 {
     while ended(&mut completions, &mut under_way, &what).is_some() {}
     assert!(completions.pop().is_none() && succeeded > 100, "{what}: {succeeded} succeeded");
     drop(linked);
-    // Whoever comes next finds a store that works.
+    // The next host finds a store that works.
     let flash = DeviceFlash::over(device, HostConfig::default());
     let frames = arena(2);
     let mut memory = flash.commands(2, 16).unwrap();

@@ -1,7 +1,8 @@
-//! Goal: a memory operation that panics in the device, as a store does that finds itself broken, keeps nobody waiting: it is answered, all behind it
-//! is, the device ends, and nothing more is written of a store in an unknown state, neither for those who go nor for those who come.
-//! Method: the panic is planted, in a firmware that is turned by hand, in a device of this process, and in one that is reached over a socket
-//! by a program that has it for a session. What waits for ever does so on a thread of its own, which the test gives up after a while.
+//! Goal: a memory operation that panics in the device keeps no caller waiting. It is answered, and
+//! so is all behind it. The device ends, and no host writes any more to a store in an unknown
+//! state.
+//! Method: the panic is planted, in a firmware that is turned by hand, in a device of this process,
+//! and in one behind a socket with a session. Endless waits are on a thread that the test gives up.
 
 use crate::common;
 use crate::hand;
@@ -83,7 +84,7 @@ fn each_command_is_answered_once_and_the_firmware_says_that_it_is_over() {
     };
     let well = [command(0, Opcode::Standing, 0, 1, 0)];
     assert_eq!(ends(&well), (vec![(0, Status::SUCCESS)], false));
-    // The one that panics, and some that wait behind it: whether they are still to be taken, or come when nobody takes any more.
+    // The one that panics, and some behind it: still to be taken, or too late for that.
     let opcodes = [Opcode::Sync, Opcode::Standing, Opcode::Name, Opcode::MayRollBack];
     let some: Vec<Command> =
         (0..).zip(opcodes).map(|(id, opcode)| command(id, opcode, 0, (opcode == Opcode::Standing).into(), 0)).collect();
@@ -95,7 +96,7 @@ fn each_command_is_answered_once_and_the_firmware_says_that_it_is_over() {
         assert!(begun.elapsed() < FOREVER, "the firmware does not notice");
     }
     assert_eq!(ends(&some).0, failed);
-    // What has no such operation goes on, until whoever turns it ends it.
+    // What has no such operation goes on, until the firmware's owner ends it.
     assert_eq!(ends(&[command(5, Opcode::Read, 0, 1, 0)]).0, [(5, Status::SUCCESS)]);
 }
 
@@ -117,7 +118,7 @@ fn a_device_in_this_process_ends_and_says_so() {
     });
     assert_eq!(told.1, Err(VersionError::Flash(EIO)));
     until("the device lives on", || device.has_ended());
-    // Nobody goes on with a store that has panicked: neither those that are there nor one that starts it again.
+    // A store that has panicked is over, for present hosts and for one that starts it again.
     assert_eq!(within("a read", move || queue.one(Op::Read, 3, 1)), Err(FlashError::Closed));
     assert!(device.restart().unwrap_err().to_string().contains("start the device again"));
     assert!(device.has_ended());

@@ -1,8 +1,9 @@
-//! Goal: whatever is written into the special registers, the doorbell and the host's bell while a host and a device are at work: all that is
-//! asked for ends well, as neither side believes what it reads there. Where the queues are scribbled over as well, each request ends well, or
-//! by a typed error; what is read is what was written; and with the device that comes next all is as ever.
-//! Method: a thread that scribbles over the shared memory of a driver and a device, both at work, in one process and over a socket, and a
-//! model of what each sector may hold. Seeds are printed.
+//! Goal: whatever is written into the special registers, the doorbell and the host's bell, all
+//! requests end well, as neither side believes what it reads there. With scribbled queues, too,
+//! each ends well or by a typed error. Reads are what was written, and the next device works as
+//! ever.
+//! Method: a thread scribbles over the shared memory of a driver and a device at work, in one
+//! process and over a socket, with a model of what each sector may hold. Seeds are printed.
 
 use crate::common;
 use crate::tapped;
@@ -26,7 +27,7 @@ const FOREVER: Duration = Duration::from_secs(60);
 /// What is scribbled over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
-    /// Capability, status, heartbeat, who else was there, doorbell; the host's bell.
+    /// Capability, status, heartbeat, other hosts, doorbell; the host's bell.
     Registers,
     /// Those, and both queues.
     Queues,
@@ -89,7 +90,7 @@ impl Drop for Scribbler {
     }
 }
 
-/// What each sector may hold: what was acknowledged last, and what was written since by who does not know whether it was.
+/// What each sector may hold: what was acknowledged last, and later writes of unknown outcome.
 #[derive(Default)]
 struct Model(BTreeMap<u32, Vec<u64>>);
 
@@ -113,7 +114,7 @@ impl Model {
     }
 }
 
-/// Some rounds of writes, reads, flushes and commands. Returns how many requests ended in an error, each of which is typed.
+/// Some rounds of writes, reads, flushes and commands. Returns the number of errors, all typed.
 fn rounds(
     queue: &mut Driver,
     frames: &Arc<Arena>,
@@ -274,8 +275,8 @@ fn queues_that_are_scribbled_over_are_typed_errors_until_another_device_comes_at
     stands(What::Queues, true, Some(Duration::from_millis(20)));
 }
 
-/// How long a memory operation takes is told by the heartbeat: one that is scribbled over lets it wait, or gives it up, by a typed error. A
-/// device whose status says anything is asked all the same.
+/// The heartbeat tells how long to wait for a memory operation: a scribble delays it, or ends it by
+/// a typed error. A device whose status says anything is asked all the same.
 #[test]
 fn a_heartbeat_and_a_status_that_are_scribbled_over_end_memory_operations_by_a_typed_error() {
     let seed = seed();
@@ -294,7 +295,8 @@ fn a_heartbeat_and_a_status_that_are_scribbled_over_end_memory_operations_by_a_t
     while syncs < 20 || scribbler.words() < 1000 {
         assert!(begun.elapsed() < FOREVER, "seed {seed}: {syncs} syncs");
         let Ok(mut commands) = flash.commands(2, 16) else {
-            // A roll back or a trim that was given up, which could be done at any time: a host opens the device anew.
+            // An abandoned roll back or trim could be done at any time: a host opens the device
+            // anew.
             flash = DeviceFlash::over(link.clone(), host.clone());
             continue;
         };

@@ -1,8 +1,9 @@
-//! Goal: a device's register *room* is believed as far as it goes: whoever changes something gets no more claims than it says, less what is
-//! claimed; what a device with a store says is never more than its store has room for when the end of a write is seen; and nonsense in it
+//! Goal: a device's register *room* is believed as far as it goes: claims stay within it. A device
+//! with a store never says more than its store has when the end of a write is seen. Nonsense in it
 //! costs refusals or grants, and neither a panic nor a hang.
-//! Method: a firmware with a store that is turned by hand, by two regions, at random; a device played by the test whose register is written at
-//! random while claims, writes, syncs and roll backs come in any order. Seeds are printed.
+//! Method: a firmware with a store that is turned by hand, by two regions, at random; a device
+//! played by the test whose register is written at random while claims, writes, syncs and roll
+//! backs come in any order. Seeds are printed.
 
 use crate::common;
 use crate::fuzz;
@@ -62,7 +63,7 @@ fn history(seed: u64) {
         let pair = &mut pairs[random.below(2) as usize];
         if let Some(id) = (0..DEPTH as u16).find(|id| !pair.under_way.iter().any(|(of, _)| of == id)) {
             let (opcode, sector, count, argument) = match random.below(40) {
-                // One at a time, so that it is known who is at the store.
+                // One at a time, so that the user of the store is known.
                 0 if jobs == 0 => (Opcode::Sync, 0, 0, 0),
                 1 if jobs == 0 => (Opcode::Delete, random.below(64) * 16, 16, 0),
                 2 if jobs == 0 => (Opcode::RollBack, 0, 0, token),
@@ -95,8 +96,8 @@ fn history(seed: u64) {
                 }
             }
         }
-        // What a job does meanwhile comes in between; when it has ended, all regions say what it has left. What a later one has done in the
-        // same turn an earlier one says in the next.
+        // What a job does meanwhile comes in between. After its end all regions say what it has
+        // left, or what a later one of the same turn did.
         if job_ended {
             assert_eq!(said, [there; 2], "{what}");
         } else if no_job {
@@ -197,7 +198,7 @@ fn whoever_changes_something_gets_no_more_than_the_device_says() {
     host.region.set_room(200);
     let first = host.claims(1000);
     assert!((100..200).contains(&first), "{first} of 200, of which some are kept for a sync");
-    // A write that has ended has its place: what the device says is less by as much, and no more can be had.
+    // A write that has ended has its place: the device says so much less, and no more can be had.
     for n in 0..10 {
         host.region.set_room(200 - n - 1);
         host.write(n as u32, Status::SUCCESS);

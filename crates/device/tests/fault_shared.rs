@@ -1,7 +1,8 @@
-//! Goal: several hosts of one device take nothing from each other when it dies and returns: what one has flushed is never undone by what
-//! another one writes once more; who wants the device for itself has it, or is told; who only asks how it stands is answered.
-//! Method: two drivers over one socket, as two programs have them; the device is ended and started again over the same store, with and
-//! without the other host, in each order.
+//! Goal: several hosts of one device take nothing from each other when it dies and returns. No
+//! replay of one undoes a flush of another. A host that wants the device for itself has it, or is
+//! told, and a question about it is answered.
+//! Method: two drivers over one socket, as two programs have them. The device is ended and started
+//! again over the same store, with and without the other host, in each order.
 
 use crate::common;
 use crate::tapped;
@@ -96,8 +97,8 @@ impl Host {
     }
 }
 
-/// The other host was there before the death, or comes after it, or was there and has gone; before this one came, or while it had copies, but
-/// no queue.
+/// The other host was there before the death, comes after it, or has gone: before this one came, or
+/// while it had copies, but no queue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Other {
     First,
@@ -161,7 +162,7 @@ fn what_another_host_has_flushed_is_not_undone_by_what_is_written_once_more() {
     }
 }
 
-/// Who had flushed all goes on beside others, and so does who has come to a device that others had used.
+/// A host that had flushed all goes on beside others, and so does one that came after others.
 #[test]
 fn who_has_nothing_at_risk_goes_on_beside_others() {
     let bench = Bench::new(true);
@@ -217,7 +218,7 @@ fn nobody_in_the_device_s_own_process_is_beside_who_is_alone_either() {
     Host::on(bench.link().alone());
 }
 
-/// As the NBD server of `device serve`, which stays as long as the device and trims when a client asks.
+/// As the NBD server of `device serve`, which stays and trims when a client asks.
 #[test]
 fn who_has_trimmed_beside_others_keeps_the_device_from_nobody() {
     let bench = Bench::new(true);

@@ -1,5 +1,6 @@
-//! Goal: a device's socket is its owner's alone, replaces only what is dead, and stands what programs do to it: nonsense, floods, and
-//! their own death; programs stand a socket that is no device's.
+//! Goal: a device's socket is its owner's alone, replaces only what is dead, and stands what
+//! programs do to it: nonsense, floods, and their own death. Programs stand a socket that is no
+//! device's.
 //! Method: servers and programs in one process, over real sockets; messages written by hand.
 
 use crate::common;
@@ -40,7 +41,7 @@ fn raw(path: &Path) -> OwnedFd {
     socket
 }
 
-/// Who finds no room is told so, and not that the connection broke.
+/// A program without room is told so, and not that the connection broke.
 #[test]
 fn who_is_turned_away_is_told_why() {
     let directory = tempfile::tempdir().unwrap();
@@ -48,7 +49,7 @@ fn who_is_turned_away_is_told_why() {
     let device = Device::start(Arc::new(MemoryFlash::new(16).unwrap()), DeviceConfig::default()).unwrap();
     let config = ServerConfig { connections_max: 0, ..ServerConfig::default() };
     let _server = Server::start(Arc::new(device), &path, config).unwrap();
-    // Who says nothing has no queue pair, and there is room for a few of them.
+    // A silent connection has no queue pair, and there is room for a few of them.
     let _silent: Vec<_> = (0..16).map(|_| raw(&path)).collect();
     for _ in 0..100 {
         let told = SocketLink::connect(&path, false).unwrap_err();
@@ -123,7 +124,7 @@ fn the_socket_is_its_owners_and_replaces_only_what_is_dead() {
     drop(first);
     assert!(SocketLink::connect(&path, false).is_ok(), "the second is still there");
     drop(second);
-    // A directory that somebody keeps locked is an error where something must be taken away, and else in nobody's way.
+    // A locked directory is an error only where something must be taken away.
     let locked = std::fs::File::open(directory.path()).unwrap();
     rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
     drop(start(&path).unwrap());
@@ -249,7 +250,7 @@ fn the_boot_region_is_read_by_plain_loads_before_there_is_a_device() {
     let region = SocketLink::boot(&path).unwrap();
     assert_eq!(region.status(), DeviceStatus::Starting);
     read(&region);
-    // Who wants the device itself waits until there is one.
+    // A host that wants the device itself waits until there is one.
     let waiting = std::thread::spawn({
         let path = path.clone();
         move || SocketLink::connect(&path, false)
@@ -298,7 +299,7 @@ fn another_user() {
         return;
     }
     let _server = serve(path);
-    // Until who has started it has seen it.
+    // Until its starter has seen it.
     let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
 }
 
@@ -317,7 +318,7 @@ fn another_user_is_neither_served_nor_used() {
     open_to_all(directory.path(), 0o777);
     // Where the program lies, the other user may not look.
     let program = directory.path().join("program");
-    // By a process of its own: a child that another test forks meanwhile must not have it open for writing, or it could not be executed.
+    // By a process of its own: another test's forked child must not have it open for writing.
     let copied = std::process::Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
     assert!(copied.success(), "cp: {copied}");
     open_to_all(&program, 0o755);

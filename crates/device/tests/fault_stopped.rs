@@ -1,6 +1,7 @@
-//! Goal: a device whose process is stopped (SIGSTOP) and goes on is no device that died: where data are copied its host is told by a time-out;
-//! where the device has the frames, its host waits, however long, as the frames could yet be written to. When it goes on nothing is torn or lost,
-//! and what came late is not taken for what was asked for since. One that is killed while it is stopped is one that died.
+//! Goal: a device whose process is stopped (SIGSTOP) is not dead. Where data are copied its host is
+//! told by a time-out. Where the device has the frames, its host waits, as they could yet be
+//! written to. When it goes on nothing is torn or lost, and late answers are not mistaken. One
+//! killed while stopped died.
 //! Method: this program starts itself as a device, and stops it by SIGSTOP under requests.
 
 use crate::common;
@@ -36,7 +37,8 @@ fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {
     drop(stopped);
     while queue.one(Op::Read, 7, 1) == Err(FlashError::TimedOut) {}
     assert_eq!(stamp_of(&frames, 1), Some(5));
-    // The queue pairs are those of before: nothing was opened anew, and what came late was not taken for what was asked for since.
+    // The queue pairs are those of before: nothing was opened anew, and late answers were not
+    // mistaken.
     let mut bytes = [0; 4096];
     while commands.read(7, &mut bytes) == Err(FlashError::TimedOut) {}
     frames.write(4096, &bytes);
@@ -56,7 +58,7 @@ fn tells_while_stopped(queue: &mut Driver) -> usize {
     told.len()
 }
 
-/// Neither the time-out nor the time to attach again ends what has frames in the device's hands, or what is copied and has no time-out.
+/// No time-out ends requests whose frames the device has, or that are copied and have none.
 #[test]
 fn requests_wait_for_a_stopped_device_and_end_well_when_it_goes_on() {
     for over in [Over::Memory, Over::File] {
@@ -96,7 +98,7 @@ fn requests_wait_for_a_stopped_device_and_end_well_when_it_goes_on() {
     }
 }
 
-/// What it had in its hands goes to the one that comes next, and nothing of it is written after that.
+/// What it had goes to the next device, and nothing of it is written after that.
 #[test]
 fn a_device_that_is_killed_while_it_is_stopped_is_one_that_died() {
     for over in [Over::Memory, Over::File, Over::Store] {

@@ -1,8 +1,9 @@
-//! Goal: what a device acknowledged and lost with its process is written once more by its host, before anything else and not over what is
-//! newer; where there can be no copy, the loss is told; copies take no more than they may.
-//! Method: a device over the journaled store, whose state after a death is that of the last flush, on memory that is copied at chosen
-//! moments and opened again by another device; the bugs that replay
-//! could have are planted, and found. A host with few copies under load, against a map. Seeds are printed.
+//! Goal: the host replays what a device acknowledged and lost, before anything else and not over
+//! what is newer. Where there can be no copy, the loss is said. Copies take no more than they may.
+//! Method: a device over the journaled store, whose state after a death is that of the last flush,
+//! on memory that is copied at chosen moments and opened again by another device. Bugs of the
+//! replay are planted, and found. A host with few copies under load, against a map. Seeds are
+//! printed.
 
 use crate::common;
 
@@ -21,7 +22,7 @@ const SECTORS: u32 = 128;
 /// Flash pages below the store.
 const PAGES: u32 = 1024;
 
-/// A way to whichever device is the current one. The next one finds what the medium held when the last one died.
+/// A way to the current device. The next one finds what the medium held at the last death.
 struct Mortal {
     firmware: FirmwareConfig,
     /// The store is between the firmware and the medium.
@@ -133,7 +134,7 @@ fn read(queue: &mut Driver, frames: &fulgurite_sys::Arena, sector: u32) -> Optio
     stamp_of(frames, 1)
 }
 
-/// Two writes that had completed, another one of the first sector in flight, a death: what two queues read then.
+/// Two completed writes, another one of the first sector in flight, a death: what two queues read.
 fn after_a_death(copies: bool, planted: Option<PlantedReplay>) -> [Option<u64>; 3] {
     let link = buffered();
     let flash = DeviceFlash::over(link.clone(), HostConfig { planted, ..patient(copies, 1 << 20) });
@@ -178,8 +179,8 @@ fn until(what: &str, mut it_is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A host with a copy of sector 5 whose device has died and returned, and which so many queue pairs may be opened of; a request of it is
-/// under way.
+/// A host with a copy of sector 5 and a request under way, whose device has died and returned, with
+/// so many queue pairs.
 fn in_need(
     link: &Arc<Mortal>,
     reattach: Duration,
@@ -244,8 +245,8 @@ fn who_goes_in_the_middle_of_writing_once_more_writes_nothing_after_that() {
     newer_stays(&link, before, || opens.join().unwrap());
 }
 
-/// Who changes sectors by something that is no write lets go of their copies, but not of those that are on their way to the next device,
-/// where nothing will be changed.
+/// Changing sectors other than by a write lets go of their copies. Those on their way to the next
+/// device stay, as nothing will be changed there.
 #[test]
 fn what_is_on_its_way_is_not_forgotten_for_a_device_that_has_died() {
     let link = buffered();
@@ -274,7 +275,7 @@ fn what_is_on_its_way_is_not_forgotten_for_a_device_that_has_died() {
     assert_eq!(read(&mut queue, &frames, 5), Some(51));
 }
 
-/// Whoever meets the device first restores what all queues have written; a second death before any flush is no other matter.
+/// The first meeting restores what all queues have written, also after a second death.
 #[test]
 fn every_queue_finds_what_any_has_written_after_every_death() {
     let link = buffered();
@@ -288,7 +289,7 @@ fn every_queue_finds_what_any_has_written_after_every_death() {
     fill(&frames, 3, 110);
     frames.read(2 * SECTOR_BYTES, &mut bytes);
     commands.write(10, &bytes).unwrap();
-    // One of the host's pairs is open at each death: else nobody could say whether others have written meanwhile.
+    // One of the host's pairs is open at each death: else others may have written meanwhile.
     let mut others = Vec::new();
     for death in 1..4u64 {
         link.dies();
@@ -308,7 +309,7 @@ fn every_queue_finds_what_any_has_written_after_every_death() {
     assert_eq!(flash.host_counters().restored, 9);
 }
 
-/// To name a state and wait for it is a flush, for the copies as well: those of before are let go of, those of after are not.
+/// To name a state and wait for it is a flush for the copies: earlier ones are let go of.
 #[test]
 fn a_state_that_is_durable_covers_what_was_written_before_it_was_named() {
     let link = buffered();
@@ -367,8 +368,8 @@ fn a_device_whose_medium_is_gone_is_told() {
     }
 }
 
-/// Copies are counted: no more than may be, however much is written between two flushes; the host flushes by itself, and no write waits
-/// for ever, whether the limit is above or below what is in flight.
+/// Copies never exceed their bound: the host flushes by itself, and no write waits for ever,
+/// whether the limit is above or below what is in flight.
 #[test]
 fn a_host_that_keeps_few_copies_flushes_by_itself() {
     let seed = seed();
@@ -421,8 +422,8 @@ fn a_host_that_keeps_few_copies_flushes_by_itself() {
     }
 }
 
-/// A write that a device completed, and that its host has not looked at when the device dies and another pair meets the next one: it is
-/// sent once more, and not acknowledged on the word of the dead.
+/// A completed write that its host has not looked at when the device dies and another pair meets
+/// the next one is sent once more, and not acknowledged.
 #[test]
 fn what_nobody_had_looked_at_is_not_acknowledged_after_the_death() {
     let directory = tempfile::tempdir().unwrap();
@@ -459,8 +460,8 @@ fn what_nobody_had_looked_at_is_not_acknowledged_after_the_death() {
     assert_eq!(flash.host_counters().replayed, 1);
 }
 
-/// A state that the device named which died is no state of the one that returns, though that may give its number away again; what was
-/// durable is there, and one can go back to it.
+/// A state that the dead device named is none of the returned one, which may give its number away
+/// again. What was durable is there, and one can go back to it.
 #[test]
 fn a_state_is_only_waited_for_on_the_device_that_named_it() {
     let link = buffered();
@@ -488,7 +489,7 @@ fn a_state_is_only_waited_for_on_the_device_that_named_it() {
     versions.wait_durable(named).unwrap();
     link.dies();
     link.returns();
-    // Nothing of it was asked for meanwhile: whoever may ask twice does.
+    // Nothing of it was asked for meanwhile: an idempotent request is repeated.
     versions.can_roll_back(kept).unwrap();
     assert!(versions.name_state().unwrap() > named);
     assert_eq!(read(&mut queue, &frames, 5), Some(51));
@@ -497,8 +498,8 @@ fn a_state_is_only_waited_for_on_the_device_that_named_it() {
     assert_eq!(versions.tokens(), [kept]);
 }
 
-/// Whether a device that has died had gone back nobody knows: the next one is asked once more. What was written before comes back neither
-/// then nor after another death.
+/// It is unknown whether a dead device had gone back: the next one is asked once more. What was
+/// written before comes back neither then nor after another death.
 #[test]
 fn a_roll_back_goes_on_over_a_device_that_has_returned() {
     let link = buffered();
@@ -530,7 +531,8 @@ fn a_roll_back_goes_on_over_a_device_that_has_returned() {
     assert_eq!(read(&mut queue, &frames, 5), Some(60));
 }
 
-/// Whose queue pairs were all closed when the device died cannot know whether others have written since, and is told.
+/// A host without open pairs at the death cannot know whether others have written since, and is
+/// told.
 #[test]
 fn copies_of_a_host_that_had_no_queue_pair_are_not_written() {
     let link = buffered();

@@ -1,8 +1,8 @@
-//! Goal: the rings and the bell are right under every interleaving and reordering that the memory model allows, and each of their
-//! barriers is needed: without it a model fails.
-//! Method: loom runs a queue pair for several laps, a write's data and a read's data with it, and two sides that go to sleep; then the
-//! same with each barrier left out ([`Planted`]), which must be caught. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p fulgurite-device --test loom_protocol`.
+//! Goal: the rings and the bell are right under every interleaving and reordering that the memory
+//! model allows, and each of their barriers is needed.
+//! Method: loom runs a queue pair for several laps with the data of a write and of a read, and two
+//! sides that go to sleep. The same with each barrier left out ([`Planted`]) must be caught. Run
+//! with `RUSTFLAGS="--cfg loom" cargo test --release -p fulgurite-device --test loom_protocol`.
 #![cfg(loom)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ fn ends<const WORDS: usize>(entries: usize, planted: Option<Planted>) -> (Produc
     (Producer::new(window.clone()), Consumer::new(window))
 }
 
-/// Entries of two words over several laps of a ring of two; the producer writes again only after a completion, as a queue does.
+/// Entries of two words over several laps of a ring of two, each after a completion, as in a queue.
 fn laps(planted: Option<Planted>) {
     loom::model(move || {
         const COMMANDS: u64 = 4;
@@ -55,7 +55,8 @@ fn laps(planted: Option<Planted>) {
     });
 }
 
-/// Steps 1 to 3: the data of a write are there when its entry is. Steps 4, 5 and 9: so are those of a read when its completion is.
+/// Steps 1 to 3: the data of a write are there when its entry is. Steps 4, 5 and 9: so are a
+/// read's.
 fn data(planted: Option<Planted>) {
     loom::model(move || {
         let buffer = Arc::new(UnsafeCell::new(0u64));
@@ -89,7 +90,7 @@ fn data(planted: Option<Planted>) {
 #[derive(Default)]
 struct Event(Mutex<bool>, Condvar);
 
-/// One goes to sleep at the same time as the other writes an entry and rings: a lost wake-up would sleep for ever, which loom finds.
+/// One goes to sleep as the other writes an entry and rings: a lost wake-up would be a deadlock.
 fn sleep(planted: Option<Planted>) {
     loom::model(move || {
         let (mut producer, mut consumer) = ends::<1>(1, planted);

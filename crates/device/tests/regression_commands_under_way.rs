@@ -1,6 +1,7 @@
-//! Goal: commands that were begun stay whose they are while the same program waits for another one: their ends come to it, and ids and data
-//! buffer are free again afterwards.
-//! Method: reads are begun and left under way; then everything that waits for an end of its own is called.
+//! Goal: commands under way keep their ends, ids and data buffer while the same program waits for
+//! another one.
+//! Method: reads are begun and left under way; then everything that waits for an end of its own is
+//! called.
 
 use std::sync::Arc;
 
@@ -50,7 +51,8 @@ fn ends_of_others_are_kept_for_them() {
     }
 }
 
-/// Where the caller's own commands have every id, or the buffer, those are waited for, and it is told once all of them have ended.
+/// Where the caller's own commands have every id, or the buffer, they are waited for; at their end
+/// it is told.
 #[test]
 fn who_has_everything_is_waited_for_and_then_told() {
     let medium = Arc::new(MemoryFlash::new(SECTORS).unwrap());

@@ -1,6 +1,7 @@
-//! Goal: a device on the store takes writes for as long as a host likes without a flush: what was written and not flushed never fills it.
-//! Method: many times the device's flash is written at random, in a store that is as full as it may be, through queues and commands, and
-//! no flush is ever asked for; then everything is read back. Seeds are printed.
+//! Goal: a device on the store takes writes without a flush for ever: unflushed writes never fill
+//! it.
+//! Method: the device's flash is written many times at random, in a store that is as full as may
+//! be, by queues and commands without a flush. Then everything is read back. Seeds are printed.
 
 use crate::common;
 

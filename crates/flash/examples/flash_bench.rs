@@ -3,8 +3,8 @@
 //! ```text
 //! flash_bench      emulated device: nanoseconds of worker per request, and the device's own limit
 //! flash_bench FILE [DEPTH [SECONDS [BATCH]]]
-//!                  file or block device: random reads a second and CPU per read, by backend, handed over in batches of
-//!                  BATCH (8); a FILE that does not exist is created (2 GiB) and removed again
+//!                  file or block device: random reads a second and CPU per read, by backend, in
+//!                  batches of BATCH (8); a missing FILE (2 GiB) is created for the run
 //! ```
 
 use std::ops::ControlFlow;
@@ -138,7 +138,8 @@ fn file(path: &str, create: bool, depth: usize, seconds: f64, batch: usize) -> R
         let (mut done, begin) = (0u64, Instant::now());
         let (cpu, thread) = (clock::process_cpu(), clock::thread_cpu());
         while begin.elapsed().as_secs_f64() < seconds {
-            // The disk starts on the first requests of a burst while the others are still being made.
+            // The disk starts on the first requests of a burst while the others are still being
+            // made.
             let mut submitted = 0;
             while queue.in_flight() < depth {
                 queue.submit(reads.next())?;

@@ -18,12 +18,12 @@ pub enum FlashError {
     /// The subpage is past the end of the medium, or the frame past the end of the arena.
     #[error("the request is outside the flash or the frames; grow the flash, or ask for less")]
     OutOfRange,
-    /// The medium did not answer in time (whoever keeps the time says so; media do not).
+    /// The medium did not answer in time, as its caller judges.
     #[error("the flash did not answer in time; check the device, then reopen")]
     TimedOut,
-    /// A flush failed earlier. The kernel reports that once, so that nothing after it can be trusted to be durable. Or a device in another
-    /// process died, and with it writes that no flush had covered. Or a thread panicked in the midst of a change of the pool, of which
-    /// nothing more is written then.
+    /// A flush failed earlier, which the kernel reports once, so that nothing later can be trusted
+    /// to be durable. Or a device in another process died with unflushed writes. Or a thread
+    /// panicked in a change of the pool.
     #[error(
         "an earlier flush failed, the device died with writes that no flush had covered, or a thread panicked in the \
          midst of a change; nothing more is written: reopen to recover the durable state"
@@ -45,7 +45,8 @@ pub enum FlashError {
         "the token that is read is gone: its device was away, and no longer keeps it; open a token that is still kept"
     )]
     NoToken,
-    /// The file of the medium was deleted, or another one has its name: what is written to it is lost when it is closed.
+    /// The file of the medium was deleted or replaced: what is written to it is lost when it is
+    /// closed.
     #[error(
         "the file was deleted or replaced while it was open, and nothing more is written to it; copy out what is needed \
          before this program ends, then open the file that is to be used"
@@ -53,11 +54,11 @@ pub enum FlashError {
     Unlinked,
 }
 
-/// What to do about an errno. Only those of the kernel's block layer are in the kernel's log; the others are a device's own
-/// answers.
+/// The remedy for an errno. Only those of the kernel's block layer are in the kernel's log.
 fn remedy(errno: i32) -> &'static str {
     match errno {
-        // EIO, ENXIO, ENODEV, ENODATA, EBADMSG, EILSEQ, EREMOTEIO: `blk_errors` in block/blk-core.c.
+        // EIO, ENXIO, ENODEV, ENODATA, EBADMSG, EILSEQ, EREMOTEIO: `blk_errors` in
+        // block/blk-core.c.
         5 | 6 | 19 | 61 | 74 | 84 | 121 => "see dmesg, and check the device before going on",
         // EACCES, EPERM.
         1 | 13 => "a page of it may not be written; change its permissions first",
@@ -80,7 +81,7 @@ fn remedy(errno: i32) -> &'static str {
 #[error("the queue is full; poll for completions first")]
 pub struct QueueFull;
 
-/// Why a medium or a queue could not be opened. Nothing was created or changed, unless the variant says so.
+/// Why a medium or a queue could not be opened. Nothing was changed, unless the variant says so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

@@ -1,11 +1,11 @@
-//! A wrapper that makes any medium misbehave, by plan and by seed: for tests, and for people who try what happens.
+//! A wrapper that makes any medium misbehave, by plan and by seed, for tests.
 //!
-//! Rules count the requests they apply to, over all queues of the medium, in order of submission; so a test with one
-//! worker is deterministic. A request that is made to fail never reaches the medium within: no data moves. A flush that is
-//! made to fail poisons the wrapper as a real one poisons a file.
+//! Rules count the requests they apply to, over all queues of the medium, in order of submission.
+//! So a test with one worker is deterministic. A request that is made to fail never reaches the
+//! medium within. A flush that is made to fail poisons the wrapper as a real one poisons a file.
 //!
-//! Invariant: each request is completed exactly once, but for those that a rule makes to hang; these stay in flight until
-//! the queue is dropped.
+//! Invariant: each request is completed exactly once. Those that a rule makes to hang stay in
+//! flight until the queue is dropped.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +23,8 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It fails with this error; its data does not move. `FlashError::Io(5)` is EIO, 11 EAGAIN, 28 ENOSPC.
+    /// It fails with this error; its data does not move. `FlashError::Io(5)` is EIO, 11 EAGAIN, 28
+    /// ENOSPC.
     Fails(FlashError),
     /// It never completes: the device has stopped answering.
     Hangs,

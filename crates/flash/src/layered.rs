@@ -1,11 +1,12 @@
 //! A medium over a medium: subpages lie where a layer says, and what is read is checked.
 //!
-//! The layer decides (see [`Layer`]); this file moves. It is here and not with the layer because frames are entrusted to it: each
-//! request that is passed on names the frame of a request that is in flight here, for the same operation, so that the contract
-//! of the medium within holds for this one too.
+//! The layer decides (see [`Layer`]) and this file moves. Frames are entrusted to it: each request
+//! that is passed on names the frame of a request in flight here, for the same operation. So the
+//! contract of the medium within holds for this one too.
 //!
-//! Invariants: each request is completed exactly once; a write is completed after the layer has recorded it, so that whoever
-//! reads the subpage then finds it; a read is completed with what the layer said last, or with an error.
+//! Invariants: each request is completed exactly once. A write is completed after the layer has
+//! recorded it, so that later reads find it. A read is completed with what the layer said last, or
+//! with an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +27,8 @@ pub struct Place {
     pub flash_page: u32,
     /// CRC32C of its content.
     pub checksum: u32,
-    /// What lies there is its first bytes, behind which it is zeros, and shares the flash page with others; none where it has all of it.
-    /// Only for reads.
+    /// What lies there is its first bytes, with zeros behind, and shares the flash page. None where
+    /// it has all of it. Only for reads.
     pub part: Option<Part>,
 }
 
@@ -69,18 +70,20 @@ pub trait Layer: Send + Sync + 'static {
     fn describe(&self) -> String;
     /// DRAM of all that it keeps.
     fn dram_bytes(&self) -> usize;
-    /// Where a subpage lies now; none when it was never written, and so reads as zeros. Called for each read, before it and after
-    /// it: when both answers agree, nothing else was written to that place in between.
+    /// Where a subpage lies now. None when it was never written, and reads as zeros. Called before
+    /// and after each read: when both answers agree, nothing else was written to that place in
+    /// between.
     fn locate(&self, subpage: u32) -> Option<Place>;
-    /// Says that this will soon be asked of a subpage, so that it can be loaded meanwhile. Changes nothing.
+    /// Says that this will soon be asked of a subpage, so that it can be loaded. Changes nothing.
     fn will_locate(&self, _subpage: u32) {}
-    /// Gives places to ascending subpages that are about to be written: one for each of the first so many. For the others it is
-    /// asked again later.
+    /// Gives places to ascending subpages that will be written: one for each of the first so many.
+    /// The others ask again later.
     ///
     /// # Errors
     /// When there is no place, and waiting brings none.
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError>;
-    /// Whether asking for places is worth while. False after there were none, until something has happened that may have made some.
+    /// Whether asking for places is worthwhile. False after there were none, until that may have
+    /// changed.
     fn may_place(&self) -> bool {
         true
     }
@@ -89,21 +92,22 @@ pub trait Layer: Send + Sync + 'static {
     /// # Errors
     /// When that cannot be recorded; the subpages lie where they lay before.
     fn written(&self, writes: &mut Vec<Written>) -> Result<(), FlashError>;
-    /// A write failed: nothing lies at this place. Returns whether it is worth trying at another one.
+    /// A write failed: nothing lies at this place. Returns whether to try another one.
     fn not_written(&self, flash_page: u32, error: FlashError) -> bool;
     /// A flash page could not be read, or did not hold what was written, also when read again.
     fn unreadable(&self, flash_page: u32, error: FlashError);
-    /// Whether checksums are made of what is written, and compared with what is read. Asked once for each queue; where not, each is 0.
+    /// Whether writes and reads have checksums. Asked once for each queue. Where not, each is 0.
     fn checks(&self) -> bool {
         true
     }
-    /// Does some of the layer's own work, if there is any and nobody else is at it. Never blocks. Returns whether there is more.
+    /// Does some of the layer's own work, if there is any and no other thread does. Never blocks.
+    /// Returns whether there is more.
     fn work(&self) -> bool;
-    /// Whether somebody who has no queue has left work to whoever sleeps in one. Cheap.
+    /// Whether a caller without a queue has left work to the sleepers in one. Cheap.
     fn has_work(&self) -> bool {
         false
     }
-    /// A queue is opened; whoever waits in it is woken by that.
+    /// A queue is opened, whose waiting owner this wakes.
     fn opened(&self, _wake: &Arc<Notifier>) {}
     /// What a cache over it is to ask beside reading and writing, if anything.
     fn backing(&self) -> Option<&dyn Backing>;
@@ -200,15 +204,16 @@ impl<L: Layer> Flash for Layered<L> {
     }
 }
 
-/// A request in flight. In this order, subpage and frame apart: both copied from a [`Request`] by one load of eight bytes, that would
-/// wait until the two stores that have just made them have left the store queue (50 ns, by profile).
+/// A request in flight. In this order, subpage and frame apart: one load of eight bytes for both
+/// would wait until the two stores that made them have left the store queue (50 ns, by profile).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Pending {
     subpage: u32,
     place: Place,
     frame: fulgurite_format::FrameIndex,
-    /// How often it failed: a read whose checksum was wrong is tried once more, a write at up to [`PLACES_MAX`] places.
+    /// How often it failed: a read with a wrong checksum is tried once more, a write at
+    /// [`PLACES_MAX`] places.
     failed: u32,
     op: Op,
 }
@@ -223,7 +228,8 @@ impl Pending {
     };
 }
 
-/// Places at which a write is tried. Flash pages fail alone; where this many fail in a row, it is the device.
+/// Places at which a write is tried. Flash pages fail alone: many in a row are the device's
+/// failure.
 const PLACES_MAX: u32 = 4;
 
 struct LayeredQueue<L: Layer> {
@@ -257,10 +263,11 @@ struct LayeredQueue<L: Layer> {
     places: Vec<u32>,
     /// Writes that the medium makes one request of at the most.
     gathers: usize,
-    /// Writes that are kept back at the most, so that more of them find places side by side; 1: they are not.
+    /// The most writes that are kept back to find places side by side. 1: none are.
     hold: usize,
     may_hold: bool,
-    /// Since when the first of the writes that wait does, in nanoseconds of the clock; none where they are not to wait any more.
+    /// When the first waiting write came, in nanoseconds of the clock. None where they are to wait
+    /// no more.
     held_since: Option<u64>,
     /// The layer had more work when it was asked last.
     busy: bool,
@@ -301,8 +308,8 @@ impl<L: Layer> LayeredQueue<L> {
         self.frames.read(self.requests[slot as usize].frame.index() * SUBPAGE_BYTES, &mut copied.0);
         crc32c(&copied.0)
     }
-    /// Makes the frame that holds a flash page the subpage of which a part of that is the first bytes. Returns false, and leaves it,
-    /// where the checksum is wrong.
+    /// Makes the frame that holds a flash page the subpage that a part of it is. Returns false, and
+    /// leaves it, where the checksum is wrong.
     #[cold]
     fn take_part(&self, slot: u32, part: Part, checksum: u32) -> bool {
         let base = self.requests[slot as usize].frame.index() * SUBPAGE_BYTES;
@@ -340,7 +347,8 @@ impl<L: Layer> LayeredQueue<L> {
         }
         !self.writes.is_empty() && self.held_since.is_none_or(|since| self.clock.since(since) >= HOLD)
     }
-    /// Places the writes that wait, if they are due, side by side in the order of their subpages, and passes them on.
+    /// Places the writes that wait, if they are due, side by side in the order of their subpages,
+    /// and passes them on.
     fn begin_writes(&mut self) {
         if !self.are_due() {
             return;
@@ -457,7 +465,7 @@ impl<L: Layer> Queue for LayeredQueue<L> {
             return 0;
         }
         let mut arrived = std::mem::take(&mut self.arrived);
-        // Whoever ends is looked up, to be checked or recorded.
+        // Each end is looked up, to be checked or recorded.
         for completion in &arrived {
             self.layer.will_locate(self.requests[completion.tag as usize].subpage);
         }
@@ -477,7 +485,8 @@ impl<L: Layer> Queue for LayeredQueue<L> {
                     *failed += 1;
                     let tried = *failed;
                     if self.layer.not_written(place.flash_page, error) && tried < PLACES_MAX {
-                        // The frame is its request's until the completion is returned, so that it can be written elsewhere.
+                        // The frame is its request's until the completion is returned, so it can be
+                        // written elsewhere.
                         self.writes.push(slot);
                         (self.held_since, self.busy) = (None, true);
                     } else {
@@ -510,7 +519,8 @@ impl<L: Layer> Queue for LayeredQueue<L> {
         while let Some((slot, result)) = self.ended.pop() {
             self.complete(slot, result, completions);
         }
-        // Reads that are repeated, and writes that found a place, go out at once: nobody else hands them over.
+        // Repeated reads, and writes that found a place, go out at once: nothing else hands them
+        // over.
         if std::mem::take(&mut self.unflushed) {
             let _ = self.inner.flush();
         }
@@ -518,7 +528,8 @@ impl<L: Layer> Queue for LayeredQueue<L> {
     }
     fn switch(&mut self, to: Switches) -> Switches {
         self.may_hold = to.hold_writes;
-        // What is kept back here has its places side by side already, and checksums are compared here.
+        // What is kept back here has its places side by side already, and checksums are compared
+        // here.
         let inner = self.inner.switch(Switches { hold_writes: false, checksums: self.checks, ..to });
         Switches { hold_writes: to.hold_writes && self.gathers > 1, checksums: false, ..inner }
     }
@@ -559,7 +570,7 @@ impl<L: Layer> Queue for LayeredQueue<L> {
     }
 }
 
-/// How long the end of a queue waits for writes whose places the layer has given out. A device that hangs keeps these.
+/// How long the end of a queue waits for placed writes. A device that hangs keeps these.
 const LAST_WRITES: Duration = Duration::from_secs(1);
 
 impl<L: Layer> Drop for LayeredQueue<L> {

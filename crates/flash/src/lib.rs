@@ -5,14 +5,14 @@
 //!
 //! | medium | what it is for |
 //! |---|---|
-//! | [`FileFlash`] | a regular file or block device: io_uring, or a pool of threads where that is missing |
+//! | [`FileFlash`] | a regular file or block device: io_uring, or threads where that is missing |
 //! | [`EmulatedFlash`] | a device that a thread on another core plays, with latencies and planes |
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
-//! | [`NandFlash`] | the times, the order and the failures of NAND by the model, over a medium that has the data |
+//! | [`NandFlash`] | the model's times, order and failures of NAND, over a medium with the data |
 //! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`PartOfFlash`] | a part of a medium, as one of its own |
-//! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie, and checksums are checked |
-//! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record of what was done |
+//! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie |
+//! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record |
 //!
 //! Invariants: a request handed over is completed exactly once, in any order. A frame belongs to
 //! the medium from [`Queue::submit`] until its completion was polled. Dropping a queue returns only

@@ -1,4 +1,5 @@
-//! NAND in real time: the times, the order and the failures of the model, over a medium that holds the data.
+//! NAND in real time: the times, the order and the failures of the model, over a medium that holds
+//! the data.
 //!
 //! ```text
 //!   queue 0   queue 1   ..                what moves data: the medium within, at once
@@ -7,15 +8,17 @@
 //!           |
 //!      [ Fil + NAND model ]   simulated nanoseconds = nanoseconds of the clock since this was made
 //!           |
-//!   a request ends when the medium within has moved its data and the model says that its time has come
+//!   a request ends when its data was moved and, for the model, its time has come
 //! ```
 //!
-//! Invariants: no completion is returned before the model's time for it (how much later, the counters say); a request ends once; what
-//! the model failed is not returned as read, though the medium within has its data. One model serves all queues, which take turns at it
-//! under a lock: queues that one thread drives, as a device's firmware does, never wait for each other.
+//! Invariants: no completion is returned before the model's time for it (the counters say how much
+//! later). A request ends once. What the model failed is not returned as read, though the medium
+//! within has its data. All queues share the model under a lock, for which queues of one thread
+//! never wait.
 //!
-//! It has the constraints of NAND: who writes to it keeps the order that [`fulgurite_nand::Fil`] states, as the journaled store does.
-//! Another order is not refused: its programs, erases and log are the model's, while the data is what was written last.
+//! It has the constraints of NAND: a writer keeps the order that [`fulgurite_nand::Fil`] states, as
+//! the journaled store does. Another order is not refused. Its programs, erases and log are the
+//! model's, while the data is what was written last.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -60,7 +63,7 @@ pub struct NandReport {
     pub nand: NandCounters,
     /// Flash pages of a page of NAND.
     pub flash_pages_per_page: u32,
-    /// DRAM of the model's tables in this process. They stand for what a device keeps for itself, and are no part of a program's budget.
+    /// DRAM of the model's tables in this process, no part of a program's budget.
     pub model_bytes: usize,
 }
 
@@ -69,7 +72,7 @@ struct Shared {
     model: Mutex<Model>,
     clock: Clock,
     start_ns: u64,
-    /// When the model has something to do again, in its time; `u64::MAX` while it has nothing under way.
+    /// When the model has something to do again, in its time, or `u64::MAX`.
     next_ns: AtomicU64,
     /// Requests whose data the medium within moved, and which the model failed.
     failed_reads: Counter,
@@ -89,8 +92,8 @@ struct Model {
 struct Port {
     /// What has ended and was not fetched, and that there is some; none where the queue is gone.
     ended: Option<(Vec<FlashDone>, Arc<AtomicBool>)>,
-    /// Requests that the model took and that have not ended. Another queue gets the port only when there are none, as they would end as
-    /// its own.
+    /// Requests in the model that have not ended. Only when there are none can another queue have
+    /// the port.
     under_way: usize,
 }
 
@@ -118,7 +121,7 @@ impl Model {
                 there.store(true, Ordering::Release);
             }
         }
-        // Last: who reads that nothing is under way any more finds what has ended (see `NandQueue::wait`).
+        // Last: a reader of "nothing under way" finds what has ended (see `NandQueue::wait`).
         shared.next_ns.store(self.fil.next_event_ns().unwrap_or(u64::MAX), Ordering::Release);
     }
 }
@@ -127,7 +130,8 @@ impl NandFlash {
     /// NAND by a profile, whose data is in `inner`: flash page i of the device is subpage i of it.
     ///
     /// # Errors
-    /// When the profile cannot be divided as the configuration says, or `inner` has less room than the device.
+    /// When the profile cannot be divided as the configuration says, or `inner` is smaller than the
+    /// device.
     pub fn new(inner: Arc<dyn Flash>, profile: Profile, config: FilConfig) -> Result<NandFlash, OpenError> {
         let fil = Fil::new(profile, config)?;
         let subpages = fil.flash_pages();
@@ -156,19 +160,19 @@ impl NandFlash {
         (shared.start_ns, shared.clock) = (clock.now_ns(), clock);
         self
     }
-    /// The same of a device that is opened again: all of `inner` counts as written, so that reads take their time, and what is written
-    /// next begins its extent anew. Wear begins with the model.
+    /// The same of a device that is opened again: all of `inner` counts as written, so reads take
+    /// their time, and writes begin extents anew. Wear begins with the model.
     ///
     /// # Errors
     /// As [`NandFlash::new`].
     pub fn reopened(inner: Arc<dyn Flash>, profile: Profile, config: FilConfig) -> Result<NandFlash, OpenError> {
         NandFlash::reopened_with(inner, profile, config, None)
     }
-    /// The same, going on from a [`NandFlash::state`]: wear, failed blocks, what is in their place, and how far the log had come are as
-    /// they were when that was asked for. What is written and erased since is not known.
+    /// The same, going on from a [`NandFlash::state`]: wear, failed and spare blocks and the log
+    /// are as they were then. Later writes and erases are unknown.
     ///
     /// # Errors
-    /// As [`NandFlash::new`], and [`OpenError::System`] for a state that is not of this device, in words.
+    /// As [`NandFlash::new`], and [`OpenError::System`] for a state of another device.
     pub fn reopened_with(
         inner: Arc<dyn Flash>,
         profile: Profile,
@@ -326,7 +330,7 @@ struct NandQueue {
 }
 
 impl NandQueue {
-    /// Gives the model what was handed over, lets it work, and fetches what of this queue has ended.
+    /// Gives the model what was handed over, lets it work, and fetches this queue's ends.
     fn turn(&mut self, now: u64) {
         let shared = &*self.shared;
         let due = now >= shared.next_ns.load(Ordering::Acquire);
@@ -343,7 +347,8 @@ impl NandQueue {
                 }
                 // Later: what is under way makes room.
                 Err(FilError::Full) => break,
-                // Where there is no such flash page, the medium within says so; here it ends at once.
+                // Where there is no such flash page, the medium within says so. Here it ends at
+                // once.
                 Err(_) => {
                     taken += 1;
                     let (tag, status) = (request.tag, FlashStatus::Ok);
@@ -394,8 +399,8 @@ impl NandQueue {
 impl Queue for NandQueue {
     fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
-        // The medium within may be larger than the device, and is not to answer for what that has not. The model is not to take a write
-        // for done that the medium refuses, either.
+        // The medium within may be larger than the device, and is not to answer for what that has
+        // not. Nor may the model do a write that the medium refuses.
         let outside = request.op != Op::Flush && (request.subpage.0 >= self.subpages || request.frame.0 >= self.frames);
         let subpage = if outside { SubpageIndex(u32::MAX) } else { request.subpage };
         self.inner
@@ -463,7 +468,8 @@ impl Queue for NandQueue {
     }
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
-        // Before the look at what has ended: another thread's turn that ends the last of all, in between, would leave no time to wake at.
+        // Before the look at the ends: another thread's turn in between could leave no time to wake
+        // at.
         let next_ns = self.shared.next_ns.load(Ordering::Acquire);
         if self.there.load(Ordering::Acquire) || !self.ended.is_empty() {
             return;
@@ -516,7 +522,8 @@ mod tests {
         let ports = || lock(&nand.shared.model).ports.len();
         (0..100).for_each(|_| drop(open()));
         assert_eq!(ports(), 1);
-        // Gone with a program of more than a millisecond under way: the next queue must not be told of its end.
+        // Gone with a program of more than a millisecond under way: the next queue must not see its
+        // end.
         let mut gone = open();
         let subpage = SubpageIndex(nand.extent_pages());
         for tag in 0..4 {

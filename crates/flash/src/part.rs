@@ -1,8 +1,9 @@
-//! A part of a medium, as one of its own: several who know nothing of each other share the medium, each from its subpage 0 on.
+//! A part of a medium, as one of its own, each from its subpage 0 on: independent programs share
+//! it.
 //!
-//! Requests and trims are moved by where the part begins; those beyond its end are refused here, as the medium has subpages there that are
-//! somebody else's. A flush is the whole medium's, and so are its counters. States with names are none of a part: to roll one back would
-//! take what others have written.
+//! Requests and trims are moved by the begin of the part, and refused beyond its end. A flush is
+//! the whole medium's, and so are its counters. A part has no states with names: a roll back would
+//! undo other programs' writes.
 //!
 //! Invariant: nothing outside the part is named to the medium.
 

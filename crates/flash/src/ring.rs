@@ -8,12 +8,13 @@
 //!   lap 1   [ 0 | 0 | 1 | 1 | 1 | 1 ]     written with 0; 1 is "not yet"
 //! ```
 //!
-//! An index line would be one more cache line to move between cores for every batch. The consumer looks at the next entry
-//! instead: nothing there costs a load of a line that it has; something there brings up to eight words in one transfer.
+//! An index line would be one more cache line to move for every batch. The consumer looks at the
+//! next entry instead: an empty one is a load of a line that it has, and a transfer brings up to
+//! eight words.
 //!
-//! Invariant, upheld by the owner of both ends: never more entries than the ring was made for are written and not yet
-//! taken, so that no entry is overwritten unread. A queue keeps it by bounding its requests in flight: an entry is taken
-//! before its request completes, and entries are taken in order. Breaking it loses entries; it is not unsafe.
+//! Invariant, upheld by the owner of both ends: never more entries than the ring was made for are
+//! written and not yet taken. A queue keeps it by bounding its requests in flight, as entries are
+//! taken in order and before their requests complete. Breaking it loses entries and is not unsafe.
 
 #[cfg(loom)]
 use loom::sync::Arc;
@@ -90,7 +91,7 @@ impl<const WORDS: usize> Producer<WORDS> {
             self.ring.word(first + i).store(word, Ordering::Relaxed);
         }
         let last = (entry[WORDS - 1] & !PHASE) | self.ring.phase(self.position);
-        // Publishes the words above, and whatever the producer did before (the data moved, for a completion).
+        // Publishes the words above and the data that was moved for a completion.
         self.ring.word(first + WORDS - 1).store(last, Ordering::Release);
         self.position += 1;
     }

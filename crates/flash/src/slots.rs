@@ -1,7 +1,7 @@
 //! The tags of a queue's requests in flight, and its bounded depth.
 //!
-//! A tag has 64 bits and stays here; what travels to a device and back is a small slot number. Invariant: a slot is
-//! either free or holds the tag of exactly one request.
+//! A tag has 64 bits and stays here. A small slot number travels to a device and back. Invariant: a
+//! slot is either free or holds the tag of exactly one request.
 
 /// Slots for the requests in flight of one queue.
 #[derive(Debug)]

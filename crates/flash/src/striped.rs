@@ -5,14 +5,14 @@
 //! band of 2 rows over A, C               9 10 11 12             A: 9 11                 C: 10 12
 //! ```
 //!
-//! A band is never moved: a pool that grows gets another one behind it, so that what lies where does not change.
+//! A band is never moved: a pool that grows gets another one behind it.
 //!
-//! Invariants: a request for a flash page is passed on to the member that has it, one to one; a flush is passed on to all of them and
-//! ends when the last of them has, with the first error; after a flush has failed on one of them no write and no flush reaches any
-//! of them any more.
+//! Invariants: a request for a flash page is passed on to the member that has it. A flush is passed
+//! on to all members and ends with the last, with the first error. After a failed flush on one of
+//! them no write and no flush reaches any.
 //!
-//! What this file does not do: it keeps no copies (a pool that loses one of its members is lost), and it does not know which file is
-//! which: whoever opens them checks that.
+//! What this file does not do: it keeps no copies (a pool that loses a member is lost), and it does
+//! not check which file is which.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

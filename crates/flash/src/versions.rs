@@ -1,7 +1,4 @@
-//! States of a medium that have names.
-//!
-//! A medium that keeps versions can name the state that it is in, keep it, and go back to it. What reads and writes mean is
-//! unchanged: they see and make the current state.
+//! States of a medium that have names. Such a medium can keep the current state and go back to it.
 
 use crate::FlashError;
 
@@ -71,8 +68,8 @@ pub enum Shortage {
 
 /// Names, keeps and returns to states of a medium.
 pub trait Versions: Send + Sync {
-    /// Names the state of all that was written by now (whose completion was polled). Does not wait for the medium: the token holds
-    /// once [`Versions::wait_durable`] has returned for it.
+    /// Names the state of all writes whose completions were polled. Does not wait for the medium:
+    /// the token holds once [`Versions::wait_durable`] has returned for it.
     ///
     /// # Errors
     /// When that cannot be recorded.
@@ -82,21 +79,24 @@ pub trait Versions: Send + Sync {
     /// # Errors
     /// When the medium failed.
     fn wait_durable(&self, token: u64) -> Result<(), VersionError>;
-    /// Whether [`Versions::roll_back`] would be refused, as things are.
+    /// Whether [`Versions::roll_back`] would be refused now.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read; when the medium takes no more changes.
+    /// When there is no such token, a newer one is pinned or read, or the medium takes no more
+    /// changes.
     fn can_roll_back(&self, token: u64) -> Result<(), VersionError>;
-    /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Nothing may be in flight,
-    /// and what lies in frames is of the state before: it must be forgotten before anything else is read or written.
+    /// Goes back to the state of a token, and waits until that is durable. Newer tokens are gone.
+    /// Nothing may be in flight, and frames hold the state before: they must be forgotten before
+    /// the next access.
     ///
     /// # Errors
-    /// A refusal ([`VersionError::is_refusal`]), with nothing changed. When the medium failed, and its state may be either.
+    /// A refusal ([`VersionError::is_refusal`]), with nothing changed. When the medium failed, and
+    /// its state may be either.
     fn roll_back(&self, token: u64) -> Result<(), VersionError>;
     /// The tokens that are kept, ascending.
     fn tokens(&self) -> Vec<u64>;
-    /// Subpages that were changed since the newest token, as far as the medium was told, in DRAM or written: what only a sync makes room
-    /// for. None when it does not say.
+    /// Subpages that were changed since the newest token, as far as the medium knows: what only a
+    /// sync makes room for. None when it does not say.
     fn uncommitted(&self) -> Option<u64> {
         None
     }
@@ -104,11 +104,13 @@ pub trait Versions: Send + Sync {
     fn shortage(&self) -> Option<Shortage> {
         None
     }
-    /// A sync begins: what differs in DRAM will be written, and named. Each that begins ends, and one at a time is made.
+    /// A sync begins: what differs in DRAM will be written, and named. Each that begins ends, one
+    /// at a time.
     fn sync_begins(&self) {}
     /// It has ended, and made a token or not.
     fn sync_ended(&self, _made: bool) {}
-    /// Whoever has the frames counts those that differ from the medium, because it asks before changes ([`Backing::asks`]).
+    /// The owner of the frames counts those that differ from the medium, as it asks before changes
+    /// ([`Backing::asks`]).
     ///
     /// [`Backing::asks`]: crate::Backing::asks
     fn counting_begins(&self) {}

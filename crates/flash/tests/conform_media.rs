@@ -251,7 +251,7 @@ fn a_timed_device_by_a_simulated_clock_takes_exactly_its_latencies() {
         queue.one(op, i, 0).unwrap();
         assert_eq!(clock.since(start), if op == Op::Read { read } else { write });
     }
-    // Eight reads on one plane are served one after the other. Who only polls moves no time.
+    // Eight reads on one plane are served one after the other. Polling alone moves no time.
     let start = clock.now_ns();
     for i in 0..8 {
         queue.submit(Op::Read, i * 4, i);

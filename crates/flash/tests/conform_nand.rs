@@ -1,7 +1,8 @@
-//! Goal: NAND in real time keeps the contract of a medium, is never earlier than its model, and loses no completion, whichever queue's
-//! thread it is whose turn finds it.
-//! Method: the suite of all media; a store's order of writes with stamps; lower bounds of times alone; two queues, in one thread and in
-//! two, one of them dropped in flight; waits on a read that takes longer than any test, so that who sleeps too long is noticed.
+//! Goal: NAND in real time keeps the contract of a medium, is never earlier than its model, and
+//! loses no completion, whichever queue's thread finds it.
+//! Method: the suite of all media; a store's order of writes with stamps; lower bounds of times
+//! alone; two queues, in one thread and in two, one of them dropped in flight; waits on a read that
+//! outlasts any test.
 
 use crate::common;
 use crate::nand;
@@ -37,8 +38,8 @@ fn check_extent(queue: &mut Driver, frames: &Arena, extent: u32, stamp: u64) {
     }
 }
 
-/// The suite writes in any order, which is not NAND's: what comes late stays in the log, and where that is full a write may fail. Here
-/// the log has room for the whole device.
+/// The suite writes in any order, which is not NAND's: late pages stay in the log, which has room
+/// for the whole device here.
 #[test]
 fn the_suite_of_all_media() {
     assert_eq!(EXTENTS * EXTENT_PAGES, suite::SUBPAGES);
@@ -151,7 +152,7 @@ fn queues_get_their_own_also_when_one_is_dropped() {
         drop(b);
         assert_eq!(a.finish_all().len(), EXTENT_PAGES as usize);
         check_extent(&mut a, &a_frames, 1, round << 8);
-        // Whoever comes next gets nothing of the one that is gone.
+        // The next owner gets nothing of the one that is gone.
         let mut c = flash.open_queue(b_frames.clone(), 4, Arc::new(Notifier::new().unwrap())).unwrap();
         assert_eq!(c.poll(&mut Vec::new()), 0);
         c.submit(request(5, Op::Read, EXTENT_PAGES, 0)).unwrap();
@@ -211,7 +212,7 @@ fn a_wait_ends_by_its_time_and_by_the_wake_up() {
     assert_eq!((queue.poll(&mut ended), queue.in_flight()), (0, 1));
 }
 
-/// A thread with extents of its own: ascending writes, reads of what it wrote, flushes. Returns how many requests it made.
+/// A thread with its own extents: ascending writes, reads of them, flushes. Returns its requests.
 fn mixed(flash: &dyn Flash, extents: std::ops::Range<u32>, requests: u64, seed: u64) -> u64 {
     let (mut random, depth) = (Random(seed), 16usize);
     let frames = arena(depth as u32);
@@ -244,7 +245,8 @@ fn mixed(flash: &dyn Flash, extents: std::ops::Range<u32>, requests: u64, seed: 
             next += 1;
         }
         if queue.poll(&mut ended) == 0 {
-            // Without a limit: a completion that another thread's turn found and nobody is told of would hang.
+            // Without a limit: a completion that another thread's turn found and nothing reports
+            // would hang.
             queue.wait(if under_way.is_empty() { Some(Duration::ZERO) } else { None });
         }
         for done in ended.drain(..) {
@@ -288,7 +290,8 @@ fn each_request_ends_once_under_mixed_load_of_two_threads() {
     assert_eq!(report.nand.violations, 0);
 }
 
-/// Over a file a queue may be bound to the thread that uses it first, unless it was asked for otherwise: a store asks for that.
+/// Over a file a queue may be bound to the thread that uses it first, unless a store asks
+/// otherwise.
 #[test]
 fn a_queue_for_any_thread_goes_from_one_to_another() {
     let directory = tempfile::tempdir().unwrap();

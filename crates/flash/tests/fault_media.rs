@@ -1,6 +1,7 @@
-//! Goal: a fault reaches exactly the requests it was planned for, as a typed error, and the rest go on; a failed flush
-//! poisons; a device that hangs can be left.
-//! Method: plans over plain memory, one request at a time or many; every rule is checked against its own definition.
+//! Goal: a fault reaches exactly the requests it was planned for, as a typed error, and the rest go
+//! on. A failed flush poisons. A device that hangs can be left.
+//! Method: plans over plain memory, one request at a time or many; every rule is checked against
+//! its own definition.
 
 use crate::common;
 

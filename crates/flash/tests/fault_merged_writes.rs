@@ -1,8 +1,10 @@
-//! Goal: writes to neighbouring places that go to the kernel as one request end as if each had gone by itself: the same bytes on
-//! the file, each completed once with its own tag, and an error hits the writes that have it and none of their neighbours.
-//! Method: random batches over every way to drive a file (descending, with gaps, beyond the longest run, out of range) are compared
-//! with a plain image of the file; how many requests the kernel got is counted. For errors this program runs itself again under a
-//! limit of the size of files, at which a write becomes short, and behind which it fails (`EFBIG`).
+//! Goal: writes to neighbouring places that go to the kernel as one request end as if each had gone
+//! alone: the same bytes, each completed once with its own tag, and an error hits only its own
+//! writes.
+//! Method: random batches over every way to drive a file (descending, with gaps, beyond the longest
+//! run, out of range) are compared with a plain image of the file, and the kernel's requests are
+//! counted. For errors this program runs itself again under a limit of the size of files, at which
+//! a write becomes short, and behind which it fails (`EFBIG`).
 
 use crate::common;
 
@@ -69,7 +71,8 @@ fn model_random_batches_leave_the_file_as_single_writes_would() {
         let mut image = vec![[0u8; SUBPAGE_BYTES]; SUBPAGES as usize];
         let mut written = 0;
         for round in 0..150 {
-            // Some ranges of neighbours, upwards or downwards; a frame for each write, in any order.
+            // Some ranges of neighbours, upwards or downwards; a frame for each write, in any
+            // order.
             let mut batch: Vec<u32> = Vec::new();
             for _ in 0..1 + random.below(4) {
                 let (from, count) = (random.below(u64::from(SUBPAGES)) as u32, 1 + random.below(60) as u32);
@@ -212,7 +215,7 @@ fn model_gathered_reads_find_what_single_ones_would() {
     }
 }
 
-/// The child's part: what lies before the limit is written, what lies behind it fails, in whatever company.
+/// The child's part: what lies before the limit is written, what lies behind it fails.
 fn write_across_the_limit(directory: &Path) {
     for (number, way) in WAYS.into_iter().enumerate() {
         let frames = arena(64);
@@ -250,7 +253,7 @@ fn fault_an_error_hits_the_writes_that_have_it_and_no_neighbour() {
     for (number, way) in WAYS.into_iter().enumerate() {
         let _ = open(&directory.path().join(number.to_string()), way, &arena(1), 1);
     }
-    // In blocks of 512 bytes; the signal that comes with the limit is left alone, and what is ignored stays so in the child.
+    // In blocks of 512 bytes. The limit's signal is ignored, also in the child.
     let limit =
         format!("trap '' XFSZ; ulimit -f {} && exec \"$0\" \"$@\"", u64::from(LIMIT) * SUBPAGE_BYTES as u64 / 512);
     let mut command = Command::new("sh");

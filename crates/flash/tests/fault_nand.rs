@@ -1,7 +1,7 @@
-//! Goal: what NAND cannot read or program ends in a typed error and is counted once; what is not such an error has the right data; the
-//! medium's own errors reach the caller as they are.
-//! Method: a profile as people write it, with so many wrong bits that some reads fail, or so few erases that blocks wear out; stamps in
-//! all data; faults planned in the medium within.
+//! Goal: what NAND cannot read or program ends in a typed error and is counted once. All else has
+//! the right data. The medium's own errors reach the caller.
+//! Method: a user's profile, with so many wrong bits that some reads fail, or so few erases that
+//! blocks wear out; stamps in all data; faults planned in the medium within.
 
 use crate::common;
 use crate::nand;
@@ -28,7 +28,8 @@ fn changed(changes: &[(&str, &str)]) -> Profile {
 
 #[test]
 fn reads_that_cannot_be_corrected_fail_and_are_counted() {
-    // 8192 bits of a codeword: 4 wrong ones in the mean, and 8 are corrected; of four codewords one has more about every tenth time.
+    // 8192 bits of a codeword: 4 wrong ones in the mean, and 8 are corrected. About one read in ten
+    // fails.
     let profile = changed(&[
         ("bit_errors_fresh = 1e-9", "bit_errors_fresh = 5e-4"),
         ("bit_errors_worn = 1e-5", "bit_errors_worn = 5e-4"),

@@ -1,5 +1,6 @@
 //! Goal: every path that cannot be flash is a typed error before anything is created or changed.
-//! Method: make each kind of bad path in a temporary directory, try it, and look that the directory is as it was.
+//! Method: each kind of bad path in a temporary directory is tried, and the directory stays as it
+//! was.
 
 use crate::common;
 

@@ -1,7 +1,8 @@
-//! Goal: a file is driven as well as the process is allowed to: without registered frames where memory may not be locked, by
-//! threads where there is no io_uring; it works all the same, and says what it lacks.
-//! Method: this program runs itself again, as a user without rights and with the limit in question at zero, or with no file
-//! descriptor left when the ring is made.
+//! Goal: a file is driven as well as the process is allowed to: without registered frames where
+//! memory may not be locked, by threads where there is no io_uring. It works, and says what it
+//! lacks.
+//! Method: this program runs itself again, as a user without rights and with the limit in question
+//! at zero, or with no file descriptor left when the ring is made.
 
 use crate::common;
 
@@ -21,14 +22,15 @@ const CHILD: &str = "FULGURITE_TEST_WITHOUT_RIGHTS";
 /// A user that has no rights of its own.
 const NOBODY: u32 = 65_534;
 
-/// By a process of its own: a child that another test's thread forks would have the copy open for writing for a moment, and a program that somebody
-/// has open for writing is not executed.
+/// By a process of its own: another test's forked child would have the copy open for writing, and
+/// such a program is not executed.
 fn copy_of_this_program(to: &Path) {
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(to).status().unwrap();
     assert!(copied.success(), "cp: {copied}");
 }
 
-/// Runs the test of this name once more under `limit`, a command of the shell, and returns what it printed.
+/// Runs the test of this name once more under `limit`, a command of the shell, and returns its
+/// output.
 fn again(test: &str, limit: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     // Where the other user can find it.
@@ -47,8 +49,8 @@ fn again(test: &str, limit: &str) -> String {
     text
 }
 
-/// Writes and reads through a file that is driven as well as it can be; `starve` is called before the queue is opened.
-/// Prints the warnings.
+/// Writes and reads through a file that is driven as well as it can be, after `starve`. Prints the
+/// warnings.
 fn use_a_file<T>(starve: impl FnOnce() -> T) {
     let directory = tempfile::tempdir().unwrap();
     let flash = FileFlash::open(&FileConfig::create(directory.path().join("flash"), 16 << 12)).unwrap();

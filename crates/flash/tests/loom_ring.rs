@@ -1,8 +1,9 @@
-//! Goal: the ring between worker and device delivers every entry once, whole and in order, under every interleaving and
-//! reordering that the memory model allows, also when a lap overwrites entries.
-//! Method: loom runs a queue of depth 2 for several laps: requests of two words one way, completions the other; the
-//! producer writes again only after the completion, as a queue does. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p fulgurite-flash --test loom_ring`.
+//! Goal: the ring between worker and device delivers every entry once, whole and in order, under
+//! every interleaving and reordering that the memory model allows, also when a lap overwrites
+//! entries.
+//! Method: loom runs a queue of depth 2 for several laps: requests of two words one way,
+//! completions the other. The producer writes again only after the completion, as a queue does. Run
+//! with `RUSTFLAGS="--cfg loom" cargo test --release -p fulgurite-flash --test loom_ring`.
 #![cfg(loom)]
 
 use fulgurite_flash::ring::ring;
@@ -46,7 +47,7 @@ fn requests_and_completions_over_several_laps() {
     });
 }
 
-/// Whatever the device did before it posted is seen by the worker that polled the completion: the data it moved.
+/// The worker that polled a completion sees what the device did before: the data it moved.
 #[test]
 fn a_completion_publishes_the_data() {
     loom::model(|| {

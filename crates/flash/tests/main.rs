@@ -1,4 +1,5 @@
-//! All tests of this crate but those under loom, as one program: linked once, and each test runs in a process of its own.
+//! All tests of this crate but those under loom, as one program, whose tests run in processes of
+//! their own.
 
 use fulgurite_testkit::suite;
 

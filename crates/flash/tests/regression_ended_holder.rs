@@ -1,7 +1,7 @@
-//! Goal: a path that a process held which has ended is opened as soon as the kernel lets go of it, also when that takes seconds on a busy
-//! machine; and one that a process holds which runs on is refused soon.
-//! Method: a locked file that no process has open, as its only descriptor is on its way between two sockets, until these are closed after
-//! three times what was waited for once.
+//! Goal: a path that an ended process held is opened as soon as the kernel lets go of it, also
+//! after seconds. One that a running process holds is refused soon.
+//! Method: a locked file that no process has open, as its only descriptor is on its way between two
+//! sockets, until these are closed after three times the former wait.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;

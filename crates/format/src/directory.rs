@@ -6,19 +6,19 @@
 //! entries each.
 //!
 //! ```text
-//! header                                                entry, 256 bytes
-//! offset  bytes                                         offset  bytes
-//!      0      8  magic "FULGDIR\0"                           0      4  CRC32C of the other 252 bytes
-//!      8      2  version: 1                                  4      1  1: used. A free entry is all zeros
-//!     10      2  free ranges, n                              5      1  bytes of the name
-//!     12      4  CRC32C of the subpage, these four zero      6      1  bytes of the type's name
-//!     16      4  pages of the address space                  7      1  zero
-//!     20      4  the first page never handed out             8      8  address
-//!     24     40  zero                                       16      8  bytes there
-//!     64    8 n  free ranges: first page 4, pages 4;        24      8  first part of the type: size 4, alignment 4
-//!                ascending, none touches the next           32      8  second part; zeros: none
-//!                                                           40     96  name, UTF-8, zeros behind it
-//!                                                          136    120  name of the type, likewise
+//! header                                       entry, 256 bytes
+//! offset  bytes                                offset  bytes
+//!      0      8  magic "FULGDIR\0"                  0      4  CRC32C of the other 252 bytes
+//!      8      2  version: 1                         4      1  1: used. A free entry is all zeros
+//!     10      2  free ranges, n                     5      1  bytes of the name
+//!     12      4  CRC32C, these four zero            6      1  bytes of the type's name
+//!     16      4  pages of the address space         7      1  zero
+//!     20      4  first page never handed out        8      8  address
+//!     24     40  zero                              16      8  bytes there
+//!     64    8 n  free ranges, ascending,           24      8  first part of the type: size 4, align 4
+//!                none touches the next:            32      8  second part; zeros: none
+//!                first page 4, pages 4             40     96  name, UTF-8, zeros behind it
+//!                                                 136    120  name of the type, likewise
 //! ```
 //! All numbers are little-endian. What is not drawn is zero.
 

@@ -3,7 +3,7 @@
 //! A record, by its first byte:
 //!
 //! ```text
-//! 1 write      status 1, valid bits 4, page 4, start 5, CRC32C 4 of each subpage in ascending order
+//! 1 write      status 1, valid bits 4, page 4, start 5, CRC32C 4 of each subpage, ascending
 //! 2 status     status 1, page 4
 //! 3 move       valid bits 4 (of the subpages that moved), page 4, from 5 (the first of them), to 5
 //! 4 token      token 8: the state up to here has this name
@@ -211,8 +211,9 @@ impl Record {
 /// offset  bytes
 ///      0      4  page
 ///      4      2  versions
-///      6         each version: the 16 bytes of its entry (its previous index has no meaning here), then CRC32C 4 of each
-///                subpage that it holds, in ascending order. Of an entry of objects: flash page 4, offset 2, length 2, CRC32C 4
+///      6         each version: the 16 bytes of its entry (the previous index means nothing here),
+///                then CRC32C 4 of each subpage that it holds, ascending. Of an entry of
+///                objects: flash page 4, offset 2, length 2, CRC32C 4
 /// ```
 /// A history may be longer than a page. Checkpoints cut it in several pieces of the same page, in
 /// order.

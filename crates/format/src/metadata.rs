@@ -8,7 +8,7 @@
 //!     10      1  kind
 //!     11      1  zero
 //!     12      2  bytes of the payload that are used
-//!     14      2  journal: how many pages of the same commit come before it; 0xFFFF: as many or more. Others: zero
+//!     14      2  journal: earlier pages of the same commit, at most 0xFFFF. Others: zero
 //!     16     16  identity of the pool
 //!     32      4  flash page that the page was written to
 //!     36      4  extent in which its stream goes on; 0xFFFFFFFF: none

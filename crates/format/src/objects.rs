@@ -6,8 +6,9 @@
 //! reference to it, as for a subpage.
 //!
 //! ```text
-//! record 12    status 1, flash page 4, n 1, then n times: subpage 4, length 2, offset / 16 1, CRC32C 4
-//! record 13    flash page 4, n 1, then n times: subpage 4, was in flash page 4, at offset / 16 1, is at offset / 16 1
+//! record 12    status 1, flash page 4, n 1, n times: subpage 4, length 2, offset / 16 1, CRC32C 4
+//! record 13    flash page 4, n 1, n times: subpage 4, old flash page 4, old offset / 16 1,
+//!              new offset / 16 1
 //! ```
 //!
 //! An object of no bytes was freed: it has no place, and reads as zeros.

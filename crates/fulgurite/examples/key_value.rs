@@ -1,11 +1,11 @@
 //! A key-value service whose values have outgrown DRAM.
 //!
-//! Speaks lines over TCP on loopback (`SET key value`, `GET key`, `STATS`, `QUIT`); each request is a job on a fiber, so a
-//! value that lies in flash delays its own client and nobody else.
+//! Speaks lines over TCP on loopback (`SET key value`, `GET key`, `STATS`, `QUIT`); each request is
+//! a job on a fiber, so a value that lies in flash delays its own client and nobody else.
 //!
 //! ```text
-//! cargo run --release -p fulgurite --example key_value            # listens on 127.0.0.1:7070 until stopped
-//! cargo run --release -p fulgurite --example key_value -- --once  # plays its own client, then ends
+//! cargo run --release -p fulgurite --example key_value            # until stopped, on 127.0.0.1:7070
+//! cargo run --release -p fulgurite --example key_value -- --once  # with its own client, then ends
 //! ```
 
 use std::io::{BufRead, BufReader, Write};

@@ -10,12 +10,11 @@ pub enum Durability {
     /// overwritten is dead at once, so a pool that has no space left is full of what is needed, and
     /// the access that finds no place fails.
     Cache,
-    /// A consistent state that is about `every` or `bytes` behind, whichever comes first, as a
-    /// thread syncs so often by itself. Whoever stops in good order loses nothing. When so much is
-    /// written between two syncs that space runs out, it syncs earlier, and who writes waits for
-    /// that. A write section that is too large for the room of a whole pool keeps that sync
-    /// waiting. After two seconds its next change is refused ([`crate::AccessError::PoolFull`]).
-    /// Room for the sync is left, as with [`Durability::Sync`].
+    /// A thread syncs by itself, about every `every` or `bytes`, whichever comes first. A program
+    /// that stops in good order loses nothing. When writes fill the space between two syncs, it
+    /// syncs earlier, and writers wait for that. A write section too large for a whole pool's room
+    /// keeps that sync waiting. After two seconds its next change is refused
+    /// ([`crate::AccessError::PoolFull`]). Room for the sync is left, as with [`Durability::Sync`].
     Lazy {
         /// The time between two syncs, a millisecond at the least; without the time that a sync
         /// itself takes. A sync that fails, as the medium does for some time or has no space, is
@@ -28,11 +27,10 @@ pub enum Durability {
         bytes: u64,
     },
     /// The last state whose [`Fulgurite::sync`](crate::Fulgurite::sync) returned. Only the program
-    /// knows when its state is worth a name, so nothing else syncs: who writes more between two of
-    /// them than the pool has room for gets an error, and should sync more often. Room is left for
-    /// a sync of all that differs in DRAM: whoever would change one subpage more is told, and
-    /// nobody else, so that readers go on and the sync can be made, which makes room. To pin a
-    /// subpage counts as to change it.
+    /// knows when its state is worth a name, so nothing else syncs. A writer that exceeds the
+    /// pool's room between two syncs gets an error, and should sync more often. Room is left for a
+    /// sync of all that differs in DRAM. Only the change of one subpage more is refused, so that
+    /// readers continue and the sync can be made. A pin counts as a change.
     #[default]
     Sync,
 }

@@ -17,7 +17,8 @@ use crate::{Directory, Error, Fulgurite, Reader};
 /// How often the thread that syncs looks at how much is uncommitted, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// For what differs in DRAM, the marks of all frames are looked at: for so long as that took, times this, not again.
+/// Counting what differs in DRAM examines the marks of all frames. The pause after it is this many
+/// times as long as it took.
 const COUNT_PAUSE: u32 = 100;
 
 /// After a sync that failed, the next one waits so long.
@@ -65,19 +66,20 @@ impl Fulgurite {
         self.pool.as_ref().ok_or(Error::NoPool { what })
     }
 
-    /// Names the state of everything, as it is between two write sections, and returns its token when it is durable. What a job
-    /// changes in several operations that belong together, it does in one `Context::write_section`; each operation of a container
-    /// is one by itself. From any thread that is not a worker.
+    /// Names the state of everything between two write sections, and returns its token when it is
+    /// durable. Changes that belong together go in one `Context::write_section`. Each operation of
+    /// a container is one by itself. From any thread that is not a worker.
     ///
     /// # Errors
-    /// [`Error::NoPool`], [`Error::OnlyCache`]; [`Error::Sync`] when the medium fails, and the pool takes no more changes then; or when there
-    /// is no space ([`SyncError::NoSpace`]), a write section does not end, or state in DRAM cannot be saved, and it can be tried again.
+    /// [`Error::NoPool`], [`Error::OnlyCache`]. [`Error::Sync`] when the medium fails, after which
+    /// the pool takes no more changes. A retry can succeed after [`SyncError::NoSpace`], when a
+    /// write section did not end, or when state in DRAM could not be saved.
     pub fn sync(&self) -> Result<u64, Error> {
         Ok(self.sync_report()?.token)
     }
 
-    /// The same, and says what it took: beside the token how long no write section could begin ([`Synced::gate`]), how much of that
-    /// was spent on waiting for those that were open ([`Synced::drain`]), and how many subpages were written.
+    /// The same, with what it took: how long the gate was closed ([`Synced::gate`]), the wait for
+    /// open sections ([`Synced::drain`]), and the subpages written.
     ///
     /// # Errors
     /// As [`Fulgurite::sync`].
@@ -96,12 +98,14 @@ impl Fulgurite {
         }
     }
 
-    /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone. Handles of containers that are
-    /// there in that state can be used as before; whoever uses one that is not is told [`crate::AccessError::Poisoned`].
+    /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone.
+    /// Handles of containers of that state stay usable, and others return
+    /// [`crate::AccessError::Poisoned`].
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or a newer one is pinned or being read, and nothing was changed;
-    /// [`Error::Sync`]: with [`SyncError::Poisoned`] it failed half way and the memory must be opened again, with all others nothing was changed.
+    /// [`Error::NoPool`]. [`Error::Pool`] when there is no such token, or a newer one is pinned or
+    /// being read: nothing changed. [`Error::Sync`]: after [`SyncError::Poisoned`] the memory must
+    /// be opened again, and after others nothing changed.
     pub fn roll_back(&self, token: u64) -> Result<(), Error> {
         self.kept("roll_back")?;
         self.runtime.roll_back(token).map_err(|error| match error {
@@ -122,22 +126,22 @@ impl Fulgurite {
     /// Keeps a token whatever comes, or no more.
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or the medium fails; [`Error::Sync`] when it does so while a sync is
-    /// waited for.
+    /// [`Error::NoPool`]. [`Error::Pool`] when there is no such token, or the medium fails.
+    /// [`Error::Sync`] when it fails while a sync is waited for.
     pub fn pin_token(&self, token: u64, pinned: bool) -> Result<(), Error> {
         // Not between the question whether a roll back may be made and its end.
         let _held = self.runtime.hold_state()?;
         Ok(self.kept("pin_token")?.pool.pin(token, pinned)?)
     }
 
-    /// Opens the state of a token to read it, beside the live one, with a DRAM budget of its own. The token stays for as long as the
-    /// reader lives; when the process dies before that, it is kept as it was before. So it is over a device, which reads for one reader after
-    /// the other; where that alone has died and returned, and has let go of the token before it was asked to keep it again, accesses of the
-    /// reader fail.
+    /// Opens the state of a token for reading beside the live one, with a DRAM budget of its own.
+    /// The token stays while the reader lives. When the process dies, it is kept as before. A
+    /// device serves one reader after the other. If only the device dies and returns without the
+    /// token, the reader's accesses fail.
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token; [`Error::Sync`] when the medium fails while a sync is waited for;
-    /// [`Error::Build`] when the budget is too small.
+    /// [`Error::NoPool`]. [`Error::Pool`] when there is no such token. [`Error::Sync`] when the
+    /// medium fails while a sync is waited for. [`Error::Build`] when the budget is too small.
     pub fn open_token(&self, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
         let kept = self.kept("open_token")?;
         let view = {
@@ -188,7 +192,8 @@ impl Syncer {
     }
 }
 
-/// When to sync: so long after the last one, or when so many bytes were changed; and how many subpages a sync writes at the most.
+/// When to sync: after how long, or how many changed bytes, and the most subpages that a sync
+/// writes.
 #[derive(Clone, Copy)]
 struct Limits {
     every: Duration,
@@ -196,13 +201,14 @@ struct Limits {
     dram: u64,
 }
 
-/// Whether no later sync can succeed: what the medium has lost does not come back, and what saves state in DRAM has died.
+/// Whether no later sync can succeed, because the medium lost data, or a part that saves state has
+/// died.
 fn is_final(error: &SyncError) -> bool {
     let lost = SyncError::from(FlashError::Poisoned);
     *error == lost
         || matches!(error, SyncError::NoVersions { .. } | SyncError::PartDied { .. } | SyncError::Poisoned { .. })
 }
-/// Whether it is told by those who write, or by whoever holds a section open.
+/// Whether writers, or the holder of an open section, report it.
 fn is_told(error: &SyncError) -> bool {
     matches!(error, SyncError::SectionOpen { .. } | SyncError::NoSpace { .. })
 }

@@ -1,5 +1,5 @@
-//! Flash that passes for DRAM: a program sees a large byte-addressable memory in flash, a small DRAM cache sits in front of
-//! it, and a miss costs a switch to another user-level thread, not a stall.
+//! Flash that passes for DRAM: a program sees a large byte-addressable memory in flash, with a
+//! small DRAM cache in front. A miss costs a switch to another user-level thread, not a stall.
 //!
 //! ```
 //! use fulgurite::{Fulgurite, Medium};
@@ -14,9 +14,9 @@
 //! # }
 //! ```
 //!
-//! What may lie in such a memory is [`Plain`]: any bit pattern is a value, there is no padding and no pointer into the process.
-//! Numbers and arrays of them are; types of your own become so by the derives of [`zerocopy`], which is re-exported, so that
-//! its version fits. The attribute tells them where it is found:
+//! Such a memory holds [`Plain`] types: any bit pattern is a value, without padding or pointers
+//! into the process. Numbers and arrays of them are. Your own types become so by the derives of
+//! [`zerocopy`], which is re-exported so that its version fits. The attribute names its path:
 //!
 //! ```
 //! use fulgurite::zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -50,8 +50,8 @@
 //! # }
 //! ```
 //!
-//! In a pool, data outlives the program. What has a name is found again, as the type that it was made as; [`Fulgurite::sync`] names a
-//! state of everything, and that state is what the next start finds:
+//! In a pool, data outlives the program. Named data is found again, as the type that it was made
+//! as. [`Fulgurite::sync`] names a state of everything, and the next start finds that state:
 //!
 //! ```
 //! use fulgurite::{Fulgurite, Medium};
@@ -76,9 +76,10 @@
 //! # }
 //! ```
 //!
-//! [`Fulgurite`] is the convenient front; everything that it is made of is re-exported, for those who want to choose the
-//! medium, the policies, or the latch themselves. Layers below: `fulgurite-memory` (containers, pointers),
-//! `fulgurite-runtime` (workers, misses), `fulgurite-flash` (media), `fulgurite-policy` (decisions).
+//! [`Fulgurite`] is the convenient front. All its parts are re-exported, for programs that choose
+//! the medium, the policies, or the latch. Layers below: `fulgurite-memory` (containers, pointers),
+//! `fulgurite-runtime` (workers, misses), `fulgurite-flash` (media), `fulgurite-policy`
+//! (decisions).
 #![forbid(unsafe_code)]
 
 mod durability;
@@ -133,7 +134,8 @@ pub struct Builder {
 type Adjust = Box<dyn FnOnce(RuntimeBuilder) -> RuntimeBuilder>;
 
 impl Builder {
-    /// Sets the DRAM budget, as a number of bytes or as text: `"512M"`, `"2G"`. A hard cap on everything, metadata included.
+    /// Sets the DRAM budget, in bytes or as text (`"512M"`, `"2G"`): a hard cap on everything,
+    /// metadata included.
     pub fn dram(mut self, size: impl Into<Size>) -> Self {
         self.dram = size.into();
         self
@@ -147,37 +149,40 @@ impl Builder {
         self.adjust.push(Box::new(adjust));
         self
     }
-    /// What a crash or a power failure leaves of a pool. [`Durability::Sync`] unless said otherwise; other media keep nothing.
+    /// What a crash or a power failure leaves of a pool (default: [`Durability::Sync`]). Other
+    /// media keep nothing.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
     }
-    /// How many of the newest tokens a pool keeps, beside those that are pinned; 1, the least, unless said otherwise. The data of
-    /// each takes space as long as it is kept. A device decides that itself (`fulgurite device serve --keep-tokens`).
+    /// How many of the newest tokens a pool keeps, beside pinned ones (default and least: 1). The
+    /// data of each takes space. A device decides that itself (`fulgurite device serve
+    /// --keep-tokens`).
     pub fn keep_tokens(mut self, count: usize) -> Self {
         self.keep_tokens = Some(count);
         self
     }
-    /// How old a token may become: at each sync, those that are older are dropped, but for the newest and those that are pinned. Of
-    /// [`Builder::keep_tokens`] the newest are kept at the most. The time counts while the pool is in use, by the system's clock, to a
-    /// millisecond; what the clock goes back is left out. For ever unless said otherwise.
+    /// The age at which a sync drops tokens, except the newest and the pinned (default: never). At
+    /// most [`Builder::keep_tokens`] are kept. Time counts in milliseconds while the pool is in
+    /// use, by the system's clock, without the steps back of that.
     pub fn keep_age(mut self, age: Duration) -> Self {
         self.keep_age = Some(age);
         self
     }
-    /// Space that tokens leave to new data, as a number of bytes or as text (`"2G"`): when less of the pool than this holds nothing that is needed, the
-    /// oldest tokens are dropped, at a sync or by whoever writes, but for the newest and those that are pinned. What reclaim, journal and
-    /// checkpoints need for themselves is part of the space that is counted. No bound unless said otherwise, which is 0: tokens
-    /// then stay however full the pool is, and who writes is told that there is no space.
+    /// Space that tokens leave to new data, in bytes or as text (`"2G"`). When less than this is
+    /// free or reclaimable, the oldest tokens are dropped, except the newest and the pinned. The
+    /// space for reclaim, journal and checkpoints counts. By default, 0, tokens stay in a full
+    /// pool, and writers get an error.
     pub fn keep_space(mut self, size: impl Into<Size>) -> Self {
         self.keep_space = Some(size.into());
         self
     }
-    /// Puts a device of this process before the medium: a thread that keeps its core busy while there are requests, and for a
-    /// millisecond after the last. Workers speak to it through queues in their own memory, and nothing is copied between the two. They
-    /// pay for no system call, and over a pool, whose store runs in the device, for neither the log nor checksums nor reclaim. Programs on
-    /// a disk, and those that write much to a pool that is well filled, win by it where a core is free; where none is, they lose. All else
-    /// is as without: a pool can be opened in either way, and what it keeps is the same. The thread is pinned to `core` if one is named.
+    /// Puts a device of this process before the medium: a thread that keeps its core busy while
+    /// there are requests, and a millisecond longer. Workers use queues in their own memory,
+    /// without copies or system calls. Over a pool, whose store runs in the device, they pay for
+    /// neither log, checksums nor reclaim. Programs on a disk, or with many writes to a well-filled
+    /// pool, win where a core is free, and lose otherwise. The pool opens in either way. The thread
+    /// is pinned to `core` if one is named.
     pub fn on_device(mut self, core: Option<usize>) -> Self {
         self.on_device = Some(core);
         self
@@ -185,8 +190,9 @@ impl Builder {
     /// Opens the medium and starts the workers.
     ///
     /// # Errors
-    /// [`Error::Unit`] and [`Error::NotHonoured`], before anything is touched; [`Error::Open`], [`Error::OpenPool`], [`Error::Members`], [`Error::Geometry`], [`Error::Device`], [`Error::Build`]; [`Error::Root`] when the
-    /// directory of the pool cannot be read.
+    /// [`Error::Unit`] and [`Error::NotHonoured`], before anything is touched. [`Error::Open`],
+    /// [`Error::OpenPool`], [`Error::Members`], [`Error::Geometry`], [`Error::Device`],
+    /// [`Error::Build`]. [`Error::Root`] when the directory of the pool cannot be read.
     pub fn start(self) -> Result<Fulgurite, Error> {
         let dram_bytes = self.dram.bytes()?;
         let keep_space = self.keep_space.map(|size| size.bytes()).transpose()?;
@@ -210,8 +216,8 @@ impl Builder {
 
 /// A memory in flash, and the workers that run jobs on it.
 ///
-/// Over a pool, what has a name outlives it ([`Fulgurite::named`]); what has none lasts as long as the process, and on a pool its
-/// space is not found again. Other media are laid out anew at each start.
+/// On a pool, named data outlives it ([`Fulgurite::named`]). Unnamed data lasts as long as the
+/// process, and its space is not found again. Other media are laid out anew at each start.
 pub struct Fulgurite {
     // Stops before the runtime does.
     syncer: Option<durable::Syncer>,
@@ -243,8 +249,9 @@ impl Fulgurite {
         }
     }
 
-    /// Runs `code` on a worker and waits for it. From any thread that is not a worker. It may hold four pins at once, and
-    /// has the other defaults of [`JobOptions`]; [`Fulgurite::run_with`] sets them.
+    /// Runs `code` on a worker and waits for it, from any thread that is not a worker. The job may
+    /// hold four pins, and has the other defaults of [`JobOptions`]. [`Fulgurite::run_with`] sets
+    /// them.
     pub fn run<T: Send + 'static>(
         &self,
         code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
@@ -255,7 +262,8 @@ impl Fulgurite {
     /// As [`Fulgurite::run`], with a name, a priority, a deadline, a bound on pins, a worker.
     ///
     /// # Errors
-    /// [`Error::Submit`] when the job was not accepted, and nothing ran; [`Error::Access`] with what `code` returned.
+    /// [`Error::Submit`] when the job was not accepted, and nothing ran. [`Error::Access`] with
+    /// what `code` returned.
     pub fn run_with<T: Send + 'static>(
         &self,
         options: &JobOptions,
@@ -284,12 +292,13 @@ impl Fulgurite {
         self.runtime.submit_with(options, code)
     }
 
-    /// A region of `bytes`, shared by all workers. On a pool in whole pages of 64 KiB, which read as zeros until they are written, and
-    /// nobody finds it again but by what leads to it; a container with a name has its own.
+    /// A region of `bytes`, shared by all workers. On a pool it has whole pages of 64 KiB, which
+    /// read as zeros at first. Only what leads to it finds it again. A named container has its own.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`]; on a pool also what the medium says, and [`AccessError::PinnedTooOften`] when somebody who has no right
-    /// to the addresses holds what lies there in DRAM.
+    /// [`AccessError::NoSpace`]. On a pool also the medium's errors, and
+    /// [`AccessError::PinnedTooOften`] when a job without a right to the addresses holds a pin
+    /// there.
     ///
     /// # Panics
     /// Inside a job.
@@ -333,7 +342,7 @@ impl Fulgurite {
     /// Changes the DRAM budget while running.
     ///
     /// # Errors
-    /// [`Error::Unit`]; [`Error::Build`] when it is too small, or above what the runtime was built for (`dram_max`).
+    /// [`Error::Unit`]. [`Error::Build`] when it is too small, or above `dram_max`.
     pub fn set_dram(&self, size: impl Into<Size>) -> Result<(), Error> {
         Ok(self.runtime.set_dram(size.into().bytes()?)?)
     }

@@ -1,4 +1,4 @@
-//! Named data of a pool: made or opened by name, each once in a process, kept with what of it is in DRAM.
+//! Named data of a pool: made or opened by name, each once in a process, with its state in DRAM.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::registry::{Handle, LATCHES, hold};
 use crate::{Error, Fulgurite};
 
 impl Fulgurite {
-    /// What has this name in the pool. The calls of [`Named`] open it, or make it where there is nothing of this name.
+    /// Named data in the pool. The calls of [`Named`] open it, or make it where the name is new.
     pub fn named<'f>(&'f self, name: &'f str) -> Named<'f> {
         Named { memory: self, name }
     }
@@ -28,9 +28,9 @@ impl Fulgurite {
 }
 
 impl Fulgurite {
-    /// What has a name and was damaged when the last sync was to save its heap's free space, with the error of that. The sync was made without:
-    /// data that can be read is as it was changed, but space that is free now may be lost for the next program, and what cannot be read
-    /// stays so. Copy out what is needed, remove it ([`Named::remove`]), and make it anew.
+    /// Names whose heap was damaged when the last sync was to save its free space, with the error.
+    /// The sync was made without. Readable data is unaffected, but free space may be lost for the
+    /// next program. Copy out what is needed, remove it ([`Named::remove`]), and make it anew.
     ///
     /// # Errors
     /// [`Error::NoPool`].
@@ -40,7 +40,7 @@ impl Fulgurite {
     }
 }
 
-/// A name in a pool. Sizes that are given count only where something is made; what is there keeps its own.
+/// A name in a pool. Sizes count only when something is made. Existing data keeps its own.
 #[must_use = "say what has this name"]
 #[derive(Clone, Copy)]
 pub struct Named<'f> {
@@ -52,7 +52,8 @@ impl Named<'_> {
     /// A hash map, meant for about `capacity` entries.
     ///
     /// # Errors
-    /// [`Error::Root`] when the name leads to something else, or there is no room; [`Error::NoPool`].
+    /// [`Error::Root`] when the name leads to something else, or there is no room.
+    /// [`Error::NoPool`].
     pub fn hash_map<K, V>(&self, capacity: u64) -> Result<Handle<HashMap<K, V, VersionLatch>>, Error>
     where
         K: Stored + Eq + KeyHash + Send + Sync,
@@ -98,8 +99,8 @@ impl Named<'_> {
         self.container(bytes, 0, |m, heap, _| Masstree::create(m, heap.clone(), LATCHES))
     }
 
-    /// An array of `len` elements; element `i` of a new one is `element(i)`. The handle has no latch to tell its users by that a
-    /// roll back took the array away: ask for it again after one.
+    /// An array of `len` elements. Element `i` of a new one is `element(i)`. The handle cannot tell
+    /// that a roll back removed the array, so ask for it again after one.
     ///
     /// # Errors
     /// As [`Named::hash_map`].
@@ -121,7 +122,8 @@ impl Named<'_> {
         Ok(self.container(bytes, 0, |_, _, _| Ok(()))?.heap().clone())
     }
 
-    /// A value; a new one is `first`. At most a subpage. The program's own root, for example: a struct of pointers.
+    /// A value of at most a subpage, at first `first`: for example the program's own root, a struct
+    /// of pointers.
     ///
     /// # Errors
     /// As [`Named::hash_map`].
@@ -139,7 +141,8 @@ impl Named<'_> {
         Ok(made?)
     }
 
-    /// Whatever `make` makes in a new heap of `heap_bytes` and a region of `data_bytes`: for containers of a program's own.
+    /// Whatever `make` makes in a new heap of `heap_bytes` and a region of `data_bytes`, for
+    /// containers of a program's own.
     ///
     /// # Errors
     /// As [`Named::hash_map`]; what `make` returns.
@@ -162,10 +165,10 @@ impl Named<'_> {
     /// Removes it. Handles of it are told [`AccessError::Poisoned`], and its space is free.
     ///
     /// # Errors
-    /// [`Error::Root`] when there is nothing of this name; [`Error::Pool`] when there is no room for what that changes before the next sync;
-    /// [`Error::NoPool`]; [`Error::Sync`] when jobs have some of it pinned. Nothing is removed then, and it can be opened by its name
-    /// again. [`Error::Access`] or [`Error::Root`] when its data is gone and the directory could not be written: roll back to the last token, or
-    /// remove it once more.
+    /// [`Error::Root`] when the name is unknown. [`Error::Pool`] without room for the change before
+    /// the next sync. [`Error::NoPool`]. [`Error::Sync`] when jobs have some of it pinned. Nothing
+    /// is removed then, and it opens by its name again. [`Error::Access`] or [`Error::Root`] when
+    /// its data is gone and the directory could not be written: roll back, or remove it once more.
     pub fn remove(&self) -> Result<(), Error> {
         let kept = self.memory.kept("a root")?;
         let (named, name, pool) = (kept.named.clone(), self.name.to_owned(), kept.pool.clone());
@@ -187,7 +190,8 @@ impl Named<'_> {
         // What is under way goes first, so that nothing of it is written when the pages are gone.
         held.take_out(region.base, region.bytes, true)?;
         let removed: Result<(), Error> = self.memory.runtime.run(move |m| {
-            // Nobody finds it half removed. Its pages go first, as that may be refused; its data is dead as soon as no token sees it.
+            // It is never found half removed. Its pages go first, as that may be refused. Its data
+            // is dead when no token sees it.
             let _section = m.write_section()?;
             if let Err(error) = pool.delete_pages(crate::pages::pages_of(region)) {
                 return Ok(Err(error.into()));

@@ -1,5 +1,5 @@
-//! NVMM's memory operations on pages of a pool: `alloc`, `delete`, `setperms`. `read` and `write` are accesses, `sync` and
-//! `rollback` are [`Fulgurite::sync`] and [`Fulgurite::roll_back`].
+//! NVMM's operations on pages of a pool: `alloc`, `delete`, `setperms`. Accesses are `read` and
+//! `write`. [`Fulgurite::sync`] and [`Fulgurite::roll_back`] are `sync` and `rollback`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,15 +23,18 @@ pub(crate) fn pages_of(region: Region) -> Range<u32> {
 }
 
 impl Fulgurite {
-    /// The controllers of this memory's pages: there is one, whatever files or devices the pool spans, and addresses carry its number.
+    /// The controllers of this memory's pages. There is one, whatever the pool spans, and addresses
+    /// carry its number.
     pub const CONTROLLERS: &[Controller] = &[Controller::FIRST];
 
-    /// As [`Fulgurite::alloc`], on a controller: what lies on the same one is changed in one order for all who look (NVMM). There is one in
-    /// a process. It has two names besides its number, 0 and 0xFFFFF, which NVMM has for the one at hand ([`Controller::is_local`]);
-    /// the addresses carry its number whichever it was asked by, as address 0 is null.
+    /// As [`Fulgurite::alloc`], on a controller. Changes on one controller have one order for all
+    /// observers (NVMM). A process has one. Beside its number it has NVMM's two names for the local
+    /// one, 0 and 0xFFFFF ([`Controller::is_local`]). Addresses always carry its number, because
+    /// address 0 is null.
     ///
     /// # Errors
-    /// [`Error::NoController`], which says which there are, with nothing allocated; those of [`Fulgurite::alloc`].
+    /// [`Error::NoController`], which lists those there are: nothing was allocated. Those of
+    /// [`Fulgurite::alloc`].
     pub fn alloc_on(&self, controller: Controller, pages: u32, permissions: Permissions) -> Result<Region, Error> {
         if !controller.is_local() && !Self::CONTROLLERS.contains(&controller) {
             return Err(Error::NoController { controller, there: Self::CONTROLLERS });
@@ -39,18 +42,19 @@ impl Fulgurite {
         self.alloc(pages, permissions)
     }
 
-    /// Allocates `pages` pages of 64 KiB, side by side, which read as zeros until they are written, whoever wrote to their addresses
-    /// before. Temporary ones go when this process ends, however it ends, and their addresses are free then.
+    /// Allocates `pages` pages of 64 KiB, side by side, which read as zeros until they are written.
+    /// Temporary ones go when this process ends, however it ends, and free their addresses.
     ///
     /// # Errors
-    /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`]; [`Error::Sync`] when
-    /// somebody who has no right to them holds them in DRAM, or a sync that was given up is still being written.
+    /// [`Error::Root`] when too few are free. [`Error::Pool`] when it cannot be recorded.
+    /// [`Error::NoPool`]. [`Error::Sync`] when a job without a right to them holds them in DRAM, or
+    /// an abandoned sync is still being written.
     pub fn alloc(&self, pages: u32, permissions: Permissions) -> Result<Region, Error> {
         self.reserve_clean("alloc", u64::from(pages) * PAGE, Some(permissions))
     }
 
-    /// Hands addresses of whole pages out, without what somebody has left there: any address of the pool may be stored to. No state is
-    /// named in between.
+    /// Hands out addresses of whole pages, without earlier contents: any address of the pool may be
+    /// stored to. No state is named in between.
     pub(crate) fn reserve_clean(
         &self,
         what: &'static str,
@@ -80,12 +84,13 @@ impl Fulgurite {
         done.map(|()| region)
     }
 
-    /// Deletes pages that were allocated, or handed out by [`Fulgurite::region`]: their data is gone with the next sync, and their
-    /// addresses are free. Nobody may use them any more, in any job.
+    /// Deletes pages from `alloc` or [`Fulgurite::region`]: their data is gone with the next sync,
+    /// and their addresses are free. No job may use them any more.
     ///
     /// # Errors
-    /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when one of them may not be
-    /// written, or there is no room for what that changes before the next sync; [`Error::NoPool`]. Nothing is deleted then.
+    /// [`Error::Root`] when they were not handed out, or a root lies in them. [`Error::Pool`] when
+    /// one is read-only, or there is no room for the change before the next sync.
+    /// [`Error::NoPool`]. Nothing is deleted then.
     pub fn delete(&self, region: Region) -> Result<(), Error> {
         let held = self.runtime.hold_state()?;
         // What is under way goes first, so that nothing of it is written when the pages are gone.
@@ -98,13 +103,14 @@ impl Fulgurite {
         Ok(held.take_out(region.base, region.bytes, false)?)
     }
 
-    /// Changes what may be done with pages, and how long they stay, as part of the state: it rolls back with the data. Refused are pages
-    /// that were not handed out, and those of roots, which others rely on; not pages that may not be written, as whoever was handed
-    /// them may give the permission again.
+    /// Changes permissions and lifetime of pages, as part of the state, so that it rolls back with
+    /// the data. Pages of roots, and those not handed out, are refused. Read-only pages are not,
+    /// because their owner may make them writable again.
     ///
     /// # Errors
-    /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when it cannot be recorded;
-    /// [`Error::NoPool`]; [`Error::Sync`] when somebody holds some of them in DRAM.
+    /// [`Error::Root`] when they were not handed out, or a root lies in them. [`Error::Pool`] when
+    /// it cannot be recorded. [`Error::NoPool`]. [`Error::Sync`] when a job holds some of them in
+    /// DRAM.
     pub fn set_permissions(&self, region: Region, permissions: Permissions) -> Result<(), Error> {
         let held = self.runtime.hold_state()?;
         let pool = self.kept("set_permissions")?.pool.clone();
@@ -116,7 +122,7 @@ impl Fulgurite {
             Ok(pool.set_permissions(pages_of(region), permissions)?)
         })?;
         narrowed.changed();
-        // Who came in between found the old permissions.
+        // Accesses in between found the old permissions.
         Ok(held.take_out(region.base, region.bytes, true)?)
     }
 
@@ -162,8 +168,8 @@ fn holds_a_root(m: &mut Context, directory: &Directory, region: Region) -> Resul
     }))
 }
 
-/// Temporary pages that a roll back takes away: their addresses are given back before anybody writes, or names a state in which they are
-/// handed out and nobody knows.
+/// Temporary pages that a roll back removes. Their addresses are given back before anything is
+/// written or named.
 pub(crate) struct Temporary {
     pool: Store,
     named: Arc<Registry>,
@@ -191,7 +197,7 @@ pub(crate) fn give_temporary_back(m: &mut Context, pool: &Store, named: &Registr
     for run in dropped.chunk_by(|a, b| a + 1 == *b) {
         let region = Region::new(Address::from_linear(u64::from(run[0]) * PAGE), run.len() as u64 * PAGE);
         match check(m, &named.directory, region).and_then(|()| named.directory.give_back(m, region)) {
-            // What was never handed out, or is a root's whose page was made temporary: nothing to give back.
+            // Never handed out, or a root's page that was made temporary: nothing to give back.
             Ok(()) | Err(RootError::NotHandedOut { .. }) => {}
             Err(error) => return Err(crate::error::access_error(error)),
         }

@@ -9,10 +9,10 @@ use fulgurite_runtime::{Context, Runtime};
 
 use crate::Error;
 
-/// The state of a token: a memory of its own, with one worker, whose data is read from the live pool. The token is kept for as long
-/// as this lives.
+/// The state of a token: a memory of its own, with one worker, over the live pool. The token is
+/// kept while this lives.
 ///
-/// It is for reading. What a job writes to it stays in its DRAM or fails, and is never written to the pool.
+/// It is for reading. A job's writes stay in its DRAM or fail, and never reach the pool.
 pub struct Reader {
     runtime: Runtime,
     directory: Arc<Directory>,
@@ -41,8 +41,8 @@ impl Reader {
         self.runtime.run(code)
     }
 
-    /// The container that has this name in this state: `reader.container::<HashMap<u64, u64, NoLatch>>("users")`. One worker
-    /// reads it and nobody writes, so that [`crate::NoLatch`] will do.
+    /// The container of this name in this state: `reader.container::<HashMap<u64, u64,
+    /// NoLatch>>("users")`. One worker reads and nothing writes, so [`crate::NoLatch`] will do.
     ///
     /// # Errors
     /// [`Error::Root`] when there is none, or one of another type.

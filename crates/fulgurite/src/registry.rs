@@ -53,7 +53,7 @@ pub(crate) struct Registry {
     pub open: Mutex<BTreeMap<String, Arc<dyn Open>>>,
     /// By name, what could not be saved at the last sync, and why.
     pub unsaved: Mutex<BTreeMap<String, AccessError>>,
-    /// Whoever opens or makes something waits for others who do. Never taken inside a job.
+    /// Opening and making wait for each other. Never taken inside a job.
     pub turn: Mutex<()>,
 }
 

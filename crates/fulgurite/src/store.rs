@@ -1,6 +1,7 @@
 //! The store under a memory: in this process, or in the device that it lies on.
 //!
-//! A pool of this process is asked directly. Over a device the host runs no store: that of the device's firmware is asked by commands.
+//! A pool of this process is asked directly. Over a device, the firmware's store is asked by
+//! commands.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ impl From<Kept> for Store {
     }
 }
 
-/// What could be done with pages of a device whose permissions are about to change, to be given back unless they have changed.
+/// The permissions of a device's pages that are about to change, given back unless they have
+/// changed.
 #[must_use]
 pub(crate) struct Narrowed<'s>(Option<(&'s DeviceFlash, Before)>);
 
@@ -71,7 +73,8 @@ impl Store {
             Store::There(device) => device.pages(),
         }
     }
-    /// A state is about to get a name: says what time it is, for tokens that are kept by age. A device has its own clock.
+    /// A state is about to be named: sets the time, for tokens that are kept by age. A device has
+    /// its own clock.
     pub fn tick(&self) {
         if let Store::Here(pool) = self {
             pool.tick();
@@ -107,8 +110,9 @@ impl Store {
             }),
         }
     }
-    /// Deletes what was written to pages that nobody had: that has made pages of them. Over a device only where they are to be allocated
-    /// (`allocates`), which it is told in any case: until the next sync no copies can stand in for that, should it die.
+    /// Deletes what was written to unallocated pages, which has made pages of them. A device does
+    /// so only where they are to be allocated (`allocates`), but is told in any case. Copies could
+    /// not replace that before the next sync if it died.
     pub fn clear_pages(&self, pages: Range<u32>, allocates: bool) -> Result<(), PoolError> {
         let Store::Here(pool) = self else { return if allocates { self.delete_pages(pages) } else { Ok(()) } };
         // Those that are not there are left alone, and no room is asked for them.
@@ -121,8 +125,9 @@ impl Store {
         }
         Ok(())
     }
-    /// Permissions are about to be changed to these. A device refuses writes that come too late: until [`Store::set_permissions`], or until this is
-    /// dropped, nobody may do with the pages what will be forbidden, and what was written to them before is to be written back.
+    /// Permissions are about to change. A device refuses late writes. So until
+    /// [`Store::set_permissions`], or until this is dropped, nothing may be done that will be
+    /// forbidden, and earlier writes go back first.
     pub fn narrow(&self, pages: Range<u32>, permissions: Permissions) -> Narrowed<'_> {
         Narrowed(match self {
             Store::Here(_) => None,
@@ -161,8 +166,8 @@ impl Store {
         };
         subpages.saturating_mul(SUBPAGE_BYTES as u64)
     }
-    /// After how many such bytes a thread that syncs by itself should do so in any case: what a device that dies takes with it, and of which
-    /// no copy could be kept, is told to the program.
+    /// The uncopied bytes after which a thread that syncs by itself should sync. A device that dies
+    /// would take them with it.
     pub fn unnamed_bytes_max(&self) -> u64 {
         match self {
             Store::Here(_) => u64::MAX,
@@ -176,14 +181,16 @@ impl Store {
             Store::There(device) => device.wants_sync(),
         }
     }
-    /// Somebody syncs from now on when asked, by a sync that writes so many subpages at the most; or nobody does any more.
+    /// A thread syncs from now on when asked, with at most so many subpages a sync. None: no
+    /// longer.
     pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
         match self {
             Store::Here(pool) => pool.set_syncs_for_writers(subpages),
             Store::There(device) => device.set_syncs_for_writers(subpages.is_some()),
         }
     }
-    /// So many frames may differ: room is left for a sync of them. Returns whether the store wants to know how many frames differ.
+    /// Leaves room for a sync of so many changed frames. Returns whether the store wants their
+    /// number.
     pub fn leave_for_sync(&self, frames: u64) -> bool {
         match self {
             Store::Here(pool) => {
@@ -200,8 +207,8 @@ impl Store {
             Store::There(device) => device.versions().into_iter().for_each(Versions::sync_begins),
         }
     }
-    /// Whether a sync that failed so may succeed when it is made once more: the device has died, and may have returned with what it had not
-    /// named written once more.
+    /// Whether a failed sync may succeed on retry: the device died, and may have returned with
+    /// unnamed writes replayed.
     pub fn may_sync_again(&self, error: &fulgurite_runtime::SyncError) -> bool {
         let died = fulgurite_runtime::SyncError::from(FlashError::Closed);
         matches!(self, Store::There(_)) && *error == died

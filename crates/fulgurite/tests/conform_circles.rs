@@ -1,7 +1,8 @@
-//! Goal: no circle of more than three files, so that a file can be understood and changed with few others.
-//! Method: read the imports and paths of each crate's sources into a graph of files, and look for strongly connected ones. A name
-//! that a file only hands on (`pub use`, or an import that others reach through it) leads to the file that defines it. `mod x;` is no
-//! import, and unit tests at the foot of a file do not count.
+//! Goal: no circle of more than three files, so that a file can be understood and changed with few
+//! others. Method: read the imports and paths of each crate's sources into a graph of files, and
+//! look for strongly connected ones. A name that a file only hands on (`pub use`, or an import that
+//! others reach through it) leads to the file that defines it. `mod x;` is no import, and unit
+//! tests at the foot of a file do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -212,7 +213,8 @@ impl Crate {
         base.extend_from_slice(rest);
         Some(base)
     }
-    /// The file in which lies what a path from the root leads to; none where that is a module by its name, or lies elsewhere.
+    /// The file in which lies what a path from the root leads to; none where that is a module by
+    /// its name, or lies elsewhere.
     fn file_of(&self, path: &[String], depth: usize) -> Option<Module> {
         let length = (0..=path.len()).rev().find(|length| self.sources.contains_key(&path[..*length]))?;
         let (file, rest) = path.split_at(length);

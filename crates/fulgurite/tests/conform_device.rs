@@ -1,7 +1,8 @@
-//! Goal: a program over a device of another process finds what it has written, also when the device dies and returns meanwhile; it has
-//! the device for itself; and what cannot be had there is refused with words.
-//! Method: devices behind real sockets, with a store and without one; programs start and end, two at a time; the device is replaced
-//! by another one over the same medium while a program writes.
+//! Goal: a program over a device of another process finds what it has written, also when the device
+//! dies and returns meanwhile; it has the device for itself; and what cannot be had there is
+//! refused with words. Method: devices behind real sockets, with a store and without one; programs
+//! start and end, two at a time; the device is replaced by another one over the same medium while a
+//! program writes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,8 +83,8 @@ fn what_a_program_writes_it_finds_whether_data_are_copied_or_not() {
     }
 }
 
-/// The half minute that a device may be away: the runtime gives up requests later than its medium does, but those of other media no
-/// later than ever.
+/// The half minute that a device may be away: the runtime gives up requests later than its medium
+/// does, but those of other media no later than ever.
 #[test]
 fn a_runtime_waits_longer_for_a_device_than_that_may_be_away() {
     let (_directory, socket) = directory();

@@ -1,7 +1,9 @@
-//! Goal: over the store of a device a program has what it has over a pool of its own: the state of an old token beside the live one, permissions,
-//! temporary pages; and they hold when the device dies and returns, when the program ends, and when it is killed.
-//! Method: programs over a device behind a real socket, whose store lies in memory that outlives it; the device is replaced by another one over
-//! the same medium while the program lives; a program's end that names nothing plays its kill. (`crash_device_pool` kills real ones.)
+//! Goal: over the store of a device a program has what it has over a pool of its own: the state of
+//! an old token beside the live one, permissions, temporary pages; and they hold when the device
+//! dies and returns, when the program ends, and when it is killed. Method: programs over a device
+//! behind a real socket, whose store lies in memory that outlives it; the device is replaced by
+//! another one over the same medium while the program lives; a program's end that names nothing
+//! plays its kill. (`crash_device_pool` kills real ones.)
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +52,8 @@ impl Place {
     fn start(&self) -> Fulgurite {
         start(&self.socket)
     }
-    /// One that comes after another one, which may have to be gone first; its own end names nothing.
+    /// One that comes after another one, which may have to be gone first; its own end names
+    /// nothing.
     fn strange(&self) -> DeviceFlash {
         let begun = Instant::now();
         loop {
@@ -138,7 +141,8 @@ fn an_old_token_is_read_beside_the_live_state() {
             look(2);
         }
     }
-    // What nobody keeps is gone, and what never was is not there; a reader is in the way of who would take its token away.
+    // What was not kept is gone, and what never was is not there. A reader prevents the loss of its
+    // token.
     let missing = memory.sync().unwrap() + 1000;
     for token in [first, missing] {
         let told = memory.open_token(token, 4 << 20).map(drop);
@@ -214,7 +218,7 @@ fn permissions_hold_and_are_part_of_the_state() {
     memory.set_permissions(middle, NOTHING).unwrap();
     refused(read(&memory, middle), false);
     refused(write(&memory, middle, 7), false);
-    // Whoever was handed them may give the permission again.
+    // Their owner may give the permission again.
     memory.set_permissions(middle, Permissions::DEFAULT).unwrap();
     write(&memory, middle, 8).unwrap();
     assert_eq!(read(&memory, middle).unwrap(), 8);
@@ -273,7 +277,8 @@ fn temporary_pages_go_with_their_program_and_not_with_the_device() {
         assert_eq!(read(&memory, region).unwrap(), 7, "{what}");
         assert_eq!(memory.permissions(region.base).unwrap(), Some(TEMPORARY), "{what}");
         if named {
-            // So they do by a roll back to a state of this program, and go by one to a state of the one before.
+            // So they do by a roll back to a state of this program, and go by one to a state of the
+            // one before.
             write(&memory, region, 8).unwrap();
             let own = memory.sync().unwrap();
             write(&memory, region, 9).unwrap();
@@ -293,7 +298,8 @@ fn temporary_pages_go_with_their_program_and_not_with_the_device() {
             drop(server);
             server = place.serve();
         }
-        // Whoever comes next finds neither pages nor addresses that are taken; one that names nothing changes nothing of that.
+        // The next program finds neither pages nor addresses that are taken. One that names nothing
+        // changes nothing of that.
         assert_eq!(place.strange().permissions(pages_of(region)).unwrap(), None, "{what}");
         let memory = place.start();
         assert_eq!(memory.permissions(region.base).unwrap(), None, "{what}");
@@ -310,7 +316,8 @@ fn pages_of(region: Region) -> u32 {
     (region.base.linear() / PAGE) as u32
 }
 
-/// One that deletes them as it starts says so, and the program that lives is told rather than read zeros.
+/// One that deletes them as it starts says so, and the program that lives is told rather than read
+/// zeros.
 #[test]
 fn a_program_whose_temporary_pages_went_with_the_device_is_told() {
     let place = Place::new();

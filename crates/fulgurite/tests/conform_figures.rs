@@ -1,7 +1,8 @@
 //! Goal: the figures in the documents are those of the kept results, which the same command made.
-//! Method: the tables of `docs/figures.md` are made from `docs/results/*.json`, one for each file, and must be what stands there
-//! (`UPDATE=1 cargo test -p fulgurite --test all conform_figures::` writes them). Each number of the README's table stands in the table of
-//! its command. The table of the calibration is compared cell by cell.
+//! Method: the tables of `docs/figures.md` are made from `docs/results/*.json`, one for each file,
+//! and must be what stands there (`UPDATE=1 cargo test -p fulgurite --test all conform_figures::`
+//! writes them). Each number of the README's table stands in the table of its command. The table of
+//! the calibration is compared cell by cell.
 
 use std::collections::BTreeMap;
 use std::fs;

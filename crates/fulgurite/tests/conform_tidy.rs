@@ -1,13 +1,14 @@
-//! Goal: the house's rules hold in every file, also in the one written last.
-//! Method: read every text file of the tree and look for what the rules exclude: files that are too long, unsafe code
-//! without its reason, work left open, files that do not say what they hold, tests without goal and method, paths of one
-//! machine, figures without the command that makes them, documents that name functions or files that are gone. Each test
-//! lists all offenders at once.
+//! Goal: the house's rules hold in every file, also in the one written last. Method: read every
+//! text file of the tree and look for what the rules exclude: files that are too long, unsafe code
+//! without its reason, work left open, files that do not say what they hold, tests without goal and
+//! method, paths of one machine, figures without the command that makes them, documents that name
+//! functions or files that are gone. Each test lists all offenders at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From here on a file is asked which second idea moved in; beyond the second number the test fails.
+/// From here on a file is asked which second idea moved in; beyond the second number the test
+/// fails.
 const LONG_LINES: usize = 600;
 const TOO_LONG_LINES: usize = 900;
 
@@ -139,7 +140,8 @@ fn every_test_says_its_goal_and_method() {
     let mut offenders = Vec::new();
     // What lies deeper is material that tests share.
     let is_a_test =
-        // What lies in `src` is a part of what it tests. The program itself says the same in each crate.
+        // What lies in `src` is a part of what it tests. The program itself says the same in each
+        // crate.
         |f: &&File| {
             let directly = f.path.split_once("/tests/").is_some_and(|(_, rest)| !rest.contains('/'));
             f.is(".rs") && !f.path.contains("/src/") && directly && f.name() != "main.rs"
@@ -156,7 +158,8 @@ fn every_test_says_its_goal_and_method() {
     none("tests that do not say what they are for", &offenders);
 }
 
-/// Cargo looks for no programs of tests here (`autotests = false`), so a file that nothing names would never run.
+/// Cargo looks for no programs of tests here (`autotests = false`), so a file that nothing names
+/// would never run.
 #[test]
 fn every_test_is_in_a_program() {
     let files = files();
@@ -190,7 +193,8 @@ fn no_path_of_one_machine() {
         files().iter().filter(|f| !f.is_test() && !f.path.starts_with("scripts/") && !f.path.starts_with(".ci/"))
     {
         for (i, line) in file.product_lines() {
-            // A kept result names its command, which must work elsewhere too; every system has its own under /usr.
+            // A kept result names its command, which must work elsewhere too; every system has its
+            // own under /usr.
             let elsewhere = |word: &str| !word.starts_with('/') || word.starts_with("/usr/");
             let absolute = line.contains("\"command\":") && !line.split_whitespace().all(elsewhere);
             if absolute || places.iter().any(|p| line.contains(p)) {

@@ -1,8 +1,10 @@
-//! Goal: a program that only writes is not stopped by what others should do for it: a lazy pool syncs before space runs out, tokens grow
-//! old while it runs, and what a sync leaves to be done is done while everybody sleeps; and who has nothing to do does not wake up.
-//! Method: a lazy pool whose time to sync never comes, written over several times; the same under `Durability::Sync`, which must fail
-//! and go on after a sync, which must not; a pool much larger than DRAM, which must take all that DRAM holds; tokens with an age; a checkpoint that is due when a sync returns to a thread that then does
-//! nothing. Wake-ups are counted.
+//! Goal: a program that only writes is not stopped by what others should do for it. A lazy pool
+//! syncs before space runs out, tokens grow old while it runs, and what a sync leaves to be done is
+//! done while all threads sleep. Idle threads do not wake up. Method: a lazy pool whose time to
+//! sync never comes, written over several times. The same under `Durability::Sync`, which must
+//! fail, and continue after a sync. A pool much larger than DRAM, which must take all that DRAM
+//! holds. Tokens with an age. A checkpoint that is due when a sync returns to a thread that then
+//! does nothing. Wake-ups are counted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -153,7 +155,8 @@ fn the_oldest_tokens_go_when_space_is_short() {
 fn a_lazy_pool_counts_what_lies_dirty_in_dram() {
     let directory = tempfile::tempdir().unwrap();
     let medium = Medium::new_pool(directory.path().join("pool"), 16 << 20);
-    // Nothing has to leave DRAM, and the time to sync never comes: only what is dirty there makes it due.
+    // Nothing has to leave DRAM, and the time to sync never comes: only what is dirty there makes
+    // it due.
     let lazy = Durability::Lazy { every: Duration::from_secs(1 << 30), bytes: 128 * 4096 };
     let memory = Fulgurite::builder(medium).dram("8M").durability(lazy).start().unwrap();
     let array = memory.named("words").array(256 * WORDS, |_| 0u64).unwrap();
@@ -218,7 +221,8 @@ fn a_lazy_pool_that_could_not_be_synced_is_synced_again_and_at_the_end() {
         assert!(begun.elapsed() < Duration::from_secs(30), "nobody syncs any more");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The program's own are not refused for what is past; and who goes while it is ill has its last sync.
+    // The program's own are not refused for what is past. One that goes while it is ill has its
+    // last sync.
     memory.sync().unwrap();
     ill.0.store(1, Ordering::SeqCst);
     while ill.0.load(Ordering::SeqCst) > 0 {

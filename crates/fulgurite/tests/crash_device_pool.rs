@@ -1,11 +1,14 @@
-//! Goal: a program whose memory lies on the store of a device finds what it has synced last, or the state whose sync was under way, whole,
-//! when it was killed at any moment, when the device was, and when both were; when the device alone is killed and comes back, it goes on. A kill in
-//! the middle of a roll back leaves the state before or the one that was gone back to, whole, and no token whose pin was acknowledged is lost.
-//! Method: this program starts itself as a device over the store in a file, and as a program over that device, which changes a map and an
-//! array in rounds, notes the round under a root, syncs, and says so. One of the two or both are killed with SIGKILL at random moments. Each
-//! start of the program compares all that it finds with what the rounds make by the same seed, computed anew. Once more with a program that also pins
-//! tokens, unpins them and goes back two rounds, which it says before and after, and makes the same rounds again from there. Seeds are printed;
-//! `FULGURITE_RUNS` says how many kills.
+//! Goal: a program whose memory lies on the store of a device finds what it has synced last, or the
+//! state whose sync was under way, whole, when it was killed at any moment, when the device was,
+//! and when both were; when the device alone is killed and comes back, it goes on. A kill in the
+//! middle of a roll back leaves the state before or the one that was gone back to, whole, and no
+//! token whose pin was acknowledged is lost. Method: this program starts itself as a device over
+//! the store in a file, and as a program over that device, which changes a map and an array in
+//! rounds, notes the round under a root, syncs, and says so. One of the two or both are killed with
+//! SIGKILL at random moments. Each start of the program compares all that it finds with what the
+//! rounds make by the same seed, computed anew. Once more with a program that also pins tokens,
+//! unpins them and goes back two rounds, which it says before and after, and makes the same rounds
+//! again from there. Seeds are printed; `FULGURITE_RUNS` says how many kills.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap as Model, VecDeque};
 use std::io::{BufRead, BufReader, Read};
@@ -58,7 +61,7 @@ fn patiently<T>(what: &str, mut work: impl FnMut() -> Result<T, Error>, passes: 
     }
 }
 
-/// Not a test: what this program does as a device. It ends by being killed, or with whoever started it.
+/// Not a test: what this program does as a device. It ends by being killed, or with its parent.
 #[test]
 #[ignore = "the device's process; the test starts it"]
 fn be_the_device() {
@@ -89,7 +92,7 @@ fn be_the_device() {
 fn be_the_program() {
     let (Ok(socket), Ok(seed)) = (std::env::var(SOCKET), std::env::var(SEED)) else { return };
     let seed = seed.parse::<u64>().unwrap();
-    // Whoever came before may have to be gone first, and the device may be away, too.
+    // Its predecessor may have to be gone first, and the device may be away, too.
     let memory = patiently(
         "start",
         || {
@@ -120,7 +123,8 @@ fn be_the_program() {
         Ok(found)
     });
     let mut newest = found.unwrap();
-    // Pages of this program alone: nothing of the one before is in them, and their addresses are free, however that ended.
+    // Pages of this program alone: nothing of the one before is in them, and their addresses are
+    // free, however that ended.
     let temporary = memory.alloc(2, Permissions { permanent: false, ..Permissions::DEFAULT }).unwrap();
     let known = memory.named("temporary").value(temporary.base.linear()).unwrap();
     let words = move || (0..temporary.bytes / 4096).map(move |n| Ptr::<u64>::new(temporary.base.add(n * 4096)));
@@ -134,7 +138,8 @@ fn be_the_program() {
     });
     checked.unwrap();
     let mut last = u64::MAX;
-    // Tokens and what round each is of, the newest last, as far as the device keeps them; the one that is pinned.
+    // Tokens and what round each is of, the newest last, as far as the device keeps them; the one
+    // that is pinned.
     let (mut named, mut pinned) = (VecDeque::new(), None);
     println!();
     memory.tokens().unwrap().iter().for_each(|token| println!("kept {token}"));
@@ -294,7 +299,8 @@ fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
     assert_eq!(synced, 0);
     for kill in 0..kills {
         let (kills_device, kills_program) = [(true, false), (false, true), (true, true)][(kill % 3) as usize];
-        // Some rounds, and a part of one. What is made before the first is more than there are copies of: a program that lives would be told.
+        // Some rounds, and a part of one. What is made before the first is more than there are
+        // copies of: a program that lives would be told.
         for _ in 0..u64::from(!kills_program).max(random.below(4)) {
             synced = program.next("synced ").expect("it goes on");
         }

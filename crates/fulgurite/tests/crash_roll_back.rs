@@ -1,11 +1,13 @@
-//! Goal: whatever becomes of a roll back while jobs write, no one ever finds half a write section, live or after opening the pool again. One that
-//! is made shows the state of its token. One that is refused has changed nothing. One that fails half way leaves a memory that says so at
-//! every access, and a pool with one of the states that had a name.
-//! Method: jobs write in sections that wait in the middle: each section raises all pages of its job by one, and replaces an object of a heap
-//! that says the same. Memory has few frames, so that of each section a part is on flash. Meanwhile states are named and gone back to. Another
-//! thread drops or pins tokens, or opens one; the pool drops tokens because it needs their space; the medium fails during the roll back, or
-//! during a sync before it. Once more over a device in a process of its own, which is killed during the roll back and started again. Seeds
-//! are printed.
+//! Goal: whatever becomes of a roll back while jobs write, no one ever finds half a write section,
+//! live or after opening the pool again. One that is made shows the state of its token. One that is
+//! refused has changed nothing. One that fails half way leaves a memory that says so at every
+//! access, and a pool with one of the states that had a name. Method: jobs write in sections that
+//! wait in the middle: each section raises all pages of its job by one, and replaces an object of a
+//! heap that says the same. Memory has few frames, so that of each section a part is on flash.
+//! Meanwhile states are named and gone back to. Another thread drops or pins tokens, or opens one;
+//! the pool drops tokens because it needs their space; the medium fails during the roll back, or
+//! during a sync before it. Once more over a device in a process of its own, which is killed during
+//! the roll back and started again. Seeds are printed.
 
 use std::io::Read;
 use std::path::Path;
@@ -79,7 +81,8 @@ impl Bank {
         }
         Ok(value)
     }
-    /// The marker and the values of the writers: all but those named whole, and the heap as well where all are.
+    /// The marker and the values of the writers: all but those named whole, and the heap as well
+    /// where all are.
     fn found(&self, m: &mut Context, aside: &[bool]) -> Result<(u64, Vec<u64>), AccessError> {
         let mut values = Vec::new();
         for writer in 0..WRITERS {
@@ -183,8 +186,8 @@ fn mark(runtime: &Runtime, bank: &Bank, marker: u64) -> Result<(), AccessError> 
     })
 }
 
-/// What memory shows after a roll back, when its writers have ended. Returns whose sections the program itself has cut off, which the next
-/// state that has a name shows then, and whether memory goes on.
+/// What memory shows after a roll back, when its writers have ended. Returns the sections that the
+/// program itself has cut off, which the next named state shows then, and whether memory continues.
 fn check(runtime: &Runtime, bank: &Bank, came: Came, crew: Crew, (live, token): (u64, u64)) -> (Vec<bool>, bool) {
     let before: Vec<u64> = crew.done.iter().map(|done| done.load(Ordering::SeqCst)).collect();
     let (_, cut_off) = crew.end();
@@ -213,7 +216,7 @@ fn check(runtime: &Runtime, bank: &Bank, came: Came, crew: Crew, (live, token): 
     (cut_off, goes_on)
 }
 
-// ---- a pool of the program's own ------------------------------------------------------------------------------------------
+// ---- a pool of the program's own ----
 
 struct World {
     medium: Arc<FaultyFlash<MemoryFlash>>,
@@ -352,7 +355,8 @@ fn among_writers(seed: u64) -> Came {
         // Memory that is dropped is synced.
         markers.push(live);
     }
-    // What is poisoned names nothing, so that only the sync before can have named a section that was cut off.
+    // What is poisoned names nothing, so that only the sync before can have named a section that
+    // was cut off.
     let aside = if came == Came::HalfWay && trouble != Trouble::Sync { vec![false; cut_off.len()] } else { cut_off };
     let marker = world.reopened(aside);
     assert!(markers.contains(&marker), "{trouble:?}, {came:?}: state {marker}, not of {markers:?}");
@@ -377,12 +381,12 @@ const OWN: u64 = 200;
 /// Deaths of a device, in the same way.
 const DEATHS: u64 = 12;
 
-// ---- over a device that dies ----------------------------------------------------------------------------------------------
+// ---- over a device that dies ----
 
 const SOCKET: &str = "FULGURITE_TEST_SOCKET";
 const DATA: &str = "FULGURITE_TEST_DATA";
 
-/// Not a test: what this program does as a device. It ends by being killed, or with whoever started it.
+/// Not a test: what this program does as a device. It ends by being killed, or with its parent.
 #[test]
 #[ignore = "the device's process; the test starts it"]
 fn be_the_device() {

@@ -1,12 +1,15 @@
-//! Goal: a container on flash is what a container in DRAM is, whatever the medium does: an operation that fails has changed
-//! nothing, one that succeeds has changed what it says, and nobody sees half of a value.
+//! Goal: a container on flash is what a container in DRAM is, whatever the medium does. A failed
+//! operation has changed nothing, a successful one has changed what it says, and no reader sees
+//! half of a value.
 //!
-//! Method: jobs on two workers share a container behind a cache of a few frames, on a medium whose reads fail or come short,
-//! whose write-backs fail, and whose completions come late and out of order. Each job has keys of its own among everybody's
-//! and keeps a `BTreeMap` of them, which changes only when an operation says that it succeeded; after a failure the very
-//! next operation must find what the map has. At the end the medium is well: the container must pass its check and hold what
-//! all the maps hold, on the runtime and in the medium's bytes. The heap is tested in the same way, with objects that are
-//! filled with what only their owner knows. The same with one worker and latches for one thread. Seeds are printed.
+//! Method: jobs on two workers share a container behind a cache of a few frames, on a medium whose
+//! reads fail or come short, whose write-backs fail, and whose completions come late and out of
+//! order. Each job has keys of its own and keeps a `BTreeMap` of them, which changes only when an
+//! operation says that it succeeded. After a failure the very next operation must find what the map
+//! has. At the end the medium is well: the container must pass its check and hold what all the maps
+//! hold, on the runtime and in the medium's bytes. The heap is tested in the same way, with objects
+//! filled with what only their owner knows. The same with one worker and latches for one thread.
+//! Seeds are printed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -159,7 +162,8 @@ impl<L: Latch> Map for RedBlackTree<u64, Value, L> {
     }
 }
 
-/// A string for a number: of different lengths, many with long prefixes in common, so that there are layers of tries.
+/// A string for a number: of different lengths, many with long prefixes in common, so that there
+/// are layers of tries.
 fn text(key: u64) -> Vec<u8> {
     match key % 3 {
         0 => key.to_be_bytes().to_vec(),
@@ -209,7 +213,8 @@ impl<L: Latch> Map for Masstree<L> {
     }
 }
 
-/// What goes wrong; the more frames there are, the fewer requests reach the medium, and the more of them.
+/// What goes wrong; the more frames there are, the fewer requests reach the medium, and the more of
+/// them.
 fn plan(seed: u64, frames: u64) -> FaultPlan {
     let rule = |op, one_in, fault| Rule { op: Some(op), when: When::OneIn(one_in), fault };
     let reads_one_in = if frames < 20 { 50 } else { 20 };
@@ -265,7 +270,8 @@ fn unless_injected<T>(result: Result<T, AccessError>) -> Option<T> {
     }
 }
 
-/// Runs one job for each id at once, then everything that must be true at the end: the medium is well, all is written.
+/// Runs one job for each id at once, then everything that must be true at the end: the medium is
+/// well, all is written.
 fn run_jobs<T: Send + 'static>(
     (runtime, medium): (&Runtime, &FaultyMemory),
     (pins, seed, frames): (u32, u64, u64),
@@ -372,7 +378,8 @@ fn conform<C: Map>(workers: usize, seed: u64) {
     }
 }
 
-/// Runs `test` and ends the process when it takes longer than two minutes: a hang is a failure, not a wait.
+/// Runs `test` and ends the process when it takes longer than two minutes: a hang is a failure, not
+/// a wait.
 fn within(what: &'static str, test: impl FnOnce() + Send + 'static) {
     let (done, is_done) = mpsc::channel();
     let thread = std::thread::Builder::new()
@@ -411,7 +418,8 @@ maps! {
 /// An object that a job has from the heap: where, how large, and what it is filled with.
 type Object = (Address, usize, u8);
 
-/// Allocates, fills, looks at and frees objects; returns how many operations failed. All are free at the end.
+/// Allocates, fills, looks at and frees objects; returns how many operations failed. All are free
+/// at the end.
 fn use_heap(heap: &Heap, context: &mut Context, id: u64, mut random: Random) -> u64 {
     let (mut objects, mut failed): (Vec<Object>, u64) = (Vec::new(), 0);
     let sizes = [8, 24, 64, 200, 700, 4096, 9000];

@@ -1,8 +1,10 @@
-//! Goal: a roll back that is refused changes nothing, whenever that turns out; one that fails half way leaves a memory of which nothing is read or
-//! synced any more, and a medium with one of the two states, whole. Never does live memory, or a token made afterwards, show half a write section.
-//! Method: the store's versions behind a wrapping that calls the test before and behind each question: there the token is dropped, a newer one
-//! pinned, the medium broken, or a panic thrown. Memory has few frames, so that of each section some is on flash and some in DRAM. All of it is
-//! compared afterwards, live, and after opening the medium once more.
+//! Goal: a roll back that is refused changes nothing, whenever that turns out; one that fails half
+//! way leaves a memory of which nothing is read or synced any more, and a medium with one of the
+//! two states, whole. Never does live memory, or a token made afterwards, show half a write
+//! section. Method: the store's versions behind a wrapping that calls the test before and behind
+//! each question: there the token is dropped, a newer one pinned, the medium broken, or a panic
+//! thrown. Memory has few frames, so that of each section some is on flash and some in DRAM. All of
+//! it is compared afterwards, live, and after opening the medium once more.
 
 use crate::guarded;
 
@@ -278,7 +280,8 @@ fn regression_a_roll_back_that_is_refused_late_changes_nothing() {
     });
 }
 
-/// A section that goes on while a roll back waits for it costs the token its place, as the pool keeps tokens only as long as space is free.
+/// A section that goes on while a roll back waits for it costs the token its place, as the pool
+/// keeps tokens only as long as space is free.
 #[test]
 fn regression_a_section_that_costs_the_token_is_not_torn() {
     within(120, "a section that costs the token", || {
@@ -366,7 +369,8 @@ fn a_roll_back_whose_medium_fails_poisons_the_memory_and_leaves_a_whole_state() 
     });
 }
 
-/// After a sync has failed, a roll back is made, is refused, or fails: the memory is whole or poisoned, and so is the medium.
+/// After a sync has failed, a roll back is made, is refused, or fails: the memory is whole or
+/// poisoned, and so is the medium.
 #[test]
 fn regression_a_roll_back_after_a_sync_that_failed() {
     within(300, "a failed sync", || {
@@ -399,7 +403,8 @@ fn regression_a_roll_back_after_a_sync_that_failed() {
                         }
                         Err(_) => {
                             refused += 1;
-                            // What is on flash cannot be read where the medium fails that, too: it does not.
+                            // What is on flash cannot be read where the medium fails that, too: it
+                            // does not.
                             assert_eq!(world.value(), 2, "{op:?} {nth} {heals}");
                             vec![1, 2]
                         }
@@ -486,8 +491,8 @@ fn a_panic_of_the_medium_in_a_roll_back_poisons_the_memory() {
     });
 }
 
-/// All that a roll back changes in memory is changed by jobs of the runtime's own. (The addresses of temporary pages were once given back by
-/// one that waited for a fiber.)
+/// All that a roll back changes in memory is changed by jobs of the runtime's own. (The addresses
+/// of temporary pages were once given back by one that waited for a fiber.)
 #[test]
 fn regression_a_roll_back_ends_while_jobs_hold_all_fibers() {
     within(120, "a roll back beside jobs that wait for it", || {

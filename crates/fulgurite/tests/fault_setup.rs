@@ -1,12 +1,14 @@
-//! Goal: whatever the kernel refuses while a memory is set up or changed is a typed error, or something that works without it; never a
-//! panic, never a hang, nothing leaks, and the next start succeeds.
-//! Method: every call by which something is set up (mappings of arenas: frames, tables, stacks, buffers of media; memfds, eventfds, rings,
-//! what is registered with them, threads) is made to fail, one after the other, until a run has none left: at the start of each kind of
-//! medium, and while a pool runs (budget down and up, a reader of a token, a sync). File descriptors and threads are counted after each,
-//! mapped memory after each round.
+//! Goal: whatever the kernel refuses while a memory is set up or changed is a typed error, or
+//! something that works without it; never a panic, never a hang, nothing leaks, and the next start
+//! succeeds. Method: every call by which something is set up (mappings of arenas: frames, tables,
+//! stacks, buffers of media; memfds, eventfds, rings, what is registered with them, threads) is
+//! made to fail, one after the other, until a run has none left: at the start of each kind of
+//! medium, and while a pool runs (budget down and up, a reader of a token, a sync). File
+//! descriptors and threads are counted after each, mapped memory after each round.
 //!
-//! What scales with the pool or the budget is in such mappings, or reserves its memory and says when there is none. Small allocations are
-//! Rust's: where there is no memory for them the process ends, as everywhere in Rust.
+//! What scales with the pool or the budget is in such mappings, or reserves its memory and says
+//! when there is none. Small allocations are Rust's: where there is no memory for them the process
+//! ends, as everywhere in Rust.
 
 use fulgurite_testkit as trials;
 
@@ -66,7 +68,8 @@ fn use_it(memory: &Fulgurite, number: u64) {
     assert_eq!(right.expect("it can be read"), LEN.div_ceil(511));
 }
 
-/// File descriptors and threads of this process. Those of io_uring are the kernel's, which lets them go when it likes.
+/// File descriptors and threads of this process. Those of io_uring are the kernel's, which lets
+/// them go when it likes.
 fn held() -> (usize, usize) {
     let entries = |of: &str| std::fs::read_dir(format!("/proc/self/{of}")).expect("there is /proc").flatten();
     let ours = entries("task").filter(|task| {

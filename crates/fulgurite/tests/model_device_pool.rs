@@ -1,8 +1,10 @@
-//! Goal: over the store of a device a program has what it has over a pool: roots by name and type, sync, roll back, tokens, pins, pages; a
-//! second program finds them. A device that dies meanwhile takes nothing with it. What is not to be had there is refused by name.
-//! Method: random operations on containers, mirrored in models, over a device behind a real socket whose store lies in memory that outlives
-//! it. A sync keeps a copy of the model under its token; the program ends and comes again; the device is replaced by another one over the
-//! same medium while the program lives. After each step all must equal the model. Seeds are printed.
+//! Goal: over the store of a device a program has what it has over a pool: roots by name and type,
+//! sync, roll back, tokens, pins, pages; a second program finds them. A device that dies meanwhile
+//! takes nothing with it. What is not to be had there is refused by name. Method: random operations
+//! on containers, mirrored in models, over a device behind a real socket whose store lies in memory
+//! that outlives it. A sync keeps a copy of the model under its token; the program ends and comes
+//! again; the device is replaced by another one over the same medium while the program lives. After
+//! each step all must equal the model. Seeds are printed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,11 @@
-//! Goal: over the store of a device that is nearly full, who writes more between two syncs than there is room for is told by that write, with
-//! how much is not synced; no reader is ever told, and no sync: the sync can be made, makes room, and writers go on. What was accepted is what
-//! is found, also where pages come and go and lose permissions meanwhile, and where the device dies and returns. Where a thread syncs by itself,
-//! writers wait for it, and nobody is told.
-//! Method: programs with less DRAM than data over a device behind a real socket, whose store has hardly more flash than the data; jobs
-//! overwrite at random until they are told while others read all of it, then the program syncs, and again. A model has what was accepted.
-//! Seeds are printed.
+//! Goal: over the store of a device that is nearly full, a write that exceeds the room between two
+//! syncs is refused, with how much is not synced. No reader is, and no sync: it can be made, makes
+//! room, and writers continue. What was accepted is found, also where pages come and go and lose
+//! permissions meanwhile, and where the device dies and returns. Where a thread syncs by itself,
+//! writers wait for it, and none is refused. Method: programs with less DRAM than data over a
+//! device behind a real socket, whose store has hardly more flash than the data. Jobs overwrite at
+//! random until they are refused while others read all of it, then the program syncs, and again. A
+//! model has what was accepted. Seeds are printed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -83,7 +84,7 @@ fn is_refused(error: &Error) -> bool {
     }
 }
 
-/// Says that it is over, however it ends: who kills the device meanwhile ends then.
+/// Says that it is over, however it ends: the killer of the device ends then.
 struct Over(Arc<AtomicBool>);
 
 impl Drop for Over {
@@ -133,7 +134,8 @@ impl World {
         }
         World { place, server, memory, region, model: vec![1; subpages as usize], value: 1, what }
     }
-    /// Jobs write at random until each was told so often, or has written so much, while others read. Returns how often they were told.
+    /// Jobs write at random until each was told so often, or has written so much, while others
+    /// read. Returns how often they were told.
     fn write(&mut self, random: &mut Random, until_told: u64, most: u64) -> u64 {
         self.value += 1;
         let (region, subpages, value) = (self.region, self.model.len() as u64, self.value);

@@ -1,14 +1,18 @@
-//! Goal: whatever jobs on several workers do to a memory at once, and whatever happens to it meanwhile, a read finds what was written
-//! last, or by a write beside it; nothing is torn, no update is lost, no frame shows another's contents. Also behind the last sync, and
-//! in the next runtime.
+//! Goal: whatever jobs on several workers do to a memory at once, and whatever happens to it
+//! meanwhile, a read finds what was written last, or by a write beside it; nothing is torn, no
+//! update is lost, no frame shows another's contents. Also behind the last sync, and in the next
+//! runtime.
 //!
-//! Method: some fifty jobs read, write and increment words, pages and pairs of pages, by all ways that there are, over caches of a few
-//! frames to all that fit, on media that are late, move data on another thread, fail, or are pools that are synced and reclaimed
-//! meanwhile. Every operation is noted with the time of its call and its return, by one number that all count up or by a clock
-//! without barriers, and every written value is written once. For each key it is then decided whether an order of its operations
-//! explains what they found (`history/check.rs`). That decision is itself tested: on histories made by hand, on some that a register
-//! really had, and against one that tries all orders. Bugs that are planted in the runtime must be found. `FULGURITE_SEED` replays the plans and choices of a run, if not its races;
-//! `FULGURITE_RUNS` does all of it so many times.
+//! Method: some fifty jobs read, write and increment words, pages and pairs of pages, by all ways
+//! that there are, over caches of a few frames to all that fit, on media that are late, move data
+//! on another thread, fail, or are pools that are synced and reclaimed meanwhile. Every operation
+//! is noted with the time of its call and its return, by one number that all count up or by a clock
+//! without barriers, and every written value is written once. For each key it is then decided
+//! whether an order of its operations explains what they found (`history/check.rs`). That decision
+//! is itself tested: on histories made by hand, on some that a register really had, and against one
+//! that tries all orders. Bugs that are planted in the runtime must be found. `FULGURITE_SEED`
+//! replays the plans and choices of a run, if not its races; `FULGURITE_RUNS` does all of it so
+//! many times.
 
 use crate::history;
 use fulgurite_testkit as trials;
@@ -23,7 +27,8 @@ use history::record::{Random, fill, value, value_of};
 use history::run::{Meanwhile, MediumKind, OPERATIONS, Plan, Report, operations, run};
 use history::sample;
 
-/// Runs `test` and ends the process when it takes longer than two minutes: a hang is a failure, not a wait.
+/// Runs `test` and ends the process when it takes longer than two minutes: a hang is a failure, not
+/// a wait.
 fn within<T: Send + 'static>(what: &str, test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = mpsc::channel();
     let thread = std::thread::Builder::new().spawn(move || {
@@ -122,12 +127,12 @@ fn histories_with_faults() {
     assert!(total.failed > 100, "hardly anything failed: {total:?}");
 }
 
-// ---- bugs on purpose --------------------------------------------------------------------------------------------------------
+// ---- bugs on purpose ----
 
 const PLANTED: &str = "FULGURITE_PLANTED";
 
-/// Bugs that show to jobs that run beside each other. Those of misses, evictions and cuts that show to one after the other are hunted by
-/// the simulation of `fulgurite-cache`.
+/// Bugs that show to jobs that run beside each other. Those of misses, evictions and cuts that show
+/// to one after the other are hunted by the simulation of `fulgurite-cache`.
 const HUNTED: [Planted; 6] = [
     Planted::NoSlots,
     Planted::StaleNear,
@@ -168,7 +173,8 @@ fn planted_bugs_are_found() {
         child.env(PLANTED, format!("{bug:?}"));
         let output = child.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-        // A worker that meets an assertion of its own ends the process, which is found as well; a plan that is wrong is not.
+        // A worker that meets an assertion of its own ends the process, which is found as well; a
+        // plan that is wrong is not.
         let why = said.lines().find(|line| line.contains("violation: ") || line.contains("fulgurite: a worker failed"));
         match why {
             Some(why) if !output.status.success() => println!("{bug:?}: {}", why.trim()),
@@ -181,7 +187,7 @@ fn planted_bugs_are_found() {
     trials::figure(21, "planted bugs found", found as u64);
 }
 
-// ---- the decision itself ----------------------------------------------------------------------------------------------------
+// ---- the decision itself ----
 
 fn wrote(value: u64, invoked: u64, responded: u64) -> Operation {
     Operation { kind: Kind::Write, value, invoked, responded }

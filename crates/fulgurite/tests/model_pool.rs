@@ -1,10 +1,13 @@
-//! Goal: a pool keeps what has a name. Whatever was synced last is there after the program has ended or was killed; a roll back makes
-//! an older state again, in DRAM and in the pool; an older token can be read beside the live state; temporary pages go with their process.
-//! Method: random operations on containers of every kind, by jobs on one and on two workers, over a pool in a small file and a cache
-//! that is smaller than the data, mirrored in models. A sync keeps a copy of the model under its token. A restart closes the pool
-//! after a sync and opens it; a crash copies the file while the pool is in use with changes that were not synced, and opens the copy.
-//! All of it again with the store in a device of the process, which from one opening to the next it is or is not.
-//! After each, everything must equal the model of the state that should be there, and all checks pass. Seeds are printed.
+//! Goal: a pool keeps what has a name. Whatever was synced last is there after the program has
+//! ended or was killed; a roll back makes an older state again, in DRAM and in the pool; an older
+//! token can be read beside the live state; temporary pages go with their process. Method: random
+//! operations on containers of every kind, by jobs on one and on two workers, over a pool in a
+//! small file and a cache that is smaller than the data, mirrored in models. A sync keeps a copy of
+//! the model under its token. A restart closes the pool after a sync and opens it; a crash copies
+//! the file while the pool is in use with changes that were not synced, and opens the copy. All of
+//! it again with the store in a device of the process, which from one opening to the next it is or
+//! is not. After each, everything must equal the model of the state that should be there, and all
+//! checks pass. Seeds are printed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -145,7 +148,7 @@ fn job<T: Send + 'static>(
     memory.runtime().submit_with(&options, code).unwrap().wait().unwrap().unwrap()
 }
 
-/// Who runs jobs, and where the store runs.
+/// The workers, and where the store runs.
 #[derive(Clone, Copy)]
 struct How {
     workers: usize,
@@ -629,7 +632,8 @@ fn a_sync_says_how_long_it_held_writers_back() {
     let value = memory.named("value").value(0u64).unwrap();
     let before = memory.sync().unwrap();
     memory.run(move |m| m.store(value, 1)).unwrap();
-    // A section that is open when the gate closes. On one worker, another fiber that has tried to begin one and has not passed waits there.
+    // A section that is open when the gate closes. On one worker, another fiber that has tried to
+    // begin one and has not passed waits there.
     let (opened, is_open) = std::sync::mpsc::channel();
     let [tried, passed] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
     let (has_tried, has_passed) = (tried.clone(), passed.clone());

@@ -1,12 +1,15 @@
-//! Goal: a token names one state of the whole memory, between write sections, in an order that some thread saw, with no page torn,
-//! while jobs go on writing; a roll back of a running program makes just that state again.
+//! Goal: a token names one state of the whole memory, between write sections, in an order that some
+//! thread saw, with no page torn, while jobs go on writing; a roll back of a running program makes
+//! just that state again.
 //!
-//! Method: jobs on one or two workers move money between accounts, one on each page, in write sections that wait in the middle;
-//! others write first one page and then another without a section; others hold pins and write through them. The cache has a few
-//! frames only. Meanwhile another thread syncs. Each token is opened beside the live memory, which goes on: the money must be all there, what is
-//! written second must not be ahead of what is written first, the first and the last word of each page must agree. Tokens are
-//! compared with what the memory holds after a roll back to them. Writes fail, sections stay open, all fibers wait at the gate.
-//! Seeds are printed.
+//! Method: jobs on one or two workers move money between accounts, one on each page, in write
+//! sections that wait in the middle; others write first one page and then another without a
+//! section; others hold pins and write through them. The cache has a few frames only. Meanwhile
+//! another thread syncs. Each token is opened beside the live memory, which goes on: the money must
+//! be all there, what is written second must not be ahead of what is written first, the first and
+//! the last word of each page must agree. Tokens are compared with what the memory holds after a
+//! roll back to them. Writes fail, sections stay open, all fibers wait at the gate. Seeds are
+//! printed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -163,7 +166,8 @@ fn begin_load(runtime: &Runtime, seed: u64, with_pins: bool) -> Load {
                     m.yield_now()?;
                 } else if job < PAIRS + PINNED && with_pins {
                     let pin = m.pin(page(PAGES - 1 - (job - PAIRS)))?;
-                    // Some are taken before a cut and let go of after it, some are taken right after it.
+                    // Some are taken before a cut and let go of after it, some are taken right
+                    // after it.
                     for _ in 0..random.below(4) {
                         let view = fulgurite::Pinned::view_mut(&pin, 0, SUBPAGE_BYTES);
                         let value = view.load::<u64>(0) + 1;
@@ -174,7 +178,8 @@ fn begin_load(runtime: &Runtime, seed: u64, with_pins: bool) -> Load {
                     drop(pin);
                     m.yield_now()?;
                 } else {
-                    // Accounts of this worker's half, so that no latch is needed: fibers of one worker take turns at waits only.
+                    // Accounts of this worker's half, so that no latch is needed: fibers of one
+                    // worker take turns at waits only.
                     let worker = m.worker() as u64;
                     let mut pick = || random.below(ACCOUNTS / workers as u64) * workers as u64 + worker;
                     let (from, to) = (pick(), pick());
@@ -277,7 +282,8 @@ fn a_roll_back_makes_a_state_again_while_jobs_run() {
             let load = begin_load(&runtime, seed ^ round, false);
             load.some_more();
             let (token, state) = kept[random.below(kept.len() as u64) as usize].clone();
-            // Transfers may be under way when the gate closes; the roll back waits for them, and undoes them.
+            // Transfers may be under way when the gate closes; the roll back waits for them, and
+            // undoes them.
             runtime.roll_back(token).unwrap();
             kept.retain(|(other, _)| *other <= token);
             assert_eq!(runtime.tokens(), kept.iter().map(|(token, _)| *token).collect::<Vec<_>>());
@@ -357,8 +363,9 @@ fn a_sync_whose_writes_fail_makes_no_token_and_loses_nothing() {
     }
 }
 
-/// Where there is no frame to copy a pinned one to, a sync writes it from where it lies and stands still meanwhile. If that takes too
-/// long it goes on, and so does the job: what the medium then reads may be torn.
+/// Where there is no frame to copy a pinned one to, a sync writes it from where it lies and stands
+/// still meanwhile. If that takes too long it goes on, and so does the job: what the medium then
+/// reads may be torn.
 #[test]
 fn a_sync_that_could_not_wait_for_a_pinned_frame_makes_no_token() {
     let seed = seed("a_sync_that_could_not_wait_for_a_pinned_frame_makes_no_token");
@@ -400,7 +407,8 @@ fn a_sync_that_could_not_wait_for_a_pinned_frame_makes_no_token() {
     assert!(runtime.sync().unwrap().token > first);
 }
 
-/// What a page was given while it might be written is not lost when it may not be any more, and its write-back fails.
+/// What a page was given while it might be written is not lost when it may not be any more, and its
+/// write-back fails.
 #[test]
 fn a_write_back_that_fails_loses_nothing_where_the_permission_has_gone() {
     let seed = seed("a_write_back_that_fails_loses_nothing_where_the_permission_has_gone");
@@ -517,7 +525,8 @@ fn what_is_cold_is_written_while_there_is_nothing_to_do() {
         fill(&runtime);
         runtime.sync().unwrap();
         let written_ahead = || runtime.statistics().total().counts.written_ahead;
-        // Some may have been written before this sync already; all is clean now, so none is until the next change.
+        // Some may have been written before this sync already; all is clean now, so none is until
+        // the next change.
         let before = written_ahead();
         runtime.run(|m| (0..PAGES).try_for_each(|n| store(m, n, n + 5))).unwrap();
         let begun = std::time::Instant::now();
@@ -534,7 +543,8 @@ fn what_is_cold_is_written_while_there_is_nothing_to_do() {
         println!("{workers} workers: {} ahead, {} by the sync", written_ahead(), synced.subpages);
         assert!(synced.subpages < PAGES, "a sync has less to write");
         assert_eq!(state_of(&pool, synced.token), Vec::from_iter((0..PAGES).map(|n| n + 5)));
-        // Written to again while it may be on its way: what the token names is what was written last.
+        // Written to again while it may be on its way: what the token names is what was written
+        // last.
         for round in 6..20 {
             runtime.run(move |m| (0..PAGES).step_by(3).try_for_each(|n| store(m, n, n + round))).unwrap();
             std::thread::sleep(Duration::from_millis(1));

@@ -1,9 +1,9 @@
 //! Goal: a sync can always be made, or says why none can be made any more: after a section as large
 //! as a pool keeps history for, with one damaged heap among those that have names, and over a file
-//! that was deleted or replaced while it was open. After a sync that failed for good, the tokens that
-//! are told of are those that a new start finds.
-//! Method: pools in small files, changed past the program: bytes flipped, names removed and given to
-//! other files. And jobs that declare how many pins they hold.
+//! that was deleted or replaced while it was open. After a sync that failed for good, the tokens
+//! that are told of are those that a new start finds. Method: pools in small files, changed past
+//! the program: bytes flipped, names removed and given to other files. And jobs that declare how
+//! many pins they hold.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -28,7 +28,8 @@ fn open(path: &Path) -> Fulgurite {
 
 // ---- history ----
 
-/// A program that syncs by itself, and one that does so itself, over an array much larger than DRAM.
+/// A program that syncs by itself, and one that does so itself, over an array much larger than
+/// DRAM.
 fn one_large_section(durability: Durability) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
@@ -165,7 +166,8 @@ fn a_pool_whose_file_was_deleted_or_replaced_is_not_synced_and_tells_of_what_is_
             assert!(says_unlinked(&told), "{told}");
             assert!(told.to_string().contains("deleted or replaced"), "{told}");
         }
-        // What was named and is not durable is no token, and what was to give way to it still is one.
+        // What was named and is not durable is no token, and what was to give way to it still is
+        // one.
         assert_eq!(memory.tokens().unwrap(), [good], "replaced: {replaced}");
         for told in [
             memory.roll_back(good).unwrap_err(),

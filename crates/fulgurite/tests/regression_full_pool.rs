@@ -1,10 +1,12 @@
-//! Goal: where a pool has no more room than a sync needs, whoever changes something is told, and nobody else: readers go on however many
-//! frames are dirty, and a sync can be made, and makes room.
-//! Method: pools in memory, with extents of 16 flash pages and of 256, with more room beside the data than DRAM and with less. All of it is
-//! written and synced, so that nothing that is overwritten is free before the next sync; then many jobs write until they are told, with
-//! fewer frames than data, while others read all of it; on one worker and on two, which save something with each sync. Then a worker that
-//! has had nothing to do since there was room for everything, and whose frames nobody has been asked about yet. And two threads that sync
-//! one after the other, each of which saves more than is kept for that at first, while jobs write whenever they may.
+//! Goal: where a pool has no more room than a sync needs, only changes are refused: readers
+//! continue however many frames are dirty, and a sync can be made, and makes room. Method: pools in
+//! memory, with extents of 16 flash pages and of 256, with more room beside the data than DRAM and
+//! with less. All of it is written and synced, so that nothing overwritten is free before the next
+//! sync. Then many jobs write until they are refused, with fewer frames than data, while others
+//! read all of it, on one worker and on two, which save something with each sync. Then a worker
+//! that was idle since there was room for everything, and whose frames were not asked about yet.
+//! And two threads that sync one after the other, each of which saves more than is kept for that at
+//! first, while jobs write whenever they may.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,9 @@
-//! Goal: pages that are handed out show nothing of what somebody wrote to their addresses before; a reader of a token leaves nothing pinned
-//! behind when the process is killed; a roll back takes away no token that is pinned.
-//! Method: store where nothing is handed out, in DRAM alone and in the pool, and hand it out; copy the file of a pool while a reader is open,
-//! as a kill would leave it, and open the copy; pin, and roll back behind that. With the store in the process and in a device.
+//! Goal: pages that are handed out show nothing of what somebody wrote to their addresses before; a
+//! reader of a token leaves nothing pinned behind when the process is killed; a roll back takes
+//! away no token that is pinned. Method: store where nothing is handed out, in DRAM alone and in
+//! the pool, and hand it out; copy the file of a pool while a reader is open, as a kill would leave
+//! it, and open the copy; pin, and roll back behind that. With the store in the process and in a
+//! device.
 
 use std::path::Path;
 

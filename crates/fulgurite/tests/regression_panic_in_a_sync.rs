@@ -1,8 +1,9 @@
-//! Goal: a medium that panics while a state is named or made durable does not leave the memory waiting: jobs go on, and the next sync and
-//! roll back do what they say. (What a panic in a roll back leaves is in `fault_roll_back.rs`.)
-//! Method: a pool in a wrapping that panics once, before it passes the call on; each call in turn. After the panic jobs write many times
-//! what the frames hold, so that frames must be written back; then everything is synced, changed and rolled back. (A panic while a state
-//! was named once kept frames from being written back, until the next sync.)
+//! Goal: a medium that panics while a state is named or made durable does not leave the memory
+//! waiting: jobs go on, and the next sync and roll back do what they say. (What a panic in a roll
+//! back leaves is in `fault_roll_back.rs`.) Method: a pool in a wrapping that panics once, before
+//! it passes the call on; each call in turn. After the panic jobs write many times what the frames
+//! hold, so that frames must be written back; then everything is synced, changed and rolled back.
+//! (A panic while a state was named once kept frames from being written back, until the next sync.)
 
 use crate::guarded;
 
@@ -145,7 +146,7 @@ fn panics_once(at: Call) {
     Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
     let pool = Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash();
     let layer = pool.layer().clone();
-    // Whoever changes something asks for its place, so that what a sync forgets to give back is missed.
+    // Every change asks for its place, so that a sync that forgets to give one back is noticed.
     layer.leave_for_sync(2 * FRAMES);
     let flash = Arc::new(Panics { inner: Arc::new(pool), at, armed: AtomicBool::new(false) });
     let runtime = with_frames(Runtime::builder(flash.clone()).fibers(8), 2, FRAMES);

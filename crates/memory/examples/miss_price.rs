@@ -1,4 +1,5 @@
-//! Prints the price of hits and misses: `cargo run --release -p fulgurite-memory --example miss_price`.
+//! Prints the price of hits and misses: `cargo run --release -p fulgurite-memory --example
+//! miss_price`.
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,7 +100,8 @@ fn main() {
     let (hot, _) = run(1000, 20_000, 1000, false, 0);
     let (hit, _) = run(1000, 5_000_000, 1, false, 0);
     println!("load in a loop {hot:.1} ns, job of one hit {hit:.1} ns");
-    // Short phases in turns, so that what else the machine does falls on all of them; medians of the differences.
+    // Short phases in turns, so that what else the machine does falls on all of them; medians of
+    // the differences.
     let rounds: usize = std::env::args().nth(1).and_then(|r| r.parse().ok()).unwrap_or(60);
     if rounds == 0 {
         // For a profiler: nothing but misses.

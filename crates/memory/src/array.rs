@@ -1,10 +1,12 @@
 //! Arrays of fixed length over a region: no header, no node, one access per element.
 //!
-//! Invariant: element `i` lies in subpage `i / (elements per subpage)` of the region, so that none straddles; where the
-//! element's size divides the subpage, elements are contiguous. The handle is two words and may be copied at will.
+//! Invariant: element `i` lies in subpage `i / (elements per subpage)`, so that none straddles.
+//! Elements whose size divides the subpage are contiguous. The handle is two words and may be
+//! copied at will.
 //!
-//! What it does not do: order readers and writers. An element of at most 8 bytes is read and written in one piece; larger
-//! ones need a latch of the caller's (a [`crate::LatchTable`] by index) where several workers change them.
+//! It does not order readers and writers. An element of at most 8 bytes is read and written in one
+//! piece. Larger ones that several workers change need a latch of the caller's (a
+//! [`crate::LatchTable`] by index).
 
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of};
@@ -134,7 +136,7 @@ impl<T: Plain> Array<T> {
     }
     #[inline(always)]
     fn inside(&self, index: u64) -> Result<Ptr<T>, AccessError> {
-        // Cannot overflow where it is inside; where it is not, it only names the place in the message.
+        // Cannot overflow inside the array. Outside, it only names the place in the message.
         self.ptr(index)
             .ok_or_else(|| AccessError::OutOfRange { at: self.base.add(index.saturating_mul(size_of::<T>() as u64)) })
     }
@@ -157,8 +159,8 @@ impl<T: Plain> Array<T> {
         let _section = if size_of::<T>() > 8 { Some(memory.write_section()?) } else { None };
         memory.store(at, value)
     }
-    /// Swaps two elements: a state that a sync names has both as before, or both as after. Takes two pins. Who else may change
-    /// them meanwhile is the caller's business.
+    /// Swaps two elements. A named state has both as before, or both as after. Takes two pins. The
+    /// caller keeps others from changing them.
     ///
     /// # Errors
     /// As [`Array::get`] and [`Memory::pin`]; nothing was changed then.

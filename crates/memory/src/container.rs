@@ -1,12 +1,13 @@
-//! Containers that a root names: what they need to be found again by a later run of the program, and to be right again after a
-//! roll back.
+//! Containers under a root: what a later run needs to find them again, and what makes them right
+//! again after a roll back.
 //!
 //! ```text
-//! region: | header, a subpage: the heap's region, at 64 the container's root | heap | what else the container has |
+//! region: | header, a subpage: heap's region, at 64 the container's root | heap | further data |
 //! ```
 //!
-//! In flash memory a container is its root and what that leads to. In DRAM it has latches, and its heap what is free: the heap's
-//! state is saved at every sync and read again after a roll back; readers that were under way then are made to look again.
+//! In flash memory a container is its root and what that leads to. In DRAM it has latches, and its
+//! heap's free lists. The heap's state is saved at every sync and read again after a roll back,
+//! which also makes readers look again.
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -44,8 +45,8 @@ pub trait Container: Sized {
         heap: &Arc<Heap>,
         latch_count: usize,
     ) -> Result<Self, AccessError>;
-    /// After a roll back, when nobody changes it: whoever reads it now looks again. With `gone`, it is no more, and whoever uses
-    /// it is told [`AccessError::Poisoned`].
+    /// After a roll back, while nothing changes it: readers look again. With `gone`, users get
+    /// [`AccessError::Poisoned`].
     fn disturb(&self, gone: bool);
 }
 
@@ -67,7 +68,8 @@ impl Container for () {
     fn disturb(&self, _: bool) {}
 }
 
-/// An array has no latch: a handle whose array a roll back took away reads what lies there now. Ask for it again.
+/// An array has no latch. After a roll back its handle reads what lies there now, so ask for it
+/// again.
 impl<T: Stored> Container for Array<T> {
     type Root = ArrayRoot;
     fn type_name() -> String {
@@ -105,7 +107,7 @@ impl<K: KeyHash + Eq + Stored, V: Stored, L: Latch> Container for HashMap<K, V, 
         HashMap::open(root, heap.clone(), latch_count)
     }
     fn disturb(&self, gone: bool) {
-        HashMap::disturb(self, gone);
+        self.latches.disturb(gone);
     }
 }
 
@@ -153,7 +155,8 @@ impl<K: Stored + Ord, V: Stored, L: Latch> Container for RedBlackTree<K, V, L> {
         RedBlackTree::open(root, heap.clone(), latch_count)
     }
     fn disturb(&self, gone: bool) {
-        RedBlackTree::disturb(self, gone);
+        self.structure.disturb(gone);
+        self.values.disturb(gone);
     }
 }
 
@@ -181,8 +184,8 @@ impl<L: Latch> Container for Masstree<L> {
     }
 }
 
-/// A container under a root, with its heap. Open each once in a process: its latches and its heap's state are what orders its
-/// users.
+/// A container under a root, with its heap. Open each once in a process, because its latches and
+/// its heap's state order its users.
 #[derive(Debug)]
 pub struct Rooted<C: Container> {
     container: C,
@@ -206,12 +209,13 @@ impl<C: Container> Rooted<C> {
     /// The least bytes of a heap.
     pub const HEAP_BYTES_MIN: u64 = Heap::HEADER_BYTES + SUBPAGE;
 
-    /// Makes a heap of `heap_bytes` and whatever `make` makes, in a region of `directory` that also has `data_bytes` beside the
-    /// heap, and gives it a name. One write section: a state that a sync names has all of it or nothing.
+    /// Makes a heap of `heap_bytes` and whatever `make` makes, in a region of `directory` with
+    /// `data_bytes` beside the heap, and names it. One write section: a named state has all of it
+    /// or nothing.
     ///
     /// # Errors
-    /// [`RootError`]: the name is taken or no name, the directory or the space is full; what `make` returned. The space is
-    /// given back then.
+    /// [`RootError`]: the name is taken or invalid, or the directory or the space is full. What
+    /// `make` returned. The space is given back then.
     pub fn create<M: Memory>(
         memory: &mut M,
         directory: &Directory,
@@ -226,7 +230,7 @@ impl<C: Container> Rooted<C> {
         let region = directory.reserve(memory, heap_bytes.saturating_add(data_bytes).saturating_add(SUBPAGE))?;
         let made = Self::create_in(memory, directory, name, region, heap_bytes, make);
         if made.is_err() {
-            // What cannot be given back is lost, and nothing else; the first error is the one to tell.
+            // Only what cannot be given back is lost. The first error is the one to return.
             let _ = directory.give_back(memory, region);
         }
         made
@@ -306,8 +310,8 @@ impl<C: Container> Rooted<C> {
         self.heap.save(memory)
     }
 
-    /// Makes what is in DRAM right again after a roll back. False: the state now has no such container, or another one under this
-    /// name; from now on whoever uses this one is told [`AccessError::Poisoned`].
+    /// Restores the state in DRAM after a roll back. False: the state has no such container, or
+    /// another one of this name, and users get [`AccessError::Poisoned`] from now on.
     ///
     /// # Errors
     /// What the memory says; the container cannot be used then either.
@@ -333,15 +337,15 @@ impl<C: Container> Rooted<C> {
         self.heap.reload(memory)?;
         Ok(true)
     }
-    /// It is no more: from now on whoever uses it is told [`AccessError::Poisoned`]. After its root was removed.
+    /// Its root was removed: users get [`AccessError::Poisoned`] from now on.
     pub fn abandon(&self) {
         self.heap.abandon();
         self.container.disturb(true);
     }
 }
 
-/// A heap of a program's own, kept by `Runtime::keep`: its state is saved by every sync, and read again after a roll back. Where a
-/// roll back took it away, that is told to whoever allocates from it. One that is damaged fails no sync.
+/// A program's own heap, kept by `Runtime::keep`: every sync saves its state, and a roll back reads
+/// it again. After a roll back that removed it, allocations fail. A damaged one fails no sync.
 impl Durable for Heap {
     fn save(&self, context: &mut Context) -> Result<(), AccessError> {
         match Heap::save(self, context) {

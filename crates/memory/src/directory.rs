@@ -1,10 +1,11 @@
-//! The directory of a pool, in its first page: what is handed out of the address space, and the roots by which a restarted program
-//! finds its data. How it lies there is in `fulgurite_format` and drawn in `docs/format.md`.
+//! The directory of a pool, in its first page: the address space handed out, and the roots by which
+//! a restarted program finds its data. `docs/format.md` draws it.
 //!
-//! It has no state in DRAM but a latch, so that it rolls back with the data that it is part of. One directory for each pool and
-//! process. Whoever hands out addresses in another way beside it (`Runtime::reserve_shared`) hands them out twice.
+//! Its only state in DRAM is a latch, so it rolls back with the data. There is one for each pool
+//! and process. Addresses from elsewhere (`Runtime::reserve_shared`) would be handed out twice.
 //!
-//! Invariants: each change writes one subpage, in a write section and under the latch; no two roots have one name.
+//! Invariants: each change writes one subpage, in a write section and under the latch. Names are
+//! unique.
 
 use fulgurite_format::{
     NotDirectory, PAGE_BYTES, PageRange, ROOT_ENTRY_BYTES, ROOT_NAME_MAX, ROOT_TYPE_MAX, ROOTS_MAX, RootEntry,
@@ -96,10 +97,11 @@ impl Directory {
     /// Bytes at the front of the pool that are the directory's.
     pub const BYTES: u64 = PAGE;
 
-    /// Opens the directory of an address space of `bytes`, or makes one where nothing was ever written.
+    /// Opens the directory of an address space of `bytes`, or makes one in a new pool.
     ///
     /// # Errors
-    /// [`RootError::Damaged`] when something else lies there, [`RootError::TooSmall`]; what the memory says.
+    /// [`RootError::Damaged`] when something else lies there, [`RootError::TooSmall`], and the
+    /// memory's errors.
     pub fn open<M: Memory>(memory: &mut M, bytes: u64) -> Result<Directory, RootError> {
         let directory = Self::of(bytes)?;
         let _section = memory.write_section()?;
@@ -108,7 +110,7 @@ impl Directory {
         }
         Ok(directory)
     }
-    /// As [`Directory::open`], and writes nothing: where nothing was ever written, there are no roots.
+    /// As [`Directory::open`], without writing. A new pool has no roots.
     ///
     /// # Errors
     /// As [`Directory::open`].
@@ -134,7 +136,7 @@ impl Directory {
 
     // ---- the address space ----
 
-    /// What the header says, with as many pages as there are now; none when nothing was ever written there.
+    /// The header, with as many pages as there are now. None in a new pool.
     fn stored_space<M: Memory>(&self, memory: &mut M) -> Result<Option<Space>, RootError> {
         let mut bytes = zero_page();
         memory.read_bytes(Self::subpage(0), &mut *bytes)?;
@@ -155,7 +157,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Hands out `bytes`, rounded up to pages of 64 KiB. What is in them is whatever lay there before.
+    /// Hands out `bytes`, rounded up to pages of 64 KiB. Their contents are whatever lay there
+    /// before.
     ///
     /// # Errors
     /// [`RootError::NoSpace`], [`RootError::Damaged`]; what the memory says.
@@ -219,15 +222,14 @@ impl Directory {
 
     // ---- roots ----
 
-    /// The entry at `index`.
     fn entry<M: Memory>(memory: &mut M, index: usize) -> Result<Result<Option<RootEntry>, RootError>, AccessError> {
         let mut bytes = [0; ROOT_ENTRY_BYTES];
         let at = Self::place(index);
         memory.view(at, ROOT_ENTRY_BYTES)?.copy_to(0, &mut bytes);
         Ok(RootEntry::decode(&bytes).map_err(|source| RootError::Damaged { at, source }))
     }
-    /// Where the root with this name is, and the first free place. A damaged entry is an error only where the name is not
-    /// found: it may have been its.
+    /// Where the root with this name is, and the first free place. A damaged entry is an error only
+    /// if the name is not found, because it may have been its.
     fn search<M: Memory>(memory: &mut M, name: &str) -> Result<Search, RootError> {
         let (mut free, mut damaged) = (None, None);
         for index in 0..ROOTS_MAX {
@@ -249,7 +251,8 @@ impl Directory {
     /// What is known of the root with this name.
     ///
     /// # Errors
-    /// [`RootError::Unknown`], [`RootError::BadName`], [`RootError::Damaged`]; what the memory says.
+    /// [`RootError::Unknown`], [`RootError::BadName`], [`RootError::Damaged`], and the memory's
+    /// errors.
     pub fn find<M: Memory>(&self, memory: &mut M, name: &str) -> Result<RootEntry, RootError> {
         Self::check_name(name)?;
         let found = self.read_whole(memory, |memory| Self::search(memory, name))?;
@@ -313,8 +316,9 @@ impl Directory {
     /// Adds a root that leads to what is there already.
     ///
     /// # Errors
-    /// [`RootError::Exists`], [`RootError::Full`], [`RootError::BadName`], [`RootError::BadTypeName`],
-    /// [`RootError::Damaged`]; what the memory says. Nothing was changed then.
+    /// [`RootError::Exists`], [`RootError::Full`], [`RootError::BadName`],
+    /// [`RootError::BadTypeName`], [`RootError::Damaged`], and the memory's errors. Nothing was
+    /// changed then.
     pub fn add<M: Memory>(&self, memory: &mut M, entry: &RootEntry) -> Result<(), RootError> {
         let _section = memory.write_section()?;
         self.is_free(memory, &entry.name, &entry.type_name)?;
@@ -333,7 +337,8 @@ impl Directory {
     /// Removes a root and gives its pages back; returns what was known of it.
     ///
     /// # Errors
-    /// As [`Directory::find`]. Where the pages cannot be given back, the root is gone all the same, and their addresses lost.
+    /// As [`Directory::find`]. If the pages cannot be given back, the root is gone all the same,
+    /// and their addresses are lost.
     pub fn remove<M: Memory>(&self, memory: &mut M, name: &str) -> Result<RootEntry, RootError> {
         Self::check_name(name)?;
         let _section = memory.write_section()?;
@@ -362,7 +367,8 @@ impl Directory {
     /// Makes a value with a name, in a page of its own.
     ///
     /// # Errors
-    /// As [`Directory::add`] and [`Directory::reserve`]; [`AccessError::Straddles`] when the type is larger than a subpage.
+    /// As [`Directory::add`] and [`Directory::reserve`]. [`AccessError::Straddles`] for a type
+    /// larger than a subpage.
     pub fn create_root<M: Memory, T: Stored>(&self, memory: &mut M, name: &str, value: T) -> Result<Ptr<T>, RootError> {
         let _section = memory.write_section()?;
         self.is_free(memory, name, &T::type_name())?;
@@ -384,7 +390,8 @@ impl Directory {
         Ok(at)
     }
 
-    /// After a roll back: looks whether the state has a directory that can be read, and lets whoever reads it now look again.
+    /// After a roll back: checks that the state has a readable directory, and makes readers look
+    /// again.
     ///
     /// # Errors
     /// [`RootError::Damaged`], [`RootError::TooSmall`]; what the memory says.

@@ -1,4 +1,4 @@
-//! Guarded memory: the [`Memory`] trait over a job's context, where an access may switch to another fiber.
+//! Guarded memory: the [`Memory`] trait over a job's context, where an access may switch fibers.
 
 use std::sync::atomic::AtomicU64;
 
@@ -15,8 +15,9 @@ impl Memory for Context {
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         whole(at, len)?;
         let byte = self.access(at)?;
-        // SAFETY: the access returned where `at` is until the next call that takes `&mut self`, which the view's lifetime
-        // excludes; the range is inside the subpage (checked); shared regions are reached as atomics only.
+        // SAFETY: the access returned where `at` is until the next call that takes `&mut self`,
+        // which the view's lifetime excludes. The range is inside the subpage (checked). Shared
+        // regions are reached as atomics only.
         Ok(unsafe { View::from_raw(byte, len) })
     }
     #[inline(always)]
@@ -47,7 +48,8 @@ impl Memory for Context {
     }
     #[inline(always)]
     fn load<T: Plain>(&mut self, at: Ptr<T>) -> Result<T, AccessError> {
-        // SAFETY: `view` and `view_mut` return the range asked for, and the runtime places a subpage at a multiple of its size.
+        // SAFETY: `view` and `view_mut` return the range asked for, and the runtime aligns subpages
+        // to their size.
         unsafe { load_trusting(self, at) }
     }
     #[inline(always)]
@@ -63,8 +65,8 @@ impl Pinned for PinnedFrame {
     }
     fn view(&self, offset: usize, len: usize) -> View<'_> {
         assert_inside(offset, len);
-        // SAFETY: the frame is pinned for as long as `self` lives, the range is inside it (checked), and shared regions are
-        // reached as atomics only.
+        // SAFETY: the frame is pinned while `self` lives, the range is inside it (checked), and
+        // shared regions are reached as atomics only.
         unsafe { View::from_raw(self.base().add(offset), len) }
     }
     fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {

@@ -1,7 +1,9 @@
-//! The hash of keys that lie in flash memory. Part of the format: a table on flash is found again only by the same hash.
+//! The hash of keys in flash memory. It is part of the format, because a table is found again only
+//! by the same hash.
 //!
-//! Each 8-byte word of the key is folded in by one 64 x 64 -> 128-bit multiplication whose halves are xored, after wyhash
-//! (Wang Yi, public domain), with constants of our own. Not meant to withstand keys chosen by an enemy.
+//! Each 8-byte word of the key is folded in by one 64 x 64 -> 128-bit multiplication whose halves
+//! are xored, after wyhash (Wang Yi, public domain), with other constants. It does not withstand
+//! hostile keys.
 
 use fulgurite_format::Plain;
 
@@ -17,7 +19,7 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
     (twice as u64) ^ (twice >> 64) as u64
 }
 
-/// The 64-bit hash of some bytes. Stable: the same on every machine and in every version of this format.
+/// The 64-bit hash of some bytes: the same on every machine and in every version of this format.
 #[inline]
 #[must_use]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
@@ -81,7 +83,8 @@ mod tests {
     }
     #[test]
     fn close_keys_spread() {
-        // Keys in rows, and keys that differ in high bits only: no bucket of 1024 gets more than a few times its share.
+        // Keys in rows, and keys that differ in high bits only: no bucket of 1024 gets more than a
+        // few times its share.
         for shift in [0, 12, 40] {
             let mut buckets = vec![0u32; 1024];
             for key in 0..16_384u64 {

@@ -1,21 +1,21 @@
-//! Hash map in flash memory: an array of buckets, each a block of a few entries, with further blocks from the heap chained
-//! behind it.
+//! Hash map in flash memory: an array of buckets, each a block of a few entries, with chained
+//! blocks from the heap.
 //!
 //! ```text
 //! block: | tags: a byte for each slot, 0 = free | next block | key, value | key, value | ... |
 //! ```
 //!
-//! A block never straddles a subpage, so that most look-ups are one access: the tags (seven bits of the hash, and one that
-//! says "in use") tell which slots are worth comparing. Blocks have up to eight slots and about 500 bytes, or at least four
-//! slots where the entries are larger.
+//! A block never straddles a subpage, so most look-ups are one access. Tags (seven bits of the
+//! hash, and one for "in use") tell which slots to compare. Blocks have up to eight slots and about
+//! 500 bytes, or at least four slots of larger entries.
 //!
 //! Invariants (`check` verifies them):
 //! * An entry's key hashes to its bucket, its tag is the key's, and no key is there twice.
 //! * Tags beyond the last slot are 0; a chained block has an entry.
 //! * An entry stays where it is until it is removed.
 //!
-//! Readers are optimistic; who changes a bucket holds the latch that stands for it, one of a [`LatchTable`]. What it does not
-//! do: grow. Beyond its capacity chains get longer; and iteration is in no order.
+//! Readers are optimistic. A writer holds the bucket's latch, one of a [`LatchTable`]. The map does
+//! not grow: beyond its capacity, chains get longer. Iteration has no order.
 
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of};
@@ -54,7 +54,7 @@ pub struct HashMapRoot {
 pub struct HashMap<K, V, L> {
     root: HashMapRoot,
     heap: Arc<Heap>,
-    latches: LatchTable<L>,
+    pub(crate) latches: LatchTable<L>,
     entries: PhantomData<fn() -> (K, V)>,
 }
 
@@ -117,17 +117,18 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         if buckets == 0 { 1 } else { buckets }
     }
 
-    /// Bytes of region that the buckets for `capacity` entries take. Blocks that overflow come from the heap: at capacity
-    /// about a fifth as much again.
+    /// Bytes of region for the buckets of `capacity` entries. Overflow blocks come from the heap:
+    /// about a fifth more at capacity.
     pub const fn bytes_needed(capacity: u64) -> u64 {
         Self::buckets_for(capacity).div_ceil(Self::PER_SUBPAGE).saturating_mul(SUBPAGE_BYTES as u64)
     }
 
-    /// Makes an empty map, its buckets at the front of `region`, meant for `capacity` entries, with `latch_count` latches
-    /// (8 bytes each, rounded up to a power of two).
+    /// Makes an empty map for `capacity` entries, with its buckets at the front of `region` and
+    /// `latch_count` latches (8 bytes each, rounded up to a power of two).
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`] when the region is smaller than [`HashMap::bytes_needed`]; what the memory says.
+    /// [`AccessError::NoSpace`] when the region is smaller than [`HashMap::bytes_needed`], and the
+    /// memory's errors.
     pub fn create<M: Memory>(
         memory: &mut M,
         region: Region,
@@ -172,7 +173,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// As [`HashMap::create`], filled with `entries`; of equal keys the last one stays.
     ///
     /// # Errors
-    /// As [`HashMap::create`] and [`HashMap::insert`]. The space of blocks already taken from the heap is not given back.
+    /// As [`HashMap::create`] and [`HashMap::insert`]. Blocks taken from the heap are not given
+    /// back.
     pub fn bulk<M: Memory>(
         memory: &mut M,
         region: Region,
@@ -191,11 +193,6 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// What to store, to open the map again.
     pub fn root(&self) -> HashMapRoot {
         self.root
-    }
-    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
-    /// is told [`AccessError::Poisoned`].
-    pub fn disturb(&self, gone: bool) {
-        self.latches.disturb(gone);
     }
     /// DRAM that it uses, without the heap.
     pub fn dram_bytes(&self) -> usize {
@@ -329,8 +326,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         optimistic::read(latch, memory, |memory, still| Ok(self.find(memory, key, hash, still, |_, _| ())?.is_some()))
     }
 
-    /// Changes the value of `key` in place, and returns what `change` returns; `None` when the key is not there. `change` is
-    /// called at most once.
+    /// Changes the value of `key` in place, and returns what `change` returns, or `None` without
+    /// the key. `change` is called at most once.
     ///
     /// # Errors
     /// What the memory says; nothing was changed and `change` not called then.
@@ -358,7 +355,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// Sets the value of `key`, and returns the one it had.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`] when the heap is full; what the memory says. Nothing was changed then.
+    /// [`AccessError::NoSpace`] when the heap is full, and the memory's errors. Nothing was changed
+    /// then.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Result<Option<V>, AccessError> {
         let _section = memory.write_section()?;
         let hash = key.key_hash();
@@ -497,8 +495,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         })
     }
 
-    /// Calls `each` with every entry, in no order. Each bucket is seen in one state; others may change meanwhile. No latch
-    /// is held during the call.
+    /// Calls `each` with every entry, in no order and without a latch. Each bucket is seen in one
+    /// state. Others may change meanwhile.
     pub fn for_each<M: Memory>(&self, memory: &mut M, mut each: impl FnMut(&K, &V)) -> Result<(), AccessError> {
         let mut entries = Vec::new();
         for bucket in 0..self.root.buckets {
@@ -517,7 +515,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         Ok(len)
     }
 
-    /// Walks everything, checks the invariants, and returns the number of entries. Nobody may change the map meanwhile.
+    /// Walks everything, checks the invariants, and returns the number of entries. Nothing may
+    /// change the map meanwhile.
     ///
     /// # Errors
     /// [`AccessError::Corrupt`] with what was found; what the memory says.
@@ -577,7 +576,8 @@ mod tests {
 
     #[test]
     fn zero_bytes_are_exact() {
-        // The usual shorter formula reports 0x01 above a zero byte; a stale key in a free slot would then be found.
+        // The usual shorter formula reports 0x01 above a zero byte. A stale key in a free slot
+        // would then be found.
         for word in [0x0000_0000_0000_0100u64, 0x8001_0080_7F00_FF01, 0, u64::MAX, 0x0100_0100_0100_0100] {
             for (byte, value) in word.to_le_bytes().into_iter().enumerate() {
                 let flag = zero_bytes(word) >> (8 * byte) & 0xFF;

@@ -3,25 +3,24 @@
 //! ```text
 //! region: | header, 2 subpages | slab | slab | large object | slab | ... | never used yet |
 //! slab:   up to one page, whole subpages, cut into objects of one class; none straddles a subpage
-//! free object that heads a batch: | next batch | free object | free object | ... | 0 |   (as many words as it has)
+//! free object that heads a batch: | next batch | free object | free object | ... | 0 |
 //! ```
 //!
-//! Classes: multiples of 8 up to 128 bytes, then eight to an octave up to 512 bytes (at most 12.5% lost inside an object),
-//! then what divides a subpage by 7, 6, .. 1; above a subpage, whole subpages, eight classes to an octave. Of each class,
-//! the objects freed last are kept in DRAM, at most [`CACHED_OBJECTS`]; the rest wait in flash, as a list of batches whose
-//! memory is the free objects themselves. The object freed last heads a batch, because its subpage is the likeliest to
-//! be at hand.
+//! Classes: multiples of 8 up to 128 bytes, then eight to an octave up to 512 bytes (at most 12.5%
+//! lost). Then come divisors of a subpage by 7, 6, .. 1, and whole subpages, eight classes to an
+//! octave. Of each class, the [`CACHED_OBJECTS`] freed last are in DRAM. The rest wait in flash as
+//! a list of batches in the free objects' own memory. The object freed last heads a batch, because
+//! its subpage is the likeliest to be at hand.
 //!
 //! Invariants (`check` verifies them):
 //! * Per class, objects cut = in use + cached + listed; no object is free twice.
-//! * All state is in DRAM; the header on flash is its last `save`. Between a change and the next `save` the header says
-//!   `clean = 0`, and its mark is at or above everything handed out.
+//! * All state is in DRAM, and the header on flash is its last `save`. Between a change and the
+//!   next `save` the header says `clean = 0`, and its mark is at or above everything handed out.
 //!
-//! Decisions are taken under short mutexes that are never held across an access; accesses of one class (reading or writing
-//! a batch, taking a slab) are ordered by a latch. An access that fails changes nothing.
+//! Decisions are taken under short mutexes that are never held across an access. A latch for each
+//! class orders its accesses (batches, slabs). An access that fails changes nothing.
 //!
-//! What it does not do: slabs of small classes are not given back to other classes (free objects of a subpage or more
-//! are, when nothing else is left); freeing what is already free is found by `check` only.
+//! Slabs of small classes are not given back to other classes. Only `check` finds a double free.
 
 mod saved;
 mod size_class;
@@ -39,13 +38,14 @@ use state::Class;
 use crate::layout::Scatter;
 use crate::{Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch};
 
-/// Free objects of one class that are kept in DRAM (8 bytes each) before the oldest go to a list in flash.
+/// Free objects of one class in DRAM (8 bytes each). Beyond that, the oldest go to a list in flash.
 pub const CACHED_OBJECTS: usize = 256;
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 /// Bytes that the header takes at the front of the region.
 const HEADER_BYTES: u64 = 2 * SUBPAGE;
-/// By how much the mark on flash runs ahead of what is handed out, so that it is written once in so many slabs.
+/// How far the mark on flash precedes what is handed out, so that it is written once in so many
+/// slabs.
 const MARK_AHEAD: u64 = 16 * PAGE_BYTES as u64;
 
 /// Space that no class has yet, in bytes from the start of the region.
@@ -66,7 +66,8 @@ pub struct Heap {
     supply_turn: VersionLatch,
     /// What the header on flash says.
     clean: AtomicBool,
-    /// The header says that nothing has changed since it was saved, and that is wrong: it could not be told.
+    /// The header wrongly says that nothing has changed since it was saved: it could not be
+    /// written.
     missed: AtomicBool,
     /// A roll back took the heap away.
     gone: AtomicBool,
@@ -96,7 +97,8 @@ impl Heap {
     /// Makes an empty heap in `region`, whatever was there before.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`] when the region is smaller than three subpages; what the memory says.
+    /// [`AccessError::NoSpace`] when the region is smaller than three subpages, and the memory's
+    /// errors.
     pub fn create<M: Memory>(memory: &mut M, region: Region) -> Result<Heap, AccessError> {
         if region.bytes < HEADER_BYTES + SUBPAGE {
             return Err(AccessError::NoSpace { requested: HEADER_BYTES + SUBPAGE, free: region.bytes });
@@ -111,8 +113,8 @@ impl Heap {
         self.region
     }
 
-    /// `bytes` of flash memory, aligned to 8, with whatever was there before. Up to a subpage: inside one subpage. More:
-    /// whole subpages, contiguous.
+    /// `bytes` of flash memory, aligned to 8, with earlier contents. Up to a subpage it is inside
+    /// one. Larger ones are contiguous subpages.
     ///
     /// # Errors
     /// [`AccessError::NoSpace`]; what the memory says. Nothing is handed out then.
@@ -145,8 +147,8 @@ impl Heap {
     /// Takes `bytes` at `at` back, which `allocate` handed out for as many bytes.
     ///
     /// # Errors
-    /// [`AccessError::Corrupt`] when no such object was ever handed out. An access that fails is not an error: the object
-    /// is kept in DRAM, and a later call tries again.
+    /// [`AccessError::Corrupt`] when no such object was ever handed out. A failed access is no
+    /// error: the object stays in DRAM, and a later call retries.
     pub fn free<M: Memory>(&self, memory: &mut M, at: Address, bytes: usize) -> Result<(), AccessError> {
         let _section = memory.write_section()?;
         let class = class_of(bytes).filter(|&class| self.is_object(class, at));
@@ -154,7 +156,8 @@ impl Heap {
             return Err(AccessError::Corrupt { what: "freed object", at, expected: bytes as u64, got: at.bits() });
         };
         if self.clean.load(Ordering::Acquire) {
-            // Where this fails, the saved state only misses a free object; `allocate` will try again before it matters.
+            // Where this fails, the saved state only misses a free object, and `allocate` retries
+            // before it matters.
             if self.note_change(memory).is_err() {
                 self.missed.store(true, Ordering::Relaxed);
             }
@@ -295,7 +298,7 @@ impl Heap {
         Ok(next)
     }
 
-    /// Brings free objects of the class to where `allocate` finds them: from its list, or as a new slab.
+    /// Brings free objects of the class within reach of `allocate`, from its list or as a new slab.
     #[cold]
     fn refill<M: Memory>(&self, memory: &mut M, class: usize, bytes: usize) -> Result<(), AccessError> {
         let slot = &self.classes[class];
@@ -318,8 +321,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Brings a batch from the class's list to where `allocate` finds it. False when there is nothing there either way. The
-    /// caller holds the class's turn.
+    /// Brings a batch from the class's list within reach of `allocate`. False when there is nothing
+    /// there either way. The caller holds the class's turn.
     fn take_batch<M: Memory>(&self, memory: &mut M, class: usize) -> Result<bool, AccessError> {
         let slot = &self.classes[class];
         let head = {
@@ -347,7 +350,8 @@ impl Heap {
         Ok(true)
     }
 
-    /// Subpages for a slab: to the end of the page, or fewer where the region is small, so that every class gets some.
+    /// Subpages for a slab: to the end of the page, or fewer in a small region, so that every class
+    /// gets some.
     fn supply_slab<M: Memory>(&self, memory: &mut M) -> Result<Option<(Address, u64)>, AccessError> {
         let (next, share) = {
             let supply = hold(&self.supply);
@@ -399,14 +403,16 @@ impl Heap {
                     }
                 }
                 let _turn = slot.turn.lock(memory)?;
-                // Others may have taken what was listed meanwhile; the next class may still have some.
+                // Others may have taken the listed objects meanwhile. The next class may still have
+                // some.
                 self.take_batch(memory, class)?;
             }
         }
         Ok(None)
     }
 
-    /// Takes `count` objects of `bytes` each (at most a subpage), side by side, for building a structure at once.
+    /// Takes `count` objects of `bytes` each (at most a subpage), side by side, for building a
+    /// structure at once.
     ///
     /// # Errors
     /// [`AccessError::NoSpace`]; what the memory says.
@@ -459,7 +465,7 @@ impl Heap {
         known + hold(&self.supply).unaccounted
     }
 
-    /// Bytes not handed out: free objects, slabs not cut yet, space that was never used, and the unusable tails of
+    /// Bytes not handed out: free objects, uncut slabs, unused space, and the unusable tails of
     /// subpages.
     pub fn free_bytes(&self) -> u64 {
         (self.region.bytes - HEADER_BYTES).saturating_sub(self.used_bytes())

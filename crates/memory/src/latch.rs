@@ -1,4 +1,5 @@
-//! Latches: who may change a data structure now. They live in DRAM, beside the structure, never in the pool.
+//! Latches: the right to change a data structure now. They are in DRAM, beside the structure, never
+//! in the pool.
 //!
 //! ```text
 //!  63                                   3    2        1        0
@@ -7,10 +8,10 @@
 //! +--------------------------------------+--------+---------+--------+
 //! ```
 //!
-//! Readers take nothing: they note the version, read, and ask whether it is still the same (optimistic lock coupling).
-//! Writers lock. Who has to wait parks through the [`Memory`] that runs it: a fiber switches, an OS thread sleeps; so one
-//! latch serves both, and [`NoLatch`] serves the single thread that needs none. A latch whose holder died (panicked)
-//! is poisoned: what it protects may be half changed, and everybody is told so.
+//! Readers take nothing: they note the version, read, and ask whether it is still the same
+//! (optimistic lock coupling). Writers lock. A waiter parks through its [`Memory`]: a fiber
+//! switches, an OS thread sleeps. So one latch serves both, and [`NoLatch`] a single thread. A
+//! latch whose holder panicked is poisoned, because its data may be half changed.
 //!
 //! The latch of one worker's fibers says in the top bits of its word whose it is:
 //!
@@ -36,7 +37,8 @@ pub trait Latch: Default + Send + Sync + 'static {
     /// # Errors
     /// [`AccessError::Poisoned`], or what ended the wait.
     fn read_begin<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError>;
-    /// Whether nobody has held the latch since `read_begin` returned `version`: what was read in between is one state.
+    /// Whether the latch was free ever since `read_begin` returned `version`, so that the reads saw
+    /// one state.
     fn read_validate(&self, version: u64) -> bool;
     /// Waits until nobody holds the latch, and holds it until the guard is dropped.
     ///
@@ -45,11 +47,12 @@ pub trait Latch: Default + Send + Sync + 'static {
     fn lock<M: Memory>(&self, memory: &mut M) -> Result<Exclusive<'_, Self, M>, AccessError>;
     /// Holds the latch if nobody has held it since `version`; never waits.
     fn upgrade<M: Memory>(&self, version: u64) -> Option<Exclusive<'_, Self, M>>;
-    /// Lets go. For [`Exclusive`] only. Returns the word that others are parked on, if somebody waits.
+    /// Lets go. For [`Exclusive`] only. Returns the word that waiters are parked on, if there are
+    /// any.
     #[doc(hidden)]
     fn release(&self, poison: bool) -> Option<&AtomicU64>;
-    /// What it protects has become something else, while nobody held it: who reads now finds out. With `gone`, it is no more,
-    /// and whoever takes the latch is told [`AccessError::Poisoned`]; [`NoLatch`] cannot tell.
+    /// What it protects has become something else while it was free, and readers find out. With
+    /// `gone`, taking it returns [`AccessError::Poisoned`]. [`NoLatch`] cannot tell.
     fn disturb(&self, gone: bool);
 }
 
@@ -155,7 +158,7 @@ impl Latch for VersionLatch {
                 word = wait(&self.word, memory)?;
             }
             if self.word.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                // Stores under the latch must not be seen before the lock itself by those who validate.
+                // Validating readers must not see stores under the latch before the lock itself.
                 fence(Ordering::Release);
                 return Ok(Exclusive::of(self));
             }
@@ -189,10 +192,11 @@ impl Latch for VersionLatch {
     }
 }
 
-/// A latch with a version, for the fibers of one worker: the protocol of [`VersionLatch`] without locked instructions.
+/// A latch with a version, for the fibers of one worker: the protocol of [`VersionLatch`] without
+/// locked instructions.
 ///
-/// Fibers of one worker take turns only where they wait, so that a load and a store are one step to them. The latch belongs to
-/// the thread that uses it first, for good.
+/// Fibers of one worker take turns only where they wait, so a load and a store are one step to
+/// them. The latch belongs to the first thread that uses it, for good.
 ///
 /// # Panics
 /// When another thread uses it.
@@ -202,12 +206,12 @@ pub struct FiberLatch {
 }
 const _: () = assert!(size_of::<FiberLatch>() == 8 && size_of::<VersionLatch>() == 8);
 
-/// Where the number of the thread begins in a [`FiberLatch`]'s word: some million threads, and a version that comes again
-/// after 2^41 unlocks, while no reader is that slow.
+/// Where the thread's number begins in a [`FiberLatch`]'s word: some million threads, and versions
+/// that repeat after 2^41 unlocks, which no reader outlasts.
 const THREAD_SHIFT: u32 = 44;
 const THREAD: u64 = !0 << THREAD_SHIFT;
 
-/// The calling thread's number, which no other thread of this process has or had, in its place in the word.
+/// The calling thread's number, unique in this process, in its place in the word.
 #[inline(always)]
 fn this_thread() -> u64 {
     thread_local!(static MINE: Cell<u64> = const { Cell::new(0) });
@@ -281,7 +285,8 @@ impl Latch for FiberLatch {
         self.word.store((word & THREAD) | version | if poison { POISON } else { 0 }, Ordering::Relaxed);
         (word & WAITERS != 0).then_some(&self.word)
     }
-    /// Also on another thread than the latch's: while nobody holds it and nobody may take it, its owner only reads the word.
+    /// Also on another thread than the latch's. While it is free and cannot be taken, its owner
+    /// only reads the word.
     fn disturb(&self, gone: bool) {
         if gone && self.word.load(Ordering::Relaxed) == 0 {
             // Nobody's yet: becomes this thread's, whose users are told.
@@ -295,8 +300,8 @@ impl Latch for FiberLatch {
     }
 }
 
-/// A fixed number of latches, shared by hash: two keys may have the same one, so whoever needs several takes them in the
-/// order of [`LatchTable::index`] and each once.
+/// A fixed number of latches, shared by hash. Two keys may share one, so several are taken in the
+/// order of [`LatchTable::index`], each once.
 #[derive(Debug)]
 pub struct LatchTable<L> {
     latches: Box<[L]>,

@@ -1,13 +1,14 @@
 //! Where the nodes of a structure that is built at once lie: in order, or scattered.
 //!
-//! Invariant: for every layout, ranks `0..count` and slots `0..count` correspond one to one, as a pure function of the seed.
+//! Invariant: for every layout, ranks `0..count` and slots `0..count` correspond one to one, as a
+//! pure function of the seed.
 
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 
 /// How nodes are placed by the constructors that build a structure at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
-    /// Pseudo-randomly, as in a heap that was filled by inserts in random order: neighbours in key order do not share a
+    /// Pseudo-random, as in a heap filled in random order: neighbours in key order share no
     /// subpage. The same seed gives the same placement.
     Scattered {
         /// Chooses the placement.
@@ -61,8 +62,9 @@ impl Reservation {
     }
 }
 
-/// A pseudo-random permutation of `0..count` in no memory: a Feistel network over the next even number of bits, walked
-/// until it lands inside (cycle walking; Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+/// A pseudo-random permutation of `0..count` without a table: a Feistel network over the next even
+/// number of bits, walked until it lands inside (Black and Rogaway, "Ciphers with arbitrary finite
+/// domains", 2002).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scatter {
     count: u64,

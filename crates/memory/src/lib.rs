@@ -1,16 +1,17 @@
 //! Memory: how programs reach data that may lie in flash, and what is built on it.
 //!
-//! Holds the [`Memory`] trait (what a container needs of the memory behind it), its implementation for plain memory, typed
-//! pointers, latches, all-or-nothing write sets, the small-object allocator and the containers. Everything above is
-//! generic over [`Memory`], so that the same code runs on plain memory, under kernel paging, and on the guarded path.
+//! Has the [`Memory`] trait (what a container needs of its memory), plain memory, typed pointers,
+//! latches, all-or-nothing write sets, the small-object allocator and the containers. Everything
+//! above is generic over [`Memory`]. The same code runs on plain memory, under kernel paging, and
+//! on the guarded path.
 //!
 //! Invariants:
-//! * A view lives until the next access through the same `&mut` memory; the borrow checker enforces it.
-//! * Shared memory is reached as relaxed atomics only; who may change what is the business of latches, which live in DRAM
-//!   and never in the pool.
+//! * A view lives until the next access through the same `&mut` memory, by the borrow checker.
+//! * Shared memory is reached as relaxed atomics only. Latches, in DRAM and never in the pool,
+//!   decide what may change.
 //! * Nothing typed straddles a subpage.
-//! * Nobody's implementation of [`Memory`] is trusted but the two of this crate: whatever another one returns, a view is
-//!   checked before it is used.
+//! * Only this crate's implementations of [`Memory`] are trusted. A view from another one is
+//!   checked before its use.
 //!
 //! It does not decide what stays in DRAM (`policy`) nor move data (`runtime`).
 
@@ -61,7 +62,8 @@ pub use write_set::WriteSet;
 
 /// A memory that containers can live in: byte-addressable, reached a subpage at a time.
 ///
-/// Every method that takes `&mut self` may switch to other work when the data is not at hand, so no view survives it.
+/// A method that takes `&mut self` may switch to other work when data is not at hand, so no view
+/// survives it.
 pub trait Memory {
     /// Keeps one subpage at hand across accesses.
     type Pin: Pinned;
@@ -71,34 +73,37 @@ pub trait Memory {
     /// `len` bytes at `at`, for reading, until the next access.
     ///
     /// # Errors
-    /// Whatever [`AccessError`] says: the medium failed, the range is not inside one subpage, the job was cancelled.
+    /// Any [`AccessError`]: the medium failed, the range is not inside one subpage, the job was
+    /// cancelled.
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError>;
 
-    /// `len` bytes at `at`, for reading and writing, until the next access. Marks the subpage dirty.
+    /// `len` bytes at `at`, to read and write until the next access. Marks the subpage dirty.
     fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError>;
 
     /// Brings the subpage of `at` in and keeps it at hand until the pin is dropped.
     ///
     /// # Errors
-    /// As [`Memory::view`], and [`AccessError::TooManyPins`] when the job holds as many as it declared.
+    /// As [`Memory::view`], and [`AccessError::TooManyPins`] when the job holds as many as it
+    /// declared.
     fn pin(&mut self, at: Address) -> Result<Self::Pin, AccessError>;
 
     /// Says that `at` will be wanted soon. Never waits; may do nothing.
     fn prefetch(&mut self, at: Address);
 
-    /// Waits until somebody calls [`Memory::unpark_all`] with the same word. Returns at once when the word is not (or no
-    /// longer) `expected`, which is asked under the lock that `unpark_all` takes: who changes the word and then wakes loses
-    /// nobody. May return early: callers loop.
+    /// Waits until [`Memory::unpark_all`] is called with the same word. Returns at once when the
+    /// word is not `expected`, which is checked under `unpark_all`'s lock, so that no wake-up is
+    /// lost. May return early: callers loop.
     ///
     /// # Errors
     /// When the job was cancelled or its deadline has passed while it waited.
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError>;
 
-    /// Wakes everybody who waits for `word` through this kind of memory.
+    /// Wakes all waiters for `word` through this kind of memory.
     fn unpark_all(word: &AtomicU64);
 
-    /// Opens a write section: the state that a sync names has all that is written until the guard is dropped, or none of it.
-    /// Sections nest. Waits while a sync is about to cut; so it is taken before latches, never with one held.
+    /// Opens a write section: a named state has all that is written until the guard is dropped, or
+    /// none. Sections nest. Waits while a sync is about to cut, so it is taken before latches,
+    /// never with one held.
     ///
     /// # Errors
     /// When the job was cancelled or its deadline has passed while it waited.
@@ -143,7 +148,8 @@ pub trait Memory {
         Ok(())
     }
 
-    /// Copies bytes in, to as many subpages as it takes. On an error, the subpages before it have been written.
+    /// Copies bytes in, to as many subpages as it takes. After an error, earlier subpages have been
+    /// written.
     fn write_bytes(&mut self, at: Address, from: &[u8]) -> Result<(), AccessError> {
         let _section = self.write_section()?;
         let mut done = 0;
@@ -188,13 +194,14 @@ fn assert_inside(offset: usize, len: usize) {
 /// [`Memory::load`] without looking at the view: the hit path of the memories of this crate.
 ///
 /// # Safety
-/// `M::view` must return the very range that it is asked for, as far behind a multiple of a subpage as its address is.
+/// `M::view` must return exactly the range asked for, as far behind a multiple of a subpage as its
+/// address is.
 #[inline(always)]
 unsafe fn load_trusting<M: Memory, T: Plain>(memory: &mut M, at: Ptr<T>) -> Result<T, AccessError> {
     let (address, len) = at.checked()?;
     let view = memory.view(address, len)?;
-    // SAFETY: the view is as long as the value (the caller's contract), and subpages are aligned to more than any value is,
-    // so that an address that is aligned (checked) is so in DRAM too.
+    // SAFETY: the view is as long as the value (the caller's contract). Subpages are aligned to
+    // more than any value, so an aligned address (checked) is so in DRAM too.
     Ok(unsafe { view.load_unchecked(0) })
 }
 

@@ -1,16 +1,17 @@
 //! How the containers read without a latch and write with one held only for the writing.
 //!
-//! A reader looks, then asks whether the latch was free all the while; what it read meanwhile may be anything (an object
-//! that was freed and used for something else), so looking is bounded, and an error that garbage explains counts only if
-//! nothing changed. A writer looks in the same way, which also brings in what it will need, and holds the latch from the
-//! moment its look is known to be true. Who was disturbed too often takes the latch first, so that nobody starves.
+//! A reader looks, then asks whether the latch was free all the while. What it read meanwhile may
+//! be anything (a freed object that was used again). So looking is bounded, and an error that
+//! garbage explains counts only if nothing changed. A writer looks in the same way, which also
+//! brings in what it needs, and holds the latch from the moment its look is known to be true. After
+//! too many disturbed looks the latch is taken first, so that no job starves.
 
 use fulgurite_runtime::AccessError;
 
 use crate::{Exclusive, Latch, Memory};
 
-/// Looks that may be in vain before the latch is taken first. A look that fails has brought its subpages in, so that the
-/// second is short; who fails eight short ones is up against steady writers.
+/// Failed looks before the latch is taken first. A failed look has brought its subpages in, so the
+/// next is short. Eight short failures mean steady writers.
 const ATTEMPTS: u32 = 8;
 
 /// What to change, and the latch that lets nobody else; `None` when there is nothing to change.
@@ -27,7 +28,8 @@ pub(crate) fn garbage_explains(error: AccessError) -> bool {
     )
 }
 
-/// What `look` saw of one state. `look` is given a question to ask in long loops: whether it still sees one state.
+/// What `look` saw of one state. `look` gets a question for long loops: whether it still sees one
+/// state.
 #[inline(always)]
 pub(crate) fn read<L: Latch, M: Memory, T>(
     latch: &L,

@@ -1,18 +1,20 @@
 //! Owned regions: flash memory that one worker has to itself, reached as plain `&T` and `&mut T`.
 //!
-//! Jobs that use one are routed to its worker. On one worker, fibers take turns only at accesses, and a reference from an
-//! access is dead by the next one (the borrow checker sees to it, through `&mut` of the context): so no two references to
-//! the same bytes are alive at once, and no latch is needed for a single access. What must stay the same across several
-//! accesses still needs one: another fiber may run in between.
+//! Jobs that use one are routed to its worker. There, fibers take turns only at accesses, and a
+//! reference is dead by the next one, by the borrow checker. So no two references to the same bytes
+//! are alive at once, and a single access needs no latch. What must stay the same across accesses
+//! does, because another fiber may run in between.
 //!
-//! The owned part of the pool is disjoint from the shared part by address, and shared accesses to it fail, so that nobody
-//! can reach the same bytes as atomics from another worker.
+//! The owned part of the pool is disjoint from the shared part by address, and shared accesses to
+//! it fail. So no other worker reaches the same bytes as atomics.
 //!
 //! A reference does not outlive the next access:
 //! ```compile_fail,E0499
 //! use fulgurite_memory::{OwnedRegion, Ptr};
 //! use fulgurite_runtime::{AccessError, Context};
-//! fn two_at_once(context: &mut Context, region: &OwnedRegion, p: Ptr<u64>) -> Result<u64, AccessError> {
+//! fn two_at_once(
+//!     context: &mut Context, region: &OwnedRegion, p: Ptr<u64>,
+//! ) -> Result<u64, AccessError> {
 //!     let first: &u64 = region.get(context, p)?;
 //!     let second: &u64 = region.get(context, p)?; // `context` is still borrowed by `first`
 //!     Ok(*first + *second)
@@ -59,13 +61,15 @@ impl OwnedRegion {
     /// A value, until the next access.
     ///
     /// # Errors
-    /// [`AccessError::NotOwner`] on another worker or in another runtime, [`AccessError::OutOfRange`] outside the region, and as any access.
+    /// [`AccessError::NotOwner`] on another worker or runtime, [`AccessError::OutOfRange`] outside
+    /// the region, and as any access.
     #[inline]
     pub fn get<'c, T: Plain>(&self, context: &'c mut Context, at: Ptr<T>) -> Result<&'c T, AccessError> {
         self.check(context, at)?;
         let byte = context.access_owned(at.address())?;
-        // SAFETY: resident until the next access, which the borrow of `context` excludes; aligned and inside one subpage
-        // (checked), any bytes are a `T: Plain`; nobody else reaches owned memory (module doc).
+        // SAFETY: resident until the next access, which the borrow of `context` excludes. Aligned
+        // and inside one subpage (checked), any bytes are a `T: Plain`, and owned memory is reached
+        // in no other way (module doc).
         Ok(unsafe { byte.cast::<T>().as_ref() })
     }
 
@@ -81,7 +85,8 @@ impl OwnedRegion {
         Ok(unsafe { byte.cast::<T>().as_mut() })
     }
 
-    /// Keeps the subpage of a value at hand: until the pin is dropped, accesses to it can neither miss nor fail.
+    /// Keeps the subpage of a value at hand: until the pin is dropped, accesses to it neither miss
+    /// nor fail.
     ///
     /// # Errors
     /// As [`OwnedRegion::get`], and [`AccessError::TooManyPins`].
@@ -104,7 +109,8 @@ impl OwnedRegion {
     }
 }
 
-/// A value that stays at hand. Reached through the context, so that two fibers never hold references to it at once.
+/// A pinned value. Reached through the context, so that two fibers never hold references to it at
+/// once.
 #[derive(Debug)]
 pub struct OwnedPin<T> {
     frame: OwnedFrame,
@@ -113,13 +119,14 @@ pub struct OwnedPin<T> {
 
 impl<T: Plain> OwnedPin<T> {
     fn place(&self) -> NonNull<T> {
-        // SAFETY: the offset is inside the pinned frame, as the pointer was checked when the pin was made.
+        // SAFETY: the offset is inside the pinned frame, as the pointer was checked when the pin
+        // was made.
         unsafe { self.frame.base().add(self.at.address().subpage_offset()).cast() }
     }
     /// The value. Several pins can be read at once; no other fiber can run while they are.
     pub fn get<'c>(&'c self, _context: &'c Context) -> &'c T {
-        // SAFETY: pinned, aligned and in one subpage (checked when made); another fiber can run only through `&mut` of the
-        // context, which the borrow excludes, and `get_mut` needs that too.
+        // SAFETY: pinned, aligned and in one subpage (checked when made). Another fiber runs only
+        // through `&mut` of the context, which the borrow excludes, and `get_mut` needs that too.
         unsafe { self.place().as_ref() }
     }
     /// The value, to change.

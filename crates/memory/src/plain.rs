@@ -1,8 +1,8 @@
 //! Plain memory: the same addresses in memory that is always at hand. No guard, no cap, no fiber.
 //!
-//! It is the denominator of every measurement (`dram-only`), and, in a memory cgroup or over a mapped file, what kernel
-//! paging gives (`os-swap`, `mmap`). The whole 16 TiB of the controller's address space is reserved, so that an access is a
-//! mask and an addition and no address, however wrong, leaves the mapping.
+//! It is the denominator of every measurement (`dram-only`), and, in a memory cgroup or over a
+//! mapped file, kernel paging (`os-swap`, `mmap`). The whole 16 TiB of the controller's address
+//! space is reserved. So an access is a mask and an addition, and no address leaves the mapping.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use fulgurite_sys::{Arena, ArenaError, Backed};
 
 use crate::{Memory, Pinned, Plain, Ptr, View, ViewMut, assert_inside, load_trusting, store_trusting, whole};
 
-/// Bytes reserved: the 44 bits that a controller addresses, and a subpage for the tail of a view at the very end.
+/// Bytes reserved: the 44 bits that a controller addresses, and a subpage for the tail of the last
+/// view.
 const RESERVED_BYTES: usize = (1 << 44) + SUBPAGE_BYTES;
 
 /// Plain memory behind the [`Memory`] trait. Clones share the bytes: one for each thread.
@@ -25,8 +26,8 @@ pub struct PlainMemory {
     arena: Option<Arc<Arena>>,
 }
 
-// SAFETY: `base` points into an arena that is kept or was leaked; arenas are Send and Sync, and the bytes are reached as
-// atomics only.
+// SAFETY: `base` points into an arena that is kept or was leaked. Arenas are Send and Sync, and the
+// bytes are reached as atomics only.
 unsafe impl Send for PlainMemory {}
 
 impl PlainMemory {
@@ -48,8 +49,8 @@ impl PlainMemory {
         PlainMemory { base: arena.base(), arena: Some(arena) }
     }
 
-    /// Keeps the bytes mapped until the process ends, so that a pin need not count who uses them: what a program's own
-    /// data would cost. For processes that measure.
+    /// Keeps the bytes mapped until the process ends, so that a pin counts no users: the cost of a
+    /// program's own data, for measurements.
     #[must_use]
     pub fn forever(mut self) -> PlainMemory {
         std::mem::forget(self.arena.take());
@@ -78,7 +79,8 @@ impl Memory for PlainMemory {
     #[inline(always)]
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         whole(at, len)?;
-        // SAFETY: mapped for the life of the arena, inside one subpage (checked), and reached as atomics only.
+        // SAFETY: mapped for the life of the arena, inside one subpage (checked), and reached as
+        // atomics only.
         Ok(unsafe { View::from_raw(self.at(at), len) })
     }
     #[inline(always)]
@@ -96,8 +98,9 @@ impl Memory for PlainMemory {
     }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         let still = || word.load(Ordering::Relaxed) == expected;
-        // SAFETY: the key is the address of the word, which is borrowed while anybody waits and which nothing else can use as
-        // its key; `still` only loads it, and the other callbacks do nothing: none of them parks, wakes or panics.
+        // SAFETY: the key is the address of the word, which is borrowed while a thread waits, and
+        // which nothing else can use as its key. `still` only loads it, and the other callbacks do
+        // nothing: none parks, wakes or panics.
         unsafe {
             let key = std::ptr::from_ref(word) as usize;
             parking_lot_core::park(key, still, || {}, |_, _| {}, parking_lot_core::DEFAULT_PARK_TOKEN, None);
@@ -120,7 +123,8 @@ impl Memory for PlainMemory {
     }
     #[inline(always)]
     fn load<T: Plain>(&mut self, at: Ptr<T>) -> Result<T, AccessError> {
-        // SAFETY: `view` and `view_mut` return the range asked for, and an arena begins at a multiple of a subpage.
+        // SAFETY: `view` and `view_mut` return the range asked for, and an arena begins at a
+        // multiple of a subpage.
         unsafe { load_trusting(self, at) }
     }
     #[inline(always)]
@@ -143,7 +147,8 @@ impl Pinned for PlainPin {
     }
     fn view(&self, offset: usize, len: usize) -> View<'_> {
         assert_inside(offset, len);
-        // SAFETY: mapped for the life of the arena, inside one subpage (checked), and reached as atomics only.
+        // SAFETY: mapped for the life of the arena, inside one subpage (checked), and reached as
+        // atomics only.
         unsafe { View::from_raw(self.memory.at(self.address.add(offset as u64)), len) }
     }
     fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {

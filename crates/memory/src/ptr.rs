@@ -1,4 +1,5 @@
-//! Typed pointers: an [`Address`] that knows what lies there. Eight bytes, plain data, so they may be stored in flash.
+//! Typed pointers: an [`Address`] with the type of what lies there. Eight bytes of plain data, so
+//! flash may hold them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +9,8 @@ use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Points to a `T` in flash memory. Not a promise that one lies there: every access checks range and alignment.
+/// Points to a `T` in flash memory. Whether one lies there is not promised: every access checks
+/// range and alignment.
 #[derive(FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Ptr<T>(Address, PhantomData<T>);
@@ -44,7 +46,8 @@ impl<T> Ptr<T> {
     pub const fn field<U>(self, offset: usize) -> Ptr<U> {
         Ptr::new(self.0.add(offset as u64))
     }
-    /// Points `count` values of `T` further on. Whether that is still inside the subpage is found by the access.
+    /// Points `count` values of `T` further on. The access finds whether that is still inside the
+    /// subpage.
     #[inline(always)]
     #[must_use]
     pub const fn offset(self, count: u64) -> Self {

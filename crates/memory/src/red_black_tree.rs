@@ -4,20 +4,21 @@
 //! node: | left child, low bit: red | right child | key | value |      cell: | root |
 //! ```
 //!
-//! Nodes come from the heap, so several lie in a subpage and none straddles. A node stays where it is as long as its key is
-//! there: removing relinks its neighbours and copies nothing.
+//! Nodes come from the heap, so several lie in a subpage and none straddles. A node stays where it
+//! is while its key is there: a removal relinks its neighbours and copies nothing.
 //!
 //! Invariants (`check` verifies them):
-//! * Keys ascend strictly in order; the root is black; a red node has black children; every path from a node down has
-//!   equally many black nodes. So the height is at most 2 log2(n + 1).
+//! * Keys ascend strictly. The root is black, a red node has black children, and every path from a
+//!   node down has equally many black nodes. So the height is at most 2 log2(n + 1).
 //!
-//! One latch with a version stands for the structure. Readers go down without it and check its version; who inserts or removes
-//! plans the change on copies, takes the latch if nothing has changed meanwhile, and commits. Values have latches of their
-//! own, by node: changing one takes only its latch (then checks the structure's version under it), so it disturbs nobody who
-//! reads another node; who removes a node takes both. Order: structure, then value; who holds a value's latch never waits for
+//! One latch with a version stands for the structure. Readers go down without it and check its
+//! version. Inserts and removals plan the change on copies, take the latch if nothing has changed
+//! meanwhile, and commit. Values have latches of their own, by node. Changing a value takes only
+//! its latch (then checks the structure's version), so it disturbs no reader of another node.
+//! Removing a node takes both, first the structure's. The holder of a value's latch never waits for
 //! the structure's.
 //!
-//! What it does not do: several writers of the structure at once (they take turns to commit, and plan anew when they lost).
+//! Writers of the structure take turns to commit, and plan anew after they lost.
 
 mod edit;
 
@@ -58,8 +59,8 @@ pub struct RedBlackTree<K, V, L> {
     root: RedBlackTreeRoot,
     bounds: Bounds,
     heap: Arc<Heap>,
-    structure: L,
-    values: LatchTable<L>,
+    pub(crate) structure: L,
+    pub(crate) values: LatchTable<L>,
     entries: PhantomData<fn() -> (K, V)>,
 }
 
@@ -79,7 +80,8 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// Pins that an operation may take.
     pub const PINS: u32 = NODES_MAX;
 
-    /// Makes an empty tree, with `latch_count` latches for values (8 bytes each, rounded up to a power of two).
+    /// Makes an empty tree, with `latch_count` latches for values (8 bytes each, rounded up to a
+    /// power of two).
     ///
     /// # Errors
     /// [`AccessError::NoSpace`]; what the memory says.
@@ -114,12 +116,12 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         })
     }
 
-    /// Makes a tree of `count` entries that come in strictly ascending order of keys. Each node is written once; `layout` says
-    /// where it lies.
+    /// Makes a tree of `count` entries in strictly ascending order of keys. Each node is written
+    /// once, where `layout` says.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`]; [`AccessError::Corrupt`] when there are not `count` entries or they do not ascend; what the
-    /// memory says. The space is given back then.
+    /// [`AccessError::NoSpace`]. [`AccessError::Corrupt`] when there are not `count` entries or
+    /// they do not ascend. The memory's errors. The space is given back then.
     pub fn bulk<M: Memory>(
         memory: &mut M,
         heap: Arc<Heap>,
@@ -155,12 +157,6 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// What to store, to open the tree again.
     pub fn root(&self) -> RedBlackTreeRoot {
         self.root
-    }
-    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
-    /// is told [`AccessError::Poisoned`].
-    pub fn disturb(&self, gone: bool) {
-        self.structure.disturb(gone);
-        self.values.disturb(gone);
     }
     /// DRAM that it uses, without the heap.
     pub fn dram_bytes(&self) -> usize {
@@ -220,8 +216,8 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         })
     }
 
-    /// Changes the value of `key` in place, and returns what `change` returns; `None` when the key is not there. `change` is
-    /// called at most once.
+    /// Changes the value of `key` in place, and returns what `change` returns, or `None` without
+    /// the key. `change` is called at most once.
     ///
     /// # Errors
     /// What the memory says; nothing was changed and `change` not called then.
@@ -238,7 +234,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
                 Ok(Some(node)) => {
                     let _held = self.value_latch(node).lock(memory)?;
                     if self.structure.read_validate(version) {
-                        // Whoever removes the node needs the latch that we hold.
+                        // Removing the node needs the latch that we hold.
                         return self.change_value(memory, node, change).map(Some);
                     }
                 }
@@ -271,7 +267,8 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// Sets the value of `key`, and returns the one it had.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`] when the heap is full; what the memory says. No entry was changed then.
+    /// [`AccessError::NoSpace`] when the heap is full, and the memory's errors. No entry was
+    /// changed then.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Result<Option<V>, AccessError> {
         let _section = memory.write_section()?;
         let mut fresh = None;
@@ -373,7 +370,8 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 
-    /// Calls `each` with the entries in `range` in order, until it returns false. Returns how many calls it made.
+    /// Calls `each` with the entries in `range` in order, until it returns false. Returns the
+    /// number of calls.
     ///
     /// Entries are read a few at a time, each time of one state; no latch is held during the calls.
     pub fn range<M: Memory>(
@@ -480,7 +478,8 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         self.range(memory, .., |_, _| true)
     }
 
-    /// Walks the tree, checks the invariants, and returns the number of entries. Nobody may change the tree meanwhile.
+    /// Walks the tree, checks the invariants, and returns the number of entries. Nothing may change
+    /// the tree meanwhile.
     ///
     /// # Errors
     /// [`AccessError::Corrupt`] with what was found; what the memory says.
@@ -550,7 +549,7 @@ impl<K: Plain + Ord> Builder<K> {
     fn at(&self, rank: Option<u64>) -> Address {
         rank.map_or(Address::NULL, |rank| self.nodes.at(rank))
     }
-    /// Builds the nodes of ranks `from..to`, which go `depth` levels below the root; returns their root.
+    /// Builds the nodes of ranks `from..to`, `depth` levels below the root, and returns their root.
     fn subtree<M: Memory, V: Plain>(
         &mut self,
         memory: &mut M,

@@ -1,4 +1,4 @@
-//! Regions: contiguous ranges of flash memory, the unit in which it is handed out to heaps and containers.
+//! Regions: contiguous ranges of flash memory, the unit that heaps and containers get.
 
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -17,7 +17,8 @@ impl Region {
     /// A region from `base`, `bytes` long.
     ///
     /// # Panics
-    /// When base or length is not a whole number of subpages, or the end is outside the controller's 16 TiB.
+    /// When base or length is not a whole number of subpages, or the end is outside the
+    /// controller's 16 TiB.
     pub fn new(base: Address, bytes: u64) -> Region {
         assert!(base.subpage_offset() == 0 && bytes.is_multiple_of(SUBPAGE_BYTES as u64), "regions are whole subpages");
         assert!(bytes <= (1 << 44) - base.linear(), "a region ends inside its controller");

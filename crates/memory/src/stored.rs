@@ -1,4 +1,4 @@
-//! Types whose values a later run of the program finds again: plain data with a name that outlives the program.
+//! Types whose values a later run finds again: plain data with a name that outlives the program.
 
 use fulgurite_format::{Address, Plain};
 
@@ -6,8 +6,9 @@ use crate::Ptr;
 
 /// Plain data that a root leads to, or that a container under a root holds.
 ///
-/// The name is the type's identity in the pool: a root is opened only as the type that it was made as, by name, size and
-/// alignment. Choose one that says whose it is and which version, and change it when the meaning of the bytes changes:
+/// The name is the type's identity in the pool. A root is opened only as the type that it was made
+/// as, by name, size and alignment. Choose a name with owner and version, and change it with the
+/// meaning of the bytes:
 /// ```
 /// use fulgurite_memory::Stored;
 /// use zerocopy::{FromBytes, Immutable, IntoBytes};

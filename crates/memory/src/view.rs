@@ -1,17 +1,18 @@
 //! Views: bytes of one subpage, reached as relaxed atomics.
 //!
-//! A view is what an access returns. Its lifetime is the borrow of the memory that made it, so it cannot outlive the next
-//! access. Its bytes may be changed by others at any time (other workers, other fibers between two accesses), which is
-//! why they are loaded and stored by atomic words of at most the type's alignment and never borrowed as `&T`. A value
-//! larger than a word is therefore not read in one piece: readers are ordered by latches or validate afterwards.
+//! A view is what an access returns. Its lifetime is the borrow of its memory, so it cannot outlive
+//! the next access. Other workers, and fibers between two accesses, may change its bytes at any
+//! time. So they are loaded and stored by atomic words of at most the type's alignment, and never
+//! borrowed as `&T`. A larger value is not read in one piece: readers are ordered by latches or
+//! validate afterwards.
 //!
-//! More is relied on here than the language promises. Views of different types over the same bytes are atomics of mixed
-//! sizes (a `u64` here, two `u32` there, bytes by the string copy), and where one of two racing ones stores, the documentation
-//! of `std::sync::atomic` leaves that undefined. On x86-64 and aarch64, the processors that this is for, it is defined:
-//! a relaxed atomic of 8 aligned bytes or less is one plain load or store, each byte that it yields is one that somebody
-//! stored there, and nothing traps. The compiler splits, joins or invents no relaxed atomics and concludes nothing from their
-//! sizes; the copies are opaque to it. And nothing here asks more of a race than that: any bytes are a `T: Plain`, and
-//! what must be of one state is validated or latched.
+//! This relies on more than the language promises. Views of different types over the same bytes are
+//! atomics of mixed sizes, and with racing stores the documentation of `std::sync::atomic` leaves
+//! that undefined. On x86-64 and aarch64 it is defined. A relaxed atomic of 8 aligned bytes or less
+//! is one plain load or store, each byte that it yields was stored there, and nothing traps. The
+//! compiler neither splits, joins nor invents relaxed atomics, and the copies are opaque to it.
+//! Nothing here asks more of a race: any bytes are a `T: Plain`, and what must be of one state is
+//! validated or latched.
 
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
@@ -35,7 +36,8 @@ pub struct ViewMut<'a>(View<'a>);
 macro_rules! by_words {
     ($from:expr, $to:expr, $bytes:expr, $atomic:ty, load) => {
         for i in 0..$bytes / size_of::<$atomic>() {
-            // SAFETY: `from` is mapped, aligned and only ever reached atomically (the caller's contract); `to` is ours.
+            // SAFETY: `from` is mapped, aligned and only ever reached atomically (the caller's
+            // contract). `to` is ours.
             unsafe {
                 $to.cast::<$atomic>().add(i).write(<$atomic>::new((*$from.cast::<$atomic>().add(i)).load(Relaxed)))
             }
@@ -43,7 +45,8 @@ macro_rules! by_words {
     };
     ($from:expr, $to:expr, $bytes:expr, $atomic:ty, store) => {
         for i in 0..$bytes / size_of::<$atomic>() {
-            // SAFETY: `to` is mapped, aligned and only ever reached atomically (the caller's contract); `from` is ours.
+            // SAFETY: `to` is mapped, aligned and only ever reached atomically (the caller's
+            // contract). `from` is ours.
             unsafe {
                 (*$to.cast::<$atomic>().add(i)).store($from.cast::<$atomic>().add(i).read().into_inner(), Relaxed)
             }
@@ -55,7 +58,8 @@ impl<'a> View<'a> {
     /// A view of `len` bytes at `base`.
     ///
     /// # Safety
-    /// For `'a`, the bytes must be mapped, inside one subpage, and reached by nobody except as atomics or opaque copies.
+    /// For `'a`, the bytes must be mapped, inside one subpage, and reached only as atomics or
+    /// opaque copies.
     #[inline(always)]
     #[must_use]
     pub unsafe fn from_raw(base: NonNull<u8>, len: usize) -> Self {
@@ -98,7 +102,8 @@ impl<'a> View<'a> {
             4 => by_words!(from, to, size_of::<T>(), AtomicU32, load),
             _ => by_words!(from, to, size_of::<T>(), AtomicU64, load),
         }
-        // SAFETY: every byte was written (the size is a multiple of the alignment), and any bytes are a `T: Plain`.
+        // SAFETY: every byte was written (the size is a multiple of the alignment), and any bytes
+        // are a `T: Plain`.
         unsafe { value.assume_init() }
     }
 

@@ -1,9 +1,9 @@
 //! Write sets: several changes that happen all together or not at all.
 //!
-//! A change of a data structure touches several subpages, and any access may fail (the medium, a deadline). So an operation
-//! first reads, and stages what it wants to write here, in DRAM; `commit` then brings all the subpages in and pins them,
-//! which may fail and changes nothing, and only then writes, which cannot fail. The latches that keep others away are the
-//! caller's.
+//! A change of a data structure touches several subpages, and any access may fail (the medium, a
+//! deadline). So an operation first reads, and stages its writes here, in DRAM. `commit` then
+//! brings all the subpages in and pins them, which may fail and changes nothing. Only then it
+//! writes, which cannot fail. The caller's latches keep others away.
 
 use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
@@ -26,7 +26,8 @@ struct Write {
     len: usize,
 }
 
-/// The first byte of an address's subpage. Its controller stays: what is out of range stays out of range.
+/// The first byte of an address's subpage. Its controller stays, so an address out of range stays
+/// so.
 fn subpage_of(at: Address) -> Address {
     Address::from_bits(at.bits() - at.subpage_offset() as u64)
 }
@@ -118,14 +119,16 @@ impl WriteSet {
         if subpages.len() > 1 { subpages.len() } else { 0 }
     }
 
-    /// Makes all staged writes, or none, and empties the set (on an error it is kept, so that the caller may try again).
+    /// Makes all staged writes, or none, and empties the set. On an error the set is kept for a
+    /// retry.
     ///
     /// # Errors
     /// As [`Memory::pin`]; nothing was written then.
     pub fn commit<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
         let Some(first) = self.writes.first().copied() else { return Ok(()) };
         let _section = memory.write_section()?;
-        // Most sets touch one subpage: one access brings it in, and nothing can come between it and the writes.
+        // Most sets touch one subpage: one access brings it in, and nothing comes between it and
+        // the writes.
         let only = subpage_of(first.at);
         if self.writes.iter().all(|w| subpage_of(w.at) == only) {
             let view = memory.view_mut(only, SUBPAGE_BYTES)?;

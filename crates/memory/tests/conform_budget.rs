@@ -1,7 +1,9 @@
-//! Goal: the DRAM budget is a cap, live and whole: it can be changed under load without losing anything, what cannot work is
-//! refused with a reason before anything starts, and a process in a memory cgroup of the budget and 64 MiB is never killed.
-//! Method: resizing under a model; bad input by bad input; and this binary again as a child in a cgroup (as root, with cgroup
-//! v1 or v2; else that test says that it was skipped), in a miss storm of 2 workers x 10,000 fibers over 4 x its DRAM.
+//! Goal: the DRAM budget is a cap, live and whole: it can be changed under load without losing
+//! anything, what cannot work is refused with a reason before anything starts, and a process in a
+//! memory cgroup of the budget and 64 MiB is never killed. Method: resizing under a model; bad
+//! input by bad input; and this binary again as a child in a cgroup (as root, with cgroup v1 or v2;
+//! else that test says that it was skipped), in a miss storm of 2 workers x 10,000 fibers over 4 x
+//! its DRAM.
 
 use crate::common;
 use crate::guarded;
@@ -121,10 +123,12 @@ fn one_frame_and_ten_thousand_fibers() {
     });
 }
 
-/// The miss storm: each fiber of two workers touches subpages all over a pool of four times the DRAM, and writes some.
+/// The miss storm: each fiber of two workers touches subpages all over a pool of four times the
+/// DRAM, and writes some.
 fn storm(budget: u64, group: &Path) {
     let subpages = 4 * budget / 4096;
-    // The device's memory is flash, not DRAM: it is touched before the process enters the group, and not counted there.
+    // The device's memory is flash, not DRAM: it is touched before the process enters the group,
+    // and not counted there.
     let storage = Arc::new(Arena::anonymous(subpages as usize * 4096, Backed::HugePages).unwrap());
     (0..subpages as usize).for_each(|at| storage.write(at * 4096, &[0]));
     std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();

@@ -1,6 +1,7 @@
-//! Goal: a job ends in exactly one way, and its handle says which; what one job does wrong fails that job and nobody else.
-//! Method: each way of ending, waiting and being turned away on its own, on runtimes of few frames; the whole test binary is
-//! under a watch, since most faults of this kind are hangs.
+//! Goal: a job ends in exactly one way, and its handle says which; what one job does wrong fails
+//! that job and nobody else. Method: each way of ending, waiting and being turned away on its own,
+//! on runtimes of few frames; the whole test binary is under a watch, since most faults of this
+//! kind are hangs.
 
 use crate::guarded;
 
@@ -95,7 +96,8 @@ fn results_are_waited_for_and_awaited() {
         let handle = runtime.submit(|_| ()).unwrap();
         wait_until("the job ends", || handle.is_finished());
         assert_eq!(runtime.run(|c| c.load(word(3, 3))), Ok(0));
-        // One job awaits another, and a value from outside; a handle that was dropped takes nothing with it.
+        // One job awaits another, and a value from outside; a handle that was dropped takes nothing
+        // with it.
         let ran = Arc::new(AtomicBool::new(false));
         let told = ran.clone();
         drop(runtime.submit(move |_| told.store(true, SeqCst)).unwrap());
@@ -301,8 +303,8 @@ fn panics_and_overflows_fail_their_job_and_panics_give_pins_back() {
                     assert_eq!(result, Err(JobError::Panicked { name: "dies", message: format!("round {round}") }));
                 }
             }
-            // Closures and results that panic when they are dropped.
-            // Whoever lets go of a result last drops it, and has the panic: the worker, or this thread if the job is done.
+            // Closures and results that panic when they are dropped. The last owner of a result
+            // drops it, and has the panic: the worker, or this thread if the job is done.
             let handle = runtime.submit(|_| PanicsInDrop).unwrap();
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(handle)));
             let handle = runtime.submit_with(&JobOptions::new().deadline(Duration::ZERO), {

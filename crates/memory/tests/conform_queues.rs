@@ -1,7 +1,8 @@
-//! Goal: who waits to begin is judged by how long those wait that go before it, and begins in that order, wherever it was sent; and
-//! jobs that begin can all hold the pins that they declared.
-//! Method: a job keeps the only worker while others are queued; then the order in which they begin is looked at, or who was turned
-//! away. Jobs on two workers with a few frames pin pages of one region, each as many as it declared, in orders of their own.
+//! Goal: a waiting job is judged by the waits of those before it, and begins in that order,
+//! wherever it was sent. Jobs that begin can all hold the pins that they declared. Method: a job
+//! keeps the only worker while others are queued, and then the order in which they begin, or the
+//! refusals, are examined. Jobs on two workers with a few frames pin pages of one region, each as
+//! many as it declared, in orders of their own.
 
 #![forbid(unsafe_code)]
 
@@ -159,9 +160,9 @@ fn a_job_that_does_not_fit_does_not_keep_all_others_waiting() {
     });
 }
 
-/// Pins of a worker's jobs may hold frames of another one. Still not all jobs can wait for frames at once: those of a worker hold fewer
-/// pins than it has frames, so that if all frames of some workers were pinned by jobs that wait there, one of these jobs would hold more than
-/// it declared.
+/// Pins of a worker's jobs may hold frames of another one. Still not all jobs can wait for frames
+/// at once: those of a worker hold fewer pins than it has frames, so that if all frames of some
+/// workers were pinned by jobs that wait there, one of these jobs would hold more than it declared.
 #[test]
 fn jobs_of_several_workers_get_all_pins_that_they_declared() {
     within(120, "pins", || {

@@ -1,6 +1,7 @@
-//! Goal: whatever safe code does, it reaches no memory that is not its own to reach, and no address of another owner.
-//! Method: this file forbids unsafe code and does what no reasonable program does: uses a region in another runtime, implements
-//! `Memory` wrongly, writes through null and through addresses of other controllers. Each must end in an error or a panic.
+//! Goal: whatever safe code does, it reaches no memory that is not its own to reach, and no address
+//! of another owner. Method: this file forbids unsafe code and does what no reasonable program
+//! does: uses a region in another runtime, implements `Memory` wrongly, writes through null and
+//! through addresses of other controllers. Each must end in an error or a panic.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

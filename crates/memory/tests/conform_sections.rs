@@ -1,8 +1,9 @@
-//! Goal: whatever a container writes, it writes in a write section; so a state that a sync names has each of its operations whole or
-//! not at all.
-//! Method: a plain memory that knows how many sections are open, and refuses to be written, through views or pins, while there is
-//! none. Random operations on all containers over it, compared with nothing: what counts is that none of them is refused, and that each operation is one outermost section, which is
-//! over when the operation is. Seeds are printed.
+//! Goal: whatever a container writes, it writes in a write section; so a state that a sync names
+//! has each of its operations whole or not at all. Method: a plain memory that knows how many
+//! sections are open, and refuses to be written, through views or pins, while there is none. Random
+//! operations on all containers over it, compared with nothing: what counts is that none of them is
+//! refused, and that each operation is one outermost section, which is over when the operation is.
+//! Seeds are printed.
 
 use crate::common;
 

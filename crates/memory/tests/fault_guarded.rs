@@ -1,6 +1,7 @@
-//! Goal: whatever the medium does, the jobs concerned get a typed error, the others go on, nothing that was written is lost
-//! while it is in DRAM, nobody hangs, and the runtime can be dropped.
-//! Method: a medium that misbehaves by plan under runtimes of few frames; then the plan ends, and everything must be there.
+//! Goal: whatever the medium does, the jobs concerned get a typed error, the others go on, nothing
+//! that was written is lost while it is in DRAM, nobody hangs, and the runtime can be dropped.
+//! Method: a medium that misbehaves by plan under runtimes of few frames; then the plan ends, and
+//! everything must be there.
 
 use crate::common;
 use crate::guarded;
@@ -105,7 +106,8 @@ fn a_write_back_that_fails_loses_nothing() {
                         }
                     }
                 }
-                // Failing for good: those who need a frame are told; those whose data is here go on.
+                // Failing for good: jobs that need a frame are told, and those whose data is here
+                // continue.
                 flash.set_plan(FaultPlan::rule(Some(Op::Write), When::From(1), Fault::Fails(EIO)));
                 for _ in 0..3 {
                     for (i, result) in touch_all(&runtime, 40, false).into_iter().enumerate() {
@@ -244,7 +246,8 @@ fn late_and_reordered_answers_are_right_answers() {
                 .collect();
             let expected: Vec<_> = jobs.into_iter().map(|j| j.wait().unwrap()).collect();
             flash.set_plan(FaultPlan::default());
-            // A read that failed a moment ago may have left a late one behind; what counts is the end.
+            // A read that failed a moment ago may have left a late one behind; what counts is the
+            // end.
             runtime.write_back().unwrap();
             for (id, mine) in expected.iter().enumerate() {
                 for (at, value) in mine.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! Goal: when an access fails while something with a name is made, opened or removed, the directory is what it was or what it was to
-//! become, and the next attempt succeeds.
-//! Method: each operation with its n-th access failing, for every n until none fails; then the directory is looked through: the
-//! root is there whole or not at all, no page is handed out twice, and the same operation, or what is left of it, succeeds.
+//! Goal: when an access fails while something with a name is made, opened or removed, the directory
+//! is what it was or what it was to become, and the next attempt succeeds. Method: each operation
+//! with its n-th access failing, for every n until none fails; then the directory is looked
+//! through: the root is there whole or not at all, no page is handed out twice, and the same
+//! operation, or what is left of it, succeeds.
 
 use crate::common;
 
@@ -35,7 +36,8 @@ fn check(m: &mut FaultyMemory, directory: &Directory) {
     directory.give_back(m, new).unwrap();
 }
 
-/// Runs `attempt` over a directory with a root "other", with each of its accesses failing. Returns how many it has.
+/// Runs `attempt` over a directory with a root "other", with each of its accesses failing. Returns
+/// how many it has.
 fn every_access_fails(
     prepare: impl Fn(&mut FaultyMemory, &Directory),
     attempt: impl Fn(&mut FaultyMemory, &Directory) -> Result<(), RootError>,

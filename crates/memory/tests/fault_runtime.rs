@@ -1,6 +1,7 @@
-//! Goal: what a job, a medium or a user's code does at the worst moment costs that job, and neither data nor other jobs.
-//! Method: each test once showed the opposite: frames given back while io_uring still used them, write-backs said to be done
-//! that were not, overflows inside the worker, panics that carry panics, runtimes dropped where nobody may wait.
+//! Goal: what a job, a medium or a user's code does at the worst moment costs that job, and neither
+//! data nor other jobs. Method: each test once showed the opposite: frames given back while
+//! io_uring still used them, write-backs said to be done that were not, overflows inside the
+//! worker, panics that carry panics, runtimes dropped where nobody may wait.
 
 #![forbid(unsafe_code)]
 
@@ -77,7 +78,8 @@ fn a_budget_that_shrinks_takes_no_frame_from_who_waits_for_one() {
     const ALL: u64 = 8192;
     within(120, "shrinking", || {
         let flash = Arc::new(MemoryFlash::new(ALL as u32).unwrap());
-        // So that the next victims are now these frames, now those: all that are free at first go with a smaller budget.
+        // So that the next victims are now these frames, now those: all that are free at first go
+        // with a smaller budget.
         for before in (7000..15_000).step_by(531) {
             let builder = Runtime::builder(flash.clone()).dram(24 << 20).existing(ALL << 12);
             // Victims go in the order in which they came.

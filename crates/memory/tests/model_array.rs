@@ -1,6 +1,6 @@
 //! Goal: every element of an array has a place of its own inside one subpage, and keeps its value.
-//! Method: element types whose sizes do and do not divide a subpage, at lengths around the subpage's edges, against a
-//! `Vec`; injected errors.
+//! Method: element types whose sizes do and do not divide a subpage, at lengths around the
+//! subpage's edges, against a `Vec`; injected errors.
 
 use crate::common;
 

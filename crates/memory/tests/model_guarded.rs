@@ -1,10 +1,12 @@
-//! Goal: through misses, evictions and write-backs, with any number of frames, workers and fibers, under every policy: a read
-//! returns the last write or one that overlaps it, and nothing is lost on the way to the medium.
-//! Method: fibers load and store at random. Each word has one fiber that writes it, increasing numbers that it also notes in
-//! DRAM before the store (`begun`) and after it (`done`). Its owner must read exactly what it wrote; everybody else must
-//! read no less than was done before the load began, and no more than was begun when the load had ended. Words of many
-//! owners share every subpage, so that a subpage that is dropped, stale or torn is seen. At the end everything is written
-//! back, and the medium's bytes are compared. A million operations over all runs.
+//! Goal: through misses, evictions and write-backs, with any number of frames, workers and fibers,
+//! under every policy: a read returns the last write or one that overlaps it, and nothing is lost
+//! on the way to the medium. Method: fibers load and store at random. Each word has one fiber that
+//! writes it, increasing numbers that it also notes in DRAM before the store (`begun`) and after it
+//! (`done`). Its owner must read exactly what it wrote; everybody else must read no less than was
+//! done before the load began, and no more than was begun when the load had ended. Words of many
+//! owners share every subpage, so that a subpage that is dropped, stale or torn is seen. At the end
+//! everything is written back, and the medium's bytes are compared. A million operations over all
+//! runs.
 
 use crate::common;
 use crate::guarded;

@@ -1,7 +1,7 @@
-//! Goal: the map in flash behaves as `std`'s, whatever its capacity; an access that fails leaves it as it was; threads see
-//! whole values and lose none.
-//! Method: random operations on few keys against `std::collections::HashMap`; every access of every operation made to fail
-//! in turn; four threads that add to counters; capacities of one and two, and a heap that runs full.
+//! Goal: the map in flash behaves as `std`'s, whatever its capacity; an access that fails leaves it
+//! as it was; threads see whole values and lose none. Method: random operations on few keys against
+//! `std::collections::HashMap`; every access of every operation made to fail in turn; four threads
+//! that add to counters; capacities of one and two, and a heap that runs full.
 
 use crate::common;
 

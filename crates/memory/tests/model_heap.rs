@@ -1,6 +1,7 @@
-//! Goal: the heap never hands out a byte twice, never an object that straddles, and survives failed accesses and reopening.
-//! Method: random sizes allocated and freed against an interval map; each object is filled with its number and read back
-//! when it is freed; small regions, so that everything runs full; injected errors; several threads.
+//! Goal: the heap never hands out a byte twice, never an object that straddles, and survives failed
+//! accesses and reopening. Method: random sizes allocated and freed against an interval map; each
+//! object is filled with its number and read back when it is freed; small regions, so that
+//! everything runs full; injected errors; several threads.
 
 use crate::common;
 

@@ -1,8 +1,9 @@
-//! Goal: the trie of trees is an ordered map of byte strings, whatever the keys share, whatever fails, whoever else uses it.
-//! Method: random operations beside a `BTreeMap` with keys made to meet: prefixes of each other, ends at and beside the
-//! boundaries of slices, NUL bytes, long common prefixes, suffixes too long for a node; every access of an operation made
-//! to fail in turn, once and for good, after which the trie is what it was before; threads on keys of their own that share
-//! nodes and layers, and on keys they fight over.
+//! Goal: the trie of trees is an ordered map of byte strings, whatever the keys share, the failures
+//! and other users. Method: random operations beside a `BTreeMap` with keys made to meet: prefixes
+//! of each other, ends at and beside the boundaries of slices, NUL bytes, long common prefixes,
+//! suffixes too long for a node. Every access of an operation fails in turn, once and for good,
+//! after which the trie is what it was before. Threads use keys of their own that share nodes and
+//! layers, and keys they fight over.
 
 use crate::common;
 
@@ -25,7 +26,8 @@ fn heap(memory: &mut impl Memory) -> Arc<Heap> {
     Arc::new(Heap::create(memory, Region::new(Address::from_linear(1 << 20), 1 << 30)).unwrap())
 }
 
-/// A key that has much in common with others: parts from a small choice, then a few bytes of a small alphabet.
+/// A key that has much in common with others: parts from a small choice, then a few bytes of a
+/// small alphabet.
 fn key(random: &mut Random) -> Vec<u8> {
     let mut key = Vec::new();
     for _ in 0..random.below(4) {
@@ -215,7 +217,8 @@ enum Operation {
     First(u64),
 }
 
-/// Twenty-seven keys: one to three parts of eight bytes, or with a short end, so that layers come and go.
+/// Twenty-seven keys: one to three parts of eight bytes, or with a short end, so that layers come
+/// and go.
 fn numbered(number: u64) -> Vec<u8> {
     let mut key = Vec::new();
     for digit in [number % 3, number / 3 % 3, number / 9 % 3] {
@@ -331,7 +334,8 @@ fn threads_share_layers() {
                                 (5, _) => {
                                     let got = contents(trie, &mut memory, &key, 20);
                                     assert!(got.windows(2).all(|pair| pair[0].0 < pair[1].0));
-                                    // Its own keys between the first and the last shown are all there.
+                                    // Its own keys between the first and the last shown are all
+                                    // there.
                                     if let Some((last, _)) = got.last().cloned() {
                                         let mine = got.into_iter().filter(|(k, _)| k.last() == key.last());
                                         let expected = model.range(key.clone()..=last).map(|(k, v)| (k.clone(), *v));

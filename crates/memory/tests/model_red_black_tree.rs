@@ -1,7 +1,8 @@
-//! Goal: the tree in flash behaves as `BTreeMap`, keeps the red-black rules after every operation, also when an access
-//! fails in its middle, and never pins more than it says; threads see whole values and lose none.
-//! Method: random operations, and orders that are hard for balancing, against `BTreeMap`; every access of every operation
-//! made to fail in turn; four threads that insert, remove, change and scan; trees built at once, then changed.
+//! Goal: the tree in flash behaves as `BTreeMap`, keeps the red-black rules after every operation,
+//! also when an access fails in its middle, and never pins more than it says; threads see whole
+//! values and lose none. Method: random operations, and orders that are hard for balancing, against
+//! `BTreeMap`; every access of every operation made to fail in turn; four threads that insert,
+//! remove, change and scan; trees built at once, then changed.
 
 use crate::common;
 

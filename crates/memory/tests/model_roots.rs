@@ -1,10 +1,10 @@
-//! Goal: what has a name is found again, as what it was, after the program has ended and after a roll back; and nothing is handed
-//! out twice.
-//! Method: containers of every kind under roots in plain memory. A sync saves the heaps and copies all bytes; a roll back puts the
-//! bytes of some earlier sync back and reloads what is open; a restart puts the bytes of the last sync back and opens everything
-//! anew. In between, random operations, mirrored in models that are copied and put back in the same way. After each of these all
-//! containers pass their checks and equal their models. Objects of a heap are filled with what only their owner knows. Seeds are
-//! printed.
+//! Goal: what has a name is found again, as what it was, after the program has ended and after a
+//! roll back; and nothing is handed out twice. Method: containers of every kind under roots in
+//! plain memory. A sync saves the heaps and copies all bytes; a roll back puts the bytes of some
+//! earlier sync back and reloads what is open; a restart puts the bytes of the last sync back and
+//! opens everything anew. In between, random operations, mirrored in models that are copied and put
+//! back in the same way. After each of these all containers pass their checks and equal their
+//! models. Objects of a heap are filled with what only their owner knows. Seeds are printed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -249,7 +249,8 @@ fn run(seed: u64) {
             }
             _ => {
                 let (all, then) = states.last().unwrap();
-                // Another process: nothing is left in DRAM, nor in memory that the pool did not have.
+                // Another process: nothing is left in DRAM, nor in memory that the pool did not
+                // have.
                 m = memory();
                 put_back(&mut m, all);
                 open = Open::again(&mut m).unwrap();

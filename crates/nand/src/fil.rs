@@ -195,11 +195,6 @@ impl Fil {
     pub fn nand(&self) -> &Nand {
         &self.nand
     }
-    /// The device below, to have it note what is busy ([`Nand::record_spans`]). It may not be
-    /// advanced or given requests.
-    pub fn nand_mut(&mut self) -> &mut Nand {
-        &mut self.nand
-    }
     /// What it has done.
     #[must_use]
     pub fn counters(&self) -> &FilCounters {

@@ -1,8 +1,8 @@
 //! The device: requests go in with the time, and come out when they have ended.
 //!
 //! ```text
-//!  submit ──> FTL queue ──> die queue, by plane ──> command on the channel's bus ──> array ──> register ──> data on the bus ──> done
-//!             (unbounded)   (bounded)                                     (tR)
+//!  submit ──> FTL queue ──> die queue, by plane ──> command on bus ──> array ──> register ──> done
+//!             (unbounded)   (bounded)                                  (tR)        data on bus
 //! ```
 //!
 //! A request waits in the FTL queue until its die's queue has room. Only the head of the FTL queue

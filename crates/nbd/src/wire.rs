@@ -5,9 +5,9 @@
 //! NetworkBlockDevice/nbd. All integers are big-endian. Nothing here reads or writes a socket.
 //!
 //! ```text
-//! request  magic u32 | command flags u16 | command u16 | cookie u64 | offset u64 | length u32 | (write: payload)
-//! reply    magic u32 | error u32 | cookie u64 | (read: payload)                                     simple
-//! chunk    magic u32 | flags u16 | type u16 | cookie u64 | length u32 | content                     structured
+//! request  magic u32 | flags u16 | command u16 | cookie u64 | offset u64 | length u32 | (payload)
+//! reply    magic u32 | error u32 | cookie u64 | (payload)                      simple
+//! chunk    magic u32 | flags u16 | type u16 | cookie u64 | length u32 | content       structured
 //! ```
 
 /// `NBDMAGIC`: the first 8 bytes of a server.

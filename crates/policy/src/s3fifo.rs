@@ -2,12 +2,12 @@
 //! and a ghost of what left.
 //!
 //! ```text
-//!              miss             looked at, not used      victim: not used again
-//!   subpage ---------> fresh ----------------------> small ---------------------> ghost (subpage only)
-//!        |                                             |                            |
-//!        |  miss, and the ghost remembers it           | used again                 | miss within the window
-//!        +-------------------------------------------> main <-----------------------+
-//!                                                      victim: count 0; else count - 1 and round again
+//!            miss          looked at, not used     victim: not used again
+//!   subpage ------> fresh --------------------> small ------------------> ghost (subpage only)
+//!        |                                        |                         |
+//!        |  miss, and the ghost remembers it      | used again              | miss in the window
+//!        +--------------------------------------> main <-------------------+
+//!                                                 victim: count 0, else count - 1 and again
 //! ```
 //!
 //! As its authors have it: the small queue holds a tenth of the frames, counts are two bits, a

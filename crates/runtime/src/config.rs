@@ -24,7 +24,6 @@ pub enum BuildError {
         format_bytes(*.budget), format_bytes(*.fixed), format_bytes(*.least)
     )]
     TooSmall { budget: u64, fixed: u64, least: u64 },
-    /// The budget is larger than the machine.
     #[error("a DRAM budget of {} is more than the {} of this machine", format_bytes(*.budget), format_bytes(*.machine))]
     LargerThanMachine { budget: u64, machine: u64 },
     /// The pool does not fit on the medium.
@@ -111,13 +110,14 @@ impl Builder {
             planted: None,
         }
     }
-    /// The DRAM budget in bytes: a hard cap on everything, tables, stacks, rings and buffers included.
+    /// The DRAM budget in bytes: a hard cap on everything, tables, stacks, rings and buffers
+    /// included.
     pub fn dram(mut self, bytes: u64) -> Self {
         self.dram_bytes = bytes;
         self
     }
-    /// How far [`set_dram`](crate::Runtime::set_dram) may raise the budget (default: no further than it starts). Costs what is
-    /// kept for each frame beside its subpage, from the start: some 80 bytes.
+    /// How far [`set_dram`](crate::Runtime::set_dram) may raise the budget (default: not at all).
+    /// Costs some 80 bytes for each such frame from the start.
     pub fn dram_max(mut self, bytes: u64) -> Self {
         self.dram_max_bytes = bytes;
         self
@@ -132,7 +132,8 @@ impl Builder {
         self.owned_bytes = bytes;
         self
     }
-    /// How many bytes at the start of the flash have contents already; the rest reads as zero until written.
+    /// How many bytes at the start of the flash have contents already. The rest reads as zero until
+    /// written.
     pub fn existing(mut self, bytes: u64) -> Self {
         self.existing_bytes = bytes;
         self
@@ -147,7 +148,8 @@ impl Builder {
         self.cores = cores.to_vec();
         self
     }
-    /// How many fibers each worker has, and so how many jobs it can have begun. At most 64,511 over all workers.
+    /// How many fibers each worker has, and so how many jobs run at once. At most 64,511 over all
+    /// workers.
     pub fn fibers(mut self, count: usize) -> Self {
         self.fibers = count;
         self
@@ -167,8 +169,8 @@ impl Builder {
         self.queue_depth = depth;
         self
     }
-    /// How many requests are gathered before they are handed to the medium while there is other work (default: as the
-    /// medium says, [`fulgurite_flash::Tuning`]).
+    /// How many requests are gathered before the medium gets them while there is other work
+    /// (default: the medium's [`fulgurite_flash::Tuning`]).
     pub fn submit_batch(mut self, count: usize) -> Self {
         self.submit_batch = count;
         self
@@ -199,8 +201,8 @@ impl Builder {
         self.admission = policy;
         self
     }
-    /// After how long a request that the medium does not answer is an error to the jobs that wait for it: 10 s, and where the medium waits
-    /// for something itself ([`fulgurite_flash::Traits::patience`]), so much longer.
+    /// After how long an unanswered request is an error to its jobs: 10 s, plus the medium's own
+    /// waits ([`fulgurite_flash::Traits::patience`]).
     pub fn device_timeout(mut self, time: Duration) -> Self {
         self.device_timeout = time;
         self
@@ -215,8 +217,8 @@ impl Builder {
         self.gate_timeout = time;
         self
     }
-    /// The clock that it takes the time from (default: the real one). Threads wait for each other in
-    /// real time in any case.
+    /// The source of the time (default: the real clock). Threads wait for each other in real time
+    /// in any case.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -297,7 +299,8 @@ impl Builder {
     }
 }
 
-/// Two latency histograms of a worker: 12 bits of magnitude at 1 in 128, 8 bytes each, and a snapshot of them.
+/// Two latency histograms of a worker and a snapshot: 12 bits of magnitude at 1 in 128, 8 bytes
+/// each.
 const HISTOGRAM_BYTES: usize = 192 << 10;
 /// Tables of the process: mailboxes, the parking table, the job queue.
 const PROCESS_BYTES: u64 = 256 << 10;
@@ -312,7 +315,8 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Of a runtime with this pool, so many workers and fibers for each, and everything else as [`Builder::new`] has it.
+    /// For this pool, so many workers and fibers for each, and the other defaults of
+    /// [`Builder::new`].
     pub fn of(pool_bytes: u64, workers: usize, fibers: usize) -> Needs {
         Needs::with(pool_bytes, workers, fibers, STACK_BYTES, default_depth(fibers), ReplacementPolicy::default())
     }
@@ -325,8 +329,9 @@ impl Needs {
         depth: usize,
         replacement: ReplacementPolicy,
     ) -> Needs {
-        // What a worker needs beside its frames: stacks, contexts and fiber slots, the miss table and requests (by their
-        // own formulas, below 200 bytes each), histograms, the queue's rings.
+        // A worker's needs beside its frames: stacks, contexts, fiber slots, miss table and
+        // requests (by their own formulas, below 200 bytes each), histograms, and the queue's
+        // rings.
         let per_fiber = (stack_bytes as u64).saturating_add(4096 + 512);
         let per_worker = (own_fibers(fibers) as u64)
             .saturating_mul(per_fiber)
@@ -348,7 +353,8 @@ pub(crate) fn own_fibers(fibers: usize) -> usize {
 }
 
 fn default_depth(fibers: usize) -> usize {
-    // Beside the fibers' reads: what a sync has under way, and what is evicted meanwhile. The largest depth is a power of two itself.
+    // Beside the fibers' reads: a sync's writes, and evictions meanwhile. The largest depth is a
+    // power of two itself.
     fibers.saturating_add(448).min(fulgurite_flash::DEPTH_MAX).next_power_of_two()
 }
 

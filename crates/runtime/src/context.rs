@@ -1,8 +1,8 @@
 //! The context: what a job holds of the runtime, and the frontside.
 //!
-//! Every access, and everything else that may switch, takes the context by `&mut`, so that a reference that an access
-//! returned is dead before the fiber can be switched out. The address that [`Context::access`] returns is raw; the safe
-//! views of it are made one layer up, in `fulgurite-memory`, by the rules stated there.
+//! Every access, and all else that may switch, takes the context by `&mut`. So a reference from an
+//! access is dead before the fiber is switched out. [`Context::access`] returns a raw address.
+//! `fulgurite-memory` makes the safe views of it, by the rules stated there.
 
 mod pins;
 mod wait;
@@ -29,7 +29,8 @@ use crate::thread::Whole;
 pub use pins::{OwnedFrame, PinnedFrame};
 pub use wait::WriteSection;
 
-/// A job's hold on the runtime. Not `Send`: it belongs to one fiber, and fibers never change threads.
+/// A job's hold on the runtime. Not `Send`: it belongs to one fiber, and fibers never change
+/// threads.
 pub struct Context {
     words: NonNull<AtomicU32>,
     absent: NonNull<AtomicU8>,
@@ -54,7 +55,8 @@ pub struct Context {
 /// How long a write to a frame that is on its way to the medium waits before it looks again.
 const SEALED_WAIT: Duration = Duration::from_micros(20);
 
-/// What of a fiber's stack is kept for the way to the worker's stack, for parking and for the switch, which must not overflow.
+/// Stack kept for the way to the worker's stack, for parking and for the switch, which must not
+/// overflow.
 const STACK_RESERVE: usize = match (cfg!(sanitized), cfg!(debug_assertions)) {
     // Then the worker's code runs on the fiber's stack.
     (true, _) => 8 << 10,
@@ -99,9 +101,10 @@ impl Context {
     #[inline(always)]
     fn with_fibers<R>(&mut self, call: impl FnOnce(&mut Fibers) -> R) -> R {
         let fibers = self.fibers;
-        // SAFETY: the suspender lives on this fiber's stack for as long as its body runs, and the worker does not have it. The
-        // fiber runs, so the worker's loop waits in `resume` and holds no reference (see `worker`); the one made here ends with
-        // the call, which runs no code of a user.
+        // SAFETY: the suspender lives on this fiber's stack while its body runs, and the worker
+        // does not have it. The fiber runs, so the worker's loop waits in `resume` without a
+        // reference (see `worker`). The one made here ends with the call, which runs no user's
+        // code.
         unsafe {
             self.suspender.as_ref().on_parent_stack(move || {
                 let whole = Whole;
@@ -122,10 +125,11 @@ impl Context {
         Ok(())
     }
 
-    /// Where the byte at `at` of a shared region is in DRAM, until the next call that takes `&mut self`.
+    /// Where the byte at `at` of a shared region is in DRAM, until the next call that takes `&mut
+    /// self`.
     ///
-    /// The whole hit path is inlined: a bound, a look into the near table; failing that, a bit, a load, a compare, a store, a load,
-    /// a compare; and a store that marks the frame as used.
+    /// The whole hit path is inlined: a bound and a look into the near table. Failing that, a bit,
+    /// a load, a compare, a store, a load, a compare. Then a store that marks the frame as used.
     ///
     /// # Errors
     /// [`AccessError`]: out of range, the medium failed, the job must end.
@@ -182,7 +186,7 @@ impl Context {
         if unsafe { self.mark_dirty(byte) } { Ok(byte) } else { self.unsealed(at, Context::access_owned) }
     }
 
-    /// The frame of a subpage, if it is resident; it stays there until this fiber accesses another or switches.
+    /// The frame of a resident subpage, which stays until this fiber accesses another or switches.
     ///
     /// # Safety
     /// The subpage must be below the table's length.
@@ -204,8 +208,8 @@ impl Context {
     /// The subpage must be below the table's length.
     #[inline(always)]
     unsafe fn hit(&self, subpage: u32) -> Option<u32> {
-        // SAFETY: bits and words are as many as subpages (the caller vouches for this one) and live as long as `shared`, which
-        // we hold, and with it the slot.
+        // SAFETY: bits and words are as many as subpages (the caller vouches for this one) and live
+        // as long as `shared`, which we hold, and with it the slot.
         unsafe {
             if Table::says_absent(self.absent.add((subpage / 8) as usize).as_ref(), subpage) {
                 return None;
@@ -221,7 +225,8 @@ impl Context {
     #[inline(always)]
     unsafe fn mark_dirty(&mut self, byte: NonNull<u8>) -> bool {
         let frame = self.frame_of(byte);
-        // SAFETY: the byte lies in a frame (the caller's contract), and marks are as many as frames.
+        // SAFETY: the byte lies in a frame (the caller's contract), and marks are as many as
+        // frames.
         unsafe { self.marks.add(frame.index()).as_ref() }.mark_dirty()
     }
 
@@ -231,7 +236,7 @@ impl Context {
         FrameIndex(((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32)
     }
 
-    /// Accesses a byte in a frame that was sealed, and makes it one that may be written to: when this returns it is marked dirty.
+    /// Makes a sealed frame writable for an access, and marks it dirty.
     #[cold]
     #[inline(never)]
     fn unsealed(
@@ -262,7 +267,8 @@ impl Context {
 
     #[inline(always)]
     fn touch(&mut self, frame: FrameIndex, at: Address) -> NonNull<u8> {
-        // SAFETY: a residency word holds the index of an existing frame; marks and arena are that long.
+        // SAFETY: a residency word holds the index of an existing frame, and marks and arena are
+        // that long.
         unsafe {
             self.marks.add(frame.index()).as_ref().referenced.store(1, Ordering::Relaxed);
             self.frames.add((frame.index() << SUBPAGE_SHIFT) + at.subpage_offset())
@@ -284,7 +290,7 @@ impl Context {
         loop {
             // SAFETY: below the limit, which is at most the table's length.
             if let Some(resident) = unsafe { self.hit(subpage) } {
-                // Somebody else has brought it in: a turn that it was given is not kept for another miss.
+                // Another fiber has brought it in: an unused turn is not kept for another miss.
                 self.state.frame_turn.set(false);
                 return Ok(self.touch(residency::frame_of(resident), at));
             }
@@ -342,8 +348,8 @@ impl Context {
         self.worker_id
     }
 
-    /// States when the request that this job serves arrived, in nanoseconds of [`fulgurite_sys::Clock`]: its age among
-    /// fibers that can run.
+    /// Sets when this job's request arrived, in nanoseconds of [`fulgurite_sys::Clock`]: its age
+    /// among runnable fibers.
     pub fn set_arrival(&mut self, ns: u64) {
         self.state.request_ns.set(ns);
     }
@@ -351,7 +357,8 @@ impl Context {
     /// Why the job must not go on, if it must not.
     #[inline]
     fn verdict(&self) -> Result<(), AccessError> {
-        // A fiber that unwinds must not switch: whether a thread panics is the thread's state, not the fiber's.
+        // A fiber that unwinds must not switch, because whether a thread panics is the thread's
+        // state, not the fiber's.
         if std::thread::panicking() {
             return Err(AccessError::Cancelled);
         }

@@ -1,4 +1,4 @@
-//! What is known of a job beside its code: how urgent it is, when it must end, whether it was cancelled.
+//! What is known of a job beside its code: its priority, its deadline, whether it was cancelled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

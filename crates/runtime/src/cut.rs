@@ -1,4 +1,4 @@
-//! A worker's part in a cut and a roll back: its gate, and what it does while all stand still. See `halt`.
+//! A worker's part in a cut and a roll back: its gate, and its work during the halt. See `halt`.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ impl Worker {
         self.drained = Some(drained);
     }
 
-    /// Opens the gate and lets in who waits.
+    /// Opens the gate and lets waiters in.
     pub(crate) fn open_gate(&mut self) {
         self.drained = None;
         self.shared.gates[self.id as usize].closed.store(false, Ordering::Relaxed);
@@ -99,10 +99,11 @@ impl Worker {
         ended
     }
 
-    /// Forgets what lies in the frames: it is in flash, or not wanted any more. Nothing is under way. Frames that a job has pinned, which there
-    /// are in a memory that was poisoned only, stay as they are, but nobody finds them.
+    /// Forgets the frames' contents, which are in flash or not wanted any more. Nothing is under
+    /// way. Only in a poisoned memory do jobs still hold pins: their frames stay, but no access
+    /// finds them.
     fn forget_frames(&mut self) {
-        // Who was told of a frame looks again.
+        // Fibers that were told of a frame look again.
         for state in self.fibers.states.iter().filter(|state| state.wake.get() == Wake::Pinned) {
             state.wake.set(Wake::Retry);
         }

@@ -42,19 +42,19 @@ pub enum AccessError {
     /// A fiber died while it held the latch; what the latch protects may be half changed.
     #[error("this container is unusable: a job failed mid-update, or it was rolled back or removed; reopen it")]
     Poisoned,
-    /// A roll back has failed half way ([`SyncError::Poisoned`](SyncError::Poisoned) says why), and what the memory would show belongs to
-    /// no one state.
+    /// A roll back failed half way ([`SyncError::Poisoned`](SyncError::Poisoned) has the cause),
+    /// and the memory is of no one state.
     #[error("a roll back failed midway, and this memory is unusable; close it and open it again")]
     MemoryPoisoned,
     /// The region or heap is full.
     #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]
     NoSpace { requested: u64, free: u64 },
-    /// The pool has no place for what would be changed, or for what would have to be written back so that there is a frame.
+    /// The pool has no place for the change, or for a write-back that would free a frame.
     #[error("{} for {at}{}; sync, {}", shortage_of(.shortage), unsynced(.uncommitted), remedy_of(.shortage))]
     PoolFull {
         at: Address,
-        /// Subpages that were changed and not yet synced, in DRAM or written, whose older versions must be kept; none where the store
-        /// runs in a device that does not say.
+        /// Subpages changed and not yet synced, in DRAM or written. None where a device's store
+        /// does not say.
         uncommitted: Option<u64>,
         /// What there is no more of; none where the store does not say.
         shortage: Option<Shortage>,
@@ -107,10 +107,11 @@ pub(crate) fn remedy_of(shortage: &Option<Shortage>) -> &'static str {
 }
 
 impl AccessError {
-    /// Whether it tells of damage to what lies at an address: it will come each time, and concerns nothing else. Any other error may be gone
-    /// the next time.
+    /// Whether the data at an address is damaged, so that the error comes each time and concerns
+    /// nothing else. Other errors may be gone on retry.
     pub fn is_damage(&self) -> bool {
-        // EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO: what cannot be read (`blk_errors` in block/blk-core.c).
+        // EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO: cannot be read (`blk_errors` in
+        // block/blk-core.c).
         let unreadable = |source| matches!(source, FlashError::Corrupt | FlashError::Io(5 | 61 | 74 | 84 | 121));
         match *self {
             AccessError::Corrupt { .. } => true,
@@ -142,10 +143,12 @@ pub enum SyncError {
     /// The medium failed, has no space, or has no such token.
     #[error(transparent)]
     Version(#[from] VersionError),
-    /// The pool has no place for what differs in DRAM, or the page table none for its versions. Nothing is lost: it is in DRAM still.
+    /// The pool has no place for what differs in DRAM, or the page table none for its versions.
+    /// Nothing is lost: it is still in DRAM.
     #[error("{} for a sync{}; {}", shortage_of(.shortage), unsynced(.uncommitted), remedy_of(.shortage))]
     NoSpace {
-        /// Subpages that were changed and not yet synced, in DRAM or written; none where the store runs in a device that does not say.
+        /// Subpages changed and not yet synced, in DRAM or written. None where a device's store
+        /// does not say.
         uncommitted: Option<u64>,
         /// What there is no more of; none where the store does not say.
         shortage: Option<Shortage>,
@@ -162,8 +165,9 @@ pub enum SyncError {
     /// A part panicked, or the runtime is shutting down.
     #[error("state in DRAM could not be {what}: {message}")]
     PartDied { what: &'static str, message: String },
-    /// A roll back failed after the medium had begun it, so that what is in DRAM and on the medium belongs to no one state. Every access,
-    /// sync and roll back fails from then on; the medium has the state before or the one that was to be gone back to, whole.
+    /// A roll back failed after the medium had begun it, so memory and medium are of no one state.
+    /// Every access, sync and roll back fails from then on. The medium has the state before or the
+    /// one of the token, whole.
     #[error("a roll back failed midway ({cause}), and this memory is unusable; close it and open it again")]
     Poisoned { cause: Box<SyncError> },
 }

@@ -1,7 +1,8 @@
-//! The fibers of a worker as its jobs reach them: who waits for what, who runs next, and the cache whose frames they use.
+//! The fibers of a worker as its jobs reach them: what each waits for, the run order, and the cache
+//! whose frames they use.
 //!
-//! What a fiber begins and where its result goes is the worker's. A fiber that runs has the only access to this, as its worker's loop
-//! waits in `resume` and holds no reference.
+//! What a fiber begins and where its result goes is the worker's. A running fiber has the only
+//! access to this, because its worker's loop waits in `resume` without a reference.
 
 mod timers;
 
@@ -39,9 +40,10 @@ pub(crate) struct Fibers {
 }
 
 impl Fibers {
-    // ---- the cache ------------------------------------------------------------------------------------------------------
+    // ---- the cache ----
 
-    /// An access of `fiber` found `subpage` not resident. Returns whether it waits now; else it looks again.
+    /// An access of `fiber` found `subpage` not resident. Returns whether it waits now. Otherwise
+    /// it looks again.
     pub(crate) fn begin_miss(&mut self, subpage: u32, fiber: u32) -> bool {
         let now = self.shared.clock.now_ns();
         let state = &self.states[fiber as usize];
@@ -109,7 +111,7 @@ impl Fibers {
         self.told = told;
     }
 
-    /// What may yet give a frame back to those who wait for one.
+    /// What may yet free a frame for waiters.
     pub(crate) fn others(&self) -> Others {
         if self.scheduler.has_runnable() {
             Others::Run
@@ -209,7 +211,7 @@ impl Fibers {
     }
 }
 
-/// Lines of a suspended fiber's stack that it reads first when it goes on: what the switch and the miss path saved.
+/// Lines of a suspended fiber's stack that it reads first: what the switch and the miss path saved.
 const STACK_LINES: usize = 4;
 
 /// Starts to fetch the top of a fiber's stack: it will run soon.

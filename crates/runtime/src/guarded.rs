@@ -1,4 +1,5 @@
-//! Guarded pointers as users of frames: a slot for each worker, which says what its running fiber may hold without a pin.
+//! Guarded pointers as users of frames: each worker's slot names the frame that its running fiber
+//! holds without a pin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,14 +8,14 @@ use crossbeam_utils::CachePadded;
 use fulgurite_cache::{Frames, Planted, Users, residency};
 use fulgurite_format::FrameIndex;
 
-/// One slot for each worker: the word of the frame that its running fiber may hold an unpinned reference to.
+/// One slot for each worker: the word of the frame that its running fiber may reference without a
+/// pin.
 pub(crate) struct Slots(Box<[CachePadded<AtomicU32>]>);
 
 impl Slots {
     pub(crate) fn new(workers: usize) -> Slots {
         Slots((0..workers).map(|_| CachePadded::new(AtomicU32::new(residency::NOTHING))).collect())
     }
-    /// That of a worker.
     #[inline(always)]
     pub(crate) fn of(&self, worker: u32) -> &AtomicU32 {
         &self.0[worker as usize]
@@ -23,7 +24,7 @@ impl Slots {
 
 /// The users of one worker's frames: the fibers of all workers.
 ///
-/// The worker's own slot is not asked: eviction runs at scheduling points, or inside an access of the fiber that runs, and
+/// The worker's own slot is not asked. Eviction runs at scheduling points or inside an access, and
 /// neither leaves an unpinned reference alive.
 pub(crate) struct Guarded {
     worker: u32,
@@ -41,8 +42,9 @@ impl Guarded {
 }
 
 impl Users for Guarded {
-    /// Makes every other worker execute a barrier and reads the slots, once for a batch: each read fetches a line that its worker
-    /// writes to at every hit. After the barrier nobody can begin to use what was unlinked before it.
+    /// Makes every other worker execute a barrier and reads the slots, once for a batch, because
+    /// each read fetches a line that its worker writes at every hit. After the barrier no use of
+    /// earlier unlinked frames can begin.
     fn take_away(&mut self, _: &Frames, _: impl Iterator<Item = FrameIndex>) -> bool {
         if self.slots.0.len() == 1 {
             return false;

@@ -1,16 +1,18 @@
-//! Gates and halts: how all workers agree on one state of the memory, and how that state reaches flash while they go on.
+//! Gates and halts: how all workers agree on one state of the memory, and how it reaches flash
+//! while they continue.
 //!
 //! ```text
-//!  gate closed         halt              gate open                                        token named
-//!      |                |                    |                                                 |
-//!      v  open sections v  dirty frames are  v  sealed frames are written from where they lie, v
-//!  ----+----- end -----+---- sealed --------+-- or from a copy if somebody writes to one ------+------> durable
-//!      |<------ gate wait ------------------>|<------ what is written now stays in DRAM ------>|
+//!  gate closed       halt              gate open                                 token named
+//!      |               |                   |                                          |
+//!      v open sections v  dirty frames are v  sealed frames are written from where    v
+//!  ----+---- end ------+---- sealed -------+- they lie, or from a copy if written to -+-> durable
+//!      |<--------- gate wait ------------->|<----- new writes stay in DRAM ---------->|
 //! ```
 //!
-//! *Write sections* are what a cut never divides: operations and transactions. While the gate is closed none begins; those that
-//! are open end. Reads, and writes outside of sections, go on, but for the halt: a moment in which every worker stands between
-//! two fibers, so that no write outside of a section that saw a later one is on the earlier side.
+//! A cut never divides *write sections*: operations and transactions. While the gate is closed none
+//! begins, and open ones end. Reads, and writes outside of sections, continue but for the halt,
+//! when every worker stands between two fibers. So no write outside of a section is before the cut
+//! after it saw a later one.
 //!
 //! What a cut does to frames (sealing, writing, copying) is the cache's.
 
@@ -69,8 +71,8 @@ impl Meeting {
     pub(crate) fn meet(&self) {
         self.meet_serving(|| 0);
     }
-    /// The same, and calls `serve` now and then until they have: what another waits for may be for this worker to take. A medium makes
-    /// room for one's writes by what it asks for through another's queue.
+    /// The same, and calls `serve` now and then meanwhile: another worker may wait for this one,
+    /// because a medium may need another queue to make room.
     pub(crate) fn meet_serving(&self, mut serve: impl FnMut() -> usize) {
         let round = self.round.load(Ordering::Acquire);
         if self.came.fetch_add(1, Ordering::AcqRel) + 1 == self.workers {
@@ -97,12 +99,12 @@ impl Meeting {
     }
 }
 
-/// What a halt is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Halted {
     /// To seal what is dirty.
     Seal,
-    /// To roll back: all requests end, and the workers stay halted until it is decided what becomes of their frames.
+    /// For a roll back: all requests end, and the workers stay halted until their frames' fate is
+    /// decided.
     RollBack,
     /// To forget what lies in frames, because nothing of it may be used any more.
     Poison,
@@ -120,9 +122,9 @@ pub(crate) enum Decision {
 /// What a worker did while it was halted.
 #[derive(Debug, Default)]
 pub(crate) struct HaltReport {
-    /// Who reports.
+    /// The worker that reports.
     pub worker: u32,
-    /// The sealed frames. The cache waits for them to come back in the order in which to write them.
+    /// The sealed frames. The cache waits for them to come back sorted.
     pub order: Vec<u64>,
     /// Frames that were sealed.
     pub sealed: u64,

@@ -1,4 +1,5 @@
-//! Jobs: closures that run on fibers, submitted from any thread, with a handle that can be waited for or awaited.
+//! Jobs: closures that run on fibers, submitted from any thread, with a handle to wait for or
+//! await.
 
 use std::any::Any;
 use std::future::Future;
@@ -50,8 +51,9 @@ impl JobOptions {
         self.priority = priority;
         self
     }
-    /// After this time, from its submission, its next miss or wait fails with [`AccessError::DeadlineExceeded`](crate::AccessError::DeadlineExceeded), and the wait that
-    /// it is in, unless that is for flash; hits go on. A job that has not begun by then never does.
+    /// The time, from submission, after which its current or next miss or wait fails with
+    /// [`AccessError::DeadlineExceeded`](crate::AccessError::DeadlineExceeded). Waits for flash end
+    /// first, and hits continue. A job not yet started never starts.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
@@ -104,7 +106,6 @@ pub enum SubmitError {
     /// The job declares more pins than there are frames.
     #[error("a job of {pins} pins cannot run with {frames} frames a worker; declare fewer, or raise the DRAM budget")]
     TooManyPins { pins: u32, frames: u32 },
-    /// There is no such worker.
     #[error("there is no worker {worker}; there are {workers}")]
     NoSuchWorker { worker: usize, workers: usize },
     /// The runtime is shutting down.
@@ -112,7 +113,8 @@ pub enum SubmitError {
     ShuttingDown,
 }
 
-/// Where the result goes; kept by the worker too, so that a fiber that dies without unwinding still fails its job.
+/// Where the result goes. The worker keeps it too, so that a fiber that dies without unwinding
+/// still fails its job.
 pub(crate) trait Finish: Send + Sync {
     fn fail(&self, error: JobError);
 }
@@ -172,8 +174,8 @@ impl<T: Send> JobHandle<T> {
             self.slot.ready.wait(&mut state);
         }
     }
-    /// Makes the job's next miss or wait fail with [`AccessError::Cancelled`](crate::AccessError::Cancelled), and the wait that it is in, unless that is for
-    /// flash; a job not yet started never starts.
+    /// Makes the job's current or next miss or wait fail with [`crate::AccessError::Cancelled`].
+    /// Waits for flash end first. A job not yet started never starts.
     pub fn cancel(&self) {
         let before = self.control.cancelled.swap(true, Ordering::Relaxed);
         if let Some(runtime) = self.runtime.upgrade().filter(|_| !before) {
@@ -225,7 +227,8 @@ impl<T: Send + 'static, F: FnOnce(&mut Context) -> T + Send> ErasedJob for Typed
         let TypedJob { code, slot, control } = *self;
         let result = catch_unwind(AssertUnwindSafe(|| code(context)));
         let panicked = result.is_err();
-        // Before anybody learns that it has ended: who then asks for everything to be written back means this job's writes.
+        // Before the end is known: a caller that then asks for a write-back of everything means
+        // this job's writes.
         context.let_go();
         let (result, payload) = match result {
             Ok(value) => (Ok(value), None),
@@ -279,7 +282,7 @@ pub(crate) fn panic_text(payload: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// Drops what a panic carried; should that panic as well, then what that one carried, and so on, but not for ever.
+/// Drops what a panic carried. A panic in that drop is dropped in turn, but not forever.
 pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
     let mut payload = payload;
     for _ in 0..8 {

@@ -41,7 +41,8 @@ impl Jobs {
         self.injector.push(job);
         self.call_one();
     }
-    /// Wakes one worker that sleeps and would take the job at the head of the common queue, if there is one.
+    /// Wakes one sleeping worker that would take the job at the head of the common queue, if there
+    /// is one.
     pub(crate) fn call_one(&self) {
         // Against `Mailbox::doze`: either we see that it sleeps, or it sees the job.
         fence(Ordering::SeqCst);
@@ -54,7 +55,6 @@ impl Jobs {
         self.own[worker].push(job);
         self.shared.mailboxes[worker].send(Message::Work);
     }
-    /// A service.
     pub(crate) fn serve(&self, worker: usize, service: ServiceFactory) {
         self.services[worker].push(service);
         self.shared.mailboxes[worker].send(Message::Work);
@@ -63,7 +63,6 @@ impl Jobs {
     pub(crate) fn next_own(&self, worker: u32) -> Option<Box<dyn ErasedJob>> {
         self.own[worker as usize].pop()
     }
-    /// The next service.
     pub(crate) fn next_service(&self, worker: u32) -> Option<ServiceFactory> {
         self.services[worker as usize].pop()
     }

@@ -1,4 +1,5 @@
-//! The runtime: workers and fibers, the frontside (is it resident?), and the first driver of the cache (miss, evict, write back).
+//! The runtime: workers and fibers, the frontside (is it resident?), and the first driver of the
+//! cache.
 //!
 //! ```text
 //!  job on a fiber --access--> residency word --resident--> frame
@@ -8,11 +9,11 @@
 //! ```
 //!
 //! Invariants, beside those of the cache:
-//! * A fiber that missed runs past that access when it is resumed: forward progress, with a single frame too.
+//! * A fiber that missed runs past that access when it is resumed, even with a single frame.
 //! * A frame that a running fiber may hold an unpinned reference to is named in its worker's slot.
 //! * Everything is in DRAM that was counted against the budget before it was allocated.
 //!
-//! It decides nothing itself: which frame goes, which fiber runs, what is read ahead is decided by `policy`.
+//! It decides nothing itself: `policy` chooses victims, fibers and read-ahead.
 
 mod config;
 mod context;

@@ -1,4 +1,4 @@
-//! Mailboxes: how other threads reach a worker. Lock-free to send, one flag to look whether there is mail.
+//! Mailboxes: how other threads reach a worker. Sending takes no lock, and one flag tells of mail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -30,15 +30,25 @@ pub(crate) enum Wake {
 /// What can be said to a worker.
 pub(crate) enum Message {
     /// Somebody wants a subpage that this worker has begun to read or to write back.
-    Join { subpage: u32, waiter: Waiter },
-    /// A fiber of this worker may go on: from the wait with this ticket, or from whatever wait it is in if that is 0.
-    Wake { fiber: u32, ticket: u32, wake: Wake },
+    Join {
+        subpage: u32,
+        waiter: Waiter,
+    },
+    /// A fiber of this worker may continue: from the wait with this ticket, or from any wait if
+    /// that is 0.
+    Wake {
+        fiber: u32,
+        ticket: u32,
+        wake: Wake,
+    },
     /// There is a service, or a job of the runtime itself, for this worker.
     Work,
-    /// Have this many frames.
     SetFrames(u32),
     /// Tell the statistics; start anew if asked.
-    Statistics { reset: bool, reply: std::sync::mpsc::Sender<WorkerStatistics> },
+    Statistics {
+        reset: bool,
+        reply: std::sync::mpsc::Sender<WorkerStatistics>,
+    },
     /// Let no write section begin; tell when none is open.
     CloseGate(std::sync::mpsc::Sender<()>),
     /// Let write sections begin again.
@@ -47,8 +57,13 @@ pub(crate) enum Message {
     Halt(Arc<Halt>),
     /// Write these sealed frames, in this order.
     Pump(Vec<u64>),
-    /// Take a range of subpages out of DRAM, writing back what has changed or dropping it; tell what is still there.
-    TakeOut { range: std::ops::Range<u32>, write_back: bool, reply: std::sync::mpsc::Sender<StillThere> },
+    /// Take a range of subpages out of DRAM, with its changes written back or dropped, and tell
+    /// what is still there.
+    TakeOut {
+        range: std::ops::Range<u32>,
+        write_back: bool,
+        reply: std::sync::mpsc::Sender<StillThere>,
+    },
     /// Tell how many frames differ from the medium.
     CountChanges(std::sync::mpsc::Sender<u64>),
     /// Look around: something has changed.
@@ -116,7 +131,7 @@ impl Mailbox {
         }
         late
     }
-    /// Announces that the worker is about to sleep, and that it would take a job of the common queue of fewer pins than `open`.
+    /// Announces that the worker is about to sleep, and would take a job of fewer pins than `open`.
     /// Returns whether it may sleep (there is no mail).
     pub(crate) fn doze(&self, open: u32) -> bool {
         self.sleeping.store(true, Ordering::Relaxed);
@@ -128,7 +143,8 @@ impl Mailbox {
         self.sleeping.store(false, Ordering::Relaxed);
         self.open.store(0, Ordering::Relaxed);
     }
-    /// Wakes the worker if it sleeps and would take a job of so many pins, each sleep once. Returns whether it did.
+    /// Wakes the worker if it sleeps and would take a job of so many pins, each sleep once. Returns
+    /// whether it did.
     pub(crate) fn call(&self, pins: u32) -> bool {
         let called = self.open.load(Ordering::Relaxed) > pins && self.open.swap(0, Ordering::Relaxed) > 0;
         if called {

@@ -1,7 +1,7 @@
-//! Queues of jobs that have not begun: one that any worker may take from, and one for each worker of those that it must run.
+//! Queues of jobs not yet started: one for any worker, and one of each worker's own.
 //!
-//! Most urgent first, oldest first among these. Each priority is judged for admission by itself: a job waits for those that are as
-//! urgent as it or more, and what is less urgent says nothing about how long it will.
+//! Most urgent first, then oldest first. Each priority has its own admission, because a job waits
+//! only for those at least as urgent.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -35,7 +35,6 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Whether it goes before that one.
     pub(crate) fn goes_before(self, other: Head) -> bool {
         let key = |head: Head| (std::cmp::Reverse(head.priority), head.submitted_ns);
         key(self) <= key(other)
@@ -124,7 +123,6 @@ impl JobQueue {
         job
     }
 
-    /// Fails all of them.
     pub(crate) fn fail_all(&self) {
         // Not under the lock: dropping a job runs code of its owner.
         let queued = {

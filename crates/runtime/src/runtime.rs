@@ -25,10 +25,12 @@ use crate::thread::{assert_foreign, on_worker};
 use crate::worker::Worker;
 use fulgurite_cache::marks::has_changes;
 
-/// Workers, their frames, and the flash behind them. Dropping it lets begun jobs end, writes dirty frames back and stops.
+/// Workers, their frames, and the flash behind them. Dropping it lets started jobs end, writes
+/// dirty frames back and stops.
 ///
-/// Where the medium keeps versions, dropping it makes a last token, as [`Runtime::sync`] does, and then lets begun jobs end; what
-/// they write after that is lost, so wait for them first. A job that drops the last handle makes no token.
+/// Where the medium keeps versions, dropping it makes a last token, as [`Runtime::sync`] does, and
+/// then lets started jobs end. Their later writes are lost, so wait for them first. A job that
+/// drops the last handle makes no token.
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
     pub(crate) jobs: Arc<Jobs>,
@@ -198,7 +200,8 @@ impl Runtime {
     /// As [`Runtime::run`], with a name, a priority, a deadline, a bound on pins, a worker.
     ///
     /// # Errors
-    /// [`SubmitError`] when the job was not accepted, and nothing ran. The inner result is that of [`Runtime::run`].
+    /// [`SubmitError`] when the job was not accepted, and nothing ran. The inner result is that of
+    /// [`Runtime::run`].
     ///
     /// # Panics
     /// As [`Runtime::run`].
@@ -210,8 +213,8 @@ impl Runtime {
         Ok(result_of(self.submit_with(options, code)?))
     }
 
-    /// Serves requests that are generated inside the workers: `make(worker)` makes each worker's source, on its thread.
-    /// Blocks until all have finished.
+    /// Serves requests made inside the workers: `make(worker)` makes each worker's source, on its
+    /// thread. Blocks until all have finished.
     ///
     /// A second call while one is served waits for its end.
     ///
@@ -254,11 +257,12 @@ impl Runtime {
         self.shared.dram_bytes.load(Ordering::Relaxed)
     }
 
-    /// Changes the DRAM budget while running. Growing takes effect at once; shrinking as frames empty, a moment later.
+    /// Changes the DRAM budget while running. A larger one holds at once, a smaller one as frames
+    /// empty.
     ///
     /// # Errors
-    /// [`BuildError::TooSmall`] when nothing would be left for frames, [`BuildError::Unusable`] above the maximum that
-    /// the runtime was built with.
+    /// [`BuildError::TooSmall`] when nothing would be left for frames, [`BuildError::Unusable`]
+    /// above the runtime's maximum.
     pub fn set_dram(&self, bytes: u64) -> Result<(), BuildError> {
         let layout = &self.shared.layout;
         let workers = self.shared.mailboxes.len() as u64;
@@ -280,8 +284,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// What has been counted. Each worker answers at its next scheduling point; of one that does not within two seconds this says
-    /// what it answered last.
+    /// The counts. Each worker answers at its next scheduling point, or after two seconds with its
+    /// last answer.
     ///
     /// # Panics
     /// Inside a job: its own worker would have to answer. (A job of another runtime, too.)
@@ -289,8 +293,8 @@ impl Runtime {
         self.ask_statistics(false)
     }
 
-    /// As [`Runtime::statistics`], and starts counting anew. A worker that does not answer in time goes on counting, and is empty
-    /// here: what it has counted is in its next answer.
+    /// As [`Runtime::statistics`], and starts counting anew. A worker that does not answer in time
+    /// is empty here, and counts on for its next answer.
     ///
     /// # Panics
     /// Inside a job.
@@ -301,16 +305,7 @@ impl Runtime {
 
     fn ask_statistics(&self, reset: bool) -> Statistics {
         assert_foreign("ask for statistics");
-        let replies: Vec<_> = self
-            .shared
-            .mailboxes
-            .iter()
-            .map(|mailbox| {
-                let (reply, answer) = mpsc::channel();
-                mailbox.send(Message::Statistics { reset, reply });
-                answer
-            })
-            .collect();
+        let replies = self.shared.ask(|reply| Message::Statistics { reset, reply });
         let clock = &self.shared.clock;
         let mut last_answers = self.last_answers.lock();
         let workers = replies
@@ -328,8 +323,8 @@ impl Runtime {
         Statistics { workers, dram_bytes: self.dram_bytes(), device: self.shared.flash.counters() }
     }
 
-    /// Writes all dirty frames back and flushes the medium. What jobs write meanwhile may stay dirty. Where the medium keeps
-    /// versions this is a [`Runtime::sync`].
+    /// Writes all dirty frames back and flushes the medium. Concurrent writes may stay dirty. Where
+    /// the medium keeps versions this is a [`Runtime::sync`].
     ///
     /// # Errors
     /// The medium's.
@@ -346,20 +341,12 @@ impl Runtime {
                 _ => FlashError::TimedOut,
             });
         }
-        let answers: Vec<_> = self
-            .shared
-            .mailboxes
-            .iter()
-            .map(|mailbox| {
-                let (reply, answer) = mpsc::channel();
-                mailbox.send(Message::WriteBack(reply));
-                answer
-            })
-            .collect();
+        let answers = self.shared.ask(Message::WriteBack);
         answers.into_iter().try_for_each(|a| a.recv().unwrap_or(Err(FlashError::Poisoned)))
     }
 
-    /// Hands out `bytes` (rounded up to subpages) of the shared part of the pool: its first address.
+    /// Hands out `bytes` (rounded up to subpages) of the shared part of the pool: its first
+    /// address.
     ///
     /// # Errors
     /// [`AccessError::NoSpace`].
@@ -393,13 +380,13 @@ impl Runtime {
     pub fn frames(&self) -> u64 {
         u64::from(self.frames_per_worker()) * self.workers() as u64
     }
-    /// The most frames that all workers may have, when the budget is what [`Runtime::set_dram`] may make it.
+    /// The most frames of all workers at [`Runtime::set_dram`]'s maximum.
     pub fn frames_max(&self) -> u64 {
         u64::from(self.shared.layout.frames_per_worker_max) * self.workers() as u64
     }
-    /// How many frames differ from the medium, about: what changes meanwhile may count or not. Those that jobs have pinned are left out,
-    /// as they differ however often they are written. Looks at the marks of all frames, which takes a few nanoseconds each and
-    /// nothing from the workers. From any thread.
+    /// About how many frames differ from the medium, without pinned ones, which always may. Looks
+    /// at the marks of all frames, at a few nanoseconds each and without the workers. From any
+    /// thread.
     pub fn changed_frames(&self) -> u64 {
         let differs = |frame: &u32| {
             let marks = self.shared.cache.frames.marks(FrameIndex(*frame));
@@ -471,7 +458,7 @@ impl Drop for Runtime {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.mailboxes.iter().for_each(|m| m.send(Message::Stop));
         let me = std::thread::current().id();
-        // A job that dropped the last handle waits for nobody: all workers end together, its own among them.
+        // A job that dropped the last handle does not wait: all workers end together, with its own.
         if self.threads.iter().all(|thread| thread.thread().id() != me) {
             for thread in self.threads.drain(..) {
                 let _ = thread.join();

@@ -1,4 +1,4 @@
-//! Services: requests that are generated inside a worker, for servers that poll and for load generators.
+//! Services: requests made inside a worker, for servers that poll and for load generators.
 
 use std::rc::Rc;
 
@@ -18,10 +18,11 @@ pub enum Next {
 
 /// A source of requests and what is done with them. Lives in one worker; all of its fibers run it.
 pub trait Service {
-    /// What there is to do. Asked at every scheduling point and after every request: a few nanoseconds at most.
+    /// What there is to do. Called at every scheduling point and after every request: a few
+    /// nanoseconds at most.
     fn next(&self) -> Next;
-    /// Takes one request, which `next` said was there, and serves it. Runs on a fiber: several may be inside at a time,
-    /// one after the other wherever one of them waits.
+    /// Takes and serves one request that `next` announced. Runs on a fiber. Several may be inside
+    /// at a time, in turns where they wait.
     fn run(&self, context: &mut Context);
     /// The name by which its requests are reported.
     fn name(&self) -> &'static str {
@@ -36,7 +37,7 @@ pub trait Service {
 /// Makes a service inside its worker.
 pub(crate) struct ServiceFactory {
     pub(crate) make: Box<dyn FnOnce() -> Rc<dyn Service> + Send>,
-    /// Told when the service has finished and its last request has been served, or why it could not.
+    /// Told when the service has finished and its last request was served, or why it could not.
     pub(crate) done: std::sync::mpsc::Sender<Result<(), ServiceEnd>>,
 }
 

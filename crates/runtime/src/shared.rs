@@ -1,8 +1,8 @@
-//! What all fibers of a runtime share: what their caches share, the slots, the gates, the mailboxes. (What their jobs come from is in
-//! `jobs`.)
+//! What all fibers of a runtime share: caches' shared part, slots, gates, mailboxes. (`jobs` has
+//! the sources of jobs.)
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_cache::Shape;
@@ -17,8 +17,7 @@ use crate::guarded::Slots;
 use crate::halt::Gate;
 use crate::mailbox::{Mailbox, Message, Wake};
 
-/// Names a worker of a runtime: no other worker of this process has the same, be it of the same runtime or of another, living
-/// or gone.
+/// Names a worker, unique in this process over all runtimes, living or gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WorkerId(u64);
 
@@ -46,12 +45,13 @@ pub(crate) struct Shared {
     pub slots: Arc<Slots>,
     /// One per worker, for its fibers.
     pub gates: Box<[CachePadded<Gate>]>,
-    /// Who waits until the cut is written.
+    /// Waiters for the cut's writes.
     pub cut_waits: Mutex<Option<std::thread::Thread>>,
     /// One sync or roll back at a time.
     pub sync_turn: Mutex<()>,
-    /// Why nothing of the memory may be used any more, once that is so ([`SyncError::Poisoned`]). Set while all workers are halted, or before
-    /// they are, for them to forget what lies in their frames: then nothing is a hit, and misses look here.
+    /// Why the memory is poisoned, if it is ([`SyncError::Poisoned`]). Set at the latest while all
+    /// workers are halted, before they forget their frames. Then nothing is a hit, and misses look
+    /// here.
     pub poisoned: OnceLock<SyncError>,
     pub mailboxes: Box<[Mailbox]>,
     pub flash: Arc<dyn Flash>,
@@ -70,11 +70,10 @@ pub(crate) struct Shared {
 
 /// What a worker runs now.
 pub(crate) struct Running {
-    /// Counts fibers resumed and jobs begun; unchanged for long means that one does not give its core back.
+    /// Counts fibers resumed and jobs started. Unchanged for long, one does not give its core back.
     pub turns: AtomicU64,
     /// Whether a fiber runs at all.
     pub busy: AtomicBool,
-    /// Which one.
     pub fiber: AtomicU32,
     /// By fiber: the name of its job, or of its service.
     names: Box<[Mutex<&'static str>]>,
@@ -105,6 +104,15 @@ impl Running {
 }
 
 impl Shared {
+    /// Asks every worker, by a message with the way for its answer.
+    pub(crate) fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<mpsc::Receiver<T>> {
+        let ask = |mailbox: &Mailbox| {
+            let (reply, answer) = mpsc::channel();
+            mailbox.send(message(reply));
+            answer
+        };
+        self.mailboxes.iter().map(ask).collect()
+    }
     pub(crate) fn new(config: &Builder) -> Result<Shared, BuildError> {
         let layout = config.layout()?;
         let workers = config.workers;
@@ -147,7 +155,7 @@ impl Shared {
     }
     /// Ends the wait with this ticket of a fiber of `worker`, from any thread.
     pub(crate) fn wake(&self, worker: u32, fiber: u32, ticket: u32) {
-        // By mail even to oneself: whoever wakes may be code of a user that the worker itself has called.
+        // By mail even to oneself: the waker may be a user's code that the worker called.
         self.mailboxes[worker as usize].send(Message::Wake { fiber, ticket, wake: Wake::Retry });
     }
     /// A worker has no fibers any more, and will have none.

@@ -34,7 +34,6 @@ pub(crate) struct FiberState {
     pub waiting: Cell<bool>,
     /// Counts its waits, from 1: a wake-up that names an earlier one comes too late.
     pub ticket: Cell<u32>,
-    /// What it waits for.
     pub waits_for: Cell<WaitsFor>,
     /// It waited for a frame and was told of one: it goes before those that come now.
     pub frame_turn: Cell<bool>,
@@ -42,7 +41,7 @@ pub(crate) struct FiberState {
     pub wake: Cell<Wake>,
     /// Which byte of its subpage the access that missed wants.
     pub wanted: Cell<u32>,
-    /// About where its stack ended when it was last switched out. A hint to the caches, never followed.
+    /// About where its stack ended at its last switch. A hint to the caches, never followed.
     pub stack_top: Cell<*const u8>,
     /// When its request arrived: its age, to the scheduler.
     pub request_ns: Cell<u64>,
@@ -126,7 +125,8 @@ impl FiberState {
     pub(crate) fn in_section(&self) -> bool {
         self.sections.get() > 0
     }
-    /// For the fiber that takes the place of one that died without unwinding: wake-ups of that one come too late for this.
+    /// For the successor of a fiber that died without unwinding: that one's wake-ups come too late
+    /// for this.
     pub(crate) fn successor(&self) -> FiberState {
         let new = FiberState::new(self.index, self.worker, self.shared.clone());
         new.ticket.set(self.ticket.get());

@@ -1,4 +1,4 @@
-//! `sync` and `roll_back`, as whoever calls them sees it: from a thread that is no worker, one at a time.
+//! `sync` and `roll_back` as callers see them: from a thread that is no worker, one at a time.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -18,12 +18,14 @@ use crate::thread::assert_foreign;
 
 /// State in DRAM that belongs to the data in flash: an allocator's free lists, the root of a tree.
 pub trait Durable: Send + Sync {
-    /// Writes the state to where [`Durable::reload`] finds it. Called in every sync, while no write section is open on any worker.
+    /// Writes the state to where [`Durable::reload`] finds it. Called in every sync, while no write
+    /// section is open.
     ///
     /// # Errors
     /// Whatever the memory says; the sync then fails with it.
     fn save(&self, context: &mut Context) -> Result<(), AccessError>;
-    /// Takes up the state that the memory holds, and forgets its own. Called after every roll back, before any write section begins.
+    /// Takes up the memory's state, and forgets its own. Called after every roll back, before any
+    /// write section begins.
     ///
     /// # Errors
     /// Whatever the memory says; the roll back has then failed half way ([`SyncError::Poisoned`]).
@@ -63,8 +65,8 @@ impl std::fmt::Debug for StateHeld<'_> {
 }
 
 impl StateHeld<'_> {
-    /// Takes a range out of DRAM, whole subpages: what has changed goes to the medium first, or is dropped. The next access asks the medium
-    /// anew. Who accesses the range meanwhile may bring it in again.
+    /// Takes a range of whole subpages out of DRAM, with its changes written back or dropped. Later
+    /// accesses ask the medium anew. Concurrent accesses may bring it in again.
     ///
     /// # Errors
     /// [`SyncError::Busy`] when pins on it are not dropped in time.
@@ -78,15 +80,7 @@ impl StateHeld<'_> {
         let range = subpage(at.linear())..subpage(at.linear().saturating_add(bytes));
         let end_ns = shared.clock.after(shared.config.gate_timeout);
         loop {
-            let replies: Vec<_> = shared
-                .mailboxes
-                .iter()
-                .map(|mailbox| {
-                    let (reply, answer) = mpsc::channel();
-                    mailbox.send(Message::TakeOut { range: range.clone(), write_back, reply });
-                    answer
-                })
-                .collect();
+            let replies = shared.ask(|reply| Message::TakeOut { range: range.clone(), write_back, reply });
             let still: Vec<StillThere> =
                 replies.into_iter().map(|answer| answer.recv().expect("workers outlive their runtime")).collect();
             if still.iter().all(|s| s.count == 0) {
@@ -109,7 +103,7 @@ impl Drop for ClosedGate<'_> {
     }
 }
 
-/// A sync that is under way. What it stands in the way of goes on when it ends, also by a panic of the medium.
+/// A sync under way. What it holds up continues when it ends, also by a panic of the medium.
 struct Underway<'a> {
     runtime: &'a Runtime,
     versions: &'a dyn Versions,
@@ -118,7 +112,7 @@ struct Underway<'a> {
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
-        // While writers who are refused still wait.
+        // While refused writers still wait.
         self.runtime.count_changes();
         self.runtime.shared.cache.cut.over();
         self.versions.sync_ended(self.made);
@@ -131,12 +125,13 @@ struct OpenCut<'a>(&'a Runtime);
 impl Drop for OpenCut<'_> {
     fn drop(&mut self) {
         self.0.shared.cache.cut.end();
-        // Who waits for a frame that was held back is told.
+        // Waiters for a frame that was held back are told.
         self.0.shared.mailboxes.iter().for_each(|m| m.send(Message::Nudge));
     }
 }
 
-/// Workers that are halted for a roll back. When it goes before it was told how that ended, the medium has panicked in the middle of it.
+/// Workers halted for a roll back. Dropped before its end was told, it means that the medium has
+/// panicked in the middle.
 struct HeldWorkers<'a> {
     runtime: &'a Runtime,
     halt: &'a Halt,
@@ -149,7 +144,7 @@ impl HeldWorkers<'_> {
         self.decided = true;
         self.halt.decide(decision);
     }
-    /// Lets them go on in a memory of which nothing may be used any more. Returns what its users are told.
+    /// Lets them continue in a poisoned memory. Returns what its users are told.
     fn poison(self, cause: SyncError) -> SyncError {
         let poisoned = self.runtime.poison(cause);
         self.decide(Decision::Forget);
@@ -167,10 +162,12 @@ impl Drop for HeldWorkers<'_> {
 }
 
 impl Runtime {
-    /// Names the state of the whole memory as it is between two write sections, and returns when that would survive a crash.
+    /// Names the state of the whole memory between two write sections, and returns when a crash
+    /// would leave it.
     ///
-    /// Readers go on all the while, but for a halt of microseconds; writers wait at the gate until the sections that are open have
-    /// ended. One sync runs at a time; a second caller waits for the first.
+    /// Readers continue all the while, but for a halt of microseconds. Writers wait at the gate
+    /// until open sections have ended. One sync runs at a time, and a second caller waits for the
+    /// first.
     ///
     /// # Errors
     /// [`SyncError`]. No token was made; what was written is still there, in DRAM and in flash.
@@ -196,7 +193,7 @@ impl Runtime {
         })
     }
 
-    /// The sync of whoever's turn it is.
+    /// The sync of the caller whose turn it is.
     fn sync_in_turn(&self, versions: &dyn Versions) -> Result<Synced, SyncError> {
         let shared = &self.shared;
         self.wait_for_cut()?;
@@ -235,36 +232,31 @@ impl Runtime {
         })
     }
 
-    /// Tells a medium that asks before changes how many frames differ from it. Done with each sync; to be done once more by who makes it ask
-    /// while frames may differ already.
+    /// Tells a medium that asks before changes how many frames differ from it. Each sync does so.
+    /// Do it again when the medium begins to ask while frames may differ.
     pub fn count_changes(&self) {
         let shared = &self.shared;
         let Some(backing) = shared.flash.backing().filter(|backing| backing.asks()) else { return };
         let Some(versions) = backing.versions() else { return };
         versions.counting_begins();
-        let counts: Vec<_> = shared
-            .mailboxes
-            .iter()
-            .map(|mailbox| {
-                let (reply, count) = mpsc::channel();
-                mailbox.send(Message::CountChanges(reply));
-                count
-            })
-            .collect();
+        let counts = shared.ask(Message::CountChanges);
         let differ: u64 = counts.into_iter().map(|count| count.recv().expect("workers outlive their runtime")).sum();
-        // Each worker may have been told that it may change a frame of another's, which had counted before it did.
+        // Each worker may have been allowed to change another's frame, which was counted before it
+        // did.
         versions.counted(differ + shared.mailboxes.len() as u64);
     }
 
-    /// Makes the memory again what it was when a token was made; what was written since is gone, newer tokens too.
+    /// Returns the memory to a token's state. Later writes and newer tokens are gone.
     ///
-    /// Jobs that run go on, and find the older contents at their next access; pointers that they took out of the memory before are
-    /// theirs to forget. Returns when the roll back would survive a crash; a crash during it leaves either state, whole.
+    /// Running jobs continue, and find the older contents at their next access. They must forget
+    /// pointers that they hold. Returns when a crash would leave this state. A crash during it
+    /// leaves either state, whole.
     ///
     /// # Errors
-    /// [`SyncError::Poisoned`] when it failed half way, now or earlier: nothing of the memory can be used any more. With any other error nothing
-    /// was changed: [`SyncError::Busy`] while jobs hold pins, [`SyncError::SectionOpen`], [`SyncError::Version`] when the medium refuses, or takes
-    /// no more changes, or what was under way there did not end.
+    /// [`SyncError::Poisoned`] when it failed half way, now or earlier: the memory is unusable.
+    /// After other errors nothing was changed: [`SyncError::Busy`] while jobs hold pins,
+    /// [`SyncError::SectionOpen`], and [`SyncError::Version`] when the medium refuses, takes no
+    /// more changes, or did not finish its requests.
     ///
     /// # Panics
     /// Inside a job.
@@ -285,8 +277,9 @@ impl Runtime {
             return Err(error.into());
         }
         let held = HeldWorkers { runtime: self, halt: &halt, decided: false };
-        // What was written while sections ended may have cost the token. Now nobody writes, and the medium decides and changes in one step.
-        // Frames are forgotten after that, so that there is a whole state at any time.
+        // Writes while sections ended may have cost the token. Now nothing writes, and the medium
+        // decides and changes in one step. Frames are forgotten after that, so a whole state exists
+        // at any time.
         let rolled_back = match versions.can_roll_back(token) {
             Ok(()) => versions.roll_back(token),
             Err(error) => {
@@ -313,12 +306,14 @@ impl Runtime {
     fn is_whole(&self) -> Result<(), SyncError> {
         self.shared.poisoned.get().map_or(Ok(()), |poisoned| Err(poisoned.clone()))
     }
-    /// Nothing of the memory may be used any more, once its workers have forgotten what lies in frames. Returns what its users are told.
+    /// Poisons the memory after its workers have forgotten their frames. Returns what its users are
+    /// told.
     fn poison(&self, cause: SyncError) -> SyncError {
         self.shared.poisoned.get_or_init(|| SyncError::Poisoned { cause: Box::new(cause) }).clone()
     }
 
-    /// Keeps syncs and roll backs away until it is dropped: for changes of the medium that belong together with others.
+    /// Keeps syncs and roll backs away until it is dropped, for changes of the medium that belong
+    /// together.
     ///
     /// # Errors
     /// When a sync that was given up is still being written; [`SyncError::Poisoned`].
@@ -334,7 +329,8 @@ impl Runtime {
         self.shared.flash.versions().map(Versions::tokens).unwrap_or_default()
     }
 
-    /// From now on, this is saved with every sync and reloaded after every roll back, in the order of these calls.
+    /// From now on, every sync saves this, and every roll back reloads it, in the order of these
+    /// calls.
     pub fn keep(&self, part: Arc<dyn Durable>) {
         self.parts.lock().push(part);
     }
@@ -366,16 +362,7 @@ impl Runtime {
         let clock = &self.shared.clock;
         let begun_ns = clock.now_ns();
         let end_ns = clock.after(self.shared.config.gate_timeout);
-        let drained: Vec<_> = self
-            .shared
-            .mailboxes
-            .iter()
-            .map(|mailbox| {
-                let (reply, answer) = mpsc::channel();
-                mailbox.send(Message::CloseGate(reply));
-                answer
-            })
-            .collect();
+        let drained = self.shared.ask(Message::CloseGate);
         let gate = ClosedGate(self);
         for (worker, answer) in drained.into_iter().enumerate() {
             if clock.receive_until(&answer, end_ns).is_err() {
@@ -395,8 +382,8 @@ impl Runtime {
         (halt, all)
     }
 
-    /// Calls something of each part, on the fiber that each worker keeps for the runtime's own jobs: those of programs may all be
-    /// waiting at the gate.
+    /// Calls something of each part, on the fiber that each worker keeps for the runtime's own
+    /// jobs, because all others may wait at the gate.
     fn each_part(
         &self,
         what: &'static str,

@@ -18,8 +18,8 @@ pub(crate) fn assert_foreign(what: &str) {
     assert!(!on_worker(), "a job must not {what}: its worker would wait for itself; do it from another thread");
 }
 
-/// While it lives, this thread runs a worker. What a worker was changing when it panicked is half changed, and others wait for it: no
-/// way on from there.
+/// While it lives, this thread runs a worker. A panic leaves a half change that others wait for, so
+/// nothing can continue.
 pub(crate) struct Here(());
 
 impl Here {
@@ -38,8 +38,8 @@ impl Drop for Here {
     }
 }
 
-/// Ends the process when the worker's own code panics on a fiber: a job's panic would be caught, but the worker is in the
-/// middle of something.
+/// Ends the process when the worker's own code panics on a fiber. A job's panic would be caught,
+/// but the worker is in the middle of a change.
 pub(crate) struct Whole;
 impl Drop for Whole {
     fn drop(&mut self) {

@@ -8,11 +8,11 @@
 //!            +--> nothing to run: hand requests over, poll, sleep
 //! ```
 //!
-//! The worker is reached from two sides on one thread: by its own loop, and by the fiber that it runs. Neither holds a
-//! reference to it across a switch; both go through the raw pointer and finish with it before they switch.
+//! The worker is reached from two sides on one thread: its own loop, and the fiber that it runs.
+//! Neither holds a reference across a switch. Both use the raw pointer and finish with it first.
 //!
-//! This file holds the loop and the fibers, `tasks` what they run. Frames, misses and eviction are its cache's; what is decided is
-//! decided in `policy`.
+//! This file has the loop and the fibers, `tasks` what they run. The cache has frames, misses and
+//! eviction, and `policy` decides.
 
 mod tasks;
 #[cfg(test)]
@@ -46,7 +46,8 @@ use crate::thread::Here;
 
 /// How often the rarely needed is looked at: time-outs of the medium.
 const CHECK_NS: u64 = 50_000_000;
-/// At one in how many scheduling points the clock is read for that, while there is always something to run.
+/// At one in how many scheduling points the clock is read for that, while there is always something
+/// to run.
 const CHECK_POINTS: u32 = 64;
 /// How often a worker that lacks frames looks whether others have let go of some.
 const STARVED_NS: u64 = 500_000;
@@ -75,7 +76,6 @@ pub(crate) struct Worker {
     at_rest: bool,
     /// The service is being asked what is next, perhaps on a fiber's stack.
     asking: bool,
-    /// What it decided.
     decided: Option<Choice>,
     next_arrival_ns: u64,
     next_check_ns: u64,
@@ -182,8 +182,9 @@ impl Worker {
         let _here = Here::new();
         let worker: *mut Worker = &raw mut self;
         let mut point = Point::Idle;
-        // SAFETY: `worker` points to `self`, which lives to the end of this function and is reached through this pointer
-        // only, by this loop and by fibers, one after the other on this thread; no reference is held across a switch.
+        // SAFETY: `worker` points to `self`, which lives to the end of this function. Only this
+        // pointer reaches it, from this loop and from fibers, one after the other on this thread.
+        // No reference is held across a switch.
         unsafe {
             loop {
                 (*worker).scheduling_point();
@@ -213,8 +214,8 @@ impl Worker {
     unsafe fn resume(worker: *mut Worker, index: u32) -> Point {
         // SAFETY: the caller's contract; the reference ends with the call.
         let fiber = unsafe { &mut *worker }.before_resume(worker, index);
-        // SAFETY: the fiber lies in its slot, on the heap, and is touched by nobody while it runs: the worker's methods that
-        // fibers call look at other fields of slots only.
+        // SAFETY: the fiber lies in its slot, on the heap, and is untouched while it runs: the
+        // worker's methods that fibers call look at other fields of slots only.
         let resumed = unsafe { (*fiber).resume() };
         // SAFETY: as above.
         unsafe { &mut *worker }.after_resume(index, resumed)
@@ -249,9 +250,9 @@ impl Worker {
         }
     }
 
-    /// A fiber overflowed: fails its job. Nothing on its stack was dropped, so that others may still refer to it and to the
-    /// frames that it pinned: all of that stays as it is for good, as if the fiber waited for ever, and the next one gets
-    /// another stack. That memory is beyond the budget.
+    /// A fiber overflowed: fails its job. Nothing on its stack was dropped, so references to it and
+    /// to its pinned frames may exist. All of that stays for good, as if the fiber waited forever,
+    /// and the next one gets another stack. That memory is beyond the budget.
     fn bury(&mut self, index: u32) {
         let stack_bytes = self.shared.config.stack_bytes;
         self.at_rest = false;
@@ -284,7 +285,7 @@ impl Worker {
         }
     }
 
-    // ---- the scheduling point -------------------------------------------------------------------------------------------
+    // ---- the scheduling point ----
 
     #[inline]
     fn decide(&mut self, point: Point) -> Choice {
@@ -367,7 +368,7 @@ impl Worker {
                 Message::SetFrames(count) => self.fibers.cache.set_frames(count),
                 Message::Statistics { reset, reply } => {
                     let statistics = self.fibers.told_statistics();
-                    // Who has given up waiting does not get it: then it is not lost.
+                    // A fiber that stopped waiting does not get it, so that it is not lost.
                     if reply.send(statistics).is_ok() && reset {
                         self.fibers.statistics = WorkerStatistics::new();
                         self.fibers.cache.reset_counts();
@@ -411,7 +412,8 @@ impl Worker {
         }
     }
 
-    /// Writes all dirty frames back, waits for them, flushes the medium. Nobody runs on this worker meanwhile.
+    /// Writes all dirty frames back, waits for them, and flushes the medium. Nothing runs on this
+    /// worker meanwhile.
     fn write_back_all(&mut self) -> Result<(), FlashError> {
         let shared = self.shared.clone();
         let now = shared.clock.now_ns();
@@ -420,7 +422,7 @@ impl Worker {
         result
     }
 
-    /// Nothing can run: waits for flash, mail, arrivals or timers; polling for a while, then asleep.
+    /// Nothing can run: polls for flash, mail, arrivals or timers for a while, then sleeps.
     fn wait(&mut self) -> Point {
         let begin = self.shared.clock.now_ns();
         let point = self.wait_from(begin);
@@ -538,7 +540,7 @@ impl Worker {
         }
     }
 
-    /// The runtime stops: what has not begun never does, and nobody waits for a time or a future any more.
+    /// The runtime stops: waiting jobs never begin, and waits for times or futures end.
     fn begin_stop(&mut self) {
         let now = self.shared.clock.now_ns();
         self.fibers.stopping_ns = now.max(1);
@@ -551,8 +553,8 @@ impl Worker {
         self.fibers.wake_all(WaitsFor::Outside, now);
     }
 
-    /// Whether this worker, which stops and has nothing to run, may end: when no worker has fibers. Before that it still serves
-    /// the others, who may want what it reads or writes, and may change what lies in its frames.
+    /// Whether this stopping, idle worker may end: when no worker has fibers. Until then it serves
+    /// the others, which may want its reads or writes, or change its frames.
     fn may_end(&mut self) -> bool {
         let quiet = self.fibers.scheduler.pending() == 0
             && !self.fibers.scheduler.has_runnable()
@@ -570,7 +572,8 @@ impl Worker {
         for slot in &mut self.slots {
             slot.fiber = None;
         }
-        // No job is left on any worker: a pin that still counts was forgotten, and must not keep its data from flash.
+        // No job is left on any worker. A pin that still counts was forgotten, and must not keep
+        // its data from flash.
         self.fibers.cache.forget_pins();
         if self.shared.flash.versions().is_some() {
             // What is in no token is not part of any state.
@@ -599,11 +602,12 @@ fn new_fiber(worker: *mut Worker, shared: Arc<Shared>, state: Rc<FiberState>, st
         let fibers = unsafe { &raw mut (*worker).fibers };
         let mut context = Context::new(fibers, &shared, state, suspender, floor);
         loop {
-            // SAFETY: this fiber runs on the worker's thread while its loop waits in `resume`, which holds no reference to
-            // the worker; the reference ends with the call.
+            // SAFETY: this fiber runs on the worker's thread while its loop waits in `resume`,
+            // which holds no reference to the worker. The reference ends with the call.
             let task = unsafe { &mut *worker }.take_task(index);
             let died = match task {
-                // It catches its own panics; what is left are those of wakers and of results that nobody waits for.
+                // It catches its own panics. Those left are of wakers and of results without a
+                // waiter.
                 Some(Task::Job(job)) => catch_unwind(AssertUnwindSafe(|| job.run(&mut context)))
                     .unwrap_or_else(|panic| {
                         drop_payload(panic);

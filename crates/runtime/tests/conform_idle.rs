@@ -1,6 +1,7 @@
-//! Goal: a worker that has nothing to do costs next to nothing, and what is dirty is written ahead all the same.
-//! Method: looks at frames are counted. Many sleeps with nothing to write must not look at all cold frames each time: a round is
-//! begun at most once in a while, whatever the number of sleeps. Then a few writes, and nobody asks for anything: they reach flash.
+//! Goal: a worker that has nothing to do costs next to nothing, and what is dirty is written ahead
+//! all the same. Method: looks at frames are counted. Many sleeps with nothing to write must not
+//! look at all cold frames each time: a round is begun at most once in a while, whatever the number
+//! of sleeps. Then a few writes, and nobody asks for anything: they reach flash.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ const REST: Duration = Duration::from_millis(50);
 fn runtime(policy: ReplacementPolicy) -> Runtime {
     let flash = Arc::new(MemoryFlash::new(SUBPAGES as u32).unwrap());
     let builder = Runtime::builder(flash).dram(40 << 20).fibers(4).replacement(policy);
-    // All has contents on flash: what comes in from there is not marked as used again, and so is cold.
+    // All has contents on flash: what comes in from there is not marked as used again, and so is
+    // cold.
     builder.existing(SUBPAGES * 4096).prefetch("off".parse().unwrap()).build().unwrap()
 }
 

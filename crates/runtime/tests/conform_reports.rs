@@ -1,7 +1,8 @@
-//! Goal: what somebody must know who has only the terminal is there, by name: a job that never gives its core back, and one
-//! that ran out of stack; and everybody else goes on.
-//! Method: this binary starts itself as a child whose standard error is read. The child's job keeps its core until it is
-//! told that the report was seen, so nothing depends on how long things take. How a job ended is asked of its handle.
+//! Goal: what a user with only the terminal must know is there, by name: a job that never gives its
+//! core back, and one that ran out of stack. All others continue. Method: this binary starts itself
+//! as a child whose standard error is read. The child's job keeps its core until it is told that
+//! the report was seen, so nothing depends on how long things take. The job's handle tells how it
+//! ended.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -128,12 +129,14 @@ fn child() {
     goes_on(&runtime);
 }
 
-/// Starts the child, waits for a line of its standard error that has all of `words`, lets it go on, and returns the line.
+/// Starts the child, waits for a line of its standard error that has all of `words`, lets it go on,
+/// and returns the line.
 fn report(part: &str, words: &[&str]) -> String {
     let mut child = fulgurite_testkit::again(module_path!(), "child")
         .env(PART, part)
         .env("RUST_BACKTRACE", "0")
-        // Of what lay on a stack that overflowed nothing is dropped: under AddressSanitizer, no leak of the child's is news.
+        // Of what lay on a stack that overflowed nothing is dropped: under AddressSanitizer, no
+        // leak of the child's is news.
         .env("ASAN_OPTIONS", "handle_segv=0:detect_leaks=0")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -189,6 +192,7 @@ fn a_service_that_overflows_while_it_is_asked_ends() {
 
 #[test]
 fn a_job_that_panics_is_reported_with_its_words() {
-    // Rust's own report names the worker's thread and the place; the job's name is in its error, which the child checks.
+    // Rust's own report names the worker's thread and the place; the job's name is in its error,
+    // which the child checks.
     report("panics", &["fulgurite-0", "panicked at", "conform_reports.rs"]);
 }

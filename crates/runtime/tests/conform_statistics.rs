@@ -1,7 +1,7 @@
-//! Goal: counters only grow until they are taken, and what is taken is taken once, also while a worker is too busy to answer; a job
-//! that asks is told in words that it must not.
-//! Method: a job keeps the only worker until the test has asked, which takes the two seconds that a question waits. A job that asks by
-//! itself.
+//! Goal: counters only grow until they are taken, and what is taken is taken once, also while a
+//! worker is too busy to answer; a job that asks is told in words that it must not. Method: a job
+//! keeps the only worker until the test has asked, which takes the two seconds that a question
+//! waits. A job that asks by itself.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -68,7 +68,7 @@ fn a_job_that_asks_is_told_that_it_must_not() {
             assert!(message.contains(part), "\"{part}\" is missing in {error}");
         }
     }
-    // The worker goes on, and who may ask is answered.
+    // The worker continues, and a thread that may ask is answered.
     assert_eq!(runtime.run(|_| Ok(7)).unwrap(), 7);
     assert_eq!(runtime.statistics().total().counts.jobs_started, 3);
 }

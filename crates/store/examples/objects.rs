@@ -1,7 +1,9 @@
-//! What reaches the flash when objects are overwritten, some more often than others: what keeping hot and cold apart is worth.
+//! What reaches the flash when objects are overwritten, some more often than others: what keeping
+//! hot and cold apart is worth.
 //!
-//! A pool that is 80% full of objects of one size, overwritten with Zipf keys or uniform ones, in batches. Counted, not timed: flash pages
-//! of data that are written for each that the objects would fill, and the share of reclaim in them.
+//! A pool that is 80% full of objects of one size, overwritten with Zipf keys or uniform ones, in
+//! batches. Counted, not timed: flash pages of data that are written for each that the objects
+//! would fill, and the share of reclaim in them.
 //!
 //! `cargo run --release -p fulgurite-store --example objects -- [ZIPF [BYTES [BATCH [EXTENTS]]]]`
 

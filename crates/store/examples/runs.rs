@@ -1,12 +1,13 @@
 //! How a small batch of write-backs falls apart, and what keeping hot and cold apart is worth.
 //!
-//! A program with Zipf keys writes through a cache of 3% of its data; what leaves the cache dirty goes to a store in batches. Counted, not
-//! timed: what is written for each subpage that the program wrote (write amplification, without metadata), and how many subpages of
-//! a batch lie side by side, so that a medium makes one request of them. And of a pool that is striped over several members, how many of
-//! these six requests of up to 256 KiB go to: so many a sync has under way.
+//! A program with Zipf keys writes through a cache of 3% of its data; what leaves the cache dirty
+//! goes to a store in batches. Counted, not timed: what is written for each subpage that the
+//! program wrote (write amplification, without metadata), and how many subpages of a batch lie side
+//! by side, so that a medium makes one request of them. And of a pool that is striped over several
+//! members, how many of these six requests of up to 256 KiB go to: so many a sync has under way.
 //!
-//! `cargo run --release -p fulgurite-store --example runs -- [ZIPF [BATCH [SHARE OF READS [FLASH PAGES IN AN EXTENT [MEMBERS
-//! [VICTIMS]]]]]]`, the last longest-chains, greedy or cost-benefit
+//! `cargo run --release -p fulgurite-store --example runs -- [ZIPF [BATCH [SHARE OF READS [FLASH
+//! PAGES IN AN EXTENT [MEMBERS [VICTIMS]]]]]]`, the last longest-chains, greedy or cost-benefit
 
 mod shared;
 

@@ -1,11 +1,14 @@
-//! How long the chains of pages would be as NVMM keeps them, for reclaim that goes by that ([`Victims::LongestChains`]).
+//! The lengths that chains of pages would have in NVMM, for reclaim by them
+//! ([`Victims::LongestChains`]).
 //!
-//! In NVMM each write of a page adds a version to its chain, and what is hidden stays in it until reclaim consolidates the page: "blocks
-//! are freed from the longest chains first". Here a version that nobody needs leaves its chain at once, so that the length of chains says
-//! nothing; what NVMM's would be is counted beside. And an extent has parts of many chains: compared is the sum, over the versions in it
-//! that nobody needs any more, of how long the chain of its page was when that became so.
+//! In NVMM each write of a page adds a version to its chain, and hidden ones stay until reclaim
+//! consolidates the page: "blocks are freed from the longest chains first". Here an unneeded
+//! version leaves its chain at once, so NVMM's lengths are counted separately. An extent has parts
+//! of many chains. Its value is the sum, over its dead versions, of their chain's length when they
+//! died.
 //!
-//! A few additions for a record, and nothing on flash: a pool that was opened begins to count anew, as it does with heat.
+//! A record costs a few additions, and flash nothing. An opened pool starts counting anew, as it
+//! does with heat.
 //!
 //! [`Victims::LongestChains`]: crate::Victims::LongestChains
 

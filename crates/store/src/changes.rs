@@ -1,36 +1,41 @@
-//! How many subpages may differ in DRAM from what a pool holds, while it has hardly more room than a sync needs.
+//! How many subpages may differ in DRAM from the pool, while it has hardly more room than a sync
+//! needs.
 //!
-//! What a program has changed in DRAM must find places at the next sync, or no sync could ever be made again; and
-//! until then whoever wants a frame in which something was changed must find a place for that, a reader as well. So whoever changes a
-//! subpage in DRAM that was as in the pool claims a place, and is told when there are no more to be had: nobody else is. A claim ends when
-//! the subpage is written, and has its place then.
+//! The next sync must find places for all changes in DRAM, or none could be made again. Until then,
+//! a changed frame needs a place before any job, also a reader, gets it. So a change of a subpage
+//! that matched the pool claims a place, and fails when none is left. A claim ends when the subpage
+//! is written.
 //!
-//! Nobody claims anything while there is room for all frames and a quarter more ([`Changes::asks`] says which it is, at the cost of a
-//! load). When that begins, all frames count as claimed. What a sync is to write is counted apart: when it is named, it is forgotten.
+//! Nothing claims while there is room for all frames and a quarter more ([`Changes::asks`], one
+//! load). When claiming begins, all frames count as claimed. A named sync's writes are counted
+//! apart.
 //!
-//! Nothing here knows what has the places: a pool of this process says what room it has, and so does a device, of its own, to the host of a
-//! program whose memory lies there. Whoever hands it in has a lock that orders it beside [`Changes::placed`]: the room of before a place was
+//! The room comes from outside: from a pool of this process, or from a device for its host. The
+//! caller has a lock that orders it beside [`Changes::placed`], because the room before a place was
 //! given would be too much afterwards.
 //!
-//! Counts go astray: a claim is taken for what turns out to be changed already, or is deleted; a pinned frame is changed once more after
-//! it was written. So whoever has the frames counts those that differ at the end of each sync ([`Changes::counted`]), and that is the
-//! count from then on. What is claimed meanwhile is added.
+//! Counts drift: a claimed subpage was changed already, or is deleted, or a pinned frame changes
+//! again after its write. So the owner of the frames counts those that differ at the end of each
+//! sync ([`Changes::counted`]). Claims made meanwhile are added.
 //!
-//! Invariant while somebody asks: claims are no more than the store has room for, but for what a sync itself changes, which is granted
-//! in any case and has room kept for it. Decides nothing by time and takes no lock but its own; who asks for room holds the store's.
+//! Invariant while claiming: claims are at most the store's room, except a sync's own changes,
+//! which always pass and have room kept. Nothing here depends on time, and it takes no lock but its
+//! own. The store's lock is held when room is asked for.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Claims are handed over in batches of so many at the most, so that few of those who change something wait for the store.
+/// The most claims handed over at once, so that few changes wait for the store.
 const BATCH: u64 = 64;
-/// Places that only a sync's own changes may claim, what it saves before it cuts: so many at the least, and twice what the last one did.
+/// Places for a sync's own changes, saved before it cuts: at least so many, and twice what the last
+/// one took.
 const KEPT_FOR_SYNC: u64 = 128;
-/// Who was refused is so often refused again before the store's room is looked at anew: for that its lock is taken, and writers that wait
-/// for a sync ask again and again.
+/// So many requests are refused without another look at the store's room. A look takes its lock,
+/// and waiting writers ask again and again.
 const REFUSALS: u32 = 64;
 
-/// Says who may change a subpage in DRAM while a store has hardly more room than the next sync needs. See the top of the file.
+/// Decides which subpages may change in DRAM while a store has hardly more room than the next sync
+/// needs. See the top of the file.
 #[derive(Debug, Default)]
 pub struct Changes {
     asks: AtomicBool,
@@ -100,7 +105,7 @@ impl Changes {
         ledger.look_after = room.saturating_sub(ledger.enough());
         self.asks.store(asks, Ordering::Release);
     }
-    /// Whether whoever changes a subpage must claim a place before.
+    /// Whether a change must claim a place first.
     #[inline]
     pub fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
@@ -111,11 +116,12 @@ impl Changes {
         let taken = self.credit.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |credit| credit.checked_sub(1));
         taken.is_ok()
     }
-    /// There was none, and the store has this much room. Returns whether the subpage may be changed.
+    /// None was left, and the store has this much room. Returns whether the subpage may be changed.
     #[must_use]
     pub fn claim(&self, room: u64) -> bool {
         let mut ledger = self.ledger();
-        // By an eighth more than where it begins: who would ask and not ask by turns looks at all frames each time.
+        // An eighth more than where it begins. Each switch looks at all frames, so it should not
+        // alternate.
         if ledger.frames == 0 || room >= ledger.enough() + ledger.enough() / 8 && ledger.syncs == 0 {
             ledger.look_after = room.saturating_sub(ledger.enough());
             self.credit.store(0, Ordering::Relaxed);
@@ -140,7 +146,7 @@ impl Changes {
         ledger.saved += 1;
         ledger.add(1);
     }
-    /// Whether somebody was just refused, so that whoever asks next is, too.
+    /// Whether a request was just refused, so that the next one is, too.
     pub fn has_refused(&self) -> bool {
         let mut ledger = self.ledger();
         if ledger.refusals > 0 {
@@ -162,7 +168,8 @@ impl Changes {
     pub fn leaves(&self, room: u64, taken: u64) -> bool {
         self.ledger().spoken_for().saturating_add(taken) <= room
     }
-    /// The same for something that takes a while: where that is so, nobody else gets that much until [`Changes::release`].
+    /// The same for something that takes a while: if so, the room is reserved until
+    /// [`Changes::release`].
     #[must_use]
     pub fn reserve(&self, room: u64, taken: u64) -> bool {
         let mut ledger = self.ledger();
@@ -177,7 +184,7 @@ impl Changes {
         let mut ledger = self.ledger();
         ledger.reserved = ledger.reserved.saturating_sub(taken);
     }
-    /// So much was taken for something else, at the most. Returns whether to look at the store's room.
+    /// At most so much was taken for something else. Returns whether to look at the store's room.
     #[must_use]
     pub fn took(&self, room: u64) -> bool {
         let mut ledger = self.ledger();
@@ -186,7 +193,8 @@ impl Changes {
         ledger.look_after = ledger.look_after.saturating_sub(room);
         ledger.frames > 0 && !self.asks() && ledger.look_after == 0
     }
-    /// So many subpages were given places. Returns whether to look at the store's room ([`Changes::look`]).
+    /// So many subpages were given places. Returns whether to look at the store's room
+    /// ([`Changes::look`]).
     #[must_use]
     pub fn placed(&self, count: u64) -> bool {
         let mut ledger = self.ledger();
@@ -314,13 +322,14 @@ mod tests {
         assert!(room >= frames + KEPT_FOR_SYNC, "{room}");
         let before = claims(&changes, room, 2000);
         assert!(before <= room - frames - KEPT_FOR_SYNC, "{before} of {room}");
-        // After the sync there is much again, and who asks is told that he need not.
+        // After the sync there is much room again, and no change has to ask.
         changes.sync_begins();
         changes.sync_ended(true);
         assert!(changes.claim(4000));
         assert!(!changes.asks());
     }
-    /// Who forgets what is in DRAM in the middle of a sync does not forget that sync: while it goes on everybody asks.
+    /// Forgetting DRAM in the middle of a sync does not forget that sync: while it lasts, every
+    /// change asks.
     #[test]
     fn a_sync_that_goes_on_is_not_forgotten() {
         let changes = Changes::default();
@@ -395,7 +404,7 @@ mod tests {
             assert!(changes.asks() && !gives(&changes, 2000));
             assert!(!gives(&watched(0, 0), 10), "nobody cares");
         }
-        // Who asks need not any more when there is an eighth more than enough.
+        // Asking ends with an eighth more than enough.
         let changes = watched(1000, 700);
         changes.sync_begins();
         changes.sync_ended(true);

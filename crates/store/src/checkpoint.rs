@@ -19,7 +19,7 @@ use crate::state::{Seen, State};
 use crate::stream::Stream;
 
 const FIXED_BYTES: usize = 16;
-/// Pages whose tables begin to be loaded ahead of their turn: nobody has looked at most of them since the last checkpoint, and each has
+/// Pages whose tables are prefetched. Most were untouched since the last checkpoint, and each has
 /// lines of its own in the map.
 const AHEAD: u32 = 8;
 
@@ -38,7 +38,8 @@ pub struct CheckpointWriter {
     pub failed: bool,
     anchor: Anchor,
     cursor: u32,
-    /// Versions of the page at the cursor that did not fit, and the stamp under which they were taken.
+    /// Versions of the page at the cursor that did not fit, and the stamp under which they were
+    /// taken.
     rest: Option<(u64, Versions)>,
     complete: bool,
     /// Kept for their memory.
@@ -65,7 +66,6 @@ impl CheckpointWriter {
     pub fn is_complete(&self) -> bool {
         self.complete
     }
-    /// Whether all of it was written.
     pub fn is_written(&self) -> bool {
         self.complete && self.in_flight == 0 && !self.failed
     }
@@ -82,7 +82,6 @@ impl CheckpointWriter {
     pub fn anchor(&self) -> &Anchor {
         &self.anchor
     }
-    /// Makes the next page.
     pub fn next_page(&mut self, state: &State, now: u64) -> (u32, PageBuffer) {
         let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
         payload.resize(FIXED_BYTES, 0);
@@ -227,8 +226,8 @@ impl CheckpointReader {
         }
         Ok(())
     }
-    /// Ends it. Returns which pages have which records. It may be about fewer pages than there are, or more: the pool's size has changed
-    /// since. That no piece of it is missing is known by its last checksum.
+    /// Ends it. Returns which pages have which records. Their number may differ from the pool's,
+    /// which got another size since. Its last checksum proves that no piece is missing.
     ///
     /// # Errors
     /// When what it says last makes no sense.
@@ -311,7 +310,8 @@ mod tests {
                 (r.u64().unwrap(), r.u32().unwrap(), r.u32().unwrap())
             })
             .collect();
-        // Page 0 alone, as 1 does not fit behind it; the rest of that is as old as its beginning; then the others.
+        // Page 0 alone, because 1 does not fit behind it. Its rest is as old as its beginning. Then
+        // the others.
         let rest = payloads.len() - 2;
         assert_eq!((pieces[0], pieces[1]), ((100, 0, 1), (101, 1, 2)));
         assert!(pieces[2..rest].iter().all(|piece| *piece == (101, 1, 2)), "{pieces:?}");

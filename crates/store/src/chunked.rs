@@ -1,7 +1,8 @@
 //! A table by number of which only those parts are there that somebody asked for.
 //!
-//! Invariants: a part that is there stays where it is, and stays for good: readers need no lock while one thread adds parts. Their
-//! size follows from that of the table, so that the directory of them stays in the nearest caches, and no step of growth is much.
+//! Invariants: a part never moves or goes, so readers need no lock while one thread adds parts.
+//! Their size follows from the table's, so that the directory stays in the nearest caches, and
+//! growth is in small steps.
 
 use std::sync::OnceLock;
 
@@ -46,7 +47,8 @@ impl<T> Chunked<T> {
         let (part, at) = self.split(item);
         self.parts[part].get_mut().map(|part| &mut part[at])
     }
-    /// An item, whose part comes into being with all items as `new` makes them if it is not there. Only one thread at a time does so.
+    /// An item, after its part is made with all items as `new` makes them, if need be. Only one
+    /// thread at a time.
     pub fn make(&self, item: u32, new: impl Fn() -> T) -> &T {
         let (part, at) = self.split(item);
         &self.parts[part].get_or_init(|| (0..self.part()).map(|_| new()).collect())[at]

@@ -1,11 +1,11 @@
-//! Moves a store's own requests over a queue: reads and writes of metadata, copies, flushes, through frames of its own.
+//! Moves a store's own requests over a queue: metadata, copies, flushes, through frames of its own.
 //!
-//! What reclaim copies lands side by side, so the writes of copies wait for each other: a medium makes one request of neighbours that
-//! it is handed together. What is copied lay side by side, too, but for what is dead: where the medium gathers, short stretches of
-//! that are read along, for nothing.
+//! Reclaim copies to neighbouring places, so the writes of copies wait for each other: a medium
+//! makes one request of neighbours. The sources are neighbours, too, but for dead ones. Where the
+//! medium gathers, short dead stretches are read along, for nothing.
 //!
-//! Invariants: a copy waits to be written only while another one is being read; the last frame belongs to no request, and whatever
-//! lies in it is of no use.
+//! Invariants: a copy waits to be written only while another is being read. The last frame belongs
+//! to no request, and its contents are of no use.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,11 +34,11 @@ pub enum DriverError {
     Wake(#[from] std::io::Error),
 }
 
-/// Dead flash pages between two copies that are read along: as many as take a disk about as long as another request (11 µs for a
-/// request and 4 for each subpage on a virtual disk).
+/// Dead flash pages between two copies that are read along: they take a disk as long as another
+/// request (11 µs for a request and 4 for each subpage on a virtual disk).
 const GAP_MAX: u32 = 2;
-/// Copies that are begun together where the medium gathers, while others are under way: one by one, as others end, they would never
-/// lie side by side.
+/// Copies that begin together on a gathering medium while others are under way. One by one, they
+/// would never be neighbours.
 const BEGUN_TOGETHER: usize = 16;
 /// The tag of what is read along.
 const ALONG: u64 = u64::MAX;
@@ -196,8 +196,8 @@ impl Driver {
         self.completions = completions;
         news
     }
-    /// Hands over what the store wants, as far as there are frames, and gives it what has ended. Never blocks. Returns how many
-    /// requests have ended.
+    /// Hands over the store's requests, as far as there are frames, and gives it what has ended.
+    /// Never blocks. Returns how many requests have ended.
     ///
     /// # Errors
     /// When the medium takes nothing more.
@@ -229,7 +229,7 @@ impl Driver {
                 };
                 self.tasks[frame as usize] = Some(Task { id, io, frame, checksum: 0, step });
             }
-            // Those that have been read first: who waits for all that is under way waits for these, too.
+            // Those read first: a wait for everything under way includes these.
             if self.reading == self.to_read.len() || self.copied.len() >= COPIES_TOGETHER {
                 while let Some((frame, place)) = self.copied.pop() {
                     self.submit(Op::Write, place, frame);
@@ -328,7 +328,7 @@ impl Driver {
         }
         Ok(())
     }
-    /// Makes durable what was written by now, whoever did it. Nothing else may be in flight.
+    /// Makes durable what was written by now. Nothing else may be in flight.
     pub fn flush(&mut self) -> Result<(), FlashError> {
         let Reverse(frame) = *self.free.peek().expect("nothing is in flight");
         self.one(Op::Flush, 0, frame)

@@ -1,12 +1,12 @@
-//! Extents: which are free, which are being written, by whom, and which is reclaimed next.
+//! Extents: which are free, which are being written and by what, and which is reclaimed next.
 //!
-//! Data that is overwritten about as often belongs in the same extent: that one then empties by itself. So there is an open extent
-//! for each degree of heat, for what programs write and what reclaim copies alike.
+//! Data that is overwritten about as often belongs in one extent, which then empties by itself. So
+//! each degree of heat has an open extent, for programs' writes and reclaim's copies alike.
 //!
-//! Invariants: an extent that has lost its last live flash page is used again only after a commit has made durable whatever took
-//! the last one away; what is in flight to an extent, its summary included, or is being copied from
-//! it, keeps it from being used again. (A copy whose source was given away, and then to the same
-//! subpage, would be taken for what lies there now.)
+//! Invariants: an extent that lost its last live flash page is used again only after a commit has
+//! made that durable. Anything in flight to it, its summary included, or copied from it, prevents
+//! its reuse. (Otherwise a copy whose source was given to the same subpage again would pass for the
+//! new content.)
 
 use std::collections::VecDeque;
 
@@ -29,8 +29,8 @@ pub enum Use {
     Closed,
     /// Its live data is being copied away.
     Reclaimed,
-    /// Nothing in it is live any more, but a crash could still bring back a state in which something is, until the journal is
-    /// durable up to and including this page of it.
+    /// Nothing in it is live, but a crash could bring back a state in which something is, until the
+    /// journal is durable up to and including this page.
     Emptied {
         /// The page of the journal.
         until: u64,
@@ -41,10 +41,9 @@ pub enum Use {
     Retired,
 }
 
-/// Who writes.
+/// The writer of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writer {
-    /// Programs.
     Program,
     /// Reclaim: what it copies has outlived an extent.
     Reclaim,
@@ -52,7 +51,8 @@ pub enum Writer {
 
 /// Extents that are written at the same time.
 const STREAMS: usize = Heat::DEGREES;
-/// In a pool of fewer extents there are two, one for each writer: open extents are space that nobody else has.
+/// A pool of fewer extents has two, one for each writer, because open extents are space that others
+/// lack.
 const FEW_EXTENTS: u32 = 128;
 
 /// Whether a pool has so few extents that each writer has one and no more open.
@@ -64,9 +64,10 @@ pub fn open_at_most(geometry: Geometry) -> u32 {
     if has_few(geometry) { 2 } else { STREAMS as u32 }
 }
 
-/// In a batch of fewer subpages than this, programs' writes go to two streams and not to all: what goes to one lies side by side, and a
-/// disk writes eight subpages at about the price of one. Five streams cut 16 subpages of mixed heat into runs of 3.4, two into runs
-/// of 7.9, for 1.3 to 3.5% more that is written in all; one stream would write 10 to 13% more (`examples/runs.rs`).
+/// Batches of fewer subpages go to two streams and not to all. Neighbours go to one stream, and a
+/// disk writes eight subpages at about the price of one. Five streams cut 16 subpages of mixed heat
+/// into runs of 3.4, two into runs of 7.9, for 1.3 to 3.5% more writes in all. One stream would
+/// write 10 to 13% more (`examples/runs.rs`).
 const SMALL_BATCH: usize = 8 * STREAMS;
 
 /// The degree of heat by which a subpage is placed, of its own and how many are placed together.
@@ -78,24 +79,26 @@ pub fn degree_of_batch(degree: usize, batch: usize) -> usize {
     }
 }
 
-/// Extents that are filled for each that is emptied only because it was filled seldom: 3% more writes at the most.
+/// Extents filled for each one that is emptied only for wear: 3% more writes at most.
 const LEVEL_EVERY: u64 = 32;
 
 /// How the next extent to reclaim is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Victims {
-    /// The one with parts of the longest chains, as NVMM proposes for its pages ("Page Table Organization for NAND Main Memory"): counted
-    /// is how often each page was written since reclaim moved part of it, and of an extent the sum of that over what is dead in it.
+    /// The one with parts of the longest chains, as NVMM proposes ("Page Table Organization for
+    /// NAND Main Memory"). A page counts its writes since reclaim moved part of it, and an extent
+    /// sums that over its dead flash pages.
     LongestChains,
     /// The one with the fewest live flash pages.
     Greedy,
-    /// The most benefit for its cost: (dead / live) x age. (The log-structured file system of Rosenblum and Ousterhout, 1992, counts
-    /// the reading of the whole segment as well; here only what is live is read and written.)
+    /// The most benefit for its cost: (dead / live) x age. (The log-structured file system of
+    /// Rosenblum and Ousterhout, 1992, counts the reading of the whole segment as well. Here only
+    /// live data is read and written.)
     #[default]
     CostBenefit,
 }
 
-/// What an extent holds, to those who choose one.
+/// What an extent holds, for victim selection.
 #[derive(Clone, Copy, Debug)]
 pub struct Content {
     /// Live flash pages.
@@ -121,7 +124,6 @@ struct OpenExtent {
 /// An extent that is full: its summary is to be written.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// The extent.
     pub extent: u32,
     /// Owners of its flash pages.
     pub owners: Vec<Owner>,
@@ -147,7 +149,7 @@ pub struct Extents {
     /// Full and settled.
     summaries: VecDeque<Filled>,
     emptied: u32,
-    /// For extents that reclaim could not empty, because something in them cannot be read or cannot be packed any closer: what was live
+    /// For extents that reclaim could not empty, unreadable or not packed any closer: what was live
     /// then. 0 for others.
     stuck: Vec<u32>,
     /// Taken since somebody asked.
@@ -188,7 +190,8 @@ impl Extents {
             emptied: 0,
         }
     }
-    /// After recovery: what holds live data is closed, the metadata's extents are given, the rest is free.
+    /// After recovery: extents with live data are closed, the metadata's are given, the rest is
+    /// free.
     pub fn recovered(geometry: Geometry, metadata: &[u32], wear: &Wear, live: impl Fn(u32) -> u32) -> Extents {
         let mut extents = Extents::new(geometry);
         for extent in metadata {
@@ -221,7 +224,7 @@ impl Extents {
         self.for_data = self.for_data + is_for_data(to) - is_for_data(was);
         self.metadata = self.metadata + is_metadata(to) - is_metadata(was);
     }
-    /// Extents that hold data or may. Asked whenever room is looked at, so it is counted as they change.
+    /// Extents that may hold data. Counted as they change, because every look at the room asks.
     pub fn for_data(&self) -> u32 {
         self.for_data
     }
@@ -244,7 +247,8 @@ impl Extents {
         self.uses.len() * (size_of::<Use>() + 16) + STREAMS * self.geometry.extent_pages as usize * size_of::<Owner>()
     }
 
-    /// An extent for journal or checkpoint: one without bad flash pages, as these streams leave none out.
+    /// An extent for journal or checkpoint: one without bad flash pages, which these streams cannot
+    /// skip.
     pub fn take_for_metadata(&mut self, wear: &Wear) -> Option<u32> {
         let at = self.free.iter().position(|e| wear.in_extent(*e) == 0)?;
         let extent = self.free.remove(at)?;
@@ -266,7 +270,7 @@ impl Extents {
             self.release(extent);
         }
     }
-    /// A flash page was found to be bad: if its extent has too many by now and is free, it is so no more.
+    /// A bad flash page was found: a free extent with too many is no longer free.
     pub fn note_bad(&mut self, place: u32, wear: &Wear) {
         let extent = self.geometry.extent_of(place);
         if self.use_of(extent) == Use::Free && wear.is_retired(extent) {
@@ -274,8 +278,8 @@ impl Extents {
             self.free.retain(|e| *e != extent);
         }
     }
-    /// An extent for data. Those with bad flash pages come first: journal and checkpoint cannot use them. Else, what is seldom
-    /// overwritten goes where was written most, and what often is where was written least.
+    /// An extent for data. Those with bad flash pages come first, as journal and checkpoint cannot
+    /// use them. Otherwise, cold data goes to the most written, and hot data to the least written.
     fn take_for_data(&mut self, wear: &Wear, cold: bool) -> u32 {
         let failing = || self.free.iter().position(|e| wear.in_extent(*e) > 0);
         let failing = if wear.places().is_empty() { None } else { failing() };
@@ -293,7 +297,7 @@ impl Extents {
         self.taken.push(extent);
         extent
     }
-    /// An extent for objects, where more than `reserve` are free. Whoever takes it fills it, and closes it.
+    /// An extent for objects, where more than `reserve` are free. The caller fills and closes it.
     pub fn take_for_objects(&mut self, reserve: u32, wear: &Wear, cold: bool) -> Option<u32> {
         (self.free() > reserve).then(|| self.take_for_data(wear, cold))
     }
@@ -308,8 +312,9 @@ impl Extents {
     pub fn take_taken(&mut self) -> Option<u32> {
         self.taken.pop()
     }
-    /// The extent to be emptied so that it is written again, if one is due: the full one that was filled least often, when the
-    /// most filled is ahead of it by more than `spread`. One for each [`LEVEL_EVERY`] extents that are filled, so that it costs little.
+    /// The extent to empty for wear, if one is due: the least filled full one, when the most filled
+    /// is ahead of it by more than `spread`. One for each [`LEVEL_EVERY`] filled extents, so that
+    /// it costs little.
     pub fn due_for_levelling(&mut self, spread: u32, wear: &Wear) -> Option<u32> {
         if self.given - self.levelled_at < LEVEL_EVERY * u64::from(self.geometry.data_pages()) {
             return None;
@@ -330,7 +335,8 @@ impl Extents {
             self.free.push_back(extent);
         }
     }
-    /// Extents from `limit` on are not used again; those before it are used in order. What is open behind it is closed.
+    /// Extents from `limit` on are not used again, and those before it in order. An open one behind
+    /// it is closed.
     pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
         self.free = (FIRST_EXTENT..limit).filter(|extent| self.use_of(*extent) == Use::Free).collect();
@@ -345,9 +351,9 @@ impl Extents {
     pub fn limit(&self) -> u32 {
         self.limit
     }
-    /// An extent of some to be reclaimed: the one with the fewest live flash pages, if that is at most so many and it was not given up
-    /// before; where no bound is named, whatever it is. `live` says how many flash pages of an extent are live, and what is compared with
-    /// what it was then.
+    /// The best of some extents to reclaim: the one with the fewest live flash pages, if at most
+    /// `most` and not given up before. Without a bound, whatever it is. `live` counts an extent's
+    /// live flash pages, now and as compared later.
     pub fn victim_among(
         &mut self,
         range: std::ops::Range<u32>,
@@ -369,8 +375,9 @@ impl Extents {
     fn stream_of(&self, writer: Writer, degree: usize) -> usize {
         if self.geometry.extents < FEW_EXTENTS { writer as usize } else { degree }
     }
-    /// Flash pages that programs may be given before only those are left that reclaim needs. Both write to the same open extents, so
-    /// what is left in these counts: programs that filled what reclaim had opened would leave it nowhere to copy to, for ever.
+    /// Flash pages for programs before only reclaim's are left. Both write to the same open
+    /// extents, whose rest counts: programs could otherwise leave reclaim nowhere to copy to,
+    /// forever.
     pub fn room_for_programs(&self, reserve: u32) -> usize {
         if self.geometry.extents < FEW_EXTENTS {
             // Reclaim has an extent of its own.
@@ -380,8 +387,8 @@ impl Extents {
         let open: usize = self.open.iter().flatten().map(|open| pages - open.next as usize).sum();
         (self.free() as usize * pages + open).saturating_sub(reserve as usize * pages)
     }
-    /// A flash page for data of a degree of heat. It is in flight from now on. None where that would take another extent and no more
-    /// than `reserve` are free.
+    /// A flash page for data of a degree of heat, in flight from now on. None if that takes another
+    /// extent and no more than `reserve` are free.
     pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32, wear: &Wear) -> Option<u32> {
         loop {
             let mut stream = self.stream_of(writer, degree);
@@ -393,7 +400,8 @@ impl Extents {
                     let owners = vec![Owner::NONE; self.geometry.data_pages() as usize];
                     self.open[stream] = Some(OpenExtent { extent, next: 0, pending: 0, owners });
                 } else {
-                    // Better among data of another degree than not at all. A small pool's reclaim keeps its own.
+                    // Among data of another degree, rather than not at all. A small pool's reclaim
+                    // keeps its own.
                     let others = if self.geometry.extents < FEW_EXTENTS { stream..stream + 1 } else { 0..STREAMS };
                     stream = others.into_iter().find(|other| self.open[*other].is_some())?;
                 }
@@ -451,14 +459,16 @@ impl Extents {
         self.summaries.pop_front()
     }
 
-    /// An extent has no live data any more; `until` is the page of the journal that must be durable before it is used again.
+    /// An extent has no live data any more. `until` is the page of the journal that must be durable
+    /// before its reuse.
     pub fn note_empty(&mut self, extent: u32, until: u64) {
         if matches!(self.use_of(extent), Use::Closed | Use::Reclaimed) {
             self.set_use(extent, Use::Emptied { until });
             self.emptied += 1;
         }
     }
-    /// The journal is durable up to but not including this page: what waited for that is free. Returns how many extents.
+    /// The journal is durable up to but not including this page: extents that waited for that are
+    /// free. Returns their number.
     pub fn durable(&mut self, end: u64, wear: &Wear) -> u32 {
         let before = self.free();
         self.durable_end = self.durable_end.max(end);
@@ -495,16 +505,18 @@ impl Extents {
         self.summarised.iter().any(|(e, _)| *e == extent)
     }
 
-    /// Copies from this extent are under way, or from none. What became free but for that is so when they have ended.
+    /// Copies from this extent are under way, or none. Extents that became free but for that are so
+    /// when they have ended.
     pub fn set_copied_from(&mut self, extent: Option<u32>, wear: &Wear) {
         if std::mem::replace(&mut self.copied_from, extent) != extent && self.emptied > 0 {
             self.durable(self.durable_end, wear);
         }
     }
 
-    /// The next extent to reclaim; none when to empty any of the closed ones gains too little: what is gained are flash pages that can be
-    /// written, and bad ones cannot. (Counted in, they would let reclaim move what is live from one such extent to the next for ever.)
-    /// Where there is room, one that is to be used no more comes first, however full it is.
+    /// The next extent to reclaim, or none when emptying any closed one gains too little. The gain
+    /// is in writable flash pages, without bad ones. (Otherwise reclaim could move live data from
+    /// one such extent to the next forever.) An extent out of use comes first if there is room,
+    /// however full.
     pub fn victim(
         &mut self,
         policy: Victims,
@@ -545,7 +557,8 @@ impl Extents {
             self.filled_at[extent as usize] = self.given;
         }
     }
-    /// The same, where so many live flash pages stay for now: it is not tried again before that changes.
+    /// The same, with so many live flash pages left for now: it is not tried again before that
+    /// changes.
     pub fn give_up_for_now(&mut self, extent: u32, live: u32) {
         self.give_up(extent);
         self.stuck[extent as usize] = live;

@@ -6,7 +6,8 @@ use fulgurite_format::{FEATURE_OBJECTS, SUBPAGE_BYTES, Superblock, format_bytes,
 pub const SUBPAGES_PER_PAGE: u32 = subpages_per_page(SUBPAGE_BYTES);
 /// The extents that anchors are written to, in turns.
 pub const ANCHOR_EXTENTS: [u32; 2] = [1, 2];
-/// Pairs of flash pages in a row of such an extent that an anchor may fail at: behind as many without one there is none.
+/// Pairs of flash pages in a row of such an extent at which an anchor may fail. Behind so many none
+/// follows.
 pub const ANCHOR_PAIRS_WITHOUT: u32 = 8;
 /// Flash pages at the beginning of an extent at which the journal may go on there.
 pub const FIRST_PLACES: u32 = 4;
@@ -21,9 +22,9 @@ pub const RECLAIM_AHEAD: u32 = 2;
 const MIN_EXTENT_PAGES: u32 = 8;
 /// Flash pages of an extent where nobody says: 2 MiB.
 const USUAL_EXTENT_PAGES: u32 = 512;
-/// Extents that a pool gets at least then, if these can be smaller for it: some are kept for reclaim and metadata.
+/// Extents that a pool gets at least, if smaller ones allow it: some are for reclaim and metadata.
 const USUAL_EXTENTS: u32 = 128;
-/// The most flash pages of a pool of objects: places above that number are slots ([`crate::objects`]).
+/// The most flash pages of a pool of objects. Higher places are slots ([`crate::objects`]).
 const OBJECT_FLASH_PAGES_MAX: u32 = (1 << 31) - 1;
 /// The most subpages of such a pool: as many as the map has room for.
 const OBJECT_SUBPAGES_MAX: u32 = crate::map::PAGES_MAX * SUBPAGES_PER_PAGE;
@@ -31,26 +32,21 @@ const OBJECT_SUBPAGES_MAX: u32 = crate::map::PAGES_MAX * SUBPAGES_PER_PAGE;
 /// Why a pool cannot have this geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum GeometryError {
-    /// No such extent.
     #[error("an extent of {0} flash pages cannot be used; choose {MIN_EXTENT_PAGES} to 65536")]
     Extent(u32),
-    /// Too little flash.
     #[error("{} of flash are too little for a pool; it needs {} at least", format_bytes(*.found), format_bytes(*.needed))]
     TooSmall { found: u64, needed: u64 },
-    /// More was promised than fits.
     #[error(
         "a pool of {} cannot hold {} of data: {} are the most; make the pool larger, or ask for less",
         format_bytes(*.pool), format_bytes(*.asked), format_bytes(*.most)
     )]
     TooFull { pool: u64, asked: u64, most: u64 },
-    /// Objects have no room there.
     #[error(
         "a pool of objects has 1 to {OBJECT_SUBPAGES_MAX} subpages and less than 8 TiB of flash; choose less, or a pool without objects"
     )]
     Objects,
-    /// A superblock that no program of this version writes.
     #[error("the superblock's geometry is invalid; the pool was made by another program, or is damaged")]
     Superblock,
 }
@@ -69,7 +65,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// A pool of `flash_pages` flash pages in extents of `extent_pages`, for `subpages` subpages of data; none for as many as fit.
+    /// A pool of `flash_pages` flash pages in extents of `extent_pages`, for `subpages` subpages of
+    /// data. None: as many as fit.
     pub fn new(flash_pages: u32, extent_pages: u32, subpages: Option<u32>) -> Result<Geometry, GeometryError> {
         if !(MIN_EXTENT_PAGES..=65_536).contains(&extent_pages) {
             return Err(GeometryError::Extent(extent_pages));
@@ -92,7 +89,7 @@ impl Geometry {
         geometry.subpages = asked.min(most);
         Ok(geometry)
     }
-    /// Flash pages of an extent in a pool of so many flash pages, where nobody says: 512 (2 MiB), or less where there would be fewer than 128
+    /// The usual extent for so many flash pages: 512 (2 MiB), or fewer so that there are 128
     /// extents, down to 8.
     pub fn usual_extent_pages(flash_pages: u32) -> u32 {
         let mut extent = USUAL_EXTENT_PAGES;
@@ -101,12 +98,12 @@ impl Geometry {
         }
         extent
     }
-    /// A pool of so many flash pages, in extents as they are where nobody says, for as many subpages as fit.
+    /// A pool of so many flash pages, in usual extents, for as many subpages as fit.
     pub fn usual(flash_pages: u32) -> Result<Geometry, GeometryError> {
         Geometry::new(flash_pages, Geometry::usual_extent_pages(flash_pages), None)
     }
-    /// The same for a pool of objects: of these many fit in a flash page, so that the number of subpages is bounded by the address
-    /// space alone, and what can be written by what is live ([`crate::WriteError::NoSpace`]).
+    /// The same for a pool of objects. Many fit in a flash page, so only the address space bounds
+    /// the subpages, and live data the writes ([`crate::WriteError::NoSpace`]).
     pub fn with_objects(flash_pages: u32, extent_pages: u32, subpages: u32) -> Result<Geometry, GeometryError> {
         let geometry = Geometry::new(flash_pages, extent_pages, None)?;
         if geometry.flash_pages() > OBJECT_FLASH_PAGES_MAX || !(1..=OBJECT_SUBPAGES_MAX).contains(&subpages) {
@@ -169,8 +166,8 @@ impl Geometry {
     pub fn fixed_extents(&self) -> u32 {
         FIRST_EXTENT
     }
-    /// Extents that hold no data of programs beside those: reclaim begins before fewer are free, and the rest is journal and
-    /// checkpoints.
+    /// Other extents without programs' data: reclaim begins before fewer are free, and the rest is
+    /// journal and checkpoints.
     pub fn reserved_extents(&self) -> u32 {
         let free = RECLAIM_RESERVE + METADATA_RESERVE + RECLAIM_AHEAD + self.extents / 64;
         free + self.checkpoint_extents() + self.metadata_extents()
@@ -185,7 +182,8 @@ impl Geometry {
         let pages = (u64::from(self.extents) * u64::from(self.extent_pages) * 10).div_ceil(4000);
         pages.div_ceil(u64::from(self.extent_pages)) as u32
     }
-    /// The most subpages that such a pool may promise: a sixteenth, and what reclaim and metadata need, stays free.
+    /// The most subpages that such a pool may promise. A sixteenth, and the needs of reclaim and
+    /// metadata, stay free.
     fn most_subpages(&self) -> u32 {
         let kept = FIRST_EXTENT + RECLAIM_RESERVE + 2 + self.metadata_extents();
         let data = u64::from(self.extents.saturating_sub(kept)) * u64::from(self.data_pages());
@@ -254,7 +252,8 @@ mod tests {
             assert_eq!(Geometry::of(&wrong), Err(GeometryError::Superblock), "{wrong:?}");
         }
     }
-    /// What is promised is part of the format: a pool is opened only if it has a size that this program would give it.
+    /// The promise is part of the format: a pool opens only with a size that this program would
+    /// give it.
     #[test]
     fn how_much_is_promised_never_changes() {
         let mb = |mb: u32, extent_pages| Geometry::new(mb << 8, extent_pages, None).unwrap();

@@ -1,8 +1,9 @@
-//! Who helps a pool from outside: whoever syncs for writers that find no place, and the queues whose threads sleep while there is work.
+//! Help for a pool from outside: a thread that syncs for writers without a place, and queues whose
+//! threads sleep while there is work.
 //!
-//! Writers wait only while somebody has said that it syncs for them ([`Helpers::syncs`]), and no longer than that is worth: a sync itself
-//! writes, and may find no place either. Each place that is given begins the time again. Where only the program syncs, nobody waits. Whether
-//! something may be changed at all is in `changes`.
+//! Writers wait only while a thread syncs for them ([`Helpers::syncs`]), and for a bounded time,
+//! because a sync may find no place either. Each given place restarts the time. When only the
+//! program syncs, no writer waits. `changes` decides whether something may be changed at all.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,21 +14,22 @@ use fulgurite_sys::{Clock, Notifier};
 /// How long writers wait for a sync while nobody is given a place.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Says how long writers wait for a sync that somebody makes for them, and keeps whom to wake. See the top of the file.
+/// Decides how long writers wait for another thread's sync, and keeps the threads to wake. See the
+/// top of the file.
 #[derive(Debug, Default)]
 pub struct Helpers {
     /// Somebody syncs for writers.
     syncs: AtomicBool,
     /// Room for so many subpages is left, which a sync may have to write.
     room: AtomicU64,
-    /// How many are at it.
     at_it: AtomicU32,
-    /// Since when there were no places, in nanoseconds of the clock; none while there are, or nobody waits.
+    /// Since when there were no places, in nanoseconds of the clock. None while there are, or no
+    /// writer waits.
     short: Mutex<Option<u64>>,
     clock: Clock,
     /// Of the queues over the pool.
     sleepers: Mutex<Vec<Weak<Notifier>>>,
-    /// There is work that whoever began it does not do.
+    /// There is work that its beginner does not do.
     left: AtomicBool,
 }
 
@@ -90,13 +92,13 @@ impl Helpers {
         self.clock.since(since_ns) < PATIENCE
     }
 
-    /// A queue over the pool is opened, and whoever sleeps in it is woken by that.
+    /// A queue over the pool is opened, and a sleeper in it is woken by that.
     pub fn add_sleeper(&self, wake: &Arc<Notifier>) {
         let mut sleepers = lock(&self.sleepers);
         sleepers.retain(|sleeper| sleeper.strong_count() > 0);
         sleepers.push(Arc::downgrade(wake));
     }
-    /// Whoever began something does not end it: one that may sleep goes on with it.
+    /// The beginner of some work does not end it: one sleeper continues it.
     pub fn leave_work(&self) {
         self.left.store(true, Ordering::Release);
         if let Some(wake) = lock(&self.sleepers).iter().find_map(Weak::upgrade) {

@@ -5,8 +5,8 @@
 //! ([`admin`]). Invariants are said where they are kept: chains in `table`, what is live in
 //! `state`, when an extent may be used again in `extents`, what makes a state durable in `store`.
 //!
-//! What this crate does not do: it moves no data of programs (whoever has the frames does, at the
-//! places that the store gives), it knows no clock, and it starts no threads.
+//! It does not move programs' data (the owner of the frames does, to the places that the store
+//! gives), knows no clock, and starts no threads.
 #![forbid(unsafe_code)]
 
 pub mod admin;

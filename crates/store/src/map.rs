@@ -1,37 +1,41 @@
-//! Where the current content of each subpage lies, and its checksum: read without a lock, in two loads.
+//! Where the current content of each subpage lies, and its checksum: read without a lock, in two
+//! loads.
 //!
 //! ```text
 //! slot of a page, 8 bytes                    blocks of 64 bytes
 //! bits  62..64     32..61     0..32
 //!       0          0          0              nothing of the page was ever written
-//!       1 run      block      start          all of it lies side by side from `start` on; 16 checksums
-//!       2 few      block      which, 16 bits up to 8 subpages, ascending; place and checksum of each
-//!       3 many     block      block          all 16 subpages by number; place and checksum of each, 0 for none
+//!       1 run      block      start          all side by side from `start` on; 16 checksums
+//!       2 few      block      which (16 bits); up to 8 places and checksums
+//!       3 many     block      block          all 16 places and checksums, 0 for none
 //! ```
 //!
-//! A page that was written at once lies side by side, and so does one that was copied by reclaim as a whole: it needs 72 bytes. Scattered
-//! pages need 136, and a page of few subpages 72. Slots and blocks are in tables that grow by parts ([`Chunked`]), so that
-//! a pool of which little was written takes little.
+//! A page written at once, or copied as a whole, lies side by side and needs 72 bytes. Scattered
+//! pages need 136, and a page of few subpages 72. Slots and blocks are in tables that grow by parts
+//! ([`Chunked`]), so a sparse pool takes little.
 //!
-//! **One writer, many readers.** [`Map`] is what readers share; [`MapWriter`], of which there is one, changes it. What a reader
-//! gets was true at some moment of its call, place and checksum of the same write, whatever the writer does meanwhile:
+//! **One writer, many readers.** Readers share [`Map`], and the only [`MapWriter`] changes it. A
+//! reader gets place and checksum of one write, true at some moment of its call, whatever the
+//! writer does:
 //!
 //! * A word of `few` or `many` is a place and its checksum together, and is replaced by one store.
-//! * A block of `run` never changes while a slot names it: another start, or another checksum, is another block, and one store to the
-//!   slot. So is each change of a page's kind, or of which subpages `few` has.
-//! * A block that no slot names any more may be used for another page while a reader is still on its way from the slot that it has
-//!   seen to the block. So blocks that were let go wait (`limbo`), and before any of them is used again `reused` is counted up. A
-//!   reader looks at that before the slot and behind the block, and starts again when it has changed. That is enough: let a reader
-//!   see the slot word W, and a word of its block that was stored in a later use of the block. That store follows the count, by
-//!   release and acquire; so the reader's second look sees the new count. Had its first look seen it too, then it would have seen
-//!   what came before the count: that W was replaced. A store of an earlier use it cannot see, as all words that W leads to were
-//!   stored before W. `tests/loom_map.rs` checks just this, on this code.
-//! * While nothing is used again, a block that was let go keeps its words: the last ones that were true of its page.
+//! * A `run` block never changes while a slot names it. Another start or checksum is another block,
+//!   and one store to the slot. So is each change of a page's kind, or of the subpages of `few`.
+//! * A block without a slot may be used for another page while a reader is on its way to it. So
+//!   such blocks wait (`limbo`), and before their reuse `reused` is counted up. A reader loads that
+//!   before the slot and after the block, and starts again if it changed. That is enough. Let a
+//!   reader see the slot word W, and a word of its block that was stored in a later use. That store
+//!   follows the count, by release and acquire, so the second load sees the new count. If the first
+//!   load had seen it too, it would also have seen that W was replaced. It cannot see a store of an
+//!   earlier use, because all words that W leads to were stored before W. `tests/loom_map.rs`
+//!   checks this on this code.
+//! * Without reuse, a block in limbo keeps its words: the last true ones of its page.
 //!
-//! The count changes once for `limbo` blocks, so readers find it in their caches, and start again about never.
+//! The count changes once for `limbo` blocks, so readers find it in their caches, and start again
+//! about never.
 //!
-//! A reader that finds the same place and checksum after its read of the flash as before knows that the place was not used for anything else
-//! in between: a place is used again only after the map has changed.
+//! When a reader finds the same place and checksum after its read of the flash as before, the place
+//! was not reused in between: the map changes before a place is reused.
 
 mod writer;
 
@@ -84,7 +88,8 @@ enum Slot {
     Many { blocks: [u32; 2] },
 }
 
-/// Numbers of blocks that a slot has room for: two for each of 2^28 pages, the most that places of 32 bits make.
+/// Block numbers that a slot has room for: two for each of 2^28 pages, the most with places of 32
+/// bits.
 const BLOCKS_MAX: u32 = 1 << 29;
 
 impl Slot {
@@ -137,7 +142,7 @@ impl Map {
         let slot = self.slot(subpage / N)?;
         let mut before = self.reused.load(Ordering::Acquire);
         loop {
-            // Acquire: whoever sees a place sees that its write has completed.
+            // Acquire: a reader that sees a place sees that its write has completed.
             let word = self.word(Slot::of(slot.load(Ordering::Acquire)), subpage % N);
             let after = self.reused.load(Ordering::Acquire);
             if before == after {

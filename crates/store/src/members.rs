@@ -1,13 +1,15 @@
-//! The files or devices that a pool spans: finding all of them by one, and refusing what does not belong together.
+//! The files or devices that a pool spans: finds all of them by one, and refuses those that do not
+//! belong together.
 //!
-//! Each member says which pool it belongs to, which of its members it is, who the others are and where they were last. Its page lies
-//! there twice, and the two copies are written in turns, all second copies before any first one: so when one first copy names a
-//! generation, all members have reached it, and a member that has not is an old copy of what it was.
+//! Each member says which pool it belongs to, its position, and the others with their last paths.
+//! Its page lies there twice. The copies are written in turns, all second copies before any first
+//! one. So when one first copy names a generation, all members have reached it, and a member that
+//! has not is an old copy.
 //!
-//! Invariants: every member is there once, at its own position; what an older list of bands said of a flash page holds in every newer
-//! one that has this flash page.
+//! Invariants: every member is there once, at its own position. An older list of bands and a newer
+//! one agree on each flash page that both have.
 //!
-//! What this file does not do: it keeps no redundancy, and it looks for a member only where it was, and beside the one that was named.
+//! There is no redundancy. A member is looked for only at its last path, and beside the named one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,70 +27,55 @@ use crate::recover::ReadPages;
 /// Why the members of a pool cannot be put together. Nothing was changed. Positions count from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum MemberError {
     /// One of them cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Frames or a queue to read it with.
     #[error("{}: {source}", path.display())]
     Driver { path: PathBuf, source: DriverError },
-    /// It cannot be read or written.
     #[error("{}: {source}", path.display())]
     Flash { path: PathBuf, source: FlashError },
-    /// One is not where it was, nor beside the one that was named.
     #[error(
         "member {} of the pool is missing: {} does not exist; restore it, or give its path with --member",
         position + 1, path.display()
     )]
     Missing { position: u32, path: PathBuf },
-    /// There is something else in its place.
     #[error("{} is no member of the pool: {what}; restore member {}, or give its path with --member", path.display(), position + 1)]
     Foreign { path: PathBuf, what: &'static str, position: u32 },
-    /// Another member of the same pool is in its place.
     #[error(
         "{} is member {} of the pool, and member {} was expected there: were the two swapped? Restore their names, \
          or name all of them with --member", path.display(), found + 1, position + 1
     )]
     Swapped { path: PathBuf, found: u32, position: u32 },
-    /// There are two of one.
     #[error(
         "{} and {} are the same member of the pool: one is a copy of the other; name only the members that belong together",
         path.display(), other.display()
     )]
     Duplicate { path: PathBuf, other: PathBuf },
-    /// It has not seen the last changes.
     #[error(
         "{} is an old copy of member {}: the other members were changed since it was made; restore the current one, \
          or old copies of all of them",
         path.display(), position + 1
     )]
     Old { path: PathBuf, position: u32 },
-    /// It is smaller than it was.
     #[error(
         "{} is truncated: member {} of the pool has {}, and {} are there; restore it from a copy",
         path.display(), position + 1, format_bytes(*needed), format_bytes(*found)
     )]
     Truncated { path: PathBuf, position: u32, needed: u64, found: u64 },
-    /// What it says makes no sense.
     #[error("the list of members in {} is invalid; restore it from a copy", path.display())]
     Malformed { path: PathBuf },
-    /// The pool that begins on the first member is another one.
     #[error("{} belongs to another pool than its first member says; restore it from a copy", path.display())]
     OfAnotherPool { path: PathBuf },
-    /// It lies on one file, and others were named.
     #[error("{} is a pool of one file; leave --member out", path.display())]
     Alone { path: PathBuf },
-    /// It has no room for a member's own extent and another one.
     #[error("{} has {}, and a member of this pool needs {} at least; choose more", path.display(), format_bytes(*found), format_bytes(*needed))]
     TooSmall { path: PathBuf, needed: u64, found: u64 },
-    /// More than there can be.
     #[error("a pool spans at most {MEMBERS_MAX} files or devices; name fewer")]
     TooMany,
-    /// The paths do not fit in a flash page.
     #[error("the paths of the members are too long together; use shorter ones")]
     Paths,
-    /// It has grown too often.
     #[error("the pool has grown {BANDS_MAX} times; export its data, and import it into a new one")]
     Bands,
 }
@@ -159,8 +146,8 @@ fn head_of(path: &Path, flash: &Arc<dyn Flash>) -> Result<Option<Head>, MemberEr
     Head::of([&pages[0], &pages[1]]).map_err(|_| MemberError::Malformed { path: path.into() })
 }
 
-/// Where the extents lie by a list of bands: what a member has before its first band is its own page, but for the first, whose own page
-/// lies in the pool's first extent.
+/// Where the extents lie by a list of bands. Before its first band a member has its own page. The
+/// first one's lies in the pool's first extent.
 fn layout_of(member: &Member) -> StripeLayout {
     let mut layout = StripeLayout::new(member.extent_pages);
     let mut next: Vec<u32> = (0..member.members.len()).map(|position| u32::from(position > 0)).collect();
@@ -175,7 +162,8 @@ fn layout_of(member: &Member) -> StripeLayout {
     layout
 }
 
-/// Bands that use all of what so many extents a member give, beginning behind those in `used`; each member at most to its number.
+/// Bands that use all of so many extents a member, behind those in `used`, each member at most to
+/// its number.
 fn bands_for(extents: &[u32], used: &[u32]) -> Vec<Band> {
     let mut used = used.to_vec();
     let mut bands = Vec::new();
@@ -211,7 +199,8 @@ impl std::fmt::Debug for Members {
 }
 
 impl Members {
-    /// Puts the members of a new pool together, and writes to each what it is. Whatever was on them is gone.
+    /// Puts the members of a new pool together, and writes to each what it is. Their earlier
+    /// contents are gone.
     ///
     /// `paths` are where they are, absolute; `ids` are random.
     ///
@@ -239,7 +228,8 @@ impl Members {
         Ok(made)
     }
 
-    /// A pool of one file or device as the only member of itself, so that others can be added. Nothing is written yet.
+    /// A pool of one file or device as its only member, so that others can be added. Nothing is
+    /// written yet.
     #[must_use]
     pub fn alone(member: (PathBuf, Arc<dyn Flash>), id: PoolId, pool: PoolId, geometry: Geometry) -> Members {
         let names = vec![MemberName { id, path: bytes_of(&member.0) }];
@@ -249,8 +239,9 @@ impl Members {
         let flash = striped(&members, &list);
         Members { pool, generation: 0, list, members, flash, damaged: Vec::new() }
     }
-    /// Finds all members of the pool that `path` belongs to. `others` are members that were named; those that are not are looked for
-    /// beside it, if they were there once, and where they were last. None: it is no member of anything.
+    /// Finds all members of the pool that `path` belongs to. `others` are members given by path.
+    /// The rest are looked for beside it, if they were there once, and at their last paths. None:
+    /// it is no member of anything.
     ///
     /// # Errors
     /// When one is missing, or something else is there in its place.
@@ -288,7 +279,8 @@ impl Members {
                 continue;
             }
             let Some(found) = look_for(&first, position, &from) else {
-                // One that was being added and is no member yet is not missed; whether it is one is seen when all others are there.
+                // One that was only being added is not missed. Whether it is a member shows when
+                // all others are there.
                 if position as usize >= settled {
                     continue;
                 }
@@ -380,12 +372,14 @@ impl Members {
     pub fn member_of(&self, place: u32) -> Option<u32> {
         self.flash.layout().find(place).map(|(member, _)| member)
     }
-    /// Copies of what a member says that cannot be used: (member, flash page of it). Opening the pool for changes writes them again.
+    /// Unusable copies of a member's list: (member, its flash page). Opening the pool for changes
+    /// writes them again.
     pub fn damaged(&self) -> &[(u32, u32)] {
         &self.damaged
     }
 
-    /// Says on all members that the pool is changed from now on, so that a copy of one made earlier is known as old. Before any change.
+    /// Notes on all members that the pool is changed from now on, so that earlier copies are known
+    /// as old. Before any change.
     ///
     /// # Errors
     /// When one fails; what was there can still be opened.
@@ -395,8 +389,8 @@ impl Members {
         }
         self.write_generation()
     }
-    /// What the members must have, each in extents, for the pool to have `extents` more: shared out evenly among those that may grow to
-    /// `most`. None when they cannot.
+    /// What the members must have, each in extents, for the pool to have `extents` more, shared out
+    /// evenly among those that may grow to `most`. None when they cannot.
     #[must_use]
     pub fn grown(&self, extents: u32, most: &[u32]) -> Option<Vec<u32>> {
         let mut now: Vec<u32> = (0..self.members.len() as u32).map(|position| self.extents_of(position)).collect();
@@ -406,12 +400,13 @@ impl Members {
         }
         Some(now)
     }
-    /// The members were made larger: the pool goes on in the extents that are new, up to so many on each. What lies where does not
-    /// change.
+    /// The members were made larger: the pool continues in the new extents, up to so many on each.
+    /// Nothing moves.
     ///
     /// # Errors
-    /// [`MemberError::Bands`] when the list has no room for that, and nothing was changed. When one fails; what was there can still be
-    /// opened, as long as no member becomes smaller again: some may say already that they are as large.
+    /// [`MemberError::Bands`] when the list has no room, and nothing was changed. When a member
+    /// fails, the old state can still be opened, as long as no member shrinks: some may already
+    /// name their new size.
     ///
     /// # Panics
     /// When one has less than that.
@@ -425,9 +420,9 @@ impl Members {
         self.list.bands.extend(new);
         self.begin_changes()
     }
-    /// One more file or device becomes a member, behind the others: the pool can go on in what it has beyond an extent of its own. `path`
-    /// is where it is, absolute; `id` is random. Whatever was on it is gone. A crash leaves the members as they were, or this one
-    /// among them.
+    /// Adds a file or device as the last member. The pool can continue in what it has beyond an
+    /// extent of its own. `path` is absolute, and `id` random. Its earlier contents are gone. A
+    /// crash leaves the members as they were, or this one among them.
     ///
     /// # Errors
     /// When there are too many, it is too small, or one fails; what was there can still be opened.
@@ -440,7 +435,7 @@ impl Members {
         self.generation += 1;
         let second = self.page(position, 1)?;
         self.generation -= 1;
-        // What an old page there says must not count; and it has its new one before anybody looks for it.
+        // An old page there must not count, and its new one is there before anything looks for it.
         let (path, flash) = &self.members[position];
         let written = driver(path, flash)?.write_all(vec![(MEMBER_PAGES[0], zero_page()), second]);
         written.map_err(|source| MemberError::Flash { path: path.clone(), source })?;
@@ -473,8 +468,8 @@ impl Members {
         }
         if list.encode(&mut Vec::new()) { Ok(list) } else { Err(MemberError::Paths) }
     }
-    /// The pool has only its first so many extents any more: forgets where the others lay. Returns how many extents each member needs
-    /// from now on; there may be one or a few more than asked for.
+    /// The pool has only its first so many extents: forgets where the others lay. Returns how many
+    /// extents each member needs from now on, perhaps one or a few more than asked for.
     ///
     /// # Errors
     /// When one fails; what was there can still be opened.
@@ -500,7 +495,8 @@ impl Members {
         let header = Header { sequence: self.generation, next_token: 0, ..Header::new(Kind::Member, self.pool, place) };
         Ok((place, header.page(&payload).0))
     }
-    /// Writes the list as the next generation: all second copies, then all first ones, each flushed.
+    /// Writes the list as the next generation: all second copies, then all first ones, each
+    /// flushed.
     fn write_generation(&mut self) -> Result<(), MemberError> {
         self.generation += 1;
         for copy in [1, 0] {
@@ -560,7 +556,8 @@ fn place(
     Ok(())
 }
 
-/// Where a member may be: beside the one that was named, if both were side by side when it was written; else where it was.
+/// Where a member may be: beside the named one, if both were in one directory when it was written,
+/// or at its last path.
 fn look_for(list: &Member, position: u32, (named, was): &(&Path, PathBuf)) -> Option<PathBuf> {
     let last = PathBuf::from(name_of(list, position));
     let beside = (last.parent() == was.parent()).then(|| named.with_file_name(last.file_name().unwrap_or_default()));

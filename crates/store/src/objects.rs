@@ -1,17 +1,18 @@
 //! Objects: where each lies in the flash page that it shares with others.
 //!
-//! The rest of the store knows one number for the place of a subpage. For an object that number is a *slot*, told from a flash page by
-//! its highest bit; a slot holds the flash page, the offset and the length. So versions, tokens and the map treat objects as they treat
-//! subpages, and reclaim, which moves an object, changes its slot and nothing else.
+//! The store knows one number for the place of a subpage. For an object it is a *slot*, told from a
+//! flash page by its highest bit, with flash page, offset and length. So versions, tokens and the
+//! map treat objects as subpages, and reclaim moves an object by changing its slot only.
 //!
-//! Slots are read without a lock. A slot is used again only after the version that had it is gone, and with it the word of the map that
-//! led there: a reader who finds word and slot as before knows that the place was not used for anything else in between.
+//! Slots are read without a lock. A slot is reused only after its version, and the map's word that
+//! led there, are gone. A reader that finds word and slot unchanged knows that the place was not
+//! reused in between.
 //!
-//! How much of a pool objects take is counted by weight: what packing takes for one at the worst ([`weight`]), and not its bytes. So
-//! what is counted can be packed into as much, whatever lies beside what.
+//! Objects are counted by weight, what packing takes for one at worst ([`weight`]), and not by
+//! bytes. So what is counted can be packed into as much, whatever the mix.
 //!
-//! Invariants: a slot belongs to one version of one subpage, or is free; of each extent, the weight of the objects that are needed is
-//! counted. A pool without objects has no slots, and an empty table of them.
+//! Invariants: a slot belongs to one version of one subpage, or is free. Each extent's weight of
+//! needed objects is counted. A pool without objects has no slots, and an empty table of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,7 +33,7 @@ const FREE_MIN: usize = 1 << 10;
 pub const OLDER_SLOT_BYTES: usize = 13;
 /// Units of a flash page.
 pub const UNITS_PER_PAGE: u32 = (SUBPAGE_BYTES / OBJECT_ALIGNMENT) as u32;
-/// The weight of a flash page. That of an extent of 65,536, full of whatever weighs most, is less than 2^32.
+/// The weight of a flash page. That of an extent of 65,536 of the heaviest is less than 2^32.
 pub const PAGE_WEIGHT: u32 = 1 << 14;
 
 /// By units.
@@ -48,9 +49,10 @@ const WEIGHTS: [u32; UNITS_PER_PAGE as usize + 1] = {
     weights
 };
 
-/// What an object takes of flash at the worst, in parts of [`PAGE_WEIGHT`]: as much as if all of its flash page were objects of its size,
-/// and its line in the summary of the extent. Objects of all sizes that together weigh as much as n flash pages can be packed into n + 1,
-/// and mostly into fewer ([`TightPacker`]). One of no bytes weighs nothing.
+/// What an object takes of flash at worst, in parts of [`PAGE_WEIGHT`]: its share of a flash page
+/// of its own kind, and its line in the extent's summary. Objects of any sizes that weigh as much
+/// as n flash pages can be packed into n + 1, and mostly into fewer ([`TightPacker`]). One of no
+/// bytes weighs nothing.
 #[must_use]
 pub const fn weight(length: usize) -> u32 {
     WEIGHTS[length.div_ceil(OBJECT_ALIGNMENT)]
@@ -64,7 +66,7 @@ fn unpack(word: u64) -> ObjectPlace {
     ObjectPlace { flash_page: (word >> 32) as u32, offset: (word >> 16) as u16, length: word as u16 }
 }
 
-/// The most slots: as many objects as have room in flash, and as many again as there are subpages that were freed.
+/// The most slots: the objects that fit in flash, and a freed one for each subpage, twice.
 fn most(geometry: Geometry) -> u32 {
     let room = u64::from(geometry.flash_pages()) * u64::from(UNITS_PER_PAGE) + 2 * u64::from(geometry.subpages);
     if geometry.objects { room.min(u64::from(SLOT)) as u32 } else { 0 }
@@ -104,7 +106,7 @@ impl Slots {
     /// Where the object of a place lies; none when the place is not a slot.
     #[inline]
     pub fn get(&self, place: u32) -> Option<ObjectPlace> {
-        // Acquire: whoever sees a place sees that its write has completed.
+        // Acquire: a reader that sees a place sees that its write has completed.
         Some(unpack(self.word(place)?.load(Ordering::Acquire)))
     }
 }
@@ -126,7 +128,6 @@ pub struct Objects {
 /// The objects of an extent that are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Needed {
-    /// Their weight ([`weight`]).
     pub weight: u32,
     /// Their units of [`OBJECT_ALIGNMENT`] bytes.
     pub units: u32,
@@ -167,7 +168,7 @@ impl Objects {
     pub fn bytes(&self) -> usize {
         self.fixed_bytes() + piece_bytes(self.used) + self.free.capacity() * 4
     }
-    /// DRAM when all subpages are objects, without that for older versions ([`Objects::history_bytes`]).
+    /// DRAM when all subpages are objects, without older versions ([`Objects::history_bytes`]).
     pub fn bytes_max(&self) -> usize {
         let most = most(self.geometry).min(self.geometry.subpages);
         if most == 0 {
@@ -241,7 +242,8 @@ impl Objects {
         self.needed[extent].add(at);
         self.weight += u64::from(weight(at.length.into()));
     }
-    /// The version of a slot is not needed any more, and its slot is free. Returns the extent that has lost its last object by that.
+    /// The version of a slot is not needed any more, and its slot is free. Returns its extent if
+    /// that lost its last object.
     pub fn lose(&mut self, place: u32) -> Option<u32> {
         let at = self.of(place);
         // A slot that is free holds nothing that could pass for its object.
@@ -259,7 +261,7 @@ impl Objects {
         self.weight -= u64::from(weight(at.length.into()));
         (at.length > 0 && self.needed[extent] == Needed::default()).then_some(extent as u32)
     }
-    /// The object of a slot lies elsewhere. Returns the extent that has lost its last object by that.
+    /// The object of a slot lies elsewhere. Returns its old extent if that lost its last object.
     pub fn relocate(&mut self, place: u32, to: ObjectPlace) -> Option<u32> {
         let from = self.of(place);
         assert!(to.is_sane() && from.length == to.length, "{from:?} cannot be moved to {to:?}");
@@ -287,8 +289,8 @@ impl Objects {
     }
 }
 
-/// Packs objects of these lengths, in this order, into as few flash pages as a look at the last [`OPEN_PAGES`] allows: for each its page,
-/// counted from 0, and its offset.
+/// Packs objects of these lengths, in this order, with a look at the last [`OPEN_PAGES`] flash
+/// pages. For each: its page, counted from 0, and its offset.
 #[derive(Debug)]
 pub struct Packer {
     /// Units that are taken of each page.
@@ -326,13 +328,14 @@ impl Packer {
     }
 }
 
-/// Packs objects of these lengths into few flash pages, when they come the longest first: each into the fullest page that it fits in,
-/// of all pages.
+/// Packs objects into few flash pages when the longest come first: each into the fullest of all
+/// pages that has room.
 ///
-/// Objects that weigh less than n pages together, their lines in the summary left out, come to n + 1 pages at the most. For let k objects
-/// of a size fit in a page, where k is that of the one which opened the last page: all other pages are filled beyond 1 - 1/k. A page
-/// that an object of its kind j opened has j of these before any smaller one comes, and so weighs 1 or more, but for the last page of
-/// each kind up to k; those k - 1 lack less than 1/k each.
+/// Objects that weigh less than n pages together, without their summary lines, need at most n + 1
+/// pages. For let k objects of a size fit in a page, where k is that of the one which opened the
+/// last page: all other pages are filled beyond 1 - 1/k. A page opened by an object of kind j has j
+/// of these before any smaller one comes, and so weighs at least 1, but for the last page of each
+/// kind up to k. Those k - 1 lack less than 1/k each.
 #[derive(Debug)]
 pub struct TightPacker {
     /// The pages with so many units left, and which of these lists have any, a bit each.
@@ -462,7 +465,8 @@ mod tests {
             assert_eq!(weight(length), PAGE_WEIGHT.div_ceil(in_a_page) + line, "{length} bytes");
         }
         assert_eq!((weight(0), weight(2049), weight(4096)), (0, PAGE_WEIGHT + line, PAGE_WEIGHT + line));
-        // The most that an extent may weigh: pages of 1 + 1/2 + 1/6 + 1/42, and lines for the smallest objects.
+        // The most that an extent may weigh: pages of 1 + 1/2 + 1/6 + 1/42, and lines for the
+        // smallest objects.
         assert!(u64::from(PAGE_WEIGHT * 2 + 256 * line) * 65_536 < 1 << 32);
     }
     #[test]
@@ -518,7 +522,8 @@ mod tests {
                 taken[page] += units;
                 assert_eq!((packer.pages(), packer.first_open()), (taken.len(), taken.len().saturating_sub(8)));
             }
-            // The longest first: the fullest that has room, of as full ones the one that became so last.
+            // The longest first: the fullest with room, and of equally full ones the last that
+            // became so.
             lengths.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
             let (mut tight, mut taken) = (TightPacker::new(), Vec::<(u32, usize)>::new());
             for (time, length) in lengths.iter().enumerate() {
@@ -534,7 +539,7 @@ mod tests {
             }
         }
     }
-    /// How many there may be: as many as have room in flash, and twice as many as there are subpages.
+    /// The most there may be: those that fit in flash, and twice the subpages.
     #[test]
     fn slots_are_as_many_as_may_be_needed() {
         let mut objects = Objects::new(geometry());

@@ -1,11 +1,12 @@
 //! Memory operations on whole pages, as NVMM names them: allocate, delete, set permissions.
 //!
-//! A page's status is part of its versions, so it rolls back with the data. A page that is written without having been allocated is
-//! created, readable, writable and permanent. A temporary page goes when the process that made it ends, however it ends: opening
-//! deletes those that the last state has, and so does a roll back to a state of an earlier process.
+//! A page's status is part of its versions, so it rolls back with the data. A write to an
+//! unallocated page creates it, readable, writable and permanent. A temporary page goes when its
+//! process ends, however it ends: opening deletes those of the last state, and so does a roll back
+//! to a state of an earlier process.
 //!
-//! This says what is allowed; whoever accesses memory asks ([`Pool::may`]). Nothing here looks at DRAM: frames of pages that were
-//! deleted or may no longer be touched are the runtime's to drop.
+//! This states what is allowed, and accesses ask ([`Pool::may`]). The runtime drops the frames of
+//! deleted or restricted pages.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -74,14 +75,15 @@ impl Survey {
 }
 
 impl Store {
-    /// What there is when the pool is opened; temporary pages are deleted, unless they stay ([`crate::StoreConfig::temporary_stays`]).
+    /// What there is at opening. Temporary pages are deleted, unless they stay
+    /// ([`crate::StoreConfig::temporary_stays`]).
     pub(crate) fn survey_at_opening(&mut self, temporary_stays: bool) -> Result<Survey, WriteError> {
         if temporary_stays {
             return Ok(Survey { temporary: Vec::new(), ..Survey::of(self.state()) });
         }
         self.drop_temporary()
     }
-    /// Deletes the temporary pages of the state, which are those of a process that has ended. Returns what there was.
+    /// Deletes the temporary pages of the state, whose process has ended. Returns what there was.
     pub(crate) fn drop_temporary(&mut self) -> Result<Survey, WriteError> {
         let survey = Survey::of(self.state());
         for &page in &survey.temporary {
@@ -103,8 +105,9 @@ impl Pool {
     /// Allocates pages, or changes what may be done with those that are. What they hold stays.
     ///
     /// # Errors
-    /// When there are no such pages; [`crate::WriteError::NoSpace`] where that could take the room that a sync needs, or the page table or
-    /// the bound for DRAM has no room for all of them: none is changed then. When the pool takes no more changes.
+    /// When there are no such pages. [`crate::WriteError::NoSpace`] where that could take a sync's
+    /// room, or where the page table or the bound for DRAM is full: none is changed then. When the
+    /// pool takes no more changes.
     pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), PoolError> {
         self.check_pages(&pages)?;
         self.set_statuses(&pages.collect::<Vec<u32>>(), permissions.status())
@@ -113,9 +116,10 @@ impl Pool {
     /// Deletes pages: they read as zeros, and their data is dead as soon as no token sees it.
     ///
     /// # Errors
-    /// [`PoolError::NotPermitted`] when one of them may not be written; when there are no such pages; [`crate::WriteError::NoSpace`] where
-    /// what they hold, which the last token needs, could take the room that a sync needs, or the page table or the bound for DRAM has no
-    /// room for all of that: none is deleted then. When the pool takes no more changes.
+    /// [`PoolError::NotPermitted`] when one is read-only. When there are no such pages.
+    /// [`crate::WriteError::NoSpace`] where their contents, which the last token needs, could take
+    /// a sync's room, or where the page table or the bound for DRAM is full: none is deleted then.
+    /// When the pool takes no more changes.
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
         self.check_pages(&pages)?;
         for page in pages.clone() {
@@ -143,7 +147,8 @@ impl Pool {
         self.on_state(|state| pages.map(|page| Permissions::of(state.status(page))).collect())
     }
 
-    /// Whether a subpage may be read, or written. One load, unless some page of the pool is restricted.
+    /// Whether a subpage may be read, or written. One load, unless some page of the pool is
+    /// restricted.
     #[inline]
     pub fn may(&self, subpage: u32, write: bool) -> bool {
         !self.restricted.load(Ordering::Acquire) || self.may_by_status(subpage, write)

@@ -20,8 +20,8 @@ pub enum Planted {
     ForgetDrop,
     /// Recovery applies each record twice.
     ReplayTwice,
-    /// Recovery takes all pieces of a checkpoint for as new as the last one. (To take them for as old as the first does no harm that
-    /// shows: a page comes out the same when all of its records since then are applied again, in order.)
+    /// Recovery takes all pieces of a checkpoint for as new as the last one. (As old as the first
+    /// would do no harm: reapplying all later records in order gives the same pages.)
     IgnoreStamps,
     /// A roll-back changes the map and leaves the page table as it is.
     RollBackMapOnly,

@@ -29,18 +29,19 @@ use crate::tokens::Tokens;
 pub use objects::Object;
 use room::Published;
 
-/// Requests of the store's own in flight: the copies of a reclaim for which programs wait, and room for the journal and a checkpoint.
+/// The store's own requests in flight: a reclaim's copies for which programs wait, journal and
+/// checkpoint.
 const DEPTH: usize = 128;
-/// The same where the history's DRAM is bounded by less than so much: buffers for 128 take half a mebibyte.
+/// The same with a history bound below this: buffers for 128 take half a mebibyte.
 const DEPTH_SMALL: usize = 64;
 const SMALL: usize = 1 << 20;
 fn depth_of(config: &StoreConfig) -> usize {
     if config.history_bytes < SMALL { DEPTH_SMALL } else { DEPTH }
 }
-/// Turns that may follow one another in which nothing is asked for, because nothing has happened that could have made work.
+/// Turns in a row that ask for nothing, because nothing has happened that could have made work.
 const IDLE_TURNS: u32 = 32;
 
-/// A flash page that is needed: the current content of a subpage, or an older one that a token keeps.
+/// A needed flash page: the current content of a subpage, or an older one that a token keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LivePage {
     /// The subpage.
@@ -67,7 +68,7 @@ impl LivePage {
 /// Why a pool cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum PoolError {
     /// What is there is no pool that can be used.
     #[error(transparent)]
@@ -84,25 +85,18 @@ pub enum PoolError {
     /// It cannot have another size.
     #[error(transparent)]
     Resize(#[from] ResizeError),
-    /// It may not go without checksums.
     #[error("only an empty pool that keeps nothing can be without checksums; create a new one, and open it as a cache")]
     MustCheck,
-    /// It was opened to be looked at.
     #[error("the pool was opened read-only; open it for changes")]
     ReadOnly,
-    /// A newer token is being read.
     #[error("token {read} is being read, and a roll back to token {token} would drop it; close its reader first")]
     TokenInUse { token: u64, read: u64 },
-    /// A newer token is pinned.
     #[error("token {pinned} is pinned, and a roll back to token {token} would drop it; unpin it first")]
     TokenPinned { token: u64, pinned: u64 },
-    /// A page may not be written.
     #[error("page {page} may not be written or deleted; make it writable first")]
     NotPermitted { page: u32 },
-    /// There are no such pages.
     #[error("pages {first} to {end} are not all in the pool, which has {pages}")]
     NoSuchPages { first: u32, end: u32, pages: u32 },
-    /// There is no such token.
     #[error("{}", VersionError::no_token(*.token, .kept))]
     NoToken { token: u64, kept: Vec<u64> },
 }
@@ -147,14 +141,14 @@ pub fn random_id() -> std::io::Result<PoolId> {
 pub struct Pool {
     medium: Arc<dyn Flash>,
     map: Arc<Map>,
-    /// Where objects lie, and what reads them for those who have no queue.
+    /// Where objects lie, and the reader for callers without a queue.
     slots: Arc<Slots>,
     reader: Mutex<Option<Driver>>,
     geometry: Geometry,
     id: PoolId,
     durability: Durability,
     checks: bool,
-    /// There were no places, and nothing has happened since that could have made any. Changed by who holds the lock.
+    /// No places were left, and nothing since could have made any. The lock's holder changes it.
     starved: AtomicBool,
     /// Tokens before this one are of processes that have ended.
     opened_at: AtomicU64,
@@ -187,7 +181,7 @@ impl Inner {
             return false;
         }
         if self.half_changed {
-            // Who waits for places is told.
+            // Waiters for places are told.
             starved.store(false, Ordering::Relaxed);
             return false;
         }
@@ -219,8 +213,8 @@ impl Inner {
         self.is_whole()?;
         self.failed.or(self.store.poisoned()).map_or(Ok(()), Err)
     }
-    /// The tokens that are kept, ascending. Where nothing can be made durable any more, those that are: what was named since is not, and what it
-    /// was to take the place of is there when the pool is opened again.
+    /// The kept tokens, ascending. When nothing can become durable any more, the durable ones.
+    /// Later names are lost, and the next opening has those that they were to replace.
     fn tokens(&self) -> Vec<u64> {
         match self.goes_on() {
             Ok(()) => self.store.state().tokens().to_vec(),
@@ -235,15 +229,16 @@ impl Pool {
         let mut driver = Driver::new(&**medium, 4)?;
         Ok(driver.write_all(Store::format(geometry, id, made))?)
     }
-    /// Opens a pool: the state of its last token. Where something is lost that was promised, that is an error, unless it is accepted
-    /// ([`StoreConfig::accept_loss`]); [`RecoverReport::lost`] names it.
+    /// Opens a pool in the state of its last token. The loss of promised data is an error, unless
+    /// it is accepted ([`StoreConfig::accept_loss`]). [`RecoverReport::lost`] names it.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
     pub fn open(medium: Arc<dyn Flash>, config: StoreConfig) -> Result<(Pool, RecoverReport), PoolError> {
         Pool::open_with_clock(medium, config, Clock::get())
     }
-    /// The same by another clock than the real one: patience, how long writes are kept back, and the age of tokens.
+    /// The same with another clock than the real one, for patience, held writes, and the age of
+    /// tokens.
     ///
     /// # Errors
     /// As [`Pool::open`].
@@ -254,8 +249,9 @@ impl Pool {
     ) -> Result<(Pool, RecoverReport), PoolError> {
         Self::recovered(medium, config, false, clock)
     }
-    /// Opens a pool to look at it: the state of its last token, or of another one. Nothing is ever written, not even what recovery
-    /// would record, and what was lost is in the report; whoever tries gets [`PoolError::ReadOnly`] or, as with any medium that may only be read, `EROFS`.
+    /// Opens a pool for inspection, in the state of its last token or of another one. Nothing is
+    /// ever written, not even recovery's records, and losses are in the report. Writers get
+    /// [`PoolError::ReadOnly`] or `EROFS`.
     ///
     /// # Errors
     /// When there is none, or it cannot be read; when there is no such token.
@@ -285,16 +281,17 @@ impl Pool {
         if !read_only {
             // Copies differ when a change of size was cut off between them, or one is damaged.
             for repair in superblock_repairs(&mut driver) {
-                // One that cannot be written has no other place, and the other copy does. A failed flush fails what follows, too.
+                // An unwritable copy has no other place, but the other copy does. A failed flush
+                // fails what follows, too.
                 let _ = driver.write_all(vec![repair]);
             }
         }
-        // Who only looks may see what is left.
+        // An inspection may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
         let (mut store, report) = recover(&mut driver, config)?;
         if !read_only {
-            // A process that was killed may have left its last token in the device's cache. Who opens the pool is told of it, and so the
-            // next crash must not take it away.
+            // A killed process may have left its last token in the device's cache. It is reported
+            // now, so the next crash must not take it away.
             driver.flush()?;
         }
         if config.unchecked && store.info().live > 0 {
@@ -387,7 +384,7 @@ impl Pool {
                     inner.driver.wait(Duration::from_micros(50));
                 }
             }
-            // Only to those who want the lock: on a busy machine it is for milliseconds.
+            // Only to waiters for the lock: on a busy machine it takes milliseconds.
             if self.waiting.load(Ordering::Relaxed) > 0 {
                 std::thread::yield_now();
             }
@@ -419,17 +416,19 @@ impl Pool {
     pub fn uncommitted(&self) -> u64 {
         self.lock().store.uncommitted()
     }
-    /// Somebody syncs from now on when [`Pool::wants_sync`], by a sync that writes so many subpages at the most; or nobody does any more.
-    /// Meanwhile a write for which too much was written since the last token waits for that, up to two seconds without progress, instead
-    /// of failing.
+    /// A thread syncs from now on when [`Pool::wants_sync`], with at most so many subpages a sync,
+    /// or no longer. Meanwhile a write without a place waits for that, up to two seconds without
+    /// progress, instead of failing.
     pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
         self.helpers.set_syncs(subpages);
     }
-    /// Whether a sync would bring places: writers wait for some, or there are hardly more than what a sync itself writes.
+    /// Whether a sync would bring places: writers wait for some, or there are hardly more than a
+    /// sync needs.
     pub fn wants_sync(&self) -> bool {
         self.helpers.is_short() || self.helpers.to_be_left().is_some_and(|left| self.lock().store.is_short(left))
     }
-    /// Says to the store what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]): milliseconds of the wall clock.
+    /// Tells the store the time, in milliseconds of the wall clock, for tokens kept by age
+    /// ([`StoreConfig::keep_age`]).
     pub fn tick(&self) {
         let now = self.clock().wall_ms();
         self.lock().store.tick(now);
@@ -455,17 +454,17 @@ impl Pool {
         self.until(|store| store.durable_token() >= token || store.is_gone(token))?;
         let is_there = {
             let inner = self.lock();
-            // While this slept a newer one may have become durable, of a state that this one does not belong to.
+            // A newer token, of a state without this one, may have become durable meanwhile.
             !inner.store.is_gone(token) && inner.store.durable_token() >= token
         };
         if is_there { Ok(()) } else { Err(self.no_token(token)) }
     }
-    /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Whoever holds subpages in
-    /// frames must forget them first.
+    /// Makes the state again that of a token, and waits until that is durable. Newer tokens are
+    /// gone. The caller first forgets its frames.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read: nothing was changed. When the flash fails: the state may be
-    /// either.
+    /// When there is no such token, or a newer one is pinned or being read: nothing was changed.
+    /// When the flash fails: the state may be either.
     pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
         {
             let mut inner = self.lock_for_changes()?;
@@ -488,7 +487,7 @@ impl Pool {
     /// Whether [`Pool::roll_back`] would be refused, as things are.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read; when the flash failed.
+    /// When there is no such token, a newer one is pinned or being read, or the flash failed.
     pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
         let inner = self.lock_to_look();
         inner.goes_on()?;
@@ -524,12 +523,12 @@ impl Pool {
         self.check_pages(&(page..page.saturating_add(1)))?;
         self.set_statuses_in(&mut *self.lock_for_changes()?, &[page], status)
     }
-    /// The same of many: of all, or of none where there is no room for them beside what a sync needs.
+    /// The same of many pages: all, or none without room for them beside a sync's.
     pub(crate) fn set_statuses(&self, pages: &[u32], status: Status) -> Result<(), PoolError> {
         let mut inner = self.lock_for_changes()?;
         self.leaves_room(&inner, pages.len())?;
         if Permissions::of(status).is_some_and(|p| !(p.read && p.write)) {
-            // Before anything changes, so that nobody passes who should ask.
+            // Before anything changes, so that every later access asks.
             self.restricted.store(true, Ordering::Release);
         }
         self.set_statuses_in(&mut inner, pages, status)
@@ -542,7 +541,6 @@ impl Pool {
         }
         Ok(())
     }
-    /// Looks at the state.
     pub(crate) fn on_state<T>(&self, look: impl FnOnce(&crate::state::State) -> T) -> T {
         look(self.lock_to_look().store.state())
     }
@@ -550,12 +548,14 @@ impl Pool {
     pub fn status(&self, page: u32) -> Status {
         self.lock_to_look().store.state().status(page)
     }
-    /// Makes a checkpoint, so that the next opening has little to replay, and waits for all that is under way.
+    /// Makes a checkpoint, so that the next opening replays little, and waits for all that is under
+    /// way.
     pub fn checkpoint(&self) -> Result<(), PoolError> {
         self.lock_for_changes()?.store.begin_checkpoint();
         Ok(self.until(Store::is_quiet)?)
     }
-    /// Forgets the tokens that nobody pinned, but for the newest `keep`, and waits until that is durable. Returns how many.
+    /// Drops the unpinned tokens but the newest `keep`, and waits until that is durable. Returns
+    /// how many.
     pub fn drop_tokens(&self, keep: usize) -> Result<usize, PoolError> {
         let dropped = self.lock_for_changes()?.store.drop_tokens(keep)?;
         self.until(Store::is_quiet)?;
@@ -572,8 +572,8 @@ impl Pool {
         self.until(Store::is_quiet)?;
         Ok(true)
     }
-    /// Gives up what lies at a flash page of a subpage, because it cannot be read: reads of it go on failing until it is written again,
-    /// and its flash page is let go. Returns whether anybody needed it.
+    /// Gives up a subpage's unreadable flash page, and frees it. Reads fail until it is written
+    /// again. Returns whether it was needed.
     ///
     /// # Errors
     /// When there is no such subpage ([`FlashError::OutOfRange`]) or no space, or the flash fails.
@@ -779,7 +779,7 @@ impl Layer for Pool {
         self.checks
     }
     fn work(&self) -> bool {
-        // Who holds the lock is at it.
+        // The lock's holder does it.
         let Some(mut inner) = self.try_lock() else { return true };
         let more = inner.turn(&self.starved);
         if !more {

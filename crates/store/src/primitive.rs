@@ -1,5 +1,5 @@
-//! The atomics that the map is built from: std's, or loom's under `--cfg loom`, so that the very code that runs is the code that
-//! is model-checked.
+//! The atomics of the map: std's, or loom's under `--cfg loom`, so that the code that runs is the
+//! code that is checked.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The reclaim of one extent: whose its flash pages are, by its summary or else by a walk through the page table, and which of
-//! them are still to be copied.
+//! The reclaim of one extent: the owners of its flash pages, by summary or page table, and which
+//! are still to copy.
 
 use std::collections::VecDeque;
 
@@ -13,15 +13,16 @@ use crate::state::{Held, State, Version};
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Flash pages that are copied at a time while there is room: the medium has programs' reads to do.
 const DEPTH: usize = 16;
-/// The same when half of the room is gone with which reclaim begins: 16 are 100,000 a second on flash of 50 and 100 µs, and 60,000
-/// writes a second to a pool that is 80% full need more.
+/// The same with half of reclaim's starting room gone. 16 are 100,000 a second on flash of 50 and
+/// 100 µs, and 60,000 writes a second to a pool that is 80% full need more.
 const DEPTH_IN_NEED: usize = 48;
-/// The same when programs wait for what comes free: then nothing is gained by leaving them room. A copy over SLC NAND takes some 350 µs
-/// (25 to read, 200 to program, and the wait for planes), so that 48 are no more than 140,000 a second.
+/// The same when programs wait for space: leaving them room gains nothing then. A copy over SLC
+/// NAND takes some 350 µs (25 to read, 200 to program, and the wait for planes), so 48 are at most
+/// 140,000 a second.
 const DEPTH_WHEN_SHORT: usize = 112;
-/// Flash pages whose tables begin to be loaded ahead of the look at them: some 10 ns each, and 100 for what no cache has.
+/// Flash pages whose tables are prefetched: some 10 ns each, and 100 for what no cache has.
 const AHEAD: usize = 10;
-/// Copies of an extent that are begun again, to another place, before it is given up for this time: by then it is the device that
+/// Copies of an extent that are retried elsewhere before it is given up for now: by then the device
 /// fails, and not a flash page.
 const REPEATED_MAX: u32 = 16;
 
@@ -70,7 +71,6 @@ pub struct Reclaim {
 }
 
 impl Reclaim {
-    /// Of an extent.
     pub fn new(extent: u32, geometry: Geometry) -> Reclaim {
         Reclaim {
             extent,
@@ -86,7 +86,6 @@ impl Reclaim {
             without_room: false,
         }
     }
-    /// Which extent.
     pub fn extent(&self) -> u32 {
         self.extent
     }
@@ -120,7 +119,7 @@ impl Reclaim {
             }
         }
     }
-    /// A copy that could not be written is tried again at another place, unless that has failed too often.
+    /// An unwritten copy is retried at another place, unless that has failed too often.
     pub fn again(&mut self, subpage: u32, from: u32) {
         if self.repeated < REPEATED_MAX {
             self.repeated += 1;
@@ -147,7 +146,8 @@ impl Reclaim {
         }
         true
     }
-    /// The next subpage to copy, and its flash page: one that is still live. It stays the next until [`Reclaim::begun`].
+    /// The next live subpage to copy, and its flash page. It stays the next until
+    /// [`Reclaim::begun`].
     pub fn next_copy(&mut self, state: &State, heat: &Heat, need: Need) -> Option<(u32, u32)> {
         if self.copying >= need.depth() {
             return None;
@@ -239,7 +239,7 @@ mod tests {
         let state = state(&[(0, 40), (17, 42), (3, 50), (20, 44)]);
         let mut reclaim = Reclaim::new(5, G);
         assert_eq!((reclaim.next_read(), reclaim.next_read(), reclaim.is_over()), (Some(47), None, false));
-        // Subpage 3 lies elsewhere by now, 20 at another place; and one that the pool does not have.
+        // Subpage 3 lies elsewhere by now, 20 at another place, and one is not in the pool.
         let page = summary_page(POOL, 47, 0, 1, &owners(&[0, 3, 17, Owner::NOBODY, 20, G.subpages, 20]));
         reclaim.read(&page, POOL, &state);
         assert!(!reclaim.is_over() && !reclaim.is_copying() && reclaim.is_moving());

@@ -1,4 +1,5 @@
-//! Opening: superblock, the newest anchor, its checkpoint, the journal behind it; then back to the last token.
+//! Opening: superblock, newest anchor, its checkpoint, the journal behind it, then back to the last
+//! token.
 
 use std::collections::VecDeque;
 
@@ -15,50 +16,43 @@ use crate::store::{Anchors, Journal, Recovered, Store, StoreConfig, WriteError, 
 use crate::stream::{Stream, expect};
 use crate::tokens::Tokens;
 
-/// Tokens, and numbers of pages in a stream and of anchors, are below this. No pool comes to half of what
-/// 64 bits can hold, so additions to a number below this cannot overflow.
+/// Tokens, and numbers of pages in a stream and of anchors, are below this. No pool reaches half of
+/// 64 bits, so additions to a number below this cannot overflow.
 const NUMBERS: u64 = u64::MAX / 2;
 
 /// Why a pool cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum RecoverError {
-    /// Neither copy of the superblock can be used.
     #[error("this is no pool: {0}")]
     NotAPool(NotMetadata),
     /// Its superblock says what cannot be.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The flash is smaller than the pool.
     #[error(
         "the pool has {needed} flash pages, and the flash {found}: part of it is missing; supply all of it, or \
          restore it from a copy"
     )]
     Truncated { needed: u32, found: u32 },
-    /// No anchor can be read.
     #[error("no anchor of the pool can be read: flash pages {0} and following are damaged; restore it from a copy")]
     NoAnchor(u32),
-    /// A page of the checkpoint is damaged.
     #[error("flash page {0} of the checkpoint is damaged; restore the pool from a copy")]
     Checkpoint(u32),
-    /// A page of the journal has a right checksum and records that make no sense.
     #[error("flash page {0} of the journal holds invalid records; restore the pool from a copy")]
     Journal(u32),
-    /// What was promised cannot be read any more. The state before it can: [`StoreConfig::accept_loss`].
+    /// Promised data cannot be read any more. The state before it can:
+    /// [`StoreConfig::accept_loss`].
     #[error(transparent)]
     Lost(#[from] Loss),
-    /// A page of a later version of the format.
     #[error(
         "flash page {place} was written by a later program, in version {version} of the format; use that program, or one as new"
     )]
     Newer { place: u32, version: u16 },
-    /// The newest anchor names what cannot be.
     #[error(
         "the newest anchor of the pool is invalid: it was written by a defective program; restore the pool from a copy"
     )]
     Anchor,
-    /// The flash failed.
     #[error("flash page {place} cannot be read: {error}")]
     Flash { place: u32, error: FlashError },
     /// What recovery writes first cannot be recorded.
@@ -79,11 +73,13 @@ pub enum RecoverError {
 pub struct Loss {
     /// The flash page where the journal breaks off.
     pub place: u32,
-    /// The number of the page of the journal that proves that it was durable; 0 if nothing does, but it cannot be read.
+    /// The number of the journal page that proves that it was durable. 0 if none does, but it
+    /// cannot be read.
     pub seen: u64,
     /// The newest token before it, whose state can still be opened; 0 for the empty pool.
     pub token: u64,
-    /// All newer tokens up to this one are lost, as far as is known; [`Loss::token`] if none is known to be.
+    /// All newer tokens up to this one are lost, as far as is known. [`Loss::token`] if none is
+    /// known to be.
     pub newest: u64,
 }
 
@@ -95,7 +91,7 @@ fn lost_tokens(token: u64, newest: u64) -> String {
     }
 }
 
-/// Reads flash pages: the first of so many that lie side by side may be all that is asked for next, or the others may follow.
+/// Reads flash pages: perhaps only the first of so many neighbours, or the others may follow.
 pub trait ReadPages {
     /// Reads one. Those up to `place + ahead` will probably be asked for next.
     fn read(&mut self, place: u32, ahead: u32) -> Result<PageBuffer, FlashError>;
@@ -115,10 +111,11 @@ pub struct RecoverReport {
     pub journal_pages: u64,
     /// Records replayed.
     pub records: u64,
-    /// A flash page where the journal ends in part of a page: a crash cut a commit off there that was not promised yet, or the page
-    /// was damaged before anything followed it. The two look the same.
+    /// A flash page where the journal ends in part of a page. A crash cut off an unpromised commit,
+    /// or the page was damaged before anything followed it. The two look the same.
     pub torn: Option<u32>,
-    /// What was lost, and accepted. Such a pool needs a checkpoint before anything else is durable; [`crate::Pool::open`] makes it.
+    /// What was lost, and accepted. Such a pool needs a checkpoint before anything else is durable,
+    /// which [`crate::Pool::open`] makes.
     pub lost: Option<Loss>,
 }
 
@@ -185,7 +182,8 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
                     h.kind == Kind::Anchor && h.pool == pool && h.place == place && h.sequence < NUMBERS
                 });
             let Some((anchor, header)) = opened.and_then(|(h, _, p)| Some((Anchor::decode(p).ok()?, h))) else {
-                // Both copies of one may be torn, or damaged, or have failed; behind as many as may there is nothing.
+                // Both copies of one may be torn, damaged, or failed. Behind as many as may be,
+                // there is nothing.
                 invalid += 1;
                 if invalid == 2 * ANCHOR_PAIRS_WITHOUT {
                     break;
@@ -298,8 +296,8 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     loop {
         let mut page = None;
         (unreadable, report.torn) = (false, None);
-        // Where the journal breaks off inside an extent, it has gone on in the next one: because a page failed, or in a later life
-        // of the pool. Then what lies at the old place does not count.
+        // Where the journal breaks off inside an extent, it continues in the next one, because a
+        // page failed, or in a later life of the pool. Then the old place does not count.
         let on = if at.index > 0 { StreamPosition { extent: next_extent, index: 0, ..at } } else { at };
         if exists(on) {
             first.read(flash, (g, pool), on.extent, believe)?;
@@ -334,7 +332,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         if position.extent != extents.back().expect("the first").0 {
             extents.push_back((position.extent, position.sequence));
         }
-        // All of it is decoded before any is replayed: the pages that it names lie in no cache, and come meanwhile.
+        // All is decoded before any is replayed: the pages that it names are prefetched meanwhile.
         let mut r = Reader(payload);
         while !r.is_empty() {
             let filled = payload.len() - r.0.len();
@@ -377,12 +375,13 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         return Err(loss.into());
     }
     state.set_table_limit(config.table_limit);
-    // Where the journal goes on: the rest of an extent that broke off is left alone, as on NAND it cannot be written twice.
+    // Where the journal continues. The rest of a broken-off extent is left alone, because NAND
+    // cannot write it twice.
     if at.index > 0 {
         at = StreamPosition { extent: next_extent, index: 0, ..at };
     }
     if let Some(loss) = loss {
-        // Pages behind the break are there, and must not pass for later ones of what is written from now on: numbers begin far
+        // Pages behind the break must not pass for later ones of new writes. So numbers begin far
         // behind theirs, in an extent that holds nothing. No anchor leads there yet.
         let taken = |e: u32| used.contains(&e) || extents.iter().any(|(j, _)| *j == e) || state.live(e) > 0;
         let free = (FIRST_EXTENT..g.extents).find(|e| !taken(*e) && state.wear().in_extent(*e) == 0);
@@ -399,8 +398,8 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     if extents.back().expect("the first").0 != at.extent {
         extents.push_back((at.extent, at.sequence));
     }
-    // Each extent is one thing, and where the journal goes on nothing is needed: else this was put together from several pools' lives, and
-    // what is written next would destroy what is there.
+    // Each extent has one use, and nothing is needed where the journal continues. Otherwise this
+    // mixes several pools' lives, and new writes would destroy data.
     let mut metadata: Vec<u32> = used.iter().copied().chain(extents.iter().map(|(extent, _)| *extent)).collect();
     metadata.sort_unstable();
     if metadata.windows(2).any(|two| two[0] == two[1]) || state.live(at.extent) > 0 {
@@ -430,7 +429,8 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
 #[derive(Default)]
 struct FirstPages {
     extent: Option<u32>,
-    /// Each with its number in its stream and the checksum of the page before; none for what is no page of metadata.
+    /// Each with its number in its stream and the checksum of the page before. None for other
+    /// pages.
     pages: Vec<Option<(u64, u32, PageBuffer)>>,
 }
 
@@ -457,7 +457,8 @@ impl FirstPages {
         self.pages = (0..FIRST_PLACES).map(page).collect::<Result<_, RecoverError>>()?;
         Ok(())
     }
-    /// The last one that belongs at a position, and its index: a page that failed was written again behind its place.
+    /// The last one that belongs at a position, and its index: a failed page was written again
+    /// behind its place.
     fn find(&self, at: StreamPosition) -> Option<(u32, PageBuffer)> {
         let belongs = |page: &Option<(u64, u32, PageBuffer)>| {
             page.as_ref().is_some_and(|(sequence, before, _)| (*sequence, *before) == (at.sequence, at.before))
@@ -467,10 +468,11 @@ impl FirstPages {
     }
 }
 
-/// Looks behind the end of the journal for a page that was written when the page missing there was durable. A crash leaves none:
-/// all pages of a commit are written at once, and those of the next only when they are durable; so a page of a commit that begins
-/// behind the end proves damage, whichever life of the pool wrote it. Returns the highest number of one, and the newest token of
-/// which the pages behind the end tell.
+/// Looks behind the end of the journal for a page that was written after the missing page was
+/// durable. A crash leaves none. All pages of a commit are written at once, and those of the next
+/// only when they are durable. So a page of a commit that begins behind the end proves damage,
+/// whichever life of the pool wrote it. Returns the highest such number, and the newest token in
+/// the pages behind the end.
 fn written_after(
     flash: &mut dyn ReadPages,
     (g, pool): (Geometry, PoolId),
@@ -509,7 +511,8 @@ fn written_after(
                     newest = newest.max(token);
                 }
             }
-            // Of the commit that was under way, or so it seems, or a later one: what follows it lies further on.
+            // Of the commit that seems to have been under way, or a later one: what follows it lies
+            // further on.
             to_look.push(header.next_extent);
         }
     }
@@ -542,7 +545,8 @@ mod tests {
         };
         let (plain, packed) = (Status::ALLOCATED, Status::ALLOCATED.with(Status::PACKED));
         assert!(write(9, 319, 1, plain) && !write(10, 40, 1, plain) && !write(9, 320, 1, plain));
-        // At their distance the last of sixteen lies fifteen behind the start; side by side as many as there are.
+        // At their distance the last of sixteen lies fifteen behind the start. Side by side there
+        // are as many as exist.
         assert!(write(0, 304, 0x8000, plain) && !write(0, 305, 0x8000, plain));
         assert!(write(0, 319, 0x8000, packed) && write(0, 318, 0x8001, packed) && !write(0, 319, 0x8001, packed));
         let status = |page| sane(Record::Status { page, status: plain });

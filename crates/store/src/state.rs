@@ -1,13 +1,16 @@
 //! The state of a pool, and how each record of the journal changes it.
 //!
-//! The running store and recovery both change the state through [`State::apply`] alone, so that what is recovered is what was.
+//! The running store and recovery both change the state through [`State::apply`] alone, so that the
+//! recovered state is the same.
 //!
-//! A version is needed when programs see it, or when a kept token names a state in which they saw it; the flash pages of needed
-//! versions are live. What is no longer needed leaves the chain at once, and versions that no kept token tells apart become one.
+//! A version is needed when programs see it, or a kept token names a state in which they saw it.
+//! The flash pages of needed versions are live. Unneeded ones leave the chain at once, and versions
+//! that no kept token tells apart become one.
 //!
-//! What programs see of a version lies all over the log after a while, and the map knows where: then one entry holds its valid bits,
-//! and says that the places are in the map ([`Status::MAPPED`]). So a page has as many entries as there are states of it that
-//! somebody can ask for, however it was written. Such entries are never on flash, where each names its places itself.
+//! What programs see of a version is spread over the log after a while, and the map knows where.
+//! One entry then has its valid bits, and says that the places are in the map ([`Status::MAPPED`]).
+//! So a page has as many entries as it has distinct states that can be asked for. Such entries are
+//! never on flash, where each names its places itself.
 
 mod audit;
 mod chains;
@@ -29,7 +32,8 @@ use crate::tokens::Tokens;
 use crate::wear::Wear;
 
 const N: u32 = SUBPAGES_PER_PAGE;
-/// What the table of old checksums takes for a bucket (hashbrown: two words of 32 bits and a byte of control).
+/// Bytes of a bucket in the table of old checksums (hashbrown: two words of 32 bits and a byte of
+/// control).
 pub const OLD_BUCKET_BYTES: usize = 9;
 
 /// Pages of which the tables begin to be loaded before they are pruned.
@@ -55,7 +59,8 @@ pub fn held(entry: PageEntry) -> impl Iterator<Item = Held> {
         .filter_map(move |s| entry.place(s, N).map(|place| Held { subpage: s, place: place.0 as u32 }))
 }
 
-/// The entries that name these subpages (ascending) at these places: as few as the two placements allow.
+/// The entries that name these subpages (ascending) at these places: as few as the two placements
+/// allow.
 pub fn entries_of(subpages: &[Held], time: u32, status: Status, into: &mut Vec<PageEntry>) {
     let mut rest = subpages;
     while let Some((entry, count)) = one_entry(rest, time, status) {
@@ -135,7 +140,6 @@ fn is_at(visible: Option<Located>, held: Held) -> bool {
     visible.is_some_and(|l| l.place == held.place)
 }
 
-/// A set of pages.
 #[derive(Debug)]
 struct PageSet(Vec<u64>);
 
@@ -184,7 +188,8 @@ pub struct State {
     pub(crate) planted: Option<Planted>,
 }
 
-/// Which pages a record is already part of: those whose piece of the checkpoint was made after the record.
+/// The pages that contain a record already: those whose piece of the checkpoint is newer than the
+/// record.
 pub trait Seen {
     /// Whether it is part of this page.
     fn contains(&self, page: u32) -> bool;
@@ -229,8 +234,8 @@ impl State {
     pub fn set_table_indices(&mut self, indices: u32) {
         self.table.set_indices(indices);
     }
-    /// How many indices of the page table may be taken by new versions and by what they make old: the others are for what only tokens see,
-    /// which may come to need one each.
+    /// How many indices of the page table new versions, and those that they make old, may take. The
+    /// others are for what only tokens see, which may need one each.
     pub fn room_for(&self) -> u32 {
         let old = u32::try_from(self.old.len()).unwrap_or(u32::MAX);
         self.table.indices_left().saturating_sub(old)
@@ -260,7 +265,8 @@ impl State {
     pub fn tokens(&self) -> &Tokens {
         &self.tokens
     }
-    /// One more reader of a token, which stays meanwhile. Returns whether there is such a token. Not part of what is recovered.
+    /// One more reader of a token, which stays meanwhile. Returns whether there is such a token.
+    /// Not recovered.
     pub fn begin_read(&mut self, token: u64) -> bool {
         self.tokens.begin_read(token)
     }
@@ -272,7 +278,7 @@ impl State {
     pub fn next_token(&self) -> u64 {
         self.next_token
     }
-    /// Live flash pages of an extent; of objects, as many as they take at the worst, and no more than it has.
+    /// Live flash pages of an extent. Objects count at their worst, and at most to its size.
     pub fn live(&self, extent: u32) -> u32 {
         self.weighed(extent).min(self.geometry.data_pages())
     }
@@ -308,7 +314,7 @@ impl State {
     pub fn bytes(&self) -> usize {
         self.fixed_bytes() + self.table.bytes() + self.map().bytes() + self.old_bytes() + self.objects.bytes()
     }
-    /// DRAM when all pages have a version and lie scattered, without that for older versions: it never takes more.
+    /// DRAM when all pages have a scattered version, without older ones: it never takes more.
     pub fn bytes_max(&self) -> usize {
         self.fixed_bytes() + self.table.bytes_max() + self.map().bytes_max() + self.objects.bytes_max()
     }
@@ -344,7 +350,7 @@ impl State {
     pub fn is_used(&self, page: u32) -> bool {
         self.table.head(page) != EMPTY
     }
-    /// How many subpages only tokens would see if a page was deleted, beside those that only they see already.
+    /// How many more subpages only tokens would see if a page was deleted.
     pub fn old_when_deleted(&self, page: u32) -> u32 {
         let versions = self.versions_of(page);
         let seen = versions.iter().filter(|version| self.tokens.any_in(version.time, self.next_token));
@@ -363,7 +369,8 @@ impl State {
         self.map().prefetch(subpage);
         self.table.prefetch(subpage / N);
     }
-    /// Starts loading what a write of a subpage changes: with tokens, mostly more than one entry of the page.
+    /// Prefetches what a write of a subpage changes: with tokens, mostly more than one entry of the
+    /// page.
     pub fn prefetch_for_write(&self, subpage: u32) {
         if self.tokens.newest().is_some() {
             self.prefetch_page(subpage / N);
@@ -380,7 +387,7 @@ impl State {
         self.expand(page, &mut versions);
         versions
     }
-    /// Where a subpage lies in the state of a token that is kept; none when it reads as zeros there.
+    /// Where a subpage lies in the state of a kept token. None when it reads as zeros there.
     pub fn located_at(&self, subpage: u32, token: u64) -> Option<Located> {
         let page = subpage / N;
         for version in self.versions_of(page).iter().filter(|version| version.time <= token) {
@@ -571,8 +578,9 @@ impl State {
         result
     }
 
-    /// The same where the map alone changes and the newest version stays one: no kept token tells it from the new one, and what lies
-    /// below is hidden as it was. So are most overwrites. Returns false, and changes nothing, where more has to be done.
+    /// The same where only the map changes and the newest version stays one: no kept token tells
+    /// the two apart, and what is below is hidden as before. Most overwrites are such. Returns
+    /// false, and changes nothing, where more is needed.
     fn rewrite(&mut self, page: u32, entry: PageEntry, sums: &Checksums) -> bool {
         let (head, subpages) = (self.table.head(page), entry.subpages(N));
         let alone = head.previous() == EntryIndex::NONE || subpages & !head.valid() == 0;
@@ -670,7 +678,8 @@ impl State {
         Ok(())
     }
 
-    /// Moves what is visible and whose place no entry names. Returns false, and changes nothing, where it is not so.
+    /// Moves what is visible and unnamed by entries. Returns false, and changes nothing, where it
+    /// is not so.
     fn move_mapped(&mut self, page: u32, held: Held, to: u32) -> bool {
         let subpage = page * N + held.subpage;
         let Some(located) = self.map.get(subpage).filter(|l| l.place == held.place) else { return false };
@@ -686,7 +695,8 @@ impl State {
         true
     }
 
-    /// Drops what nobody needs any more from the versions of a page, joins what no token tells apart, and makes the rest the page's.
+    /// Drops the unneeded versions of a page, joins those that no token tells apart, and makes the
+    /// rest the page's.
     fn settle(&mut self, page: u32, versions: &mut Vec<Version>) -> Result<(), TableFull> {
         // For each subpage, when the version that hides older ones was written.
         let mut hidden = [u64::MAX; N as usize];
@@ -828,7 +838,7 @@ impl State {
                 (Some(place), _) => self.old.remove(&place).map(|checksum| Located { place, checksum }),
                 (None, _) => None,
             };
-            // What is left of older versions may hide behind a deletion: its checksum stays with the old ones.
+            // Older versions may hide behind a deletion: their checksums stay with the old ones.
             if let Some(b) = before
                 && located != Some(b)
             {

@@ -1,15 +1,20 @@
-//! The store: a state machine. Requests to the flash come out of [`Store::next_io`], their ends go into [`Store::done`].
+//! The store: a state machine. Requests to the flash come out of [`Store::next_io`], their ends go
+//! into [`Store::done`].
 //!
-//! A program's data does not pass through here: whoever moves it asks for places ([`Store::place`]), writes, and says when the
-//! writes have ended ([`Store::written`]).
+//! Programs' data does not pass through here. Its mover asks for places ([`Store::place`]), writes,
+//! and reports the ends of its writes ([`Store::written`]).
 //!
-//! What makes a state durable is a commit: a flush (the data), the pages of the journal, a flush. A journal page is never
-//! written before the data that it speaks of is durable. Everything else follows from the order of the records:
+//! A commit makes a state durable: a flush (the data), the pages of the journal, a flush. A journal
+//! page is never written before the data that it names is durable. The order of the records does
+//! the rest:
 //!
-//! * a token is a record; recovery goes back to the last one that it finds, so that what was not synced is gone whole;
-//! * an extent is used again only after a commit has made durable the record that took away its last live flash page;
-//! * a checkpoint is made piece by piece while records go on; each piece says up to which record it is, and becomes part of the
-//!   recoverable state by an anchor, written after a commit that holds all these records.
+//! * A token is a record. Recovery returns to the last one that it finds, so unsynced changes are
+//!   gone whole.
+//! * An extent is reused only after a commit has made durable the record that took away its last
+//!   live flash page.
+//! * A checkpoint is made piece by piece among records. Each piece says up to which record it is.
+//!   An anchor, written after a commit of all these records, makes it part of the recoverable
+//!   state.
 
 mod commit;
 mod config;
@@ -160,14 +165,16 @@ pub struct Store {
     old_limit: usize,
     /// Places given to programs whose writes have not ended.
     placed: u64,
-    /// Extents that had been reclaimed when programs last found no place, if none has been given since.
+    /// The count of reclaimed extents when programs last found no place, if none was given since.
     starved_since: Option<u64>,
-    /// When space was looked at last, in subpages written since the last token, and when it need be again.
+    /// When space was last looked at, in subpages written since the last token, and when it must be
+    /// again.
     looked_at: (u64, u64),
     clock: Clock,
     gone: Gone,
     counters: StoreCounters,
-    /// While the pool becomes smaller: the extent that was to be emptied last, and whether a checkpoint began after all was moved.
+    /// While the pool shrinks: the extent that was to be emptied last, and whether a checkpoint
+    /// began after all was moved.
     given_up: Option<u32>,
     shrunk: bool,
     /// Kept for their memory.
@@ -307,16 +314,15 @@ impl Store {
     fn checkpoint_extents(&self) -> u32 {
         self.checkpoint_extents_of(self.state.table().versions().into())
     }
-    /// With so many versions.
     fn checkpoint_extents_of(&self, versions: u64) -> u32 {
         let bytes = u64::from(self.geometry().pages()) * 90 + versions * 40;
         let bytes = if self.objects.is_some() { self.checkpoint_bytes_of_objects() } else { bytes };
         (bytes / PAYLOAD_BYTES as u64 / u64::from(self.geometry().extent_pages)) as u32 + 1
     }
 
-    /// Gives places to subpages that are about to be written; ascending subpages lie side by side and take less metadata.
-    /// `places` gets one for each of the first so many; the others must ask again when something has happened
-    /// ([`Store::done`] or [`Store::written`]). Each place is in flight until it was named to [`Store::written`] or
+    /// Gives places to subpages about to be written. Ascending subpages get neighbouring places and
+    /// less metadata. `places` gets one for each of the first so many. The others ask again after
+    /// [`Store::done`] or [`Store::written`]. A place is in flight until [`Store::written`] or
     /// [`Store::not_written`].
     ///
     /// # Errors
@@ -356,10 +362,10 @@ impl Store {
         if places.len() > before {
             self.starved_since = None;
         } else if !subpages.is_empty() {
-            // Reclaim may move what is live for ever where flash pages that failed eat up what it gains.
+            // Where failed flash pages eat up its gain, reclaim may move live data forever.
             let since = *self.starved_since.get_or_insert(self.counters.reclaimed);
             let in_vain = self.counters.reclaimed - since > u64::from(2 * self.geometry().extents);
-            // Writes under way take the place of what was there: before they end, it is not known that nothing can be gained.
+            // Writes under way replace older data: before they end, a gain cannot be ruled out.
             if in_vain || (!self.space_will_come() && self.placed == 0) {
                 return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
             }
@@ -372,7 +378,7 @@ impl Store {
         if self.extents.emptied() > 0 {
             self.commit_wanted = true;
         }
-        // A checkpoint frees the journal before it. A reclaim that waits for room itself brings none.
+        // A checkpoint frees the journal before it. A reclaim that waits for room brings none.
         self.commit.is_some()
             || self.commit_wanted
             || self.checkpoint.is_some()
@@ -391,8 +397,8 @@ impl Store {
         self.extents.free() > METADATA_RESERVE + self.checkpoint_extents()
     }
 
-    /// Subpages were written: (subpage, place, CRC32C of the content). From now on they are the current content; of two writes of the same
-    /// one, which were under way at the same time, either is.
+    /// Subpages were written: (subpage, place, CRC32C of the content). They are the current content
+    /// from now on. Of two concurrent writes of one subpage, either is.
     ///
     /// # Errors
     /// When they cannot be recorded; their older content stays.
@@ -457,8 +463,8 @@ impl Store {
 
     // ---- roll back ----
 
-    /// Makes the state again that of a token; newer ones are gone. Returns whether there is such a token. Durable once
-    /// [`Store::is_quiet`].
+    /// Makes the state again that of a token, without newer ones. Returns whether there is such a
+    /// token. Durable once [`Store::is_quiet`].
     pub fn roll_back(&mut self, to: u64) -> Result<bool, WriteError> {
         self.check()?;
         let known = self.state.tokens().contains(to);
@@ -493,8 +499,8 @@ impl Store {
     pub fn begin_checkpoint(&mut self) {
         self.start_checkpoint();
     }
-    /// Begins to reclaim an extent, though nobody needs space, if that gains any and there is room for what is live in it.
-    /// Returns whether it does.
+    /// Begins to reclaim an extent without need, if that gains any and there is room for its live
+    /// data. Returns whether it does.
     pub fn begin_reclaim(&mut self) -> bool {
         self.extents.free() > self.reserve() && self.start_reclaim()
     }
@@ -514,7 +520,8 @@ impl Store {
     // ---- the journal ----
 
     fn record(&mut self, record: Record) -> Result<(), WriteError> {
-        // Only what takes new versions in needs room: tokens can still be made and dropped when the table is full, and reclaim goes on.
+        // Only new versions need room: in a full table tokens can still be made and dropped, and
+        // reclaim continues.
         let (limit, indices) = match &record {
             Record::Write { valid, .. } => (2 * N, 1 + valid.count_ones()),
             Record::Status { .. } => (2 * N, 1 + N),
@@ -662,7 +669,8 @@ impl Store {
         }
     }
 
-    /// Writes the page of an extent's summary with this number, unless its flash page has failed: then a walk finds the owners.
+    /// Writes this page of an extent's summary, unless its flash page has failed: then a walk finds
+    /// the owners.
     fn write_summary(&mut self, place: u32, index: u32, owners: &[Owner]) {
         if self.state.wear().contains(place) {
             return;

@@ -1,5 +1,6 @@
-//! A stream of pages of metadata through extents: each page names the extent in which the stream goes on, carries a number and
-//! the checksum of the page before, so that no page of another time or place can pass for the next.
+//! A stream of pages of metadata through extents. Each page has the extent in which the stream
+//! continues, a number, and the checksum of the page before. So no page of another time or place
+//! can pass for the next.
 
 use fulgurite_format::{Header, Kind, NO_EXTENT, PageBuffer, PoolId, StreamPosition};
 
@@ -36,7 +37,8 @@ impl Stream {
     pub fn go_on_in(&mut self, extent: u32) {
         self.next_extent = extent;
     }
-    /// Makes the next page of a payload, behind so many others of the same commit. Returns it and its place.
+    /// Makes the next page of a payload, behind so many others of the same commit. Returns it and
+    /// its place.
     pub fn seal(&mut self, payload: &[u8], next_token: u64, commit_offset: u16) -> (u32, PageBuffer) {
         let place = self.geometry.first_of(self.at.extent) + self.at.index;
         let header = Header {
@@ -63,8 +65,8 @@ impl Stream {
     }
 }
 
-/// Whether a page is the one of a stream that belongs at a position; if so, its payload, its next token, its checksum and the extent
-/// in which the stream goes on. Tests plant a bug by `believe`.
+/// Whether a page is the one of a stream at a position. If so, its payload, next token, checksum
+/// and the extent in which the stream continues. `believe` plants a bug for tests.
 pub fn expect(
     page: &PageBuffer,
     (geometry, pool, kind): (Geometry, PoolId, Kind),

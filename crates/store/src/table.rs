@@ -1,8 +1,8 @@
-//! The page table of NVMM: a direct table of entries by page number, and above it the entries of earlier versions, which the
-//! direct ones lead to.
+//! The page table of NVMM: a direct table of entries by page number, and above it the entries of
+//! earlier versions.
 //!
-//! Invariants: the chain of a page descends in time; an entry is in one chain or free; a page that was never allocated, or of
-//! which nothing is left, has the empty entry. Parts of the direct table in which no page ever had another are not there.
+//! Invariants: a page's chain descends in time. An entry is in one chain or free. A page without
+//! versions has the empty entry. Parts of the direct table that were never used are not there.
 
 use fulgurite_format::{ENTRY_INDEX_BITS, EntryIndex, FlashPage, PageEntry, Status};
 
@@ -48,8 +48,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of so many pages, all empty. [`Table::room`] counts to `limit`; what takes no new versions in may go beyond, up to
-    /// the 2^30 - 1 that the index has room for.
+    /// A table of so many empty pages. [`Table::room`] counts to `limit`. Other changes than new
+    /// versions may go beyond, up to the 2^30 - 1 of the index.
     pub fn new(pages: u32, limit: u32) -> Table {
         assert!(pages < INDICES, "{pages} pages do not fit in a table of {INDICES} entries");
         Table {
@@ -67,7 +67,8 @@ impl Table {
     pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
     }
-    /// Changes how many entries there can be at all: fewer than the index has room for, to try what happens at its end.
+    /// Sets how many entries there can be at all, fewer than the index has room for, for tests of
+    /// its end.
     pub fn set_indices(&mut self, indices: u32) {
         self.indices_max = indices.clamp(self.pages, INDICES);
     }
@@ -163,8 +164,9 @@ impl Table {
         self.used -= 1;
     }
 
-    /// Replaces all versions of a page, the newest first: that is the head, at the page's own index, and the others lie above all
-    /// pages (the paper's update, whatever changes). Changes nothing when there is no room.
+    /// Replaces all versions of a page, the newest first. That is the head, at the page's own
+    /// index, and the others lie above all pages (the paper's update). Changes nothing when there
+    /// is no room.
     pub fn replace(&mut self, page: u32, versions: &[PageEntry]) -> Result<(), TableFull> {
         let at = self.head(page).previous();
         if at == EntryIndex::NONE && versions.len() <= 1 {
@@ -230,7 +232,8 @@ mod tests {
         }
         assert_eq!(times(&table, 2), [4, 3, 2, 1]);
         assert_eq!(times(&table, 1), []);
-        // As in the paper's figure: the head is at the page's own index, what was before lies above all pages.
+        // As in the paper's figure: the head is at the page's own index, earlier versions above all
+        // pages.
         assert_eq!(table.head(2).time(), 4);
         assert!(table.head(2).previous().0 >= 4);
     }
@@ -249,7 +252,7 @@ mod tests {
         table.replace(0, &[]).unwrap();
         assert_eq!((times(&table, 0), table.room()), (vec![], 1));
     }
-    /// Whatever chains are made of and replaced by, each is what it was made last, and entries are counted and used again.
+    /// Any replaced chain reads as it was made last, and entries are counted and reused.
     #[test]
     fn model_chains_are_what_they_were_made() {
         const PAGES: u32 = 5;

@@ -15,8 +15,8 @@ pub struct TokenTime {
 
 /// Tokens, ascending; of some it is known when they were made, and some are being read.
 ///
-/// A token that is read stays as one that a user pinned does, for as long as its readers live: no record says so, so that a process that
-/// ends, however it ends, leaves nothing pinned but what its user has.
+/// A token that is read stays while its readers live, like a pinned one. No record says so, so a
+/// process that ends, however it ends, leaves nothing pinned but the user's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tokens {
     kept: Vec<KeptToken>,
@@ -131,7 +131,7 @@ impl Tokens {
             token.pinned = pinned;
         }
     }
-    /// Those that a policy which keeps the newest `keep` lets go: the older ones that nobody pinned and nobody reads.
+    /// Tokens that a policy of the newest `keep` drops: older ones, neither pinned nor read.
     pub fn superfluous(&self, keep: usize) -> Vec<u64> {
         let older = self.kept.len().saturating_sub(keep);
         self.kept[..older].iter().filter(|t| !self.stays(t)).map(|t| t.token).collect()

@@ -1,8 +1,9 @@
 //! An old state of a pool beside the live one: a layer that answers where subpages lay at a token.
 //!
-//! It has no tables of its own: it asks the live store, which moves what it reclaims and knows where to. So nothing is recovered a
-//! second time, and a reader costs no DRAM of the store's. The token stays for as long as the view lives, and the pool is not rolled back
-//! to before it. Nothing on flash says so: when the process dies, the token is what it was.
+//! It has no tables of its own: it asks the live store, which knows where reclaim moved the data.
+//! So nothing is recovered twice, and a reader costs no DRAM of the store's. The token stays while
+//! the view lives, and the pool is not rolled back to before it. Flash does not record that: when
+//! the process dies, the token is as before.
 
 use std::sync::Arc;
 

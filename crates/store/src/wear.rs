@@ -1,7 +1,7 @@
-//! Flash pages that failed, the extents that have too many of them, and how often each extent was filled.
+//! Failed flash pages, the extents with too many of them, and how often each extent was filled.
 //!
-//! Invariants: places ascend, each once; an extent is out of use as long as more than a quarter of the flash pages that it has for
-//! data failed. It is not written down which extents are: the same pages say the same.
+//! Invariants: places ascend, each once. An extent is out of use while more than a quarter of its
+//! flash pages for data failed. That is not recorded, because the same pages say the same.
 
 use crate::geometry::{FIRST_EXTENT, Geometry};
 

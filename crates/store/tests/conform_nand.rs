@@ -1,8 +1,9 @@
-//! Goal: the store, as it is, runs on NAND: what it writes, in the order in which it does, keeps the rules of NAND through the flash
-//! interface layer, and is all there afterwards.
-//! Method: the store's state machine over the model of a small device, its requests ending when the model says. Data is written in
-//! batches that overtake each other, synced, overwritten until reclaim, checkpoints and anchors have gone round; now and then the pool is
-//! recovered from what was written. Pages of NAND of 4 and of 16 KiB, writes that end in the buffer and in the array.
+//! Goal: the store, as it is, runs on NAND: what it writes, in the order in which it does, keeps
+//! the rules of NAND through the flash interface layer, and is all there afterwards. Method: the
+//! store's state machine over the model of a small device, its requests ending when the model says.
+//! Data is written in batches that overtake each other, synced, overwritten until reclaim,
+//! checkpoints and anchors have gone round; now and then the pool is recovered from what was
+//! written. Pages of NAND of 4 and of 16 KiB, writes that end in the buffer and in the array.
 
 use fulgurite_testkit as trials;
 
@@ -218,7 +219,8 @@ fn run(seed: u64, page_bytes: u64, width: u32, cached_writes: bool) {
     assert!(s.reclaimed > 0 && s.checkpoints > 0, "{s:?}");
     assert!(f.extents_begun > u64::from(world.fil.extents()), "extents were used again: {f:?}");
     assert_eq!((f.write_failures, f.read_failures), (0, 0));
-    // What comes late is what overtook each other by more than the buffer holds: next to nothing of what the store writes.
+    // What comes late is what overtook each other by more than the buffer holds: next to nothing of
+    // what the store writes.
     assert!(f.late * 1000 <= f.writes, "{f:?}");
 }
 

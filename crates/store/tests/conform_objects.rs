@@ -1,6 +1,7 @@
-//! Goal: objects of a pool are read as they were written, by whoever reads: alone, through a queue as subpages with zeros behind them, of an
-//! old token, after the pool was opened again; what is damaged is an error, and nothing beside it is.
-//! Method: batches of random objects over a medium in memory, compared with a map that is copied at each token; bits flipped in the flash.
+//! Goal: objects of a pool are read as they were written, in every way: alone, through a queue as
+//! subpages with zeros behind them, of an old token, after the pool was opened again. Damage is an
+//! error, and nothing beside it is. Method: batches of random objects over a medium in memory,
+//! compared with a map that is copied at each token, and bits flipped in the flash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -312,7 +313,8 @@ fn a_program_that_knows_no_objects_refuses_the_pool() {
     assert!(matches!(refused, Err(PoolError::Recover(RecoverError::Geometry(_)))), "{refused:?}");
 }
 
-/// However full the pool is, and whatever tokens remember, it takes no more DRAM than it says a budget must set aside.
+/// However full the pool is, and whatever tokens remember, it takes no more DRAM than it says a
+/// budget must set aside.
 #[test]
 fn dram_stays_within_what_is_set_aside() {
     let medium = medium();
@@ -323,7 +325,8 @@ fn dram_stays_within_what_is_set_aside() {
     let empty = pool.info().dram_bytes;
     let (mut random, mut most) = (Random(77), 0);
     for round in 0..120 {
-        // All subpages are objects, then they are overwritten, most of them by as few bytes as an object may have.
+        // All subpages are objects, then they are overwritten, most of them by as few bytes as an
+        // object may have.
         let batch: Vec<(u32, Vec<u8>)> = (0..512)
             .map(|i| {
                 let subpage = if round < 16 { round * 512 + i } else { random.below(SUBPAGES) };
@@ -351,7 +354,8 @@ fn dram_stays_within_what_is_set_aside() {
     assert!(most > empty + SUBPAGES as usize * 12, "what objects take is counted: {empty}, {most}");
 }
 
-/// An object that is overwritten all the time is never taken for one that was freed, though its slot is let go each time.
+/// An object that is overwritten all the time is never taken for one that was freed, though its
+/// slot is let go each time.
 #[test]
 fn what_is_overwritten_is_always_there() {
     let medium = medium();

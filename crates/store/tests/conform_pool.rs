@@ -1,8 +1,9 @@
-//! Goal: a pool keeps the contract of a medium: what was written last is read, by any queue, whatever the medium within does to the
-//! order; and what was flushed is there when it is opened again.
-//! Also: an old token that is read beside the live state stays what it was, and what may be done with pages is part of the state.
-//! Method: random requests over two queues of a pool on media that reorder and fail, compared with a map. Old tokens are read while
-//! reclaim moves what they name; permissions are compared with a map that is copied at each token.
+//! Goal: a pool keeps the contract of a medium: what was written last is read, by any queue,
+//! whatever the medium within does to the order; and what was flushed is there when it is opened
+//! again. Also: an old token that is read beside the live state stays what it was, and what may be
+//! done with pages is part of the state. Method: random requests over two queues of a pool on media
+//! that reorder and fail, compared with a map. Old tokens are read while reclaim moves what they
+//! name; permissions are compared with a map that is copied at each token.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -194,7 +195,8 @@ fn a_cache_that_was_closed_is_there_and_one_that_crashed_is_empty() {
             user.one(Op::Write, 5, 55).unwrap();
             flash.layer().sync().unwrap();
             user.one(Op::Write, 6, 66).unwrap();
-            // What has been written since the sync overwrites freely: the state of the sync is given up, and that is made known.
+            // What has been written since the sync overwrites freely: the state of the sync is
+            // given up, and that is made known.
             flash.layer().checkpoint().unwrap();
         }
         found
@@ -241,7 +243,8 @@ fn who_waits_for_a_state_that_was_named_has_it() {
     user.one(Op::Write, 9, 3).unwrap();
     let third = flash.layer().name_state().unwrap();
     flash.layer().wait_durable(third).unwrap();
-    // Who has slept through all that is not told that its state is durable because a newer one is.
+    // A thread that slept through all that is not told that its state is durable because a newer
+    // one is.
     for gone in [second, second + 1] {
         let told = flash.layer().wait_durable(gone).map_err(|e| e.to_string());
         assert_eq!(told.is_ok(), gone == third, "token {gone}, of {first}, {second}, {third}: {told:?}");
@@ -313,7 +316,7 @@ fn a_pool_without_checksums_is_found_empty_later() {
     while user.queue.poll(&mut completions) == 0 {}
     assert_eq!(completions[0].result, Ok(()));
     assert_eq!(value_of(&user.frames, 0), expected[&7], "its first and last bytes are whole");
-    // No token names such a state, and so nobody reads it who compares.
+    // No token names such a state, so the comparison never reads it.
     assert!(matches!(flash.layer().sync(), Err(PoolError::MustCheck)));
     flash.layer().checkpoint().unwrap();
     drop((user, flash));
@@ -349,7 +352,8 @@ fn a_failed_flush_poisons_the_pool_and_reads_go_on() {
     assert!(flash.layer().sync().is_err(), "a failed flush is not tried again");
     assert_eq!(user.one(Op::Read, 1, 0), Ok(12));
     drop((user, flash));
-    // What was synced is there when it is opened again. (The wrapper stays poisoned: the memory within is opened.)
+    // What was synced is there when it is opened again. (The wrapper stays poisoned: the memory
+    // within is opened.)
     let again = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
     let bytes = geometry().flash_pages() as usize * SUBPAGE_BYTES;
     Arena::copy(faulty.inner().storage(), 0, again.storage(), 0, bytes);
@@ -369,7 +373,8 @@ fn writers_are_told_when_there_is_no_space_and_readers_go_on() {
         user.one(Op::Write, subpage, 1).unwrap();
     }
     flash.layer().sync().unwrap();
-    // Everything again without a sync: the old versions must stay, so at some point there is no space.
+    // Everything again without a sync: the old versions must stay, so at some point there is no
+    // space.
     let full = (0..flash.subpages()).find(|s| user.one(Op::Write, *s, 2).is_err()).expect("space comes to an end");
     assert_eq!(user.one(Op::Write, full, 2), Err(FlashError::NoSpace));
     assert_eq!(user.one(Op::Read, full, 0), Ok(1));
@@ -426,7 +431,8 @@ fn tokens_are_dropped_and_counted() {
     assert_eq!(pool.drop_tokens(2).unwrap(), before.len() - left.len());
     assert_eq!(Versions::tokens(&**pool), left);
     assert_eq!(pool.drop_tokens(2).unwrap(), 0);
-    // Whoever asks for one that is gone is told so, and which there are; nothing is changed. Also when its data was reclaimed.
+    // A request for one that is gone is refused, with the list of those there are, and changes
+    // nothing. Also when its data was reclaimed.
     pool.reclaim_one().unwrap();
     let gone = tokens[2];
     let inspected = Pool::inspect(medium.clone(), keep, Some(gone)).map(|_| ());
@@ -469,7 +475,8 @@ fn threads_use_a_pool_on_a_file_in_turns() {
     let flash = Arc::new(Pool::open(medium.clone(), config(Durability::Sync)).unwrap().0.into_flash());
     for round in 0..4u32 {
         let flash = flash.clone();
-        // Each thread has a queue of its own; the store's own requests go by whichever thread is there.
+        // Each thread has a queue of its own. The store's own requests go by whichever thread is
+        // there.
         let thread = std::thread::spawn(move || {
             let mut user = User::new(&*flash);
             for subpage in 0..1000 {
@@ -530,7 +537,7 @@ fn an_old_token_is_what_it_was_while_its_data_moves() {
     assert!(reader.one(Op::Write, 1, 1).is_err(), "nobody writes to what was");
     assert_eq!(reader.one(Op::Flush, 0, 0).map(|_| ()), Ok(()));
 
-    // Whoever opens what is on flash now, because this process was killed, finds nothing pinned but by the user.
+    // After a kill, the next opening finds nothing pinned but the user's.
     pool.checkpoint().unwrap();
     let found = Pool::inspect(medium.clone(), config(Durability::Sync), None).unwrap().0;
     assert_eq!((pinned(&found.tokens()), pinned(&pool.tokens())), (vec![older], vec![older]));
@@ -641,7 +648,8 @@ fn what_may_be_done_with_pages_is_part_of_the_state() {
     }
 }
 
-/// Where a program has said how many frames may differ, what pages hold does not take the room that its sync needs.
+/// Where a program has said how many frames may differ, what pages hold does not take the room that
+/// its sync needs.
 #[test]
 fn pages_change_as_long_as_that_leaves_room_for_a_sync() {
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
@@ -658,7 +666,7 @@ fn pages_change_as_long_as_that_leaves_room_for_a_sync() {
     let pool = Pool::open(medium, bounded).unwrap().0;
     let (room, pages) = (pool.info().room as u32, pool.geometry().pages());
     pool.leave_for_sync(u64::from(room));
-    // Each may make 16 subpages old, and there is one page for whoever does it.
+    // Each may make 16 subpages old, and there is one page for the caller.
     let most = room / 16 - 1;
     assert!((2..pages).contains(&most), "room for {room} subpages");
     let is_refused = |result| matches!(result, Err(PoolError::Write(WriteError::NoSpace { .. })));
@@ -680,7 +688,8 @@ fn pages_change_as_long_as_that_leaves_room_for_a_sync() {
     assert_eq!(pool.permissions(0), Some(Permissions::DEFAULT));
 }
 
-/// A copy of the superblock that is damaged is written again by who opens the pool for changes; who only looks changes nothing.
+/// Opening a pool for changes repairs a damaged copy of the superblock. Looking at it changes
+/// nothing.
 #[test]
 fn a_damaged_superblock_is_mended_by_who_may_write_and_by_nobody_else() {
     let medium = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());

@@ -1,6 +1,7 @@
-//! Goal: of programs that use a pool one after the other, each leaves what it has named and what it has made to stay, and nothing else; and
-//! whoever asks is told of every page that went, once.
-//! Method: pages of all kinds, named or not; processes that begin and end, with roll backs over their beginning, beside what is expected.
+//! Goal: of programs that use a pool one after the other, each leaves what it has named and what it
+//! has made to stay, and nothing else. Every page that went is reported, once. Method: pages of all
+//! kinds, named or not, and processes that begin and end, with roll backs over their beginning,
+//! beside what is expected.
 
 use std::sync::Arc;
 
@@ -69,7 +70,8 @@ fn a_process_that_ends_leaves_what_it_has_named_and_made_to_stay() {
     pool.process_ends(named).unwrap();
     assert_eq!((there(&pool), pool.uncommitted()), (vec![1, 2], 0));
     assert_eq!(pool.take_dropped_temporary(), [3]);
-    // What it has named is there, and its temporary pages are so in that state: the next token is without them.
+    // What it has named is there, and its temporary pages are so in that state: the next token is
+    // without them.
     pool.process_begins(named);
     let next = pool.sync().unwrap();
     drop(pool);
@@ -128,7 +130,8 @@ fn a_roll_back_behind_the_beginning_of_a_process_takes_temporary_pages_away() {
         assert_eq!((there(&pool), pool.take_dropped_temporary()), (left, told), "{begins_after}");
     }
 }
-/// Going back to a state with pages that may not be written is going back to that, also where none was when the pool was opened.
+/// Going back to a state with pages that may not be written is going back to that, also where none
+/// was when the pool was opened.
 #[test]
 fn what_may_not_be_touched_may_not_be_after_a_roll_back() {
     for temporary in [false, true] {

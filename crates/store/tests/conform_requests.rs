@@ -1,7 +1,8 @@
-//! Goal: the log pays: what a pool is given to write at one time reaches the kernel as few requests, wherever the subpages belong, and
-//! so does what its reclaim copies, and what it reads for that.
-//! Method: a pool on a file, through a ring and through threads; batches as an evictor hands them over, of subpages from all over; the
-//! medium's count of its requests is compared with that of subpages. What was written is read back.
+//! Goal: the log pays: what a pool is given to write at one time reaches the kernel as few
+//! requests, wherever the subpages belong, and so does what its reclaim copies, and what it reads
+//! for that. Method: a pool on a file, through a ring and through threads; batches as an evictor
+//! hands them over, of subpages from all over; the medium's count of its requests is compared with
+//! that of subpages. What was written is read back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -154,7 +155,8 @@ fn conform_writes_that_may_be_kept_back_go_out_together_and_all_go_out() {
         let (subpages, together) = requests(true, 16, sleep);
         println!("sleeping {sleep}: 16 writes were {apart} requests, and {together} where they may wait");
         assert!(subpages >= 16 && together * 2 < apart, "{together} requests, and {apart} where they may not wait");
-        // Too few for a batch, and nobody else comes: they go out all the same, by the time or by who waits.
+        // Too few for a batch, and no others come: they go out all the same, by the time or by a
+        // wait.
         assert!(requests(true, 3, sleep).0 >= 3);
     }
 }

@@ -1,6 +1,7 @@
-//! Goal: what a pool does by itself or is asked for shows in what it says of itself, to the last extent: what is left to do is told to those
-//! who may do it, places that there are not are not asked for again, what is reclaimed, looked at and given up is counted.
-//! Method: a pool over a medium in DRAM, as a layer and by its own interface; numbers that were worked out by hand.
+//! Goal: what a pool does by itself or on request shows in its reports, to the last extent. Work
+//! that is left is announced, missing places are not asked for again, and what is reclaimed, looked
+//! at and given up is counted. Method: a pool over a medium in DRAM, as a layer and by its own
+//! interface, and numbers worked out by hand.
 
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ fn what_a_sync_leaves_to_do_is_told_and_done() {
     assert!(pool.sync().is_err() && !Layer::work(&pool));
     assert_eq!(write(&pool, 0..1, 2), Err(FlashError::Io(5)));
     assert!(matches!(pool.write_objects(&[(0, b"x")]), Err(PoolError::Flash(FlashError::Io(5)))));
-    // Whoever only looks does nothing.
+    // A look does nothing.
     let looked = Pool::inspect(Arc::new(MemoryFlash::new(480).unwrap()), config(), None);
     assert!(matches!(looked, Err(PoolError::Recover(_))));
 }
@@ -111,7 +112,7 @@ fn who_only_looks_changes_nothing_and_is_told_so() {
     let pool = open(&medium, config());
     assert!(Backing::versions(&pool).is_some());
 }
-/// Who found no place need not ask again before something has happened that may have made one.
+/// A writer without a place need not ask again before something may have made one.
 #[test]
 fn places_that_there_are_not_are_not_asked_for_again() {
     let medium = medium();
@@ -120,7 +121,7 @@ fn places_that_there_are_not_are_not_asked_for_again() {
     let pool = open(&medium, few);
     while Layer::work(&pool) {}
     assert!(Layer::may_place(&pool));
-    // Who asks for none has got all of them.
+    // A request for none has got all of them.
     Layer::place(&pool, &[], &mut Vec::new()).unwrap();
     assert!(Layer::may_place(&pool));
     // All that may be under way are: the next has to wait for the end of one.
@@ -268,7 +269,8 @@ fn what_is_given_up_is_an_error_until_it_is_written_again() {
     pool.roll_back(token).unwrap();
     assert!(read(&pool, 22).unwrap()[..8] == LOST_MAGIC);
 }
-/// A pool that has lost something it had promised is looked at without being changed, and opened by who accepts that.
+/// A pool that has lost something promised can be looked at unchanged, and opened when that is
+/// accepted.
 #[test]
 fn a_loss_is_accepted_by_who_says_so_and_seen_by_who_looks() {
     let medium = medium();

@@ -1,8 +1,10 @@
-//! Goal: a page of the journal, a witness, an anchor or a page of a checkpoint that cannot be written costs nothing: it is written
-//! elsewhere, its flash page is remembered and not written again, and a crash at any point of that loses nothing that was promised.
-//! Method: each request of short runs fails, and up to three that follow; what failed may have arrived, be torn, or be absent. A log of
-//! all writes is kept, and what the flash may hold after each is opened: every subset of up to 8 writes under way, samples of more. Some
-//! of the images are gone on from, to the next failure and the next crash.
+//! Goal: a page of the journal, a witness, an anchor or a page of a checkpoint that cannot be
+//! written costs nothing: it is written elsewhere, its flash page is remembered and not written
+//! again, and a crash at any point of that loses nothing that was promised. Method: each request of
+//! short runs fails, and up to three that follow; what failed may have arrived, be torn, or be
+//! absent. A log of all writes is kept, and what the flash may hold after each is opened: every
+//! subset of up to 8 writes under way, samples of more. Some of the images are gone on from, to the
+//! next failure and the next crash.
 
 use crate::world;
 

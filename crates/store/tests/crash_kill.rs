@@ -1,6 +1,7 @@
-//! Goal: what a process was told is durable is there after it was killed, at any moment.
-//! Method: a process of its own writes numbered batches to a pool on a file and tells each token through a pipe; it is killed with
-//! SIGKILL at random moments; the pool is opened, and compared with what the batches up to the one found must have left.
+//! Goal: what a process was told is durable is there after it was killed, at any moment. Method: a
+//! process of its own writes numbered batches to a pool on a file and tells each token through a
+//! pipe; it is killed with SIGKILL at random moments; the pool is opened, and compared with what
+//! the batches up to the one found must have left.
 
 use fulgurite_testkit as trials;
 
@@ -31,7 +32,8 @@ fn open(path: &Path) -> (Pool, u64) {
     let (pool, report) = Pool::open(medium, config).unwrap();
     (pool, report.token)
 }
-/// The subpages of a batch: the first holds the number of the newest, the others are as good as random.
+/// The subpages of a batch: the first holds the number of the newest, the others are as good as
+/// random.
 fn batch(number: u64) -> Vec<u32> {
     let mut subpages: Vec<u32> = (1..BATCH as u64)
         .map(|i| 1 + ((number * 31 + i).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as u32 % (SUBPAGES - 1))

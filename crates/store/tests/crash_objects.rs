@@ -1,6 +1,7 @@
-//! Goal: a crash at any write loses no object of a token that was acknowledged, and brings none back by halves.
-//! Method: keep a log of all that was written and of what was promised; make what the flash may hold after each write (subsets of what was
-//! under way, whole or torn at 512 bytes); open it, and compare with the content of the token and of the older ones that it keeps.
+//! Goal: a crash at any write loses no object of a token that was acknowledged, and brings none
+//! back by halves. Method: keep a log of all that was written and of what was promised; make what
+//! the flash may hold after each write (subsets of what was under way, whole or torn at 512 bytes);
+//! open it, and compare with the content of the token and of the older ones that it keeps.
 
 use crate::world;
 
@@ -61,7 +62,8 @@ fn run(planted: Option<Planted>, seed: u64, steps: u32) -> World {
     world
 }
 
-/// Crashes at every write of a run: all subsets of a few writes under way, samples of more, some torn. Returns the images.
+/// Crashes at every write of a run: all subsets of a few writes under way, samples of more, some
+/// torn. Returns the images.
 fn crashes(planted: Option<Planted>, seed: u64, steps: u32, one_in: u32) -> Result<u64, String> {
     let mut world = run(planted, seed, steps);
     let moved = world.store.counters().object_pages_copied;

@@ -1,8 +1,9 @@
-//! Goal: a pool that is made larger or smaller has its old size or its new one after a crash at any point, never anything between, and
-//! all that was synced; and it can be used, and resized, from there.
-//! Method: random pools, resized with a log of all writes; each moment of the log with subsets of what was under way, whole and torn;
-//! open each image, compare it with the model and its size with the two; go on from a sample of them. Pools of subpages, and of objects
-//! beside subpages. Then pools over several media by the public interface.
+//! Goal: a pool that is made larger or smaller has its old size or its new one after a crash at any
+//! point, never anything between, and all that was synced; and it can be used, and resized, from
+//! there. Method: random pools, resized with a log of all writes; each moment of the log with
+//! subsets of what was under way, whole and torn; open each image, compare it with the model and
+//! its size with the two; go on from a sample of them. Pools of subpages, and of objects beside
+//! subpages. Then pools over several media by the public interface.
 
 use crate::world;
 
@@ -69,7 +70,8 @@ fn sizes(random: &mut Random, seed: u64, objects: bool) -> (Geometry, Geometry) 
     if seed.is_multiple_of(2) { (small, large) } else { (large, small) }
 }
 
-/// A random pool of one size that becomes one of the other, with a log from its beginning; and what it was at first.
+/// A random pool of one size that becomes one of the other, with a log from its beginning; and what
+/// it was at first.
 fn resized(seed: u64, objects: bool) -> Option<(World, Moment, [Geometry; 2])> {
     let mut random = Random(seed + 77);
     let (from, to) = sizes(&mut random, seed, objects);
@@ -296,7 +298,8 @@ fn a_medium_that_fails_while_the_size_is_written() {
                 drop(pool);
                 match result {
                     Ok(done) => {
-                        // What failed was written elsewhere; or nothing did, as there are not so many.
+                        // What failed was written elsewhere; or nothing did, as there are not so
+                        // many.
                         assert!(done && size == to, "{what}");
                         if faulty.counters().errors == 0 {
                             break;
@@ -307,7 +310,7 @@ fn a_medium_that_fails_while_the_size_is_written() {
                         assert!(e.to_string().contains("leave the flash as large as it is"), "{e}");
                         found.push(size);
                     }
-                    // Only who is told so may cut what is behind the old size off.
+                    // Only after that report may the old size's rest be cut off.
                     Err(e) => assert_eq!(size, from, "{what}: {e}"),
                 }
                 if size == large {

@@ -1,7 +1,8 @@
-//! Goal: a crash in the middle of what the store does by itself (creation, reclaim, levelling, giving up a checkpoint, going on after a
-//! loss, going on after a bad flash page), or is asked for (compacting, giving up what cannot be read), loses nothing that was promised.
-//! Method: bring it about on purpose, keep a log of all writes, and open what the flash may hold after each: every subset of up to 8
-//! writes under way, samples of more.
+//! Goal: a crash in the middle of what the store does by itself (creation, reclaim, levelling,
+//! giving up a checkpoint, going on after a loss, going on after a bad flash page), or is asked for
+//! (compacting, giving up what cannot be read), loses nothing that was promised. Method: bring it
+//! about on purpose, keep a log of all writes, and open what the flash may hold after each: every
+//! subset of up to 8 writes under way, samples of more.
 
 use crate::world;
 
@@ -142,7 +143,8 @@ fn bad_flash_pages_and_checkpoints_that_fail() {
     for seed in first_seed()..first_seed() + runs(30) {
         let mut world = used(seed, attacks::config(None, seed));
         let from = world.flash.log.as_ref().map_or(0, Vec::len);
-        // One in four of all places that hold no data or metadata takes no write; the first writes of a checkpoint fail besides.
+        // One in four of all places that hold no data or metadata takes no write; the first writes
+        // of a checkpoint fail besides.
         let g = world.store.geometry();
         for extent in world.store.uses().free {
             let worn = g.first_of(extent) + world.random.below(g.data_pages());
@@ -269,7 +271,8 @@ fn giving_up_what_is_lost() {
                 images += 1;
                 let arrived = moment.cached.iter().filter(|_| random.one_in(2)).cloned();
                 match world::images::open(&moment.image(arrived), config, &moment.promise)? {
-                    // No more reads fail than were given up, whatever came to be durable of it; all else is as it was.
+                    // No more reads fail than were given up, whatever came to be durable of it; all
+                    // else is as it was.
                     Ok((token, found)) if token >= moment.promise.acknowledged => match found {
                         Found::Whole => {}
                         Found::Damaged(count) if count <= lost_max => damaged += 1,

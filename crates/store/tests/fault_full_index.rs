@@ -1,8 +1,9 @@
-//! Goal: at the end of the indices of the page table writes are refused by name, and all else goes on: nothing is lost by what reclaim
-//! moves, tokens are made and read, gone back to and dropped, and then there is room again.
-//! Method: random pools with few indices, of subpages and of objects beside them, written until they are refused; then all that is there
-//! is moved about, over and over, in the state in which one index more would be one too many. After each step every subpage of every
-//! token is compared with the model; and a crash now and then.
+//! Goal: at the end of the indices of the page table writes are refused by name, and all else goes
+//! on: nothing is lost by what reclaim moves, tokens are made and read, gone back to and dropped,
+//! and then there is room again. Method: random pools with few indices, of subpages and of objects
+//! beside them, written until they are refused; then all that is there is moved about, over and
+//! over, in the state in which one index more would be one too many. After each step every subpage
+//! of every token is compared with the model; and a crash now and then.
 
 use crate::world;
 
@@ -50,7 +51,8 @@ fn copies(world: &World) -> u64 {
 }
 
 fn write(world: &mut World, most: u32) {
-    // Several of a page lie side by side under one entry, and what is written again before a token sees it makes room among them.
+    // Several of a page lie side by side under one entry, and what is written again before a token
+    // sees it makes room among them.
     let count = 1 + world.random.below(most);
     if world.store.geometry().objects && world.random.one_in(2) {
         world.write_objects(count, 64);

@@ -1,7 +1,8 @@
-//! Goal: a token that was promised and is damaged is never missed in silence: the pool is refused by an error that names what is lost,
-//! and opened in the last state that can be read only by whoever accepts that; such a pool then lives on like any other.
-//! Method: damage to each page of the journal behind the newest anchor after random runs that ended quietly; the refusal, the
-//! state that comes back, and further random life of it with crashes, against a model.
+//! Goal: a token that was promised and is damaged is never missed in silence. The pool is refused
+//! by an error that names what is lost, and opens in the last readable state only when that is
+//! accepted. Such a pool then lives on like any other. Method: damage to each page of the journal
+//! behind the newest anchor after random runs that ended quietly. Then the refusal, the state that
+//! comes back, and further random life of it with crashes, against a model.
 
 use crate::world;
 
@@ -25,7 +26,8 @@ fn quiet(seed: u64) -> World {
     world
 }
 
-/// Places of journal pages of a world that has come to rest, by number, from the newest anchor's on.
+/// Places of journal pages of a world that has come to rest, by number, from the newest anchor's
+/// on.
 fn journal(world: &World) -> Vec<(u64, u32)> {
     let sound = |place: u32| match world.flash.content(place) {
         Some(Content::Metadata(page)) => Header::open(page).ok().map(|(h, ..)| h).filter(|h| h.place == place),
@@ -60,8 +62,9 @@ fn accept(world: &mut World) -> Loss {
     while world.store.counters().checkpoints == 0 {
         assert!(world.turn(), "a loss that was accepted is written down");
     }
-    // From then on it is as if nothing had been lost, whatever arrives of what is under way. A second
-    // checkpoint changes nothing: reclaim may record so much that the journal is long enough for one.
+    // From then on it is as if nothing had been lost, whatever arrives of what is under way. A
+    // second checkpoint changes nothing: reclaim may record so much that the journal is long enough
+    // for one.
     let opens = |flash: &mut ForgetfulFlash, config| {
         let (_, again) = recover(flash, config).unwrap();
         assert_eq!((again.token, again.lost), (report.token, None));
@@ -76,7 +79,8 @@ fn accept(world: &mut World) -> Loss {
     report.lost.unwrap()
 }
 
-/// Forgets what was overwritten because the lost records said that it could be; checksums tell of all of it.
+/// Forgets what was overwritten because the lost records said that it could be; checksums tell of
+/// all of it.
 fn forget_damaged(world: &mut World) -> usize {
     let map = world.store.map();
     let before = world.now.len();

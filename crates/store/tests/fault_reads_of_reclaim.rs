@@ -1,8 +1,9 @@
-//! Goal: reclaim on a medium that gathers reads dead flash pages along with live ones; that one of either cannot be read costs no data
-//! and stops nothing.
-//! Method: a pool on a file behind a wrapper that makes one read in so many fail, by seed; batches are overwritten until extents are half
-//! dead, and extents are reclaimed while reads fail. The wrapper's record tells that pages were read along. Then nothing fails any more:
-//! all that was written is read back, and the pool's own audit finds nothing.
+//! Goal: reclaim on a medium that gathers reads dead flash pages along with live ones; that one of
+//! either cannot be read costs no data and stops nothing. Method: a pool on a file behind a wrapper
+//! that makes one read in so many fail, by seed; batches are overwritten until extents are half
+//! dead, and extents are reclaimed while reads fail. The wrapper's record tells that pages were
+//! read along. Then nothing fails any more: all that was written is read back, and the pool's own
+//! audit finds nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ const BATCH: u32 = 16;
 const SUBPAGES: u32 = 3000;
 const EIO: FlashError = FlashError::Io(5);
 
-/// Does one operation on so many subpages at once; what they hold is in the first bytes of the frames.
+/// Does one operation on so many subpages at once; what they hold is in the first bytes of the
+/// frames.
 fn all(queue: &mut dyn Queue, frames: &Arena, op: Op, requests: &[(u32, u64)]) {
     for (frame, (subpage, value)) in requests.iter().enumerate() {
         frames.write(frame * SUBPAGE_BYTES, &if op == Op::Write { *value } else { u64::MAX }.to_le_bytes());

@@ -1,7 +1,7 @@
-//! Goal: flash that fails, lies or forgets never makes the store give a wrong value, and never one that is older than promised without
-//! saying so.
-//! Method: every request of random runs fails, once and for good; every bit of the pages that all depends on is flipped, and random
-//! bits elsewhere; writes get lost or go elsewhere; tokens and indices come to the end of their bits.
+//! Goal: flash that fails, lies or forgets never makes the store give a wrong value, and never one
+//! that is older than promised without saying so. Method: every request of random runs fails, once
+//! and for good; every bit of the pages that all depends on is flipped, and random bits elsewhere;
+//! writes get lost or go elsewhere; tokens and indices come to the end of their bits.
 
 use crate::world;
 
@@ -24,8 +24,9 @@ const EAGAIN: i32 = 11;
 const EINTR: i32 = 4;
 const ECANCELED: i32 = 125;
 
-/// What may become of a request, as the store is told of it. A transfer that stays short, or moves nothing at all, is `Short`; the
-/// queue of a file tries these, EAGAIN and EINTR again by itself (its own tests enumerate that), and then gives them to the store.
+/// What may become of a request, as the store is told of it. A transfer that stays short, or moves
+/// nothing at all, is `Short`; the queue of a file tries these, EAGAIN and EINTR again by itself
+/// (its own tests enumerate that), and then gives them to the store.
 const TROUBLES: [(&str, Trouble, bool); 9] = [
     ("EIO", Trouble::Fails(FlashError::Io(EIO)), false),
     ("ENOSPC", Trouble::Fails(FlashError::Io(ENOSPC)), false),
@@ -90,7 +91,8 @@ fn the_nth_request_fails() {
             for failed in &world.failed {
                 *kinds.entry(format!("{failed:?}")).or_default() += 1;
             }
-            // All but a flush is written again, elsewhere, unless that fails again and again, or the error says that there is no use.
+            // All but a flush is written again, elsewhere, unless that fails again and again, or
+            // the error says that there is no use.
             let flush = world.failed.contains(&Failed::Flush);
             let metadata =
                 |f: &&Failed| matches!(f, Failed::Write(Some(Kind::Journal | Kind::Anchor | Kind::Checkpoint)));
@@ -431,8 +433,8 @@ fn sealed_nonsense_is_an_error_and_no_panic() {
     assert!(met[1] > 0);
 }
 
-/// The pages of a run with right checksums and numbers from all of 64 bits, also behind a damaged one: opened as a user does who accepts
-/// what is lost, and used when it opens.
+/// The pages of a run with right checksums and numbers from all of 64 bits, also behind a damaged
+/// one. They are opened with losses accepted, and used when that succeeds.
 #[test]
 fn numbers_from_all_of_64_bits_are_an_error_or_can_be_gone_on_from() {
     let mut met = [0u64; 3];
@@ -472,7 +474,8 @@ fn numbers_from_all_of_64_bits_are_an_error_or_can_be_gone_on_from() {
             };
             let pick = |pages: &[(u32, Header)], at: u64| pages[at as usize % pages.len()];
             if round % 2 == 0 && journal.len() > 2 {
-                // One of the journal is gone, and one behind it has another number, or belongs to another commit.
+                // One of the journal is gone, and one behind it has another number, or belongs to
+                // another commit.
                 let (lost, _) = pick(&journal, number(0));
                 let (place, header) = pick(&journal, number(0));
                 let (sequence, offset, next_token) =
@@ -566,7 +569,8 @@ fn a_pool_of_a_newer_version_is_refused_by_its_number() {
     let refused = fulgurite_store::recover(&mut image, config).map(|_| ()).unwrap_err();
     assert_eq!(refused, RecoverError::NotAPool(NotMetadata::Newer(2)));
 
-    // A later program may have written any page of it: one that counts is never taken for one that is not there.
+    // A later program may have written any page of it: one that counts is never taken for one that
+    // is not there.
     let token = fulgurite_store::recover(&mut moment.image([]), config).unwrap().1.token;
     let of_kind = |kind: Kind| {
         let mut places: Vec<(u64, u32)> = moment

@@ -1,7 +1,8 @@
-//! Goal: flash pages that fail are found out, never written again, in this life of the pool and in later ones, and cost nothing that
-//! was written; extents with too many of them go out of use.
-//! Method: random runs over flash in which more and more flash pages take no write, or cannot be read, with crashes, against a model;
-//! and a pool as a medium over a medium that fails now and then.
+//! Goal: flash pages that fail are found out, never written again, in this life of the pool and in
+//! later ones, and cost nothing that was written; extents with too many of them go out of use.
+//! Method: random runs over flash in which more and more flash pages take no write, or cannot be
+//! read, with crashes, against a model; and a pool as a medium over a medium that fails now and
+//! then.
 
 use crate::world;
 
@@ -27,7 +28,8 @@ fn bad(world: &World) -> BTreeSet<u32> {
     world.store.state().wear().places().iter().copied().collect()
 }
 
-/// Of each extent of anchors only the last pair of flash pages takes a write: each anchor passes over all others, in every life.
+/// Of each extent of anchors only the last pair of flash pages takes a write: each anchor passes
+/// over all others, in every life.
 #[test]
 fn anchors_pass_over_flash_pages_that_fail() {
     let mut world = World::new(roomy(), quick_checkpoints(), 1);
@@ -61,7 +63,8 @@ fn what_takes_no_write_is_avoided_for_ever() {
         let mut known = BTreeSet::new();
         for i in 0..400 {
             if i % 4 == 0 {
-                // Wears out while something is written to it: data, journal, checkpoint, anchors now and then.
+                // Wears out while something is written to it: data, journal, checkpoint, anchors
+                // now and then.
                 let uses = world.store.uses();
                 let anchors: &[u32] = if world.random.one_in(40) { &[1, 2] } else { &[] };
                 let extents: Vec<u32> = uses.data.iter().chain(&uses.metadata).chain(anchors).copied().collect();
@@ -81,7 +84,8 @@ fn what_takes_no_write_is_avoided_for_ever() {
             }
             if world.store.poisoned().is_some() || world.random.one_in(60) {
                 world.crash().unwrap();
-                // What was found out was recorded with the rest, so what a token covers is known for ever.
+                // What was found out was recorded with the rest, so what a token covers is known
+                // for ever.
                 assert!(known.is_subset(&bad(&world)), "seed {seed}: a bad flash page was forgotten");
             }
             if world.random.one_in(20) {

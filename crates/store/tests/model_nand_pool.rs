@@ -1,8 +1,9 @@
-//! Goal: a pool over NAND in real time loses nothing that was synced: not by reclaim, not by going back to a token, not when it is opened
-//! again over a device whose model begins anew, and not when blocks wear out.
-//! Method: random requests through a queue of the pool against a map, which is kept at each token; often enough overwritten that reclaim
-//! runs; the device is made anew over the same memory between lives. With wear, writes may fail once there is no space, and a life may end;
-//! what was synced before that is read back over a device that does not fail.
+//! Goal: a pool over NAND in real time loses nothing that was synced: not by reclaim, not by going
+//! back to a token, not when it is opened again over a device whose model begins anew, and not when
+//! blocks wear out. Method: random requests through a queue of the pool against a map, which is
+//! kept at each token; often enough overwritten that reclaim runs; the device is made anew over the
+//! same memory between lives. With wear, writes may fail once there is no space, and a life may
+//! end; what was synced before that is read back over a device that does not fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ const DEPTH: usize = 16;
 const EXTENT_PAGES: u32 = 16;
 const SUBPAGES: u32 = 1000;
 
-/// 4 planes of 70 blocks of 8 pages, in times that a test can wait for; extents lie across 2 planes.
+/// 4 planes of 70 blocks of 8 pages, in times that a test can wait for; extents lie across 2
+/// planes.
 fn profile() -> Profile {
     let mut profile = Profile::built_in("slc").unwrap();
     profile.geometry = Division::new(Parts {
@@ -78,7 +80,8 @@ impl Life {
     fn pool(&self) -> &Pool {
         self.flash.layer()
     }
-    /// Different subpages, each read (none) or written, at a time; results in their order. What a read found is its value.
+    /// Different subpages, each read (none) or written, at a time; results in their order. What a
+    /// read found is its value.
     fn batch(&mut self, wanted: &[(u32, Option<u64>)]) -> Vec<Result<u64, FlashError>> {
         for (frame, (subpage, value)) in wanted.iter().enumerate() {
             let bytes = value.unwrap_or(u64::MAX).to_le_bytes().repeat(SUBPAGE_BYTES / 8);
@@ -225,7 +228,8 @@ fn nothing_synced_is_lost_when_blocks_wear_out() {
     assert!(report.fil.write_failures > 0, "no write failed");
     assert!(synced.len() > SUBPAGES as usize / 2, "it ended before it had begun");
     assert_eq!(report.nand.violations, 0);
-    // By what lies there, without the blocks' failures. A sync that failed may be there all the same: then it is newer, never less.
+    // By what lies there, without the blocks' failures. A sync that failed may be there all the
+    // same: then it is newer, never less.
     drop(life);
     let mut life = Life::open(NandFlash::reopened(memory, profile(), fil()).unwrap(), false);
     for subpage in 0..SUBPAGES {

@@ -1,7 +1,9 @@
-//! Goal: objects of all sizes, overwritten, freed, kept by tokens, moved by reclaim, are what a program wrote, also beside whole subpages
-//! and after crashes; and a pool that is full of them says so, early and in time, and takes every write that does not make it fuller.
-//! Method: random runs against a model that keeps everything in plain maps; random parts of what was not flushed arrive, some torn. Pools
-//! are filled with objects of one size or of a few, of which many pack badly, and what is there is overwritten in many orders.
+//! Goal: objects of all sizes, overwritten, freed, kept by tokens, moved by reclaim, are what a
+//! program wrote, also beside whole subpages and after crashes; and a pool that is full of them
+//! says so, early and in time, and takes every write that does not make it fuller. Method: random
+//! runs against a model that keeps everything in plain maps; random parts of what was not flushed
+//! arrive, some torn. Pools are filled with objects of one size or of a few, of which many pack
+//! badly, and what is there is overwritten in many orders.
 
 use crate::world;
 
@@ -116,7 +118,8 @@ fn must_take(world: &mut World, batch: &[(u32, usize)]) {
 fn contents(world: &World) -> Vec<(u32, usize)> {
     world.now.iter().filter(|(_, number)| is_object(**number)).map(|(s, number)| (*s, length_of(*number))).collect()
 }
-/// More and more subpages are written, of these lengths, until there is no room, also after a sync. Returns how many there are then.
+/// More and more subpages are written, of these lengths, until there is no room, also after a sync.
+/// Returns how many there are then.
 fn fill(world: &mut World, sync_one_in: u32, mut length: impl FnMut(&mut World) -> usize) -> u32 {
     let behind = world.store.geometry().subpages - 1;
     let (mut subpages, mut synced) = (0, false);
@@ -157,7 +160,8 @@ fn goes_on(world: &mut World, rounds: u32) {
     }
     world.check();
 }
-/// Objects are overwritten until that takes a sync, or each is there twice; a sync is all that it takes.
+/// Objects are overwritten until that takes a sync, or each is there twice; a sync is all that it
+/// takes.
 fn until_a_sync(world: &mut World) {
     let all = contents(world);
     let before = world.store.uncommitted();

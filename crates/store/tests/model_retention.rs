@@ -1,6 +1,7 @@
-//! Goal: old versions are kept as long as policy says (tokens, age, space, DRAM), never the pinned and the newest less; what there is no
-//! room for is an error that a sync ends; a clock that goes back drops nothing early and keeps nothing for ever.
-//! Method: random runs with each policy, against what the policy says; what the store takes is counted after every step.
+//! Goal: old versions are kept as long as policy says (tokens, age, space, DRAM), never the pinned
+//! and the newest less; what there is no room for is an error that a sync ends; a clock that goes
+//! back drops nothing early and keeps nothing for ever. Method: random runs with each policy,
+//! against what the policy says; what the store takes is counted after every step.
 
 use crate::world;
 
@@ -165,7 +166,8 @@ fn a_full_pool_takes_writes_again_after_a_sync_and_a_drop() {
                 world.turn();
             }
             world.check();
-            // What is there can be named, also when nothing more can be written; then the old is dropped.
+            // What is there can be named, also when nothing more can be written; then the old is
+            // dropped.
             world.sync();
             world.settle();
             world.store.drop_tokens(1).unwrap();

@@ -1,9 +1,11 @@
-//! Goal: the room that a pool says it has is there: so many subpages can be written before the next sync, whichever they are, and then
-//! a sync can be made. What is published of it ([`Pool::room`]) is never more, whatever is done to the pool, and at no moment.
-//! Method: pools in memory of random geometry, filled by random amounts, written at random with syncs in between; at random times as many
-//! different subpages as there is room for are written, in batches of random size, each of which must be taken. Then random histories of all
-//! that changes a pool, also of one that is nearly full, that fails in places, or whose history has a bound: after each look at a queue, also in
-//! the middle of a batch, the published room is compared with what the store says.
+//! Goal: the room that a pool says it has is there: so many subpages can be written before the next
+//! sync, whichever they are, and then a sync can be made. What is published of it ([`Pool::room`])
+//! is never more, whatever is done to the pool, and at no moment. Method: pools in memory of random
+//! geometry, filled by random amounts, written at random with syncs in between; at random times as
+//! many different subpages as there is room for are written, in batches of random size, each of
+//! which must be taken. Then random histories of all that changes a pool, also of one that is
+//! nearly full, that fails in places, or whose history has a bound: after each look at a queue,
+//! also in the middle of a batch, the published room is compared with what the store says.
 
 use fulgurite_testkit as trials;
 use fulgurite_testkit::Random;
@@ -105,7 +107,7 @@ fn the_room_that_there_is_said_to_be_is_there() {
 /// Compares what is published with what there is.
 fn compare(pool: &Pool, what: &str) {
     let published = pool.room();
-    // In this order: to ask locks the pool, and whoever lets go of it publishes.
+    // In this order: a question locks the pool, and each unlock publishes.
     let there = pool.info().room;
     assert!(published <= there, "{what}: {published} published, {there} there");
     // And none is kept from anybody.

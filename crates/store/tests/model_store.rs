@@ -1,5 +1,6 @@
-//! Goal: what a program wrote is what it reads, and after a crash the last token is there, however long it runs.
-//! Method: random runs against a model that keeps everything in plain maps; random parts of what was not flushed arrive.
+//! Goal: what a program wrote is what it reads, and after a crash the last token is there, however
+//! long it runs. Method: random runs against a model that keeps everything in plain maps; random
+//! parts of what was not flushed arrive.
 
 use crate::world;
 

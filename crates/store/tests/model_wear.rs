@@ -1,6 +1,6 @@
-//! Goal: extents wear evenly although most data is never written again, at the price of a few per cent more writes; the counts
-//! survive crashes and checkpoints.
-//! Method: a pool that is mostly cold, and a tenth of it overwritten for long, with levelling and without, counted; against the
+//! Goal: extents wear evenly although most data is never written again, at the price of a few per
+//! cent more writes; the counts survive crashes and checkpoints. Method: a pool that is mostly
+//! cold, and a tenth of it overwritten for long, with levelling and without, counted; against the
 //! counts of the extents that were really written.
 
 use crate::world;
@@ -18,7 +18,8 @@ fn config(wear_spread: u32) -> StoreConfig {
     config
 }
 
-/// Returns the wear, how many extents are far behind the most filled one, what was written for the program, and what was copied to level wear.
+/// Returns the wear, how many extents are far behind the most filled one, what was written for the
+/// program, and what was copied to level wear.
 fn hot_and_cold(wear_spread: u32, seed: u64) -> (Fills, usize, u64, u64) {
     let geometry = Geometry::new(16 * 160, 16, Some(1520)).unwrap();
     let mut world = World::new(geometry, config(wear_spread), seed);
@@ -57,7 +58,8 @@ fn cold_data_makes_way_and_it_costs_little() {
     );
     assert!(without.max - without.min > 40, "the test wears nothing unevenly: {without:?}");
     assert!(left_behind > 60, "{left_behind} of 157 extents");
-    // But for extents that are open all the time because nothing of their degree of heat is written.
+    // But for extents that are open all the time because nothing of their degree of heat is
+    // written.
     assert!(behind <= 4, "{behind} of 157 extents are far behind: {with:?}");
     assert!(levelled > 0 && cost <= 0.04, "{levelled} copies for {written} writes");
 }

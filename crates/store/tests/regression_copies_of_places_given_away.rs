@@ -1,8 +1,9 @@
-//! Goal: a place is not given to anybody while reclaim copies from it. It was: programs overwrote all that was live in the extent, a
-//! commit made it free, and when the same subpage came to lie at the same place again, the copy of what had been there before was
-//! taken for a copy of that, and the subpage was lost.
-//! Method: reclaim's reads of what it copies do not end while all subpages are overwritten again and again; nothing may come to lie in the
-//! extent that it copies from. Then they end, and everything is read and compared.
+//! Goal: a place is not given to anybody while reclaim copies from it. It was: programs overwrote
+//! all that was live in the extent, a commit made it free, and when the same subpage came to lie at
+//! the same place again, the copy of what had been there before was taken for a copy of that, and
+//! the subpage was lost. Method: reclaim's reads of what it copies do not end while all subpages
+//! are overwritten again and again; nothing may come to lie in the extent that it copies from. Then
+//! they end, and everything is read and compared.
 
 use std::sync::Arc;
 
@@ -111,7 +112,8 @@ fn regression_a_place_that_is_copied_from_is_not_given_away() {
     assert_eq!(flash.layer().audit(), Vec::<String>::new());
 }
 
-/// The same of objects, which lie several to a flash page and are copied by way of pages that are packed anew.
+/// The same of objects, which lie several to a flash page and are copied by way of pages that are
+/// packed anew.
 #[test]
 fn regression_a_place_that_objects_are_copied_from_is_not_given_away() {
     const OBJECTS: u32 = 256;

@@ -1,7 +1,8 @@
-//! Goal: a pool whose program dies again and again, soon after it has opened it, stays usable: no life leaves less room for the next,
-//! and what was synced is there.
-//! Method: lives of a pool on a small flash, of which each writes and syncs a little and is then cut off, its flash copied as it is at some
-//! moment; many times as many lives as the flash has extents. The last one goes on for long. Seeds are printed.
+//! Goal: a pool whose program dies again and again, soon after it has opened it, stays usable: no
+//! life leaves less room for the next, and what was synced is there. Method: lives of a pool on a
+//! small flash, of which each writes and syncs a little and is then cut off, its flash copied as it
+//! is at some moment; many times as many lives as the flash has extents. The last one goes on for
+//! long. Seeds are printed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ impl Life {
         let queue = flash.open_queue(frames.clone(), DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
         Life { medium, flash, queue, frames, ended: Vec::new() }
     }
-    /// Requests by frame: to their end, or until it was looked for that so many times. None if they have not ended by then.
+    /// Requests by frame: to their end, or until it was looked for that so many times. None if they
+    /// have not ended by then.
     fn run(&mut self, requests: &[(Op, u32)], looks: u64) -> Option<Result<(), FlashError>> {
         for (frame, (op, subpage)) in (0..).zip(requests) {
             let (subpage, frame) = (SubpageIndex(*subpage), FrameIndex(frame));

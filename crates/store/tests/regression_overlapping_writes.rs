@@ -1,7 +1,9 @@
-//! Goal: writes of one subpage that are under way at the same time end with the content of one of them, and hurt nobody. They could end
-//! in one batch, of which the store recorded each as if it were another subpage of the page: with more than a page has, it panicked, and a
-//! device with it, for all its programs; any client of a block device may send such writes.
-//! Method: batches of writes of few subpages, each with a content of its own; all is read, the store is audited, and opened again.
+//! Goal: writes of one subpage that are under way at the same time end with the content of one of
+//! them, and hurt nobody. They could end in one batch, of which the store recorded each as if it
+//! were another subpage of the page: with more than a page has, it panicked, and a device with it,
+//! for all its programs; any client of a block device may send such writes. Method: batches of
+//! writes of few subpages, each with a content of its own; all is read, the store is audited, and
+//! opened again.
 
 use crate::common;
 

@@ -1,7 +1,7 @@
-//! Goal: of pages that are given other permissions, or deleted, in one call, all are changed or none, also when there is no room for what
-//! that makes older versions.
-//! Method: a page table that has room for some of them; a bound for DRAM that remembers some of what they hold. Each call is refused, and
-//! then made in parts, or after a sync, or with the tokens gone.
+//! Goal: of pages that are given other permissions, or deleted, in one call, all are changed or
+//! none, also when there is no room for what that makes older versions. Method: a page table that
+//! has room for some of them; a bound for DRAM that remembers some of what they hold. Each call is
+//! refused, and then made in parts, or after a sync, or with the tokens gone.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! Goal: a pool whose change of size was stopped, and which was used and made smaller after that by the same program, can be opened again.
-//! (That everything recorded is in a checkpoint, so that nothing replayed speaks of what is behind the new end, was remembered from before
-//! the stop: the next opening refused the journal.)
-//! Method: stop before each step; then write a page that the smaller pool does not have, delete it, and go on to the end.
+//! Goal: a pool whose change of size was stopped, and which was used and made smaller after that by
+//! the same program, can be opened again. (That everything recorded is in a checkpoint, so that
+//! nothing replayed speaks of what is behind the new end, was remembered from before the stop: the
+//! next opening refused the journal.) Method: stop before each step; then write a page that the
+//! smaller pool does not have, delete it, and go on to the end.
 
 use std::sync::Arc;
 

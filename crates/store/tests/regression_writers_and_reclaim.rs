@@ -1,7 +1,8 @@
-//! Goal: programs that write as fast as a pool takes it never use up the space that reclaim needs to make more: a full pool goes on.
-//! Method: pools filled to what they can hold are overwritten with as many writes in flight as the queue is deep, some subpages far
-//! more often than others, on a
-//! medium that takes its time. No end to a write after a great many turns is a pool that stands still.
+//! Goal: programs that write as fast as a pool takes it never use up the space that reclaim needs
+//! to make more: a full pool goes on. Method: pools filled to what they can hold are overwritten
+//! with as many writes in flight as the queue is deep, some subpages far more often than others, on
+//! a medium that takes its time. No end to a write after a great many turns is a pool that stands
+//! still.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 use fulgurite_testkit::Random;
 
 const POOL: PoolId = PoolId([9; 16]);
-/// Turns without a write's end after which none is expected any more; a commit takes fewer than a hundred.
+/// Turns without a write's end after which none is expected any more; a commit takes fewer than a
+/// hundred.
 const PATIENCE: u32 = 20_000;
 
 /// Every power of two of subpages is as likely as any other: 1/x, about what Zipf's law gives.

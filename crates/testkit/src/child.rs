@@ -1,8 +1,8 @@
-//! A test that starts its own program once more, as the process that is stopped, killed or kept from its rights.
+//! A test that starts its own program once more, to be stopped, killed or kept from its rights.
 
 use std::process::Command;
 
-/// Arguments for this program: one test of the module that `module_path!()` names, ignored or not, with all that it prints.
+/// Arguments for this program: one test of the module that `module_path!()` names.
 pub fn arguments(module: &str, test: &str) -> [String; 5] {
     let within = module.split_once("::").map_or(String::new(), |(_, within)| format!("{within}::"));
     [

@@ -24,7 +24,7 @@ pub fn fill(arena: &Arena, frame: u32, stamp: u64) {
     arena.write(frame as usize * SUBPAGE_BYTES, &bytes);
 }
 
-/// The stamp that a frame was filled with; none if it is torn. A frame of zeros has stamp 0... and is torn.
+/// The stamp that a frame was filled with. None if it is torn, as a frame of zeros is.
 pub fn stamp_of(arena: &Arena, frame: u32) -> Option<u64> {
     let mut bytes = [0; SUBPAGE_BYTES];
     arena.read(frame as usize * SUBPAGE_BYTES, &mut bytes);

@@ -1,12 +1,12 @@
-//! How large a randomised test is, where it begins, and how it tells what it did.
+//! How large a randomised test is, where it begins, and how it reports.
 //!
-//! `FULGURITE_SEED` is the first seed, and the seeds count up. `FULGURITE_RUNS` is their number, whatever the test
-//! counts (seeds, kills, rounds). Unset, the first seed is the test's own, and the number a share of the test's own:
-//! `FULGURITE_VOLUME` per cent, 20 unless set. `make test-full` sets 100. So `FULGURITE_SEED=s FULGURITE_RUNS=1`
-//! replays one.
+//! `FULGURITE_SEED` is the first seed, and the seeds count up. `FULGURITE_RUNS` is their number,
+//! whatever the test counts. Unset, the first seed is the test's own, and the number a share of its
+//! own: `FULGURITE_VOLUME` per cent, 20 unless set. `make test-full` sets 100. So `FULGURITE_SEED=s
+//! FULGURITE_RUNS=1` replays one.
 //!
-//! `scripts/test` and `scripts/soak` name a file in `FULGURITE_FIGURES`. Each test adds to it what it did for a row of
-//! the table in `scripts/figures`, and the scripts compare the sums with the aims in that table.
+//! `scripts/test` and `scripts/soak` name a file in `FULGURITE_FIGURES`. Each test adds its figures
+//! for the table in `scripts/figures`, and the scripts compare the sums with the aims there.
 
 use std::io::Write;
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub fn seed() -> u64 {
     println!("seed {seed}; FULGURITE_SEED={seed} repeats it");
     seed
 }
-/// `FULGURITE_RUNS`, or the share of the test's own number that `FULGURITE_VOLUME` asks for, at least one.
+/// `FULGURITE_RUNS`, or the share of the test's own number in `FULGURITE_VOLUME`, at least one.
 pub fn runs(own: u64) -> u64 {
     number("FULGURITE_RUNS").unwrap_or_else(|| (own * percent()).div_ceil(100).max(1))
 }
@@ -38,7 +38,7 @@ pub fn runs(own: u64) -> u64 {
 pub fn is_full() -> bool {
     number("FULGURITE_RUNS").is_some() || percent() >= 100
 }
-/// What a run does of its own number of steps or operations, of which the seeds are not the measure.
+/// A run's share of its steps or operations, where seeds are not the measure.
 pub fn share(own: u64) -> u64 {
     if is_full() { own } else { (own * percent()).div_ceil(100) }
 }
@@ -50,7 +50,7 @@ pub fn seeds(own_first: u64, own_count: u64) -> Range<u64> {
     let first = first_seed(own_first);
     first..first.saturating_add(runs(own_count))
 }
-/// Whether a test has all of its own number, so that what it comes to can be compared with what was planned.
+/// Whether a test has its full number, as the planned figures need.
 pub fn is_whole(own: u64) -> bool {
     runs(own) >= own
 }
@@ -69,8 +69,7 @@ impl Drop for Told {
     }
 }
 
-/// Tells what was done for a row of the table in `scripts/figures`, once it was found to be right: a test that meets a violation fails
-/// before it comes here.
+/// Reports a figure for a row of the table in `scripts/figures`, after all checks of the test.
 pub fn figure(row: u32, what: &str, count: u64) {
     tell(&format!("row {row} | {what} | {count} | violations 0\n"));
 }
@@ -92,7 +91,8 @@ fn tell(line: &str) {
 pub fn file_system_of(path: &std::path::Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // Mount point, and behind a dash the type; of those that hold the path the longest, of two at one point the last.
+    // Mount point, and behind a dash the type. The longest of those that hold the path, and its
+    // last.
     let holds = |line: &str| {
         let (mount, rest) = line.split_once(" - ")?;
         let point = mount.split(' ').nth(4)?.replace("\\040", " ");

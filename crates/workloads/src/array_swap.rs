@@ -135,11 +135,6 @@ impl<L: Latch> Workload for ArraySwap<L> {
         Ok(old_a.value ^ old_b.value)
     }
 
-    #[inline]
-    fn answer_is_fixed(&self, _: &SwapRequest) -> bool {
-        false
-    }
-
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         let broken = |what| Err(WorkloadError::Inconsistent { workload: Self::NAME, what });
         let count = self.keys.count();

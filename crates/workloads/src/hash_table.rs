@@ -34,7 +34,6 @@ impl Value {
     }
 }
 
-/// What the header says.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Header {

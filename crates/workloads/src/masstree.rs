@@ -45,7 +45,6 @@ impl Row {
     }
 }
 
-/// What the header says.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Header {

@@ -35,7 +35,6 @@ fn update_of(random: u64) -> u64 {
     half << 32 | half
 }
 
-/// The table, open.
 #[derive(Debug)]
 struct Table {
     words: Array<u64>,
@@ -141,10 +140,6 @@ impl<L: Latch> Workload for Gups<L> {
         view.store(0, old ^ request.update);
         Ok(old)
     }
-    #[inline]
-    fn answer_is_fixed(&self, _: &UpdateWord) -> bool {
-        false
-    }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         self.table.check(memory, Self::NAME, |word, built| (word ^ built) >> 32 == (word ^ built) & u64::from(u32::MAX))
     }
@@ -191,9 +186,6 @@ impl<L: Latch> Workload for GupsRead<L> {
     }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         self.table.check(memory, Self::NAME, |word, built| word == built)
-    }
-    fn dram_bytes(&self) -> u64 {
-        0
     }
 }
 
@@ -242,9 +234,6 @@ impl<L: Latch> Workload for MmapBench<L> {
     }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         self.table.check(memory, Self::NAME, |word, built| word == built)
-    }
-    fn dram_bytes(&self) -> u64 {
-        0
     }
 }
 

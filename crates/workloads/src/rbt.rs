@@ -49,7 +49,6 @@ impl Value {
     }
 }
 
-/// What the header says.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Header {

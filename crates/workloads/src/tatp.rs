@@ -96,10 +96,6 @@ impl<L: Latch> Workload for Tatp<L> {
     fn execute<M: Memory>(&self, memory: &mut M, request: &UpdateRequest) -> Result<u64, AccessError> {
         self.0.update_subscriber_data(memory, request)
     }
-    #[inline]
-    fn answer_is_fixed(&self, _: &UpdateRequest) -> bool {
-        false
-    }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         self.0.check(Self::NAME, memory)
     }

@@ -1,8 +1,8 @@
-//! The computation in plain memory, in huge pages where the kernel gives them: kept by the thread that computes, by a child
-//! process, by another thread, or not at all.
+//! The computation in plain memory, in huge pages where possible: kept by its own thread, a child
+//! process, another thread, or not at all.
 //!
-//! A checkpoint that falls due while one is being made is put off until that is durable, and is one with those that fall due until
-//! then. The computation's thread is pinned; whoever else works may run on all cores.
+//! A checkpoint that falls due while another is being made waits, and merges with those due until
+//! then. The computation's thread is pinned. Its helpers may run on all cores.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -81,7 +81,7 @@ impl Keeper<'_> {
                 self.job.bytes() as u64
             }
             Way::Fork => {
-                // The kernel puts a child onto an idle core where it may; that of this thread is none.
+                // The kernel may put a child onto an idle core, which that of this thread is not.
                 affinity::pin_to(self.cores)?;
                 let child = self.image.write_in_child(memory, self.job.bytes()).context("there is no child process")?;
                 affinity::pin(self.core)?;
@@ -233,7 +233,7 @@ fn hash_of(arena: &Arena, job: &Job) -> u64 {
     sum.hash
 }
 
-/// What somebody who comes after a crash finds: read past the page cache.
+/// Reads the image past the page cache, as after a crash.
 fn restore(directory: &Path, job: &Job, way: Way, checkpoints: u64) -> Result<u64> {
     let kept = Arena::anonymous(job.bytes(), Backed::HugePages)?;
     let file = DirectFile::open(&directory.join(IMAGE))?;

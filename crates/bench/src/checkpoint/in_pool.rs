@@ -1,7 +1,8 @@
-//! The computation as requests of a runtime over a pool ([`Place`]), with less DRAM than data: kept by `sync` from another thread, or not at all.
+//! The computation as requests of a runtime over a pool ([`Place`]), with less DRAM than data: kept
+//! by `sync` from another thread, or not at all.
 //!
-//! Each update is a write section, so that a token has all of it or nothing, and the program knows what is in which token: it is
-//! asked when a sync has closed the gate ([`Durable::save`]).
+//! Each update is a write section, so a token has all of it or nothing. A sync that has closed the
+//! gate asks the program for its state ([`Durable::save`]).
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +62,7 @@ impl Service for Updates {
     }
 }
 
-/// Notes what the computation had come to when a token was cut, and takes it up again after a roll back.
+/// Notes the computation's state when a token is cut, and restores it after a roll back.
 struct Noted {
     progress: Progress,
     saved: Progress,
@@ -80,7 +81,7 @@ impl Durable for Noted {
     }
 }
 
-/// Takes a checkpoint whenever one falls due, until the computation has ended. Returns them and the last one's token.
+/// Takes the checkpoints that fall due until the end. Returns them and the last token.
 fn sync_when_due(
     runtime: &Runtime,
     written: &dyn Fn() -> u64,

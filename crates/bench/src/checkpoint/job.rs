@@ -1,9 +1,9 @@
-//! The computation, the same in all ways: updates of single words, each after some computing, of pages that change from one
-//! checkpoint to the next; what its state comes to at any update; and how long nothing was updated.
+//! The computation, the same in all ways: after some computing, an update of a single word among
+//! pages that change from one checkpoint to the next.
 //!
-//! Its state is known by two numbers that do not depend on the order of updates, so that any number of them may be under way: how
-//! many there were, and the sum of all words, each multiplied by a number of its own. Who has an image can compute the second
-//! from it, and who computes knows both at any moment.
+//! Two numbers that do not depend on the order of updates identify its state: their count, and the
+//! sum of all words, each with its own weight. The second follows from an image, and the
+//! computation knows both at any moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use hdrhistogram::Histogram;
 
 pub const WORDS: u64 = SUBPAGE_BYTES as u64 / 8;
 
-/// The computation. A turn is what lies between two checkpoints; after the last checkpoint there is one more, so that what is in
-/// that checkpoint is not what the memory holds in the end.
+/// The computation. A turn lies between two checkpoints. One more follows the last checkpoint, so
+/// that this differs from the final memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// Of words and of their first contents.
@@ -93,7 +93,7 @@ impl Sum {
     }
 }
 
-/// The state of a computation that goes on: written by one thread, and read by others at moments when that one stands.
+/// The state of a running computation: one thread writes it, and others read it at rests.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<(AtomicU64, AtomicU64)>);
 
@@ -121,7 +121,7 @@ impl Progress {
     }
 }
 
-/// How long nothing was updated: from each update's end to the next one's, by the computation's own clock.
+/// The times between two updates, by the computation's own clock.
 #[derive(Debug)]
 pub struct Gaps {
     clock: Clock,

@@ -1,14 +1,14 @@
-//! What a program with a thread for checkpoints would write: the pages that have changed, appended to a log behind an image.
+//! What a program with a checkpoint thread would write: changed pages, appended to a log behind an
+//! image.
 //!
 //! ```text
 //!  segment | head: magic 8, number 8, pages 8, CRC32C of the list 4, 0 4 | list: page 4, CRC32C of it 4, .. | 0.. | pages |
 //!          |<------------------------------ whole pages of 4 KiB --------------------------------------->|
 //! ```
 //!
-//! Invariants: a segment is in the log when its list and all of its pages are what their checksums say and its number is the next
-//! one; a crash leaves the last one out, or has it whole. The computation copies into the buffer while nobody writes from it, and
-//! the thread writes from it while nobody copies: they take turns. It does not fold the log into the image, which somebody who
-//! runs for long has to do, at a price that is not counted here.
+//! Invariants: a segment is valid when its checksums match and its number is the next one. A crash
+//! leaves the last one out, or has it whole. The computation and the thread use the buffer in
+//! turns. The log is never folded into the image, and the price of that is not counted.
 
 use std::io;
 use std::path::Path;
@@ -87,7 +87,7 @@ impl Log {
             Arena::copy(memory, at, &self.buffer, to, SUBPAGE_BYTES);
         }
     }
-    /// Writes what was copied as the segment of this number, at this place, and returns when it is durable: how many bytes.
+    /// Writes what was copied as a numbered segment at this place. Returns its durable bytes.
     pub fn append(&self, number: u64, at: u64, pages: &[u32]) -> io::Result<u64> {
         let (list, bytes) = (list_bytes(pages.len()), segment_bytes(pages.len()));
         let mut head = vec![0; list];
@@ -113,7 +113,7 @@ impl Log {
     }
 }
 
-/// What a log may come to: each turn changes no more than its pages, whichever checkpoint they go to.
+/// Bounds the log: each turn changes no more than its pages, whichever checkpoint they go to.
 pub fn log_bytes(job: &Job) -> u64 {
     job.checkpoints * segment_bytes(job.dirty_pages as usize) as u64 + SUBPAGE_BYTES as u64
 }

@@ -1,5 +1,5 @@
-//! `bench checkpoint`: a long computation that can go on after a crash from a moment ago: by `sync` of a pool, and by what a program
-//! in plain memory can do by itself, from the simplest to what costs it the least.
+//! `bench checkpoint`: a long computation that survives a crash, by `sync` of a pool and by what a
+//! program in plain memory can do itself.
 //!
 //! ```text
 //!  computes | a checkpoint falls due                    | the next one
@@ -10,9 +10,9 @@
 //!  sync          goes on; the gate is closed for a moment; kernel and workers write
 //! ```
 //!
-//! What a checkpoint costs is measured in the same way in all: by the longest time without an update, by the computation's speed beside
-//! that of plain memory that keeps nothing, in turns, and by CPU time, whoever used it. What each keeps is read back, and must be what
-//! the memory was when the checkpoint was cut, not later and not earlier.
+//! The price of a checkpoint is the longest time without an update, the speed beside unkept plain
+//! memory in turns, and all CPU time. What each keeps is read back, and must be the memory at the
+//! checkpoint's cut.
 
 mod in_memory;
 mod in_pool;
@@ -34,7 +34,7 @@ use crate::args::CheckpointArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::added_work;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, until_interrupted};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::stack;
@@ -77,7 +77,7 @@ struct Row {
     /// In a round.
     written_bytes: u64,
     cpu_us_per_update: f64,
-    /// Of that, by whom.
+    /// Of that, by its user.
     cpu_us: Cpu,
     huge_bytes_before: Option<u64>,
     huge_bytes_after: Option<u64>,
@@ -157,16 +157,11 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     let first = job.first();
     preparing.finish_and_clear();
     let bar = progress::steps("checkpoint", (rounds * Way::ALL.len()) as u64);
-    let mut runs: Vec<Vec<Run>> = Vec::new();
-    let mut interrupted = false;
-    'all: for number in 0..rounds {
+    let (runs, interrupted) = until_interrupted(0..rounds, |number| {
         let mut round: [Option<Run>; Way::ALL.len()] = Default::default();
         for turn in 0..Way::ALL.len() {
-            if interrupt.check().is_err() {
-                interrupted = true;
-                break 'all;
-            }
-            // Each round begins with another one: nobody always comes after the same.
+            interrupt.check()?;
+            // Each round begins with another one, so that none always comes after the same.
             let index = (turn + number) % Way::ALL.len();
             let way = Way::ALL[index];
             bar.set_message(way.name());
@@ -178,8 +173,8 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             round[index] = Some(run.with_context(|| format!("{} failed", way.name()))?);
             bar.inc(1);
         }
-        runs.push(round.into_iter().flatten().collect());
-    }
+        Ok(round.into_iter().flatten().collect())
+    })?;
     bar.finish_and_clear();
     let rows: Vec<Row> = if runs.is_empty() { Vec::new() } else { rows(&runs, &job, dram_bytes)? };
     report::print(&args.output, &machine.line())?;
@@ -280,5 +275,5 @@ fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
             work_hash: format!("{hash:016x}"),
         })
     };
-    Way::ALL.into_iter().enumerate().map(row).collect()
+    Way::ALL.iter().copied().enumerate().map(row).collect()
 }

@@ -1,7 +1,9 @@
-//! Where the pool of the computation lies: a pool of this process on some medium, or the store of a served device, which is one.
+//! Where the pool of the computation lies: a medium of this process, or the store of a served
+//! device.
 //!
-//! The store of a device is used as [`fulgurite_device::SocketLink::names_states`] says: for a session at a time, in which this program
-//! alone names its states. Between two sessions nothing is there but what was named, which is how it is read back.
+//! A device's store is used for one session at a time, in which this program alone names its states
+//! ([`fulgurite_device::SocketLink::names_states`]). Only what was named outlives a session, and is
+//! read back in the next.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use crate::medium::{self, Holds, TestBed};
 use crate::values::FlashChoice;
 use fulgurite_flash::Mover;
 
-/// Bytes of a pool for so many bytes of data: what lies on it, and room for what a token keeps and for reclaim.
+/// Bytes of a pool for so much data, with room for a token's versions and for reclaim.
 pub fn pool_bytes(data_bytes: u64) -> u64 {
     data_bytes * 2 + (256 << 20)
 }
@@ -44,7 +46,7 @@ pub struct Served {
 
 /// A place for pools, one after the other.
 pub enum Place {
-    /// On a medium of so many bytes, which is held: a device of another process would have to be attached to again.
+    /// A medium that stays open: a device of another process would have to be attached to again.
     Medium {
         /// What it lies on. A file that was made goes with it.
         _made: TestBed,
@@ -56,12 +58,13 @@ pub enum Place {
 impl Judged {
     /// Judges it, with so much DRAM before it; nothing is made yet.
     pub fn new(wanted: Wanted<'_>, data_bytes: u64, dram_bytes: u64, machine: &Machine) -> Result<Judged> {
-        // The memory; pages that a fork or a copy doubles, or what is read back; DRAM before the pool.
+        // The memory, its copy (of a fork, or read back), and the DRAM before the pool.
         let beside = data_bytes * 3 + dram_bytes;
         if let FlashChoice::Device(socket) = wanted.flash
             && checks::device_features(socket)?.has(Features::PAGES)
         {
-            // A store has its reserve beside what it says that it holds. Twice the data: what a token keeps, and what has changed since.
+            // A store's reserve is not part of its size. Twice the data: what a token keeps, and
+            // what has changed since.
             checks::flash(wanted, 1, data_bytes * 2)?;
             checks::memory(beside, data_bytes, machine)?;
             let served = Served { socket: socket.clone(), share_frames: wanted.share_frames, dram_bytes };
@@ -84,7 +87,7 @@ impl Judged {
                 Place::Medium { _made: medium, flash }
             }
             Judged::Store(served) => {
-                // Whoever is in the way is met before anything is measured.
+                // A device that is in use is met before anything is measured.
                 served.open()?;
                 Place::Store(served)
             }
@@ -136,7 +139,7 @@ impl Place {
             }
             Place::Store(served) => {
                 let device = served.open()?;
-                // What was there is gone before there is anything new: both at once might not have room.
+                // The old pages go first: there might be no room for both.
                 device.delete_pages(0..(job.bytes() / PAGE_BYTES) as u32)?;
                 name(&device)?;
                 fill(&*device)?;
@@ -145,7 +148,7 @@ impl Place {
             }
         }
     }
-    /// The pool as somebody finds it who comes after this program.
+    /// The pool as a later program finds it.
     pub fn again(&self) -> Result<Arc<dyn Flash>> {
         match self {
             Place::Medium { flash: medium, .. } => {
@@ -154,7 +157,7 @@ impl Place {
             Place::Store(served) => Ok(served.open()?),
         }
     }
-    /// Bytes that were written to the medium by now, whoever wrote them.
+    /// Bytes written to the medium until now, by anything.
     pub fn written(&self, pool: &Arc<dyn Flash>) -> u64 {
         let medium = match self {
             Place::Medium { flash: medium, .. } => medium,

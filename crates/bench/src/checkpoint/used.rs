@@ -1,5 +1,4 @@
-//! CPU time by whom it was used: threads of this process, children that it has waited for, the kernel's own threads. And how much
-//! memory is in huge pages.
+//! CPU time of this process, its children and the kernel's threads. Also bytes in huge pages.
 
 use std::fs;
 use std::time::Duration;
@@ -14,8 +13,8 @@ pub struct Used {
     /// Of all threads of this process; those that the kernel starts for its rings are among them.
     pub process_s: f64,
     pub children_s: f64,
-    /// Of the kernel's threads, which write the page cache back, complete requests and move pages, for whomever. None where they
-    /// cannot be seen.
+    /// Of the kernel's threads, which write back, complete requests and move pages, for any
+    /// process. None where they cannot be seen.
     pub kernel_threads_s: Option<f64>,
 }
 

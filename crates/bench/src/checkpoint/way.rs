@@ -4,40 +4,29 @@ use std::time::Duration;
 
 use super::job::{Gaps, State};
 use super::used::Used;
+use crate::values::names;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
-    /// Plain memory, no checkpoints: what the others are compared with.
-    Plain,
-    /// Plain memory; the pages that have changed are written to a file in place, and that is
-    /// flushed.
-    File,
-    /// Plain memory; all of it is written to a new file, which then takes the old one's place.
-    Dump,
-    /// The same by a child process, from the memory as it was when that was forked.
-    Fork,
-    /// Plain memory; the pages that have changed are copied, and a thread appends the copy to a
-    /// log.
-    Behind,
-    /// A pool behind a DRAM cache, no checkpoints.
-    Fulgurite,
-    /// The same, and `sync`.
-    Sync,
+names! {
+    /// How the computation is kept. All of plain memory but the last two.
+    Way {
+        /// No checkpoints: what the others are compared with.
+        Plain = "plain",
+        /// The pages that have changed are written to a file in place, and that is flushed.
+        File = "file",
+        /// All of it is written to a new file, which then takes the old one's place.
+        Dump = "dump",
+        /// The same by a child process, from the memory as it was when that was forked.
+        Fork = "fork",
+        /// The pages that have changed are copied, and a thread appends the copy to a log.
+        Behind = "behind",
+        /// A pool behind a DRAM cache, no checkpoints.
+        Fulgurite = "fulgurite",
+        /// The same, and `sync`.
+        Sync = "sync",
+    }
 }
 
 impl Way {
-    pub const ALL: [Way; 7] = [Way::Plain, Way::File, Way::Dump, Way::Fork, Way::Behind, Way::Fulgurite, Way::Sync];
-    pub fn name(self) -> &'static str {
-        match self {
-            Way::Plain => "plain",
-            Way::File => "file",
-            Way::Dump => "dump",
-            Way::Fork => "fork",
-            Way::Behind => "behind",
-            Way::Fulgurite => "fulgurite",
-            Way::Sync => "sync",
-        }
-    }
     pub fn in_pool(self) -> bool {
         matches!(self, Way::Fulgurite | Way::Sync)
     }

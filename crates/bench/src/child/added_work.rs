@@ -1,5 +1,5 @@
-//! Work that is added to requests: a chain of integer operations that cannot be shortened, counted in iterations so that
-//! every configuration does exactly the same. Iterations are translated to time once per machine.
+//! Added work: a chain of integer operations that cannot be shortened. Iterations make it the same
+//! in every configuration, and are translated to time once per machine.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use fulgurite_sys::Clock;
 pub fn compute(iterations: u64) {
     let mut x = black_box(iterations) | 1;
     for _ in 0..iterations {
-        // Each step needs the one before it: a multiplication (3 cycles) and an exclusive or with a shift (2).
+        // Each step needs the last: a multiplication (3 cycles), an exclusive or with a shift (2).
         x = x.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         x ^= x >> 29;
     }

@@ -1,5 +1,4 @@
-//! Times at which requests arrive: independent of each other and of what the server does, so that a slow server is not
-//! spared (no coordinated omission).
+//! Arrival times that do not depend on the server (no coordinated omission).
 
 use fulgurite_workloads::Random;
 

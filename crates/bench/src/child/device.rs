@@ -1,8 +1,8 @@
-//! What the device itself allows: random reads and writes in a workload's mix, as deep as its fibers, with nothing above.
+//! What the device itself allows: random requests in a workload's mix, at its depth, with nothing
+//! above.
 //!
-//! A write takes a subpage back to where it was read from, so the data stays as it is. That holds only while nobody else
-//! writes to the flash: the caller sees to it that the runtime has nothing in flight and begins nothing, and all that was submitted
-//! here has completed before it returns.
+//! A write takes a subpage back to where it was read, so the data stays. That needs a runtime that
+//! has nothing in flight and begins nothing meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use fulgurite_workloads::Random;
 
 use crate::busy::{Asks, keep_busy};
 
-/// Requests a second over `time`, `depth` of them in flight, `read_share` of them reads; at least half, as each write needs
-/// something that was read.
+/// Requests a second over `time`, at this depth, `read_share` of them reads. At least half are
+/// reads, as each write needs one.
 pub fn per_second(flash: &dyn Flash, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
-    // Base pages: it runs in the cgroup under measurement, whose peak should not show more of it than it needs.
+    // Base pages: the peak of the cgroup under measurement should show no more than this needs.
     let frames = Arc::new(Arena::anonymous(depth * 4096, Backed::BasePages)?);
     frames.zero(0, frames.len());
     let mut queue = flash.open_queue(frames, depth, Arc::new(Notifier::new()?))?;
@@ -32,7 +32,7 @@ pub fn per_second(flash: &dyn Flash, read_share: f64, depth: usize, time: Durati
         done: 0,
         last: start,
     };
-    // All have ended when this returns: a write that lands later would take back what the runtime has written meanwhile.
+    // All have ended when this returns: a later write would undo the runtime's.
     keep_busy(&mut *queue, depth, 1, &mut asks).context("the device")?;
     ensure!(asks.done > 0, "the device completed nothing in {time:?}");
     Ok(asks.done as f64 * 1e9 / (asks.last - start) as f64)
@@ -42,7 +42,7 @@ pub fn per_second(flash: &dyn Flash, read_share: f64, depth: usize, time: Durati
 struct Mix {
     random: Random,
     subpages: u32,
-    /// Reads come in any order, a write after a read only: for a share w of writes among all, w / (1 - w) of the reads have one.
+    /// Writes follow reads: for a share w of writes, w / (1 - w) of the reads have one.
     writes_per_read: f64,
     /// What each slot's frame holds, where that was not written back yet.
     held: Vec<Option<SubpageIndex>>,

@@ -1,7 +1,7 @@
-//! A workload on the guarded path: `fulgurite` and its relatives differ in scheduling, fibers and DRAM only.
+//! A workload on the guarded path. Its configurations differ in scheduling, fibers and DRAM only.
 //!
-//! Requests are generated inside the workers ([`Requests`] is a [`Service`]): closed loop, or as a Poisson process whose
-//! latencies count from arrival.
+//! The workers generate requests ([`Requests`] is a [`Service`]): closed loop, or a Poisson process
+//! whose latencies count from arrival.
 
 use std::cell::{Cell, RefCell};
 use std::io::Read as _;
@@ -44,7 +44,7 @@ struct Guarded<W> {
     workload: Arc<W>,
 }
 
-/// A job that walks all data takes this long at most before it is reported as one that never gives way.
+/// A job that walks all data may take this long before it is reported as stuck.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a runtime over the flash and opens the workload in it.
@@ -241,9 +241,9 @@ impl Prefetch {
 const QUIET_PATIENCE: Duration = Duration::from_secs(10);
 
 impl<W> Guarded<W> {
-    /// Does something that nobody may write to the flash beside. Dirty frames stay dirty: to write them back now would be a present to
-    /// the next round. But a worker without jobs writes cold ones back when it likes; so each is given one, and while that holds its
-    /// thread it does nothing at all.
+    /// Runs code while nothing writes to the flash. Dirty frames stay dirty, as writing them back
+    /// would favour the next round. An idle worker writes cold frames back, so each worker gets a
+    /// job that holds its thread.
     fn while_workers_stand<T>(&self, code: impl FnOnce() -> Result<T>) -> Result<T> {
         let (tell, told) = mpsc::channel();
         let mut jobs = Vec::new();
@@ -252,7 +252,7 @@ impl<W> Guarded<W> {
             let options = JobOptions::new().name("stands").worker(worker);
             let job = self.runtime.submit_with(&options, move |context| -> Result<(), AccessError> {
                 let _ = tell.send(());
-                // What is in flight comes to its end, and a worker that has something to run begins nothing by itself.
+                // Requests in flight end, and a worker with something to run begins none by itself.
                 loop {
                     match asked.try_recv() {
                         Ok(()) => break,
@@ -290,7 +290,7 @@ impl<W> Guarded<W> {
         let mut last = None;
         loop {
             let now = self.runtime.statistics();
-            // Twice: a worker that is asked may begin to write frames back right after it has answered.
+            // Twice: a worker may begin to write frames back right after its answer.
             let begun = (now.device.reads, now.device.writes);
             if now.total().counts.in_flight > 0 {
                 last = None;
@@ -370,8 +370,7 @@ impl<W: Workload> Runner for Guarded<W> {
     fn check(&mut self) -> Result<u64> {
         let workload = self.workload.clone();
         let bytes = usize::try_from(self.spec.region_bytes)?;
-        // A walk over all data in an order of its own would miss at every step; what lies on the device after all dirty frames
-        // were written back is the same data.
+        // A walk over all data would miss at every step. After a write back the device has it.
         let read_back = |what: &str| {
             let memory = PlainMemory::new(Backed::HugePages)?;
             let read = pool::read_whole(&*self.flash, bytes, memory.arena());
@@ -433,8 +432,8 @@ struct Requests<W> {
     /// Requests of this worker that were not begun yet.
     chunk: RefCell<Range<u64>>,
     arrivals: Option<RefCell<Arrivals>>,
-    /// In a closed loop: when the last request ended, unless another has begun since; the next one arrives then, as it does in
-    /// plain memory. Where a fiber went on in between and waited again, that is earlier than the truth, never later.
+    /// Closed loop: the end of the last request, which is the next one's arrival, as in plain
+    /// memory. A fiber that waited in between makes this too early, never too late.
     free_since_ns: Cell<Option<u64>>,
     taken: RefCell<Taken>,
 }

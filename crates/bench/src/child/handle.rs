@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::de::DeserializeOwned;
 
-use super::protocol::{Batch, Command, Opened, Outcome, Reply, Spec};
+use super::protocol::{Batch, Command, Opened, Outcome, Spec};
 use crate::interrupt::Interrupt;
 use crate::own_process;
 
@@ -23,7 +24,7 @@ pub struct ChildHandle {
     interrupt: Interrupt,
 }
 
-/// Where another process of this program finds an open file of this one: no descriptor has to be passed on.
+/// Where another process of this program finds an open file of this one.
 pub fn shared_path(file: BorrowedFd<'_>) -> PathBuf {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
 }
@@ -44,7 +45,7 @@ impl ChildHandle {
         self.process.id()
     }
 
-    fn ask(&mut self, command: &Command) -> Result<Reply> {
+    fn ask<T: DeserializeOwned>(&mut self, command: &Command) -> Result<T> {
         let sent = own_process::tell(&mut self.input, command);
         let quarter = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
         while sent.is_ok() {
@@ -62,49 +63,31 @@ impl ChildHandle {
             let status = self.process.wait();
             bail!("the process under measurement ended by itself ({})", status.map_or("?".into(), |s| s.to_string()));
         }
-        match serde_json::from_str(&line).context("the process under measurement gave an invalid answer")? {
-            Reply::Failed(sentence) => bail!(sentence),
-            reply => Ok(reply),
-        }
+        own_process::value(&line)
     }
     /// Has it take hold of the data.
     pub fn open(&mut self, spec: Spec) -> Result<Opened> {
-        match self.ask(&Command::Open(Box::new(spec)))? {
-            Reply::Opened(opened) => Ok(opened),
-            reply => bail!("unexpected answer {reply:?}"),
-        }
+        self.ask(&Command::Open(Box::new(spec)))
     }
     /// Changes the Zipf exponent.
     pub fn zipf(&mut self, exponent: f64) -> Result<()> {
-        self.ask(&Command::Zipf(exponent)).map(|_| ())
+        self.ask(&Command::Zipf(exponent))
     }
     /// Has it execute requests.
     pub fn run(&mut self, batch: &Batch) -> Result<Outcome> {
-        match self.ask(&Command::Run(batch.clone()))? {
-            Reply::Ran(outcome) => Ok(*outcome),
-            reply => bail!("unexpected answer {reply:?}"),
-        }
+        self.ask(&Command::Run(batch.clone()))
     }
-    /// Has it check its data.
+    /// Has it check its data. Returns the workload's invariant, which does not depend on order.
     pub fn check(&mut self) -> Result<u64> {
-        match self.ask(&Command::Check)? {
-            Reply::Checked { invariant } => Ok(invariant),
-            reply => bail!("unexpected answer {reply:?}"),
-        }
+        self.ask(&Command::Check)
     }
-    /// How many requests a second its device completes by itself. Leaves its data as it is.
+    /// Requests a second that its device completes by itself. Leaves its data as it is.
     pub fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
-        match self.ask(&Command::Device { read_share, depth, ms: time.as_millis() as u64 })? {
-            Reply::Device { per_second } => Ok(per_second),
-            reply => bail!("unexpected answer {reply:?}"),
-        }
+        self.ask(&Command::Device { read_share, depth, ms: time.as_millis() as u64 })
     }
-    /// How long so many iterations of added work take there, in nanoseconds.
+    /// Nanoseconds that so many iterations of added work take there.
     pub fn time_work(&mut self, iterations: u64) -> Result<u64> {
-        match self.ask(&Command::TimeWork { iterations })? {
-            Reply::Took { ns } => Ok(ns),
-            reply => bail!("unexpected answer {reply:?}"),
-        }
+        self.ask(&Command::TimeWork { iterations })
     }
 }
 

@@ -10,8 +10,8 @@ use hdrhistogram::Histogram;
 use super::added_work;
 use super::protocol::{Batch, Load, Outcome};
 
-/// Latencies of one thread, to 1 part in 1000, up to two minutes. They are collected and counted some at a time: the counts of a
-/// request's latency lie in many cache lines, which the program under test would miss.
+/// Latencies of one thread, to 1 part in 1000, up to two minutes. They are counted in batches, as
+/// counting touches many cache lines that the program under test would miss.
 #[derive(Debug)]
 pub struct Latencies {
     counts: Histogram<u64>,
@@ -60,7 +60,7 @@ pub struct Taken {
     /// Sum over the answers that do not depend on order.
     pub answers: u64,
     pub failed: Option<AccessError>,
-    /// How long it was ready to run and another task had its core, where the thread itself can tell.
+    /// Time in which it was runnable without its core, where the thread itself can tell.
     pub taken_ns: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ impl Taken {
     }
 }
 
-/// Executes the transactions of a request. Returns the sum of the answers that do not depend on order.
+/// Executes a request's transactions. Returns the sum of the answers that do not depend on order.
 #[inline]
 pub fn execute<W: Workload, M: Memory>(
     workload: &W,

@@ -1,7 +1,7 @@
-//! The process under measurement: one configuration of one workload, driven by the program over a pipe.
+//! The process under measurement: one configuration of one workload, driven over a pipe.
 //!
-//! It opens the workload in its own memory, then executes batches of requests as it is told, and sleeps in between. It is a
-//! process of its own so that a memory cgroup can hold it and so that its CPU time, faults and huge pages are its own.
+//! It opens the workload in its own memory, executes batches as it is told, and sleeps in between.
+//! As a process it fits a memory cgroup, and has its own CPU time, faults and huge pages.
 //! Invariant: it ends when the program ends.
 
 pub mod added_work;
@@ -24,10 +24,10 @@ use anyhow::{Context, Result, bail};
 use fulgurite_memory::{Address, FiberLatch, NoLatch, Region, VersionLatch};
 use fulgurite_workloads::{Params, Visitor, Workload};
 
-use crate::own_process;
+use crate::own_process::{self, Answer};
 pub use added_work::{compute, time as time_work};
 pub use handle::{ChildHandle, shared_path};
-use protocol::{Batch, Command, Opened, Outcome, Reply, Spec};
+use protocol::{Batch, Command, Opened, Outcome, Spec};
 
 trait Runner {
     fn opened(&self) -> Opened;
@@ -35,7 +35,7 @@ trait Runner {
     fn zipf(&mut self, exponent: f64) -> Result<()>;
     fn run(&mut self, batch: &Batch) -> Result<Outcome>;
     fn check(&mut self) -> Result<u64>;
-    /// Requests a second that the device itself completes, with so much of them reads and so many in flight.
+    /// Requests a second of the device itself, at this share of reads and this depth.
     fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64>;
 }
 
@@ -44,43 +44,33 @@ pub fn run() -> ExitCode {
     // Nothing of the program survives it, whichever way it ends.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let mut runner: Option<Box<dyn Runner>> = None;
-    own_process::serve(|command| {
+    own_process::serve(|command: serde_json::Result<Command>| -> Answer {
         let served = command.context("not a command").and_then(|command| serve(&mut runner, command));
-        served.unwrap_or_else(|e| Reply::Failed(format!("{e:#}")))
+        served.map_err(|e| format!("{e:#}"))
     });
     ExitCode::SUCCESS
 }
 
-fn serve(runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<Reply> {
-    if let Command::Open(spec) = command {
-        if runner.is_some() {
-            bail!("a configuration is open already");
+fn serve(runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<serde_json::Value> {
+    let value = match (command, runner) {
+        (Command::TimeWork { iterations }, _) => serde_json::to_value(added_work::time(iterations)),
+        (Command::Open(_), Some(_)) => bail!("a configuration is open already"),
+        (Command::Open(spec), none) => serde_json::to_value(none.insert(open(*spec)?).opened()),
+        (_, None) => bail!("no configuration is open yet"),
+        (Command::Zipf(exponent), Some(runner)) => serde_json::to_value(runner.zipf(exponent)?),
+        (Command::Run(batch), Some(runner)) => serde_json::to_value(runner.run(&batch)?),
+        (Command::Device { read_share, depth, ms }, Some(runner)) => {
+            serde_json::to_value(runner.device(read_share, depth, Duration::from_millis(ms))?)
         }
-        let opened = runner.insert(open(*spec)?);
-        return Ok(Reply::Opened(opened.opened()));
-    }
-    if let Command::TimeWork { iterations } = command {
-        return Ok(Reply::Took { ns: added_work::time(iterations) });
-    }
-    let runner = runner.as_mut().context("no configuration is open yet")?;
-    Ok(match command {
-        Command::Open(_) | Command::TimeWork { .. } => unreachable!("handled above"),
-        Command::Zipf(exponent) => {
-            runner.zipf(exponent)?;
-            Reply::Opened(runner.opened())
-        }
-        Command::Run(batch) => Reply::Ran(Box::new(runner.run(&batch)?)),
-        Command::Device { read_share, depth, ms } => {
-            Reply::Device { per_second: runner.device(read_share, depth, Duration::from_millis(ms))? }
-        }
-        Command::Check => Reply::Checked { invariant: runner.check()? },
-    })
+        (Command::Check, Some(runner)) => serde_json::to_value(runner.check()?),
+    };
+    Ok(value?)
 }
 
 /// Opens a configuration: from a workload's name to its type, with the latch that its callers need.
 fn open(spec: Spec) -> Result<Box<dyn Runner>> {
     let name = spec.workload.clone();
-    // One thread that never waits needs no latch; the fibers of one worker take turns; several threads do not.
+    // One thread needs no latch, one worker's fibers take turns, and threads do not.
     let opened = match (spec.config.guarded(), spec.threads) {
         (false, 1) => fulgurite_workloads::dispatch::<NoLatch, _>(&name, Open(spec))?,
         (true, _) if spec.cores.len() == 1 => fulgurite_workloads::dispatch::<FiberLatch, _>(&name, Open(spec))?,

@@ -1,4 +1,4 @@
-//! A device of our own for a run: firmware with the journaled store over the NAND model, on a core beside the worker's.
+//! A device of our own for a run: firmware with the store over the NAND model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::protocol::{NandSpec, PoolSpec};
 
 /// A store wants so many extents at the least, to have some to choose from when it reclaims one.
 const EXTENTS_MIN: u32 = 128;
-/// A scaled device is made larger by so much at a time, until what the flash interface layer leaves of it is enough.
+/// A scaled device grows in these steps until the flash interface layer leaves enough of it.
 const SIXTEENTHS: std::ops::Range<u64> = 17..33;
 
 /// That of the device that a run gets.
@@ -29,8 +29,7 @@ pub fn shape(spec: &NandSpec, pages: u32) -> Result<NandShape> {
     Ok(NandShape { planes, block_pages, block_bytes, erase_ns: profile.timing.erase_ns })
 }
 
-/// The NAND of a run: a profile whose device is made as large as is needed, or taken as it is. Extents have so many flash pages, where
-/// that is said.
+/// The NAND of a run: a profile, scaled to the size or as it is. `extent_pages` fixes the extents.
 pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
     let mut profile = Profile::parse(&spec.profile)?;
     if let Some(most) = spec.scaling.pages_per_block {
@@ -55,7 +54,7 @@ pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<
     }
 }
 
-/// As much of a device as has room for so many flash pages, where it has more than twice as much: as many planes, with fewer blocks.
+/// Cuts a device of more than twice so many flash pages down: as many planes, with fewer blocks.
 pub fn part_of(profile: Profile, pages: u32) -> Result<(Profile, FilConfig)> {
     let (whole, config) = divided(profile, pages, None)?;
     let has = Fil::new(whole, config)?.flash_pages();
@@ -116,7 +115,7 @@ pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
     Ok(Fil::new(profile, config)?.bytes() as u64)
 }
 
-/// The device that listens at a socket, or a part of it. Data are copied, or the runtime's frames are handed to it.
+/// Opens the device at a socket, or a part of it. Data are copied, or frames are shared.
 ///
 /// # Errors
 /// When nobody listens there, or it has less room than so many subpages.

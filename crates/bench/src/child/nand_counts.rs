@@ -12,15 +12,13 @@ pub struct NandCounts {
     pub reads: u64,
     /// Flash pages read.
     pub page_reads: u64,
-    /// Of these, those that needed no NAND: they were in the buffer of what is not programmed yet,
-    /// or nothing was there.
+    /// Of these, those that needed no NAND: still in the write buffer, or never written.
     pub buffered_reads: u64,
     /// Of those that reached NAND, the store's own: what it reclaims, and its tables.
     pub own_reads: u64,
     /// Flash pages written.
     pub page_writes: u64,
-    /// Reads of the host that found an erase, or a request of the store's own, of their plane
-    /// before them.
+    /// Reads of the host that waited for an erase, or for the store's own work, on their plane.
     pub blocked_by_reclaim: u64,
     /// Pages of NAND programmed.
     pub programs: u64,

@@ -1,7 +1,8 @@
-//! A workload in plain memory: `dram-only`, `os-swap` and `mmap` differ only in what lies behind the addresses.
+//! A workload in plain memory: `dram-only`, `os-swap` and `mmap` differ only in the memory's
+//! backing.
 //!
-//! With one thread it is the plainest loop there is: make a request, execute it, note the time. With more, threads take
-//! chunks of the batch from a counter.
+//! One thread makes a request, executes it, and notes the time. Several threads take chunks of the
+//! batch from a counter.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -100,7 +101,7 @@ impl<W: Workload> Runner for Plain<W> {
 impl<W: Workload> Plain<W> {
     fn threads(&self, batch: &Batch, start_ns: u64) -> Result<Vec<Taken>> {
         let threads = self.spec.threads as u64;
-        // Large enough that nobody fights for the counter, small enough that all end at about the same time.
+        // Large enough for a quiet counter, small enough for a common end.
         let share = Share { next: AtomicU64::new(0), chunk: (batch.count / threads / 64).clamp(1, 64) };
         let (cores, workload) = (&self.spec.cores, &*self.workload);
         std::thread::scope(|scope| {

@@ -29,7 +29,8 @@ pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages
     Ok(flash)
 }
 
-/// Makes a pool of so many flash pages of a medium, for so many bytes of data. As a cache, as the flat media beside it: nothing old is kept.
+/// Makes a pool of so many flash pages of a medium, for so many bytes of data. Like the flat media
+/// beside it, it is a cache: it keeps nothing old.
 pub fn made(
     medium: &Arc<dyn Flash>,
     (flash_pages, bytes): (u32, u64),
@@ -66,11 +67,11 @@ pub fn read_whole(flash: &dyn Flash, bytes: usize, into: &Arena) -> Result<()> {
     })
 }
 
-/// How the names of pools begin that a benchmark makes; the rest is drawn at random. All of the name of a pool that is kept is.
+/// The first half of a benchmark's pool names. The rest, and other names, is random.
 const OF_A_BENCHMARK: [u8; 8] = *b"of bench";
 
-/// A name for a pool that a benchmark makes. Another one each time: a pool takes journals and data of its name for its own, also those
-/// that a run before it has left on the same medium.
+/// Names a benchmark's pool, anew each time: a pool adopts journals and data of its name, also an
+/// earlier run's on the same medium.
 pub fn benchmark_id() -> Result<PoolId> {
     let mut id = random_id()?;
     id.0[..OF_A_BENCHMARK.len()].copy_from_slice(&OF_A_BENCHMARK);

@@ -1,4 +1,4 @@
-//! What the program and a process under measurement say to each other: one JSON object a line, one answer to each command.
+//! Messages of the program and a process under measurement: JSON lines, each answered.
 
 use std::path::PathBuf;
 
@@ -119,7 +119,7 @@ pub struct NandSpec {
 pub struct Scaling {
     /// So many planes, with as many blocks as it takes; none takes the profile as it is.
     pub planes: Option<u32>,
-    /// Pages of a block at the most; none leaves the profile's, or as many as let a plane have enough blocks.
+    /// Maximum pages of a block. None: the profile's, or as many as leave a plane enough blocks.
     pub pages_per_block: Option<u32>,
 }
 
@@ -154,25 +154,6 @@ pub enum Load {
     },
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub enum Reply {
-    /// To [`Command::Open`] and [`Command::Zipf`].
-    Opened(Opened),
-    /// To [`Command::Run`].
-    Ran(Box<Outcome>),
-    /// To [`Command::Check`]: the workload's order-free invariant.
-    Checked { invariant: u64 },
-    /// To [`Command::Device`].
-    Device { per_second: f64 },
-    /// To [`Command::TimeWork`].
-    Took {
-        /// Nanoseconds.
-        ns: u64,
-    },
-    /// It could not be done; the sentence says why.
-    Failed(String),
-}
-
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Opened {
     pub flash: String,
@@ -186,7 +167,7 @@ pub struct Outcome {
     /// From the first request's start to the last one's end.
     pub elapsed_ns: u64,
     pub requests: u64,
-    /// A hash of the requests executed and of those answers that do not depend on their order, free of it.
+    /// A hash of the executed requests, and of the answers that do not depend on their order.
     pub request_hash: u64,
     /// From arrival to end, in nanoseconds: values and how often they were seen.
     pub latency: Vec<(u64, u64)>,
@@ -195,7 +176,7 @@ pub struct Outcome {
     pub cpu_ns: u64,
     /// Of that, the emulated device's thread.
     pub device_cpu_ns: u64,
-    /// CPU time of the kernel's own threads meanwhile, which the process does not see; none where nobody does.
+    /// CPU time of the kernel's own threads meanwhile. None where unknown.
     pub kernel_threads_ns: Option<u64>,
     /// Misses (plain memory: major faults).
     pub misses: u64,
@@ -211,13 +192,13 @@ pub struct Outcome {
     pub device_lateness_ns: u64,
     /// The longest lateness of a completion of the device since it was opened.
     pub device_lateness_ns_max: u64,
-    /// How long the measured thread that waited longest was ready to run and another task had its core; none where nobody counts.
+    /// The longest time that a measured thread was runnable without its core. None: unknown.
     pub taken_ns: Option<u64>,
     /// How long the hypervisor gave the run's cores to other guests, in steps of 10 ms.
     pub stolen_ns: u64,
     /// What the NAND of a device did.
     pub nand: Option<NandCounts>,
-    /// Time in which a worker of the guarded path had nothing to run, polling or asleep; all workers together.
+    /// Time in which the guarded path's workers had nothing to run, all together.
     pub wait_ns: u64,
 }
 

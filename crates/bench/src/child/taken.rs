@@ -1,13 +1,13 @@
-//! Processor time that other work took from the threads of this process that are measured: how long each was ready to run and
-//! waited for a core.
+//! Processor time that other work took from the measured threads of this process: the time that
+//! each was runnable and waited for a core.
 //!
-//! By the second number of `/proc/PID/task/TID/schedstat`, which the kernel counts in nanoseconds (sched_info). What a hypervisor
-//! takes is not in it.
+//! It is the second number of `/proc/PID/task/TID/schedstat`, in nanoseconds (sched_info). What a
+//! hypervisor takes is not in it.
 
 use std::collections::HashMap;
 use std::fs;
 
-/// Names of the threads that spin on a core of their own: workers, and the threads that play a device.
+/// Names of the threads that spin on a core of their own: workers, and threads that play a device.
 const SPINNING: [&str; 3] = ["fulgurite-", "flash-device", "device"];
 
 /// Nanoseconds that each thread has waited so far, by its number.
@@ -15,7 +15,7 @@ const SPINNING: [&str; 3] = ["fulgurite-", "flash-device", "device"];
 pub struct Waits(HashMap<u64, u64>);
 
 impl Waits {
-    /// Those of the threads with a core of their own, as they are now. Empty where the kernel does not count.
+    /// The waits of the threads with a core of their own. Empty where the kernel does not count.
     pub fn of_spinning_threads() -> Waits {
         let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let spinning = tasks.filter(|task| {
@@ -27,7 +27,7 @@ impl Waits {
     pub fn of_this_thread() -> Waits {
         Waits(wait_of("/proc/thread-self".as_ref()).into_iter().collect())
     }
-    /// How much longer since `before` the thread waited that waited longest; none where no thread is in both.
+    /// The longest wait of a thread since `before`. None where no thread is in both.
     pub fn longest_since(&self, before: &Waits) -> Option<u64> {
         self.0.iter().filter_map(|(thread, ns)| Some(ns.saturating_sub(*before.0.get(thread)?))).max()
     }

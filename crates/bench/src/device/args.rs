@@ -50,18 +50,11 @@ impl Figure {
 /// `device bench`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchArgs {
-    /// Where results go.
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub(crate) output: OutputArgs,
     /// Measurements, comma-separated (below).
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_enum,
-        hide_possible_values = true,
-        default_value = "interface,depth,buffer,chunk"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    #[arg(default_value = "interface,depth,buffer,chunk")]
     pub figure: Vec<Figure>,
     /// NAND model of `nand`, by name or from a TOML file, or none [default: one like the paper's].
     #[arg(long, value_name = "NAME|FILE.toml|none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]

@@ -1,4 +1,4 @@
-//! What is measured, and what it came to: one [`Cell`] for each combination, one [`Row`] of it over all rounds.
+//! What is measured and what came of it: a [`Cell`] for each combination, and its [`Row`].
 
 use std::time::Duration;
 
@@ -9,71 +9,51 @@ use serde::Serialize;
 use super::args::Figure;
 use super::ways::{Ran, Work};
 use crate::report::rows::Spread;
+use crate::values::names;
 
 /// The paper's chunks: 4 KiB to 512 KiB, in sectors.
 pub const CHUNKS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const DEPTHS: [usize; 6] = [1, 4, 8, 16, 32, 64];
-/// Data buffers of figure 8: 64 KiB to 2 MiB, in sectors. The largest has room for all four of the largest chunks, twice.
+/// Data buffers of figure 8 in sectors, the largest for four of the largest chunks, twice.
 const BUFFERS: [u32; 6] = [16, 32, 64, 128, 256, 512];
 /// Its chunks: 4 KiB to 256 KiB.
 const BUFFER_CHUNKS: [u32; 4] = [1, 4, 16, 64];
 
-/// What the paper's driver reads into is memory of whoever asks: 64 MiB, in sectors, twice a last-level cache of 32 MiB.
+/// Sectors that the paper's driver reads into: 64 MiB, twice a last-level cache.
 const INTO: u32 = 16 << 10;
 /// The most that the paper's DMA moves, in bytes a second (7.2 and the footnote in 6.2).
 const PAPERS_DMA: u64 = 450_000_000;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum How {
-    /// The host's core alone: what it does anyway. Measured together with [`How::Bypassed`], in turns.
-    Copy,
-    /// The device with nothing behind its firmware.
-    Bypassed,
-    /// The same as both, into one place that stays in the core's caches.
-    CopyNear,
-    BypassedNear,
-    Device,
-    /// The same; the host computes between two looks, as a worker does.
-    DeviceComputing,
-    /// The device over plain memory, with copies through the data buffer where there could be none.
-    DeviceCopies,
-    /// The device in a process of its own, nothing behind its firmware.
-    ProcessBypassed,
-    Process,
-    /// The same with copies through the data buffer.
-    ProcessCopies,
-    /// The device over the store over NAND.
-    Nand,
-    /// The same with copies held to the speed of the paper's DMA.
-    NandDma,
-    /// io_uring on a file; the host polls.
-    File,
-    FileAsleep,
-    /// The same; the host computes between two looks.
-    FileComputing,
-    Nbd,
-}
-
-impl How {
-    pub fn name(self) -> &'static str {
-        match self {
-            How::Copy => "copy",
-            How::Bypassed => "device-bypassed",
-            How::CopyNear => "copy-near",
-            How::BypassedNear => "device-bypassed-near",
-            How::Device => "device",
-            How::DeviceComputing => "device-computing",
-            How::DeviceCopies => "device-copies",
-            How::ProcessBypassed => "process-bypassed",
-            How::Process => "process",
-            How::ProcessCopies => "process-copies",
-            How::Nand => "nand",
-            How::NandDma => "nand-dma",
-            How::File => "file",
-            How::FileAsleep => "file-asleep",
-            How::FileComputing => "file-computing",
-            How::Nbd => "nbd",
-        }
+names! {
+    /// How a chunk is moved.
+    How {
+        /// The host's copies alone, measured with [`How::Bypassed`], in turns.
+        Copy = "copy",
+        /// The device with nothing behind its firmware.
+        Bypassed = "device-bypassed",
+        /// The same as both, into one place that stays in the core's caches.
+        CopyNear = "copy-near",
+        BypassedNear = "device-bypassed-near",
+        Device = "device",
+        /// The same; the host computes between two looks, as a worker does.
+        DeviceComputing = "device-computing",
+        /// The device over plain memory, with copies through the data buffer.
+        DeviceCopies = "device-copies",
+        /// The device in a process of its own, nothing behind its firmware.
+        ProcessBypassed = "process-bypassed",
+        Process = "process",
+        /// The same with copies through the data buffer.
+        ProcessCopies = "process-copies",
+        /// The device over the store over NAND.
+        Nand = "nand",
+        /// The same with copies held to the speed of the paper's DMA.
+        NandDma = "nand-dma",
+        /// io_uring on a file; the host polls.
+        File = "file",
+        FileAsleep = "file-asleep",
+        /// The same; the host computes between two looks.
+        FileComputing = "file-computing",
+        Nbd = "nbd",
     }
 }
 
@@ -170,21 +150,19 @@ pub struct Row {
     pub rounds: usize,
     /// Chunks moved, in all rounds.
     pub chunks: u64,
-    /// Of a chunk: the time of one alone, the middle one of a round; with several at a time, the time by their number.
+    /// Time of a chunk: the median for one at a time, else the time by the number of chunks.
     pub us: Spread,
     pub bytes_per_s: Spread,
     pub chunks_per_s: Spread,
-    /// CPU time of the host's thread for a chunk, user and system, looking in vain left out. None where that is not told apart: with one
-    /// at a time the driver waits inside its call.
+    /// CPU time of the host's thread for a chunk, without looks in vain. None for single ones.
     pub host_productive_ns: Option<Spread>,
     /// CPU time of the host's thread for a chunk, user and system, all of it.
     pub host_cpu_ns: Spread,
-    /// CPU time of whatever else serves it for a chunk: the device's thread, which polls, the NBD server's, the kernel's workers for this
-    /// process.
+    /// CPU time for a chunk of the device's thread, the NBD server's, and kernel workers.
     pub other_cpu_ns: Spread,
     /// Interface: what was added to the same copies alone, in the same round.
     pub overhead_us: Option<Spread>,
-    /// The same as a share of the interface's bandwidth: one less what the copies take of it all (6.2).
+    /// The same as a share of the interface's bandwidth: one less the copies' share (6.2).
     pub overhead_share: Option<Spread>,
     /// What the paper reports of its prototype for this.
     pub paper: Option<Paper>,
@@ -208,7 +186,7 @@ impl Paper {
         let none = Paper { bytes_per_s: None, overhead_us: None, overhead_share: None, from: "" };
         let Work { op, chunk, depth, buffer, .. } = cell.work;
         match (cell.figure, cell.how, chunk, op, depth) {
-            // 66.8% of what 4 KiB took; the time follows from it and the interface's bandwidth, some 370 MB/s.
+            // 66.8% of a 4 KiB command. The time follows from the bandwidth, some 370 MB/s.
             (Figure::Interface, How::Bypassed, 1, ..) => Some(Paper {
                 overhead_us: Some(22.0),
                 overhead_share: Some(0.668),
@@ -239,7 +217,7 @@ fn ns_each(ran: &Ran) -> f64 {
     ran.median_ns.unwrap_or(ran.ns / ran.chunks as f64)
 }
 
-/// What all rounds came to. The copies alone, which are measured in turns with the protocol, get rows of their own.
+/// Sums up all rounds. The copies alone get rows of their own.
 pub fn rows(cells: &[Cell], ran: &[Vec<Ran>]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (cell, ran) in cells.iter().zip(ran) {
@@ -306,7 +284,7 @@ mod tests {
     #[test]
     fn shares_are_of_the_same_round() {
         let cells: Vec<Cell> = cells(&[Figure::Interface], TIMES, true, 1);
-        // Each round is twice as slow as the one before, in all ways; the device takes four times the copies.
+        // Each round is twice as slow as the last, and the device takes four times the copies.
         let through = |how: How| !matches!(how, How::File | How::Nbd);
         let of = |cell: &Cell, times: f64| {
             let copy_ns = through(cell.how).then_some(100.0 * times);

@@ -1,9 +1,9 @@
-//! What a file or block device holds in which a device is to keep its data: a store, nothing, or something that somebody may miss.
+//! What the file or block device of a device's data holds: a store, nothing, or something of value.
 //!
-//! Invariants: nothing is written. What is taken for nothing is zeros, or what a store has written that was not whole yet: all of the
-//! beginning, in which signatures lie, and of `SAMPLES` places behind it. Of a regular file these are places in which something was
-//! written, where the file system can tell, so that a sparse file with a single page in it is not taken for nothing. A device whose
-//! data all lie between the places is: who writes that little should say what it is for.
+//! Invariants: nothing is written. Nothing means zeros, or an unfinished store, at the beginning,
+//! which has signatures, and at `SAMPLES` places behind it. In a regular file these are written
+//! places, where the file system can tell. A device with data only between the places is taken for
+//! empty.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::child::pool::of_a_benchmark;
 
 /// Places that are looked at behind the beginning, evenly spread; the last one is the end.
 const SAMPLES: u64 = 64;
-/// Bytes of each, and of the beginning: what [`Head::of`] reads, and a page more where the end is no whole page.
+/// Bytes of each, and of the beginning: [`Head::of`]'s, and a page for an end within one.
 const SAMPLE_BYTES: usize = (72 << 10) + SUBPAGE_BYTES;
 
 /// What is where a store is to be.
@@ -94,7 +94,7 @@ fn written(file: &DirectFile, bytes: u64) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Reads from there on, until the arena is full or the file ends. Unlike [`Head::of`] it takes nothing for zeros that cannot be read.
+/// Reads until the arena is full or the file ends. No unreadable page counts as zeros.
 fn fill(file: &DirectFile, at: u64, arena: &Arena) -> std::io::Result<usize> {
     let mut done = 0;
     while done < arena.len() {
@@ -112,14 +112,14 @@ fn fill(file: &DirectFile, at: u64, arena: &Arena) -> std::io::Result<usize> {
     Ok(done)
 }
 
-/// Whether a page is what a store writes before its superblock, without which it is none: its first anchor.
+/// Whether a page is a store's first anchor, which is written before its superblock.
 fn begun(page: &[u8], place: u64) -> bool {
     let Ok(page) = <&[u8; SUBPAGE_BYTES]>::try_from(page) else { return false };
     let of_first = |header: &Header| (header.kind, header.sequence, header.next_token) == (Kind::Anchor, 1, 1);
     Header::open(page).is_ok_and(|(header, ..)| of_first(&header) && u64::from(header.place) == place)
 }
 
-/// An existing file that is to be served as plain data is not what a store lies in, whose structure every write would destroy.
+/// An existing file for plain data must not be a store, whose structure every write would destroy.
 pub fn is_no_store(path: &Path) -> Result<()> {
     let shown = path.display();
     let state = wear::path_of(path);
@@ -196,7 +196,7 @@ mod tests {
             other(&[(at, &part)], "at byte");
         }
     }
-    /// Where the file system tells what was written, one page anywhere suffices. (tmpfs, ext4 and xfs do.)
+    /// Where the file system tells what was written (tmpfs, ext4, xfs), one page anywhere suffices.
     #[test]
     fn a_page_in_a_sparse_file_is_found() {
         for page in [20u64, 777, 3000, BYTES / 4096 - 40] {
@@ -204,7 +204,7 @@ mod tests {
             assert_eq!(found, Contents::Other(format!("data of an unknown kind (at byte {})", page * 4096 + 5)));
         }
     }
-    /// A store that was not whole yet is nothing; with one of its superblocks it is a store; anchors alone of one that was used are not nothing.
+    /// An unfinished store is nothing, one superblock makes a store, used anchors are neither.
     #[test]
     fn what_a_store_writes_first_is_nothing_yet() {
         let geometry = Geometry::new((BYTES / 4096) as u32, 16, None).unwrap();

@@ -1,8 +1,8 @@
 //! The device by commands of several sectors, with copies: the paper's driver.
 //!
-//! One at a time, its commands are measured in turns with the same copies alone: the same bytes out of the same place of the data buffer
-//! into the same memory, by the same core, in slices of some ten microseconds, so that whatever disturbs the machine or changes the
-//! state of its caches is the same for both. What is more with the command than without is the protocol (6.2 of the paper).
+//! One at a time, its commands are measured in turns with the same copies alone, in slices of some
+//! ten microseconds. A disturbance, or a change of the caches, then hits both. The difference is
+//! the protocol (6.2 of the paper).
 //!
 //! Invariant: as in `ways.rs`.
 
@@ -19,20 +19,20 @@ use super::ways::{Elsewhere, Meter, Places, Ran, Way, Work, middle};
 
 /// A device that completes nothing for so long is taken for dead.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// About so many sectors in a slice: 100 µs or so, long against the change from one slice to the other, and short against the device's
-/// spinning, as it has nothing to do while copies are measured alone.
+/// Sectors of a slice, about 100 µs: long beside the change of slices, short beside the spinning of
+/// a device that has nothing to do meanwhile.
 const SLICE_SECTORS: u32 = 256;
 /// Commands of a slice at the most.
 const SLICE_MAX: u32 = 128;
 
-/// Memory of whoever asks: what is read goes there, what is written comes from there. The drivers of a rig share it, by turns.
+/// The host's memory, source of writes and target of reads, which the drivers of a rig share.
 pub type Memory = Rc<RefCell<Vec<u8>>>;
 
 pub struct Driver {
     flash: Arc<DeviceFlash>,
     memory: Memory,
     elsewhere: Option<Elsewhere>,
-    /// Writes are made durable behind each measurement: a store cannot reclaim what it may have to go back to.
+    /// Flushes after each measurement: a store cannot reclaim what a roll back may need.
     flushes: bool,
 }
 
@@ -85,8 +85,8 @@ impl Driver {
         }
     }
 
-    /// Reads one at a time, in turns with their copies alone. The data buffer has room for one, so that it is always the same place; they
-    /// go into all of `data`, one chunk after the other, by turns as well.
+    /// Reads one at a time, in turns with their copies alone. The data buffer has room for one, and
+    /// `data` is filled chunk by chunk.
     fn beside_copies(commands: &mut Commands, work: &Work, data: &mut [u8]) -> Result<Ran> {
         let bytes = work.chunk as usize * SECTOR_BYTES;
         let (whole, mut at) = (data.len(), 0);
@@ -133,7 +133,7 @@ impl Driver {
             }
         }
         let ran = meter.ran_of(through.len() as u64)?;
-        // It polls all the time, as does the device: of what they used, commands have their share by time.
+        // Host and device poll all the time. Commands have their share of that by time.
         let share = through_ns as f64 / ran.ns;
         Ok(Ran {
             ns: through_ns as f64,
@@ -148,7 +148,7 @@ impl Driver {
     fn pipelined(commands: &mut Commands, work: &Work, buffer: u32, data: &mut [u8]) -> Result<Ran> {
         let mut places = Places::of(work, commands.sectors());
         let reads = work.op == Op::Read;
-        // A request that is larger than the buffer goes in pieces; so it would with the paper's driver.
+        // A request larger than the buffer goes in pieces, as with the paper's driver.
         let piece = work.chunk.min(1 << buffer.ilog2());
         let mut asked = vec![Asked::default(); work.depth];
         for one in &mut asked {
@@ -225,8 +225,8 @@ impl Way for Driver {
         }
         let data = &mut memory[..sectors * SECTOR_BYTES];
         let before = self.elsewhere.as_ref().map(Elsewhere::used_ns);
-        // The buffer's memory is there before it is timed, and is its own: what was never written would be the kernel's one page of
-        // zeros, which is always near. It is read back: what lies there stays as it was.
+        // Touches the buffer before it is timed, or it would be the kernel's one page of zeros. Its
+        // contents are read back, so they stay.
         let warm = Work { op: Op::Write, depth: 1, chunk: buffer.min(work.chunk), time: Duration::ZERO, ..*work };
         let part = &mut data[..warm.chunk as usize * SECTOR_BYTES];
         for op in [Opcode::Write, Opcode::Read] {

@@ -1,9 +1,8 @@
-//! What lies behind the firmware of a device that this program runs: judged before anything is created, then opened.
+//! The medium behind a device's firmware: judged before anything is created, then opened.
 //!
-//! Invariant: [`Plan::of`] creates and changes nothing; after it, [`Plan::open`] fails only by the kernel's word, or because somebody
-//! was faster.
+//! Invariant: [`Plan::of`] creates and changes nothing. After it, [`Plan::open`] fails only by the
+//! kernel's word, or in a race.
 
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use fulgurite_device::{Device, DeviceConfig};
-use fulgurite_flash::{DEPTH_MAX, FileConfig, FileFlash, FileMode, Flash, Layered, MemoryFlash, NandFlash};
+use fulgurite_flash::{DEPTH_MAX, FileConfig, FileMode, Flash, Layered, MemoryFlash, NandFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Profile};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -20,14 +19,13 @@ use fulgurite_sys::affinity;
 use super::contents::{self, Contents};
 use super::places;
 use super::wear;
-use crate::bad_input::bad_input;
-use crate::bad_input::open_error;
+use crate::bad_input::{OrBadInput, bad_input};
 use crate::checks;
 use crate::child;
 use crate::child::protocol::{NandSpec, Scaling};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
-use crate::progress;
+use crate::medium::open_file;
 use crate::values::{self, NandChoice};
 use fulgurite_store::random_id;
 
@@ -99,14 +97,14 @@ pub enum Behind {
 
 /// Planes of a built-in profile: as many as the emulated device has.
 const PLANES: u32 = 256;
-/// Flash pages of the NAND for each of the device, in quarters: the store needs room to move things in.
+/// Flash pages of the NAND for each of the device, in quarters: reclaim needs room.
 const QUARTERS: u64 = 5;
 /// And so many more.
 const PAGES_MORE: u64 = 1 << 14;
 
-/// DRAM in a budget at the least for queue pairs, and for the queues that a store and a buffer have of their own on the medium.
+/// Minimum DRAM for queue pairs, and for the queues of a store and a buffer on the medium.
 const QUEUES_BYTES: u64 = 2 << 20;
-/// What a store takes for older states at the least, whatever it is told (`StoreConfig::history_bytes`).
+/// Minimum DRAM of a store for older states (`StoreConfig::history_bytes`).
 const HISTORY_BYTES_MIN: u64 = 512 << 10;
 
 /// What is to be opened.
@@ -197,8 +195,8 @@ impl Plan {
         config.keep_age = keep_age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         Ok(config)
     }
-    /// Judges a budget for the DRAM of the firmware, `beside` of which is for its buffers and the like, and divides what the size does not
-    /// take: half is for older states of the store, which keeps to that, half for queue pairs.
+    /// Judges a budget for the firmware's DRAM, `beside` of which is for buffers. Half of the rest
+    /// is for older states of the store, half for queue pairs.
     ///
     /// # Errors
     /// `BadInput` where it is too little.
@@ -257,10 +255,7 @@ impl Plan {
             Some(_) => child::nand::fitted(&spec, pages, None),
             None => Profile::parse(&spec.profile).map_err(Into::into).and_then(|p| child::nand::part_of(p, pages)),
         };
-        let (profile, config) = match fitted {
-            Ok(fitted) => fitted,
-            Err(error) => bad_input!("--nand {nand}: {error}"),
-        };
+        let (profile, config) = fitted.or_bad_input(|error| format!("--nand {nand}: {error}"))?;
         let fil = Fil::new(profile, config)?;
         geometry(bytes, &fil)?;
         let flash_bytes = u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64;
@@ -304,7 +299,7 @@ impl Plan {
     pub fn worn(&self) -> Option<&Path> {
         self.wear.as_deref()
     }
-    /// Whether a write that completed survives this process. A store's state is that of the last flush, on whatever medium.
+    /// Whether a completed write survives this process. A store keeps the state of the last flush.
     pub fn keeps_writes(&self) -> bool {
         self.data.is_some() && self.nand.is_none() && !self.over_data
     }
@@ -312,12 +307,12 @@ impl Plan {
     pub fn forgets(&self) -> bool {
         self.data.is_none()
     }
-    /// Whether only the processor moves its data, so that it can be given the frames of other processes: nothing of it is under way any
-    /// more when its own process has gone. What the kernel moves from and to a file may be.
+    /// Whether only the processor moves its data, so that it may use other processes' frames. The
+    /// kernel may still move data of a file after its process has ended.
     pub fn moves_by_cpu(&self) -> bool {
         self.data.is_none()
     }
-    /// Opens it; makes the file first, if there is none, and the store, which keeps what `keeps` says.
+    /// Opens it. A missing file is made first, and a missing store, which keeps what `keeps` says.
     ///
     /// # Errors
     /// The medium's; `BadInput` where the file holds another device.
@@ -384,8 +379,8 @@ impl Plan {
             Err(error) => Err(error.into()),
         }
     }
-    /// Whether its store is to be made, rather than one opened that is there. The wear is written as soon as there is a store: where there is
-    /// none, a file of it is not of this device.
+    /// Whether to make a store rather than open one. A new store has its wear written at once, so
+    /// without a store the file of the wear belongs to another device.
     ///
     /// # Errors
     /// `BadInput` where something else would be lost.
@@ -422,13 +417,7 @@ impl Plan {
             return Ok(Arc::new(MemoryFlash::new((bytes / SUBPAGE_BYTES as u64) as u32)?));
         };
         let config = FileConfig { mode: *mode, ..FileConfig::existing(path) };
-        let bar = progress::share(&format!("writing {}", path.display()));
-        let flash = FileFlash::open_with_progress(&config, &mut |done, all| {
-            progress::set_share(&bar, done as f64 / all as f64);
-            if interrupt.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        bar.finish_and_clear();
-        Ok(Arc::new(flash.map_err(open_error)?))
+        Ok(Arc::new(open_file(&config, interrupt)?))
     }
 }
 
@@ -441,19 +430,15 @@ fn make(below: &Arc<dyn Flash>, geometry: Geometry) -> Result<()> {
 /// The store over data of so many bytes.
 fn geometry_over_data(bytes: u64) -> Result<Geometry> {
     let pages = (bytes / SUBPAGE_BYTES as u64) as u32;
-    match Geometry::usual(pages) {
-        Ok(geometry) => Ok(geometry),
-        Err(error) => bad_input!("a store over {}: {error}; choose more --size", format_bytes(bytes)),
-    }
+    Geometry::usual(pages)
+        .or_bad_input(|error| format!("a store over {}: {error}; choose more --size", format_bytes(bytes)))
 }
 
 /// The store of a device of so many bytes.
 fn geometry(bytes: u64, fil: &Fil) -> Result<Geometry> {
     let subpages = (bytes / SUBPAGE_BYTES as u64) as u32;
-    match Geometry::new(fil.flash_pages(), fil.extent_pages(), Some(subpages)) {
-        Ok(geometry) => Ok(geometry),
-        Err(error) => bad_input!("--size {} over this NAND: {error}", format_bytes(bytes)),
-    }
+    Geometry::new(fil.flash_pages(), fil.extent_pages(), Some(subpages))
+        .or_bad_input(|error| format!("--size {} over this NAND: {error}", format_bytes(bytes)))
 }
 
 /// The file of the wear of NAND whose data are kept.
@@ -528,11 +513,8 @@ fn file(path: &Path, size: Option<u64>) -> Result<(u64, FileMode)> {
         checks::space("--data", &parent, size)?;
         return Ok((size, FileMode::Create { bytes: size }));
     }
-    // Judged, opened and locked as whoever writes to it does; it is let go of until then.
-    let found = match fulgurite_flash::claim(path) {
-        Ok(file) => file.bytes()?,
-        Err(e) => bad_input!("--data {e}"),
-    };
+    // Judged, opened and locked as for writing, then released.
+    let found = fulgurite_flash::claim(path).or_bad_input(|e| format!("--data {e}"))?.bytes()?;
     let bytes = size.unwrap_or(found);
     if found < bytes {
         let (found, bytes) = (format_bytes(found), format_bytes(bytes));
@@ -544,7 +526,7 @@ fn file(path: &Path, size: Option<u64>) -> Result<(u64, FileMode)> {
     Ok((bytes, FileMode::Existing { bytes: Some(bytes) }))
 }
 
-/// The core that the firmware runs on: the one asked for, else the last, where the host has another.
+/// The core of the firmware: the one that is asked for, else the last, where the host has another.
 ///
 /// # Errors
 /// `BadInput` for a core that this process may not use.

@@ -1,13 +1,15 @@
-//! `device bench`: the evaluation of *Design and Implementation of a Mobile Storage Leveraging the DRAM Interface* (6.2 to 6.4), live.
+//! `device bench`: the evaluation of *Design and Implementation of a Mobile Storage Leveraging the
+//! DRAM Interface* (6.2 to 6.4), live.
 //!
-//! Everything is measured once in each round, the ways to do the same thing one after the other, so that whatever disturbs the machine
-//! disturbs all of them; shares are of the same round. The host has the first core and the firmware the last one. What cannot be
-//! compared is said: the paper's device had its data moved by DMA at up to 450 MB/s, here the host's core copies.
+//! Each round measures everything once, so that a disturbance hits all ways, and shares are of one
+//! round. The host has the first core, the firmware the last. The paper's device moved data by DMA
+//! at up to 450 MB/s, here the host's core copies.
 //!
-//! Beside it lies what the devices that are served need, too: [`medium`] is what lies behind their firmware, [`contents`] what its file
-//! holds already, [`places`] which paths are of the same file, [`wear`] the file of the NAND's state.
+//! It also has what served devices need: [`medium`] behind their firmware, [`contents`] of its
+//! file, [`places`] of paths, [`wear`] of the NAND.
 //!
-//! [`args`] is what it is told, `cells` what is measured, `rig` what on, `ways`, `driver` and `process` how, `shapes` and `shown` what is said of it.
+//! [`args`] has its options, `cells` what is measured, `rig` what on, `ways`, `driver` and
+//! `process` how, `shapes` and `shown` the results.
 
 pub mod args;
 mod cells;
@@ -49,7 +51,7 @@ use ways::Ran;
 /// NAND like that of the paper's prototype, and its planes.
 const PAPERS_NAND: &str = include_str!("paper.toml");
 const PAPERS_PLANES: u32 = 8;
-/// Pages of its blocks in a device of some hundred megabytes: an extent lies across all planes, and the store has extents enough.
+/// Pages of its blocks in a device of some hundred megabytes, which leave the store enough extents.
 const PAPERS_PAGES_PER_BLOCK: u32 = 16;
 
 /// Said with every result.
@@ -91,7 +93,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         bad_input!("--dir {} is no directory", directory.display());
     }
     checks::space("--dir", &directory, bytes)?;
-    // Two devices over memory and one over NAND, which has room to spare, what is behind NBD, and some buffers.
+    // Two devices over memory, one over NAND, the memory behind NBD, and some buffers.
     checks::memory(5 * bytes + (192 << 20), bytes, &machine)?;
     let rounds = args.rounds.unwrap_or(if quick { 3 } else { 7 });
     let millis = |quickly, else_| Duration::from_millis(if quick { quickly } else { else_ });

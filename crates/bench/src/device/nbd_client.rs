@@ -1,6 +1,7 @@
-//! The client's side of NBD, as much as a measurement needs: one export, reads and writes, simple replies.
+//! The client's side of NBD for a measurement: one export, reads and writes, simple replies.
 //!
-//! The server is this program's own ([`fulgurite_nbd`]), so what comes is believed; a wrong magic ends the run.
+//! The server is this program's own ([`fulgurite_nbd`]), so its answers are trusted. A wrong magic
+//! ends the run.
 
 use std::io::{BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -31,7 +32,7 @@ impl Client {
         let mut greeting = [0; 18];
         incoming.read_exact(&mut greeting)?;
         ensure!(greeting.starts_with(b"NBDMAGICIHAVEOPT"), "the peer is not an NBD server");
-        // Fixed newstyle, no zeroes; then the option that names the export, without a name: size and flags come back.
+        // Fixed newstyle, no zeroes, then the unnamed export: its size and flags come back.
         let mut hello = 3u32.to_be_bytes().to_vec();
         hello.extend(OPTION_MAGIC);
         hello.extend(1u32.to_be_bytes());

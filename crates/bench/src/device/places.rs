@@ -36,7 +36,8 @@ impl Place {
     }
 }
 
-/// The file of a NAND's state is replaced again and again: nothing else that was named may be there, or where it is begun.
+/// The file of a NAND's state is replaced again and again. No other named file may be there, or at
+/// its temporary name.
 ///
 /// # Errors
 /// `BadInput`.

@@ -1,8 +1,8 @@
-//! The device in a process of its own, to be measured beside the one in this process: the same firmware over the same kind of memory, on
-//! the same core, attached to over its socket as any program attaches to `device serve`.
+//! The device in a process of its own, beside the one in this process: the same firmware and
+//! memory, on the same core, attached to over its socket.
 //!
-//! It serves two devices, one with nothing behind its firmware. Invariants: it ends when the program ends, however that ends; its sockets
-//! are in a directory of the program's, which removes it.
+//! It serves two devices, one with nothing behind its firmware. Invariants: it ends with the
+//! program. The program removes the directory of its sockets.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,8 +1,9 @@
 //! What is measured on: devices, a file, an NBD server, made once and used by turns.
 //!
-//! Invariant: what uses something is dropped before it. Only what is being measured is awake: the others' threads have gone to sleep by
-//! then.
+//! Invariant: what uses something is dropped before it. The threads of what is not being measured
+//! sleep.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,22 +31,9 @@ const COMPUTING: Waits = Waits::Computing(10_000);
 
 /// All ways, ready. What comes first is dropped first.
 pub struct Rig {
-    bypassed: Driver,
-    bypassed_queue: Queued,
-    device: Driver,
-    device_queue: Queued,
-    computing_queue: Queued,
-    copies_queue: Queued,
-    process_bypassed: Driver,
-    process_bypassed_queue: Queued,
-    process: Driver,
-    process_queue: Queued,
-    process_copies_queue: Queued,
-    nand: Option<(Driver, Arc<NandFlash>, Arc<DeviceFlash>)>,
-    file: Queued,
-    file_asleep: Queued,
-    file_computing: Queued,
-    nbd: OverNbd,
+    /// By what, and whether through its queue into frames. Else by the paper's driver, or the only way.
+    ways: HashMap<(How, bool), Box<dyn Way>>,
+    nand: Option<(Arc<NandFlash>, Arc<DeviceFlash>)>,
     _server: NbdServer,
     _beside: Beside,
     _files: tempfile::TempDir,
@@ -92,53 +80,47 @@ impl Rig {
         ];
         // What is read goes there, whatever the way.
         let into = Memory::default();
-        let nand = nand.map(|plan| Rig::over_nand(plan, sectors, device_core, interrupt, into.clone())).transpose()?;
-        if let Some((_, nand, _)) = &nand {
+        let nand = nand.map(|plan| Rig::over_nand(plan, sectors, device_core, interrupt)).transpose()?;
+        let mut ways = HashMap::new();
+        let mut add = |how, queued, way: Box<dyn Way>| ways.insert((how, queued), way);
+        if let Some((nand, device)) = &nand {
             about.insert(2, format!("nand: the device over the store over {}", nand.describe()));
+            for how in [How::Nand, How::NandDma] {
+                add(how, false, Box::new(Driver::of_store(device.clone(), into.clone())));
+            }
         }
-        let (process_bypassed, its) = beside.attach(true, false)?;
-        let process_bypassed = Driver::of_process(process_bypassed, its, into.clone());
-        let (process, its) = beside.attach(false, false)?;
-        let process = Driver::of_process(process, its, into.clone());
-        let process_queue = |bypassed, shares_frames| -> Result<Queued> {
-            let (flash, its) = beside.attach(bypassed, shares_frames)?;
-            Ok(Queued::of_process(flash, its))
-        };
+        for (how, device) in [(How::Bypassed, &nothing), (How::BypassedNear, &nothing), (How::Device, &over_memory)] {
+            add(how, false, Box::new(Driver::new(device.clone(), into.clone())));
+            add(how, true, Box::new(Queued::new(device.clone(), Waits::Polling)));
+        }
+        add(How::DeviceComputing, true, Box::new(Queued::new(over_memory, COMPUTING)));
+        add(How::DeviceCopies, true, Box::new(Queued::new(copying, Waits::Polling)));
+        for (how, bypassed) in [(How::ProcessBypassed, true), (How::Process, false)] {
+            let (flash, its) = beside.attach(bypassed, false)?;
+            add(how, false, Box::new(Driver::of_process(flash, its, into.clone())));
+            let (flash, its) = beside.attach(bypassed, true)?;
+            add(how, true, Box::new(Queued::of_process(flash, its)));
+        }
+        let (flash, its) = beside.attach(false, false)?;
+        add(How::ProcessCopies, true, Box::new(Queued::of_process(flash, its)));
+        let polling = (How::File, Waits::Polling);
+        for (how, waits) in [polling, (How::FileAsleep, Waits::Asleep), (How::FileComputing, COMPUTING)] {
+            add(how, false, Box::new(Queued::new(file.clone(), waits)));
+        }
         let socket = files.path().join("nbd");
         let mut config = NbdConfig::new(NbdAddress::Unix(socket.clone()));
         config.depth = 256;
         let server = NbdServer::start(memory()?, config)?;
-        Ok(Rig {
-            bypassed: Driver::new(nothing.clone(), into.clone()),
-            bypassed_queue: Queued::new(nothing, Waits::Polling),
-            device: Driver::new(over_memory.clone(), into),
-            device_queue: Queued::new(over_memory.clone(), Waits::Polling),
-            computing_queue: Queued::new(over_memory, COMPUTING),
-            copies_queue: Queued::new(copying, Waits::Polling),
-            process_bypassed,
-            process_bypassed_queue: process_queue(true, true)?,
-            process,
-            process_queue: process_queue(false, true)?,
-            process_copies_queue: process_queue(false, false)?,
-            nand,
-            file: Queued::new(file.clone(), Waits::Polling),
-            file_asleep: Queued::new(file.clone(), Waits::Asleep),
-            file_computing: Queued::new(file, COMPUTING),
-            nbd: OverNbd::new(nbd_client::Client::connect(&socket)?),
-            _server: server,
-            _beside: beside,
-            _files: files,
-            about,
-        })
+        add(How::Nbd, false, Box::new(OverNbd::new(nbd_client::Client::connect(&socket)?)));
+        Ok(Rig { ways, nand, _server: server, _beside: beside, _files: files, about })
     }
-    /// The device over NAND, written once from end to end: what was never written is not read from NAND.
+    /// The device over NAND, written once: unwritten sectors are not read from NAND.
     fn over_nand(
         plan: &Plan,
         sectors: u32,
         core: Option<usize>,
         interrupt: &Interrupt,
-        into: Memory,
-    ) -> Result<(Driver, Arc<NandFlash>, Arc<DeviceFlash>)> {
+    ) -> Result<(Arc<NandFlash>, Arc<DeviceFlash>)> {
         let medium = plan.open(StoreConfig::default(), interrupt)?;
         let nand = medium.nand().context("a device over NAND")?;
         let device = medium.start(DeviceConfig { core, spin: SPIN, ..DeviceConfig::default() })?;
@@ -152,14 +134,14 @@ impl Rig {
         filling.finish_and_clear();
         let flash = Arc::new(DeviceFlash::on(device, HostConfig::default()));
         flash.commands(1, 1)?.flush().context("the device over NAND cannot be flushed")?;
-        Ok((Driver::of_store(flash.clone(), into), nand, flash))
+        Ok((nand, flash))
     }
     pub fn about(&self) -> &[String] {
         &self.about
     }
     /// What NAND has done, and how late its completions were in the mean, in microseconds.
     pub fn nand_did(&self) -> Option<(NandCounts, f64)> {
-        let (_, nand, device) = self.nand.as_ref()?;
+        let (nand, device) = self.nand.as_ref()?;
         let (did, late) = (NandCounts::of(&nand.report()), device.counters());
         let ended = (late.reads + late.writes).max(1);
         Some((did, late.lateness_ns_total as f64 / ended as f64 / 1e3))
@@ -167,27 +149,8 @@ impl Rig {
     /// Measures one thing, once.
     pub fn run(&mut self, cell: &Cell) -> Result<Ran> {
         std::thread::sleep(SETTLE);
-        // One 4 KiB chunk after the other, into frames; else by the paper's driver.
-        let queued = cell.figure == Figure::Depth;
-        let nand = self.nand.as_mut().map(|(driver, ..)| driver);
-        let way: &mut dyn Way = match (cell.how, queued) {
-            (How::Bypassed | How::BypassedNear | How::Copy | How::CopyNear, false) => &mut self.bypassed,
-            (How::Bypassed | How::BypassedNear | How::Copy | How::CopyNear, true) => &mut self.bypassed_queue,
-            (How::Device, false) => &mut self.device,
-            (How::Device, true) => &mut self.device_queue,
-            (How::DeviceComputing, _) => &mut self.computing_queue,
-            (How::DeviceCopies, _) => &mut self.copies_queue,
-            (How::ProcessBypassed, false) => &mut self.process_bypassed,
-            (How::ProcessBypassed, true) => &mut self.process_bypassed_queue,
-            (How::Process, false) => &mut self.process,
-            (How::Process, true) => &mut self.process_queue,
-            (How::ProcessCopies, _) => &mut self.process_copies_queue,
-            (How::Nand | How::NandDma, _) => nand.context("there is no device over NAND")?,
-            (How::File, _) => &mut self.file,
-            (How::FileAsleep, _) => &mut self.file_asleep,
-            (How::FileComputing, _) => &mut self.file_computing,
-            (How::Nbd, _) => &mut self.nbd,
-        };
+        let queued = cell.figure == Figure::Depth && self.ways.contains_key(&(cell.how, true));
+        let way = self.ways.get_mut(&(cell.how, queued)).context("it was not made")?;
         way.run(&cell.work).with_context(|| format!("{} failed at {:?}", cell.how.name(), cell.work))
     }
 }

@@ -1,7 +1,8 @@
-//! Whether the curves of figures 8 and 9 have the shapes that the paper describes in words, over each medium.
+//! Whether the curves of figures 8 and 9 have the shapes that the paper describes, over each
+//! medium.
 //!
-//! Absolute numbers differ with the machine and the medium; shapes are what the design claims. What is compared was measured in the same
-//! round. Where a shape does not appear, the reason is said, as far as it follows from the medium.
+//! Numbers differ with the machine, and shapes are what the design claims. Only values of one round
+//! are compared. A missing shape has its reason, as far as it follows from the medium.
 
 use fulgurite_format::format_bytes;
 use serde::Serialize;
@@ -54,7 +55,7 @@ fn ratio(of: &Row, to: &Row) -> Spread {
     Spread::of(of.by_round.iter().zip(&to.by_round).map(|(a, b)| a / b))
 }
 
-/// Whether the one is less than the other: by more than noise in the middle, and in three of four rounds.
+/// Whether one is less than the other: the median by more than noise, and three of four rounds.
 fn is_less(of: &Row, to: &Row) -> bool {
     let rounds = of.by_round.iter().zip(&to.by_round);
     let (all, less) = (rounds.len(), rounds.filter(|(a, b)| a < b).count());
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_papers_curves_have_the_papers_shapes() {
-        // As its figures 8 and 9 look: what fits the buffer is overlapped, up to the medium's speed.
+        // As in its figures 8 and 9: what fits the buffer is overlapped, up to the medium's speed.
         let found = of(|work| match work.buffer {
             Some(buffer) => {
                 let at_a_time = f64::from((buffer / work.chunk.min(buffer)).min(4));

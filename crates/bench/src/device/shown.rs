@@ -1,4 +1,4 @@
-//! What `device bench` shows: the ways beside each other, a table for each figure, what was aimed at, and drawings.
+//! The output of `device bench`: a comparison, a table for each figure, goals, drawings.
 
 use fulgurite_format::format_bytes;
 use serde::Serialize;
@@ -52,7 +52,7 @@ fn find<'r>(rows: &'r [Row], figure: &str, way: &str, chunk: u64, depth: usize) 
 /// 4 KiB reads a second that a device is to reach at depth 32.
 const READS_LEAST: f64 = 1e6;
 
-/// With nothing behind the firmware no byte is moved. The same with data that are, in words, to stand beside what was aimed at.
+/// Sentences about reads that move data, beside those with nothing behind the firmware.
 pub fn reads_that_move_data(rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
     for (way, place) in [("device", "in this process"), ("process", "in another process")] {
@@ -112,7 +112,7 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
     goals
 }
 
-/// The ways beside each other: what one command costs, what many at a time reach, and what that takes of both sides' cores.
+/// The ways side by side: one command, many at a time, and the CPU of both sides.
 pub fn beside_each_other(rows: &[Row]) -> Option<String> {
     // By the driver of figures 6 and 7, and by the queue that the runtime uses.
     let ways = [

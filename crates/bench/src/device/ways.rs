@@ -1,7 +1,7 @@
-//! The ways to move a chunk that are measured beside each other, each for so long, so many at a time.
+//! The ways to move a chunk that are compared.
 //!
-//! Invariant: whatever a way began it has ended before it returns; what it needs beforehand (a queue, memory that was touched, a
-//! connection) is there before its time begins.
+//! Invariant: a way ends what it began before it returns. Its queue, memory and connection exist
+//! before its time begins.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use fulgurite_workloads::Random;
 
 use super::nbd_client::Client;
 
-/// How long a firmware that has nothing to do spins: several are on one core, and those that are not measured must be asleep. Less than
-/// [`SETTLE`], more than a host that measures ever pauses.
+/// How long an idle firmware spins. Several share one core, and those not measured must sleep: less
+/// than [`SETTLE`], more than a measuring host's pauses.
 pub const SPIN: Duration = Duration::from_micros(500);
-/// Between two measurements, so that whoever served the last one sleeps.
+/// Between two measurements, so that the last one's server sleeps.
 pub const SETTLE: Duration = Duration::from_millis(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ pub struct Work {
     pub seed: u64,
     /// Also measure the copies alone, in turns with it.
     pub beside_copies: bool,
-    /// What is read one at a time goes into so many sectors, one place after the other; at least a chunk.
+    /// Sectors that single reads go into, one place after the other. At least a chunk.
     pub into_sectors: u32,
     /// Copies are held to so many bytes a second, as if a slow DMA made them.
     pub copies_per_s: Option<u64>,
@@ -53,7 +53,7 @@ pub struct Ran {
     pub vain_ns: Option<f64>,
     /// CPU time of this thread, the kernel's on its behalf included, but for what it computed.
     pub cpu_ns: f64,
-    /// CPU time of what serves it: other threads of this process and the kernel's workers for it, or a device's thread elsewhere.
+    /// CPU time of what serves it: other threads here, kernel workers, a device elsewhere.
     pub other_cpu_ns: f64,
 }
 
@@ -82,7 +82,7 @@ pub trait Way {
 /// A look in vain that takes longer than this was interrupted: by the kernel, or the hypervisor.
 const LOOK_MAX_NS: u64 = 5_000;
 
-/// CPU time that this process has used on other threads than this one, and the kernel's workers for it.
+/// CPU time of this process's other threads, and of the kernel's workers for it.
 fn others_cpu() -> Duration {
     clock::process_cpu().saturating_sub(clock::thread_cpu())
 }
@@ -120,8 +120,8 @@ impl Meter {
             each_ns,
         }
     }
-    /// A chunk has ended, at about `at_ns`. Whether there is time for another one. The clock is read again only where the time of each is
-    /// asked for: with several at a time its price would be much of what is measured.
+    /// A chunk has ended, at about `at_ns`. Returns whether there is time for another one. Only
+    /// single chunks read the clock again: for several its price would matter.
     #[inline]
     pub fn ended(&mut self, at_ns: u64) -> bool {
         self.chunks += 1;
@@ -131,7 +131,7 @@ impl Meter {
         self.last_ns = now;
         now < self.end_ns
     }
-    /// A look at everything that began at `at_ns` ends now, which is returned. If it was in vain, that is noted.
+    /// A look that began at `at_ns` ends now, which is returned. A look in vain is noted.
     #[inline]
     pub fn looked(&mut self, at_ns: u64, moved: bool) -> u64 {
         let now = self.clock.now_ns();
@@ -139,8 +139,8 @@ impl Meter {
         self.vain_ns = Some(self.vain_ns.unwrap_or(0) + vain);
         now
     }
-    /// Computes for so long. Nothing but that is left out of what the host's thread has used: where the kernel takes the core in the
-    /// middle of it, less was computed than is left out, some microseconds of a run.
+    /// Computes for so long, which is left out of the host thread's CPU time. Where the kernel
+    /// takes the core meanwhile, that is some microseconds too much.
     pub fn computes(&mut self, ns: u64) {
         self.clock.spin(ns);
         self.computed_ns += ns;
@@ -188,12 +188,12 @@ impl Elsewhere {
     pub fn new(link: Arc<SocketLink>) -> Elsewhere {
         Elsewhere { link }
     }
-    /// CPU time that it has used. It says so when it goes to sleep, so it is given the time to do that.
+    /// CPU time that it has used. The device updates it when it goes to sleep.
     pub fn used_ns(&self) -> f64 {
         std::thread::sleep(SETTLE);
         self.link.counters().device_cpu_ns as f64
     }
-    /// What it used for a run since `before`: from then to when it slept again, less what it spun after the last command.
+    /// CPU time of a run since `before`, without the spinning after its last command.
     pub fn since(&self, before: f64) -> f64 {
         (self.used_ns() - before - SPIN.as_nanos() as f64).max(0.0)
     }
@@ -227,8 +227,7 @@ pub enum Waits {
     /// It polls without end, as a worker on a core of its own does.
     Polling,
     Asleep,
-    /// It computes for so many nanoseconds between two looks, as a worker does that runs its fibers meanwhile. What it computes is not
-    /// counted; all looks are, also those that found nothing.
+    /// It computes for so many nanoseconds between two looks, which alone are counted.
     Computing(u64),
 }
 
@@ -316,7 +315,7 @@ impl Way for Queued {
             queue.switch(Switches { gather_reads: true, ..Switches::default() });
         }
         let before = self.elsewhere.as_ref().map(Elsewhere::used_ns);
-        // Once through, so that whoever serves it is awake.
+        // Once through, to wake the server.
         self.moved(&mut *queue, &Work { time: Duration::ZERO, ..*work })?;
         let mut ran = self.moved(&mut *queue, work)?;
         if let (Some(elsewhere), Some(before)) = (&self.elsewhere, before) {

@@ -1,9 +1,10 @@
-//! The file, beside `--data` or elsewhere, that keeps what of the NAND outlives the program: wear, failed blocks and their places, how far its log has come.
+//! The file of what outlives the program of a NAND: wear, failed blocks and their places, the
+//! position of its log.
 //!
-//! Invariant: the file is whole: it is written under another name, synced, and renamed. After a kill it is the last one that was written, and
-//! so up to [`EVERY`] old; the data themselves are not its matter.
+//! Invariant: the file is whole: it is written under another name, synced, and renamed. A kill
+//! leaves the last one, up to [`EVERY`] old.
 //!
-//! Not here: what the bytes say, and whether they are of this device (`fulgurite_nand::Fil::restore`).
+//! Not here: the format, and whether a state is of this device (`fulgurite_nand::Fil::restore`).
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -39,8 +40,7 @@ pub fn begun_at(path: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// What is at a path where it would be replaced: [`STATE`], also one that was not written to its end, or something else; none where there is
-/// nothing.
+/// What is at a path that would be replaced: [`STATE`], whole or not, something else, or nothing.
 ///
 /// # Errors
 /// What the kernel says.
@@ -108,7 +108,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// It was written, or not. Returns what is to be said: data are not its matter, so that the device goes on, and it is tried again.
+    /// Notes whether it was written, and returns what to say. The next interval tries again.
     pub fn tried(&mut self, result: Result<()>) -> Option<String> {
         let was = std::mem::replace(&mut self.failed, result.is_err());
         result

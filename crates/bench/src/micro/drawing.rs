@@ -1,4 +1,4 @@
-//! The drawing of `bench micro`: horizontal bars in sections, as the figures span four orders of magnitude.
+//! The drawing of `bench micro`: horizontal bars in sections, for four orders of magnitude.
 
 use super::Figure;
 use crate::report::svg::{Anchor, Canvas, PALETTE, Scale};

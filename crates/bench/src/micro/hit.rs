@@ -1,8 +1,8 @@
-//! Hits: a loop of guarded loads beside the same loop of raw loads, in one job on one core, in turns.
+//! Hits: guarded loads beside the same raw loads, in one job on one core, in turns.
 //!
-//! The data is resident and in the first cache: one word in each of 256 subpages, on cache lines that spread over all sets.
-//! Independent loads overlap, as most do in programs; a chain waits for each load, so it shows the latency that the guard
-//! adds.
+//! The data is resident and in the first cache: a word in each of 256 subpages, on lines of all
+//! sets. Independent loads overlap, as in most programs. A chain waits for each load, and shows the
+//! latency of a guard.
 
 use std::hint::black_box;
 use std::sync::Arc;

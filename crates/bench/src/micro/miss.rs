@@ -1,13 +1,13 @@
 //! Misses: what one costs the worker's core, beside the same work on resident data.
 //!
-//! A phase is a service whose requests each compute for about 2 µs and then touch one word of one subpage. On all of the
-//! data, taken in an order that returns to no subpage before all others had their turn, every access misses; on a few
-//! subpages none does. The difference of the worker's CPU time is what misses cost, eviction included; the device's thread
-//! has its own core and is not counted.
+//! A phase is a service whose requests compute for about 2 µs and touch one word of one subpage. On
+//! all data, in an order without early repetition, every access misses. On a few subpages none
+//! does. The difference of the worker's CPU time is the price of misses with eviction. The device's
+//! thread has its own core.
 //!
-//! A worker that has nothing to run polls, which is waiting and no cost of a miss. With 64 fibers of 2 µs and a device of
-//! 50 µs that is rare. It can happen only after an access at which all fibers were busy: such accesses are left out, their
-//! CPU time with them, and their share is reported.
+//! An idle worker polls, which is no cost of a miss. With 64 fibers of 2 µs and a device of 50 µs
+//! that is rare, and happens only after an access with all fibers busy. Such accesses and their CPU
+//! time are left out, and their share is reported.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
@@ -26,10 +26,11 @@ use fulgurite_flash::Mover;
 
 pub const FIBERS: u32 = 64;
 const WORK: Duration = Duration::from_micros(2);
-/// Planes of an emulated device: so many that it is never at its limit, or a miss would be charged for waiting (a read and the write of
-/// a dirty victim keep a plane for 150 µs; 64 planes would be all taken at a miss every 2.3 µs).
+/// Planes of an emulated device, far from their limit, which would charge misses for waiting. A
+/// read and a dirty victim's write keep a plane for 150 µs, so a miss every 2.3 µs would fill 64
+/// planes.
 pub const PLANES: usize = 512;
-/// Of the accesses of a phase, the share at the least that is not left out, for a cost of a miss to be told.
+/// The share of a phase's accesses that must be left for a cost of a miss to be told.
 const COUNTED_MIN: f64 = 0.01;
 /// Subpages of the phases that hit.
 const RESIDENT: u64 = 256;
@@ -64,7 +65,7 @@ impl Measured {
     pub fn cpu_ns_each(&self) -> f64 {
         self.cpu_ns as f64 / self.requests as f64
     }
-    /// CPU nanoseconds that a miss adds to `hit`, a request that hits; none where too few accesses are left to say so.
+    /// CPU nanoseconds that a miss adds to `hit`. None where too few accesses are left.
     pub fn cpu_ns_per_miss(&self, hit: f64) -> Option<f64> {
         let counted = (self.requests - self.crowded) as f64;
         if counted < self.requests as f64 * COUNTED_MIN || counted < 1.0 {
@@ -109,7 +110,7 @@ fn word_of(subpage: u64) -> u64 {
     subpage * 4096 + subpage % 64 * 64
 }
 
-/// The subpage at this place in the order: a permutation of 0..`subpages` (a power of two) without visible pattern.
+/// Place `place` of a permutation of 0..`subpages` (a power of two) without pattern.
 fn shuffled(place: u64, subpages: u64) -> u64 {
     let (mask, half) = (subpages - 1, subpages.trailing_zeros() / 2);
     let mut x = place & mask;
@@ -265,7 +266,8 @@ impl Misses {
         self.work
     }
 
-    /// One phase of so many requests, after a warm-up that leaves the frames as the phase will keep them.
+    /// Runs a phase of so many requests, after a warm-up that fills the frames as the phase keeps
+    /// them.
     ///
     /// # Errors
     /// When an access failed, or read what was not written.

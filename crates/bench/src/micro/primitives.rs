@@ -1,4 +1,4 @@
-//! Primitives without a runtime around them: a switch between fibers, a request to the device, a barrier.
+//! Primitives without a runtime: a switch between fibers, a request to the device, a barrier.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,8 +58,9 @@ pub fn expedited_barrier(count: u64) -> Option<f64> {
     Some(ns_each(start.elapsed(), count))
 }
 
-/// Nanoseconds that the caller pays for a read of the device: its share of submitting a batch and of polling completions
-/// that are there. The time in between is the device's: three times what a batch takes, which the first ones show. Median of the batches.
+/// Nanoseconds that a caller pays for a read of the device: submitting a batch, and polling
+/// completions that are there. In between the device has three times a batch's time. Median of the
+/// batches.
 pub fn submit_and_poll(flash: &dyn Flash, batches: u64) -> Result<f64> {
     let frames = Arc::new(Arena::anonymous(BATCH as usize * SUBPAGE_BYTES, Backed::HugePages)?);
     frames.zero(0, frames.len());

@@ -1,7 +1,7 @@
 //! What sequential prefetch would fetch on a stream, and how much of it in vain.
 //!
-//! The prefetcher of the runtime over its default replacement policy, hits seen as marks. Reads complete at once, so this
-//! shows what prefetch saves at best, and what it wastes.
+//! The runtime's prefetcher over its default replacement policy, with marks for hits. Reads
+//! complete at once, so this is the most that prefetch saves, and what it wastes.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -21,12 +21,12 @@ pub struct Stream {
     pub name: String,
     /// Subpages, in order; never the same twice in a row where the stream was recorded here.
     pub keys: Vec<u64>,
-    /// Accesses that the keys stand for: repetitions side by side are one key, as they hit whatever the policy.
+    /// Accesses behind the keys: adjacent repetitions are one key, as they always hit.
     pub accesses: u64,
 }
 
 impl Stream {
-    /// The keys; they end when the program is interrupted, and whoever used them throws away what came of it.
+    /// The keys, until the program is interrupted, which makes their results void.
     pub fn keys_until(&self, interrupt: &Interrupt) -> impl Iterator<Item = u64> {
         self.keys.iter().copied().take_while(|_| !interrupt.asked())
     }
@@ -147,7 +147,7 @@ impl Visitor for Record<'_> {
             let workload = W::open(&mut memory, region, &params)?;
             let keys = Vec::with_capacity(self.length);
             let mut recorder = Recorder { memory, keys, accesses: 0 };
-            // A request that stays in the subpage of the one before adds nothing: their number is bounded as well.
+            // A request within the last one's subpage adds nothing, so their number is bounded.
             let mut requests = 0..self.length as u64;
             while let Some(number) = requests.next().filter(|_| recorder.keys.len() < self.length) {
                 workload.execute(&mut recorder, &workload.request(self.params.seed, number))?;
@@ -159,8 +159,7 @@ impl Visitor for Record<'_> {
     }
 }
 
-/// What a workload touches, once for each exponent of its keys: at least `length` subpages, unless it needs fewer for as
-/// many requests.
+/// A workload's subpages, for each exponent of its keys: `length`, or as many requests.
 pub fn record(name: &str, params: Params, zipf: &[f64], length: usize) -> Result<Vec<Stream>> {
     fulgurite_workloads::dispatch::<NoLatch, _>(name, Record { params, zipf, length })?
         .with_context(|| format!("{name} could not be recorded"))

@@ -37,7 +37,7 @@ impl Hierarchy {
         v2.map(|(root, ..)| Hierarchy { version: 2, root: root.clone() })
     }
 
-    /// The hierarchy of this machine, if this process may make groups in it; else a sentence that says what is missing.
+    /// This machine's hierarchy, where this process may make groups in it, else what is missing.
     pub fn usable() -> Result<Hierarchy, String> {
         let mounts = fs::read_to_string("/proc/mounts").map_err(|e| format!("/proc/mounts cannot be read ({e})"))?;
         let Some(found) = Hierarchy::in_mounts(&mounts) else {
@@ -121,7 +121,7 @@ impl Hierarchy {
         Ok((bytes, killed.unwrap_or(0)))
     }
 
-    /// Ends whoever is in a group, and removes it. A group that does not exist is fine.
+    /// Ends all processes of a group, and removes it. A missing group is fine.
     pub fn remove(&self, name: &str) -> io::Result<bool> {
         assert!(name.starts_with("fulgurite-"), "only our own groups are removed, not {name}");
         let group = self.root.join(name);
@@ -175,7 +175,7 @@ mod tests {
     fn version_2_files_are_written_and_read() {
         let root = tempfile::tempdir().unwrap();
         let cgroups = Hierarchy { version: 2, root: root.path().to_owned() };
-        // A plain directory stands in: `make` creates the group, whose files the kernel would have put there.
+        // A plain directory stands in: `make` creates the group, whose files the kernel would add.
         assert!(cgroups.make("fulgurite-1-a", 1 << 20, true).is_err());
         for file in ["memory.max", "memory.swap.max", "cgroup.procs"] {
             fs::write(root.path().join("fulgurite-1-a").join(file), "").unwrap();

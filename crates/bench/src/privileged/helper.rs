@@ -1,8 +1,8 @@
-//! The helper: a process that makes cgroups and swap for the program, and removes them when its standard input closes.
+//! The helper: it makes cgroups and swap, and removes them when its standard input closes.
 //!
-//! The kernel closes the program's end of the pipe however the program ends, `kill -9` included, so nothing is left
-//! behind unless the helper itself is killed; then its record (`leftovers`) tells `fulgurite cleanup` what there is.
-//! It ignores the signals of terminal and shutdown: it ends by its pipe alone.
+//! The kernel closes the pipe however the program ends, `kill -9` included. A killed helper leaves
+//! its record (`leftovers`) for `fulgurite cleanup`. It ignores the signals of terminal and
+//! shutdown.
 
 use std::fs;
 

@@ -1,7 +1,9 @@
-//! What a helper has made, on disk: written before each thing is made, so that what a killed helper leaves can be found.
+//! A helper's record on disk, written before each thing is made, so that `fulgurite cleanup` finds
+//! all of it.
 //!
-//! One file per helper, in a directory that belongs to the user: `/run/fulgurite` for root, else a private directory below
-//! the temporary one. Invariant: a record is acted upon only when it belongs to this user and its helper has ended.
+//! One file per helper, in a directory of the user's: `/run/fulgurite` for root, else a private one
+//! below the temporary directory. Invariant: a record counts only if it is this user's, and its
+//! helper has ended.
 
 use std::fs;
 use std::io;
@@ -21,7 +23,7 @@ pub struct Record {
     pub started: u64,
     pub cgroups: Vec<String>,
     pub swap: Vec<PathBuf>,
-    /// Other files, by absolute paths: whoever removes them may be elsewhere.
+    /// Other files, by absolute paths: the cleanup may run elsewhere.
     pub files: Vec<PathBuf>,
     /// `vm.page-cluster` as it was found, once it was changed.
     pub page_cluster: Option<u32>,
@@ -47,7 +49,7 @@ fn directory() -> PathBuf {
 /// Ticks since boot at which a process started; none when there is no such process.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // proc_pid_stat(5): the name, in parentheses, may hold anything; `starttime` is field 22, the 20th after it.
+    // proc_pid_stat(5): the name may hold anything. `starttime` is the 20th field after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 

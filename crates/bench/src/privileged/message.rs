@@ -1,4 +1,4 @@
-//! What the program and its helper say to each other: one JSON object a line, one answer to each request.
+//! Messages between the program and its helper: one JSON object a line, one answer to each request.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub enum Request {
     Peak {
         name: String,
     },
-    /// Ends whoever is in a cgroup, and removes it.
+    /// Ends all processes of a cgroup, and removes it.
     DropCgroup {
         name: String,
     },
@@ -49,7 +49,7 @@ pub enum Request {
     Adopt {
         path: PathBuf,
     },
-    /// Forgets a file that was adopted: it is gone, and what may come to lie there is somebody else's.
+    /// Forgets an adopted file: it is gone, and another file may take its path.
     Release {
         path: PathBuf,
     },

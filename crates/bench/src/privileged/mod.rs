@@ -1,8 +1,8 @@
 //! What needs rights: memory cgroups, a swap file, and the certainty that both are removed.
 //!
-//! The program starts a helper (itself, as `__privileged`) early and asks it for things over a pipe. The helper removes all
-//! it has made when the pipe closes, so that nothing is left however the program ends. Without the rights, the helper says
-//! in one sentence what is missing, and the configurations that need it are skipped.
+//! The program starts a helper (itself, as `__privileged`) early, and asks it over a pipe. The
+//! helper removes all it has made when the pipe closes. Without rights it says what is missing, and
+//! the configurations that need it are skipped.
 
 mod cgroup;
 mod helper;
@@ -19,8 +19,8 @@ use anyhow::{Context, Result, bail};
 use crate::own_process;
 pub use helper::run;
 pub use leftovers::clean;
-pub use message::Capabilities;
-use message::{Reply, Request};
+use message::Reply;
+pub use message::{Capabilities, Request};
 
 /// The program's end of the pipe. Dropped, it waits until the helper has removed everything.
 #[derive(Debug)]
@@ -48,10 +48,10 @@ impl Helper {
             reply => Ok(reply),
         }
     }
-    fn tell(&mut self, request: &Request) -> Result<()> {
+    /// Has it do something.
+    pub fn tell(&mut self, request: &Request) -> Result<()> {
         self.ask(request).map(|_| ())
     }
-
     /// What can be had, with swap files in this directory.
     pub fn probe(&mut self, scratch: &Path) -> Result<Capabilities> {
         match self.ask(&Request::Probe { scratch: scratch.to_owned() })? {
@@ -59,44 +59,12 @@ impl Helper {
             reply => bail!("the helper answered {reply:?}"),
         }
     }
-    /// Makes a memory cgroup.
-    pub fn cgroup(&mut self, name: &str, limit_bytes: u64, no_swap: bool) -> Result<()> {
-        self.tell(&Request::Cgroup { name: name.to_owned(), limit_bytes, no_swap })
-    }
-    /// Takes its limits away.
-    pub fn lift(&mut self, name: &str) -> Result<()> {
-        self.tell(&Request::Lift { name: name.to_owned() })
-    }
-    /// Puts a process into it.
-    pub fn join(&mut self, name: &str, pid: u32) -> Result<()> {
-        self.tell(&Request::Join { name: name.to_owned(), pid })
-    }
     /// Its highest use in bytes, and how many processes were killed in it.
     pub fn peak(&mut self, name: &str) -> Result<(u64, u64)> {
         match self.ask(&Request::Peak { name: name.to_owned() })? {
             Reply::Peak { bytes, killed } => Ok((bytes, killed)),
             reply => bail!("the helper answered {reply:?}"),
         }
-    }
-    /// Removes it.
-    pub fn drop_cgroup(&mut self, name: &str) -> Result<()> {
-        self.tell(&Request::DropCgroup { name: name.to_owned() })
-    }
-    /// Swaps to a new file in this directory.
-    pub fn swap_on(&mut self, scratch: &Path, bytes: u64) -> Result<()> {
-        self.tell(&Request::SwapOn { scratch: scratch.to_owned(), bytes })
-    }
-    /// Removes the swap file.
-    pub fn swap_off(&mut self) -> Result<()> {
-        self.tell(&Request::SwapOff)
-    }
-    /// Sets `vm.page-cluster` until the end.
-    pub fn page_cluster(&mut self, value: u32) -> Result<()> {
-        self.tell(&Request::PageCluster { value })
-    }
-    /// Turns zswap off until the end.
-    pub fn zswap_off(&mut self) -> Result<()> {
-        self.tell(&Request::ZswapOff)
     }
     /// Has a file removed at the end.
     pub fn adopt(&mut self, path: &Path) -> Result<()> {

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use crate::kernel;
 
-/// The first page of a swap file of `pages` pages in all (mkswap(8); include/linux/swap.h, `union swap_header`).
+/// The first page of a swap file (mkswap(8), include/linux/swap.h, `union swap_header`).
 fn header(pages: u32) -> [u8; 4096] {
     let mut page = [0; 4096];
     page[1024..1028].copy_from_slice(&1u32.to_ne_bytes());

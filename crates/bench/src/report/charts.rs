@@ -1,4 +1,4 @@
-//! The kinds of charts that the reports need: grouped bars, and curves over one or two logarithmic axes.
+//! The charts of the reports: grouped bars, and curves over linear or logarithmic axes.
 
 use super::svg::{Anchor, Canvas, LIGHT_GREEN, OLIVE, PALE_GREEN, PALETTE, SEA_GREEN, Scale, TEAL, tick_label};
 
@@ -9,7 +9,7 @@ pub struct Bar {
     pub value: f64,
     /// Smallest and largest round.
     pub spread: Option<(f64, f64)>,
-    /// What a reader who points at it sees.
+    /// The text at the pointer.
     pub tip: String,
 }
 
@@ -32,8 +32,8 @@ pub struct Bars {
     pub mark: Option<(f64, String)>,
 }
 
-/// The colour of a series: what has a name of its own here has the same one in all charts. Grey is for the denominator, green for
-/// what is measured as ours, red for swap; no other series gets these.
+/// A series' colour, for names that have one in all charts. Grey is the denominator, green is ours,
+/// red is swap. No other series gets these.
 pub fn colour(name: &str, index: usize) -> &'static str {
     match name {
         "dram-only" | "plain" => PALETTE[0],
@@ -51,7 +51,7 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         "flash-sync" => PALETTE[5],
         "mmap" => PALETTE[2],
         "os-swap" => PALETTE[7],
-        // Ways to a device: what it is measured by is grey, ours over memory green, in another process a lighter green.
+        // Ways to a device: grey for the yardstick, green over memory, lighter in another process.
         "copy" => PALETTE[0],
         "device" => PALETTE[1],
         "device-bypassed" => OLIVE,
@@ -112,7 +112,7 @@ fn value_axis(canvas: &mut Canvas, scale: &Scale, count: usize, end: f64, unit: 
 /// Width of a digit, and of a point at most, as a share of the font's size.
 const DIGIT: f64 = 0.58;
 
-/// A number above a bar: as large as there is room for, upwards where there is none. `x` is the middle, `y` what it stands on.
+/// A number above a bar, as large as fits, else upwards. `x` is the middle, `y` its foot.
 fn label_bar(canvas: &mut Canvas, x: f64, y: f64, room: f64, text: &str) {
     let wide = |size: f64| text.chars().count() as f64 * size * DIGIT;
     if wide(10.0) <= room {
@@ -135,7 +135,7 @@ fn lines_of(label: &str, width: f64) -> Vec<&str> {
 }
 
 impl Bars {
-    /// The room at the right: for the mark's label, which stands beside the bars and not among them.
+    /// The margin at the right, for the mark's label beside the bars.
     fn right(&self) -> f64 {
         // About 6.2 points a character at 11 px.
         self.mark.as_ref().map_or(RIGHT, |(_, label)| RIGHT.max(14.0 + label.chars().count() as f64 * 6.2))
@@ -310,7 +310,7 @@ impl Curves {
     }
 }
 
-/// Whether a curve lies on another for at least half of its points: less than a line's width from it.
+/// Whether at least half of a curve's points lie within a line's width of another curve.
 fn covers(over: &[(f64, f64)], under: &[(f64, f64)]) -> bool {
     let near = |((x, y), (at, other)): (&(f64, f64), &(f64, f64))| (x - at).abs() < 0.5 && (y - other).abs() < 2.5;
     let count = over.iter().zip(under).filter(|pair| near(*pair)).count();

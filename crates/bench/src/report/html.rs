@@ -1,5 +1,7 @@
 //! A report as one HTML file: text, tables and drawings, nothing from elsewhere.
 
+use super::table::Columns;
+
 use super::svg::escape;
 
 #[derive(Debug)]
@@ -26,13 +28,13 @@ impl Page {
         self.body.push_str("</div>\n");
     }
     /// A table; columns after the first are aligned to the right. `strong` rows stand out.
-    pub fn table(&mut self, heading: &[&str], rows: &[Vec<String>], strong: impl Fn(&[String]) -> bool) {
+    pub fn table<R>(&mut self, columns: &Columns<'_, R>, strong: impl Fn(&[String]) -> bool) {
         self.body.push_str("<div class=\"wide\"><table><thead><tr>");
-        for cell in heading {
+        for cell in &columns.headings {
             self.body.push_str(&format!("<th>{}</th>", escape(cell)));
         }
         self.body.push_str("</tr></thead><tbody>\n");
-        for row in rows {
+        for row in &columns.lines {
             self.body.push_str(if strong(row) { "<tr class=\"strong\">" } else { "<tr>" });
             for cell in row {
                 self.body.push_str(&format!("<td>{}</td>", escape(cell)));
@@ -85,7 +87,7 @@ mod tests {
         let mut page = Page::new("a <b>");
         page.heading("h");
         page.figures(&[("95%".into(), "of DRAM".into())]);
-        page.table(&["x", "y"], &[vec!["1".into(), "<2>".into()]], |_| true);
+        page.table(&Columns::of(&[("1", "<2>")]).left("x", |row| row.0).left("y", |row| row.1), |_| true);
         let text = page.finish();
         assert!(text.contains("a &lt;b&gt;") && text.contains("&lt;2&gt;"));
         assert!(!text.contains("http") && !text.contains("<script"));

@@ -29,7 +29,7 @@ pub struct Report<'r, T: Serialize> {
     pub setting: serde_json::Value,
     /// Whether the run ended early; what is there is whole.
     pub interrupted: bool,
-    /// Sentences about configurations that failed or disagree: their rows are missing, or not of all rounds. Empty when nothing did.
+    /// What failed or disagrees: such rows are missing, or lack rounds.
     pub failed: &'r [String],
     /// One for each result.
     pub rows: &'r [T],
@@ -84,12 +84,17 @@ pub fn print(args: &OutputArgs, text: &str) -> Result<()> {
         eprintln!("{text}");
         return Ok(());
     }
-    write_stdout(format!("{text}\n").as_bytes())
+    say(text)
 }
 
 /// Writes several of these.
 pub fn print_all<T: AsRef<str>>(args: &OutputArgs, texts: impl IntoIterator<Item = T>) -> Result<()> {
     texts.into_iter().try_for_each(|text| print(args, text.as_ref()))
+}
+
+/// Writes a line to standard output.
+pub fn say(text: &str) -> Result<()> {
+    write_stdout(format!("{text}\n").as_bytes())
 }
 
 /// Writes to standard output; a reader that went away (`| head`) is no error.
@@ -129,6 +134,17 @@ pub fn write_as(json: Option<&Output>, value: &impl Serialize, text: impl FnOnce
         Some(output) => write_to(output, value),
         None => write_stdout(text().as_bytes()),
     }
+}
+
+/// The different ones, in the order in which they come first.
+pub fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for value in values {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    all
 }
 
 /// Writes a file, whole or not at all.

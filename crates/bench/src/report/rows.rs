@@ -69,7 +69,7 @@ pub struct Variant {
 /// What checksums cost a pool, beside one that has none.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Checksums {
-    /// Throughput that they take, as a share of dram-only's in the same round. Below 0 where the pool without them was slower.
+    /// Throughput that they take, as a share of dram-only's. Below 0: faster with them.
     pub share_of_dram_only: Spread,
     pub cpu_us_per_op: f64,
     /// Of that, the emulated device's thread: it makes them of what it moves.
@@ -108,11 +108,11 @@ pub struct LiveRow {
     /// Throughput of the guarded path as a multiple of the best of os-swap in the same round.
     pub over_os_swap: Option<Spread>,
     pub over_mmap: Option<Spread>,
-    /// What checksums take of the pool's throughput, where it ran without them as well (pool-unchecked).
+    /// What checksums take of the pool's throughput, where pool-unchecked ran, too.
     pub checksums: Option<Checksums>,
     /// Misses a second (plain memory: major faults).
     pub misses_per_s: f64,
-    /// Computing between misses: dram-only's time per request times requests per miss; none without misses.
+    /// Computing between misses: dram-only's time times requests per miss. None without misses.
     pub work_us_per_miss: Option<f64>,
     /// Guarded accesses per miss; none without misses, or where accesses are not guarded.
     pub accesses_per_miss: Option<f64>,
@@ -125,32 +125,32 @@ pub struct LiveRow {
     pub p99_us: f64,
     /// 99.9%.
     pub p999_us: f64,
-    /// CPU time per request: all threads, user and kernel, an emulated device's thread and the kernel's own threads included.
+    /// CPU time per request of all threads, an emulated device's and the kernel's own included.
     pub cpu_us_per_op: f64,
     /// Of that, the emulated device's thread.
     pub device_cpu_us_per_op: f64,
-    /// Of that, the kernel's own threads while the rounds ran (swapping, writing back), whoever on the machine caused it; none where
-    /// they cannot be seen.
+    /// Of that, the kernel's own threads during the rounds, for any process. None: unknown.
     pub kernel_cpu_us_per_op: Option<f64>,
     /// Subpages read from flash, swap or file.
     pub device_reads: u64,
     pub device_writes: u64,
-    /// Requests that wrote them: fewer where those to neighbouring places went out as one. 0 where nobody counts them.
+    /// Write requests, of which neighbouring subpages share one. 0 where they are not counted.
     pub device_write_requests: u64,
     pub device_read_requests: u64,
-    /// Requests a second that the file or device completes by itself in the same mix of reads and writes, at the same depth, by
-    /// our own requests or by fio, whichever got more: median of measurements right after each round.
+    /// Requests a second of the file or device itself in the same mix at the same depth: the better
+    /// of ours and fio's. Median of measurements right after each round.
     pub device_limit_per_s: Option<f64>,
     pub device_limit_spread: Option<Spread>,
-    /// Requests a second that fio completes on the same file (where there are writes, on one beside it), in the same mix, at the
-    /// same depth, on the same core; median of measurements right after each round.
+    /// Requests a second of fio on the same file (with writes, on one beside it), in the same mix,
+    /// at the same depth, on the same core. Median of measurements right after each round.
     pub fio_per_s: Option<f64>,
     pub fio_spread: Option<Spread>,
     /// Requests to the file a second, as a share of what fio got right after; median of the rounds.
     pub share_of_fio: Option<f64>,
     pub share_of_fio_spread: Option<Spread>,
-    /// Throughput as a share of what the device allowed right after (or of dram-only's, where that is less); median of the
-    /// rounds. flash-sync may pass 1 where it writes: it waits for reads alone, one at a time, and its writes go on meanwhile.
+    /// Throughput as a share of what the device allowed right after (or of dram-only's, where
+    /// less). Median of the rounds. flash-sync may pass 1 where it writes: it waits for single
+    /// reads, and its writes go on meanwhile.
     pub share_of_device_limit: Option<f64>,
     pub share_of_device_limit_spread: Option<Spread>,
     /// Completions of the emulated device that came more than 5 µs late.
@@ -169,10 +169,10 @@ pub struct LiveRow {
     pub disturbed_rounds: usize,
     /// Rounds that were run again because other work took more than 5% of their time.
     pub repeated_rounds: u32,
-    /// Share of the workers' time in which there was nothing to run. In a closed loop that is because all fibers waited for flash:
-    /// what more fibers, or a device that is never late, would give back.
+    /// Share of the workers' time with nothing to run. In a closed loop all fibers wait for flash
+    /// then: more fibers or a punctual device would win it back.
     pub wait_share: f64,
-    /// Hash of the requests executed and of the order-free final invariant: equal across configurations.
+    /// Hash of the requests and the order-free invariant: equal in all configurations.
     pub work_hash: Option<String>,
     /// Limit of the memory cgroup, if it ran in one.
     pub cgroup_limit_bytes: Option<u64>,
@@ -183,9 +183,9 @@ pub struct LiveRow {
     /// What the NAND of a device did, where there is one.
     pub nand: Option<NandCounts>,
     pub nand_shape: Option<NandShape>,
-    /// Of the reads that the host asked of it, the share that found an erase, or work of the store's own, of their plane before them.
+    /// Share of the host's reads that waited for an erase or the store's work on their plane.
     pub blocked_by_reclaim_share: Option<f64>,
-    /// The share of the time of all planes that erases took: what a read at any time meets by chance.
+    /// Share of all planes' time that erases took: the chance of any read to meet one.
     pub erasing_share: Option<f64>,
     pub device_core: Option<usize>,
     /// All ways that were tried, where this row is the best of several.

@@ -1,14 +1,14 @@
-//! SVG by hand: a canvas with shapes and text, axes, and colours that read on light and dark ground.
+//! SVG by hand: a canvas with shapes, text and axes, and colours for light and dark ground.
 //!
 //! A drawing is self-contained: no script, no font file, no external resource.
 
 use std::fmt::Write;
 
-/// Colours of series, in order: told apart in grey, on white and on near-black, by most colour-blind eyes as well (after
-/// Okabe and Ito, 2008, a little darker).
+/// Colours of series, in order. They differ in grey, on white and near-black, and for most
+/// colour-blind eyes (Okabe and Ito, 2008, a little darker).
 pub const PALETTE: [&str; 8] = ["#7a7f87", "#0f8f6c", "#d1681a", "#3a7ec1", "#b9569a", "#c9a227", "#5d5ac4", "#b23b3b"];
 
-/// A second shade of the second colour, for what is of the same family; lighter, so that it is told apart in grey as well.
+/// A lighter shade of the second colour, for the same family. It differs in grey, too.
 pub const LIGHT_GREEN: &str = "#66c2a5";
 /// Paler still.
 pub const PALE_GREEN: &str = "#b2dfd0";

@@ -33,8 +33,8 @@ pub fn table(heading: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<S
 pub struct Columns<'r, R> {
     rows: Vec<&'r R>,
     left: usize,
-    headings: Vec<&'static str>,
-    lines: Vec<Vec<String>>,
+    pub(crate) headings: Vec<&'static str>,
+    pub(crate) lines: Vec<Vec<String>>,
 }
 
 impl<'r, R> Columns<'r, R> {
@@ -146,7 +146,7 @@ pub(crate) fn live(rows: &[LiveRow]) -> String {
         .table()
 }
 
-/// What NAND did under each configuration of `bench live`, beside the device of fixed latencies; none where there is no NAND.
+/// What NAND did in `bench live`, beside fixed latencies. None without NAND.
 pub(crate) fn nand(rows: &[LiveRow]) -> Option<String> {
     let fixed = |row: &LiveRow| {
         rows.iter().find(|other| {

@@ -1,5 +1,4 @@
-//! What lies in the subpages of a pool under measurement: which subpage it is, and which of its versions, so that a read can be
-//! judged.
+//! Contents of a pool under measurement: a subpage's number and version, to be judged.
 
 use std::sync::Arc;
 

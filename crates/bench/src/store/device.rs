@@ -1,7 +1,7 @@
-//! What of the medium's own speed a pool leaves: reads at random, writes in order and at random, through the pool and of the medium
-//! itself, in short turns, by the same loop; reads of the medium also with a sum made of each, by whom the pool has it made: nobody has to
-//! look at what is read otherwise. The medium's own writes go to what lies behind the pool. Before reads the pool ends what writes
-//! have left it to do: what reclaim takes from reads is a matter of how much is written.
+//! The share of the medium's speed that a pool leaves. Reads at random, and writes in order and at
+//! random, go through the pool and to the medium, in short turns, by one loop. The medium also
+//! reads with a sum of each subpage, made where the pool has it made. Its writes go behind the
+//! pool. Before reads the pool ends its reclaim, whose price depends on the volume of writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub const FULL: f64 = 80.0;
 /// The pool's size over that of what lies behind it, for the medium's own writes.
 const BEHIND: u64 = 4;
 
-/// In so many turns a measurement of reads is divided, so that both meet the same moments of a machine that others share.
+/// Turns of a measurement of reads, so that both meet the same moments of a shared machine.
 const TURNS: u32 = 10;
 
 #[derive(Clone, Debug, Serialize)]
@@ -40,7 +40,7 @@ pub struct Row {
     sync_every: Option<u64>,
     rounds: usize,
     raw_per_s: Spread,
-    /// The same where each subpage that is read is summed, as a pool does, and nothing else is done: what checksums leave of the medium.
+    /// The same with a sum of each subpage and nothing else: what checksums leave of the medium.
     summed_per_s: Option<Spread>,
     pool_per_s: Spread,
     /// The pool by the medium itself, round by round.
@@ -53,7 +53,7 @@ pub struct Row {
     device_writes_per_write: Option<f64>,
 }
 
-/// The pool among those who take turns; the others are the medium, and the medium with sums.
+/// The pool's place in the turns. The others are the medium, without and with sums.
 const POOL: usize = 0;
 
 /// Requests a second in one round.
@@ -97,7 +97,7 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     let bar = progress::steps("beside the medium", u64::from(setting.rounds) * Kind::ALL.len() as u64);
     // The first round is not counted: frames and tables are touched for the first time.
     for round in 0..=u64::from(setting.rounds) {
-        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+        for (number, kind) in Kind::ALL.iter().copied().enumerate() {
             interrupt.check()?;
             if kind.reads() {
                 pool.layer().checkpoint()?;
@@ -156,7 +156,7 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
             device_writes_per_write: (writes && written > 0).then(|| reached as f64 / written as f64),
         }
     };
-    Ok(Kind::ALL.into_iter().enumerate().map(row).collect())
+    Ok(Kind::ALL.iter().copied().enumerate().map(row).collect())
 }
 
 pub fn lines(rows: &[Row]) -> String {

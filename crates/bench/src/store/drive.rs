@@ -1,4 +1,4 @@
-//! Keeps a medium busy: so many requests in flight for so long, the same loop for a pool and for what it lies on.
+//! Keeps a medium busy for so long, by the same loop for a pool and for its medium.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -12,38 +12,29 @@ use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 use fulgurite_workloads::Random;
 
 use crate::busy::{Asks, keep_busy};
+use crate::values::names;
 
 /// Requests in flight, at the most.
 pub const DEPTH: usize = 64;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    RandomReads,
-    /// The same, fewer in flight: the medium's latency decides, and not the processors of who asks and, where the medium is played by
-    /// one, of the medium.
-    FewRandomReads,
-    /// Writes one after the other.
-    OrderedWrites,
-    RandomWrites,
+names! {
+    /// In the order of a round.
+    Kind {
+        RandomReads = "random reads",
+        /// Fewer in flight: the medium decides, and not the processors of both sides.
+        FewRandomReads = "a few random reads",
+        OrderedWrites = "sequential writes",
+        RandomWrites = "random writes",
+    }
 }
 
 impl Kind {
-    /// All, in the order of a round.
-    pub const ALL: [Kind; 4] = [Kind::RandomReads, Kind::FewRandomReads, Kind::OrderedWrites, Kind::RandomWrites];
     /// Whether it only reads.
     pub fn reads(self) -> bool {
         matches!(self, Kind::RandomReads | Kind::FewRandomReads)
     }
     pub fn depth(self) -> usize {
         if self == Kind::FewRandomReads { DEPTH / 8 } else { DEPTH }
-    }
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::RandomReads => "random reads",
-            Kind::FewRandomReads => "a few random reads",
-            Kind::OrderedWrites => "sequential writes",
-            Kind::RandomWrites => "random writes",
-        }
     }
 }
 
@@ -66,7 +57,7 @@ pub struct Driver {
     sums: Sums,
 }
 
-/// Who makes the sum of what is read.
+/// Where the sum of what is read is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sums {
     Nobody,
@@ -90,7 +81,7 @@ impl Driver {
         let queue = flash.open_queue(frames.clone(), depth, Arc::new(Notifier::new()?))?;
         Ok(Driver { queue, frames, next: 0, sums: Sums::Nobody })
     }
-    /// The same, which has a sum made of each subpage that it reads, as a pool has: by the medium where that makes sums, else here.
+    /// The same with a sum of each read subpage: by the medium where it can, else here.
     pub fn that_sums(flash: &dyn Flash) -> Result<Driver> {
         let mut driver = Driver::new(flash)?;
         let wanted = Switches { checksums: true, ..Switches::default() };
@@ -223,7 +214,7 @@ mod tests {
         let flash = MemoryFlash::new(64).unwrap();
         let mut driver = Driver::new(&flash).unwrap();
         let mut before = flash.counters();
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.iter().copied() {
             let load = Load { kind, subpages: 32..64, flush_every: 10, seed: 1, time: Duration::from_millis(5) };
             assert!(driver.per_second(&load).unwrap() > 0.0);
             let after = flash.counters();

@@ -1,5 +1,4 @@
-//! What is timed lies on this ([`crate::medium`]): a file that is made and removed, one that was named, an emulated device, NAND, or
-//! memory. A device of another process has a store of its own.
+//! The medium of what is timed ([`crate::medium`]). A served device is refused.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use fulgurite_store::{Geometry, Pool};
 use fulgurite_sys::affinity;
 
 use crate::args::StoreArgs;
-use crate::bad_input::bad_input;
+use crate::bad_input::{OrBadInput, bad_input};
 use crate::checks::{self, Wanted};
 use crate::child::pool::benchmark_id;
 use crate::interrupt::Interrupt;
@@ -18,7 +17,7 @@ use crate::machine::Machine;
 use crate::medium::{self, Holds, TestBed};
 use crate::values::FlashChoice;
 
-/// Extents of a pool under measurement are of 2 MiB, of less where it would have fewer of them than this.
+/// Below so many extents, a pool's extents are smaller than 2 MiB.
 const EXTENTS_MIN: u32 = 128;
 /// Flash pages of an extent at most, and at least.
 const EXTENT_PAGES: (u32, u32) = (512, 32);
@@ -54,7 +53,7 @@ impl Judged {
         let holds = Holds::Pool { extent_pages: geometry(bytes)?.extent_pages };
         Ok(Judged(medium::Judged::new(wanted, holds, bytes, 0, machine)?))
     }
-    /// Makes it. Whoever measures leaves the core of an emulated device to that.
+    /// Makes it. The measuring thread leaves an emulated device its core.
     pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {
         let medium = self.0.make(interrupt)?;
         if medium.device_core().is_some() {
@@ -66,17 +65,20 @@ impl Judged {
 
 /// The geometry of a pool of so many bytes.
 pub fn geometry(bytes: u64) -> Result<Geometry> {
+    let pages = bytes / SUBPAGE_BYTES as u64;
+    let mut extent = EXTENT_PAGES.0;
+    while extent > EXTENT_PAGES.1 && pages / u64::from(extent) < EXTENTS_MIN.into() {
+        extent /= 2;
+    }
+    geometry_of(bytes, extent)
+}
+
+/// The same, with so many flash pages in an extent.
+pub fn geometry_of(bytes: u64, extent: u32) -> Result<Geometry> {
     let Ok(pages) = u32::try_from(bytes / SUBPAGE_BYTES as u64) else {
         bad_input!("--size {} is more than a pool can have: 16 TiB", format_bytes(bytes));
     };
-    let mut extent = EXTENT_PAGES.0;
-    while extent > EXTENT_PAGES.1 && pages / extent < EXTENTS_MIN {
-        extent /= 2;
-    }
-    match Geometry::new(pages, extent, None) {
-        Ok(geometry) => Ok(geometry),
-        Err(e) => bad_input!("--size {}: {e}", format_bytes(bytes)),
-    }
+    Geometry::new(pages, extent, None).or_bad_input(|e| format!("--size {}: {e}", format_bytes(bytes)))
 }
 
 /// Subpages that fill a pool to so many percent of what is not reserve.

@@ -1,9 +1,8 @@
 //! `bench store`: the journaled store by itself.
 //!
-//! Three benchmarks: what it writes and keeps beside programs' data (`overwrites`), for objects that are packed beside such that have
-//! a flash page each (`objects`), and what it leaves of the medium's speed
-//! (`device`); how long a pool takes to open after a crash (`recovery`); how long a sync takes (`sync`), also
-//! that of a running program (`programs`).
+//! Three benchmarks: the store's writes and DRAM (`overwrites`), with objects (`objects`) and the
+//! medium's speed (`device`). The time to open a pool after a crash (`recovery`). The time of a
+//! sync (`sync`), also of a running program (`programs`).
 
 mod content;
 mod device;

@@ -1,8 +1,8 @@
-//! Objects that are packed several to a flash page, beside the same objects in a flash page each: what reaches the flash for each byte that
-//! changes, and what the store keeps in DRAM for each byte that is live.
+//! Objects packed several to a flash page, beside a flash page for each: the flash writes for each
+//! changed byte, and the DRAM for each live byte.
 //!
-//! As in [`super::overwrites`] nothing is timed: the store decides, and its requests are answered at once. Both pools have the same
-//! flash, and hold as many objects as make them as full.
+//! As in [`super::overwrites`] nothing is timed: the store decides, and its requests are answered
+//! at once. Both pools have the same flash, and are equally full.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ fn pool(flash_pages: u32, bytes: usize, packed: bool) -> Result<(Geometry, u32)>
     let geometry = Geometry::with_objects(flash_pages, EXTENT_PAGES, 16)?;
     let mut count = 16;
     for _ in 0..32 {
-        // Two checkpoints, and a journal twice as long as one; their size follows the number of objects.
+        // Two checkpoints, and a journal twice as long as one, which follow the number of objects.
         let checkpoint = f64::from(count) * 13.5 / PAYLOAD_BYTES as f64 / f64::from(EXTENT_PAGES) + 1.0;
         let reserved = f64::from(geometry.fixed_extents() + geometry.reserved_extents()) + 4.0 * checkpoint;
         let extents = (f64::from(geometry.extents) - reserved).max(1.0);

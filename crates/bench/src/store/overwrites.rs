@@ -1,7 +1,8 @@
 //! What the journaled store writes beside programs' data, and what it keeps in DRAM.
 //!
-//! For this nothing is timed and no data moves: the store is a state machine, and its requests are answered at once. The real one
-//! decides; the simulation beside it is of its reclaim policy alone. What is timed, beside the medium, is in [`super::device`].
+//! Nothing is timed and no data moves: the store is a state machine, and its requests are answered
+//! at once. The real store decides. The simulation beside it has its reclaim policy alone.
+//! [`super::device`] has the times.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, reco
 use fulgurite_workloads::{Random, ZipfKeys};
 use serde::Serialize;
 
-use super::medium::{Judged, Otherwise};
+use super::medium::{Judged, Otherwise, geometry_of};
 use super::{device, objects, simulate};
 use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
@@ -102,14 +103,8 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         [bytes] => bytes,
         _ => bad_input!("--size takes several sizes with --recovery only; choose one"),
     };
-    let Ok(flash_pages) = u32::try_from(bytes / SUBPAGE_BYTES as u64) else {
-        bad_input!("--size {} is more than a pool can have: 16 TiB", format_bytes(bytes));
-    };
-    let geometry = match Geometry::new(flash_pages, EXTENT_PAGES, None) {
-        Ok(geometry) => geometry,
-        Err(e) => bad_input!("--size {}: {e}", format_bytes(bytes)),
-    };
-    // The map and the page table, twice over, and a page of metadata for each extent and journal page.
+    let geometry = geometry_of(bytes, EXTENT_PAGES)?;
+    // The map and the page table, twice, and a page of metadata for each extent and journal page.
     checks::memory(bytes / 64 + objects::memory_bytes(args.output.quick), bytes, &machine)?;
     let beside = Judged::new(args, Otherwise::Emulated, device::medium_bytes(bytes), &machine)?;
     let full: &[f64] = if args.output.quick { &[80.0] } else { &args.full };

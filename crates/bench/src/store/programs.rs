@@ -1,8 +1,8 @@
-//! `bench store --sync`, of a program: a runtime over the pool whose jobs dirty so many subpages, and its sync; also while jobs go
-//! on writing in write sections, reading what is in DRAM, and missing.
+//! `bench store --sync` of a program: a runtime over the pool whose jobs dirty subpages, and its
+//! sync. Also under load: jobs that write in write sections, read what is in DRAM, and miss.
 //!
-//! Everything that is dirtied stays in frames, so that a sync has to write all of it. Writers under load write to what is dirty
-//! already: they find it sealed, and a round's dirty bytes are what was asked for.
+//! Dirty data stays in frames, so that a sync writes all of it. Writers under load write only to
+//! dirty data, so a round's dirty bytes stay as asked.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! `bench store --recovery`: how long it takes from a crash to the first access.
 //!
-//! A pool is filled, a checkpoint made, then subpages are dirtied and synced, and some more are written that no sync names. Then
-//! the store is dropped as it stands, with nothing written in farewell: what a crash leaves. Opening it is timed from the file's
-//! name to the first subpage read. Nothing is written while it is opened, so every round finds the same pool.
+//! A filled pool with a checkpoint gets dirty subpages that are synced, and some that are not. Then
+//! the store is dropped as it stands, like in a crash. The time runs from the file's name to the
+//! first subpage read. Opening writes nothing, so every round finds the same pool.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +27,7 @@ use crate::report::table::{self, Columns};
 use crate::report::{self, Report};
 use fulgurite_flash::Mover;
 
-/// How full a pool is, in percent of what is not reserve: with as much again for dirty data, nothing has to be reclaimed.
+/// Percent of what is not reserve: as much again for dirty data needs no reclaim.
 const FULL: f64 = 60.0;
 /// The most data dirtied: a million subpages.
 const DIRTY_BYTES_MAX: u64 = 4 << 30;
@@ -43,7 +43,7 @@ struct Row {
     live_bytes: u64,
     /// Subpages written and synced since the last checkpoint.
     dirty_subpages: u32,
-    /// Checkpoints that were made meanwhile, though nobody asked; 0, or there is less to replay than was meant.
+    /// Checkpoints that came unasked. Unless 0, there is less to replay than was meant.
     checkpoints_meanwhile: u64,
     checkpoint_pages: u64,
     journal_pages: u64,

@@ -1,5 +1,5 @@
-//! The policy of reclaim alone: live counts, two open extents, nothing else. What the store adds to it (metadata, versions that a
-//! token keeps, open extents for each degree of heat) is the difference.
+//! The policy of reclaim alone: live counts and two open extents. The store adds metadata, tokens'
+//! versions, and open extents by heat.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ struct Log {
     content: Vec<Vec<u32>>,
     live: Vec<u32>,
     filled_at: Vec<u64>,
-    /// Versions of each page since part of it was copied, and of each extent the sum of that over what is dead in it.
+    /// Versions of each page since a part was copied, and of each extent their dead sum.
     chains: Vec<u32>,
     dead_chains: Vec<u64>,
     given: u64,
@@ -82,7 +82,8 @@ impl Log {
     }
 }
 
-/// Fills the log in order, then writes subpages as `next` names them; (written + copied) / written of the second half of `writes`.
+/// Fills the log in order, then writes subpages as `next` names them. Returns (written + copied) /
+/// written of the second half of `writes`.
 pub fn amplification(setting: Setting, writes: u64, mut next: impl FnMut() -> u32) -> f64 {
     let extents = setting.extents as usize;
     let mut log = Log {
@@ -127,10 +128,10 @@ mod tests {
         }
         let mut random = fulgurite_workloads::Random::new(5, 0);
         let uniform = amplification(setting, 60_000, || random.below(6400) as u32);
-        // 86% of what reclaim does not keep free: about 3.8 by the mean-field formula of greedy reclaim.
+        // 86% of what reclaim does not keep free: about 3.8 by greedy reclaim's formula.
         assert!((3.0..4.5).contains(&uniform), "{uniform}");
-        // A tenth of the data is written nine times in ten: the age says which extents will empty by themselves, the length of chains
-        // says of which most has been written, and these are the same ones.
+        // A tenth of the data gets nine of ten writes. Ages show which extents empty by themselves,
+        // and chains which were written most, which are the same ones.
         let [chains, cost_benefit] = [Victims::LongestChains, Victims::CostBenefit].map(|victims| {
             let mut random = fulgurite_workloads::Random::new(6, 0);
             amplification(Setting { victims, ..setting }, 60_000, || {

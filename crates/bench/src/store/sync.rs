@@ -1,10 +1,12 @@
-//! `bench store --sync`: how long until so many dirty bytes are written and durable, under a token that names them.
+//! `bench store --sync`: the time until dirty bytes are durable, under a token that names them.
 //!
-//! Beside it, in every round, the medium itself writes as many bytes in one go behind the pool, and flushes: what cannot be had for
-//! less. The difference is the price of the store: writes of a subpage each, the journal, a second flush. The same of a whole
-//! program ([`super::programs`]): a runtime's sync by itself and under load, with what waits at its gate.
+//! In every round the medium itself also writes as many bytes behind the pool, and flushes: the
+//! least possible price. The difference is the store's: writes of a subpage each, the journal, a
+//! second flush. The same of a program ([`super::programs`]): a runtime's sync, alone and under
+//! load, with the waits at its gate.
 //!
-//! Room for what a round writes is made before it, untimed: what reclaim costs is another figure (`bench store`).
+//! Room for a round's writes is made before it, untimed: reclaim has its own figure (`bench
+//! store`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,7 +51,7 @@ const MORE_ROUNDS: u32 = 10;
 /// One amount of dirty data in one way.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    /// `device`: plain writes and a flush; `store`: subpages through the pool, and its sync; `sync, ..`: a runtime's sync.
+    /// `device`: plain writes. `store`: subpages through the pool. `sync, ..`: a runtime's sync.
     way: String,
     flash: String,
     pool_bytes: u64,
@@ -64,15 +66,14 @@ struct Row {
     beyond_device_ms: Option<Spread>,
     /// Bytes of a request that wrote, where the medium counts these.
     request_bytes: Option<f64>,
-    /// Of a runtime's sync: how long no write section could begin, how much of that it took open ones to end, how long a worker
-    /// stood still.
+    /// Of a runtime's sync: the closed gate, of that the end of open sections, and a worker's halt.
     gate_ms: Option<Spread>,
     drain_ms: Option<Spread>,
     halt_ms: Option<Spread>,
     /// Frames that were copied, because a job wrote to them meanwhile.
     copied: Option<Spread>,
     gate_waits: Option<Spread>,
-    /// Under load: the longest that a writer waited for its write section, and that a reader of what is in DRAM waited in all.
+    /// Under load: a writer's longest wait for its section, and a reader's of what is in DRAM.
     longest_gate_wait_ms: Option<Spread>,
     longest_read_ms: Option<Spread>,
     miss_p99_ms: Option<Spread>,
@@ -381,12 +382,7 @@ fn curves(rows: &[Row]) -> Curves {
         let points = of.map(|r| (r.dirty_bytes as f64 / 1024.0, r.total_ms.median)).collect();
         Curve { name: (*way).to_owned(), points }
     };
-    let mut ways: Vec<&str> = Vec::new();
-    for row in rows {
-        if !ways.contains(&&*row.way) {
-            ways.push(&row.way);
-        }
-    }
+    let ways = report::distinct(rows.iter().map(|row| row.way.as_str()));
     let subtitle = rows.first().map_or("", |row| &row.flash);
     let (x, y) = (Axis::logarithmic("dirty KiB"), Axis::logarithmic("ms"));
     Curves::new("Until dirty data is written and synced, median", subtitle, x, y, ways.iter().map(curve).collect())

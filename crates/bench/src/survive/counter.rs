@@ -1,11 +1,12 @@
-//! The program that is killed: it counts the words of the text into a table in a pool, several pieces at once, and saves its
-//! state every so often.
+//! The program that is killed: it counts the words of a text into a pool's table, several pieces at
+//! once, and saves its state now and then.
 //!
-//! Each piece is entered in one write section, words and the note that it was counted, so that a state has all of a piece or
-//! nothing. It says what it does in lines on standard output, each before or after the fact as [`Line`] states; what it says is
-//! held against it. It never ends by itself: when all is counted it counts it once more.
+//! A write section enters each piece with its words and its mark, so a state has all of it or
+//! nothing. Lines on standard output say what it does, before or after the fact ([`Line`]), and are
+//! held against it. It never ends by itself.
 //!
-//! With [`PLANTED`] in the environment it lies, and says that a state is saved before it is: the act must notice.
+//! With [`PLANTED`] in the environment it lies that a state is saved before it is, which the act
+//! must notice.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::text::{Key, counts_of};
 
-/// Set in the environment, it makes the program say that a state is saved before it is. For the test of the act.
+/// An environment variable for the act's test: the program says too early what is saved.
 pub const PLANTED: &str = "FULGURITE_PLANT_EARLY_ACKNOWLEDGEMENT";
 
 /// The names of what is in the pool.
@@ -56,7 +57,7 @@ pub enum Line {
     Begun(u32),
     /// This piece is counted and entered.
     Counted(u32),
-    /// It is about to save its state: all that was counted until now, and perhaps some of what was begun.
+    /// It is about to save its state: all that was counted, and perhaps some of what was begun.
     Saving,
     /// The state that it was saving has this token, and stays.
     Saved(u64),
@@ -162,8 +163,7 @@ fn enter(m: &mut Context, words: &Table<Key>, pieces: &Table<u64>, piece: u64, t
     add(m, pieces, &piece, 1)
 }
 
-/// Adds to a count. Others do so at the same time, also where the word is not there yet: whoever replaces a count adds what was
-/// there to his own.
+/// Adds to a count, beside others that do the same: a replaced value is added to the new one.
 fn add<K: fulgurite::Plain + Eq + fulgurite::KeyHash>(
     m: &mut Context,
     table: &HashMap<K, u64, VersionLatch>,

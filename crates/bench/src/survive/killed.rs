@@ -1,5 +1,5 @@
-//! One life of the counting program: started, listened to, killed at a moment that it does not know; and what must be in the
-//! pool after that.
+//! One life of the counting program: started, listened to, and killed at a random moment. Then what
+//! must be in the pool.
 //!
 //! Invariant of [`Expected`]: `least` of each piece is at most `most`.
 
@@ -20,8 +20,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// It has stopped for good when it has saved nothing for so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A state of the pool, as far as it is known from outside: which pieces are in it for certain, and which may be. Pieces that were
-/// being counted while it was saved are either.
+/// A state of the pool as seen from outside: the pieces certainly in it, and those that may be.
+/// Pieces counted during its save are either.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Expected {
     pub token: u64,
@@ -84,7 +84,7 @@ impl Heard {
         self.acknowledged.token
     }
 
-    /// Whether the pool holds what it must: the last state that was acknowledged, or the one that was being saved, whole.
+    /// Whether the pool holds the last acknowledged state, or the one that was being saved, whole.
     ///
     /// # Errors
     /// A sentence that says what is not as it must be.
@@ -120,7 +120,7 @@ pub struct Life {
     pub lived: Duration,
 }
 
-/// When to kill: so long after it has said so often that a state is saved, or that it is about to save the next one.
+/// The moment of a kill: after so many saved states, or while the next one is saved.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub saved: usize,
@@ -142,7 +142,8 @@ impl Drop for Ended {
 /// Starts the program, kills it with SIGKILL at that moment, and says what was heard until then.
 ///
 /// # Errors
-/// When it cannot be started, ended by itself, or saved nothing for a minute; [`crate::interrupt::Interrupted`].
+/// When it cannot be started, ended by itself, or saved nothing for a minute.
+/// [`crate::interrupt::Interrupted`].
 pub fn life(task: &Task, mut heard: Heard, moment: Moment, interrupt: &Interrupt) -> Result<Life> {
     let start = Instant::now();
     let started = own_process::start(&["__counter".as_ref()]);
@@ -237,7 +238,7 @@ mod tests {
         for whole in [[1, 1, 0], [1, 1, 1]] {
             assert_eq!(heard.agrees(8, &found(whole)), Ok(()));
         }
-        // Not less than was counted when saving began, and no state with the old name and new contents.
+        // Not less than was counted when saving began, and no old name with new contents.
         assert!(heard.agrees(8, &found([1, 0, 0])).is_err());
         assert!(heard.agrees(7, &found([1, 1, 0])).is_err());
     }

@@ -1,10 +1,10 @@
-//! The act of the demonstration in which memory survives: a program that counts the words of real text into a table in flash is
-//! killed in the middle, again and again, and each time the table is exactly what was saved last.
+//! The act in which memory survives: a program that counts a text's words into flash is killed
+//! again and again, and the table is always what was saved last.
 //!
-//! The program ([`counter`]) uses the public crate as anybody would. This process kills it at random moments (`killed`), opens
-//! the pool (`pool`), and counts the text itself to compare (`text`). In the end it reads an old state beside the newest one,
-//! rolls back to it, and looks again. Nothing is left: the pool is removed however the demonstration ends, and the copy of the
-//! text has no name.
+//! The program ([`counter`]) uses the public crate. This process kills it (`killed`), opens the
+//! pool (`pool`), and counts the text itself to compare (`text`). At the end it reads an old state
+//! beside the newest one, rolls back to it, and looks again. The pool is removed in any case, and
+//! the copy of the text has no name.
 
 pub mod counter;
 mod killed;
@@ -28,7 +28,7 @@ use self::pool::Reopened;
 use self::text::{Contents, Text};
 use crate::args::OutputArgs;
 use crate::child::shared_path;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{Interrupt, ended_early};
 use crate::privileged::Helper;
 use crate::{progress, report};
 
@@ -134,9 +134,8 @@ pub fn run(output: &OutputArgs, scratch: &Path, corpus: &Arc<Corpus>, interrupt:
         seed: output.seed,
         ..Survived::default()
     };
-    match play(&mut survived, output, scratch, corpus, interrupt) {
-        Ok(()) => {}
-        Err(error) if error.is::<Interrupted>() => survived.interrupted = true,
+    match ended_early(play(&mut survived, output, scratch, corpus, interrupt)) {
+        Ok(interrupted) => survived.interrupted = interrupted,
         Err(error) => survived.failure = Some(format!("{error:#}")),
     }
     survived
@@ -204,7 +203,7 @@ fn play(
     let mut state = (0, Contents { times: vec![0; text.ends().len()], ..Contents::default() });
     let mut oldest = None;
     for kill in 0..size.kills {
-        // The first time, something other than the empty table must have been saved; later even nothing may have been.
+        // The first kill needs a saved state beyond the empty table. Later ones do not.
         let saved = if kill == 0 { 2 + random.below(size.saved_max) } else { random.below(size.saved_max + 1) };
         // Every second time, about, while it is saving.
         let saving = random.below(2) == 0;
@@ -266,8 +265,8 @@ fn judge(result: Result<(), String>) -> Result<()> {
     result.map_err(anyhow::Error::msg)
 }
 
-/// Reads an old state beside the newest one, rolls back to it, and opens the pool once more. Each time it must be what it was
-/// when it was the newest.
+/// Reads an old state beside the newest one, rolls back to it, and reopens the pool. It must always
+/// be what it was when it was the newest.
 fn look_back(path: &Path, mut older: Older, then: &Contents, newest: &Contents, text: &Text) -> Result<Older> {
     let (token, pieces) = (older.token, text.ends().len());
     let same = |found: &Contents, what: &str| {
@@ -297,7 +296,7 @@ fn look_back(path: &Path, mut older: Older, then: &Contents, newest: &Contents, 
 }
 
 impl Survived {
-    /// The length of the act in words, for those who wait.
+    /// What the act counts, in words.
     fn setting(&self) -> String {
         format!(
             "the words of {} of text into a table in flash (a file of {} behind {} of DRAM)",

@@ -1,6 +1,6 @@
 //! The pool as this process opens it after a kill: what is in its newest state and in older ones.
 //!
-//! Who closes a pool in good order saves its state once more: after each look there is a state with the next number and the same
+//! An orderly close saves the state once more, so each look leaves a next state with the same
 //! contents.
 
 use std::collections::HashMap as Counts;

@@ -1,7 +1,7 @@
-//! The text whose words are counted, in pieces, and what a table of counts must be once certain pieces have been counted.
+//! The text whose words are counted, in pieces, and the table that certain pieces must make.
 //!
-//! It is read from the files once and handed to the counting program as a copy, so that a file that changes meanwhile spoils
-//! nothing. The counts here are made by nobody but this process, in plain memory.
+//! The counting program gets a copy, so that changing files spoil nothing. Only this process makes
+//! these counts, in plain memory.
 
 use std::collections::HashMap;
 use std::fs::File;

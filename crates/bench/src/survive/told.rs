@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::killed::Life;
 use super::{Kill, Older, Survived};
 use crate::report::html::Page;
-use crate::report::table;
+use crate::report::table::{self, Columns, or_dash};
 
 fn thousands(count: u64) -> String {
     table::thousands(count.cast_signed())
@@ -83,25 +83,28 @@ pub fn ending(survived: &Survived) -> String {
     }
 }
 
-const HEADING: [&str; 7] =
-    ["kill", "saved before it", "of pieces, at least", "killed after", "opened again in", "found", "words, all exact"];
-
-fn line((index, kill): (usize, &Kill)) -> Vec<String> {
-    let dash = || "-".to_owned();
-    let last = kill.saved.last();
-    let first = kill.saved.first().map_or(0, |saved| saved.token);
-    let doing = if kill.was_saving { ", saving" } else { "" };
-    vec![
-        (index + 1).to_string(),
-        last.map_or_else(dash, |l| {
-            if first == l.token { format!("state {first}") } else { format!("states {first} to {}", l.token) }
-        }),
-        last.map_or_else(dash, |last| thousands(last.pieces)),
-        format!("{}{doing}", time(kill.lived_ms)),
-        time(kill.open_ms),
-        format!("state {}: {} pieces", kill.found, thousands(kill.pieces)),
-        thousands(kill.words),
-    ]
+fn columns(kills: &[Kill]) -> Columns<'_, Kill> {
+    let saved = |kill: &Kill| {
+        let ends = kill.saved.first().zip(kill.saved.last());
+        or_dash(ends, |(first, last)| match first.token == last.token {
+            true => format!("state {}", first.token),
+            false => format!("states {} to {}", first.token, last.token),
+        })
+    };
+    let mut number = 0;
+    Columns::of(kills)
+        .right("kill", |_| {
+            number += 1;
+            number
+        })
+        .right("saved before it", saved)
+        .right("of pieces, at least", |kill| or_dash(kill.saved.last(), |last| thousands(last.pieces)))
+        .right("killed after", |kill| {
+            format!("{}{}", time(kill.lived_ms), if kill.was_saving { ", saving" } else { "" })
+        })
+        .right("opened again in", |kill| time(kill.open_ms))
+        .right("found", |kill| format!("state {}: {} pieces", kill.found, thousands(kill.pieces)))
+        .right("words, all exact", |kill| thousands(kill.words))
 }
 
 pub fn page(page: &mut Page, survived: &Survived) {
@@ -125,8 +128,7 @@ pub fn page(page: &mut Page, survived: &Survived) {
         figures.push((time(older.roll_back_ms), format!("to go back to state {}", older.token)));
     }
     page.figures(&figures);
-    let lines: Vec<Vec<String>> = survived.kills.iter().enumerate().map(line).collect();
-    page.table(&HEADING, &lines, |_| false);
+    page.table(&columns(&survived.kills), |_| false);
     if let Some(older) = &survived.older {
         page.paragraph(&format!(
             "State {}, the one after the first kill, was kept. It was read while state {} was the newest, then made the newest again, \

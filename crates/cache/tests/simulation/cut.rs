@@ -1,6 +1,6 @@
-//! Syncs and roll backs, as the runtime has them: the gate is closed, sections end, all workers stand still; then frames are sealed, or
-//! forgotten. What differs then is written by the caches; what is written to afterwards stays off flash until the state is named; who
-//! syncs waits until the token is durable.
+//! Syncs and roll backs, as the runtime has them: the gate is closed, sections end, all workers
+//! halt, and frames are sealed or forgotten. The caches write what differs. Later writes stay off
+//! flash until the state is named. A sync waits until its token is durable.
 
 use std::rc::Rc;
 
@@ -42,7 +42,8 @@ impl Machine {
         self.cut = Some(Cut { phase: Phase::Closing, waiter });
         world.note(&[10]);
     }
-    /// Whether the gate may be kept closed: it is not while a section is open, or what an earlier cut left is not written.
+    /// Whether the gate may be kept closed: it is not while a section is open, or what an earlier
+    /// cut left is not written.
     pub fn is_drained(&self) -> bool {
         self.open_sections == 0 && self.shared.cut.left() == 0
     }
@@ -178,8 +179,8 @@ impl Machine {
 
     // ---- roll back ----
 
-    /// Goes back to a token, in the midst of jobs, where the gate is closed and no section is open. False when that cannot be yet,
-    /// because jobs hold pins or the device does not answer.
+    /// Goes back to a token, in the midst of jobs, where the gate is closed and no section is open.
+    /// False when that cannot be yet, because jobs hold pins or the device does not answer.
     pub fn roll_back(&mut self, world: &mut World, token: u64) -> bool {
         self.halt(world);
         if self.workers.iter().flat_map(|w| &w.fibers).any(|fiber| fiber.pins() > 0) {

@@ -1,8 +1,10 @@
-//! The simulated device: flash with a volatile cache behind queues, on a simulated clock that the pool over it shares. A request
-//! ends at a random time, in any order; some fail, some are very late; at a crash any part of what no flush covered is there, whole, torn, or not at all.
+//! The simulated device: flash with a volatile cache behind queues, on a simulated clock that the
+//! pool over it shares. A request ends at a random time, in any order; some fail, some are very
+//! late; at a crash any part of what no flush covered is there, whole, torn, or not at all.
 //!
-//! A flush covers what had completed when it was handed over, and nothing else. Time goes on when somebody waits, and a little with
-//! each poll. Everything follows from the seed, and all that was handed over goes into the trace.
+//! A flush covers what had completed when it was handed over, and nothing else. Time goes on when
+//! somebody waits, and a little with each poll. Everything follows from the seed, and all that was
+//! handed over goes into the trace.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +24,8 @@ type Page = [u8; SUBPAGE_BYTES];
 pub const SECTOR: usize = 512;
 /// What one poll takes.
 const POLL_NS: u64 = 100;
-/// Sleeps after one another in which nothing has ended, before the next one lasts until something does.
+/// Sleeps after one another in which nothing has ended, before the next one lasts until something
+/// does.
 const SLEEPS_IN_VAIN: u32 = 100;
 /// More requests than any run makes: somebody makes them for ever.
 const REQUESTS_MAX: u64 = 500_000;
@@ -170,7 +173,8 @@ impl Disk {
         inner.current = inner.durable.clone();
         inner.restart();
     }
-    /// Only the process has died: what it had handed over goes its way, and the cache keeps what it has.
+    /// Only the process has died: what it had handed over goes its way, and the cache keeps what it
+    /// has.
     pub fn process_died(&self) {
         let mut inner = self.lock();
         inner.drop_flying();
@@ -357,8 +361,9 @@ fn torn(old: Option<&Page>, new: &Page, random: &mut Random) -> Arc<Page> {
 /// The device as a medium.
 pub struct DiskFlash(pub Arc<Disk>);
 
-// SAFETY: the device moves data on the thread of whoever waits or polls, and only for requests that were handed over and have not
-// ended; those that a queue still has when it is dropped end there, and no other ones name its frames.
+// SAFETY: the device moves data on the thread that waits or polls, and only for requests that were
+// handed over and have not ended. Those that a queue still has when it is dropped end there, and no
+// other ones name its frames.
 unsafe impl FrameContract for DiskFlash {}
 
 impl Flash for DiskFlash {
@@ -443,7 +448,7 @@ impl Queue for SimulatedQueue {
             return;
         }
         assert!(timeout.is_some() || !inner.flying.is_empty(), "somebody sleeps for ever");
-        // Who sleeps shortly again and again is not woken in time once in a while.
+        // A sleeper of many short sleeps is sometimes not woken in time.
         let oversleeps = inner.slept_in_vain >= SLEEPS_IN_VAIN;
         let until = timeout.filter(|_| !oversleeps).map_or(u64::MAX, |t| inner.time.now_ns() + t.as_nanos() as u64);
         inner.advance_to_next(until);

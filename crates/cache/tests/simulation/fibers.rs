@@ -1,5 +1,6 @@
-//! Jobs of the simulated workers, as state machines: a fiber runs until it waits for a subpage, a frame, a cut, the gate, or a time.
-//! Between finding a frame and using it, other workers may have their turns.
+//! Jobs of the simulated workers, as state machines: a fiber runs until it waits for a subpage, a
+//! frame, a cut, the gate, or a time. Between finding a frame and using it, other workers may have
+//! their turns.
 
 use std::sync::atomic::Ordering;
 
@@ -116,7 +117,7 @@ pub fn random_job(random: &mut Random, subpages: u32, now_ns: u64) -> Job {
         steps.push(match random.below(26) {
             0 => Step::Yield,
             1 => Step::Sleep(1 + u64::from(random.below(1_000_000))),
-            // Who is in a section must not wait for a sync, which waits for its end.
+            // A section must not wait for a sync, which waits for its end.
             2 if !section => Step::Sync,
             3 | 4 => Step::Hold(subpage),
             5 | 6 => Step::Keep(subpage),
@@ -208,7 +209,8 @@ impl Machine {
         if let Some(frame) = unsafe { shared.near.view().find(subpage.into()) } {
             return Some(frame);
         }
-        // SAFETY: the bits are as many as subpages, and subpages of jobs are below that; they live as long as what is shared.
+        // SAFETY: the bits are as many as subpages, and subpages of jobs are below that; they live
+        // as long as what is shared.
         let absent = unsafe { shared.table.absent_bits().add((subpage / 8) as usize).as_ref() };
         if Table::says_absent(absent, subpage) {
             return None;

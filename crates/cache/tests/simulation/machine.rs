@@ -1,5 +1,6 @@
-//! The simulated machine: a few workers with a cache each, on one thread, and the loop that gives them their turns. What a worker does
-//! between two fibers is what a worker of the runtime does, in the same order.
+//! The simulated machine: a few workers with a cache each, on one thread, and the loop that gives
+//! them their turns. What a worker does between two fibers is what a worker of the runtime does, in
+//! the same order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ const TURNS_MAX: u64 = 300_000;
 /// Requests that a worker collects before it hands them over, at the most.
 const SUBMIT_BATCH: usize = 4;
 
-/// Waits after one another until a pool has certainly seen that it has nothing to do: it looks at one in 32.
+/// Waits after one another until a pool has certainly seen that it has nothing to do: it looks at
+/// one in 32.
 const WAITS: u32 = 40;
 
 /// What one worker tells another.
@@ -78,8 +80,9 @@ pub struct Machine {
     waits: u32,
 }
 
-/// Waits until the device has ended something for a cache, as long as it may take. The other workers, which stand still, go on taking
-/// what ends for them: a store makes room by copies that it asks for through any queue, and this one may wait for that room.
+/// Waits until the device has ended something for a cache, as long as it may take. The other
+/// workers, which stand still, go on taking what ends for them: a store makes room by copies that
+/// it asks for through any queue, and this one may wait for that room.
 pub fn wait_for_device(
     disk: &Disk,
     cache: &mut Cache<Simulated>,

@@ -1,4 +1,5 @@
-//! What comes to the simulated machine from outside: jobs, and an operator who reads old tokens, pins, rolls back, and makes room.
+//! What comes to the simulated machine from outside: jobs, and an operator that reads old tokens,
+//! pins, rolls back, and makes room.
 
 use std::sync::Arc;
 
@@ -82,7 +83,8 @@ impl Operator {
     pub fn drains(&self) -> bool {
         self.drains
     }
-    /// The last write-back that failed says that there is no room, or that nothing can be written any more.
+    /// The last write-back that failed says that there is no room, or that nothing can be written
+    /// any more.
     pub fn write_failed(&mut self, error: FlashError) {
         self.wants_sync |= error == FlashError::NoSpace;
         self.is_poisoned |= error == FlashError::Poisoned;
@@ -284,7 +286,8 @@ impl Machine {
             None => self.operator.is_poisoned = true,
         }
     }
-    /// Tries to go back to the token that was chosen. Whatever comes of it but that jobs hold pins, it is over then.
+    /// Tries to go back to the token that was chosen. Whatever comes of it but that jobs hold pins,
+    /// it is over then.
     fn try_to_roll_back(&mut self, world: &mut World) {
         let token = self.operator.roll_back_to.expect("it was said where to");
         let kept = Versions::tokens(&*self.pool);
@@ -321,7 +324,8 @@ impl Machine {
             self.open_gate(world);
         }
     }
-    /// Nothing fails any more: all that is written can be synced, or at least be given up, and is there.
+    /// Nothing fails any more: all that is written can be synced, or at least be given up, and is
+    /// there.
     pub fn come_to_rest(&mut self, world: &mut World) {
         self.make_space(world);
         self.operator.last_sync = None;
@@ -331,7 +335,8 @@ impl Machine {
         }
         if self.operator.is_poisoned {
             let info = self.pool.info();
-            // What a pool promises it has room for, unless flash pages have failed or it has no token to go back to.
+            // What a pool promises it has room for, unless flash pages have failed or it has no
+            // token to go back to.
             let may = world.keeps() && Versions::tokens(&*self.pool).is_empty() || info.bad_pages > 0;
             assert!(may && self.pool_is_only_full(), "the pool cannot be used any more: {info:?}");
             return;

@@ -1,5 +1,6 @@
-//! Who uses frames in the simulation: for each worker a slot, which names the frame that its fiber is at. All is on one thread, so
-//! that nobody has to be interrupted; what is tested is that the cache asks in time, and heeds the answer.
+//! Users of frames in the simulation: each worker's slot names the frame that its fiber is at. All
+//! is on one thread, so no processor is interrupted. Tested is that the cache asks in time, and
+//! heeds the answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,5 @@
-//! What is outside of the machine: the device, the pool on it, and the model. A run is a few lives of a machine; each ends in a crash.
+//! What is outside of the machine: the device, the pool on it, and the model. A run is a few lives
+//! of a machine; each ends in a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,7 +19,8 @@ const POOL: PoolId = PoolId(*b"simulated pool..");
 /// Subpages that are read at a time when all are.
 const READ_AT_ONCE: u32 = 16;
 
-/// Beyond one bad flash page in so many there may be no extent left without one, as the journal needs.
+/// Beyond one bad flash page in so many there may be no extent left without one, as the journal
+/// needs.
 const WORN_OUT: u64 = 16;
 
 /// A bug in what drives the caches here.
@@ -173,7 +175,8 @@ pub fn fill(frames: &Arena, frame: u32, number: u64) {
     }
     frames.write(frame as usize * SUBPAGE_BYTES, &page);
 }
-/// Whether a frame holds this content, by the first and the last word of each sector: for hits, which are many.
+/// Whether a frame holds this content, by the first and the last word of each sector: for hits,
+/// which are many.
 pub fn shows(frames: &Arena, frame: u32, number: u64) -> bool {
     const WORDS: usize = SECTOR / 8;
     (0..SUBPAGE_BYTES / 8).filter(|i| i % WORDS == 0 || i % WORDS == WORDS - 1).all(|i| {
@@ -284,8 +287,9 @@ impl World {
         assert!(allowed || self.disk.is_dead(), "{what}: {error}");
     }
 
-    /// Opens the pool, also when the power fails meanwhile, and looks at all that is in it.
-    /// None when so many flash pages have failed that nothing more can be written; what is in it is there all the same.
+    /// Opens the pool, also when the power fails meanwhile, and looks at all that is in it. None
+    /// when so many flash pages have failed that nothing more can be written; what is in it is
+    /// there all the same.
     fn open(&mut self) -> Option<Arc<Pool>> {
         for attempt in 0.. {
             assert!(attempt < 20, "the pool cannot be opened");

@@ -27,7 +27,8 @@ pub enum DeviceCommand {
     /// and NBD are the baselines.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
-    /// The device in another process that `device bench` measures: it serves until its standard input ends.
+    /// The device in another process that `device bench` measures: it serves until its standard
+    /// input ends.
     #[command(name = "__beside", hide = true)]
     Beside(BesideArgs),
 }
@@ -47,14 +48,8 @@ pub struct InfoArgs {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
-    #[arg(
-        long,
-        value_name = "FILE",
-        num_args = 0..=1,
-        default_missing_value = "-",
-        value_parser = values::output,
-        value_hint = ValueHint::FilePath
-    )]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = values::output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
 }
 

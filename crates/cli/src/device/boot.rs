@@ -1,4 +1,4 @@
-//! The boot region of a device: `device serve` is given an image, `device boot` reads it, by plain loads and without a driver.
+//! The boot region of a device: its image, and `device boot`, which reads it by plain loads.
 
 use std::io::{IsTerminal, Read, stdout};
 use std::path::Path;

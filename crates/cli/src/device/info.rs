@@ -13,12 +13,11 @@ use fulgurite_bench::report::table;
 use fulgurite_bench::values::Output;
 use fulgurite_bench::{checks, report};
 
-/// One device.
 #[derive(Serialize)]
 struct Info {
     description: String,
     bytes: u64,
-    /// Of the device's process: what it may come to with the queue pairs that there are, what is in use, and the bound (`--dram`).
+    /// DRAM of the device's process: the most with its queue pairs, now, and the bound (`--dram`).
     dram_bytes: u64,
     dram_taken_bytes: u64,
     dram_budget_bytes: Option<u64>,

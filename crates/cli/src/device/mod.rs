@@ -1,8 +1,9 @@
-//! `fulgurite device`: the storage device of the DRAM interface, served to other programs, and its evaluation.
+//! `fulgurite device`: the storage device of the DRAM interface, served to other programs, and its
+//! evaluation.
 //!
-//! [`args`] is its command line, [`serve`] the process that other programs attach to, [`boot`] its boot region, [`info`] how it stands. What
-//! lies behind its firmware, and the paper's figures live, are `fulgurite_bench::device`; the device itself is `fulgurite-device`, its block
-//! export `fulgurite-nbd`. Nothing here decides anything about either.
+//! [`args`] has its command line, [`serve`] its process, [`boot`] its boot region, [`info`] its
+//! state. `fulgurite_bench::device` has the media and the paper's figures, `fulgurite-device` the
+//! device, `fulgurite-nbd` the block export.
 
 pub mod args;
 mod boot;
@@ -14,7 +15,6 @@ use fulgurite_bench::commands;
 
 use args::DeviceCommand;
 
-/// Runs a command.
 pub fn run(command: &DeviceCommand) -> Result<()> {
     match command {
         DeviceCommand::Serve(args) => serve::run(args),

@@ -1,8 +1,7 @@
 //! `device serve`: a device in a process of its own, that other programs attach to.
 //!
-//! Everything is judged before anything is created: the NAND file, the boot image, the socket, the address for NBD, the data file, the core.
-//! Then the socket is made, where the boot region can be read and all else is told to wait; the medium is opened, which may take a
-//! while, and the firmware started over it: from then on there is a device, and NBD. It runs until it is interrupted; then the sockets go
+//! Everything is judged before anything is created. Then comes the socket, where the boot region
+//! can be read, then the medium, the firmware over it, and NBD. An interruption ends the sockets
 //! first, and the medium last, flushed.
 
 use std::path::Path;
@@ -34,7 +33,6 @@ use fulgurite_bench::values::NandChoice;
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs it.
 pub fn run(args: &ServeArgs) -> Result<()> {
     let machine = Machine::describe();
     // Nothing is created before all of this holds.
@@ -109,8 +107,8 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     keep()
 }
 
-/// The firmware is there no more, and nobody has asked for that: its thread has panicked, and said so. What the medium has of its own is
-/// made durable. A store is left as its last flush has it: what has gone wrong may have been in it, and hosts have the rest.
+/// The firmware's thread has panicked. A flat medium is flushed. A store stays at its last flush,
+/// as it may be the cause, and hosts have the rest.
 fn ended_early(device: &Device, kept: Result<()>) -> Error {
     device.stop();
     let has_store = device.backend().features().has(Features::TOKENS);
@@ -214,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// A firmware that has ended without having been asked: what the medium has is flushed, and the words say what to do and what else failed.
+    /// A firmware that ended by itself: its medium is flushed, and the words name the remedy.
     #[test]
     fn what_can_be_is_flushed_where_the_firmware_has_ended_by_itself() {
         let device = Device::start(Arc::new(MemoryFlash::new(64).unwrap()), DeviceConfig::default()).unwrap();

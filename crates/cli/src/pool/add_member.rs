@@ -1,8 +1,8 @@
 //! `pool add-member`: one more file or device under a pool, and the pool larger by what it has.
 //!
-//! All is judged first. Then the new one is written from end to end, becomes a member by the lists of all members, and then the pool
-//! grows into it. A crash leaves the pool as it was, or with the new member; what is left of one that did not become a member is a file
-//! that nothing refers to, and stays where it is.
+//! All is judged first. Then the new one is written, becomes a member by the lists of all members,
+//! and the pool grows into it. A crash leaves the pool with or without it. A file that did not
+//! become a member stays.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use super::create::{Made, Place, check_room, existing, written};
 use super::open::{self, admin_error, config, member_error, to_look_at};
 use super::resize::resize_error;
 use fulgurite_bench::bad_input;
+use fulgurite_bench::bad_input::OrBadInput;
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::report;
 
@@ -45,17 +46,14 @@ fn larger(members: &Members, now: Geometry, more: u32) -> Result<Geometry> {
     } else {
         Geometry::new(all, now.extent_pages, None)
     };
-    match to {
-        Ok(to) => Ok(to),
-        Err(e) => bad_input!("{e}"),
-    }
+    to.or_bad_input(|e| e.to_string())
 }
 
 /// What is to be done, judged.
 struct Addition {
     place: Place,
     bytes: u64,
-    /// The pool as it was when this was judged: nothing keeps it locked until the new member is written.
+    /// The pool as judged. It is not locked until the new member is written.
     pool: (PoolId, Geometry),
 }
 
@@ -82,12 +80,11 @@ fn judged(args: &AddMemberArgs) -> Result<Addition> {
     members.may_add(&absolute(new), flash_pages).map_err(member_error)?;
     larger(&members, now, flash_pages - now.extent_pages)?;
     check_room(&place, bytes)?;
-    // Whoever has it open keeps it locked.
+    // An open pool is locked by its program.
     Ok(Addition { place, bytes, pool: (id, now) })
 }
 
-/// Makes what was written a member of the pool, and the pool larger by it. From the moment at which others may refer to it, it is not removed
-/// any more. Returns what to say.
+/// Makes the written file a member, which it stays, and the pool larger. Returns what to say.
 fn join(args: &AddMemberArgs, pool: (PoolId, Geometry), flash: Arc<dyn Flash>, made: &mut Made) -> Result<String> {
     let (path, new, (id, now)) = (&args.pool.path, &args.new, pool);
     // Locked from here to the end.
@@ -134,8 +131,8 @@ mod tests {
     use crate::pool::args::PoolArgs;
     use crate::pool::open::to_change;
 
-    /// While the new member is written nothing keeps the pool locked. One that was resized meanwhile is left as it is: by the old size, what it
-    /// has put behind its old end would be looked for on the new member.
+    /// The pool is not locked while the new member is written. One that was resized meanwhile is
+    /// left alone: the new member would be searched for data behind the old end.
     #[test]
     fn a_pool_that_was_resized_meanwhile_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();

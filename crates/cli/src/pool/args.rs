@@ -218,21 +218,14 @@ pub struct LookArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
-    #[arg(
-        long,
-        value_name = "FILE",
-        num_args = 0..=1,
-        default_missing_value = "-",
-        value_parser = values::output,
-        value_hint = ValueHint::FilePath
-    )]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = values::output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
 }
 
 /// `pool info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// The pool, and the form of the output.
     #[command(flatten)]
     pub look: LookArgs,
     /// Write cycles of a flash page. Estimates the lifetime of the flash at the rate so far.
@@ -263,7 +256,8 @@ pub struct CreateArgs {
     /// of DRAM for 4096.
     #[arg(long, requires = "data")]
     pub objects: bool,
-    /// Bytes of an extent, the unit of reclaim: 32K to 256M [default: 2M, less for a pool under 256M].
+    /// Bytes of an extent, the unit of reclaim: 32K to 256M [default: 2M, less for a pool under
+    /// 256M].
     #[arg(long, value_name = "2M", value_parser = values::bytes)]
     pub extent: Option<u64>,
     /// Overwrite existing files or devices. All their contents are lost.
@@ -286,14 +280,8 @@ pub struct CheckArgs {
     #[arg(long, requires = "repair")]
     pub accept_loss: bool,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
-    #[arg(
-        long,
-        value_name = "FILE",
-        num_args = 0..=1,
-        default_missing_value = "-",
-        value_parser = values::output,
-        value_hint = ValueHint::FilePath
-    )]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = values::output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
 }
 

@@ -1,5 +1,5 @@
-//! `pool pin`, `unpin`, `rollback` and `compact`. What can be refused is judged on a pool that is looked at, and its lock is kept until it is
-//! changed.
+//! `pool pin`, `unpin`, `rollback` and `compact`. Refusals are judged on a pool that is looked at,
+//! whose lock is kept until the change.
 
 use anyhow::Result;
 use fulgurite_store::PoolError;
@@ -9,11 +9,8 @@ use super::open::{self, admin_error, config, to_change, to_look_at};
 use super::served::{self, Change};
 use fulgurite_bench::bad_input;
 use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::{progress, report};
-
-fn say(sentence: &str) -> Result<()> {
-    report::write_stdout(format!("{sentence}\n").as_bytes())
-}
+use fulgurite_bench::progress;
+use fulgurite_bench::report::say;
 
 fn list(tokens: &[u64]) -> String {
     let words: Vec<String> = tokens.iter().map(u64::to_string).collect();
@@ -71,7 +68,7 @@ pub fn roll_back(args: &RollbackArgs) -> Result<()> {
     say(&format!("the pool holds the state of token {token}"))
 }
 
-/// Whether there is anything to go back over, judged by all tokens, each with whether it is pinned. Of a token that there is not the pool says so.
+/// Whether there is anything to roll back over. The pool refuses an unknown token.
 fn may_roll_back(args: &RollbackArgs, tokens: impl Iterator<Item = (u64, bool)>) -> Result<bool> {
     let token = args.token;
     let mut newer: Vec<(u64, bool)> = tokens.filter(|(t, _)| *t >= token).collect();

@@ -41,8 +41,7 @@ struct Checked {
     path: String,
     id: Option<String>,
     sound: bool,
-    /// The token whose state it is that was looked at; 0 for the empty pool. None: it cannot be
-    /// opened.
+    /// The token of the state that was looked at, 0 for the empty pool. None: it cannot be opened.
     token: Option<u64>,
     /// The journal ends in part of a page: what was synced last may be lost.
     torn: bool,
@@ -79,7 +78,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     let mut unsaid = Ok(());
     let mut say = |sentence: &str| {
         if args.json.is_none() && unsaid.is_ok() {
-            unsaid = report::write_stdout(format!("{sentence}\n").as_bytes());
+            unsaid = report::say(sentence);
         }
     };
     let (mut repaired, mut mended) = (Vec::new(), Ok(()));
@@ -128,7 +127,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     }
     if args.json.is_none() {
         let (id, live) = (name_of(seen.id), format_bytes(seen.live_bytes));
-        report::write_stdout(format!("{shown} is whole: pool {id}, {live} of data read\n").as_bytes())?;
+        report::say(&format!("{shown} is whole: pool {id}, {live} of data read"))?;
     }
     Ok(())
 }

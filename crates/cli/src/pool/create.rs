@@ -2,17 +2,16 @@
 
 use std::fs;
 use std::io;
-use std::ops::ControlFlow;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use fulgurite_bench::bad_input::BadInput;
-use fulgurite_bench::bad_input::open_error;
+use fulgurite_bench::bad_input::{OrBadInput, open_error};
+use fulgurite_bench::open_file;
 use fulgurite_bench::report;
-use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, claim};
+use fulgurite_flash::{FileConfig, FileMode, Flash, claim};
 use fulgurite_format::{MEMBERS_MAX, PoolId, SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::{Geometry, Head, Members, Pool, random_id};
 use fulgurite_sys::{Arena, Backed, DirectFile};
@@ -23,7 +22,6 @@ use fulgurite_bench::bad_input;
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::{checks, progress};
 
-/// Written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// The extent of a pool of so many bytes.
@@ -35,9 +33,8 @@ fn default_extent(bytes: u64) -> u64 {
 /// The geometry that was asked for.
 fn geometry(args: &CreateArgs, bytes: u64) -> Result<Geometry> {
     let subpage = SUBPAGE_BYTES as u64;
-    let pages = |option: &str, bytes: u64| match u32::try_from(bytes) {
-        Ok(pages) => Ok(pages),
-        Err(_) => Err(BadInput(format!("{option}: a pool has less than 16 TiB; choose less"))),
+    let pages = |option: &str, bytes: u64| {
+        u32::try_from(bytes).or_bad_input(|_| format!("{option}: a pool has less than 16 TiB; choose less"))
     };
     let extent = args.extent.unwrap_or_else(|| default_extent(bytes));
     if !extent.is_multiple_of(subpage) {
@@ -50,13 +47,9 @@ fn geometry(args: &CreateArgs, bytes: u64) -> Result<Geometry> {
         Some(data) if args.objects => Geometry::with_objects(size, extent, data),
         data => Geometry::new(size, extent, data),
     };
-    match geometry {
-        Ok(geometry) => Ok(geometry),
-        Err(e) => bad_input!("{e}"),
-    }
+    geometry.or_bad_input(|e| e.to_string())
 }
 
-/// One of the paths, judged.
 pub(super) struct Place {
     pub path: PathBuf,
     /// What exists there, and its bytes.
@@ -145,13 +138,7 @@ pub(super) fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result
     } else {
         FileConfig::create(path, bytes)
     };
-    let bar = progress::share(&format!("writing {}", path.display()));
-    let flash = FileFlash::open_with_progress(&config, &mut |done, all| {
-        progress::set_share(&bar, done as f64 / all as f64);
-        if interrupt.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    bar.finish_and_clear();
-    Ok(Arc::new(flash.map_err(open_error)?))
+    Ok(Arc::new(open_file(&config, interrupt)?))
 }
 
 /// Files that were made, and are removed again if the pool is not.
@@ -178,7 +165,6 @@ fn shares(args: &CreateArgs, places: &[Place]) -> Result<Vec<u64>> {
     }
 }
 
-/// Makes a pool.
 pub fn run(args: &CreateArgs) -> Result<()> {
     if args.paths.len() > MEMBERS_MAX {
         bad_input!("a pool spans at most {MEMBERS_MAX} files or devices; name fewer");
@@ -245,7 +231,5 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     let name = name_of(opened.pool().id());
     let shown: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
     let (shown, are) = (shown.join(", "), if alone { "is" } else { "are" });
-    report::write_stdout(
-        format!("{shown} {are} pool {name}: {size} in extents of {extent}, {data} for data\n").as_bytes(),
-    )
+    report::say(&format!("{shown} {are} pool {name}: {size} in extents of {extent}, {data} for data"))
 }

@@ -13,6 +13,7 @@ use fulgurite_store::admin::damaged_subpage;
 use super::args::{ExportArgs, ImportArgs};
 use super::open::{self, admin_error, config, pool_error, to_look_at};
 use fulgurite_bench::bad_input;
+use fulgurite_bench::bad_input::OrBadInput;
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::{checks, progress};
 use fulgurite_flash::Mover;
@@ -65,9 +66,7 @@ pub fn export(args: &ExportArgs) -> Result<()> {
     file.as_file().sync_all().with_context(what)?;
     file.persist_noclobber(&args.file).map_err(|e| e.error).with_context(what)?;
     let exported = format_bytes(bytes - damaged.len() as u64 * SUBPAGE);
-    report::write_stdout(
-        format!("{shown} has the data of {}: {exported} written\n", args.pool.path.display()).as_bytes(),
-    )?;
+    report::say(&format!("{shown} has the data of {}: {exported} written", args.pool.path.display()))?;
     if !damaged.is_empty() {
         bail!("{} subpages are damaged; {shown} has holes in their places", damaged.len());
     }
@@ -93,10 +92,8 @@ fn source(args: &ImportArgs) -> Result<(File, u64)> {
     if fs::metadata(&args.pool.path).is_ok_and(|pool| (pool.dev(), pool.ino()) == (metadata.dev(), metadata.ino())) {
         bad_input!("{shown} is the pool itself; name another file");
     }
-    match File::open(&args.file) {
-        Ok(file) => Ok((file, metadata.len())),
-        Err(e) => bad_input!("{shown} cannot be read: {e}"),
-    }
+    let file = File::open(&args.file).or_bad_input(|e| format!("{shown} cannot be read: {e}"))?;
+    Ok((file, metadata.len()))
 }
 
 /// `pool import`.
@@ -168,5 +165,5 @@ pub fn import(args: &ImportArgs) -> Result<()> {
         return Err(error);
     }
     let (bytes, path) = (format_bytes(bytes), args.pool.path.display());
-    report::write_stdout(format!("{bytes} of {shown} are in {path}, as token {token}\n").as_bytes())
+    report::say(&format!("{bytes} of {shown} are in {path}, as token {token}"))
 }

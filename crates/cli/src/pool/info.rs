@@ -1,6 +1,9 @@
 //! `pool info` and `pool tokens`: how a pool stands. Nothing is written to it.
 
+use std::path::Path;
+
 use anyhow::Result;
+use fulgurite_device::Standing;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::{OpenedPool, TokenKept};
 use serde::Serialize;
@@ -14,13 +17,12 @@ use fulgurite_bench::report::table::{table, thousands};
 use fulgurite_bench::values::Output;
 use fulgurite_bench::{checks, report};
 
-/// A token.
 #[derive(Debug, Serialize)]
 struct Token {
     token: u64,
     pinned: bool,
     newest: bool,
-    /// Milliseconds since 1970, by the clock of whoever made it. Not known of all, and a device does not say.
+    /// Milliseconds since 1970, by its maker's clock. Not always known, and never of a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     made_ms: Option<u64>,
 }
@@ -39,7 +41,6 @@ fn members_of(opened: &OpenedPool) -> Vec<Member> {
     all.map(|((path, id), bytes)| Member { path: path.display().to_string(), id: name_of(id), bytes }).collect()
 }
 
-/// A pool, in JSON.
 #[derive(Debug, Serialize)]
 struct Info {
     path: String,
@@ -63,7 +64,7 @@ struct Info {
     /// Current content, and older versions that tokens keep.
     live_bytes: u64,
     older_versions: u64,
-    /// Written and not yet synced, which cannot be reclaimed: as it is, and as much as it may be before writers are told to sync.
+    /// Written and not synced, so not reclaimable: now, and at most before writers must sync.
     uncommitted_bytes: u64,
     uncommitted_max_bytes: u64,
     tokens: Vec<Token>,
@@ -92,7 +93,7 @@ fn tokens_of(opened: &OpenedPool) -> Vec<Token> {
     opened.tokens().into_iter().map(token).collect()
 }
 
-/// Year, month, day, hour, minute and second, UTC, so many seconds after 1970 began. The calendar is Howard Hinnant's `civil_from_days`.
+/// Year, month, day, hour, minute, second, UTC (Howard Hinnant's `civil_from_days`).
 fn civil(seconds: u64) -> [u64; 6] {
     let days = seconds / 86_400 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -117,83 +118,62 @@ fn moment(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-fn gather(opened: &OpenedPool, endurance: Option<u32>) -> Info {
-    let pool = opened.pool();
-    let (geometry, info, uses) = (pool.geometry(), pool.info(), pool.uses());
-    let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
-    let (dram_bytes, dram_bytes_max) = opened.dram_bytes();
-    let tokens = tokens_of(opened);
-    let durability = durability(&tokens);
-    Info {
-        path: opened.path.display().to_string(),
-        medium: opened.medium.describe(),
-        members: members_of(opened),
-        id: name_of(pool.id()),
-        made: Some(opened.superblock.made),
-        size_bytes: bytes(geometry.flash_pages().into()),
-        data_bytes: opened.data_bytes(),
-        written_bytes: Some(opened.written_bytes()),
-        extent_bytes: bytes(geometry.extent_pages.into()),
-        extents: info.extents.into(),
-        extents_free: uses.free.len() as u64,
-        extents_data: uses.data.len() as u64,
-        extents_metadata: (uses.metadata.len() + uses.fixed.len()) as u64,
-        live_bytes: bytes(info.live),
-        older_versions: info.versions.into(),
-        uncommitted_bytes: bytes(info.uncommitted),
-        uncommitted_max_bytes: bytes(info.uncommitted_max),
-        tokens,
-        bad_pages: info.bad_pages.into(),
-        extents_retired: info.retired_extents.into(),
-        fills_min: info.fills.min.into(),
-        fills_median: info.fills.median.into(),
-        fills_max: info.fills.max.into(),
-        lifetime_left_seconds: endurance.and_then(|cycles| {
-            opened.lifetime_left(cycles, std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs()))
-        }),
-        journal_pages: opened.report.journal_pages,
-        checkpoint_pages: Some(opened.report.checkpoint_pages),
-        dram_bytes,
-        dram_bytes_max,
-        durability,
+impl Info {
+    /// What a file's pool and a served store have both.
+    fn of(path: &Path, medium: String, tokens: Vec<Token>, standing: &Standing) -> Info {
+        let bytes = |pages: u64| pages.saturating_mul(SUBPAGE_BYTES as u64);
+        Info {
+            path: path.display().to_string(),
+            medium,
+            members: Vec::new(),
+            id: name_of(standing.id),
+            made: None,
+            size_bytes: bytes(standing.flash_pages),
+            data_bytes: bytes(standing.sectors),
+            written_bytes: None,
+            extent_bytes: bytes(standing.extent_pages),
+            extents: standing.extents,
+            extents_free: standing.extents_free,
+            extents_data: standing.extents_data,
+            extents_metadata: standing.extents_metadata,
+            live_bytes: bytes(standing.live),
+            older_versions: standing.versions,
+            uncommitted_bytes: bytes(standing.uncommitted),
+            uncommitted_max_bytes: bytes(standing.uncommitted_max),
+            durability: durability(&tokens),
+            tokens,
+            bad_pages: standing.bad_pages,
+            extents_retired: standing.extents_retired,
+            fills_min: standing.fills_min,
+            fills_median: standing.fills_median,
+            fills_max: standing.fills_max,
+            lifetime_left_seconds: None,
+            journal_pages: standing.journal_pages,
+            checkpoint_pages: None,
+            dram_bytes: standing.dram_bytes,
+            dram_bytes_max: standing.dram_bytes_max,
+        }
     }
-}
-
-/// The same of the store of a served device.
-fn gather_served(pool: &PoolArgs, mut look: Look) -> Result<Info> {
-    let (standing, tokens) = (look.standing(pool)?, tokens_of_served(pool, &mut look)?);
-    let bytes = |pages: u64| pages.saturating_mul(SUBPAGE_BYTES as u64);
-    Ok(Info {
-        path: pool.path.display().to_string(),
-        medium: look.describe(),
-        members: Vec::new(),
-        id: name_of(standing.id),
-        made: None,
-        size_bytes: bytes(standing.flash_pages),
-        data_bytes: bytes(standing.sectors),
-        written_bytes: None,
-        extent_bytes: bytes(standing.extent_pages),
-        extents: standing.extents,
-        extents_free: standing.extents_free,
-        extents_data: standing.extents_data,
-        extents_metadata: standing.extents_metadata,
-        live_bytes: bytes(standing.live),
-        older_versions: standing.versions,
-        uncommitted_bytes: bytes(standing.uncommitted),
-        uncommitted_max_bytes: bytes(standing.uncommitted_max),
-        durability: durability(&tokens),
-        tokens,
-        bad_pages: standing.bad_pages,
-        extents_retired: standing.extents_retired,
-        fills_min: standing.fills_min,
-        fills_median: standing.fills_median,
-        fills_max: standing.fills_max,
-        lifetime_left_seconds: None,
-        journal_pages: standing.journal_pages,
-        checkpoint_pages: None,
-        dram_bytes: standing.dram_bytes,
-        dram_bytes_max: standing.dram_bytes_max,
-    })
+    fn of_pool(opened: &OpenedPool, endurance: Option<u32>) -> Info {
+        let (dram_bytes, dram_bytes_max) = opened.dram_bytes();
+        let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        let standing = Standing::of_pool(opened.pool());
+        Info {
+            members: members_of(opened),
+            made: Some(opened.superblock.made),
+            written_bytes: Some(opened.written_bytes()),
+            lifetime_left_seconds: endurance.and_then(|cycles| opened.lifetime_left(cycles, now)),
+            journal_pages: opened.report.journal_pages,
+            checkpoint_pages: Some(opened.report.checkpoint_pages),
+            dram_bytes,
+            dram_bytes_max,
+            ..Info::of(&opened.path, opened.medium.describe(), tokens_of(opened), &standing)
+        }
+    }
+    fn of_served(pool: &PoolArgs, mut look: Look) -> Result<Info> {
+        let (standing, tokens) = (look.standing(pool)?, tokens_of_served(pool, &mut look)?);
+        Ok(Info::of(&pool.path, look.describe(), tokens, &standing))
+    }
 }
 
 fn tokens_of_served(pool: &PoolArgs, look: &mut Look) -> Result<Vec<Token>> {
@@ -203,7 +183,6 @@ fn tokens_of_served(pool: &PoolArgs, look: &mut Look) -> Result<Vec<Token>> {
     Ok(known.iter().map(token).collect())
 }
 
-/// What whoever opens it finds.
 fn durability(tokens: &[Token]) -> String {
     match tokens.last() {
         Some(newest) => {
@@ -333,7 +312,7 @@ pub fn info(args: &InfoArgs) -> Result<()> {
             );
         }
         judge(&args.look)?;
-        let info = gather_served(&args.look.pool, Look::at(&args.look.pool, &socket)?)?;
+        let info = Info::of_served(&args.look.pool, Look::at(&args.look.pool, &socket)?)?;
         return report::write_as(args.look.json.as_ref(), &info, || text(&info));
     }
     if let Some(path) = &args.maps {
@@ -350,7 +329,7 @@ pub fn info(args: &InfoArgs) -> Result<()> {
     if let Some(path) = &args.maps {
         report::write_file(path, maps::draw(&opened).as_bytes())?;
     }
-    let info = gather(&opened, args.endurance);
+    let info = Info::of_pool(&opened, args.endurance);
     report::write_as(args.look.json.as_ref(), &info, || text(&info))
 }
 

@@ -23,7 +23,6 @@ const NOTHING: &str = "#8c959f33";
 /// What extents are used for, in the order of the legend.
 const USES: [ExtentUse; 4] = [ExtentUse::Data, ExtentUse::Metadata, ExtentUse::Fixed, ExtentUse::Free];
 
-/// Its name, and its colour.
 fn look_of(used_for: ExtentUse) -> (&'static str, &'static str) {
     match used_for {
         ExtentUse::Fixed => ("superblock, anchors", PALETTE[7]),
@@ -209,57 +208,49 @@ pub fn draw(opened: &OpenedPool) -> String {
     };
     let room = |all: &[SurveyedExtent]| all.len() as u64 * pool.data_pages;
     let legend = |hue, low: &str, high: String, unit| Legend::Ramp { hue, low: low.to_owned(), high, unit };
+    let map = |title, subtitle: &str, legend, cells| {
+        let subtitle = subtitle.to_owned();
+        Map { title, subtitle, legend, cells, per_cell }
+    };
+    let used = |(first, all): &(usize, &[SurveyedExtent])| {
+        let (used_for, colour) = look_of(main_use(all));
+        (colour.to_owned(), format!("{}: {used_for}", name(*first, all)))
+    };
     let maps = [
-        Map {
-            title: "What the extents are used for",
-            subtitle: format!("pool {}; {unit}", &name_of(opened.pool().id())[..8]),
-            legend: Legend::Kinds,
-            cells: cells
-                .iter()
-                .map(|(first, all)| {
-                    let (used_for, colour) = look_of(main_use(all));
-                    (colour.to_owned(), format!("{}: {used_for}", name(*first, all)))
-                })
-                .collect(),
-            per_cell,
-        },
-        Map {
-            title: "Live data",
-            subtitle:
-                "the share of an extent's flash pages that is needed; what is dead is there until it is reclaimed"
-                    .into(),
-            legend: legend(BLUE, "0%", "100%".into(), "live"),
-            cells: ramp(&|all| sum(all, |e| e.live) as f64 / room(all).max(1) as f64, BLUE, &|all| {
+        map(
+            "What the extents are used for",
+            &format!("pool {}; {unit}", &name_of(opened.pool().id())[..8]),
+            Legend::Kinds,
+            cells.iter().map(used).collect(),
+        ),
+        map(
+            "Live data",
+            "the share of an extent's flash pages that is needed; what is dead is there until it is reclaimed",
+            legend(BLUE, "0%", "100%".into(), "live"),
+            ramp(&|all| sum(all, |e| e.live) as f64 / room(all).max(1) as f64, BLUE, &|all| {
                 format!("{} of {} flash pages live", sum(all, |e| e.live), room(all))
             }),
-            per_cell,
-        },
-        Map {
-            title: "Age",
-            subtitle: "how many syncs ago the live data of an extent was written, on average".into(),
-            legend: legend(GREEN, "0", format!("{oldest:.0}"), "syncs ago"),
-            cells: ramp(&|all| mean_age(all) / oldest.max(1.0), GREEN, &|all| {
-                format!("{:.1} syncs ago", mean_age(all))
-            }),
-            per_cell,
-        },
-        Map {
-            title: "Older versions",
-            subtitle: "the share of an extent's live data that only tokens still see; dropping tokens frees it".into(),
-            legend: legend(PURPLE, "0%", "100%".into(), "older"),
-            cells: ramp(&|all| sum(all, |e| e.older) as f64 / sum(all, |e| e.live).max(1) as f64, PURPLE, &|all| {
+        ),
+        map(
+            "Age",
+            "how many syncs ago the live data of an extent was written, on average",
+            legend(GREEN, "0", format!("{oldest:.0}"), "syncs ago"),
+            ramp(&|all| mean_age(all) / oldest.max(1.0), GREEN, &|all| format!("{:.1} syncs ago", mean_age(all))),
+        ),
+        map(
+            "Older versions",
+            "the share of an extent's live data that only tokens still see; dropping tokens frees it",
+            legend(PURPLE, "0%", "100%".into(), "older"),
+            ramp(&|all| sum(all, |e| e.older) as f64 / sum(all, |e| e.live).max(1) as f64, PURPLE, &|all| {
                 format!("{} of what is live", percent(sum(all, |e| e.older), sum(all, |e| e.live)))
             }),
-            per_cell,
-        },
-        Map {
-            title: "Wear",
-            subtitle: "how often an extent was filled since the pool was made; flash fails after some thousand times"
-                .into(),
-            legend: legend(BROWN, "0", format!("{most_filled:.0}"), "times"),
-            cells: cells.iter().map(worn).collect(),
-            per_cell,
-        },
+        ),
+        map(
+            "Wear",
+            "how often an extent was filled since the pool was made; flash fails after some thousand times",
+            legend(BROWN, "0", format!("{most_filled:.0}"), "times"),
+            cells.iter().map(worn).collect(),
+        ),
     ];
     let mut charts: Vec<Canvas> = maps.iter().map(Map::draw).collect();
     charts.extend([version_bars(&pool).draw(), fullness_bars(&pool).draw()]);

@@ -1,9 +1,9 @@
 //! `fulgurite pool`: pools made, looked at, checked, changed, copied out and in.
 //!
-//! Every command judges its path and its options before anything is touched (exit code 2, one sentence). `info`, `tokens`, `check` and
-//! `export` write nothing to a pool: they recover its state in DRAM only ([`fulgurite_store::Pool::inspect`]). What runs meanwhile
-//! cannot get in between: an open pool is locked. Of the store of a served device (`device:SOCKET`) the tokens can be had, and how it stands
-//! ([`served`]).
+//! Every command judges its path and options before it touches anything (exit code 2, one
+//! sentence). `info`, `tokens`, `check` and `export` write nothing: they recover the state in DRAM
+//! ([`fulgurite_store::Pool::inspect`]). An open pool is locked. A served device's store
+//! (`device:SOCKET`) shows its tokens and its state ([`served`]).
 
 mod add_member;
 pub mod args;
@@ -21,7 +21,6 @@ use anyhow::Result;
 
 use args::PoolCommand;
 
-/// Runs a command.
 pub fn run(command: &PoolCommand) -> Result<()> {
     served::refuse(command)?;
     match command {

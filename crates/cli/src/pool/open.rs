@@ -108,7 +108,6 @@ pub fn to_look_at(pool: &PoolArgs, token: Option<u64>) -> Result<OpenedPool> {
     told(files(pool)?.inspect(config(None), token))
 }
 
-/// Opens a pool for changes.
 pub fn to_change(pool: &PoolArgs, config: StoreConfig) -> Result<OpenedPool> {
     told(files(pool)?.open(config))
 }
@@ -120,11 +119,9 @@ pub struct Watched<'i> {
 }
 
 impl Watched<'_> {
-    /// Until this is interrupted.
     pub fn by(interrupt: &Interrupt) -> Watched<'_> {
         Watched { interrupt, bar: None }
     }
-    /// A step is this far.
     pub fn at(&mut self, step: Step, share: f64) -> ControlFlow<()> {
         if self.bar.as_ref().is_none_or(|(shown, _)| *shown != step) {
             self.end();

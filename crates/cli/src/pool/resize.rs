@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use fulgurite_bench::bad_input;
-use fulgurite_bench::bad_input::BadInput;
+use fulgurite_bench::bad_input::{BadInput, OrBadInput};
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::{checks, report};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
@@ -17,10 +17,7 @@ use super::open::{self, Watched, admin_error, config, to_look_at};
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 
 fn flash_pages(option: &str, bytes: u64) -> Result<u32> {
-    match u32::try_from(bytes / SUBPAGE) {
-        Ok(pages) => Ok(pages),
-        Err(_) => bad_input!("{option}: a pool has less than 16 TiB; choose less"),
-    }
+    u32::try_from(bytes / SUBPAGE).or_bad_input(|_| format!("{option}: a pool has less than 16 TiB; choose less"))
 }
 
 /// The geometry that was asked for.
@@ -33,10 +30,7 @@ fn geometry(args: &ResizeArgs, now: Geometry) -> Result<Geometry> {
     } else {
         Geometry::new(all, now.extent_pages, data)
     };
-    match geometry {
-        Ok(geometry) => Ok(geometry),
-        Err(e) => bad_input!("{e}"),
-    }
+    geometry.or_bad_input(|e| e.to_string())
 }
 
 /// Whether this is something to be told as a bad input.
@@ -95,9 +89,9 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         format!("{} in {} extents, {} for data", format_bytes(all), geometry.extents, format_bytes(data))
     };
     let answer = if to == now {
-        format!("{} has {} already\n", path.display(), said(now))
+        format!("{} has {} already", path.display(), said(now))
     } else {
-        format!("{} has {}; it had {}\n", path.display(), said(to), said(now))
+        format!("{} has {}; it had {}", path.display(), said(to), said(now))
     };
-    report::write_stdout(answer.as_bytes())
+    report::say(&answer)
 }

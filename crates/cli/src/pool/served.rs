@@ -1,8 +1,8 @@
-//! The store of a served device, where `fulgurite pool` is given `device:SOCKET` for a path: what of these commands goes over its protocol.
+//! The store of a served device: the commands of `fulgurite pool` that take `device:SOCKET`.
 //!
-//! `info` and `tokens` only look, beside whatever program uses the store. `pin`, `unpin` and `rollback` have it for themselves for as long as they
-//! take, as with a pool's file that is locked. The others need what a device hands to nobody, its extents or all of its data, and are refused with
-//! what to do instead.
+//! `info` and `tokens` look beside a running program. `pin`, `unpin` and `rollback` hold the store
+//! meanwhile, like a pool's locked file. The others need extents or all data, and are refused with
+//! a remedy.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -128,21 +128,18 @@ fn flash_error(pool: &PoolArgs, error: FlashError) -> Error {
 }
 
 impl Look {
-    /// Begins to look, beside whoever uses it.
+    /// Begins to look, beside other programs.
     pub fn at(pool: &PoolArgs, socket: &Path) -> Result<Look> {
         let link = Arc::new(connect(pool, socket)?.only_looks());
         let commands = DeviceFlash::over(link.clone(), host()).commands(1, BUFFER).map_err(open_error)?;
         Ok(Look { link, commands })
     }
-    /// One line about the device.
     pub fn describe(&self) -> String {
         self.link.describe()
     }
-    /// How it stands.
     pub fn standing(&mut self, pool: &PoolArgs) -> Result<Standing> {
         self.commands.standing().map_err(|error| flash_error(pool, error))
     }
-    /// Its tokens, ascending.
     pub fn tokens(&mut self, pool: &PoolArgs) -> Result<Vec<Known>> {
         let commands = &mut self.commands;
         let both = commands.pinned().and_then(|pinned| Ok((commands.tokens()?, pinned)));
@@ -155,10 +152,9 @@ fn known(tokens: Vec<u64>, pinned: &[u64]) -> Vec<Known> {
     tokens.into_iter().map(|token| Known { token, pinned: pinned.contains(&token) }).collect()
 }
 
-/// The store of a device, which this program has for itself. What others have written there before has a name from then on.
+/// The store of a device, which this program holds. Earlier writes of others get a name at that.
 pub struct Change {
     flash: DeviceFlash,
-    /// Its tokens, ascending.
     pub tokens: Vec<Known>,
 }
 

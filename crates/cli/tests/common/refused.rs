@@ -1,4 +1,5 @@
-//! What the tests of bad input share: the program in a directory, and that it refuses before anything is created.
+//! Shared by the tests of bad input: the program in a directory, and its refusal before anything is
+//! created.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,34 +1,26 @@
 //! A token of a device's store that is held: by a queue pair of its own, with which the device lets
 //! go of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use fulgurite_flash::{FlashError, VersionError};
 
-use super::link::{HostConfig, Link};
-use super::shared::Shared;
+use super::pair::Opening;
 use super::transfer::Commands;
 use crate::entry::Opcode;
 
 /// A token that is held.
 pub(super) struct Held {
     token: u64,
-    link: Arc<dyn Link>,
-    shared: Arc<Shared>,
-    config: HostConfig,
+    opening: Opening,
     /// The queue pair that holds it.
     commands: Mutex<Option<Commands>>,
 }
 
 impl Held {
     /// Holds a token of the device.
-    pub(super) fn of(
-        token: u64,
-        link: Arc<dyn Link>,
-        shared: Arc<Shared>,
-        config: HostConfig,
-    ) -> Result<Held, VersionError> {
-        let held = Held { token, link, shared, config, commands: Mutex::default() };
+    pub(super) fn of(token: u64, opening: Opening) -> Result<Held, VersionError> {
+        let held = Held { token, opening, commands: Mutex::default() };
         held.renew()?;
         Ok(held)
     }
@@ -43,9 +35,8 @@ impl Held {
             return Ok(());
         }
         *commands = None;
-        let (link, shared, config) = (self.link.clone(), self.shared.clone(), self.config.clone());
-        let opened = Commands::open(link, shared, config, 1, 1);
-        let lost = |_| if self.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
+        let opened = Commands::open(&self.opening, 1, 1);
+        let lost = |_| if self.opening.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
         let mut opened = opened.map_err(lost)?;
         opened.version(Opcode::Hold, self.token)?;
         *commands = Some(opened);

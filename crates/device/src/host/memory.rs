@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fulgurite_flash::{Flash, FlashError, OpenError, Shortage, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
-use super::link::{HostConfig, Link};
-use super::shared::{Covers, Shared};
+use super::pair::Opening;
+use super::shared::Covers;
 use super::transfer::Commands;
 use crate::entry::{Opcode, SECTOR_BYTES, Status};
 use crate::firmware::memory::{argument_of, permissions_of_page};
@@ -174,9 +174,7 @@ impl Commands {
 /// A device that died may give the number of a state that it did not keep to another one. So a
 /// state is waited for only on the device that named it, and its successor names new numbers only.
 pub(super) struct Remote {
-    link: Arc<dyn Link>,
-    shared: Arc<Shared>,
-    config: HostConfig,
+    opening: Opening,
     here: Option<Arc<dyn Flash>>,
     open: Mutex<Open>,
 }
@@ -198,8 +196,8 @@ pub(super) struct Open {
 }
 
 impl Remote {
-    pub(super) fn new(link: Arc<dyn Link>, shared: Arc<Shared>, config: HostConfig) -> Remote {
-        Remote { link, shared, config, here: None, open: Mutex::default() }
+    pub(super) fn new(opening: Opening) -> Remote {
+        Remote { opening, here: None, open: Mutex::default() }
     }
     /// The store is in this process, and keeps account of what differs from it itself.
     pub(super) fn is_here(&mut self, store: Arc<dyn Flash>) {
@@ -216,7 +214,7 @@ impl Remote {
         match &mut open.commands {
             Some(opened) => Ok(opened),
             none => {
-                let opened = Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER)?;
+                let opened = Commands::open(&self.opening, 2, BUFFER)?;
                 let instance = opened.instance();
                 if open.instance != instance {
                     (open.instance, open.of_the_dead) = (instance, open.newest);
@@ -231,7 +229,7 @@ impl Remote {
         open: &mut Open,
         work: impl FnOnce(&mut Commands) -> Result<T, VersionError>,
     ) -> Result<T, VersionError> {
-        let gone = |_| if self.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
+        let gone = |_| if self.opening.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
         let result = work(self.commands(open).map_err(gone)?);
         if matches!(result, Err(VersionError::Flash(FlashError::Closed | FlashError::TimedOut))) {
             open.commands = None;
@@ -252,7 +250,7 @@ impl Remote {
     }
     /// Asks the device what may be done with all pages, and keeps that.
     pub(super) fn survey(&self, open: &mut Open) -> Result<(), VersionError> {
-        let pages = self.link.sectors() / SUBPAGES_PER_PAGE;
+        let pages = self.opening.link.sectors() / SUBPAGES_PER_PAGE;
         let found = self.again(open, |commands| {
             let (mut found, mut page) = (Vec::new(), 0);
             while page < pages {
@@ -267,7 +265,7 @@ impl Remote {
             }
             Ok(found)
         })?;
-        self.shared.restrictions.replace(found);
+        self.opening.shared.restrictions.replace(found);
         Ok(())
     }
     /// Goes back to a token, on the next device where one has died meanwhile. It is unknown whether
@@ -281,7 +279,7 @@ impl Remote {
                 commands.version(Opcode::RollBack, token)?;
                 // Others may have met the next device by now, and written there what was taken back
                 // on this one.
-                if self.shared.has_gone_back(commands.instance(), token) {
+                if self.opening.shared.has_gone_back(commands.instance(), token) {
                     Ok(())
                 } else {
                     Err(FlashError::Closed.into())
@@ -304,14 +302,14 @@ impl Remote {
         }
         self.once(open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
         open.durable = token;
-        self.shared.is_durable(token);
+        self.opening.shared.is_durable(token);
         Ok(())
     }
     /// As [`Commands::trim`].
     pub(super) fn trim(&self, first: u32, count: u32) -> Result<(), FlashError> {
         let mut open = self.lock();
         let trimmed = self.again(&mut open, |commands| Ok(commands.trim(first, count)?));
-        if !self.link.is_alone() {
+        if !self.opening.link.is_alone() {
             // No other program can have the device alone while it is open, and a sharer trims
             // rarely.
             open.commands = None;
@@ -327,44 +325,44 @@ impl Versions for Remote {
     fn name_state(&self) -> Result<u64, VersionError> {
         let mut open = self.lock();
         // What has completed by now is in the state, whichever device names it.
-        let covers = self.shared.begins_flush(None);
+        let covers = self.opening.shared.begins_flush(None);
         let (mut last, mut renamed) = (0, 0);
         loop {
-            let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
-            let before = self.shared.names();
+            let unnamed = self.opening.shared.unnamed.load(Ordering::Relaxed);
+            let before = self.opening.shared.names();
             let named = self.again(&mut open, |commands| {
-                self.shared.begins_to_name(commands.instance());
+                self.opening.shared.begins_to_name(commands.instance());
                 commands.version(Opcode::Name, 0)
             });
             let token = named.inspect_err(|error| {
                 if !matches!(error, VersionError::Flash(FlashError::Closed | FlashError::TimedOut)) {
-                    self.shared.has_named(before);
-                    self.shared.room.has_named(0);
+                    self.opening.shared.has_named(before);
+                    self.opening.shared.room.has_named(0);
                 }
-                self.shared.ended_flush(covers, false);
+                self.opening.shared.ended_flush(covers, false);
             })?;
-            self.shared.room.has_named(token);
+            self.opening.shared.room.has_named(token);
             if token == 0 {
                 // What a store says that keeps nothing: nobody will wait for it.
-                self.shared.has_named(before);
-                self.shared.ended_flush(covers, false);
+                self.opening.shared.has_named(before);
+                self.opening.shared.ended_flush(covers, false);
                 return Ok(0);
             }
-            self.shared.has_named(token);
-            self.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
+            self.opening.shared.has_named(token);
+            self.opening.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
             // There are no more such numbers than states named since the last one that was kept.
             if token > open.of_the_dead {
                 open.newest = open.newest.max(token);
                 open.named.push_back((token, covers));
                 if open.named.len() > NAMED_MAX {
-                    open.named.pop_front().inspect(|(_, covers)| self.shared.ended_flush(*covers, false));
+                    open.named.pop_front().inspect(|(_, covers)| self.opening.shared.ended_flush(*covers, false));
                 }
                 return Ok(token);
             }
             // One whose numbers do not grow never comes there.
             renamed += 1;
             if token <= last || renamed > RENAMED_MAX {
-                self.shared.ended_flush(covers, false);
+                self.opening.shared.ended_flush(covers, false);
                 return Err(FlashError::Io(EPROTO).into());
             }
             last = token;
@@ -378,12 +376,12 @@ impl Versions for Remote {
         let mut open = self.lock();
         let waited = if token <= open.durable { Ok(()) } else { self.wait_for(&mut open, token) };
         if waited.is_ok() {
-            self.shared.room.is_durable(token);
+            self.opening.shared.room.is_durable(token);
         }
         // What an older state covers, a newer one does.
         open.named.retain(|&(named, covers)| {
             if named <= token {
-                self.shared.ended_flush(covers, waited.is_ok());
+                self.opening.shared.ended_flush(covers, waited.is_ok());
             }
             named > token
         });
@@ -395,36 +393,42 @@ impl Versions for Remote {
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
         let mut open = self.lock();
         open.durable = open.durable.min(token);
-        self.shared.goes_back(token);
+        self.opening.shared.goes_back(token);
         self.goes_back(&mut open, token)?;
-        self.shared.room.has_gone_back();
+        self.opening.shared.room.has_gone_back();
         // The state is durable, and nothing was in flight: a death loses only what was taken back.
-        let covers = self.shared.begins_flush(None);
-        open.named.drain(..).map(|(_, covers)| covers).chain([covers]).for_each(|c| self.shared.ended_flush(c, true));
-        self.shared.unnamed.store(0, Ordering::Relaxed);
+        let covers = self.opening.shared.begins_flush(None);
+        open.named
+            .drain(..)
+            .map(|(_, covers)| covers)
+            .chain([covers])
+            .for_each(|c| self.opening.shared.ended_flush(c, true));
+        self.opening.shared.unnamed.store(0, Ordering::Relaxed);
         // Permissions have gone back as well.
-        if self.link.names_states() { self.survey(&mut open) } else { Ok(()) }
+        if self.opening.link.names_states() { self.survey(&mut open) } else { Ok(()) }
     }
     fn tokens(&self) -> Vec<u64> {
         self.again(&mut self.lock(), |commands| Ok(commands.tokens()?)).unwrap_or_default()
     }
     fn uncommitted(&self) -> Option<u64> {
-        let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
-        self.link.names_states().then(|| unnamed.saturating_add(self.shared.room.claimed()))
+        let unnamed = self.opening.shared.unnamed.load(Ordering::Relaxed);
+        self.opening.link.names_states().then(|| unnamed.saturating_add(self.opening.shared.room.claimed()))
     }
     fn shortage(&self) -> Option<Shortage> {
         self.versions_here()?.shortage()
     }
     fn sync_begins(&self) {
-        self.versions_here().map_or_else(|| self.shared.room.sync_begins(), Versions::sync_begins);
+        self.versions_here().map_or_else(|| self.opening.shared.room.sync_begins(), Versions::sync_begins);
     }
     fn sync_ended(&self, made: bool) {
-        self.versions_here().map_or_else(|| self.shared.room.sync_ended(made), |versions| versions.sync_ended(made));
+        self.versions_here()
+            .map_or_else(|| self.opening.shared.room.sync_ended(made), |versions| versions.sync_ended(made));
     }
     fn counting_begins(&self) {
-        self.versions_here().map_or_else(|| self.shared.room.counting_begins(), Versions::counting_begins);
+        self.versions_here().map_or_else(|| self.opening.shared.room.counting_begins(), Versions::counting_begins);
     }
     fn counted(&self, frames: u64) {
-        self.versions_here().map_or_else(|| self.shared.room.counted(frames), |versions| versions.counted(frames));
+        self.versions_here()
+            .map_or_else(|| self.opening.shared.room.counted(frames), |versions| versions.counted(frames));
     }
 }

@@ -26,6 +26,7 @@ mod queue;
 mod replay;
 mod restrict;
 mod room;
+mod seen;
 mod shared;
 mod transfer;
 
@@ -48,33 +49,12 @@ use shared::Shared;
 pub use buddy::Buddy;
 pub use link::{Hold, HostConfig, Link, Linked, Want};
 pub use old::OldState;
+pub use seen::HostCounters;
 pub use transfer::{Commands, Done};
-
-fulgurite_sys::counters! {
-    /// What a driver has seen of its device.
-    pub HostCounters, pub(crate) Seen {
-        /// Requests that ended because their time was over.
-        timed_out,
-        /// Completion entries that broke the protocol, and were not believed.
-        broken,
-        /// Times that a queue pair was opened anew.
-        relinked,
-        /// Commands that were sent once more.
-        replayed,
-        /// Completed writes that were written once more to a device that had died and returned.
-        restored,
-        /// Flushes of the driver's own, because as much as may be was not flushed.
-        own_flushes,
-        /// Queue pairs that were opened and whose device has the frames: nothing is copied there.
-        with_frames,
-    }
-}
 
 /// A device, as a medium.
 pub struct DeviceFlash {
-    link: Arc<dyn Link>,
-    config: HostConfig,
-    shared: Arc<Shared>,
+    opening: Opening,
     /// In this process, if it is.
     device: Option<Arc<Device>>,
     /// Its named states, if it keeps any.
@@ -84,8 +64,8 @@ pub struct DeviceFlash {
 impl std::fmt::Debug for DeviceFlash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DeviceFlash")
-            .field("link", &self.link.describe())
-            .field("config", &self.config)
+            .field("link", &self.opening.link.describe())
+            .field("config", &self.opening.config)
             .finish_non_exhaustive()
     }
 }
@@ -119,8 +99,9 @@ impl DeviceFlash {
     pub fn over(link: Arc<dyn Link>, config: HostConfig) -> DeviceFlash {
         let shared = Arc::new(Shared::new(&config.clock));
         let versions = link.features().has(Features::TOKENS);
-        let remote = versions.then(|| memory::Remote::new(link.clone(), shared.clone(), config.clone()));
-        DeviceFlash { link, config, shared, device: None, remote }
+        let opening = Opening { link, shared, config, at: None };
+        let remote = versions.then(|| memory::Remote::new(opening.clone()));
+        DeviceFlash { opening, device: None, remote }
     }
     /// The device, where it is in this process.
     #[must_use]
@@ -132,7 +113,7 @@ impl DeviceFlash {
         self.device.as_ref().map(|device| device.flash())
     }
     fn trims(&self) -> bool {
-        self.remote.is_some() && self.link.features().has(Features::PAGES)
+        self.remote.is_some() && self.opening.link.features().has(Features::PAGES)
     }
     /// Opens a queue pair for commands of several sectors, with a data buffer of its own.
     ///
@@ -142,10 +123,9 @@ impl DeviceFlash {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(OpenError::Depth { depth });
         }
-        let commands =
-            Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), depth, buffer_sectors)?;
+        let commands = Commands::open(&self.opening, depth, buffer_sectors)?;
         if commands.keeps() {
-            self.shared.keeps_for(&self.config, usize::MAX);
+            self.opening.shared.keeps_for(&self.opening.config, usize::MAX);
         }
         Ok(commands)
     }
@@ -154,16 +134,16 @@ impl DeviceFlash {
     /// # Errors
     /// When there is no such token; what the device says.
     pub fn open_token(&self, token: u64) -> Result<OldState, VersionError> {
-        let (link, shared) = (self.link.clone(), self.shared.clone());
         // Its frames are its own, and few.
-        let config = HostConfig { copies: true, ..self.config.clone() };
-        let held = Arc::new(Held::of(token, link.clone(), shared.clone(), config.clone())?);
-        Ok(OldState::over(Opening { link, shared, config, at: Some(held.clone()) }, held))
+        let config = HostConfig { copies: true, ..self.opening.config.clone() };
+        let opening = Opening { config, ..self.opening.clone() };
+        let held = Arc::new(Held::of(token, opening.clone())?);
+        Ok(OldState::over(opening, held))
     }
     /// What the driver has seen.
     #[must_use]
     pub fn host_counters(&self) -> HostCounters {
-        self.shared.seen.read()
+        self.opening.shared.seen.read()
     }
 }
 
@@ -172,25 +152,25 @@ impl Backing for DeviceFlash {
     fn may(&self, subpage: u32, write: bool) -> bool {
         match self.here() {
             Some(flash) => flash.backing().is_none_or(|backing| backing.may(subpage, write)),
-            None => self.shared.restrictions.may(subpage, write),
+            None => self.opening.shared.restrictions.may(subpage, write),
         }
     }
     fn asks(&self) -> bool {
         match self.here() {
             Some(flash) => flash.backing().is_some_and(Backing::asks),
-            None => self.shared.room.asks(),
+            None => self.opening.shared.room.asks(),
         }
     }
     fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
         match self.here() {
             Some(flash) => flash.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync)),
-            None => self.shared.begin_change(for_sync),
+            None => self.opening.shared.begin_change(for_sync),
         }
     }
     fn waits_for_room(&self) -> bool {
         match self.here() {
             Some(flash) => flash.backing().is_some_and(Backing::waits_for_room),
-            None => self.shared.room.waits(),
+            None => self.opening.shared.room.waits(),
         }
     }
     fn versions(&self) -> Option<&dyn Versions> {
@@ -200,29 +180,29 @@ impl Backing for DeviceFlash {
 
 impl Flash for DeviceFlash {
     fn subpages(&self) -> u32 {
-        self.link.sectors()
+        self.opening.link.sectors()
     }
     fn describe(&self) -> String {
         let way = if self.device.is_some() { "device in this process" } else { "device" };
         let frames = if self.host_counters().with_frames > 0 { ", which has the frames" } else { "" };
-        format!("{way}, {}{frames}", self.link.describe())
+        format!("{way}, {}{frames}", self.opening.link.describe())
     }
     fn traits(&self) -> Traits {
         Traits {
-            dram_bytes: self.link.dram_bytes(),
-            shares_frames: !self.config.copies && self.link.takes_frames(),
+            dram_bytes: self.opening.link.dram_bytes(),
+            shares_frames: !self.opening.config.copies && self.opening.link.takes_frames(),
             // The later of two ends of a request: a silent device's, or a dead one's.
-            patience: self.config.timeout.unwrap_or_default().max(self.config.reattach),
+            patience: self.opening.config.timeout.unwrap_or_default().max(self.opening.config.reattach),
             trims: self.trims(),
             ..Traits::PLAIN
         }
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         // One sector of data buffer for each command in flight, and no more commands than frames.
-        let buffer = if self.config.copies { (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES } else { 0 };
-        let kept = if shared::keeps(&*self.link, &self.config, self.link.features()) {
-            let frames = if self.link.names_states() { usize::MAX } else { frames as usize * SUBPAGE_BYTES };
-            self.config.unflushed_bytes.min(frames)
+        let buffer = if self.opening.config.copies { (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES } else { 0 };
+        let kept = if shared::keeps(&*self.opening.link, &self.opening.config, self.opening.link.features()) {
+            let frames = if self.opening.link.names_states() { usize::MAX } else { frames as usize * SUBPAGE_BYTES };
+            self.opening.config.unflushed_bytes.min(frames)
         } else {
             0
         };
@@ -232,9 +212,7 @@ impl Flash for DeviceFlash {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(OpenError::Depth { depth });
         }
-        let (link, shared, config) = (self.link.clone(), self.shared.clone(), self.config.clone());
-        let opening = Opening { link, shared, config, at: None };
-        Ok(Box::new(queue::DeviceQueue::open(opening, frames, depth, wake)?))
+        Ok(Box::new(queue::DeviceQueue::open(self.opening.clone(), frames, depth, wake)?))
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         check_range(first, count, self.subpages())?;
@@ -243,7 +221,7 @@ impl Flash for DeviceFlash {
                 remote.trim(first.0, count)?;
                 let page = fulgurite_store::SUBPAGES_PER_PAGE;
                 let pages = first.0.div_ceil(page)..first.0.saturating_add(count) / page;
-                self.shared.restrictions.set(pages, Permissions::DEFAULT);
+                self.opening.shared.restrictions.set(pages, Permissions::DEFAULT);
                 Ok(())
             }
             None => Ok(()),
@@ -251,9 +229,9 @@ impl Flash for DeviceFlash {
     }
     fn backing(&self) -> Option<&dyn Backing> {
         let here = self.here().is_some_and(|flash| flash.backing().is_some());
-        (here || self.remote.is_some() || self.link.names_states()).then_some(self as &dyn Backing)
+        (here || self.remote.is_some() || self.opening.link.names_states()).then_some(self as &dyn Backing)
     }
     fn counters(&self) -> DeviceCounters {
-        self.link.counters()
+        self.opening.link.counters()
     }
 }

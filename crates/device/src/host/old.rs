@@ -35,7 +35,7 @@ impl std::fmt::Debug for OldState {
 impl OldState {
     /// That of a token that is held.
     pub(super) fn over(opening: Opening, held: Arc<Held>) -> OldState {
-        OldState { opening, held }
+        OldState { opening: Opening { at: Some(held.clone()), ..opening }, held }
     }
     /// The token.
     #[must_use]

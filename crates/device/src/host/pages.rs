@@ -26,7 +26,7 @@ impl DeviceFlash {
     }
     /// Keeps the room that a change of these pages may take, for as long as it is under way.
     fn reserve(&self, pages: &Range<u32>) -> Result<Reserved<'_>, FlashError> {
-        self.shared.reserve(pages.end.saturating_sub(pages.start))
+        self.opening.shared.reserve(pages.end.saturating_sub(pages.start))
     }
     /// Opens the queue pair for memory operations for good. It begins the session of a program that
     /// names the states ([`crate::SocketLink::names_states`]).
@@ -41,7 +41,7 @@ impl DeviceFlash {
         let store = self.store().map_err(refused)?;
         let mut open = store.lock();
         store.commands(&mut open)?;
-        if !self.link.names_states() {
+        if !self.opening.link.names_states() {
             return Ok(());
         }
         store.survey(&mut open).map_err(|error| OpenError::System {
@@ -52,7 +52,7 @@ impl DeviceFlash {
     /// Pages of 64 KiB.
     #[must_use]
     pub fn pages(&self) -> u32 {
-        self.link.sectors() / SUBPAGES_PER_PAGE
+        self.opening.link.sectors() / SUBPAGES_PER_PAGE
     }
     /// The tokens that are kept, ascending.
     ///
@@ -85,7 +85,7 @@ impl DeviceFlash {
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), VersionError> {
         let _reserved = self.reserve(&pages)?;
         self.on_store(|commands| Ok(commands.delete(pages.clone())?))?;
-        self.shared.restrictions.set(pages, Permissions::DEFAULT);
+        self.opening.shared.restrictions.set(pages, Permissions::DEFAULT);
         Ok(())
     }
     /// Changes the permissions of pages, and allocates them. As [`DeviceFlash::delete_pages`] until
@@ -99,7 +99,7 @@ impl DeviceFlash {
     pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), VersionError> {
         let _reserved = self.reserve(&pages)?;
         self.on_store(|commands| Ok(commands.set_permissions(pages.clone(), permissions)?))?;
-        self.shared.restrictions.set(pages, permissions);
+        self.opening.shared.restrictions.set(pages, permissions);
         Ok(())
     }
     /// From now on this host asks for nothing that this forbids of these pages, unknown to the
@@ -107,11 +107,11 @@ impl DeviceFlash {
     /// now, for [`DeviceFlash::widen`].
     #[must_use]
     pub fn narrow(&self, pages: Range<u32>, permissions: Permissions) -> Vec<(Range<u32>, Permissions)> {
-        self.shared.restrictions.narrow(pages, permissions)
+        self.opening.shared.restrictions.narrow(pages, permissions)
     }
     /// Takes [`DeviceFlash::narrow`] back.
     pub fn widen(&self, to: Vec<(Range<u32>, Permissions)>) {
-        to.into_iter().for_each(|(pages, permissions)| self.shared.restrictions.set(pages, permissions));
+        to.into_iter().for_each(|(pages, permissions)| self.opening.shared.restrictions.set(pages, permissions));
     }
     /// What may be done with a page; none when it is not allocated.
     ///
@@ -145,32 +145,32 @@ impl DeviceFlash {
     /// Sectors written since the last state was named, in the session of a program that names them.
     #[must_use]
     pub fn unnamed(&self) -> u64 {
-        self.shared.unnamed.load(Ordering::Relaxed)
+        self.opening.shared.unnamed.load(Ordering::Relaxed)
     }
     /// As [`fulgurite_store::Pool::leave_for_sync`], in the session of a program that names the
     /// states, once queues are open. Returns whether the device says what room it has
     /// ([`crate::Features::ROOM`]).
     pub fn leave_for_sync(&self, frames: u64) -> bool {
-        let says = self.link.names_states() && self.link.features().has(Features::ROOM);
+        let says = self.opening.link.names_states() && self.opening.link.features().has(Features::ROOM);
         if says {
-            self.shared.leave_for_sync(frames);
+            self.opening.shared.leave_for_sync(frames);
         }
         says
     }
     /// Says whether a sync will follow [`DeviceFlash::wants_sync`]. If so, a change without room
     /// waits for it, up to two seconds in which no change gets any.
     pub fn set_syncs_for_writers(&self, does: bool) {
-        self.shared.room.set_names_for_writers(does);
+        self.opening.shared.room.set_names_for_writers(does);
     }
     /// Whether somebody waits for the room that a sync would make, or would soon.
     #[must_use]
     pub fn wants_sync(&self) -> bool {
-        self.shared.wants_sync()
+        self.opening.shared.wants_sync()
     }
     /// Sectors of which copies may be kept until they are named. Beyond that between two states, a
     /// death of the device is reported. Known when queues are open.
     #[must_use]
     pub fn copies_max(&self) -> u64 {
-        self.shared.room().1 as u64
+        self.opening.shared.room().1 as u64
     }
 }

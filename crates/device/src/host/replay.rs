@@ -8,6 +8,7 @@ use std::time::Duration;
 use fulgurite_flash::{FlashError, OpenError};
 
 use super::link::{HostConfig, Link};
+use super::pair::Opening;
 use super::shared::Shared;
 use super::transfer::Commands;
 use crate::entry::Opcode;
@@ -32,7 +33,8 @@ impl Shared {
         let end_ns = config.clock.after(patience);
         let timeout = Some(config.timeout.map_or(patience, |timeout| timeout.max(REPLAY_MIN)));
         let config = HostConfig { timeout, ..config.clone() };
-        let opened = Commands::for_replay(link.clone(), self.clone(), config, REPLAY_DEPTH);
+        let opening = Opening { link: link.clone(), shared: self.clone(), config, at: None };
+        let opened = Commands::for_replay(&opening, REPLAY_DEPTH);
         let mut commands = opened.map_err(|error| match error {
             // Others were there first, and what they have written is newer.
             OpenError::System { source, .. } if source.kind() == ErrorKind::ResourceBusy => FlashError::Poisoned,

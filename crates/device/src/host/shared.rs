@@ -16,11 +16,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use fulgurite_flash::FlashError;
 use fulgurite_sys::Clock;
 
-use super::Seen;
 use super::kept::Kept;
 use super::link::{HostConfig, Link, Linked};
 use super::restrict::Restrictions;
 use super::room::Room;
+use super::seen::Seen;
 use crate::device::Life;
 use crate::entry::SECTOR_BYTES;
 use crate::hosts::Who;

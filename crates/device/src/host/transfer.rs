@@ -19,8 +19,8 @@ use fulgurite_sys::{Clock, Notifier};
 
 use super::buddy::Buddy;
 use super::chunks::Chunks;
-use super::link::{HostConfig, Link, Want, died_again, patiently};
-use super::pair::{LIES_MAX, Pair};
+use super::link::{HostConfig, Want, died_again, patiently};
+use super::pair::{LIES_MAX, Opening, Pair};
 use super::shared::{Covers, Met, Shared, keeps};
 use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
 use crate::hosts::Who;
@@ -107,19 +107,12 @@ const EBUSY: i32 = 16;
 const SPIN_NS: u64 = 50_000;
 
 impl Commands {
-    pub(super) fn open(
-        link: Arc<dyn Link>,
-        shared: Arc<Shared>,
-        config: HostConfig,
-        depth: usize,
-        buffer_sectors: u32,
-    ) -> Result<Commands, OpenError> {
-        patiently(&config, || {
-            let (shared, config) = (shared.clone(), config.clone());
-            let who = shared.who(false);
-            let mut commands = Commands::link(link.clone(), shared, config, who, depth, buffer_sectors)?;
-            commands.keeps = keeps(&*link, &commands.config, commands.pair.linked.region.capability().features);
-            match commands.shared.meets(&link, &commands.config, &commands.pair.linked, &AtomicBool::new(false)) {
+    pub(super) fn open(opening: &Opening, depth: usize, buffer_sectors: u32) -> Result<Commands, OpenError> {
+        let Opening { link, shared, config, .. } = opening;
+        patiently(config, || {
+            let mut commands = Commands::link(opening, shared.who(false), depth, buffer_sectors)?;
+            commands.keeps = keeps(&**link, &commands.config, commands.pair.linked.region.capability().features);
+            match commands.shared.meets(link, &commands.config, &commands.pair.linked, &AtomicBool::new(false)) {
                 Met::Whole => Ok(commands),
                 Met::Again => Err(died_again()),
                 Met::Lost => Err(OpenError::System {
@@ -133,25 +126,13 @@ impl Commands {
         &self.clock
     }
     /// For what was acknowledged by a device that has died, and is written to the next one.
-    pub(super) fn for_replay(
-        link: Arc<dyn Link>,
-        shared: Arc<Shared>,
-        config: HostConfig,
-        depth: usize,
-    ) -> Result<Commands, OpenError> {
-        let who = shared.who(true);
-        let mut commands = Commands::link(link, shared, config, who, depth, depth as u32)?;
+    pub(super) fn for_replay(opening: &Opening, depth: usize) -> Result<Commands, OpenError> {
+        let mut commands = Commands::link(opening, opening.shared.who(true), depth, depth as u32)?;
         commands.replays = true;
         Ok(commands)
     }
-    fn link(
-        link: Arc<dyn Link>,
-        shared: Arc<Shared>,
-        config: HostConfig,
-        who: Who,
-        depth: usize,
-        buffer_sectors: u32,
-    ) -> Result<Commands, OpenError> {
+    fn link(opening: &Opening, who: Who, depth: usize, buffer_sectors: u32) -> Result<Commands, OpenError> {
+        let Opening { link, shared, config, .. } = opening.clone();
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let wake = Arc::new(wake);
         let want = Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake, who };

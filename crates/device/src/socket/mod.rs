@@ -21,7 +21,7 @@
 //! ```text
 //! word 0      1 info, 2 open, 3 boot; an answer has its question's (0: turned away unheard)
 //! word 1      of an answer: 0 done, 1 refused (the text says why), 2 starting, 3 another program
-//!             is in the way, 4 others have been there since the start, 5 at work (another answer to
+//!             is in the way, 4 others have been there since the start, 5 at work (an answer to
 //!             "open" follows)
 //! open:       2 depth, 3 sectors of the data buffer, 4: 1 if a memfd with the frames comes along,
 //!             5: the program's own number if it wants the device for itself, else 0, 6 the host's

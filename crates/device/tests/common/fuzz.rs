@@ -8,9 +8,8 @@ use crate::common::{Random, seed, trials};
 /// No seed takes so long on any machine: it hangs.
 const FOREVER: Duration = Duration::from_secs(120);
 
-/// Runs it with one seed after the other until its budget is used up: `FULGURITE_FUZZ_SECONDS`, 2 each in CI, more in `make soak`. The first
-/// seed is that of the run; what fails with a later one fails with that one as `FULGURITE_SEED`. It returns how often it did `what`, which goes
-/// into the table of aims.
+/// Runs it with one seed after the other for `FULGURITE_FUZZ_SECONDS`, 2 unless set. The first seed
+/// is that of the run, and a failing one can be `FULGURITE_SEED`. Reports how often it did `what`.
 pub fn fuzz(what: &str, once: fn(u64) -> u64) {
     let seconds = std::env::var("FULGURITE_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
     let (begun, mut seed, mut rounds, mut did) = (Instant::now(), seed(), 0, 0);

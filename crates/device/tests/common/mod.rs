@@ -1,4 +1,4 @@
-//! What the tests of the device share: a firmware that is turned by hand, and commands that are written by hand.
+//! A firmware that is turned by hand, and commands that are written by hand.
 
 pub mod played;
 

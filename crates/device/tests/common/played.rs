@@ -7,7 +7,7 @@ use fulgurite_device::*;
 use fulgurite_flash::{DeviceCounters, OpenError};
 use fulgurite_sys::Notifier;
 
-/// A device that the test plays: what it does with each queue pair that is opened is up to the test.
+/// A device that the test plays, with each queue pair that is opened.
 pub struct Played {
     pub opened: Mutex<Vec<Arc<Region>>>,
     pub sectors: u32,
@@ -17,7 +17,7 @@ pub struct Played {
     pub restoring: Mutex<Vec<bool>>,
     /// Of the regions that are opened from now on.
     pub instance: AtomicU64,
-    /// What the registers of the regions that are opened from now on say, where that is not `sectors`; 0 else.
+    /// The sectors in the registers of later regions, where that is not `sectors`; else 0.
     pub said_sectors: AtomicU64,
 }
 

@@ -60,7 +60,7 @@ fn wear(data: &str) -> PathBuf {
     PathBuf::from(format!("{data}.nand"))
 }
 
-/// What this program does as a device. It ends by being killed, or with the process that started it.
+/// What this program does as a device. It ends by being killed, or with its parent.
 #[test]
 #[ignore = "the device's process; the tests start it"]
 fn be_the_device() {

@@ -1,7 +1,6 @@
-//! The device thread: takes requests from all queues, keeps them until they are due, moves the data, posts completions.
-//!
-//! One thread serves all queues, so that a plane is one for all of them. Each round looks at every submission ring once,
-//! then serves what is due.
+//! The device thread: takes requests from all queues, keeps them until they are due, moves the
+//! data, posts completions. Each round looks at every submission ring once, then serves what is
+//! due.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -9,14 +8,14 @@ use std::time::Duration;
 
 use fulgurite_sys::{Clock, affinity, arch, barrier, clock};
 
-use super::latency::{Planes, Schedule};
+use super::Shared;
+use super::latency::{EmulatedConfig, Planes, Schedule};
 use super::queue::{Link, pack_completion, unpack};
-use super::{EmulatedConfig, Shared};
 use crate::DeviceCounters;
 use crate::ring::{Consumer, Producer};
 
-/// How long the device spins after the last request before it sleeps: longer than the pauses of a worker at a tenth of its load
-/// (or waking the device would count as its latency), short enough to leave the core to others soon.
+/// How long the device spins after the last request before it sleeps: longer than the pauses of a
+/// worker at a tenth of its load, whose latency would else include waking the device.
 const SPIN_NS: u64 = 1_000_000;
 /// How often the device publishes its CPU time: reading it is a system call.
 const CPU_EVERY_NS: u64 = 1_000_000;
@@ -65,7 +64,7 @@ pub(super) struct Device {
     cpu_due_ns: u64,
 }
 
-/// Says that the device has ended, however it ended, and wakes everybody who waits for it.
+/// Says that the device has ended, in whatever way, and wakes all waiters.
 struct Stopped(Arc<Shared>, Vec<Arc<Link>>);
 impl Drop for Stopped {
     fn drop(&mut self) {
@@ -173,7 +172,7 @@ impl Device {
         if served == 0 {
             return 0;
         }
-        // Pairs with the worker's fence between saying that it waits and looking at the ring once more.
+        // Pairs with the worker's fence between announcing its wait and its last look at the ring.
         fence(Ordering::SeqCst);
         for port in self.ports.iter_mut().flatten() {
             if std::mem::take(&mut port.posted) && port.link.waiting.load(Ordering::Relaxed) {

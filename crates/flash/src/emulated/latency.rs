@@ -1,13 +1,51 @@
-//! When requests are due: the fixed latencies and the planes of both emulated devices.
+//! When requests are due: settings, fixed latencies and planes of both emulated devices.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_format::{format_bytes, format_duration};
+use fulgurite_sys::{Arena, Clock};
 
-use super::EmulatedConfig;
 use crate::{Op, OpenError};
+
+/// How an emulated device behaves.
+#[derive(Clone, Debug)]
+pub struct EmulatedConfig {
+    /// Capacity.
+    pub subpages: u32,
+    /// From request to completion of a read on an idle plane. 50 µs: AstriFlash, table I.
+    pub read_latency: Duration,
+    /// The same of a write.
+    pub write_latency: Duration,
+    /// Planes. Subpage s lies on plane s mod `planes`, and a plane serves one request at a time.
+    /// AstriFlash has 4 GB a plane: 256 of them in its terabyte.
+    pub planes: usize,
+    /// The core to run the device on. None leaves it to the kernel, among the cores of the starting
+    /// thread. With that thread's core alone it sleeps between due times rather than spin.
+    pub core: Option<usize>,
+    /// Where the data lies (at least `subpages` x 4096 bytes); none takes fresh memory, all zero.
+    pub storage: Option<Arc<Arena>>,
+    /// What the latencies are measured by.
+    pub clock: Clock,
+}
+
+impl EmulatedConfig {
+    /// 50 µs reads, 100 µs writes, 256 planes, fresh memory, any core, real time.
+    #[must_use]
+    pub fn new(subpages: u32) -> EmulatedConfig {
+        EmulatedConfig {
+            subpages,
+            read_latency: Duration::from_micros(50),
+            write_latency: Duration::from_micros(100),
+            planes: 256,
+            core: None,
+            storage: None,
+            clock: Clock::get(),
+        }
+    }
+}
 
 /// The latencies, and until when the planes are busy.
 #[derive(Debug)]

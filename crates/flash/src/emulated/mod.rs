@@ -1,20 +1,22 @@
-//! An emulated flash device: a thread on another core that moves real subpages after realistic latencies.
+//! An emulated flash device: a thread on another core moves real subpages after realistic
+//! latencies.
 //!
 //! ```text
-//!  worker                         shared memory                        device thread
-//!  submit: batch                                                       scan submission rings
-//!  flush:  batch ──> [ submission ring: 4 entries a line  ] ──────>    due = max(now, plane free) + latency
-//!                                                                      when due: move 4 KiB, storage <-> frame
-//!  poll:   tags  <── [ completion ring: 8 entries a line  ] <──────    post; wake the worker if it sleeps
+//!  worker               shared memory                            device thread
+//!  submit: batch                                                 scan submission rings
+//!  flush:  batch ──> [ submission ring: 4 entries a line ] ──>   due = max(now, free) + latency
+//!                                                                when due: move 4 KiB
+//!  poll:   tags  <── [ completion ring: 8 entries a line ] <──   post; wake a sleeping worker
 //! ```
 //!
-//! Neither direction needs a system call while both sides are awake. The device spins while requests are in flight or
-//! were a moment ago (1 ms), then sleeps; the flag that says so is the only thing that a submitter checks.
+//! Neither direction needs a system call while both sides are awake. The device spins while
+//! requests are in flight or were a moment ago (1 ms), then sleeps. A submitter checks only the
+//! flag that says so.
 //!
-//! Invariants: a completion is posted only after the data was moved, and never before the latency has passed since the
-//! device saw the request; requests for one subpage are served in the order in which the device saw them; the device
-//! touches a queue's frames only while that queue exists. It does not model erase, wear or a bus: that is the NAND model's
-//! affair.
+//! Invariants: a completion is posted only after the data was moved, and never before the latency
+//! has passed since the device saw the request. Requests for one subpage are served in order. The
+//! device touches a queue's frames only while that queue exists. Erase, wear and bus are the NAND
+//! model's.
 
 mod device;
 mod latency;
@@ -24,12 +26,12 @@ mod timed;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
-use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity, barrier, planted};
+use fulgurite_sys::{Arena, Backed, Notifier, affinity, barrier, planted};
 
+pub use latency::EmulatedConfig;
 pub use timed::TimedFlash;
 
 use crate::cells::Cells;
@@ -37,44 +39,8 @@ use crate::counters::Counters;
 use crate::{Backing, DeviceCounters, Flash, FlashError, OpenError, OpenedQueue, QueueUser, Traits, check_range};
 use latency::{Planes, describe};
 
-/// How an emulated device behaves.
-#[derive(Clone, Debug)]
-pub struct EmulatedConfig {
-    /// Capacity.
-    pub subpages: u32,
-    /// From request to completion of a read on an idle plane. 50 µs: AstriFlash, table I.
-    pub read_latency: Duration,
-    /// The same of a write.
-    pub write_latency: Duration,
-    /// Planes. Subpage s lies on plane s mod `planes`; a plane serves one request at a time, so that the device gives at
-    /// most planes / latency. AstriFlash has 4 GB a plane: 256 of them in its terabyte.
-    pub planes: usize,
-    /// The core to run the device on; none leaves it to the kernel, among the cores of the thread that starts the device.
-    /// A device that has only the starter's core sleeps between due times rather than spin.
-    pub core: Option<usize>,
-    /// Where the data lies (at least `subpages` x 4096 bytes); none takes fresh memory, all zero.
-    pub storage: Option<Arc<Arena>>,
-    /// What the latencies are measured by.
-    pub clock: Clock,
-}
-
-impl EmulatedConfig {
-    /// 50 µs reads, 100 µs writes, 256 planes, fresh memory, any core, real time.
-    #[must_use]
-    pub fn new(subpages: u32) -> EmulatedConfig {
-        EmulatedConfig {
-            subpages,
-            read_latency: Duration::from_micros(50),
-            write_latency: Duration::from_micros(100),
-            planes: 256,
-            core: None,
-            storage: None,
-            clock: Clock::get(),
-        }
-    }
-}
-
-/// An emulated flash device. Dropping it ends its thread; queues that outlive it report [`crate::FlashError::Closed`].
+/// An emulated flash device. Dropping it ends its thread; remaining queues report
+/// [`crate::FlashError::Closed`].
 #[derive(Debug)]
 pub struct EmulatedFlash {
     shared: Arc<Shared>,
@@ -110,8 +76,8 @@ struct State {
 }
 
 impl Shared {
-    /// Wakes the device if it sleeps. Whatever the caller stored before is seen by the device, awake or not: it sets
-    /// `sleeping`, then makes every thread execute a barrier, then looks at the rings, then sleeps.
+    /// Wakes the device if it sleeps. The device sees all earlier stores: before it sleeps it sets
+    /// `sleeping`, makes every thread execute a barrier, and looks at the rings.
     #[inline]
     fn ring_doorbell(&self) {
         if self.state.expedited {
@@ -132,7 +98,8 @@ impl EmulatedFlash {
     /// Starts a device.
     ///
     /// # Errors
-    /// When it has no subpages or planes, the storage is too small, or the kernel refuses memory, thread or core.
+    /// When it has no subpages or planes, the storage is too small, or the kernel refuses a
+    /// resource.
     pub fn new(config: EmulatedConfig) -> Result<EmulatedFlash, OpenError> {
         let cells = Cells::new(config.subpages, config.storage.clone(), Backed::HugePages)?;
         let planes = Planes::new(&config)?;
@@ -173,8 +140,7 @@ impl EmulatedFlash {
     pub fn storage(&self) -> &Arc<Arena> {
         &self.shared.cells.memory
     }
-    /// Fills the storage with a prepared image, say to start a benchmark again from the same state. Only while no request
-    /// is in flight.
+    /// Fills the storage with a prepared image. Only while no request is in flight.
     ///
     /// # Panics
     /// When `image` is the storage itself.

@@ -1,7 +1,7 @@
 //! The worker's side of an emulated device: a batch, two rings, and the tags in between.
 //!
-//! Budget: what submit, flush and poll cost the worker together decides what a miss costs. So: one load of a line that
-//! stays in the cache for a flush of nothing new to tell, one transfer of a line for up to eight completions.
+//! Budget: submit, flush and poll together decide what a miss costs. So a flush without news loads
+//! one line that stays in the cache, and one transfer brings up to eight completions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -71,7 +71,7 @@ pub(super) fn unpack(word: u64) -> (Op, u32, u32) {
     (op, (word >> 32) as u32 & 0x3FFF_FFFF, word as u32)
 }
 
-/// The bits of a slot in a completion's word. The checksum follows them: the top bit of the word is the ring's.
+/// The bits of a slot in a completion's word. The checksum follows them; the ring has the top bit.
 const SLOT_BITS: u32 = 16;
 const _: () = assert!(crate::DEPTH_MAX <= 1 << SLOT_BITS, "a slot fits");
 
@@ -96,7 +96,7 @@ fn completed(tag: u64, word: u64) -> Completion {
 
 impl EmulatedQueue {
     pub(super) fn new(shared: Arc<Shared>, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> (Self, Port) {
-        // A few entries more than the depth keep the two sides off each other's lines when the depth is tiny.
+        // A few entries more keep the two sides of a tiny queue off each other's lines.
         let (requests, device_requests) = ring(depth.max(8));
         let (device_completions, completions) = ring(depth.max(16));
         let rings_bytes = requests.bytes() + device_completions.bytes();
@@ -171,7 +171,7 @@ impl Queue for EmulatedQueue {
     }
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        // Nothing there is what most polls find. That the device has ended may be learned a little later.
+        // Most polls find nothing. That the device has ended may be learned a little later.
         self.polls = self.polls.wrapping_add(1);
         if !self.completions.ready() && self.refused.is_empty() && !self.polls.is_multiple_of(LOOK_AT_END) {
             return 0;
@@ -204,7 +204,8 @@ impl Queue for EmulatedQueue {
             return;
         }
         self.link.waiting.store(true, Ordering::Relaxed);
-        // Pairs with the device's fence between posting and looking at `waiting`: one of the two sees the other.
+        // Pairs with the device's fence between posting and looking at `waiting`: one of the two
+        // sees the other.
         fence(Ordering::SeqCst);
         if !self.ready() {
             self.link.wake.wait(timeout);

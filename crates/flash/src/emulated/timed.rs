@@ -14,8 +14,7 @@ use std::time::Duration;
 use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 
-use super::EmulatedConfig;
-use super::latency::{Planes, Schedule, describe};
+use super::latency::{EmulatedConfig, Planes, Schedule, describe};
 use crate::cells::Cells;
 use crate::counters::Counters;
 use crate::{

@@ -1,6 +1,6 @@
-//! Every result of the kernel in some random workloads is replaced by each of the troubles that it may tell of, once and for good, in each
-//! of the queues of a file: what is completed is so, an error is of a kind that the trouble may come to, and nothing that was not touched
-//! changes. Short transfers, EAGAIN and EINTR are normal and end well when they come once.
+//! In random workloads, each trouble that the kernel may report replaces each of its results, once
+//! and for good, in each queue of a file. What is completed is so, errors are of the expected
+//! kinds, and nothing else changes. Short transfers, EAGAIN and EINTR end well when they come once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use fulgurite_testkit as trials;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const ECANCELED: i32 = 125;
-/// What the kernel says; whether of flushes alone; whether it is normal, and the error that it comes to otherwise.
+/// What the kernel says; whether of flushes alone; whether it is normal, and the error it else
+/// becomes.
 const TROUBLES: [(&str, i32, bool, bool, FlashError); 8] = [
     ("EIO", -EIO, false, false, FlashError::Io(EIO)),
     ("ENOSPC", -ENOSPC, false, false, FlashError::Io(ENOSPC)),
@@ -45,7 +46,7 @@ struct Bench {
 impl Bench {
     /// None: this machine has no such queue.
     fn new(backend: FileBackend) -> Option<Bench> {
-        // In memory where that can be: thousands of flushes to a disk take minutes, and what a disk does is not what is tested.
+        // In memory where possible: thousands of flushes to a disk take minutes.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let config = FileConfig::create(directory.path().join("flash"), u64::from(SUBPAGES) << 12);
         let flash = FileFlash::open(&FileConfig { backend, ..config }).unwrap();
@@ -90,11 +91,12 @@ impl Bench {
         }
         lock(&self.flash.medium.nth).plan = Some(plan);
     }
-    /// A random workload against a map: how many results of the kernel were seen, how many of them replaced, and the errors.
+    /// A random workload against a map: how many results were seen and replaced, and the errors.
     fn run(&mut self, seed: u64, plan: Plan) -> (u64, u64, BTreeSet<String>, Vec<FlashError>) {
         self.begin(plan);
         let mut random = Random(seed);
-        // What a subpage may hold: one value, or, where a write failed, that of it or one from before.
+        // What a subpage may hold: one value, or, after a failed write, that of it or an earlier
+        // one.
         let mut model: BTreeMap<u32, Vec<u64>> = (0..SUBPAGES).map(|subpage| (subpage, vec![0])).collect();
         let (mut version, mut errors, mut ops) = (0u64, Vec::new(), BTreeSet::new());
         let mut is_poisoned = false;

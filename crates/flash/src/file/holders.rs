@@ -1,8 +1,8 @@
 //! Which processes have a file open, as far as this one may see.
 //!
-//! The kernel closes what a process had open some time after its end: a ring with operations in flight in the background, all else when
-//! the process has a core to end on. Until then a file is locked by nobody who lives. So whoever finds a file locked asks here whether
-//! any process still has it open, and waits if none has.
+//! The kernel closes a process's files some time after its end: a ring with operations in flight in
+//! the background, all else when the process has a core to end on. So a locked file that no process
+//! has open is worth waiting for.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -13,8 +13,8 @@ const EXITING: u64 = 0x4;
 /// SIGKILL among the signals that wait, as /proc shows them: bit 9 - 1.
 const KILLED: u64 = 1 << 8;
 
-/// Whether a process has the file or block device at a path open and is not about to end, or a device is mounted. Yes also where that cannot
-/// be found out: then nothing is gained by waiting.
+/// Whether a running process has the file or block device at a path open, or a device is mounted.
+/// Yes also where that is unknown, as waiting gains nothing then.
 pub(super) fn is_held(path: &Path) -> bool {
     let Ok(wanted) = fs::metadata(path) else { return true };
     let is_device = wanted.file_type().is_block_device();
@@ -27,7 +27,7 @@ pub(super) fn is_held(path: &Path) -> bool {
     };
     let Ok(processes) = fs::read_dir("/proc") else { return true };
     let ids = processes.flatten().filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
-    // Those of other users say nothing; they cannot have this user's file open, unless they are privileged.
+    // Those of other users are hidden, and cannot have this user's file open without privileges.
     ids.map(|entry| entry.path()).any(|process| {
         let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
         let mut open = open.filter_map(|fd| fs::metadata(fd.path()).ok());
@@ -84,7 +84,8 @@ mod tests {
         let mut child = sleeper();
         assert!(is_held(&path));
         child.kill().unwrap();
-        // Not reaped yet. Between the signal and the end of the process lies a moment in which neither is seen.
+        // Not reaped yet. Between the signal and the end of the process lies a moment in which
+        // neither is seen.
         let begun = Instant::now();
         while is_held(&path) {
             assert!(begun.elapsed() < Duration::from_secs(60), "it was killed");

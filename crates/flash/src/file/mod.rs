@@ -1,9 +1,12 @@
 //! A regular file or block device as flash: subpage i is its bytes from i x 4096 on.
 //!
-//! `medium` is what both ways to drive it share: what is open, what a result means, when the medium is poisoned. `open` judges
-//! paths, `holders` finds who has them open, `name` sees when a file loses its own, `uring` and `threads` are the queues; `runs` says which writes of a batch they make one request of. Invariants: the file is locked for this medium alone; after a flush has
-//! failed no write and no flush reaches the file any more (the kernel reports such a failure once, so nothing written since
-//! the last good flush can be trusted); a flush of a file that was deleted or replaced fails; a block device that is mounted is never opened.
+//! `medium` is what both ways to drive it share, `open` judges paths, `holders` finds processes
+//! that have them open, `name` sees when a file loses its own. `uring` and `threads` are the
+//! queues, and `runs` gathers a batch.
+//!
+//! Invariants: the file is locked for this medium alone. After a failed flush no write and no flush
+//! reaches the file (the kernel reports such a failure once). A flush of a file that was deleted or
+//! replaced fails. A mounted block device is never opened.
 
 #[cfg(test)]
 mod faults;
@@ -54,8 +57,8 @@ pub enum FileMode {
         /// Bytes to use; none for all.
         bytes: Option<u64>,
     },
-    /// Create a file of so many bytes, and write all of it once, so that later writes never have to find space. It must
-    /// not exist.
+    /// Creates a file of so many bytes, and writes all of it, so that later writes find space. It
+    /// must not exist.
     Create {
         /// A multiple of 4096.
         bytes: u64,
@@ -65,7 +68,7 @@ pub enum FileMode {
 /// How a file is driven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FileBackend {
-    /// io_uring with registered frames; without registration where that is refused; threads where io_uring is missing.
+    /// io_uring with registered frames, else without registration, else threads.
     #[default]
     Auto,
     /// io_uring with registered frames where that is allowed, or an error.
@@ -111,8 +114,8 @@ impl FileFlash {
         Self::open_with_progress(config, &mut |_, _| ControlFlow::Continue(()))
     }
 
-    /// As [`FileFlash::open`]; while a file is created, `progress` is told the bytes written and the bytes in all, about
-    /// every 8 MiB, and may stop it.
+    /// As [`FileFlash::open`]. While a file is created, `progress` learns the bytes written and in
+    /// all, about every 8 MiB, and may stop it.
     ///
     /// # Errors
     /// As [`FileFlash::open`], and [`OpenError::Stopped`].
@@ -147,8 +150,8 @@ impl FileFlash {
         &self.path
     }
 
-    /// What the user should know: sentences about things that work less well here than they could. Grows as queues are
-    /// opened.
+    /// Sentences for the user about what works less well here than it could. Opened queues add to
+    /// them.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         lock(&self.warnings).clone()
@@ -285,7 +288,8 @@ mod tests {
             }
             frames.read(0, &mut byte);
             assert_eq!(byte, [42]);
-            // The kernel is left alone between: twelve pauses, each twice as long as the one before it.
+            // The kernel is left alone between: twelve pauses, each twice as long as the one before
+            // it.
             let begun = std::time::Instant::now();
             say(&[-EAGAIN, -ENOMEM].repeat(6));
             assert_eq!(one(&mut *queue, Op::Read, 3), Ok(()), "{backend:?}");
@@ -326,7 +330,7 @@ mod tests {
                 assert_eq!(one(&mut *queue, op, 3), Ok(()), "{backend:?}, {op:?}");
                 assert!(lock(&flash.medium.refusals).is_empty(), "{backend:?}, {op:?}");
             }
-            // Who never waits, as it has other work, hands the batch over as well.
+            // A busy caller that never waits hands the batch over as well.
             refuse(&[ENOMEM; 5]);
             queue.submit(request(Op::Read, 3)).unwrap();
             queue.flush().unwrap();
@@ -380,7 +384,8 @@ mod tests {
             queue.use_frames(0..frame_count);
             let bytes = queue.bytes();
             assert!(bytes >= flash.staging_bytes(frame_count), "{backend:?}");
-            // Writes four neighbours, and says how many of them ended well and what the errors were.
+            // Writes four neighbours, and says how many of them ended well and what the errors
+            // were.
             let mut four = |script: &[i32]| {
                 lock(&flash.medium.script).extend(script);
                 for frame in 0..4 {
@@ -409,11 +414,13 @@ mod tests {
             let whole = 4 * SUBPAGE_BYTES as i32;
             assert_eq!(four(&[]), (4, vec![]));
             let io = FlashError::Io;
-            // Short, in the middle of one and between two; put off; refused for a reason that none of them has.
+            // Short, in the middle of one and between two; put off; refused for a reason that none
+            // of them has.
             for first in [SUBPAGE_BYTES as i32 + 512, 2 * SUBPAGE_BYTES as i32, 0, -EINTR, -EAGAIN, -5, -22] {
                 assert_eq!(four(&[first]), (4, vec![]), "{backend:?}, {first}");
             }
-            // One has an error of its own, one stays short; a run's troubles are not held against them.
+            // One has an error of its own, one stays short. A run's troubles are not held against
+            // them.
             assert_eq!(four(&[-5, -5]), (3, vec![io(5)]));
             assert_eq!(four(&[512, -EAGAIN, -EINTR, 512]), (4, vec![]));
             assert_eq!(four(&[-28, -28, -28, -28, -28]), (0, vec![io(28); 4]));

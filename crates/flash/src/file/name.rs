@@ -1,10 +1,9 @@
 //! The name of an open file: whether the file is still what the next program will find there.
 //!
-//! A file that was deleted goes on to take writes and flushes, and is gone when it is closed. The same holds for one whose name another
-//! file has taken. A file that was moved, and whose old name leads nowhere, is still found by its new one: that is no loss.
+//! A deleted file goes on to take writes and flushes, and is gone when it is closed, as does one
+//! whose name another file has taken. A moved file is found by its new name.
 //!
-//! Not asked of block devices: their nodes are made and removed beside them. Nor where a file system did not count the link at the
-//! opening.
+//! Not asked of block devices, nor where a file system did not count the link at the opening.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -29,7 +28,7 @@ impl Name {
         };
         Name { known: known() }
     }
-    /// Whether what is written to the file cannot be found by a name any more, or its name leads to another file.
+    /// Whether no name leads to the file, or its name leads to another one.
     pub(super) fn is_lost(&self, file: &DirectFile) -> bool {
         let Some((path, opened)) = &self.known else { return false };
         if file.metadata().is_ok_and(|m| m.nlink() == 0) {

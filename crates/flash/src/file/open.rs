@@ -1,4 +1,4 @@
-//! Judges a path, then opens or creates what is there. Every refusal comes before anything is created or written.
+//! Judges a path, then opens or creates what is there. Every refusal precedes every change.
 
 use std::fs::{self, FileType, Metadata};
 use std::io;
@@ -17,8 +17,8 @@ use crate::OpenError;
 const CHUNK_BYTES: usize = 1 << 20;
 /// How long the hold of a process that runs on is waited for: it may be about to let go.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
-/// How long a hold is waited for that no process has that runs on: the kernel lets go of it when it finds the time. On a machine whose
-/// cores were busy that took more than half a second.
+/// How long to wait for a lock that no running process has: the kernel lets go of it in time. With
+/// busy cores that took more than half a second.
 const ENDING_PATIENCE: Duration = Duration::from_secs(10);
 /// How often the processes are looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
@@ -39,15 +39,15 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
     }
 }
 
-/// Judges what exists at a path, opens it, and takes it for the caller alone. Nothing is written. Whoever means to write to
-/// a path that a user named does it through this: a block device comes back only when it is neither mounted nor otherwise in
-/// use, a file only when it is this user's own, has no other name, and nobody else has locked it or, as far as the
-/// kernel says, has it open.
+/// Judges what exists at a path, opens it, and takes it for the caller alone. Nothing is written.
+/// Every writer to a path of the user's goes through this. A block device must be neither mounted
+/// nor in use. A file must be this user's own, without another name, and neither locked nor, as far
+/// as the kernel says, open elsewhere.
 ///
 /// # Errors
-/// [`OpenError`]; [`OpenError::InUse`] only after half a second, and after ten while no process that runs on has the path open. A process
-/// that was killed keeps what it had open for a moment: the kernel closes a ring with operations in flight in the background (60 to 90 ms
-/// measured at depth 64, and seconds where all cores are busy).
+/// [`OpenError`]. [`OpenError::InUse`] comes after half a second, and after ten while no running
+/// process has the path open. The kernel closes a killed process's ring in the background (60 to 90
+/// ms measured at depth 64, and seconds where all cores are busy).
 pub fn claim(path: &Path) -> Result<DirectFile, OpenError> {
     // Another process lets go in real time.
     let clock = Clock::get();
@@ -73,7 +73,7 @@ fn claim_now(path: &Path) -> Result<DirectFile, OpenError> {
     let metadata = fs::symlink_metadata(path).map_err(|e| path_error("look at", path, e))?;
     judge_kind(path, &metadata)?;
     let is_device = metadata.file_type().is_block_device();
-    // Root may write to a read-only file; whoever made it read-only did not mean that.
+    // Root may write to a read-only file, but it was made read-only on purpose.
     if !is_device && metadata.mode() & 0o222 == 0 {
         return Err(OpenError::Denied { path: path.into(), source: io::ErrorKind::PermissionDenied.into() });
     }

@@ -1,14 +1,16 @@
 //! Which requests of a batch go to the kernel as one: those whose places follow one another.
 //!
-//! A log gives consecutive places to what is written together, and a disk does one write of 64 KiB at about the price of one of
-//! 4 KiB. Reads are left alone unless somebody asks: those of a program lie anywhere, and looking for neighbours would cost each of them.
+//! A log gives consecutive places to what is written together, and a disk writes 64 KiB at about
+//! the price of 4 KiB. Reads are gathered only on request: a program's lie anywhere, and the search
+//! would cost each of them.
 //!
-//! Invariant: every request of the batch is in exactly one run; within a run each place is the one before it plus one.
+//! Invariant: every request of the batch is in exactly one run. Within a run each place is the one
+//! before it plus one.
 
 use fulgurite_sys::direct_file::GATHERED_MAX;
 
-/// Subpages of one request at most: 256 KiB. Four of these under way are what a virtual disk does at its full rate, four of 128 KiB
-/// half of it; larger ones gain no more, and a read behind one waits longer.
+/// The most subpages of one request: 256 KiB. Four of these under way saturate a virtual disk, four
+/// of 128 KiB do half of it. Larger ones gain nothing, and delay reads behind them.
 pub(super) const RUN_MAX: usize = 64;
 const _: () = assert!(RUN_MAX <= GATHERED_MAX);
 

@@ -1,9 +1,10 @@
-//! One worker's queue on a file, through a pool of threads that read and write: where io_uring is missing or forbidden.
+//! One worker's queue on a file, through a pool of threads: where io_uring is missing or forbidden.
 //!
-//! Writes of a batch to neighbouring places are one system call; where that does not do all of them, each is tried by itself.
+//! Writes of a batch to neighbouring places are one system call. Where that does not do all of
+//! them, each is tried by itself.
 //!
-//! Invariant: a job handed over is in exactly one of `jobs`, a thread's hands, or `ended`. A run of writes lies in `jobs` whole, one
-//! behind the other, and one thread takes all of it.
+//! Invariant: a job handed over is in exactly one of `jobs`, a thread's hands, or `ended`. A run of
+//! writes lies in `jobs` whole, in order, and one thread takes all of it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -121,7 +122,8 @@ impl Pool {
             let count = results.len();
             lock(&self.ended).append(&mut results);
             self.ended_count.fetch_add(count, Ordering::Release);
-            // Pairs with the worker's fence between saying that it waits and looking at the count once more.
+            // Pairs with the worker's fence between announcing its wait and its last look at the
+            // count.
             fence(Ordering::SeqCst);
             if self.waiting.swap(false, Ordering::Relaxed) {
                 self.wake.notify();

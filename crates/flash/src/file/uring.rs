@@ -1,18 +1,20 @@
 //! One worker's queue on a file, through io_uring.
 //!
-//! Reads go straight into the kernel's ring and are handed over in batches; writes (and reads of who asks for that) wait for the end of the batch, where those to
-//! neighbouring places become one request of the kernel, a run. Where the frames of a run lie all over the arena, their bytes are
-//! copied side by side first, into a stage: a device, and the kernel before it, take a request of one piece at a fraction of what as
-//! many pieces as subpages cost (a virtual disk writes 256 KiB in 64 pieces at half its rate).
+//! Reads go straight into the kernel's ring and are handed over in batches. Writes, and gathered
+//! reads, wait for the end of the batch, where neighbours become one request of the kernel, a run.
+//! Where the frames of a run are scattered, a stage gathers their bytes first. One piece costs a
+//! device and the kernel a fraction of many (a virtual disk writes 256 KiB in 64 pieces at half its
+//! rate).
 //!
-//! Completions are looked for in shared memory. Short transfers and put-off requests are tried again here, so that the caller sees
-//! only ends; a run that the kernel did not do whole is taken apart, so that an error hits the writes that have it and no others.
+//! Completions are polled in shared memory. Short transfers and put-off requests are tried again
+//! here. A run that the kernel did not do whole is taken apart, so that an error hits only its own
+//! writes.
 //!
-//! Invariants: a request waits in a batch, or is alone in the ring, or is linked into a run whose first one names it there, and the
-//! stage it has, if any: a stage is free, or belongs to one run that the kernel has not ended. A request that was pushed into the
-//! ring ends by the kernel's completion and in no other way. When the ring itself fails (a call that enters the kernel does, for
-//! good), nothing new is taken; what the kernel has may still be moving, and nobody can tell, so it stays in flight until it is found
-//! in the completion ring, or the queue is dropped.
+//! Invariants: a request waits in a batch, is alone in the ring, or is linked into a run whose
+//! first one names it there. A stage is free, or belongs to one run that the kernel has not ended.
+//! A request in the ring ends only by the kernel's completion. When the ring itself fails, nothing
+//! new is taken. What the kernel has stays in flight until its completion is found or the queue is
+//! dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +34,13 @@ const STAGE_BYTES: usize = runs::RUN_MAX * SUBPAGE_BYTES;
 const STAGES: u32 = 8;
 /// DRAM of all stages of a queue.
 pub(super) const STAGING_BYTES: usize = STAGES as usize * STAGE_BYTES;
-/// From how many frames on a queue has stages: these are then at most a 32nd of what the frames are.
+/// From how many frames on a queue has stages: at most a 32nd of the frames.
 pub(super) const STAGING_FROM: u32 = (32 * STAGING_BYTES / SUBPAGE_BYTES) as u32;
-/// A run is copied when its pieces are no longer than this by mean, in subpages: a copy costs as much for long ones.
+/// A run is copied when its pieces are no longer than this by mean, in subpages.
 const PIECE_MAX: usize = 4;
-/// How often in a row the kernel may refuse to take the batch for want of room (`EAGAIN`, `ENOMEM`) before the ring has failed: with
-/// the pauses between, after two and a half seconds. Longer than a request may be put off: this is the end of all of them.
+/// How often in a row the kernel may refuse the batch for want of room (`EAGAIN`, `ENOMEM`): with
+/// the pauses between, two and a half seconds. Longer than a request may be put off, as it ends all
+/// of them.
 pub(super) const REFUSED_MAX: u8 = 255;
 /// How long at most a queue sleeps whose ring has failed and cannot be slept on.
 const NAP: Duration = Duration::from_millis(1);
@@ -70,7 +73,7 @@ pub(super) struct UringQueue {
     failed: Option<FlashError>,
     /// How often in a row the kernel had no room for the batch.
     refused_in_row: u8,
-    /// The kernel did not take the batch, and is asked again then, in nanoseconds of the medium's clock.
+    /// When the kernel is asked again for a batch that it did not take, by the medium's clock.
     hand_over_at: Option<u64>,
     frame_count: u32,
 }
@@ -193,14 +196,16 @@ impl UringQueue {
     fn push_singly(&mut self, requests: &[(u32, u32)]) -> u64 {
         for &(_, slot) in requests {
             if self.push(slot).is_err() {
-                // The ring has room for as many as there are slots, so this is never seen; the next poll tries again.
+                // The ring has room for as many as there are slots, so this is never seen. The next
+                // poll tries again.
                 self.again.push(slot);
             }
         }
         requests.len() as u64
     }
 
-    /// Ends a run that the kernel did whole; else its requests are to be tried again, each by itself.
+    /// Ends a run that the kernel did whole. Else its requests are to be tried again, each by
+    /// itself.
     fn settle_run(&mut self, first: u32, result: i32, again: &mut Vec<u32>, completions: &mut Vec<Completion>) {
         let (mut count, mut slot) = (0, first);
         while slot != LAST {
@@ -250,7 +255,7 @@ impl UringQueue {
         }
         self.ended = ended;
         if self.medium.is_poisoned() {
-            // What is tried again is handed over once more, and that is refused since a flush has failed.
+            // A retry is handed over once more, and that is refused since a flush has failed.
             again.retain(|&slot| {
                 let reads = self.under_way[slot as usize].op == Op::Read;
                 if !reads {
@@ -287,7 +292,7 @@ impl UringQueue {
         self.again = again;
     }
 
-    /// Hands over what is in the ring, unless the kernel is to be left alone for a moment: then a poll or a wait does it.
+    /// Hands over what is in the ring, unless the kernel is paused: then a poll or a wait does it.
     fn hand_over(&mut self) -> Result<(), FlashError> {
         if self.hand_over_at.is_some_and(|at| self.medium.clock.now_ns() < at) {
             return Ok(());
@@ -296,7 +301,7 @@ impl UringQueue {
         self.entered(result)
     }
 
-    /// What it means that the kernel was entered, or was not: done, put off, or the end. The ring keeps what was not taken.
+    /// Judges a call into the kernel: done, put off, or the end. The ring keeps what was not taken.
     fn entered(&mut self, result: std::io::Result<()>) -> Result<(), FlashError> {
         let Err(error) = result else {
             (self.hand_over_at, self.refused_in_row) = (None, 0);
@@ -413,7 +418,8 @@ impl Queue for UringQueue {
         let timeout = timeout.into_iter().chain(left).min();
         let only_pauses = !self.again.is_empty() && self.again.len() == self.slots.in_use();
         if self.hand_over_at.is_some() || only_pauses {
-            // The ring cannot be slept on without its batch being handed over, which is the next poll's. Or it has nothing of ours.
+            // The ring cannot be slept on without handing its batch over, which the next poll does.
+            // Or it is empty.
             self.medium.clock.wait(&self.wake, timeout);
         } else {
             let result = self.medium.scripted_refusal().map_or_else(|| self.ring.wait(timeout), Err);
@@ -463,7 +469,8 @@ mod tests {
         let mut below = |n: u32| state.below(n);
         let (mut model, mut version, mut copied) = (vec![0; subpages as usize], 0, 0);
         for round in 0..60 {
-            // Runs with gaps between them, of frames from all over or side by side; more of them than there are stages.
+            // Runs with gaps, of scattered or contiguous frames, and more of them than there are
+            // stages.
             let (mut place, mut frame) = (below(40), below(STAGING_FROM));
             while place < subpages && queue.in_flight() < depth {
                 for _ in 0..1 + below(80) {

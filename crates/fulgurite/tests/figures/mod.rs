@@ -1,5 +1,5 @@
-//! What was measured, as tables: one block of Markdown for each file of `docs/results`. A table has what a reader compares; the file
-//! has the rest.
+//! What was measured, as tables: one block of Markdown for each file of `docs/results`. A table has
+//! what a reader compares; the file has the rest.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! The same question as in `check.rs`, answered by trying all orders: for histories of a few operations, and to say whether the other
-//! answer is right.
+//! The same question as in `check.rs`, answered by trying all orders: for histories of a few
+//! operations, and to say whether the other answer is right.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,8 @@ pub enum Model {
 }
 
 impl Model {
-    /// The value behind an operation that comes when the key has `value`; none where it cannot come then.
+    /// The value behind an operation that comes when the key has `value`; none where it cannot come
+    /// then.
     fn step(self, value: u64, op: &Operation) -> Option<u64> {
         let fits = match (op.kind, self) {
             (Kind::Read, _) => value == op.value,
@@ -34,7 +35,7 @@ pub fn possible(history: &[Operation], model: Model) -> bool {
 fn go_on(history: &[Operation], model: Model, left: u32, value: u64, tried: &mut HashSet<(u32, u64)>) -> bool {
     let is_left = |i: &usize| left & (1 << i) != 0;
     let mut remaining = (0..history.len()).filter(is_left);
-    // Who never returned may come later, or not at all.
+    // An operation that never returned may come later, or not at all.
     if remaining.all(|i| history[i].responded == NEVER) {
         return true;
     }

@@ -1,16 +1,20 @@
-//! Whether a history of one key is one that a register, or a counter, can have had: there is an order of its operations, each at
-//! some moment between its call and its return, in which every read finds what was written last.
+//! Whether a history of one key is one that a register, or a counter, can have had: there is an
+//! order of its operations, each at some moment between its call and its return, in which every
+//! read finds what was written last.
 //!
-//! For a register whose writes all have values of their own, that is decided in O(n log n): Gibbons & Korach, "Testing Shared
-//! Memories" (SIAM Journal on Computing 26, 1997). A write and the reads that found its value are a *cluster*, and lie side by side in any
-//! order that will do. From the first return of a cluster to its last call is its *zone*: a forward zone is a time in which the
-//! register certainly had this value, a backward zone (the last call comes before the first return) has a moment in it at which the whole
-//! cluster fits. So two forward zones must not overlap, a backward one must not lie within a forward one, and no read returns before
-//! its write is called. That is all.
+//! For a register whose writes all have values of their own, that is decided in O(n log n): Gibbons
+//! & Korach, "Testing Shared Memories" (SIAM Journal on Computing 26, 1997). A write and the reads
+//! that found its value are a *cluster*, and lie side by side in any order that will do. From the
+//! first return of a cluster to its last call is its *zone*: a forward zone is a time in which the
+//! register certainly had this value, a backward zone (the last call comes before the first return)
+//! has a moment in it at which the whole cluster fits. So two forward zones must not overlap, a
+//! backward one must not lie within a forward one, and no read returns before its write is called.
+//! That is all.
 //!
 //! For a counter, the values are the order: one look at them in turn decides.
 //!
-//! What does not look at histories this way, but tries all orders, is in `brute.rs`; the two must agree.
+//! What does not look at histories this way, but tries all orders, is in `brute.rs`; the two must
+//! agree.
 
 use std::fmt;
 
@@ -30,7 +34,8 @@ pub struct Operation {
     pub value: u64,
     /// Not later than the call.
     pub invoked: u64,
-    /// Not earlier than the return; [`NEVER`] for a write of which nobody knows whether it will happen.
+    /// Not earlier than the return; [`NEVER`] for a write of which nobody knows whether it will
+    /// happen.
     pub responded: u64,
 }
 
@@ -95,7 +100,8 @@ impl Violation {
     }
 }
 
-/// Whether a register can have had this history, in any order given. Each value is written at most once, and never [`INITIAL`].
+/// Whether a register can have had this history, in any order given. Each value is written at most
+/// once, and never [`INITIAL`].
 pub fn register(history: &mut [Operation]) -> Result<(), Violation> {
     // Clusters side by side, the write at the head.
     history.sort_unstable_by_key(|op| (op.value, op.kind));
@@ -114,7 +120,8 @@ pub fn register(history: &mut [Operation]) -> Result<(), Violation> {
         }
     }
     for inner in backward {
-        // Forward zones do not overlap, so that only the last one that begins before it may hold it.
+        // Forward zones do not overlap, so that only the last one that begins before it may hold
+        // it.
         let before = forward.partition_point(|zone| zone.is_partly_before(&inner));
         if let Some(outer) = forward[..before].last().filter(|outer| inner.is_partly_before(outer)) {
             return Err(Violation::Entangled(*outer, inner));
@@ -123,7 +130,8 @@ pub fn register(history: &mut [Operation]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The zone of the operations on one value, the write at the head. None for a write that nobody has seen, and may never come.
+/// The zone of the operations on one value, the write at the head. None for a write that nobody has
+/// seen, and may never come.
 fn zone(cluster: &[Operation]) -> Result<Option<Zone>, Violation> {
     let value = cluster[0].value;
     assert!(
@@ -151,7 +159,8 @@ fn zone(cluster: &[Operation]) -> Result<Option<Zone>, Violation> {
     Ok((first_return < NEVER).then_some(Zone { value, first_return, last_call }))
 }
 
-/// Whether a counter that begins at 0 can have had this history, in any order given. Every write is there and has ended.
+/// Whether a counter that begins at 0 can have had this history, in any order given. Every write is
+/// there and has ended.
 pub fn counter(history: &mut [Operation]) -> Result<(), Violation> {
     history.sort_unstable_by_key(|op| (op.value, op.kind, op.invoked));
     // The value so far, and the last call of all that is on it or on an earlier one.

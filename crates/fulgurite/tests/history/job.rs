@@ -1,9 +1,9 @@
-//! What the jobs do: reads, writes and increments of every kind that the API offers, on keys that they share, each noted with its
-//! stamps.
+//! What the jobs do: reads, writes and increments of every kind that the API offers, on keys that
+//! they share, each noted with its stamps.
 //!
 //! ```text
 //!  subpage of a group   0 1 2         3          4       5               6 7
-//!  holds                words         a counter  a page  a page          a pair of pages, written as one
+//!  holds                words         a counter  a page  a page          two pages, written as one
 //!  ordered by           nothing       a latch    latch   its worker's    latch
 //!                       but the word             or pin  fibers' turns
 //! ```
@@ -86,7 +86,7 @@ pub fn work(m: &mut Context, table: &Arc<Table>, (id, seed, pins): (u64, u64, bo
     hand.log
 }
 
-/// Reads every key, whoever's it is, while nobody writes.
+/// Reads every key of every owner, while nothing is written.
 pub fn read_all(m: &mut Context, table: &Arc<Table>, id: u64) -> Log {
     let mut hand = Hand::new(table, id, id, false);
     for key in (0..table.keys()).filter(|key| key % GROUP_KEYS != PAIR + 1) {
@@ -129,7 +129,8 @@ impl Hand {
         value(key, self.id, self.sequence)
     }
 
-    /// How long to hold on to a view, now and then, with the core: whoever wants the frame meanwhile must not get it.
+    /// How long to hold on to a view, now and then, with the core: no other user of the frame must
+    /// get it meanwhile.
     fn pause(&mut self) -> u32 {
         match self.random.below(100) {
             // As long as a device takes to write.
@@ -294,7 +295,8 @@ impl Hand {
         group % self.table.workers == m.worker() as u64
     }
 
-    /// Without a latch: fibers of one worker take turns only where they wait, and a view is used up before that. At rest, anybody may.
+    /// Without a latch: fibers of one worker take turns only where they wait, and a view is used up
+    /// before that. At rest, anybody may.
     fn read_local(&mut self, m: &mut Context, key: u32, group: u64) -> Result<(), AccessError> {
         let at_rest = self.id >= FIRST_AT_REST;
         if !self.is_local(m, group) && !at_rest {
@@ -345,7 +347,8 @@ impl Hand {
         Ok(())
     }
 
-    /// A write over two subpages may fail in the middle: then the first one may have got it, and the second one has not.
+    /// A write over two subpages may fail in the middle: then the first one may have got it, and
+    /// the second one has not.
     fn write_pair(&mut self, m: &mut Context, key: u32, group: u64) -> Result<(), AccessError> {
         let table = self.table.clone();
         let latch = &table.latches[group as usize][2];

@@ -1,4 +1,5 @@
-//! What jobs note of what they did: stamps, values that nobody else writes, and contents that show when they are torn.
+//! What jobs note of what they did: stamps, values that nobody else writes, and contents that show
+//! when they are torn.
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::time::Instant;
@@ -9,15 +10,18 @@ pub use fulgurite_testkit::Random;
 /// Where stamps come from.
 #[derive(Debug)]
 pub enum Stamps {
-    /// One number for all, counted up at each call and return. No two are equal, and nothing is between an operation and its stamps; but
-    /// counting is a full barrier for the processor, behind which a store that came too late may have been in time.
+    /// One number for all, counted up at each call and return. No two are equal, and nothing is
+    /// between an operation and its stamps; but counting is a full barrier for the processor,
+    /// behind which a store that came too late may have been in time.
     Counted(AtomicU64),
-    /// The system's clock, which is read without a barrier on what was stored. A store may be seen by others when it has left its
-    /// processor, some hundred nanoseconds after the instruction; so an operation is taken to be [`SLACK_NS`] longer on either side.
+    /// The system's clock, which is read without a barrier on what was stored. A store may be seen
+    /// by others when it has left its processor, some hundred nanoseconds after the instruction; so
+    /// an operation is taken to be [`SLACK_NS`] longer on either side.
     Clock(Instant),
 }
 
-/// Far more than a store takes to leave a processor that runs; one that stops running for an interrupt lets go of its stores.
+/// Far more than a store takes to leave a processor that runs; one that stops running for an
+/// interrupt lets go of its stores.
 const SLACK_NS: u64 = 1_000;
 
 impl Stamps {
@@ -34,7 +38,8 @@ impl Stamps {
             // Not less the slack, but all others more: no stamp is below 1.
             Stamps::Clock(begin) => begin.elapsed().as_nanos() as u64 + 1,
         };
-        // The compiler must not move the operation to the wrong side; the processor may, but for less than the slack.
+        // The compiler must not move the operation to the wrong side; the processor may, but for
+        // less than the slack.
         compiler_fence(Ordering::SeqCst);
         stamp
     }
@@ -55,7 +60,7 @@ pub struct Event {
     pub op: Operation,
 }
 
-/// A value that is written once: by whom, to which key, as which of its writes.
+/// A value that is written once: its writer, its key, and which of its writes.
 pub fn value(key: u32, job: u64, sequence: u64) -> u64 {
     u64::from(key + 1) << 44 | job << 32 | sequence
 }
@@ -65,7 +70,8 @@ pub fn key_of(value: u64) -> Option<u32> {
     (value != INITIAL).then(|| ((value >> 44) as u32).wrapping_sub(1))
 }
 
-/// Word `i` of contents that stand for `value`: each word depends on the value, and no word is like another.
+/// Word `i` of contents that stand for `value`: each word depends on the value, and no word is like
+/// another.
 fn word(value: u64, i: usize) -> u64 {
     value.rotate_left(i as u32) ^ (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

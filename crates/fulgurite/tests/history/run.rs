@@ -1,5 +1,6 @@
-//! One run: a medium, a runtime with few frames over it, jobs, and what happens to all of them meanwhile; then all is read at rest, and
-//! again by another runtime over the same medium, as part of the same history.
+//! One run: a medium, a runtime with few frames over it, jobs, and what happens to all of them
+//! meanwhile; then all is read at rest, and again by another runtime over the same medium, as part
+//! of the same history.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,8 +63,9 @@ pub const OPERATIONS: u64 = 96_000;
 pub fn operations(planted: Option<Planted>) -> u64 {
     if planted.is_some() { OPERATIONS } else { fulgurite_testkit::share(OPERATIONS) }
 }
-/// Flash pages of a pool: several times what is live, so that hundreds of write-backs may come between two syncs; not so many that
-/// extents become empty before they are wanted, and nothing is reclaimed.
+/// Flash pages of a pool: several times what is live, so that hundreds of write-backs may come
+/// between two syncs; not so many that extents become empty before they are wanted, and nothing is
+/// reclaimed.
 const POOL_PAGES: u32 = 1536;
 /// So many reads of a pool and as many writes fail for good, ever more seldom.
 const BAD_PLACES: u64 = 12;
@@ -135,8 +137,8 @@ impl MediumKind {
                 rule(Op::Read, 80, Fault::Fails(FlashError::Short)),
                 rule(Op::Write, 6, eio),
             ]),
-            // A place that fails is not used any more, nor are those beside it: few do, so that there is room to the end. EAGAIN says
-            // nothing of the place.
+            // A place that fails is not used any more, nor are those beside it: few do, so that
+            // there is room to the end. EAGAIN says nothing of the place.
             MediumKind::FaultyPool => {
                 let again = Fault::Fails(FlashError::Io(11));
                 rules.extend([rule(Op::Read, 60, again), rule(Op::Write, 60, again)]);

@@ -1,11 +1,12 @@
-//! Histories that a register or a counter has had, made by playing one, and the same with something changed.
+//! Histories that a register or a counter has had, made by playing one, and the same with something
+//! changed.
 
 use super::brute::Model;
 use super::check::{INITIAL, Kind, NEVER, Operation};
 use super::record::Random;
 
-/// A history of `count` operations, each called up to `spread` before and returned up to `spread` after the moment at which it was
-/// done; some writes to a register return never.
+/// A history of `count` operations, each called up to `spread` before and returned up to `spread`
+/// after the moment at which it was done; some writes to a register return never.
 pub fn played(model: Model, random: &mut Random, count: u64, spread: u64) -> Vec<Operation> {
     let (mut value, mut last, mut now) = (INITIAL, INITIAL, spread);
     let mut history = Vec::new();
@@ -28,7 +29,8 @@ pub fn played(model: Model, random: &mut Random, count: u64, spread: u64) -> Vec
     history
 }
 
-/// Changes an operation: what a read found, or when it was called or returned; of a counter's, also what was written.
+/// Changes an operation: what a read found, or when it was called or returned; of a counter's, also
+/// what was written.
 pub fn change(history: &mut [Operation], model: Model, random: &mut Random) {
     let other = history[random.below(history.len() as u64) as usize];
     let op = &mut history[random.below(history.len() as u64) as usize];

@@ -1,4 +1,5 @@
-//! Filling an empty B+-tree from sorted keys: leaves are written once, left to right, and never split.
+//! Fills an empty B+-tree from sorted keys: leaves are written once, left to right, and never
+//! split.
 
 use std::mem;
 
@@ -14,7 +15,7 @@ struct Loader<'t, V, L> {
     fill: (usize, usize),
     leaf: Image<V>,
     leaf_at: Address,
-    /// The first key below each inner node under construction, and the node; the lowest level first.
+    /// The first key below each unfinished inner node, and the node, lowest level first.
     inner: Vec<(u64, Image<Address>)>,
     /// Every node that was allocated.
     nodes: Vec<Address>,
@@ -22,8 +23,8 @@ struct Loader<'t, V, L> {
 }
 
 impl<V: Plain, L: Latch> BPlusTree<V, L> {
-    /// Fills an empty tree with keys in ascending order, and returns how many there were. Nodes are filled to the fraction
-    /// `fill` (0 to 1; 1 for data that will not grow, 0.7 for what random inserts would leave). Readers see nothing until
+    /// Fills an empty tree with ascending keys, and returns how many there were. Nodes are filled
+    /// to the fraction `fill` (0 to 1; 0.7 is what random inserts leave). Readers see nothing until
     /// all is there.
     ///
     /// # Errors

@@ -17,11 +17,11 @@ pub struct BPlusTreeShape {
 }
 
 impl<V: Plain, L: Latch> BPlusTree<V, L> {
-    /// Reads the whole tree and checks its invariants: order, bounds, equal depth, linked leaves, samples. Nobody may change
-    /// the tree meanwhile.
+    /// Reads the whole tree and checks order, bounds, equal depth, leaf links and samples. Nothing
+    /// may change the tree meanwhile.
     ///
     /// # Errors
-    /// [`AccessError::Corrupt`], which names the first node that breaks one; else as [`BPlusTree::get`].
+    /// [`AccessError::Corrupt`], which names the first bad node. Else as [`BPlusTree::get`].
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<BPlusTreeShape, AccessError> {
         let mut keys = 0;
         let tree = self.nodes.check(memory, self.root.root, &mut |leaf| keys += leaf.keys.len() as u64)?;

@@ -2,20 +2,20 @@
 //!
 //! Readers hold no latch and validate; writers latch what they change (see the module `tree`).
 //!
-//! Every change is one commit: an insert or a removal changes one leaf, a split or a merge changes a node and its
-//! parent. Full nodes are split, and nearly empty ones merged, from the top down, each in a commit of its own that does not
-//! change what the tree holds. So an error anywhere leaves the tree as it was, and no change pins more than two subpages.
+//! Every change is one commit, to one leaf, or to a node and its parent. Full nodes are split, and
+//! nearly empty ones merged, from the top down. These commits do not change what the tree holds. So
+//! an error anywhere leaves the tree as it was, and no change pins more than two subpages.
 //!
-//! Nodes are a subpage by default: a search then misses at most once for each level, the inner nodes are 0.5% of the
-//! data and stay in DRAM, and a dirty leaf is written back whole whatever its size would be. Smaller nodes share subpages;
-//! with keys and values of 8 bytes, nodes of 512 bytes would make the inner nodes 4% of the data.
+//! Nodes are a subpage by default. A search then misses at most once for each level, and the inner
+//! nodes, 0.5% of the data, stay in DRAM. A dirty leaf is written back whole, whatever its size.
+//! Smaller nodes share subpages: with nodes of 512 bytes the inner nodes would be 4% of the data.
 //!
-//! Invariants (see [`BPlusTree::check`]): keys ascend; every leaf is equally deep; leaves are linked in the order of their
-//! keys; the root never moves, so [`BPlusTreeRoot`] is stored once. Only the root may be empty or, for a while, a node whose
-//! siblings are full.
+//! Invariants (see [`BPlusTree::check`]): keys ascend. Every leaf is equally deep. Leaves are
+//! linked in key order. The root never moves, so [`BPlusTreeRoot`] is stored once. Only the root
+//! may be empty or, for a while, a node with full siblings.
 //!
-//! It does not keep a count of its keys (every insert would write it), and it does not move values apart from its leaves'
-//! splits and merges: who needs a record that stays where it is stores a [`crate::Ptr`] to it as the value.
+//! It keeps no count of its keys (every insert would write it), and moves values in leaves' splits
+//! and merges. A record that must not move is stored elsewhere, with a [`crate::Ptr`] as the value.
 
 mod bulk;
 mod check;
@@ -46,7 +46,8 @@ pub struct BPlusTreeRoot {
     pub value_bytes: u32,
 }
 
-/// An ordered map from `u64` to `V`. Share it between workers in an `Arc`; its latches are what orders them.
+/// An ordered map from `u64` to `V`. Share it between workers in an `Arc`, because its latches
+/// order them.
 #[derive(Debug)]
 pub struct BPlusTree<V, L> {
     nodes: Nodes<PlainLeaf<V>, L>,
@@ -54,13 +55,15 @@ pub struct BPlusTree<V, L> {
 }
 
 impl<V: Plain, L: Latch> BPlusTree<V, L> {
-    /// An empty tree with nodes of one subpage, whose nodes share `latch_count` latches (8 bytes of DRAM each).
+    /// An empty tree with nodes of one subpage, which share `latch_count` latches (8 bytes of DRAM
+    /// each).
     ///
     /// # Errors
     /// As [`Heap::allocate`] and [`Memory::view`].
     ///
     /// # Panics
-    /// When three values do not fit into a node, `V` needs more than 8-byte alignment, or `latch_count` is zero.
+    /// When three values do not fit into a node, `V` needs more than 8-byte alignment, or
+    /// `latch_count` is zero.
     pub fn create<M: Memory>(memory: &mut M, heap: Arc<Heap>, latch_count: usize) -> Result<Self, AccessError> {
         Self::create_with_nodes(memory, heap, latch_count, SUBPAGE_BYTES)
     }
@@ -97,7 +100,8 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// The tree that was stored as `root`.
     ///
     /// # Errors
-    /// [`AccessError::Corrupt`] when there is none, or one of other values; else as [`Memory::view`].
+    /// [`AccessError::Corrupt`] when there is none, or one of other values. Else as
+    /// [`Memory::view`].
     ///
     /// # Panics
     /// When `latch_count` is zero.
@@ -142,9 +146,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     pub fn root(&self) -> BPlusTreeRoot {
         self.root
     }
-    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
-    /// is told [`AccessError::Poisoned`].
-    pub fn disturb(&self, gone: bool) {
+    pub(crate) fn disturb(&self, gone: bool) {
         self.nodes.latches.disturb(gone);
     }
     /// DRAM that its latches use.
@@ -198,8 +200,8 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         })
     }
 
-    /// Changes the value of `key` in place, if it has one, and returns whether it had. `change` is called at most once,
-    /// under the latch of the leaf; a panic in it poisons that latch.
+    /// Changes the value of `key` in place, and returns whether there was one. `change` is called
+    /// at most once, under the latch of the leaf. A panic in it poisons that latch.
     ///
     /// # Errors
     /// As [`BPlusTree::get`]; nothing was changed.
@@ -255,8 +257,8 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         Ok(Some(value))
     }
 
-    /// Shows `visit` the keys `from..=to` and their values in ascending order, until it breaks. What `visit` sees of a leaf
-    /// was there at one time; keys of different leaves may be of different times.
+    /// Shows `visit` the keys `from..=to` and their values in ascending order, until it breaks.
+    /// What it sees of one leaf is of one time. Different leaves may be of different times.
     ///
     /// # Errors
     /// As [`BPlusTree::get`]. What was shown before was right.
@@ -275,7 +277,8 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
             loop {
                 leaves += 1;
                 if leaves > 1 {
-                    // Short scans end in their first leaves; one that does not will want the next leaf too.
+                    // Short scans end in their first leaves. Longer ones will want the next leaf
+                    // too.
                     let (view, head) = self.nodes.view_leaf(memory, &seen)?;
                     let following = next(&view);
                     if head.count > 0 && self.shape().key(&view, head.count - 1) < to && !following.is_null() {
@@ -318,7 +321,8 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         let mut key = key;
         again(|| {
             loop {
-                // The leaf of `key` holds the keys from `floor`; if none of them will do, the answer is before it.
+                // The leaf of `key` holds keys from `floor` on. If none will do, the answer is
+                // before it.
                 let mut floor = None;
                 let root = self.nodes.begin(memory, self.root.root)?;
                 let note = |separator| floor = Some(separator);

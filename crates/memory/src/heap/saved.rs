@@ -1,4 +1,5 @@
-//! The heap's state in its header: saved at each sync, read by who opens the heap, and read again after a roll back.
+//! The heap's state in its header: saved at each sync, read when the heap is opened, and read again
+//! after a roll back.
 
 use std::sync::atomic::Ordering;
 
@@ -21,8 +22,8 @@ struct Saved {
 impl Heap {
     /// Opens the heap that `create` and `save` left in `region`.
     ///
-    /// When the last user did not `save` (it crashed), everything that may have been handed out counts as in use: space
-    /// that was free is lost, nothing is handed out twice.
+    /// After a crash before `save`, everything that may have been handed out counts as in use. Free
+    /// space is lost, and nothing is handed out twice.
     ///
     /// # Errors
     /// [`AccessError::Corrupt`] when there is no such heap; what the memory says.
@@ -36,12 +37,12 @@ impl Heap {
         Ok(heap)
     }
 
-    /// Makes the state in DRAM that of the header again, after a roll back: what was handed out since then is free, what was
-    /// freed is in use. Nobody may allocate or free meanwhile.
+    /// Restores the state in DRAM from the header after a roll back. Nothing may be allocated or
+    /// freed meanwhile.
     ///
     /// # Errors
-    /// [`AccessError::Corrupt`] when there is no heap any more: nothing can be allocated from this one then, nor freed. What
-    /// the memory says; the same holds then.
+    /// [`AccessError::Corrupt`] when the heap is gone: it neither allocates nor frees then. The
+    /// same holds after the memory's errors.
     pub fn reload<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
         match self.read_saved(memory) {
             Ok(saved) => {
@@ -121,12 +122,13 @@ impl Heap {
         self.clean.store(clean, Ordering::Release);
     }
 
-    /// Writes all state to the header, so that `open` and `reload` continue from here; nothing, when nothing has changed since the
-    /// last time. Nobody may allocate or free meanwhile.
+    /// Writes all state to the header, so that `open` and `reload` continue from here. Writes
+    /// nothing if nothing changed. Nothing may be allocated or freed meanwhile.
     ///
     /// # Errors
-    /// What the memory says; the heap is as before then, and the header still says that it was not saved. So a state may be named that this
-    /// was not saved for ([`AccessError::is_damage`]): who opens it counts all as in use that may have been handed out.
+    /// The memory's errors. The heap is then as before, and the header still says that it was not
+    /// saved. A state may be named without it ([`AccessError::is_damage`]). Opening it counts
+    /// everything as in use that may have been handed out.
     pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
         let _section = memory.write_section()?;
         let unchanged = self.clean.load(Ordering::Acquire) && !self.missed.load(Ordering::Relaxed);

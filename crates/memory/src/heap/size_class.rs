@@ -1,6 +1,7 @@
 //! Size classes of the heap: which object sizes there are.
 //!
-//! Invariant: `class_bytes` ascends strictly, and `class_of(bytes)` is the first class that is large enough.
+//! Invariant: `class_bytes` ascends strictly, and `class_of(bytes)` is the first class that is
+//! large enough.
 
 use fulgurite_format::SUBPAGE_BYTES;
 

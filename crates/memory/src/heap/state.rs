@@ -80,6 +80,7 @@ impl ClassState {
 #[derive(Debug, Default)]
 pub(super) struct Class {
     pub(super) state: Mutex<ClassState>,
-    /// Orders the accesses of this class. Taken before the supply's, and in ascending order of classes.
+    /// Orders the accesses of this class. Taken before the supply's, and in ascending order of
+    /// classes.
     pub(super) turn: VersionLatch,
 }

@@ -8,12 +8,13 @@
 //! +------+------+-------+--------+--------+--------+---------+---------------+
 //! ```
 //!
-//! An entry is a slice (eight bytes of the key, the first one highest, so that slices compare as the bytes do) and a kind:
-//! 0 to 8, the key ends with that many bytes of the slice; or the key goes on, and its rest is in this node's suffixes, in
-//! a record of its own, or in the layer below. The value is the caller's, or the address of the record or of the layer.
+//! An entry is a slice (eight bytes of the key, the first one highest, so that slices compare as
+//! the bytes do) and a kind. Kinds 0 to 8: the key ends with that many bytes of the slice.
+//! Otherwise its rest is in this node's suffixes, in a record of its own, or in the layer below.
+//! The value is the caller's, or the address of the record or layer.
 //!
-//! Invariants: entries ascend by slice and then by kind, where keys that go on come last and are at most one for a slice;
-//! all entries of a slice are in one node; bytes of a slice beyond the key's end are zero.
+//! Invariants: entries ascend by slice, then by kind. Keys that continue come last, at most one for
+//! a slice. All entries of a slice are in one node. Bytes of a slice beyond the key's end are zero.
 
 use crate::tree::Leaf;
 use crate::tree::check::{Breach, check_keys};
@@ -88,7 +89,8 @@ impl Entry {
     }
 }
 
-/// The slice at the front of `key`, and the rank of an entry for it: how many bytes it has, or [`SUFFIX`] if it goes on.
+/// The slice at the front of `key`, and the rank of its entry: how many bytes it has, or [`SUFFIX`]
+/// if it continues.
 #[inline(always)]
 pub(super) fn slice_of(key: &[u8]) -> (u64, u8) {
     if let Some((first, rest)) = key.split_first_chunk::<8>() {
@@ -205,7 +207,8 @@ impl Leaf for Border {
         image.next = next;
     }
     fn cut(mut left: BorderImage, key: u64) -> (BorderImage, u64, BorderImage) {
-        // Between two slices, as near as possible to the place. A full node has at least two, as a slice has ten kinds.
+        // Between two slices, as near as possible to the place. A full node has at least two,
+        // because a slice has ten kinds.
         let slices: Vec<u64> = left.entries.iter().map(|e| e.slice).collect();
         let wanted = cutting_place(&slices, key);
         let places = (1..slices.len()).filter(|&i| slices[i - 1] != slices[i]);

@@ -32,8 +32,8 @@ impl<L: Latch> Masstree<L> {
         })
     }
 
-    /// Changes the value of `key` in place, if it has one, and returns whether it had. `change` is called at most once,
-    /// under the latch of the border node; a panic in it poisons that latch.
+    /// Changes the value of `key` in place, and returns whether there was one. `change` is called
+    /// at most once, under the latch of the border node. A panic in it poisons that latch.
     ///
     /// # Errors
     /// As [`Masstree::get`]; nothing was changed.
@@ -63,8 +63,8 @@ impl<L: Latch> Masstree<L> {
         })
     }
 
-    /// Removes `key` and returns its value. Border nodes that get nearly empty are merged with a neighbour, and layers that
-    /// get empty are removed.
+    /// Removes `key` and returns its value. Nearly empty border nodes are merged with a neighbour,
+    /// and empty layers removed.
     ///
     /// # Errors
     /// As [`Masstree::get`]; nothing was removed.
@@ -96,8 +96,9 @@ impl<L: Latch> Masstree<L> {
         Ok(Some(value))
     }
 
-    /// Merges the border node of `key` in the layer at `depth`, which has `left` entries, with a neighbour, and removes the
-    /// layer if it is empty, and so on upwards. For the sake of space only: what fails here fails for whoever comes next.
+    /// Merges the border node of `key` in the layer at `depth`, which has `left` entries, with a
+    /// neighbour. Removes the layer if it is empty, and so on upwards. It only saves space: a
+    /// failure here is the next caller's.
     fn tidy<M: Memory>(&self, memory: &mut M, key: &[u8], depth: usize, root: Address, left: usize) {
         let (mut depth, mut root, mut left) = (depth, root, left);
         while left <= CAPACITY / 4 {
@@ -112,8 +113,8 @@ impl<L: Latch> Masstree<L> {
             }
         }
     }
-    /// Takes the entry for the layer below `depth` away if that layer is empty. Returns the root of the layer at `depth` and
-    /// how many entries are left in the border node.
+    /// Removes the entry for the layer below `depth` if that is empty. Returns the root of the
+    /// layer at `depth`, and how many entries are left in the border node.
     fn remove_empty_layer<M: Memory>(
         &self,
         memory: &mut M,
@@ -251,7 +252,8 @@ impl<L: Latch> Masstree<L> {
         Ok(entry.value)
     }
 
-    /// Writes a layer that nobody can reach yet, with two different keys; and layers below it as long as they share slices.
+    /// Writes an unreachable layer with two different keys, and layers below it while they share
+    /// slices.
     fn write_layer<M: Memory>(
         &self,
         memory: &mut M,

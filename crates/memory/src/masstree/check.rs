@@ -24,11 +24,12 @@ pub struct MasstreeShape {
 }
 
 impl<L: Latch> Masstree<L> {
-    /// Reads the whole trie and checks its invariants: those of every layer's tree, the order of kinds, that keys of a slice
-    /// are together, that suffixes are inside their node. Nobody may change the trie meanwhile.
+    /// Reads the whole trie and checks every layer's tree, the order of kinds, that a slice's keys
+    /// are together, and that suffixes are inside their node. Nothing may change the trie
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`AccessError::Corrupt`], which names the first node that breaks one; else as [`Masstree::get`].
+    /// [`AccessError::Corrupt`], which names the first bad node. Else as [`Masstree::get`].
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<MasstreeShape, AccessError> {
         let mut shape = MasstreeShape::default();
         let mut layers = vec![(self.root.root, 1)];

@@ -1,17 +1,19 @@
-//! A trie of B+-trees in flash memory: byte-string keys of any length, u64 values, in the order of the bytes.
+//! A trie of B+-trees in flash memory: byte-string keys of any length, u64 values, in byte order.
 //!
-//! After Mao, Kohler, Morris: "Cache Craftiness for Fast Multicore Key-Value Storage", EuroSys 2012. Each layer is a tree
-//! over eight bytes of the key. A key's rest stays with its entry, in the border node while there is room and in a record of
-//! its own otherwise; only when a second key shares the slice is a layer made below for both. Readers hold no latch and
-//! validate; writers latch what they change (see the module `tree`).
+//! After Mao, Kohler, Morris: "Cache Craftiness for Fast Multicore Key-Value Storage", EuroSys
+//! 2012. Each layer is a tree over eight bytes of the key. A key's rest stays with its entry, in
+//! the border node or in a record of its own. Only when two keys share the slice is a layer made
+//! below. Readers validate without latches, and writers latch what they change (see the module
+//! `tree`).
 //!
-//! Unlike there, nodes have no permutation word: they lie in flash memory, where a whole subpage is written back however
-//! little of it changed, and readers validate anyway. Border nodes (512 bytes) and inner nodes (448) are of different
-//! sizes so that the heap keeps them in different subpages: the inner nodes, 4% of the whole, then stay in DRAM together.
+//! Unlike there, nodes have no permutation word: a subpage is written back whole, however little
+//! changed, and readers validate anyway. Border nodes (512 bytes) and inner nodes (448) have
+//! different sizes, so the heap keeps them in different subpages. The inner nodes, 4% of the whole,
+//! then stay in DRAM together.
 //!
-//! Invariants (see [`Masstree::check`]): those of its trees; the root of a layer never moves. A change is one commit to one
-//! border node or one record, or a node and its parent, so that an error anywhere leaves the trie holding what it held. A
-//! layer that gets empty is removed; one that has a single key left stays.
+//! Invariants (see [`Masstree::check`]): those of its trees. The root of a layer never moves. A
+//! change is one commit to one border node or record, or to a node and its parent, so an error
+//! leaves the trie as it was. An empty layer is removed, and one with a single key stays.
 
 mod border;
 mod change;
@@ -45,7 +47,8 @@ pub struct MasstreeRoot {
     pub root: Address,
 }
 
-/// An ordered map from byte strings to `u64`. Share it between workers in an `Arc`; its latches are what orders them.
+/// An ordered map from byte strings to `u64`. Share it between workers in an `Arc`, because its
+/// latches order them.
 #[derive(Debug)]
 pub struct Masstree<L> {
     nodes: Nodes<Border, L>,
@@ -115,9 +118,7 @@ impl<L: Latch> Masstree<L> {
     pub fn root(&self) -> MasstreeRoot {
         self.root
     }
-    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
-    /// is told [`AccessError::Poisoned`].
-    pub fn disturb(&self, gone: bool) {
+    pub(crate) fn disturb(&self, gone: bool) {
         self.nodes.latches.disturb(gone);
     }
     /// DRAM that its latches use.
@@ -151,8 +152,8 @@ impl<L: Latch> Masstree<L> {
         })
     }
 
-    /// Walks down to the border node of `key`, through at most `layers` layers. Its entry is never one for a layer, unless
-    /// those were too few. To be validated by the caller, as seen at `border`.
+    /// Walks down to the border node of `key`, through at most `layers` layers. Its entry is never
+    /// one for a layer, unless those were too few. The caller validates it, as seen at `border`.
     #[inline(always)]
     fn find<M: Memory>(&self, memory: &mut M, key: &[u8], layers: usize) -> Result<Place, Stop> {
         let mut root = self.nodes.begin(memory, self.root.root)?;

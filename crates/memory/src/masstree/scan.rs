@@ -21,8 +21,9 @@ struct Bound {
 }
 
 impl<L: Latch> Masstree<L> {
-    /// Shows `visit` up to `limit` keys from `from` on and their values, in ascending order, until it breaks; returns how
-    /// many it showed. Each was there when it was shown; different ones may be of different times.
+    /// Shows `visit` up to `limit` keys from `from` on and their values, ascending, until it
+    /// breaks, and returns how many. Each was there when it was shown. Different ones may be of
+    /// different times.
     ///
     /// # Errors
     /// As [`Masstree::get`]. What was shown before was right.

@@ -1,11 +1,12 @@
-//! Changes of a red-black tree, made on copies in DRAM: which links of which nodes become what. The rules are the
-//! textbook's (Cormen, Leiserson, Rivest and Stein, "Introduction to Algorithms", chapter 13), by the path from the root
-//! instead of parent pointers, so that a rotation touches three nodes and not four.
+//! Changes of a red-black tree, made on copies in DRAM: which links become what. The rules are the
+//! textbook's (Cormen, Leiserson, Rivest and Stein, "Introduction to Algorithms", chapter 13). They
+//! go by the path from the root instead of parent pointers, so that a rotation touches three nodes
+//! and not four.
 //!
-//! Recolouring may climb the whole path. Done at once it would need as many pins as the tree is high; so where it is more
-//! than one step, the *topmost* step is an edit of its own: splitting a black node with two red children, or fusing a node
-//! with its two black children, leaves a valid tree with the same entries, and the climb below it becomes shorter. So no
-//! edit changes more than [`NODES_MAX`] nodes.
+//! Recolouring may climb the whole path, and at once it would need a pin for each level. So with
+//! more than one step, the *topmost* step is an edit of its own: it splits a black node with two
+//! red children, or fuses a node with two black ones. That leaves a valid tree with the same
+//! entries and a shorter climb. So no edit changes more than [`NODES_MAX`] nodes.
 
 use fulgurite_format::Address;
 use fulgurite_runtime::AccessError;
@@ -31,7 +32,8 @@ impl Side {
     }
 }
 
-/// The first 16 bytes of a node: its children; the low bit of the left one says that the node is red.
+/// The first 16 bytes of a node: its children. The low bit of the left one says that the node is
+/// red.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct Links {
@@ -67,7 +69,7 @@ pub(super) struct Bounds {
     pub(super) node_bytes: u64,
 }
 impl Bounds {
-    /// The address of a node, if one can be there: what a stale pointer gives must not be followed blindly.
+    /// The address of a node, if one can be there: a stale pointer must not be followed blindly.
     #[inline(always)]
     pub(super) fn node(&self, at: Address) -> Result<Address, AccessError> {
         if at.bits().is_multiple_of(8) && self.region.contains(at, self.node_bytes) {
@@ -178,7 +180,8 @@ impl Edit {
         }
         self.set_child(memory, path.at[index - 1], path.side[index - 1], node)
     }
-    /// Moves `down` one level down on `side`; its other child takes its place, which the caller hangs in.
+    /// Moves `down` one level down on `side`. Its other child takes its place, and the caller links
+    /// that.
     fn rotate<M: Memory>(&mut self, memory: &mut M, down: Address, side: Side) -> Result<Address, AccessError> {
         let up = self.child(memory, down, side.other())?;
         let between = self.child(memory, up, side)?;
@@ -262,8 +265,8 @@ impl Edit {
         let place = path.len;
         let links = self.links(memory, gone)?;
         let (left, right) = (links.child(Side::Left), links.child(Side::Right));
-        // The node that leaves its place, and what follows it there: the next one in order takes the place of a node with
-        // two children.
+        // The node that leaves its place, and what follows it there: with two children, the next
+        // one in order.
         let (mut leaver, mut follower) = (gone, if left.is_null() { right } else { left });
         if !left.is_null() && !right.is_null() {
             path.push(gone, Side::Right)?;
@@ -310,7 +313,8 @@ impl Edit {
         }
         Ok(())
     }
-    /// How many levels recolouring climbs when the paths below the `index`-th place lack a black node.
+    /// How many levels recolouring climbs when the paths below the `index`-th place lack a black
+    /// node.
     fn climb<M: Memory>(&mut self, memory: &mut M, path: &Path, index: usize) -> Result<usize, AccessError> {
         let mut at = index;
         while at > 0 && !self.is_red(memory, path.at[at - 1])? {

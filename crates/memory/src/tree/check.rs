@@ -26,10 +26,11 @@ struct Walk {
 }
 
 impl<K: Leaf, L: Latch> Nodes<K, L> {
-    /// Reads the tree at `root`, checks it, and shows all its leaves to `visit`. Nobody may change the tree meanwhile.
+    /// Reads the tree at `root`, checks it, and shows all its leaves to `visit`. Nothing may change
+    /// the tree meanwhile.
     ///
     /// # Errors
-    /// [`AccessError::Corrupt`], which names the first node that breaks an invariant; else as [`Memory::view`].
+    /// [`AccessError::Corrupt`], which names the first bad node. Else as [`Memory::view`].
     pub fn check<M: Memory>(
         &self,
         memory: &mut M,
@@ -44,7 +45,8 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
         }
     }
 
-    /// Checks the node at `at`, whose keys must lie in `bounds` (both inclusive), and what is below it.
+    /// Checks the node at `at`, whose keys must lie in `bounds` (both inclusive), and what is below
+    /// it.
     fn check_below<M: Memory>(
         &self,
         memory: &mut M,

@@ -1,14 +1,17 @@
-//! What the B+-tree and the layers of the trie of trees have in common: trees of latched nodes over leaves of some kind.
+//! What the B+-tree and the layers of the trie share: trees of latched nodes over leaves of some
+//! kind.
 //!
-//! Readers hold no latch. They note the version of a node's latch, search the node in one view, note the child's version
-//! before they ask whether the parent's is still the same, and start again when it is not (optimistic lock coupling: Leis,
-//! Scheibner, Kemper, Neumann, "The ART of Practical Synchronization", DaMoN 2016). Writers search in the same way and then
-//! hold only the latches of the nodes that they change, and only if their versions are still those that they read. Nobody
-//! waits for a latch with another one in hand, so nothing can deadlock even though nodes share the latches of a table.
+//! Readers hold no latch. They note the version of a node's latch, search the node in one view,
+//! note the child's version, and then check the parent's. If it changed, they start again
+//! (optimistic lock coupling: Leis, Scheibner, Kemper, Neumann, "The ART of Practical
+//! Synchronization", DaMoN 2016). Writers search in the same way and then hold only the latches of
+//! the nodes that they change, if their versions are still the same. No latch is waited for with
+//! another one held, so nothing can deadlock, even though nodes share latches.
 //!
-//! Invariants: inner nodes separate their children by keys of 64 bits; all leaves of a tree are equally deep and linked in
-//! order; the root stays at its address, so that a change of structure writes at most a node and its parent. The root may
-//! be a leaf or an inner node over time, and inner nodes are not larger than leaves, so it is allocated as a leaf.
+//! Invariants: inner nodes separate their children by keys of 64 bits. All leaves of a tree are
+//! equally deep and linked in order. The root stays at its address, so a change of structure writes
+//! at most a node and its parent. The root may be a leaf or an inner node over time. Inner nodes
+//! are not larger than leaves, so it is allocated as a leaf.
 
 pub(crate) mod check;
 pub(crate) mod node;
@@ -69,7 +72,7 @@ pub(crate) trait Leaf: fmt::Debug {
     fn next(image: &Self::Image) -> Address;
     /// Sets that address.
     fn link(image: &mut Self::Image, next: Address);
-    /// Cuts a full leaf in two, and says what separates them. `key` is what will be put into one of them.
+    /// Cuts a full leaf in two, and says what separates them. `key` will be put into one of them.
     fn cut(image: Self::Image, key: u64) -> (Self::Image, u64, Self::Image);
     /// Two neighbours in one, if they fit with some room to grow.
     fn join(&self, left: Self::Image, right: Self::Image) -> Option<Self::Image>;
@@ -77,7 +80,8 @@ pub(crate) trait Leaf: fmt::Debug {
     fn check(&self, view: &View<'_>, image: &Self::Image, bounds: (u64, u64)) -> Result<(), Breach>;
 }
 
-/// The nodes of a tree, or of several trees of one kind: where they are allocated, their latches and shapes.
+/// The nodes of one or several trees of one kind: where they are allocated, their latches and
+/// shapes.
 #[derive(Debug)]
 pub(crate) struct Nodes<K, L> {
     pub heap: Arc<Heap>,
@@ -155,7 +159,8 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
         if !of_the_job && self.validate(seen).is_err() { Stop::Changed } else { Stop::Failed(error) }
     }
 
-    /// Searches the tree at `root` down to the leaf that would hold `key`. Its bytes are still to be viewed.
+    /// Searches the tree at `root` down to the leaf that would hold `key`. Its bytes are still to
+    /// be viewed.
     #[inline(always)]
     pub fn find_leaf<M: Memory>(&self, memory: &mut M, root: Seen, key: u64) -> Result<Seen, Stop> {
         self.find_leaf_noting(memory, root, key, |_| {})
@@ -194,7 +199,7 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
         }
     }
 
-    /// Holds the latches of some nodes, each latch once, if the nodes are as they were seen. Never waits.
+    /// Holds the latches of some nodes, each once, if the nodes are as they were seen. Never waits.
     #[inline(always)]
     pub fn hold<M: Memory, const N: usize>(&self, nodes: [&Seen; N]) -> Result<[Option<Exclusive<'_, L, M>>; N], Stop> {
         let mut held = [const { None }; N];
@@ -211,8 +216,8 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
         Ok(held)
     }
 
-    /// Frees a leaf or a root, or what else has its size, that nobody can reach any more. When that fails its bytes are
-    /// lost, and nothing else.
+    /// Frees an unreachable leaf or root, or another block of that size. When that fails, only its
+    /// bytes are lost.
     pub fn free<M: Memory>(&self, memory: &mut M, at: Address, level: u8) {
         let bytes = if level == 0 { self.leaf_bytes } else { self.inner_bytes };
         let _ = self.heap.free(memory, at, bytes);

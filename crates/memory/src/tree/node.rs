@@ -8,14 +8,17 @@
 //!  head: tag 32 bits, level 8 (a leaf has 0), unused 8, count of keys 16
 //! ```
 //!
-//! Sample `j` repeats key `16 * (j + 1)`. A search looks among the samples first and then among 16 keys, which touches two
-//! places of two cache lines each instead of the five or six lines that halving 255 keys would touch.
+//! Sample `j` repeats key `16 * (j + 1)`. A search looks among the samples first and then among 16
+//! keys. That touches two places of two cache lines each, where halving 255 keys would touch five
+//! or six lines.
 //!
-//! Invariants: keys ascend strictly; the samples agree with the keys; an inner node with `n` keys has `n + 1` children, and
-//! child `i` holds the keys from key `i - 1` (inclusive) to key `i` (exclusive). A node is inside one subpage.
+//! Invariants: keys ascend strictly. The samples agree with the keys. An inner node with `n` keys
+//! has `n + 1` children, and child `i` holds the keys from key `i - 1` (inclusive) to key `i`
+//! (exclusive). A node is inside one subpage.
 //!
-//! Functions here take whatever bytes they find: a head that was accepted keeps every offset inside the node, even while
-//! another worker changes it. Whether the answer means anything is found by validating the node's latch.
+//! Functions here take whatever bytes they find. An accepted head keeps every offset inside the
+//! node, even while another worker changes it. Validating the node's latch tells whether the answer
+//! means anything.
 
 use std::hint::select_unpredictable;
 
@@ -106,7 +109,7 @@ impl Shape {
     pub fn set_value<V: Plain>(&self, view: &ViewMut<'_>, index: usize, value: V) {
         view.store(self.values + size_of::<V>() * index, value);
     }
-    /// Puts a key and its value at `index` of a leaf that has `count` of them, fewer than its capacity.
+    /// Puts a key and its value at `index` of a leaf with `count` of them, fewer than its capacity.
     pub fn insert<V: Plain>(&self, view: &ViewMut<'_>, count: usize, index: usize, key: u64, value: V) {
         assert!(index <= count && count < self.capacity, "key {index} of {count} put into {}", self.capacity);
         for i in (index..count).rev() {
@@ -136,7 +139,8 @@ impl Shape {
     }
 }
 
-/// How many of the `len` keys at `at` satisfy `before`, given that those that do come first. Without branches on keys.
+/// How many of the `len` keys at `at` satisfy `before`, when those that do come first. No branches
+/// on keys.
 #[inline(always)]
 pub(crate) fn partition(view: &View<'_>, at: usize, mut len: usize, before: impl Fn(u64) -> bool) -> usize {
     if len == 0 {
@@ -198,7 +202,6 @@ impl<T: Plain> Image<T> {
             put(shape.values + size_of::<T>() * i, value.as_bytes());
         }
     }
-    /// The node as bytes.
     pub fn to_bytes(&self, shape: &Shape, node_bytes: usize) -> Vec<u8> {
         let mut bytes = vec![0; node_bytes];
         self.write(shape, &mut bytes);

@@ -1,12 +1,13 @@
 //! Splits and merges: changes of a tree's structure that leave what it holds as it is.
 //!
-//! A split writes a new node that nobody can reach yet, then holds the latches of the full node and its parent and
-//! commits both. A merge fills the left of two siblings, and holds the latches of both and their parent; the right one is
-//! freed after that. Freed memory may get other contents while a reader is still about to look at it: the reader noted the
-//! node's version before it validated the one that led to it, so it finds that the version has grown.
+//! A split writes a new, unreachable node, then holds the latches of the full node and its parent
+//! and commits both. A merge fills the left of two siblings, with the latches of both and their
+//! parent, and then frees the right one. Freed memory may get other contents while a reader is
+//! about to look at it. The reader noted the node's version before it validated the one above, so
+//! it finds that the version has grown.
 //!
-//! Full nodes are split, and nearly empty ones merged, each in a commit of its own, which pins at most two subpages. So an
-//! error anywhere leaves the tree holding what it held.
+//! Full nodes are split, and nearly empty ones merged, in commits of their own, which pin at most
+//! two subpages. So an error anywhere leaves the tree holding what it held.
 
 use super::node::Image;
 use super::{Leaf, Nodes, Seen, Stop};
@@ -161,8 +162,8 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
         Ok(writes.commit(memory)?)
     }
 
-    /// Merges the nearly empty nodes on the path to `key` with siblings, from the leaf up. For the sake of space only: what
-    /// fails here fails for whoever comes next, who is told.
+    /// Merges the nearly empty nodes on the path to `key` with siblings, from the leaf up. It only
+    /// saves space: a failure here is the next caller's.
     #[cold]
     pub fn merge_around<M: Memory>(&self, memory: &mut M, root: Address, key: u64) {
         let mut level = 0;
@@ -175,8 +176,8 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
         }
     }
 
-    /// Merges the node at `level` on the path to `key` with a sibling if it is nearly empty and both fit into one. Returns
-    /// whether to try the level above.
+    /// Merges the node at `level` on the path to `key` with a sibling if it is nearly empty and
+    /// both fit into one. Returns whether to try the level above.
     fn merge_at<M: Memory>(&self, memory: &mut M, root: Address, key: u64, level: u8) -> Result<bool, Stop> {
         // Down to the parent of that node.
         let mut parent = self.begin(memory, root)?;
@@ -278,8 +279,8 @@ fn cut<K: Leaf>(node: Node<K::Image>, key: u64) -> (Node<K::Image>, u64, Node<K:
     }
 }
 
-/// Where to cut a full node: in the middle, unless `key` goes beyond the last key. Keys that arrive in ascending order then
-/// leave full nodes behind.
+/// Where to cut a full node: in the middle, unless `key` is beyond the last key. Ascending keys
+/// then leave full nodes behind.
 pub(crate) fn cutting_place(keys: &[u64], key: u64) -> usize {
     let ascending = keys.last().is_some_and(|&last| last < key);
     if ascending { keys.len() - (keys.len() / 8).max(1) } else { keys.len() / 2 }

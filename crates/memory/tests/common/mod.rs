@@ -1,4 +1,5 @@
-//! What the tests of this crate share: a memory whose accesses fail on demand, and random numbers from a printed seed.
+//! What the tests of this crate share: a memory whose accesses fail on demand, and random numbers
+//! from a printed seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -127,12 +128,14 @@ pub fn plain() -> PlainMemory {
     PlainMemory::new(Backed::BasePages).expect("16 TiB of address space")
 }
 
-/// The errors that an access may meet at any time; the last is one that a reader might blame on a stale pointer.
+/// The errors that an access may meet at any time; the last is one that a reader might blame on a
+/// stale pointer.
 pub fn errors() -> [AccessError; 3] {
     [AccessError::Cancelled, AccessError::DeadlineExceeded, AccessError::OutOfRange { at: Address::NULL }]
 }
 
-/// Plain memory that lets somebody else run at one of its accesses, as a miss does: deterministic interleaving.
+/// Plain memory that lets somebody else run at one of its accesses, as a miss does: deterministic
+/// interleaving.
 pub struct SwitchingMemory<'a> {
     inner: PlainMemory,
     countdown: u64,
@@ -140,7 +143,8 @@ pub struct SwitchingMemory<'a> {
 }
 
 impl<'a> SwitchingMemory<'a> {
-    /// Lets `count` accesses pass and runs `other` inside the next one. Whether it ran is for `other` to note.
+    /// Lets `count` accesses pass and runs `other` inside the next one. Whether it ran is for
+    /// `other` to note.
     pub fn new(inner: PlainMemory, count: u64, other: &'a mut dyn FnMut(&mut NeverParks)) -> Self {
         SwitchingMemory { inner, countdown: count, other: Some(other) }
     }
@@ -153,7 +157,8 @@ impl<'a> SwitchingMemory<'a> {
     }
 }
 
-/// Plain memory whose `park` fails with [`AccessError::Cancelled`]: what it would wait for is below it on the stack.
+/// Plain memory whose `park` fails with [`AccessError::Cancelled`]: what it would wait for is below
+/// it on the stack.
 pub struct NeverParks(PlainMemory);
 
 macro_rules! memory_over_plain {
@@ -198,8 +203,9 @@ memory_over_plain!(NeverParks, self, self.0, self.access(), Err(AccessError::Can
 memory_over_plain!(SwitchingMemory<'_>, self, self.inner, self.access(), panic!("nobody else holds a latch for long"));
 
 #[allow(clippy::too_many_arguments, reason = "a test's closures")]
-/// Runs operation after operation, each with another one inside one of its first `accesses`, and checks that results and contents
-/// are those of one order or the other. `run` returns `None` when the operation could not be done at that moment.
+/// Runs operation after operation, each with another one inside one of its first `accesses`, and
+/// checks that results and contents are those of one order or the other. `run` returns `None` when
+/// the operation could not be done at that moment.
 pub fn interleave<O: Copy + std::fmt::Debug, S: Clone + PartialEq + std::fmt::Debug, R: PartialEq + std::fmt::Debug>(
     rounds: u64,
     accesses: u64,

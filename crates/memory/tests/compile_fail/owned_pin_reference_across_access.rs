@@ -1,4 +1,4 @@
-//! A pin keeps the frame, but another fiber may change it at the next access: its reference dies there too.
+//! A pin keeps the frame, but another fiber may change it at the next access: no reference stays.
 use fulgurite_memory::{Memory, OwnedPin, Ptr};
 use fulgurite_runtime::Context;
 

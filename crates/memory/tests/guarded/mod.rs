@@ -1,4 +1,5 @@
-//! What the tests of the guarded path share: runtimes of very few frames, media, and a watch over hangs.
+//! What the tests of the guarded path share: runtimes of very few frames, media, and a watch over
+//! hangs.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use fulgurite_flash::{EmulatedConfig, EmulatedFlash, Flash};
 use fulgurite_memory::{Address, Ptr};
 use fulgurite_runtime::{BuildError, Builder, Runtime};
 
-/// Builds with `frames` frames for each worker: asks for too little first, and learns what the least is.
+/// Builds with `frames` frames for each worker: asks for too little first, and learns what the
+/// least is.
 pub fn with_frames(builder: Builder, workers: usize, frames: u64) -> Runtime {
     let builder = builder.workers(workers);
     let Err(BuildError::TooSmall { fixed, least, .. }) = builder.clone().dram(1).build() else {
@@ -36,7 +38,8 @@ pub fn quick_device(subpages: u32) -> Arc<dyn Flash> {
     Arc::new(EmulatedFlash::new(config).unwrap())
 }
 
-/// Runs `test` and ends the process when it takes longer than `seconds`: a hang is a failure, not a wait.
+/// Runs `test` and ends the process when it takes longer than `seconds`: a hang is a failure, not a
+/// wait.
 pub fn within<T: Send + 'static>(seconds: u64, what: &'static str, test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = mpsc::channel();
     let thread = std::thread::Builder::new()

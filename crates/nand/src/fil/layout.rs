@@ -5,7 +5,7 @@
 //! Larger pages of NAND hold neighbours.
 //!
 //! ```text
-//!   page of the block   plane 0        plane 1        plane 2        plane 3         (N = 4, pages of NAND of 8 KiB)
+//!   page of the block   plane 0        plane 1        plane 2        plane 3  (N = 4, 8 KiB)
 //!         0             k = 0, 1       k = 2, 3       k = 4, 5       k = 6, 7
 //!         1             k = 8, 9       k = 10, 11     ...
 //! ```

@@ -4,9 +4,9 @@
 //!
 //! ```text
 //!   8  magic "FULGNAND"          4  version             4  CRC32C of all that follows
-//!   4  length of the key, key: geometry and division, as words of 4 bytes; another key is another device
+//!   4  length of the key, key: geometry and division, as words of 4 bytes (names the device)
 //!   4  for each block of the log, plane by plane: the block that is there (not in version 2)
-//!   8  for each block: erases; pages programmed (of the log's; else 0), 1 << 31 where it has failed
+//!   8  for each block: erases; pages programmed (of the log's, else 0), 1 << 31 if it failed
 //!   4  for each place of an extent in a plane: the block that is there
 //!   4  for each plane: count of its spare blocks, then these
 //!   4  for each plane: which of its blocks of the log is being filled;  4  the plane that is next

@@ -15,15 +15,16 @@ impl Context {
     /// Brings the subpage of `at` in and keeps it in its frame until the pin is dropped.
     ///
     /// # Errors
-    /// As [`Context::access`], and [`AccessError::TooManyPins`] when the job holds as many as it declared.
+    /// As [`Context::access`], and [`AccessError::TooManyPins`] when the job holds as many as it
+    /// declared.
     #[inline]
     pub fn pin(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
         let byte = self.access(at)?;
         self.pin_resident(at, byte, Context::access)
     }
 
-    /// As [`Context::pin`], for the part of the pool that workers own. The frame shows no views of its bytes: whether a
-    /// reference to them may be made is for whoever keeps account of the regions' owners.
+    /// As [`Context::pin`], for the part of the pool that workers own. The frame shows no views of
+    /// its bytes. The layer that tracks the regions' owners decides about references.
     ///
     /// # Errors
     /// As [`Context::pin`].
@@ -46,7 +47,7 @@ impl Context {
         let mut frame = self.frame_of(byte);
         let mark = self.cache.frames.marks(frame).dirty.load(Ordering::Acquire);
         if mark > DIRTY && mark != READ_ONLY {
-            // Whoever has the pin may write at any moment, and cannot wait then.
+            // The holder of the pin may write at any moment, and cannot wait then.
             frame = {
                 let byte = self.unsealed(at, access)?;
                 self.frame_of(byte)
@@ -55,7 +56,8 @@ impl Context {
         if self.cache.frames.pins(frame).load(Ordering::Relaxed) >= PINS_MAX {
             return Err(AccessError::PinnedTooOften { at, pins: PINS_MAX.into() });
         }
-        // The slot protects the frame until the next access; an evictor reads the slots before the pins.
+        // The slot protects the frame until the next access, and an evictor reads the slots before
+        // the pins.
         self.cache.pin(frame);
         self.state.pins.set(pins + 1);
         Ok(PinnedFrame { state: self.state.clone(), frame, address: at.subpage().address() })
@@ -114,8 +116,8 @@ impl Drop for PinnedFrame {
     }
 }
 
-/// A frame with a subpage that a worker owns; it stays where it is until this is dropped. Only its address is shown, as a raw
-/// pointer: shared memory is reached as atomics, owned memory as references, and the same bytes never in both ways.
+/// A frame with an owned subpage, which stays until this is dropped. Only its raw address is shown:
+/// shared memory is reached as atomics, owned memory as references, and no bytes in both ways.
 #[derive(Debug)]
 pub struct OwnedFrame(PinnedFrame);
 

@@ -18,14 +18,15 @@ use crate::shared::Shared;
 use crate::state::{FiberState, WaitsFor};
 
 impl Context {
-    /// Begins a write section: what is written until the guard is dropped is wholly in a token, or not at all ([`Runtime::sync`]
-    /// cuts between sections). Sections nest. Waits while a sync closes the gate, so begin it before anything that other
-    /// sections may wait for, such as a latch.
+    /// Begins a write section: a token has all that is written until the guard is dropped, or none
+    /// ([`Runtime::sync`] cuts between sections). Sections nest. Waits while a sync closes the
+    /// gate, so begin it before taking a latch that other sections may wait for.
     ///
     /// [`Runtime::sync`]: crate::Runtime::sync
     ///
     /// # Errors
-    /// When the job was cancelled or its deadline has passed, or the runtime is dropped, while it waited.
+    /// When the job was cancelled, its deadline has passed, or the runtime is dropped while it
+    /// waited.
     #[inline]
     pub fn write_section(&mut self) -> Result<WriteSection, AccessError> {
         if !self.state.in_section() {
@@ -64,7 +65,7 @@ impl Context {
         Ok(())
     }
 
-    /// Gives the core to whoever else can run.
+    /// Gives the core to other runnable fibers.
     ///
     /// # Errors
     /// When the job was cancelled or its deadline has passed.
@@ -96,12 +97,12 @@ impl Context {
         self.after_wait()
     }
 
-    /// Waits until [`Context::unpark_all`] is called for the same word. Returns at once when the word is not `expected`, which
-    /// is looked at under the lock that `unpark_all` takes. May return early.
+    /// Waits until [`Context::unpark_all`] is called for the same word. Returns at once when the
+    /// word is not `expected`, which is checked under the same lock. May return early.
     ///
     /// # Errors
-    /// When the job was cancelled or its deadline has passed, or when the runtime was dropped long ago and nobody has woken
-    /// the fiber since.
+    /// When the job was cancelled or its deadline has passed, or when the runtime was dropped long
+    /// ago and no call has woken the fiber since.
     pub fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.verdict()?;
         let key = std::ptr::from_ref(word) as usize;
@@ -156,7 +157,8 @@ impl Context {
     /// Runs a future to its end on this fiber; others run while it waits.
     ///
     /// # Errors
-    /// When the job was cancelled, its deadline has passed, or the runtime was dropped while it waited.
+    /// When the job was cancelled, its deadline has passed, or the runtime was dropped while it
+    /// waited.
     pub fn await_future<F: Future>(&mut self, future: F) -> Result<F::Output, AccessError> {
         let mut future = std::pin::pin!(future);
         let worker = self.worker() as u32;
@@ -230,7 +232,7 @@ struct Parked {
     ticket: u32,
 }
 
-/// Those who wait, by key. Few do at any time: a list each.
+/// The waiters, by key. They are few at any time: a list each.
 static PARKED: [Mutex<Vec<Parked>>; 64] = [const { Mutex::new(Vec::new()) }; 64];
 
 fn shard(key: usize) -> usize {
@@ -247,7 +249,8 @@ struct Alarm {
 
 struct AlarmState {
     woken: bool,
-    /// The wait that a wake-up ends. Wakers outlive futures and jobs: without it they would end some later wait.
+    /// The wait that a wake-up ends. Wakers outlive futures and jobs, and would otherwise end a
+    /// later wait.
     ticket: Option<u32>,
 }
 

@@ -29,8 +29,8 @@ impl Fibers {
         }
     }
 
-    /// Whether a timer has run out. Those of waits that have ended by other means go as they come up, or one of them would have the
-    /// clock read here until it is due, which may be hours.
+    /// Whether a timer has run out. Timers of ended waits are removed as they come up. Otherwise
+    /// the clock would be read for them until they are due.
     #[inline]
     pub(crate) fn timer_is_due(&mut self) -> bool {
         while let Some(&Reverse((at, fiber, ticket))) = self.timers.peek() {

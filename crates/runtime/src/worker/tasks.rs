@@ -27,14 +27,14 @@ impl Worker {
         self.jobs.routed[self.id as usize].is_empty()
     }
 
-    /// Whether a job may go before a more urgent one that does not fit: a few may, so that one that waits for pins does not keep all
-    /// others waiting; not for ever, as it would never fit then.
+    /// Whether a job may precede a more urgent one that does not fit. A few may, so that a wait for
+    /// pins does not hold up all others, but not forever.
     pub(super) fn may_pass(&self) -> bool {
         self.passed < PASS_MAX
     }
 
-    /// Which queue the next job comes from: the one whose head is more urgent, or older; or the other one, if that head does not fit
-    /// and this one does.
+    /// Which queue the next job comes from: the one with the more urgent or older head, or the
+    /// other if only its head fits.
     #[inline]
     pub(super) fn next_job(&self) -> Option<NextJob> {
         if self.none_routed() {
@@ -78,8 +78,8 @@ impl Worker {
         }
     }
 
-    /// What the service has to do next, and how many pins its requests may hold. `None` when there is no service, or it has
-    /// died; its panic stays here.
+    /// What the service has to do next, and the pins of its requests. `None` without a service, or
+    /// after it died with its panic.
     #[inline]
     pub(super) fn ask_service(&mut self) -> Option<(Next, u32)> {
         let serving = self.service.as_mut().filter(|s| s.died.is_none())?;
@@ -95,12 +95,13 @@ impl Worker {
         }
     }
 
-    /// Whether a job with this many pins can hold them all beside what was promised to others. One always can.
+    /// Whether a job's pins fit beside what was promised to others. One always fits.
     ///
-    /// Each worker counts for itself, though its jobs may pin frames of others. That is enough: its jobs are promised one pin less than
-    /// it has frames. A job waits for a frame of its own worker only, and in vain only while all of these are pinned. Were all jobs of some workers
-    /// to wait for each other, all frames of these workers would be held by pins of their jobs (others end, and let go): as many
-    /// pins as frames, but fewer were promised.
+    /// Each worker counts for itself, though its jobs may pin frames of others. That is enough,
+    /// because its jobs are promised one pin less than it has frames. A job waits for a frame of
+    /// its own worker only, and in vain only while all of these are pinned. Suppose all jobs of
+    /// some workers waited for each other. Then their pins would hold all frames of these workers:
+    /// as many pins as frames, but fewer were promised.
     pub(super) fn fits(&self, pins: u32) -> bool {
         pins <= self.pins_that_fit()
     }
@@ -186,7 +187,8 @@ impl Worker {
         let slot = &mut self.slots[index as usize];
         self.pins_promised -= std::mem::take(&mut slot.promised);
         if let Some((finish, control)) = slot.finish.take() {
-            // Nobody waits for it any more, perhaps: then the result goes here, and what its drop does is its owner's.
+            // Perhaps without a waiter: then the result goes here, and what its drop does is its
+            // owner's.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(finish))) {
                 drop_payload(panic);
             }
@@ -216,9 +218,9 @@ impl Worker {
             && !(self.fibers.statistics.counts.jobs_started as u32).is_multiple_of(CHECK_POINTS)
     }
 
-    /// A request of a service has ended: whether its fiber serves the next one at once. That is what [`Worker::task_done`] and
-    /// [`Worker::take_task`] would come to where nobody else can run, in fewer steps: requests are short. Its pins were promised
-    /// already, to the request before it.
+    /// A request of a service has ended: whether its fiber serves the next one at once. This is
+    /// what [`Worker::task_done`] and [`Worker::take_task`] come to with no other fiber to run, in
+    /// fewer steps. The pins were promised to the request before.
     pub(super) fn next_request(&mut self, index: u32, accesses: u64) -> bool {
         self.fibers.statistics.counts.accesses += accesses;
         self.fibers.publish_nothing();
@@ -239,10 +241,11 @@ impl Worker {
         true
     }
 
-    /// Ends a fiber's task and decides whether it begins the next one itself, which spares two switches.
+    /// Ends a fiber's task and decides whether it begins the next one itself, which spares two
+    /// switches.
     pub(super) fn task_done(&mut self, index: u32, accesses: u64, died: Option<String>) -> bool {
         self.end_task(index, accesses, died, false);
-        // The job's last reference is dead: what it touched may be evicted, or written back for whoever waited for the job.
+        // The job's last reference is dead: its frames may be evicted or written back.
         self.fibers.publish_nothing();
         if self.fibers.cache.in_flight() > 0 {
             self.fibers.poll();
@@ -255,7 +258,7 @@ impl Worker {
                 self.shared.running[self.id as usize].turn();
                 return true;
             }
-            // Anything else is asked for again: the scheduling point in between may bring something to run.
+            // Anything else waits for the scheduling point, which may bring something to run.
             self.decided = Some(choice).filter(|c| matches!(c, Choice::Resume(_)));
         }
         self.rest(index);

@@ -1,4 +1,4 @@
-//! Tests of a worker by itself: no thread runs it, so that its state can be looked at between any two steps.
+//! Tests of a worker without a thread, so that its state can be examined between any two steps.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn a_timer_of_a_wait_that_has_ended_costs_nothing() {
     worker.fibers.statistics.counts.jobs_started = 1;
     assert!(worker.nothing_between());
     let (hour, now) = (3_600_000_000_000, worker.shared.clock.now_ns());
-    // A wait that ends by its time, as a job's deadline would have it; something else ends it first.
+    // A wait that ends by its time, like a deadline. Something else ends it first.
     let ticket = worker.fibers.will_sleep(2, now + hour);
     worker.fibers.wake_ticket(2, ticket, crate::mailbox::Wake::Retry);
     assert_eq!(worker.fibers.timers.len(), 1);

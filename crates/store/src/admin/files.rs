@@ -54,7 +54,8 @@ impl PoolFiles {
     /// members that are not where they were.
     ///
     /// # Errors
-    /// [`AdminError::Open`], [`AdminError::NotAPool`], [`AdminError::Truncated`], [`AdminError::Member`].
+    /// [`AdminError::Open`], [`AdminError::NotAPool`], [`AdminError::Truncated`],
+    /// [`AdminError::Member`].
     pub fn find(path: &Path, elsewhere: &[PathBuf]) -> Result<PoolFiles, AdminError> {
         let head = Head::of(&claim(path)?)?;
         if head.pool().is_none() {

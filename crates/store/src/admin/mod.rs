@@ -3,7 +3,7 @@
 //! Results are typed, and nothing here prints. What takes long is told to a [`Watch`], which can
 //! stop it.
 //!
-//! Not here: who may use up a file, and how much room its file system has.
+//! The caller decides which files may be used up, and knows the room of their file systems.
 
 mod check;
 mod error;
@@ -42,7 +42,6 @@ pub enum Step {
 /// Told which share of a step is done; may stop all of it, with [`AdminError::Stopped`].
 pub type Watch<'w> = &'w mut dyn FnMut(Step, f64) -> ControlFlow<()>;
 
-/// Tells a watch.
 fn tell(watch: Watch<'_>, step: Step, done: u64, all: u64) -> Result<(), AdminError> {
     match watch(step, done as f64 / all.max(1) as f64) {
         ControlFlow::Continue(()) => Ok(()),

@@ -35,7 +35,7 @@ fn summaries(opened: &OpenedPool, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuff
         pool.live_pages(page, &mut live);
         for l in &live {
             if l.object.is_some() {
-                // Who owns objects is found by a walk, where their extent has no summary.
+                // A walk finds the owners of objects where their extent has no summary.
                 if let Some(owners) = owners.get_mut(&g.extent_of(l.place)) {
                     owners.clear();
                 }

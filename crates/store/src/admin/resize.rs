@@ -179,7 +179,8 @@ impl Resizing {
     /// with.
     ///
     /// # Errors
-    /// [`AdminError::NoRoom`]; [`AdminError::Pool`] when what is live has no room in the new size; [`AdminError::Io`].
+    /// [`AdminError::NoRoom`], [`AdminError::Io`], and [`AdminError::Pool`] when the live data has
+    /// no room in the new size.
     pub fn of(opened: OpenedPool, elsewhere: &[PathBuf], to: Geometry) -> Result<Resizing, AdminError> {
         let (path, was) = (opened.path.clone(), (opened.pool().id(), opened.pool().geometry()));
         if to.extents < was.1.extents || to.subpages < was.1.subpages {
@@ -240,8 +241,8 @@ impl Resizing {
                 && only.is_file
                 && only.needed < only.found
             {
-                // Before it is closed: whoever opened it between could make it longer, and would
-                // lose what they wrote there.
+                // Before it is closed: after that, another program could make it longer and lose
+                // its writes there.
                 cut(path, only.needed).map_err(|source| not_cut(path, path, source))?;
             }
         }

@@ -1,6 +1,6 @@
-//! Goal: a driver hands each request of a store to the medium once, gives its frame back when it ended, and says how many are under way; it
-//! reads ahead what it is told to, and no more.
-//! Method: media in DRAM that keep a record of what they were asked for, and end some requests late or with an error.
+//! Goal: a driver hands each request to the medium once, gives its frame back when it ended, and
+//! counts those under way. It reads ahead what it is told to, and no more. Method: media in DRAM
+//! that record requests, and end some late or with an error.
 
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FlashError, MemoryFlash, When};
 use fulgurite_format::PoolId;
@@ -151,7 +151,8 @@ fn what_is_copied_is_what_was_there_and_each_frame_comes_back() {
             reclaimed += 1;
         }
         let counters = store.counters();
-        // Of each extent that was filled first four are moved; with no checksums each seems to be damaged.
+        // Of each extent that was filled first four are moved. Without checksums each seems to be
+        // damaged.
         assert_eq!((reclaimed, counters.copied), if checks { (5, 20) } else { (1, 4) });
         assert_eq!(counters.damaged, if checks { 0 } else { 4 });
         let record = flash.record();
@@ -168,7 +169,7 @@ fn what_is_copied_is_what_was_there_and_each_frame_comes_back() {
 /// A copy that cannot be read is told from one that cannot be written.
 #[test]
 fn how_a_copy_fails_is_told() {
-    // Either is tried again: what was not read when all else was, what was not written at another place.
+    // Either is retried: unread ones after all else, unwritten ones at another place.
     for (op, nth, damaged, repeated) in [(Op::Read, 2, 1, 0), (Op::Write, 1, 0, 1)] {
         let flash = faulty();
         let (mut driver, mut store) = made(&flash, 8);

@@ -13,7 +13,7 @@ fn owner(subpage: u32) -> Owner {
 fn free_ones(extents: &Extents) -> Vec<u32> {
     (0..extents.uses.len() as u32).filter(|e| extents.use_of(*e) == Use::Free).collect()
 }
-/// Fills the open extent of a writer, or one that is opened for that, and ends its writes. Returns which it was.
+/// Fills the open extent of a writer, or a new one, and ends its writes. Returns which it was.
 fn fill(extents: &mut Extents, writer: Writer, degree: usize, wear: &Wear) -> u32 {
     loop {
         let place = extents.give(writer, degree, 0, wear).unwrap();
@@ -77,7 +77,8 @@ fn metadata_takes_no_extent_with_bad_pages_and_those_that_are_too_bad_are_not_us
     extents.free_metadata(5, &wear);
     assert_eq!((extents.use_of(4), extents.use_of(5), extents.free()), (Use::Free, Use::Retired, 12));
     check_counts(&extents);
-    // One that is free and becomes too bad is so no more; one that is merely bad stays, and so does one that is in use.
+    // A free one that becomes too bad is free no more. A merely bad one stays, and so does one in
+    // use.
     extents.note_bad(3 * 8, &wear);
     assert_eq!(extents.use_of(3), Use::Free);
     with_bad(&mut wear, 3, 2);
@@ -126,7 +127,7 @@ fn streams_lie_side_by_side_and_leave_out_bad_pages() {
     assert_eq!((give(Writer::Reclaim, 0, 12), give(Writer::Reclaim, 0, 11)), (None, Some(32)));
     // The last flash page of the first extent is bad: that one is full.
     assert_eq!((give(Writer::Program, 0, 11), give(Writer::Program, 0, 10)), (None, Some(40)));
-    // Full, and written when the last of its writes has ended: whose they are, and who failed.
+    // Full, and written when the last of its writes has ended, whatever their owners and results.
     extents.settled(25, None);
     [29, 24, 27, 26].into_iter().for_each(|place| extents.settled(place, Some(owner(place))));
     assert_eq!((extents.take_filled(), extents.use_of(3)), (None, Use::Open));
@@ -173,7 +174,8 @@ fn what_was_emptied_is_free_when_the_journal_is_durable_and_nothing_is_copied_fr
     assert_eq!((extents.durable(31, &wear), extents.use_of(3), extents.emptied()), (1, Use::Free, 2));
     extents.set_copied_from(Some(4), &wear);
     assert_eq!((extents.durable(41, &wear), extents.use_of(4)), (0, Use::Emptied { until: 40 }));
-    // It stays so until copies from it have ended, whatever else becomes durable; a page named again is no news.
+    // It stays so until copies from it have ended, whatever becomes durable. A page named again
+    // changes nothing.
     extents.set_copied_from(Some(4), &wear);
     assert_eq!(extents.durable(51, &wear), 1);
     assert_eq!((extents.emptied(), extents.free()), (1, 12));

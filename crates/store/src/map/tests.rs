@@ -1,6 +1,7 @@
-//! Goal: a map of slots and blocks says what an array of places would, whatever kinds its pages go through, takes no more than it
-//! promises, and gives readers nothing that was never true. Method: random changes of few pages beside an array; then readers that look
-//! for what cannot be while one thread does the same as fast as it can. What the memory model allows is in `tests/loom_map.rs`.
+//! Goal: a map of slots and blocks equals an array of places, whatever kinds its pages go through,
+//! takes no more than it promises, and never gives readers what was never true. Method: random
+//! changes of few pages beside an array, then readers that look for the impossible during such
+//! changes. `tests/loom_map.rs` checks the memory model.
 
 use fulgurite_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,11 +28,11 @@ fn a_run_at_the_same_places_is_not_the_same_content() {
     }
 }
 
-/// Changes a page in one of the ways that programs, reclaim and roll backs do, and the array with it.
+/// Changes a page, as programs, reclaim and roll backs do, and the array with it.
 fn change(writer: &mut MapWriter, plain: &mut [Option<Located>], random: &mut Random) {
     let page = random.below(plain.len() as u32 / N);
     let first = page * N;
-    // Half of them are those of objects, up to the last there is: they have all bits that a place has.
+    // Half of them are objects' slots, up to the last, with all bits that a place has.
     let place = 1 + random.below(1 << 30);
     let place = match random.below(8) {
         0..4 => place,

@@ -1,7 +1,8 @@
-//! The one who changes the map: which kind a page has, and which blocks are free. The protocol with readers is in [`super`].
+//! Changes the map: which kind a page has, and which blocks are free. [`super`] has the protocol
+//! with readers.
 //!
-//! Invariants: a block is in one slot, or waits in limbo, or is free; so no more than two for each page, two for the change
-//! that is being made, and those in limbo ever exist. Free ones are chained by their first words.
+//! Invariants: a block is in one slot, in limbo, or free. So at most two for each page, two for the
+//! change being made, and those in limbo exist. Free ones are chained by their first words.
 
 use std::sync::Arc;
 
@@ -129,7 +130,7 @@ impl MapWriter {
             }
             (Slot::Many { blocks }, Some(l)) => {
                 self.cell(blocks[(at / WORDS) as usize], at % WORDS).store(l.word(), Ordering::Release);
-                // Mostly the first that is looked at says no: what becomes a run is written in order.
+                // The first one mostly says no: a run is written in order.
                 let start = l.place.wrapping_sub(at);
                 let follows = |s: u32| self.map.word(slot, s) >> 32 == u64::from(start.wrapping_add(s));
                 // The neighbour first, as it lies in the same line.
@@ -144,7 +145,8 @@ impl MapWriter {
             }
         }
     }
-    /// Changes where all of a page lie, at once. Whoever reads a subpage meanwhile finds it where it was, or where it is.
+    /// Changes where all of a page lies, at once. Concurrent readers find a subpage at its old or
+    /// new place.
     pub fn set_page(&mut self, page: u32, places: &Places) {
         let (old, which) = (self.slot(page), places.which());
         let new = match (which.count_ones(), old) {

@@ -56,8 +56,8 @@ fn a_list_is_in_effect_on_all_members_or_on_none() {
         copy.begin_changes().unwrap();
     }
 }
-/// A crash while a pool of several members is made, over nothing or over another one: there is no pool, or what there was before, or
-/// a new and empty one; and it can be made again.
+/// A crash while a pool of several members is made, over nothing or another one. Afterwards there
+/// is no pool, the old one, or a new and empty one, and it can be made again.
 #[test]
 fn a_crash_while_a_pool_is_made() {
     let (id, old_id) = (PoolId([9; 16]), PoolId([8; 16]));
@@ -172,7 +172,7 @@ fn one_that_is_added_is_a_member_or_is_none() {
                     driver(path, flash).unwrap().write_all(vec![(*place, page.clone())]).unwrap();
                 }
                 if is_removed {
-                    // Somebody takes the file for a failed attempt; it must not have been a member yet.
+                    // A failed attempt left the file. It must not have been a member yet.
                     copy.members[3].1 = memory(64);
                 }
                 let again = found(&copy, &order);
@@ -287,7 +287,8 @@ fn each_flash_page_lies_on_one_member_and_each_says_what_it_has() {
         (PoolId([9; 16]), [1, 2, 3].map(|n| PoolId([n; 16])).to_vec())
     );
     assert_eq!(made.bytes().collect::<Vec<_>>(), [80, 80, 48].map(|pages| pages * 4096));
-    // The first extent is the first member's own; the others follow each other, until the smallest is full.
+    // The first extent is the first member's own. The others follow each other, until the smallest
+    // is full.
     let of = |extent: u32| made.member_of(extent * 8);
     assert_eq!([0, 1, 2, 3, 4, 5].map(of), [0, 1, 2, 0, 1, 2].map(Some));
     assert_eq!([0, 1, 2].map(|at| made.extents_of(at)), [10, 10, 6]);
@@ -296,8 +297,9 @@ fn each_flash_page_lies_on_one_member_and_each_says_what_it_has() {
     assert_eq!((counts, made.member_of(24 * 8)), ([80, 72, 40], None));
 }
 
-/// Members in different directories are found by what the one that is named says of the others. A copy of it elsewhere would be a second
-/// one of the same pool; it is none if it is the same by another path, or if nothing of the pool is where it was.
+/// Members in different directories are found by the named one's list. A copy of it elsewhere is a
+/// second one of the same pool. It is none if it is the same by another path, or if the pool has
+/// moved as a whole.
 #[test]
 fn a_copy_elsewhere_is_not_taken_for_what_it_is_of() {
     let directory = tempfile::tempdir().unwrap();
@@ -380,7 +382,7 @@ fn what_lies_in_the_place_of_a_member_is_told() {
         copy.members[at].1 = flash;
         found(&copy, &[0, 1, 2])
     };
-    // Nothing; too little to be looked at; a member of another pool, and one of a pool of the same name.
+    // Nothing, too little to look at, a member of another pool, and one of a pool of the same name.
     for flash in [memory(80), memory(MEMBER_PAGES[1]), memory(MEMBER_PAGES[1] + 1)] {
         let refused = with(1, flash);
         assert!(matches!(refused, Err(MemberError::Foreign { position: 1, what, .. }) if what.contains("no part")));

@@ -1,8 +1,9 @@
 //! Objects of a pool: written in batches, read one at a time.
 //!
-//! A batch goes out packed, several objects to a flash page, and each is read back by one flash read. Who has a queue asks where an
-//! object lies ([`Pool::locate_object`]), reads that flash page and takes its bytes out of it; a runtime that reads the subpage through its
-//! own queue gets the object with zeros behind it, as a subpage. What is here besides reads and writes for those who have none, and waits.
+//! A batch is packed, several objects to a flash page, and one flash read returns each. A caller
+//! with a queue asks where an object lies ([`Pool::locate_object`]) and reads that flash page
+//! itself. A runtime that reads the subpage through its queue gets the object with zeros behind it.
+//! This file also reads and writes for callers without a queue, and waits.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use crate::recover::ReadPages;
 /// Where the content of a subpage lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// In which flash page, and which bytes of it: all, for a whole subpage. [`ObjectPlace::FREED`]: nowhere.
+    /// Its flash page and bytes there: all, for a whole subpage. [`ObjectPlace::FREED`]: nowhere.
     pub at: ObjectPlace,
     /// CRC32C of these bytes.
     pub checksum: u32,
@@ -31,7 +32,8 @@ impl Object {
     /// Its bytes in the flash page that was read.
     ///
     /// # Errors
-    /// [`FlashError::Corrupt`] when they are not what was written, or the object lies elsewhere by now: ask again where.
+    /// [`FlashError::Corrupt`] when they are not what was written, or the object lies elsewhere by
+    /// now: locate it again.
     pub fn bytes<'p>(&self, page: &'p [u8; SUBPAGE_BYTES]) -> Result<&'p [u8], FlashError> {
         let bytes = &page[self.at.range()];
         if crc32c(bytes) == self.checksum { Ok(bytes) } else { Err(FlashError::Corrupt) }
@@ -47,14 +49,15 @@ impl Pool {
             if let Some(place) = self.place_of(located) {
                 return Some(place);
             }
-            // An object that was freed has no bytes, and their checksum is 0. Any other was overwritten since the look into the map, and
-            // its slot let go, which came behind the change of the map.
+            // A freed object has no bytes, and checksum 0. Any other was overwritten since the map
+            // was read: the map changes before a slot is released.
             if located.checksum == 0 && self.map.get(subpage) == Some(located) {
                 return None;
             }
         }
     }
-    /// The place that a word of the map leads to; none when its object was freed, or its slot let go.
+    /// The place that a word of the map leads to. None when its object was freed, or its slot
+    /// released.
     #[inline]
     pub(super) fn place_of(&self, Located { place, checksum }: Located) -> Option<Place> {
         if !self.slots.has(place) {
@@ -64,8 +67,8 @@ impl Pool {
         let part = Part { offset: at.offset, length: at.length };
         (at.length > 0).then_some(Place { flash_page: at.flash_page, checksum, part: Some(part) })
     }
-    /// Where the content of a subpage lies; none when it was never written. Takes no lock. Whoever reads it asks again afterwards: when
-    /// the answer is the same, nothing else was written there in between.
+    /// Where the content of a subpage lies, without a lock. None when it was never written. Ask
+    /// again after reading: if the answer is the same, the place was not reused.
     pub fn locate_object(&self, subpage: u32) -> Option<Object> {
         let located = self.map.get(subpage)?;
         Some(self.object_of(located))
@@ -74,12 +77,12 @@ impl Pool {
         let whole = ObjectPlace { flash_page: located.place, offset: 0, length: SUBPAGE_BYTES as u16 };
         Object { at: self.slots.get(located.place).unwrap_or(whole), checksum: located.checksum, located }
     }
-    /// Reads the content of a subpage, as long as it is: the bytes of an object, or all of a subpage. Returns how many bytes it has; 0
-    /// when it was never written or was freed.
+    /// Reads the content of a subpage: the bytes of an object, or all of a subpage. Returns its
+    /// length, or 0 when it was never written or was freed.
     ///
     /// # Errors
-    /// [`FlashError::Corrupt`] when what lies there is not what was written; when the flash fails, there is no such subpage, or `into` is
-    /// shorter than the object ([`FlashError::OutOfRange`]).
+    /// [`FlashError::Corrupt`] when something else lies there. When the flash fails, there is no
+    /// such subpage, or `into` is too short ([`FlashError::OutOfRange`]).
     pub fn read_object(&self, subpage: u32, into: &mut [u8]) -> Result<usize, PoolError> {
         if subpage >= self.geometry.subpages {
             return Err(FlashError::OutOfRange.into());
@@ -147,13 +150,14 @@ impl Pool {
         Ok(reader.read(place, 0)?)
     }
 
-    /// Writes objects: for each a subpage and its first bytes, up to 4096, behind which it reads as zeros; an object of no bytes is freed.
-    /// They are packed; when this returns they are what programs read, and durable with the next sync. Of two objects of one subpage the
-    /// later one counts. Whoever writes a subpage in two ways at a time gets either.
+    /// Writes objects: for each a subpage and its first bytes, up to 4096, with zeros behind them.
+    /// No bytes free the object. They are packed. On return programs read them, and the next sync
+    /// makes them durable. Of two objects of one subpage the later one counts. Concurrent writes to
+    /// one subpage leave either.
     ///
     /// # Errors
-    /// When the pool has no objects, or there is no such subpage; when there is no space, or the flash fails: some of them may have been
-    /// written then.
+    /// When the pool has no objects, there is no such subpage, there is no space, or the flash
+    /// fails. Some may have been written then.
     pub fn write_objects(&self, objects: &[(u32, &[u8])]) -> Result<(), PoolError> {
         let (mut rest, mut batches) = (objects, Vec::new());
         let mut result = Ok(());
@@ -189,7 +193,8 @@ impl Pool {
             }
         }
     }
-    /// Gives up the objects of a subpage in a flash page that cannot be read. Returns whether there was one.
+    /// Gives up the objects of a subpage in an unreadable flash page. Returns whether there was
+    /// one.
     pub(super) fn mark_objects_lost(&self, subpage: u32, place: u32) -> Result<bool, PoolError> {
         let mut live = Vec::new();
         if !self.geometry.objects || subpage >= self.geometry.subpages {

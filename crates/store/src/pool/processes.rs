@@ -1,7 +1,8 @@
 //! Processes that use a pool one after the other: what of theirs goes when they do.
 //!
-//! Mostly a pool is opened by the process that uses it, and closed when that ends. A device's store is open all the while that programs come and
-//! go, and may be opened again while one lives: so the device says when one begins and has ended.
+//! A process usually opens its own pool, and closes it at its end. A device's store stays open
+//! while programs come and go, and may be reopened while one lives. So the device says when one
+//! begins and has ended.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,8 @@ use std::sync::atomic::Ordering;
 use super::{Pool, PoolError};
 
 impl Pool {
-    /// Temporary pages of earlier processes that opening or a roll back has deleted since this was asked last, ascending.
+    /// Temporary pages of earlier processes that opening or a roll back deleted since the last
+    /// call, ascending.
     pub fn take_dropped_temporary(&self) -> Vec<u32> {
         self.take_some_dropped_temporary(usize::MAX)
     }
@@ -23,19 +25,19 @@ impl Pool {
     pub fn temporary_stays(&self) -> bool {
         self.temporary_stays
     }
-    /// Another process uses the pool from now on: tokens up to this one are of processes that have ended.
+    /// Another process uses the pool from now on: tokens up to this one are of ended processes.
     pub fn process_begins(&self, after: u64) {
         self.opened_at.store(after.saturating_add(1), Ordering::Release);
     }
-    /// The process that made the temporary pages of the state has ended: they are deleted, which is part of the state as it is, and of the next
-    /// token. Those of earlier ones of which nobody was told yet are not forgotten.
+    /// The process of the state's temporary pages has ended. They are deleted, as part of the state
+    /// and of the next token. Those of earlier ones that were not yet taken stay listed.
     pub fn drop_temporary(&self) -> Result<(), PoolError> {
         let survey = self.lock_for_changes()?.store.drop_temporary()?;
         self.add_dropped(survey.temporary);
         Ok(())
     }
-    /// Goes back to the newest token, because the process has ended that used it: what it has not named is gone, and so are its
-    /// temporary pages. Waits until the former is durable.
+    /// Returns to the newest token, because the process has ended: its unnamed changes and
+    /// temporary pages are gone. Waits until the former is durable.
     ///
     /// # Errors
     /// As [`Pool::roll_back`].

@@ -1,11 +1,11 @@
-//! Room for a sync: who may change what, and what whoever is outside is told of it. With the lock that both hang on.
+//! Room for a sync: what may be changed, what is published of it, and the lock of both.
 //!
-//! What a program changes in DRAM must find places at the next sync ([`crate::Changes`] decides). A device has its
-//! store here and its program elsewhere, in another process, that may not wait for an answer at each change: so the room is published
-//! ([`Pool::room`]), by whoever lets go of the store.
+//! The next sync must find places for all changes in DRAM ([`crate::Changes`] decides). A device
+//! has its store here and its program in another process, which cannot wait for an answer at each
+//! change. So the room is published ([`Pool::room`]) whenever the store is unlocked.
 //!
-//! Invariant: what is published is what the store had room for when it was let go of last; and whoever has seen the end of a write sees room
-//! without its place.
+//! Invariant: published is the store's room at its last unlock. An observer of a write's end sees
+//! room without its place.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,14 +16,15 @@ use fulgurite_flash::FlashError;
 use super::{Inner, Pool, PoolError, SUBPAGES_PER_PAGE};
 use crate::store::WriteError;
 
-/// What room there is, for those who do not ask.
+/// The room, for observers that do not ask.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     wanted: AtomicBool,
     room: AtomicU64,
 }
 
-/// The store, as long as one has it for oneself. Who changes it and panics may leave it half changed: nothing more of it is written then.
+/// The locked store. A panic during a change may leave it half changed: nothing more of it is
+/// written then.
 pub(super) struct Locked<'p> {
     inner: MutexGuard<'p, Inner>,
     published: &'p Published,
@@ -54,7 +55,8 @@ impl Drop for Locked<'_> {
         if self.changes && std::thread::panicking() {
             self.inner.half_changed = true;
         }
-        // The lock is still held: of two, the later one is published. Of a store that somebody left half changed nothing is said.
+        // The lock is still held, so the later of two is published. Of a half changed store nothing
+        // is.
         if self.published.wanted.load(Ordering::Relaxed) && !std::thread::panicking() && !self.inner.half_changed {
             self.published.room.store(self.inner.store.room_for_changes(), Ordering::Release);
         }
@@ -70,7 +72,7 @@ impl Pool {
         inner.stirred = true;
         inner.for_changes()
     }
-    /// The same for who changes nothing.
+    /// The same without changes.
     pub(super) fn lock_to_look(&self) -> Locked<'_> {
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -99,9 +101,11 @@ impl Pool {
         if inner.read_only { Err(PoolError::ReadOnly) } else { Ok(inner) }
     }
 
-    /// So many frames may differ from the pool in DRAM (0: nobody says when one does): from now on whoever changes one that does not asks
-    /// before ([`fulgurite_flash::Backing::begin_change`]) while there is hardly more room than a sync needs, and gets `NoSpace` when there is no
-    /// more than that. A sync can be made all the same, and makes room; so can any frame be written back for somebody else until then.
+    /// At most so many frames will differ from the pool in DRAM (0: changes are not announced).
+    /// From now on, a change of one that does not asks first
+    /// ([`fulgurite_flash::Backing::begin_change`]) while there is hardly more room than a sync
+    /// needs. It gets `NoSpace` when there is no more. A sync can still be made, which makes room,
+    /// and any frame can be written back until then.
     pub fn leave_for_sync(&self, frames: u64) {
         let inner = self.lock();
         self.changes.watch(frames, inner.store.room_for_changes());
@@ -111,16 +115,18 @@ impl Pool {
         self.published.wanted.store(true, Ordering::Relaxed);
         drop(self.lock_to_look());
     }
-    /// How many subpages can certainly be written before the next sync, as of when somebody last did something to the pool: one load, where
-    /// that was asked for ([`Pool::publish_room`]); else 0. What was given a place is not in it from before its write ends.
+    /// How many subpages can certainly be written before the next sync, as of the last unlock: one
+    /// load, after [`Pool::publish_room`]. Otherwise 0. A place is subtracted before its write
+    /// ends.
     #[inline]
     pub fn room(&self) -> u64 {
         self.published.room.load(Ordering::Acquire)
     }
-    /// Whether so many pages may get another status, each of which may make all that a page holds an older version.
+    /// Whether so many pages may get another status, each of which may make all of a page an older
+    /// version.
     pub(super) fn leaves_room(&self, inner: &Inner, pages: usize) -> Result<(), PoolError> {
         let older = pages as u64 * u64::from(SUBPAGES_PER_PAGE);
-        // A page, for what whoever does it notes of it.
+        // A page, for the caller's notes of it.
         let noted = u64::from(SUBPAGES_PER_PAGE);
         if self.changes.asks() && !self.changes.leaves(inner.store.room_beside(older), noted) {
             return Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into());
@@ -147,7 +153,7 @@ impl Pool {
         if !self.changes.claim(inner.store.room_for_changes()) {
             return Err(FlashError::NoSpace);
         }
-        // Where somebody syncs for those who wait, their time begins anew.
+        // Where a thread syncs for waiters, their time begins anew.
         self.helpers.has_places();
         Ok(())
     }
@@ -176,7 +182,7 @@ mod tests {
         let pool = open(&medium);
         pool.set_permissions(2..3, Permissions::DEFAULT).unwrap();
         let token = pool.sync().unwrap();
-        // Whoever only looks leaves it as it was.
+        // A look leaves it as it was.
         let died = catch_unwind(AssertUnwindSafe(|| {
             let _inner = pool.lock_to_look();
             panic!("on the way");

@@ -1,4 +1,5 @@
-//! Another size for a pool: what is moved, and in which order it is written down (`Store::shrink` does the moving).
+//! Another size for a pool: what is moved, and in which order it is recorded (`Store::shrink`
+//! moves).
 
 use std::time::Duration;
 
@@ -8,14 +9,16 @@ use crate::recover::superblock;
 use crate::store::{ResizeError, Shrink, superblock_pages};
 
 impl Pool {
-    /// Gives the pool another size: of flash, of data, or of both. The medium must have it when it grows, and may lose what is behind
-    /// the end when it has shrunk. A crash leaves the old size or the new one. Afterwards the pool takes no more changes: open it again.
-    /// `go_on` is asked between the steps, and may stop it.
+    /// Gives the pool another size, of flash, data, or both. A growing pool's medium must have it
+    /// already, and a shrunk one's may lose what is behind the end. A crash leaves the old size or
+    /// the new one. Afterwards the pool takes no more changes: open it again. `go_on` is asked
+    /// between the steps, and may stop it.
     ///
     /// # Errors
-    /// When what is live does not fit, or the flash fails. The pool has its old size then; but after [`ResizeError::Unsure`], when the
-    /// flash failed while its superblock was written, it has that or the new one: the medium must stay as large as it is, until the pool
-    /// was opened again, which makes the copies of its superblock equal.
+    /// When the live data does not fit, or the flash fails. The pool then has its old size. After
+    /// [`ResizeError::Unsure`], the flash failed during the superblock's write, and it has either.
+    /// The medium must then keep its size until the pool was opened again, which makes the
+    /// superblock's copies equal.
     pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
         if self.geometry.objects != to.objects {
             return Err(ResizeError::Objects.into());
@@ -49,7 +52,7 @@ impl Pool {
         inner.driver.write_all(pages.to_vec()).map_err(ResizeError::Unsure)?;
         Ok(true)
     }
-    /// Whether the pool may become as small as that, as far as can be told before anything is moved.
+    /// Whether the pool may become so small, as far as is known before anything is moved.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), PoolError> {
         Ok(self.lock().store.may_shrink(to)?)
     }

@@ -15,13 +15,14 @@ impl Pool {
     pub fn counters(&self) -> StoreCounters {
         self.lock().store.counters()
     }
-    /// DRAM in bytes that it has now, with its medium's; what it may come to is [`fulgurite_flash::Traits::dram_bytes`] of it as a flash.
+    /// DRAM in bytes that it has now, with its medium's. [`fulgurite_flash::Traits::dram_bytes`] is
+    /// its maximum.
     pub fn dram_taken(&self) -> usize {
         let inner = self.lock();
         self.medium.traits().dram_bytes + inner.store.info().dram_bytes + inner.driver.bytes()
     }
-    /// DRAM in bytes that a pool of this geometry sets aside, beside its medium's and what the queue of its own takes there; known before
-    /// there is one.
+    /// DRAM in bytes that a pool of this geometry sets aside, without its medium's and its queue's
+    /// there. Known before there is one.
     #[must_use]
     pub fn dram_needed(geometry: Geometry, config: StoreConfig) -> usize {
         Store::dram_needed(geometry, config) + (depth_of(&config) + 1) * SUBPAGE_BYTES

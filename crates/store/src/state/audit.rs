@@ -9,7 +9,8 @@ use super::{N, State};
 use crate::objects::Needed;
 
 impl State {
-    /// What the state should be, computed another way; for tests and `check`. Returns sentences about what is wrong.
+    /// Computes what the state should be in another way, for tests and `check`. Returns sentences
+    /// about what is wrong.
     pub fn audit(&self) -> Vec<String> {
         let mut wrong = self.map.audit();
         let mut live = vec![0u32; self.live.len()];

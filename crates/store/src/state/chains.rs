@@ -1,4 +1,4 @@
-//! What changes of the state say to those who count how long chains would be ([`Chains`]), where reclaim goes by that.
+//! What changes of the state tell the counts of chains ([`Chains`]), for reclaim by them.
 
 use super::State;
 use crate::chains::Chains;

@@ -1,4 +1,5 @@
-//! The versions of a page as a checkpoint has them: written from the state, and loaded into it again.
+//! The versions of a page as a checkpoint has them: written from the state, and loaded into it
+//! again.
 
 use fulgurite_format::{EntryIndex, FlashPage, History, PageEntry, Status};
 
@@ -7,7 +8,8 @@ use crate::map::Located;
 use crate::table::{EMPTY, TableFull};
 
 impl State {
-    /// All versions of a page with their checksums, newest first, for a checkpoint: each entry names its places itself.
+    /// All versions of a page with their checksums, newest first, for a checkpoint: each entry
+    /// names its places itself.
     pub fn history_of(&self, page: u32) -> Vec<(PageEntry, Vec<u32>)> {
         let mut history = Vec::new();
         for version in self.versions_of(page) {
@@ -24,8 +26,8 @@ impl State {
         }
         history
     }
-    /// Appends the history of a page as a checkpoint has it, if it is empty or of one version without objects, as most are, and leaves
-    /// `into` no longer than `most`. Else changes nothing and returns false.
+    /// Appends the history of a page, for a checkpoint, if it has at most one version and no
+    /// objects, and keeps `into` within `most`. Otherwise changes nothing and returns false.
     pub fn append_history(&self, page: u32, most: usize, entries: &mut Vec<PageEntry>, into: &mut Vec<u8>) -> bool {
         let head = self.table.head(page);
         if head == EMPTY {

@@ -1,7 +1,8 @@
 //! How records of objects change the state, and how a checkpoint has them.
 //!
-//! An object is a subpage whose place is a slot ([`crate::objects`]); what versions, tokens and deletions do to it is what they do to
-//! every subpage. Slots are not on flash: a record names a flash page, an offset and a length, and so does a checkpoint.
+//! An object is a subpage whose place is a slot ([`crate::objects`]), and versions, tokens and
+//! deletions treat it as any subpage. Slots are not on flash: records and checkpoints name a flash
+//! page, an offset and a length.
 
 use fulgurite_format::{
     Checksums, EntryIndex, FlashPage, ObjectPlace, ObjectsMoved, ObjectsWritten, PageEntry, Status, WORDS_OF_AN_OBJECT,
@@ -75,7 +76,7 @@ impl State {
         }
     }
 
-    /// The object of a subpage that lies there, if a version that is needed has it: its slot, and where it lies.
+    /// The object of a subpage that lies there, if a needed version has it: its slot and place.
     pub fn slot_at(&self, subpage: u32, flash_page: u32, offset: u16) -> Option<(u32, ObjectPlace)> {
         self.slots_of(subpage).into_iter().find(|(_, at)| at.flash_page == flash_page && at.offset == offset)
     }

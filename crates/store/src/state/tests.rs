@@ -262,7 +262,7 @@ fn objects_lie_in_flash_pages_of_a_pool_that_has_them() {
     }
     assert!(!may(23, 3, 0) && !may(320, 3, 0) && may(24, 3, 0));
 }
-/// A version that no token names as such gets the time of the first that sees it; one that was written later stays what it is.
+/// A version between tokens gets the time of the first that sees it. A later version keeps its own.
 #[test]
 fn only_what_is_older_is_restamped() {
     let mut state = State::new(G, u32::MAX);

@@ -115,13 +115,15 @@ impl Store {
             Phase::Data | Phase::Witness => unreachable!("a first phase"),
         }
     }
-    /// When nothing follows a commit, an empty page of the journal does: it proves that the commit was durable, so that damage to it is
-    /// told from a crash that cut it off. It needs no flush of its own; the next commit waits for its write.
+    /// When nothing follows a commit, an empty page of the journal proves that it was durable,
+    /// which tells damage from a crash. It needs no flush of its own: the next commit waits for its
+    /// write.
     fn witness(&mut self) {
         if !std::mem::take(&mut self.witness_wanted) || self.poisoned.is_some() {
             return;
         }
-        // What was recorded meanwhile must wait for its data; then the next commit is the witness. So it is when space is scarce.
+        // Records made meanwhile must wait for their data. Then the next commit is the witness, as
+        // it is when space is scarce.
         let idle = self.journal.current.is_empty() && self.journal.sealed.is_empty();
         if !idle || (self.journal.stream.wants_extent() && self.extents.free() <= METADATA_RESERVE) {
             return;
@@ -141,9 +143,9 @@ impl Store {
 
     // ---- checkpoint ----
 
-    /// Whether metadata takes more extents than it should when a pool is opened, and a checkpoint, for which there is room, would give
-    /// them back. Each life of a pool goes on in an extent of the journal of its own, however little it has written: where crashes follow
-    /// each other faster than checkpoints, all extents would come to hold a page of the journal each.
+    /// Whether an opened pool's metadata takes too many extents, and a checkpoint, for which there
+    /// is room, would free them. Each life of a pool continues in a new extent of the journal. With
+    /// crashes faster than checkpoints, all extents would come to hold a page of the journal each.
     pub(crate) fn is_scattered(&self) -> bool {
         let extents = self.journal.extents.len() as u64;
         let pages = self.journal.stream.position().sequence - self.journal.since;
@@ -155,11 +157,13 @@ impl Store {
         if self.checkpoint.is_some() || self.poisoned.is_some() {
             return;
         }
-        // The page being filled belongs to both, so it is ended; records from the next page on are replayed.
+        // The page being filled belongs to both, so it is ended. Records from the next page on are
+        // replayed.
         if !self.journal.current.is_empty() {
             self.seal();
         }
-        // The anchor says where the journal goes on, so that damage to its first page hides nothing.
+        // The anchor says where the journal continues, so that damage to its first page hides
+        // nothing.
         if self.extents.free() < 1 + u32::from(self.journal.stream.wants_extent()) {
             return;
         }
@@ -184,7 +188,8 @@ impl Store {
         let _ = self.record_times();
         let end = self.extents.limit() * self.geometry().extent_pages;
         for place in self.state.wear().places().iter().copied().filter(|place| *place < end).collect::<Vec<u32>>() {
-            // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
+            // What belongs to no page is not in the checkpoint but at the beginning of the journal
+            // behind it.
             let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
         }
     }
@@ -210,7 +215,7 @@ impl Store {
                 writer.stream.go_on_in(extent);
                 writer.extents.push(extent);
             }
-            // Up to which record the piece is: the page of the journal being filled, and what of it is filled.
+            // Up to which record the piece is: the journal page being filled, and how far.
             let stamp = stamp(self.journal.stream.position().sequence, self.journal.current.len());
             let (place, page) = writer.next_page(&self.state, stamp);
             writer.in_flight += 1;
@@ -225,7 +230,8 @@ impl Store {
         let mut payload = Vec::new();
         writer.anchor().encode(&mut payload);
         let geometry = self.geometry();
-        // Two copies side by side, so that damage to one flash page cannot bring back the anchor before.
+        // Two neighbouring copies, so that damage to one flash page cannot bring back the anchor
+        // before.
         if self.anchors.index + 2 > geometry.extent_pages {
             self.anchors.extent = 1 - self.anchors.extent;
             (self.anchors.index, self.anchors.failed) = (0, 0);
@@ -254,7 +260,8 @@ impl Store {
             self.extents.free_metadata(extent, self.state.wear());
         }
         self.journal.since = anchor.journal.sequence;
-        // An extent of the journal is past when the next one begins no later than the journal that is needed.
+        // An extent of the journal is past when the next one begins no later than the needed
+        // journal.
         while self.journal.extents.get(1).is_some_and(|(_, first)| *first <= anchor.journal.sequence) {
             let (extent, _) = self.journal.extents.pop_front().expect("there are two");
             self.extents.free_metadata(extent, self.state.wear());

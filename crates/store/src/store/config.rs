@@ -61,12 +61,12 @@ pub struct StoreConfig {
     /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last
     /// state that can be read. What was lost is so for good then.
     pub accept_loss: bool,
-    /// Temporary pages stay when the pool is opened: whoever opens it lets processes come and go,
-    /// and deletes them when it knows that theirs has gone ([`crate::Pool::drop_temporary`]).
+    /// Temporary pages stay when the pool is opened. The opener serves several processes, and
+    /// deletes the pages of one that has ended ([`crate::Pool::drop_temporary`]).
     pub temporary_stays: bool,
-    /// Makes no checksums of data and compares none, to measure what they cost. Only for a pool
-    /// that is empty and keeps nothing ([`Durability::Cache`]): whoever opens it later finds it
-    /// empty again, and so no data without a checksum.
+    /// Makes and compares no checksums of data, to measure their cost. Only for an empty pool that
+    /// keeps nothing ([`Durability::Cache`]): it is empty when it is opened again, so no data is
+    /// without a checksum.
     pub unchecked: bool,
     /// A bug on purpose.
     #[doc(hidden)]

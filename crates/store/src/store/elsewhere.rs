@@ -1,13 +1,16 @@
-//! Pages of the journal and anchors that cannot be written where they belong: they are written elsewhere, where recovery looks for them.
+//! Journal pages and anchors that cannot be written where they belong go elsewhere, where recovery
+//! looks for them.
 //!
-//! A page of the journal belongs behind the one before it. Recovery also looks for it at the first places of the extent named next, and
-//! for the first page of an extent at the first places of that; and there it looks first. So the pages of a commit from the one that
-//! failed on are sealed again for such places, under their old numbers and with their old records; what lies at the old places does not
-//! count, whether it arrived there or not.
+//! A page of the journal belongs behind the one before it. Recovery also looks for it at the first
+//! places of the extent named next. It looks for the first page of an extent at the first places of
+//! that, and there first. So the pages of a commit from the failed one on are sealed again for such
+//! places, with their old numbers and records. Their old places do not count, whether they arrived
+//! there or not.
 //!
-//! Invariants: nothing is sent to an extent before all pages that belong before it were written, and nothing behind the first page of
-//! an extent before that one was; so the places that a page may go to were never written since the extent was taken. A flash page
-//! that failed is suspected, and recorded when another one was written instead.
+//! Invariants: nothing is sent to an extent before all earlier pages were written, and nothing
+//! behind its first page before that one was. So the places that a page may go to were not written
+//! since the extent was taken. A failed flash page is suspected, and recorded when another one was
+//! written instead.
 
 use fulgurite_format::{Header, Kind, NO_EXTENT, PageBuffer, StreamPosition};
 
@@ -17,8 +20,8 @@ use crate::geometry::{ANCHOR_PAIRS_WITHOUT, FIRST_PLACES};
 use crate::stream::Stream;
 
 impl Store {
-    /// Sends the pages of the commit that can go together: those that follow in one extent, the first of an extent alone. Returns
-    /// whether there were any.
+    /// Sends the pages of the commit that can go together: those that follow in one extent, or the
+    /// first of an extent alone. Returns whether there were any.
     pub(super) fn send_journal(&mut self) -> bool {
         let geometry = self.state.geometry();
         let Some(commit) = &mut self.commit else { return false };
@@ -65,7 +68,8 @@ impl Store {
         }
         self.commit_done();
     }
-    /// What was sent of the commit has ended. Sends what failed to another place, or what comes behind it; returns whether there was any.
+    /// The sent part of the commit has ended. Sends failed pages to another place, or else the next
+    /// ones. Returns whether there were any.
     pub(super) fn commit_goes_on(&mut self) -> bool {
         let Some(commit) = &mut self.commit else { return false };
         match commit.failed.take() {
@@ -94,8 +98,8 @@ impl Store {
         }
         was_sent && self.send_journal()
     }
-    /// Makes the pages of the journal from one of the commit on for places where recovery looks for it. None when there is no such
-    /// place left.
+    /// Makes journal pages from one of the commit on for places where recovery looks for it. None
+    /// when no such place is left.
     fn seal_again(&mut self, from: usize) -> Option<()> {
         let geometry = self.state.geometry();
         let commit = self.commit.as_mut()?;
@@ -144,8 +148,8 @@ impl Store {
             self.checkpoint.as_mut().expect("seen above").move_journal(position, next);
         }
     }
-    /// The next anchor goes behind the pair that failed, or where as many did as the search passes over, or the extent has, into the other
-    /// extent, unless the one in effect is there.
+    /// The next anchor goes behind the failed pair. After as many as the search or the extent has,
+    /// it goes into the other extent, unless the one in effect is there.
     fn turn_to_other_anchors(&mut self) -> bool {
         let pairs = self.geometry().extent_pages / 2;
         let anchors = &mut self.anchors;

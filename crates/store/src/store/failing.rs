@@ -1,8 +1,8 @@
 //! Flash pages that fail: they are recorded, and nothing is written to them again.
 //!
-//! A failure says little alone: when a cable is loose, all flash pages fail. So a flash page that failed is suspected first, and
-//! recorded only when something was written elsewhere afterwards. Where very many fail without that, it is the device, and none
-//! of them is.
+//! One failure means little: with a loose cable, all flash pages fail. So a failed flash page is
+//! first suspected, and recorded only after a later write elsewhere. When very many fail without
+//! that, the device fails, and none of them is recorded.
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::{FlashPage, Record};
@@ -16,7 +16,7 @@ const SUSPECTS_MAX: usize = 64;
 const CHECKPOINT_TRIES: u32 = 3;
 
 impl Store {
-    /// A write failed: nothing lies at this place. Returns whether it is worth trying at another one.
+    /// A write failed: nothing lies at this place. Returns whether to try another one.
     pub fn not_written(&mut self, place: u32, error: FlashError) -> bool {
         self.placed = self.placed.saturating_sub(1);
         self.give_back(place, error)
@@ -56,7 +56,8 @@ impl Store {
         }
     }
 
-    /// A page of a checkpoint was written, or not: then this checkpoint never takes effect, and another one is begun elsewhere.
+    /// A page of a checkpoint was written, or not: then it never takes effect, and another one is
+    /// begun elsewhere.
     pub(super) fn checkpoint_done(&mut self, place: u32, outcome: &Outcome) {
         let Some(checkpoint) = &mut self.checkpoint else { return };
         checkpoint.in_flight -= 1;
@@ -67,7 +68,7 @@ impl Store {
         }
         self.suspect(place, error);
     }
-    /// Begins another checkpoint in place of one that has failed, once nothing of that is in flight.
+    /// Begins another checkpoint in place of a failed one, once nothing of that is in flight.
     pub(super) fn repeat_checkpoint(&mut self) {
         let Some(checkpoint) = self.checkpoint.take_if(|c| c.failed && c.in_flight == 0) else { return };
         self.failed_checkpoints += 1;

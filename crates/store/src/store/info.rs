@@ -18,9 +18,10 @@ pub struct StoreInfo {
     pub uncommitted: u64,
     /// Subpages that can be written before the next sync, at the least.
     pub room: u64,
-    /// Subpages that may be written and not synced as things are, those that are included: then writers get
-    /// [`WriteError::NoSpace`](crate::WriteError::NoSpace). By [`StoreConfig::uncommitted_max`](crate::StoreConfig::uncommitted_max), or
-    /// because there is certainly room for no more.
+    /// Subpages that may be unsynced, as things are, before writers get
+    /// [`WriteError::NoSpace`](crate::WriteError::NoSpace). Bounded by
+    /// [`StoreConfig::uncommitted_max`](crate::StoreConfig::uncommitted_max) or by the certain
+    /// room.
     pub uncommitted_max: u64,
     /// Versions beside the newest.
     pub versions: u32,
@@ -36,8 +37,9 @@ pub struct StoreInfo {
     pub objects: u32,
     /// DRAM in bytes, as it is.
     pub dram_bytes: usize,
-    /// DRAM in bytes that it may come to: with all pages written and scattered, and as much for history as may be
-    /// ([`StoreConfig::history_bytes`](crate::StoreConfig::history_bytes)), or as there is when that has no bound.
+    /// DRAM in bytes that it may come to, with all pages written and scattered, and history at its
+    /// bound ([`StoreConfig::history_bytes`](crate::StoreConfig::history_bytes)), or as it is
+    /// without one.
     pub dram_bytes_max: usize,
 }
 

@@ -44,8 +44,8 @@ impl Clock {
     }
 }
 
-/// Roll backs that are remembered, the latest: who waits for a token is there long before as many
-/// others have rolled back behind it.
+/// The latest roll backs: a waiter for a token returns long before so many others roll back behind
+/// it.
 const ROLL_BACKS: usize = 64;
 
 /// Which tokens were named in this life of the pool and are gone, as somebody rolled back behind

@@ -1,13 +1,16 @@
 //! Objects are written: packed into flash pages, and recorded in the order in which they came.
 //!
-//! Unlike whole subpages, objects pass through here: they have to be gathered somewhere, and a flash page of them is the store's own
-//! request. A batch is packed, its flash pages wait for places in extents of their own, and what was written is recorded page by page,
-//! in the order of the batches, so that of two contents of a subpage the later one counts.
+//! Unlike whole subpages, objects pass through here, because they are gathered, and their flash
+//! pages are the store's own requests. A batch is packed, and its flash pages wait for places in
+//! extents of their own. Writes are recorded page by page, in the order of the batches, so the
+//! later of two contents counts.
 //!
-//! An extent of objects has its summary at its end as others have, but as long as its objects ask for: it names the owners of each flash
-//! page, and grows backward from the last flash page, so that what is written there first says whether there is more.
+//! An extent of objects has its summary at its end like others, as long as its objects need. It
+//! names the owners of each flash page, and grows backward from the last flash page, so its first
+//! page says whether there is more.
 //!
-//! Invariants: an extent holds objects or subpages, never both; what waits here is not part of a token until it is recorded.
+//! Invariants: an extent holds objects or subpages, never both. What waits here is part of no token
+//! until it is recorded.
 
 pub(super) mod log;
 mod lost;
@@ -30,7 +33,7 @@ use streams::{Division, Stream};
 /// What became of a batch that was handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectBatch {
-    /// How many of its first objects were taken; the others are handed over again when something has happened.
+    /// How many of its first objects were taken. The others are handed over again later.
     pub taken: usize,
     /// What to ask [`Store::take_batch`] for.
     pub number: u64,
@@ -40,12 +43,13 @@ impl Store {
     fn log(&mut self) -> &mut ObjectLog {
         self.objects.as_mut().expect("a pool of objects")
     }
-    /// Takes objects to be written: for each a subpage and its first bytes; what is behind them reads as zeros, and no bytes at all free
-    /// the object. The first so many are taken; they count from when [`Store::take_batch`] says so, in the order in which they came.
+    /// Takes objects to be written: for each a subpage and its first bytes, with zeros behind them.
+    /// No bytes free the object. The first so many are taken. They count from when
+    /// [`Store::take_batch`] says so, in order.
     ///
     /// # Errors
-    /// When the pool has no objects, or there is no such subpage; when there is no space and none will come; when the pool is poisoned.
-    /// None is taken then.
+    /// When the pool has no objects, there is no such subpage, no space will come, or the pool is
+    /// poisoned. None is taken then.
     pub fn write_objects(&mut self, objects: &[(u32, &[u8])]) -> Result<ObjectBatch, WriteError> {
         self.check()?;
         if self.objects.is_none() {
@@ -94,7 +98,8 @@ impl Store {
         self.record_written();
         Ok(ObjectBatch { taken, number })
     }
-    /// Whether a batch is written, so that its objects are what programs read; none while it is under way. It is forgotten when it was said.
+    /// Whether a batch is written, so that programs read its objects. None while it is under way.
+    /// An answer forgets it.
     pub fn take_batch(&mut self, number: u64) -> Option<Result<(), WriteError>> {
         let poisoned = self.check();
         let log = self.objects.as_mut()?;
@@ -103,8 +108,8 @@ impl Store {
         Some(batch.map_or(poisoned, |batch| if batch.pages == 0 { batch.result } else { poisoned }))
     }
 
-    /// A flash page for so many objects. It is in flight from now on. None where that would take another extent and no more than `reserve`
-    /// are free.
+    /// A flash page for so many objects, in flight from now on. None if that takes another extent
+    /// and no more than `reserve` are free.
     fn give_objects(&mut self, stream: Stream, count: usize, reserve: u32) -> Option<u32> {
         // Better among others than not at all.
         self.give_in(stream, count, Some(reserve)).or_else(|| self.give_in(stream.other(), count, None))
@@ -280,15 +285,16 @@ impl Store {
     }
 }
 
-/// Packs a batch, the longest objects first, so that little of the flash pages is left over, and hot ones apart. Of two objects of one
-/// subpage the later one counts.
+/// Packs a batch, the longest objects first, so that little is left over, and hot ones apart. Of
+/// two objects of one subpage the later one counts.
 fn pack(objects: &[(u32, &[u8])], batch: u64, division: Division<'_>) -> Vec<PackedPage> {
     let mut order: Vec<usize> = (0..objects.len()).collect();
     // Stable: the later one comes last.
     order.sort_by_key(|i| objects[*i].0);
     let counts = |w: usize| order.get(w + 1).is_none_or(|next| objects[*next].0 != objects[order[w]].0);
     let mut order: Vec<usize> = (0..order.len()).filter(|w| counts(*w)).map(|w| order[w]).collect();
-    // Of the same length they stay in the order of their subpages: what is close in memory is close in flash.
+    // Equal lengths stay in the order of their subpages: neighbours in memory are neighbours in
+    // flash.
     order.sort_by_key(|i| std::cmp::Reverse(objects[*i].1.len()));
     let empty = |page, stream, stage| PackedPage { page, stream, objects: Vec::new(), stage, failed: 0, batch };
     let mut packed = [(Packer::new(), Vec::<PackedPage>::new()), (Packer::new(), Vec::new())];

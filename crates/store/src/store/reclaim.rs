@@ -21,7 +21,7 @@ impl Store {
         let weighed = |e: u32| content(e, state.live(e));
         let mut victim = self.extents.victim(policy, roomy, state.wear(), weighed);
         if victim.is_none() && self.objects.is_some() {
-            // Objects of many sizes may be packed closer than their weight says, which is known when it was tried.
+            // Objects of many sizes may pack closer than their weight, which only a try shows.
             let at_least = |e: u32| content(e, state.live_at_least(e));
             victim = self.extents.victim(policy, roomy, state.wear(), at_least);
         }
@@ -41,8 +41,8 @@ impl Store {
             self.reclaim = Some(Reclaim::new(extent, self.geometry()));
         }
     }
-    /// Begins to empty an extent that was filled seldom, if one is due. What gains no space is moved only where there is room for all
-    /// of it.
+    /// Begins to empty a seldom filled extent, if one is due. Without a gain of space, all of it
+    /// must have room.
     fn start_levelling(&mut self) {
         if self.is_reclaiming() || self.poisoned.is_some() || self.extents.free() <= self.reserve() {
             return;
@@ -182,8 +182,8 @@ impl Store {
         self.note_filled();
         self.condemn();
     }
-    /// Records that something lies elsewhere. There is room for that ([`crate::state::State::room_for`]); where there was none it would stay
-    /// where it is, and its extent would not be empty.
+    /// Records a move. There is room for that ([`crate::state::State::room_for`]). Without it, the
+    /// data would stay, and its extent would not be empty.
     pub(super) fn record_move(&mut self, record: Record) {
         let recorded = self.record(record);
         debug_assert!(recorded.is_ok() || self.poisoned.is_some(), "there is always room to move what is there");

@@ -1,7 +1,8 @@
-//! What cannot be read any more is given up: its flash page is let go, and reads of it keep failing.
+//! Unreadable data is given up: its flash page is released, and reads keep failing.
 //!
-//! In its place a page is written that says so, under the checksum that the lost content had. It does not match, so whoever reads the
-//! subpage gets an error and never zeros or something older; and the extent in which the unreadable page lay can be emptied.
+//! A marker page is written in its place, under the checksum of the lost content. It does not
+//! match, so readers get an error and never zeros or older data. The extent of the unreadable page
+//! can then be emptied.
 
 use fulgurite_format::{FlashPage, Owner, PageBuffer, Record, crc32c, zero_page};
 
@@ -25,8 +26,8 @@ fn lost_page(subpage: u32, checksum: u32) -> PageBuffer {
 }
 
 impl Store {
-    /// Gives up what lies at a flash page of a subpage. Returns whether that is needed by anybody. Durable when the store is quiet after a
-    /// commit.
+    /// Gives up a flash page of a subpage. Returns whether it was needed. Durable when the store is
+    /// quiet after a commit.
     ///
     /// # Errors
     /// When there is no space; when the pool is poisoned.

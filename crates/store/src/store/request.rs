@@ -1,4 +1,4 @@
-//! What a store asks of the flash, what it is told, and what it tells those who write.
+//! What a store asks of the flash, its answers, and what the store tells writers.
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::PageBuffer;
@@ -55,9 +55,8 @@ pub(super) enum Purpose {
 /// Nothing more can be written for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum WriteError {
-    /// All space is taken.
     #[error(
         "the pool has no space left ({uncommitted} subpages are written and not yet synced); sync, drop tokens, or make it larger"
     )]
@@ -74,10 +73,8 @@ pub enum WriteError {
         "token {0} is pinned or being read, and too old to be kept any longer; unpin it, close its reader, or roll back to it"
     )]
     TokenTooOld(u64),
-    /// Objects were written to a pool that was made without.
     #[error("the pool was made without objects; write whole subpages, or make a pool of objects")]
     NoObjects,
-    /// No object can be that, or lie there.
     #[error(
         "subpage {subpage} cannot have an object of {bytes} bytes; an object has up to 4096, in a subpage of the pool"
     )]
@@ -86,10 +83,8 @@ pub enum WriteError {
         /// The bytes of the object.
         bytes: usize,
     },
-    /// Objects could not be written, at any place.
     #[error("objects could not be written, because {0}; their older contents stay")]
     Flash(FlashError),
-    /// The flash failed where nothing can be repeated.
     #[error("the pool takes no more changes, because {0}")]
     Poisoned(FlashError),
 }

@@ -1,13 +1,13 @@
 //! A pool of another size: how much there is, and how much of it programs may fill.
 //!
-//! The size is what the superblock says, and nothing else depends on it but what lies where. So a pool grows by its superblock alone,
-//! once there is flash behind its end. To shrink, what lies behind the new end is moved first, as reclaim moves things, and the
-//! metadata goes on before it; then the superblock is written. It is there twice: the first copy says the new size when it is whole,
-//! and until then the second says the old one. Both are sizes of the same pool at that moment. Objects are moved as all else, and packed
-//! again on the way; nothing on flash numbers them but where they lie.
+//! The superblock alone has the size. So a pool grows by its superblock, once flash is behind its
+//! end. To shrink, reclaim's means move what lies behind the new end, and the metadata continues
+//! before it. Then the superblock is written, twice. The first copy has the new size when it is
+//! whole, and until then the second has the old one. Both sizes are valid at that moment. Objects
+//! move like all else, packed again on the way.
 //!
-//! Invariant: when the superblock of a smaller size is written, no extent behind its end is used, and neither the anchor in effect nor
-//! the journal behind it names one, nor a page behind the end of the data.
+//! Invariant: when a smaller superblock is written, no extent behind its end is used. Neither the
+//! anchor in effect nor the journal behind it names one, or a page behind the end of the data.
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::{Header, Kind, NO_EXTENT, NotMetadata, PageBuffer, PoolId, Superblock, format_bytes};
@@ -18,39 +18,33 @@ use crate::geometry::{FIRST_EXTENT, Geometry, GeometryError, RECLAIM_AHEAD, SUBP
 use crate::objects::PAGE_WEIGHT;
 use crate::recover::ReadPages;
 
-/// Why a pool cannot have another size. It is as it was, but for what lies where in it; only of [`ResizeError::Unsure`] that is not known.
+/// Why a pool cannot have another size. It keeps its size, but data may have moved. After
+/// [`ResizeError::Unsure`] the size is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages name the fields")]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum ResizeError {
     /// No pool has this size.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The flash is smaller.
     #[error("the flash has {}, and {} are needed; make it larger first", format_bytes(*.found), format_bytes(*.needed))]
     Medium { found: u64, needed: u64 },
-    /// Something was written, or is kept by a token, behind the new end of the data.
     #[error(
         "the data reaches to byte {0}, older states that tokens keep included; delete the data behind the new end, \
          drop old tokens, or choose at least that for the data"
     )]
     Data(u64),
-    /// There is more than fits.
     #[error(
         "{} are live, older versions that tokens keep included, and a pool of this size holds {}; drop old tokens, or choose more",
         format_bytes(*.live), format_bytes(*.most)
     )]
     Live { live: u64, most: u64 },
-    /// It does not go on.
     #[error("live data cannot be compacted any further; drop old tokens, or choose more")]
     NoRoom,
-    /// One of the two sizes is that of a pool of objects.
     #[error("a pool cannot gain or lose objects; create another one, and copy the data")]
     Objects,
-    /// Something in an extent cannot be moved.
     #[error("extent {0} cannot be emptied, because part of it cannot be read; check the pool for damage")]
     Damaged(u32),
-    /// The superblock could not be written to its end: what is on flash says the old size or the new one.
     #[error(
         "it is unknown whether the new size was written, because {0}; leave the flash as large as it is, open the \
          pool, and read its size"
@@ -58,7 +52,7 @@ pub enum ResizeError {
     Unsure(FlashError),
 }
 impl ResizeError {
-    /// Whether the pool may have the new size all the same, so that its flash must not become smaller.
+    /// Whether the pool may have the new size all the same, so that its flash must not shrink.
     pub fn is_unsure(&self) -> bool {
         matches!(self, ResizeError::Unsure(_))
     }
@@ -74,7 +68,7 @@ pub enum Shrink {
 }
 
 impl Store {
-    /// Whether the pool may become as small as that, as far as can be told before anything is moved.
+    /// Whether the pool may become so small, as far as is known before anything is moved.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), ResizeError> {
         if self.geometry().objects != to.objects {
             return Err(ResizeError::Objects);
@@ -94,15 +88,15 @@ impl Store {
         }
         Ok(())
     }
-    /// Begins the next step on the way to so many extents. The store must be quiet, and only one may be at it.
+    /// Begins the next step towards so many extents. The store must be quiet, with one caller.
     ///
     /// # Errors
     /// When it does not go on; the store is used as before then.
     pub fn shrink(&mut self, extents: u32) -> Result<Shrink, ResizeError> {
         self.shrink_step(extents).inspect_err(|_| self.stop_shrinking())
     }
-    /// The pool stays as large as it is: what is behind the end is used again. Whoever begins anew finds nothing done: what is recorded
-    /// from now on may speak of what would be behind it.
+    /// The pool keeps its size, and uses what is behind the end again. A new attempt finds nothing
+    /// done, because later records may name places there.
     pub fn stop_shrinking(&mut self) {
         self.extents.set_limit(self.geometry().extents);
         (self.given_up, self.shrunk) = (None, false);
@@ -162,7 +156,7 @@ impl Store {
             return Ok(Shrink::Working);
         }
         if used(Use::Metadata).is_some() || !self.shrunk {
-            // What was recorded until now speaks of places behind the end: all of it goes into a checkpoint.
+            // Records until now name places behind the end: a checkpoint takes all of it.
             self.shrunk = used(Use::Metadata).is_none();
             self.start_checkpoint();
             return if self.checkpoint.is_some() { Ok(Shrink::Working) } else { Err(ResizeError::NoRoom) };
@@ -183,8 +177,8 @@ pub fn superblock_pages(pool: PoolId, superblock: &Superblock) -> [(u32, PageBuf
     })
 }
 
-/// What is to be written so that both copies of the superblock say what counts: what the first one says, or, where that cannot be used,
-/// the second. Nothing when both do, or none can be used.
+/// What to write so that both copies of the superblock agree: with the first, or, if that is
+/// unusable, with the second. Nothing when both do, or none is usable.
 pub fn superblock_repairs(flash: &mut dyn ReadPages) -> Vec<(u32, PageBuffer)> {
     let pages = [0, 1].map(|place| flash.read(place, 0));
     let good = |place: u32| {

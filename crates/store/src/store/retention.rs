@@ -1,9 +1,9 @@
-//! Tokens: made, kept, let go. How many, how old, and how much space and DRAM they may cost is policy ([`StoreConfig`]); what a user
-//! pins stays, and so does the newest.
+//! Tokens: made, kept, dropped. [`StoreConfig`] limits their number, age, space and DRAM. The
+//! newest and the pinned stay.
 //!
-//! The store has no clock. Time comes in as numbers ([`Store::tick`]), and the pool has a time of its own that adds up how far the
-//! clock went on between two of them: one that goes back adds nothing, so that no token is dropped early by it, and when it goes on
-//! again so does the pool's time, so that none is kept for ever.
+//! The store has no clock, and time comes in as numbers ([`Store::tick`]). The pool's own time adds
+//! up how far the clock advanced between two of them. A clock set back adds nothing, so no token is
+//! dropped early by it, and none is kept forever.
 
 use fulgurite_flash::Shortage;
 use fulgurite_format::{Record, SUBPAGE_BYTES, Status};
@@ -17,18 +17,18 @@ use crate::geometry::{Geometry, RECLAIM_AHEAD};
 use crate::state::State;
 use crate::table::TableFull;
 
-/// What a reclaim has to look at, twice while that grows; and the page of the journal that is being filled.
+/// What a reclaim examines, twice while that grows, and the journal page being filled.
 fn beside_extents(geometry: Geometry) -> usize {
     2 * geometry.extent_pages as usize * size_of::<(u32, u32)>() + SUBPAGE_BYTES
 }
 
 impl Store {
-    /// Says what time it is, in any unit, by any clock. Tokens that are too old now are dropped at the next sync.
+    /// Sets the time, in any unit, by any clock. The next sync drops tokens that are too old.
     pub fn tick(&mut self, clock: u64) {
         self.clock.tick(clock);
     }
 
-    /// How many of so many subpages may be given places now. None while something is under way that must end first.
+    /// How many of so many subpages may get places now. None while something must end first.
     pub(super) fn admit(&mut self, count: usize) -> Result<usize, WriteError> {
         let uncommitted = self.uncommitted + self.placed;
         let allowed = self.config.uncommitted_max.saturating_sub(uncommitted).min(count as u64) as usize;
@@ -43,7 +43,8 @@ impl Store {
         }
         let mut allowed = allowed;
         loop {
-            // At worst each write is one more version of a page, and older versions of it fall apart.
+            // At worst each write is one more version of a page, and older versions of it fall
+            // apart.
             let table_room = self.state.table().room() >= (N + 1) * (allowed as u32 + 1)
                 && self.indices_for_writes() >= allowed as u64;
             let checksum_room = self.old_limit.saturating_sub(self.state.old_count() + self.placed as usize);
@@ -64,7 +65,7 @@ impl Store {
             };
         }
     }
-    /// Whether these pages may get another status, which makes what they hold old where it deletes them.
+    /// Whether these pages may get another status. A deletion makes what they hold old.
     pub(super) fn admit_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
         let deletes = status.has(Status::DELETED);
         let old = |page: &u32| if deletes { self.state.old_when_deleted(*page) } else { 0 };
@@ -90,7 +91,8 @@ impl Store {
             });
         }
     }
-    /// How many writes of subpages the indices of the page table have room for, whatever they and those under way make old.
+    /// How many subpage writes the page table's indices have room for, whatever they and those
+    /// under way make old.
     pub(super) fn indices_for_writes(&self) -> u64 {
         // A version, what it hides, and that older places next to that fall apart.
         (u64::from(self.state.room_for()).saturating_sub(u64::from(2 * N)) / 4).saturating_sub(self.placed)
@@ -107,13 +109,13 @@ impl Store {
         let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
         all.saturating_sub(self.state.live_total())
     }
-    /// How many subpages can certainly be written before a sync, however many versions of pages that makes. A few
-    /// counters: it is asked whenever the store of a device is let go of.
+    /// How many subpages can certainly be written before a sync, in any number of versions. It
+    /// reads a few counters, because each unlock of a device's store asks.
     pub(crate) fn room_for_changes(&self) -> u64 {
         self.room_beside(0)
     }
-    /// The same once so many subpages have become older versions besides, as their pages are deleted or get another status. That takes no
-    /// flash page for data: entries, checksums, and with them a longer checkpoint.
+    /// The same after so many more subpages became older versions, by deletions or changes of
+    /// status. These take entries, checksums and a longer checkpoint, but no flash page for data.
     pub(crate) fn room_beside(&self, older: u64) -> u64 {
         self.space_beside(older).min(self.history_beside(older))
     }
@@ -146,8 +148,9 @@ impl Store {
         let taken = self.placed + older;
         checksums.saturating_sub(taken).min(versions.saturating_sub(taken))
     }
-    /// How many subpages can certainly be written as far as the table's entries go. A write makes an entry for its version, and another
-    /// for what it hides, which tokens need; reclaim may move what they need, so that each comes to have an entry of its own.
+    /// How many subpages can certainly be written, by the table's entries. A write makes one for
+    /// its version and one for what it hides, which tokens need. Reclaim may give each of these an
+    /// entry of its own.
     fn room_for_versions(&self) -> u32 {
         let room = self.state.table().room();
         // Until then reclaim may move all that only tokens see.
@@ -160,8 +163,8 @@ impl Store {
         let fall_apart = u32::try_from(self.state.old_count()).unwrap_or(u32::MAX);
         (room.saturating_sub(fall_apart).saturating_sub(4 * (N + 1)) / 2).min(indices)
     }
-    /// Whether fewer than so many subpages can be written before space runs out, or DRAM for what tokens remember, and a sync would make
-    /// room. Of a pool that is always as full as that, half of what it has beyond its data is asked for.
+    /// Whether space, or DRAM for history, ends in fewer than so many writes, and a sync would make
+    /// room. A pool that is always that full uses half of its space beyond the data as the bound.
     pub(crate) fn is_short(&mut self, subpages: u64) -> bool {
         let remembered = subpages.min(self.old_limit as u64 / 2).min(u64::from(self.config.table_limit) / 4);
         let checksums = (self.old_limit - self.state.old_count().min(self.old_limit)) as u64;
@@ -171,7 +174,7 @@ impl Store {
         {
             return true;
         }
-        // The other way to be short is not looked for before as much was written as there was room for.
+        // The other shortage is looked for only after as many writes as there was room for.
         if (self.looked_at.0..self.looked_at.1).contains(&self.uncommitted) {
             return false;
         }
@@ -205,14 +208,13 @@ impl Store {
         aged.into_iter().try_for_each(|token| self.record(Record::Drop { token }))
     }
 
-    /// DRAM as it is.
     pub(super) fn dram_bytes(&self) -> usize {
         let objects = self.objects.as_ref().map_or(0, |log| log.bytes());
         let tables = self.heat.bytes() + self.state.bytes() - self.state.history_bytes();
         self.fixed_bytes() + tables + objects + self.history_bytes()
     }
-    /// DRAM that it may come to: the tables when all is written and scattered, and the bound for history. Without a bound, what history
-    /// takes now.
+    /// The DRAM that it may come to: tables with all written and scattered, and the bound for
+    /// history, or its present size without one.
     pub(super) fn dram_bytes_max(&self) -> usize {
         let bound = self.config.history_bytes;
         let history = if bound == usize::MAX { self.history_bytes() } else { bound };
@@ -222,8 +224,9 @@ impl Store {
     fn fixed_bytes(&self) -> usize {
         self.extents.bytes() + beside_extents(self.geometry())
     }
-    /// DRAM that the store of a pool of this geometry may come to ([`StoreInfo::dram_bytes_max`](crate::StoreInfo::dram_bytes_max)) before it has
-    /// older versions and bad flash pages; with no bound for history, without that.
+    /// DRAM that a store of this geometry may come to
+    /// ([`StoreInfo::dram_bytes_max`](crate::StoreInfo::dram_bytes_max)) without bad flash pages
+    /// and, if history has no bound, without older versions.
     #[must_use]
     pub fn dram_needed(geometry: Geometry, config: StoreConfig) -> usize {
         let config = bounded(config, geometry).0;
@@ -237,15 +240,15 @@ impl Store {
         let extents = Extents::new(geometry).bytes() + beside_extents(geometry);
         extents + heat + state.bytes_max() + objects + history
     }
-    /// DRAM for what tokens remember and for pages of the journal that wait: what [`StoreConfig::history_bytes`] bounds.
+    /// DRAM for history and waiting journal pages, which [`StoreConfig::history_bytes`] bounds.
     pub fn history_bytes(&self) -> usize {
         let committing = self.commit.as_ref().map_or(0, |c| c.pages.len());
         let sent = self.outbox.iter().filter(|(_, io)| matches!(io, super::Io::Write { .. })).count();
         self.state.history_bytes() + (self.journal.sealed.len() + committing + sent) * SUBPAGE_BYTES
     }
 
-    /// Names the state as it is with the next token. What was not yet said to be written is not part of it.
-    /// The token holds once [`Store::durable_token`] has reached it.
+    /// Names the state with the next token, without writes not yet reported as ended. The token
+    /// holds once [`Store::durable_token`] has reached it.
     pub fn sync(&mut self) -> Result<u64, WriteError> {
         self.check()?;
         let token = self.state.next_token();
@@ -261,7 +264,8 @@ impl Store {
             self.record(Record::Restamp { token })?;
         }
         if self.state.tokens().is_full() {
-            // A crash may come between this record and the next: there is never one token more than an anchor has room for.
+            // A crash may come between this record and the next: there is never one token too many
+            // for an anchor.
             for old in self.state.tokens().superfluous(keep) {
                 self.record(Record::Drop { token: old })?;
             }
@@ -283,26 +287,28 @@ impl Store {
     pub fn durable_token(&self) -> u64 {
         self.durable_token
     }
-    /// The tokens that a crash would leave, ascending: without one that was named and is not durable yet, and with those that it is to take the
-    /// place of.
+    /// The tokens that a crash would leave, ascending: without a named one that is not yet durable,
+    /// but with those that it is to replace.
     pub fn durable_tokens(&self) -> &[u64] {
         &self.durable_tokens
     }
-    /// Whether a token was named, and a roll back has gone behind it since: it will never be durable, and nobody asks for what it named.
+    /// Whether a roll back removed a named token: it will never be durable.
     pub fn is_gone(&self, token: u64) -> bool {
         let is_behind =
             token < self.state.next_token() && self.state.tokens().newest().is_none_or(|newest| newest < token);
         // 0 is what a store says that keeps nothing.
         token > 0 && (is_behind || self.gone.contains(token))
     }
-    /// Forgets all tokens but those that are read: what is overwritten is dead at once, and a crash leaves an empty pool.
+    /// Drops all tokens that are not read. Overwritten data is then dead at once, and a crash
+    /// leaves an empty pool.
     pub fn forget_tokens(&mut self) -> Result<(), WriteError> {
         self.check()?;
         let tokens = self.state.tokens();
         let all: Vec<u64> = tokens.as_slice().iter().map(|t| t.token).filter(|token| !tokens.is_read(*token)).collect();
         all.into_iter().try_for_each(|token| self.record(Record::Drop { token }))
     }
-    /// Forgets the tokens that nobody pinned and nobody reads, but for the newest `keep`. Returns how many. Durable once [`Store::is_quiet`].
+    /// Drops the tokens that are neither pinned nor read, but for the newest `keep`. Returns how
+    /// many. Durable once [`Store::is_quiet`].
     pub fn drop_tokens(&mut self, keep: usize) -> Result<usize, WriteError> {
         self.check()?;
         let old = self.state.tokens().superfluous(keep.max(1));
@@ -322,8 +328,8 @@ impl Store {
         }
         Ok(known)
     }
-    /// One more reader of the state of a token, which stays until [`Store::end_read`]. Returns whether there is such a token. In DRAM alone:
-    /// whoever opens the pool next finds it kept as it was.
+    /// One more reader of a token's state, which stays until [`Store::end_read`]. Returns whether
+    /// there is such a token. In DRAM alone: the next opening finds it kept as before.
     pub fn begin_read(&mut self, token: u64) -> bool {
         self.state.begin_read(token)
     }
@@ -331,7 +337,8 @@ impl Store {
     pub fn end_read(&mut self, token: u64) {
         self.state.end_read(token);
     }
-    /// Records again when tokens were made: that is not in a checkpoint but at the beginning of the journal behind it.
+    /// Records again when tokens were made, which is at the beginning of the journal behind a
+    /// checkpoint.
     pub(super) fn record_times(&mut self) -> Result<(), WriteError> {
         let times = self.state.tokens().times().to_vec();
         times.into_iter().try_for_each(|t| self.record(Record::Time { token: t.token, age: t.age, clock: t.clock }))

@@ -1,6 +1,6 @@
-//! Goal: how much may be written, and until when tokens are kept, is what it says, to the last flash page: a program that is told too much
-//! waits for ever, and one that is told too little loses what it paid for.
-//! Method: a store over pages in DRAM that does at once what it is asked for, and numbers that were worked out by hand.
+//! Goal: the room for writes and the lifetime of tokens are as documented, to the last flash page.
+//! A program told too much waits forever, and one told too little loses what it paid for. Method: a
+//! store over pages in DRAM that acts at once, and numbers worked out by hand.
 
 use super::*;
 use crate::objects::{PAGE_WEIGHT, weight};
@@ -176,7 +176,8 @@ fn room_ends_where_dram_for_history_does() {
     write(&mut store, 0..5);
     let _ = place(&mut store, 5..7);
     assert_eq!((store.state().old_count(), store.info().room), (5, 3584 - 5 - 2));
-    // 996 entries beside those of pages: each write may take two, and a change of status 17, four times.
+    // 996 entries beside those of pages: each write may take two, and a change of status 17, four
+    // times.
     let (mut store, _) = made(large(), StoreConfig { table_limit: 1000, ..bounded });
     assert_eq!(store.info().room, (996 - 4 * 17) / 2);
     let _ = place(&mut store, 0..5);
@@ -194,7 +195,8 @@ fn whoever_syncs_for_writers_is_asked_in_time() {
         write(&mut store, 0..64);
         store.sync().unwrap();
     }
-    // Half of what is beyond the data and what is kept is 66; 52 are left, and enough was written that a sync is worth it from 17 on.
+    // Half of what is beyond the data and the kept is 66. 52 are left, and a sync is worth it from
+    // 17 writes on.
     write(&mut store, 0..16);
     assert!(!store.is_short(66) && !store.is_short(1000));
     assert_eq!(store.looked_at, (16, 17));
@@ -217,7 +219,7 @@ fn the_oldest_tokens_go_first_and_the_newest_never() {
     settle(&mut made);
     let store = &mut made.0;
     assert_eq!((store.durable_token(), store.counters().commits > 0), (5, true));
-    // One that was named after the state to which the pool went back is gone, and will be named again.
+    // A token after the state of the roll back is gone, and will be named again.
     assert_eq!(store.sync(), Ok(6));
     assert!(!store.is_gone(6) && !store.is_gone(7) && store.roll_back(5).unwrap() && !store.roll_back(6).unwrap());
     assert_eq!((store.is_gone(6), store.is_gone(5), store.is_gone(7)), (true, false, false));
@@ -261,7 +263,7 @@ fn the_pools_time_goes_on_with_the_clock_and_never_back() {
         times.push(of.age);
     }
     assert_eq!(times, [55, 55, 65, 66, 67]);
-    // Those of 55 are older than 10 as soon as it is 66; the first, of unknown time, is older than the next.
+    // Those of 55 are older than 10 from 66 on. The first, of unknown time, is older than the next.
     assert_eq!(tokens(&store), [4, 5, 6]);
 }
 #[test]
@@ -281,8 +283,8 @@ fn what_objects_weigh_is_bounded_by_what_can_be_reclaimed() {
     let g = Geometry::with_objects(40 * 8, 8, 64).unwrap();
     let mut made = made(g, StoreConfig::default());
     let store = &mut made.0;
-    // 3 + 5 + 2 extents are not data's, four are open, four the journal's, and three a checkpoint's each: of 19 five flash pages count,
-    // and what checkpoints take is taken off: four pages of 24 bytes.
+    // 3 + 5 + 2 extents are not data's, four are open, four the journal's, and three a checkpoint's
+    // each. Of 19, five flash pages count, less four checkpoint pages of 24 bytes.
     let metadata = 96 * page / 4032 * 15 / 8;
     assert_eq!((store.checkpoint_bytes_of_objects(), store.most_weight(g)), (96, 95 * page - metadata));
     assert_eq!(store.room(), 95 * page - metadata);
@@ -312,7 +314,7 @@ fn what_objects_weigh_is_bounded_by_what_can_be_reclaimed() {
     assert_eq!(store.room(), store.most_weight(g) - store.live_weight());
     assert_eq!(store.growth(5, 600), u64::from(weight(600) - weight(500)));
 }
-/// Without its summary an extent is emptied all the same, by a walk through the page table: it is there to spare that.
+/// Without its summary an extent is emptied by a walk through the page table, which it only spares.
 #[test]
 fn an_extent_that_is_full_says_at_its_end_whose_its_flash_pages_are() {
     let mut made = made(small(), StoreConfig::default());
@@ -332,7 +334,8 @@ fn an_extent_that_is_full_says_at_its_end_whose_its_flash_pages_are() {
 fn kind(page: &PageBuffer) -> Option<Kind> {
     Header::open(page).ok().map(|(header, ..)| header.kind)
 }
-/// When nothing follows a commit, an empty page proves that it was durable; in a pool that keeps nothing, nothing needs proof.
+/// When nothing follows a commit, an empty page proves that it was durable. A pool that keeps
+/// nothing needs no proof.
 #[test]
 fn a_commit_that_nothing_follows_has_a_witness() {
     let journal = |durability| {
@@ -485,7 +488,8 @@ fn room_ends_where_the_indices_of_the_table_do() {
     assert_eq!((u64::from(store.state().room_for()), store.indices_for_writes()), (left - 5, (left - 5 - 32) / 4 - 3));
     assert_eq!(store.info().room, (left - 5 - 5 - 32) / 4 - 3);
     drop(writes);
-    // A write takes an index for its version and one for each subpage; a change of status as many as a page has, and one.
+    // A write takes an index for its version and one for each subpage. A change of status takes a
+    // page's, and one.
     for (left, fits, status) in [(17, true, true), (16, true, false), (3, true, false), (2, false, false)] {
         let mut store = made(large(), StoreConfig::default()).0;
         write(&mut store, 0..48);
@@ -522,7 +526,8 @@ fn writes_are_let_in_as_far_as_the_table_and_checksums_have_room() {
         of_table(&mut store, entries);
         assert_eq!(store.admit(5), let_in, "{entries} entries");
     }
-    // With a bound half as many are tried, and again, and where it is the checksums' writes under way are waited for.
+    // With a bound half as many are tried, and again. For checksums, writes under way are waited
+    // for.
     let (mut store, _) = made(large(), StoreConfig { history_bytes: 512 << 10, ..StoreConfig::default() });
     write(&mut store, 0..20);
     store.sync().unwrap();

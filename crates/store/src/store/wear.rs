@@ -1,4 +1,5 @@
-//! Wear: how often each extent was filled is recorded when it is taken, and again behind each checkpoint.
+//! Wear: how often each extent was filled is recorded when it is taken, and again behind each
+//! checkpoint.
 
 use fulgurite_format::{Checksums, Record, SUBPAGES_MAX};
 
@@ -15,14 +16,16 @@ impl Store {
         }
         Ok(())
     }
-    /// A record that changes neither table nor tokens. The page of the journal that it opens may take another extent.
+    /// A record that changes neither table nor tokens. The journal page that it opens may take
+    /// another extent.
     fn record_small(&mut self, record: Record) -> Result<(), WriteError> {
         let mut bytes = Vec::with_capacity(Record::BYTES_MAX);
         record.encode(&mut bytes);
         self.record_bytes(&record, &bytes)
     }
-    /// Records all counts again: what is not about a page is not in a checkpoint, but at the beginning of the journal behind it. In a
-    /// pool that becomes smaller those of the extents that stay: it is read with its new size.
+    /// Records all counts again: what is about no page is not in a checkpoint, but at the beginning
+    /// of the journal behind it. In a shrinking pool only those of the remaining extents, because
+    /// it is read with its new size.
     pub(super) fn record_wear(&mut self) -> Result<(), WriteError> {
         // A pool that becomes smaller has none behind its new end.
         let all = self.state.wear().all_fills()[..self.extents.limit() as usize].to_vec();

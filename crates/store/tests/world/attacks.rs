@@ -1,4 +1,5 @@
-//! Ways to lose data, each tried many times. They return what they counted, or a sentence about the first violation.
+//! Ways to lose data, each tried many times. They return what they counted, or a sentence about the
+//! first violation.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -70,7 +71,8 @@ pub fn config(planted: Option<Planted>, seed: u64) -> StoreConfig {
     config
 }
 
-/// A tiny pool with a log, and some history: a few tokens, a deletion, and most of an extent of journal.
+/// A tiny pool with a log, and some history: a few tokens, a deletion, and most of an extent of
+/// journal.
 fn prepared(planted: Option<Planted>, seed: u64, history: u32) -> World {
     let mut world = World::new(tiny(32), config(planted, seed), seed);
     world.flash.log = Some(Vec::new());
@@ -84,7 +86,8 @@ fn prepared(planted: Option<Planted>, seed: u64, history: u32) -> World {
     world
 }
 
-/// Goes through all events of a log; calls `look` after each write, and whenever something is promised.
+/// Goes through all events of a log; calls `look` after each write, and whenever something is
+/// promised.
 pub fn each_moment(
     world: &mut World,
     from: usize,
@@ -104,8 +107,8 @@ pub fn each_moment(
     look(&moment, false)
 }
 
-/// Every sequence of up to three steps; a crash after every write; every subset of up to 8 writes under way, samples of more.
-/// Returns the images looked at.
+/// Every sequence of up to three steps; a crash after every write; every subset of up to 8 writes
+/// under way, samples of more. Returns the images looked at.
 pub fn enumerate(planted: Option<Planted>, seed: u64, lengths: std::ops::RangeInclusive<u32>) -> Result<u64, String> {
     let mut images = 0;
     for length in lengths {
@@ -137,7 +140,8 @@ pub fn enumerate(planted: Option<Planted>, seed: u64, lengths: std::ops::RangeIn
                     let image = moment.image(arrived.map(|(_, w)| w.clone()));
                     open_whole(&image, config, &moment.promise).map(|_| ())
                 };
-                // What was said of the subsets without the newest write was said when the others were under way.
+                // What was said of the subsets without the newest write was said when the others
+                // were under way.
                 let newest = if write { 1u64 << (count - 1) } else { 0 };
                 match (write, count) {
                     (false, _) => look(0),
@@ -171,7 +175,8 @@ pub fn random_run(planted: Option<Planted>, seed: u64, steps: u32) -> World {
     world
 }
 
-/// A run with long histories: hundreds of tokens, so that a checkpoint takes many pages and the state changes while it is made.
+/// A run with long histories: hundreds of tokens, so that a checkpoint takes many pages and the
+/// state changes while it is made.
 pub fn deep_run(planted: Option<Planted>, seed: u64) -> World {
     let mut config = config(planted, seed);
     config.keep_tokens = 400;
@@ -344,7 +349,8 @@ pub fn flip_all(moment: &Moment, config: StoreConfig, place: u32) -> Result<Met,
     let Some(Content::Metadata(page)) = moment.durable.get(&place) else { return Err("no metadata there".into()) };
     let before = HashMap::from([(place, moment.durable.get(&place).cloned())]);
     let used = HEADER_BYTES + Header::open(page).map_or(0, |(h, ..)| h.used);
-    // Of the zeros behind what is used, all in the first superblock; elsewhere one in seven, unless there is time.
+    // Of the zeros behind what is used, all in the first superblock; elsewhere one in seven, unless
+    // there is time.
     let every = if place == 0 || trials::is_full() { 1 } else { 7 };
     for bit in (0..used * 8).chain((used * 8..page.len() * 8).step_by(every)) {
         let mut flipped = page.clone();

@@ -1,4 +1,5 @@
-//! What flash may hold after a crash, made from a log of what was written to it; and what a pool opened on that must be.
+//! What flash may hold after a crash, made from a log of what was written to it; and what a pool
+//! opened on that must be.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -138,7 +139,7 @@ pub fn compare(store: &Store, image: &Image<'_>, expected: &Contents) -> Result<
                     return Err(format!("subpage {subpage}: the checksum of something else"));
                 }
                 if image.content(found.place) != Some(&Content::Data(*number)) {
-                    // Content of another number has another checksum, so whoever reads it finds out.
+                    // Content of another number has another checksum, so every reader finds out.
                     damaged += 1;
                 }
             }
@@ -148,7 +149,8 @@ pub fn compare(store: &Store, image: &Image<'_>, expected: &Contents) -> Result<
     Ok(if damaged == 0 { Found::Whole } else { Found::Damaged(damaged) })
 }
 
-/// Opens a pool, compares it with the token that it says it came back to, and all older tokens that it keeps with theirs.
+/// Opens a pool, compares it with the token that it says it came back to, and all older tokens that
+/// it keeps with theirs.
 ///
 /// The error of the outer result is a violation, that of the inner one a refusal.
 pub fn open(

@@ -1,5 +1,5 @@
-//! A pool over flash that forgets: what was not flushed may be there, or not, or in part, when it is opened again. Beside it, a
-//! model that knows what must be there.
+//! A pool over flash that forgets: what was not flushed may be there, or not, or in part, when it
+//! is opened again. Beside it, a model that knows what must be there.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -61,7 +61,7 @@ pub struct ForgetfulFlash {
     pub unreadable: Vec<u32>,
     /// Places that cannot be written.
     pub worn: BTreeSet<u32>,
-    /// What has happened, for those who look at it later.
+    /// What has happened, to be examined later.
     pub log: Option<Vec<images::Event>>,
 }
 
@@ -150,7 +150,8 @@ impl ForgetfulFlash {
             }
         }
     }
-    /// The newest page of metadata on its way arrives in part: its first half. All else that is on its way does not arrive.
+    /// The newest page of metadata on its way arrives in part: its first half. All else that is on
+    /// its way does not arrive.
     pub fn tear_newest_metadata(&mut self) -> Option<u32> {
         let (place, content) = self.cached.iter().rev().find(|(_, c)| matches!(c, Content::Metadata(_)))?.clone();
         let Content::Metadata(new) = content else { return None };
@@ -242,7 +243,8 @@ pub struct Failing {
 pub enum Trouble {
     /// It fails with this error.
     Fails(FlashError),
-    /// It ends so much later than it would, by the world's clock: others overtake it until nothing is left that could.
+    /// It ends so much later than it would, by the world's clock: others overtake it until nothing
+    /// is left that could.
     Late { ms: u64 },
 }
 /// What failed.
@@ -304,7 +306,8 @@ impl World {
     pub fn written(&self) -> u64 {
         self.next_number - 1
     }
-    /// Writes so many different random subpages, in one batch; what finds no room in spite of all turns is not written.
+    /// Writes so many different random subpages, in one batch; what finds no room in spite of all
+    /// turns is not written.
     pub fn write(&mut self, count: u32) {
         let subpages = self.store.geometry().subpages;
         let mut batch: Vec<u32> = (0..count).map(|_| self.random.below(subpages)).collect();

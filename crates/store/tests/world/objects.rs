@@ -1,7 +1,7 @@
 //! Objects in the world: batches of them, some under way, and what must be read of each.
 //!
-//! The number of an object says its length and is the seed of its bytes. What of a batch under way is recorded already is seen in the map,
-//! as a batch is recorded flash page by flash page.
+//! The number of an object says its length and is the seed of its bytes. What of a batch under way
+//! is recorded already is seen in the map, as a batch is recorded flash page by flash page.
 
 use fulgurite_format::{ObjectPlace, crc32c};
 use fulgurite_store::{Geometry, Located, Store, WriteError};
@@ -71,7 +71,8 @@ impl World {
             _ => 64 + self.random.below(200) as usize,
         }
     }
-    /// Hands over so many objects of random subpages below `most`; what finds no room in spite of all turns is not written.
+    /// Hands over so many objects of random subpages below `most`; what finds no room in spite of
+    /// all turns is not written.
     pub fn write_objects(&mut self, count: u32, most: u32) {
         let batch: Vec<(u32, usize)> = (0..count).map(|_| (self.random.below(most), self.length())).collect();
         self.write_these_objects(&batch);

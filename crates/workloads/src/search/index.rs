@@ -120,7 +120,6 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// One that stands nowhere.
     pub(super) fn new() -> Cursor {
         Cursor {
             weight: 0,

@@ -87,7 +87,6 @@ pub(super) struct Header {
     pub passages: u64,
     /// Bytes of the region in use.
     pub used_bytes: u64,
-    /// Distinct words.
     pub words: u64,
     pub postings: u64,
     pub text_bytes: u64,
@@ -124,10 +123,8 @@ pub(super) fn tag(hash: u64) -> u16 {
 pub(super) struct Document {
     /// Of its path. Its text follows the path.
     pub place: u64,
-    /// Of its text.
     pub hash: u64,
     pub text_bytes: u32,
-    /// Repeats included.
     pub words: u32,
     pub path_bytes: u32,
     pub reserved: u32,
@@ -211,7 +208,6 @@ pub(super) fn weight(df: u32, documents: u64) -> u32 {
 pub(super) struct Entry {
     /// How many documents have the word.
     pub df: u32,
-    /// See the module's drawing.
     pub list: u64,
     pub word: Word,
 }
@@ -297,7 +293,6 @@ pub(super) fn encode_inline(posting: Posting, raw: &mut [u8; BLOCK_BYTES_MAX]) -
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockHeader {
     pub bytes: usize,
-    /// Where the impacts start.
     pub impacts_at: usize,
     pub count: usize,
 }

@@ -150,7 +150,6 @@ pub(super) struct WordTable {
 }
 
 impl WordTable {
-    /// The words, by number.
     pub(super) fn words(&self) -> &[Word] {
         &self.words
     }
@@ -246,11 +245,9 @@ pub(super) struct DocumentWords {
 /// How often and where first a word occurs in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Occurrence {
-    /// How often.
     pub count: u32,
     /// Byte of the text at which it first starts.
     pub first: u32,
-    /// The word's hash.
     pub hash: u64,
 }
 

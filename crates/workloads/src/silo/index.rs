@@ -47,7 +47,6 @@ pub(super) fn build<M: Memory, T>(
     Ok(index.root())
 }
 
-/// Opens an index.
 pub(super) fn open<L: Latch, M: Memory>(
     memory: &mut M,
     heap: &Arc<Heap>,

@@ -34,7 +34,6 @@ const FIRST_EPOCH: u32 = 1;
 /// Keys of orders that are no longer kept that one new order removes at most. Each brings one.
 const SWEEP_MAX: u32 = 2;
 
-/// Where the tables lie.
 #[derive(Clone, Copy, Debug)]
 struct Tables {
     shape: Shape,
@@ -87,7 +86,6 @@ impl Tables {
     }
 }
 
-/// Key of an order.
 fn order_key(district: u64, number: u32) -> u64 {
     district << 32 | u64::from(number)
 }
@@ -96,7 +94,6 @@ fn pair_key(owner: u64, number: u64) -> u64 {
     owner << 32 | number
 }
 
-/// What the header keeps.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Root {

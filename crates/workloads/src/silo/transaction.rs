@@ -207,7 +207,6 @@ struct Scratch {
 struct Read {
     record: Address,
     latch: usize,
-    /// The latch's version then.
     version: u64,
     tid: Tid,
 }
@@ -225,7 +224,6 @@ struct Written {
 /// Bytes of a record that will be written.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// Which of the records.
     record: u32,
     /// Where in the record, its identifier included.
     offset: u32,

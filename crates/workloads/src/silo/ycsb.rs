@@ -59,7 +59,6 @@ fn bytes_of(count: u64) -> u64 {
     index::heap_bytes(1, count, 0) + Rows::<u32>::bytes(1) + Rows::<Record<Row>>::bytes(count)
 }
 
-/// What the header keeps.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Root {
@@ -161,12 +160,6 @@ impl<L: Latch> Workload for SiloYcsb<L> {
             }
             Ok(found)
         })
-    }
-
-    /// Payloads follow the counters.
-    #[inline]
-    fn answer_is_fixed(&self, _: &YcsbRequest) -> bool {
-        false
     }
 
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {

@@ -32,7 +32,6 @@ use crate::{Params, WorkloadError, header};
 /// Latches, shared by hash of the subscriber.
 const LATCH_COUNT: usize = 4096;
 
-/// What the header says.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Header {
@@ -172,7 +171,6 @@ impl<L: Latch> Database<L> {
         })
     }
 
-    /// A subscriber, by Zipf.
     #[inline(always)]
     pub(super) fn sample(&self, random: &mut Random) -> u32 {
         self.keys.sample(random) as u32
@@ -255,8 +253,8 @@ impl<L: Latch> Database<L> {
         Ok(letters + u64::from(row.data1) + u64::from(row.data2))
     }
 
-    /// `UPDATE Subscriber SET bit_1 WHERE s_id; UPDATE Special_Facility SET data_a WHERE s_id, sf_type`.
-    /// Changes nothing when there is no such facility, as for three in eight.
+    /// `UPDATE Subscriber SET bit_1 WHERE s_id; UPDATE Special_Facility SET data_a WHERE s_id,
+    /// sf_type`. Changes nothing without such a facility, as for three in eight.
     #[inline]
     pub(super) fn update_subscriber_data<M: Memory>(
         &self,
@@ -303,8 +301,8 @@ impl<L: Latch> Database<L> {
         Ok(1)
     }
 
-    /// `SELECT s_id WHERE sub_nbr; SELECT sf_type FROM Special_Facility WHERE s_id; INSERT INTO Call_Forwarding`.
-    /// Changes nothing when there is no such facility, or there is a row.
+    /// `SELECT s_id WHERE sub_nbr; SELECT sf_type FROM Special_Facility WHERE s_id; INSERT INTO
+    /// Call_Forwarding`. Changes nothing without such a facility, or where there is a row.
     #[inline]
     pub(super) fn insert_call_forwarding<M: Memory>(
         &self,

@@ -15,7 +15,6 @@ type Map<L> = HashMap<Key, u32, L>;
 /// Latches, shared by hash of the bucket. The index is never changed after the load, so few do.
 const LATCH_COUNT: usize = 64;
 
-/// Where the index lies.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct IndexRoot {
@@ -23,7 +22,6 @@ pub(super) struct IndexRoot {
     heap: Region,
 }
 
-/// The index, open.
 #[derive(Debug)]
 pub(super) struct Index<L> {
     map: Map<L>,

@@ -97,7 +97,6 @@ pub(super) const START_HOURS: u8 = 8;
 /// Share of special facilities that are active, of 100.
 const ACTIVE_PERCENT: u64 = 85;
 
-/// The subscriber's number.
 pub(super) fn sub_nbr(s_id: u32) -> SubNbr {
     let mut rest = s_id;
     let mut digits = [b'0'; 15];
@@ -122,7 +121,6 @@ fn letters<const N: usize>(random: &mut Random) -> [u8; N] {
     bytes(random).map(|byte| b'A' + ((u16::from(byte) * 26) >> 8) as u8)
 }
 
-/// Fifteen decimal digits.
 pub(super) fn digits(random: &mut Random) -> [u8; 15] {
     let mut number = random.below(1_000_000_000_000_000);
     std::array::from_fn(|_| {

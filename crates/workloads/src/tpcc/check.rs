@@ -42,7 +42,6 @@ struct Checker<'d, L, M> {
     seed: u64,
     database: &'d Database<L>,
     memory: &'d mut M,
-    /// Price of each item.
     prices: Vec<u32>,
     sum: u64,
 }
@@ -95,7 +94,6 @@ impl<L: Latch, M: Memory> Checker<'_, L, M> {
         Ok(())
     }
 
-    /// Returns its year-to-date sum.
     fn district(&mut self, district: u64) -> Result<u64, WorkloadError> {
         let row: District = self.memory.load(self.database.tables.district(district))?;
         self.orders(district, &row)?;

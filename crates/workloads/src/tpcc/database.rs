@@ -22,7 +22,6 @@ const STOCK_LATCHES: usize = 1 << 14;
 /// How often a reader tries without a latch before it takes it.
 const OPTIMISTIC_TRIES: u32 = 8;
 
-/// Tables and latches.
 #[derive(Debug)]
 pub(crate) struct Database<L> {
     pub tables: Tables,

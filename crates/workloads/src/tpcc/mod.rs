@@ -35,7 +35,6 @@ use database::Database;
 use request::Skew;
 use schema::{BYTES_MIN, Shape, Tables};
 
-/// What the header keeps.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Root {
@@ -43,7 +42,6 @@ struct Root {
     seed: u64,
 }
 
-/// What both workloads are.
 #[derive(Debug)]
 struct Core<L> {
     database: Database<L>,
@@ -170,10 +168,6 @@ impl<L: Latch> Workload for TpccMix<L> {
             MixRequest::StockLevel(request) => database.stock_level(memory, request),
         }
     }
-    #[inline]
-    fn answer_is_fixed(&self, _: &MixRequest) -> bool {
-        false
-    }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         check::check(Self::NAME, self.0.seed, &self.0.database, memory)
     }
@@ -196,9 +190,7 @@ mod tests {
     struct Model {
         /// Quantity, orders and remote orders of each row of stock.
         stock: BTreeMap<(u16, u32), (u32, u32, u32)>,
-        /// Orders of each district.
         orders: BTreeMap<u64, u32>,
-        /// Payments of each customer.
         paid: BTreeMap<u64, (u32, u64)>,
     }
 

@@ -20,7 +20,6 @@ pub(crate) const PINS: u32 = 3 + LINES_MAX as u32;
 /// What an order that was rolled back returns.
 pub(crate) const ROLLED_BACK: u64 = u64::MAX;
 
-/// No line.
 pub(crate) const NO_LINE: OrderLine =
     OrderLine { delivery_date: 0, item: 0, supply_warehouse: 0, quantity: 0, amount_cents: 0, district_info: [0; 24] };
 

@@ -54,7 +54,6 @@ fn texts<const N: usize>(random: &mut Random, shortest: usize) -> [u8; N] {
     bytes
 }
 
-/// Digits.
 fn digits<const N: usize>(random: &mut Random) -> [u8; N] {
     std::array::from_fn(|_| b'0' + random.below(10) as u8)
 }
@@ -250,7 +249,6 @@ fn fill<M: Memory, T: fulgurite_memory::Plain>(
     Ok(())
 }
 
-/// Fills all tables.
 pub(crate) fn populate<M: Memory>(
     memory: &mut M,
     tables: &Tables,

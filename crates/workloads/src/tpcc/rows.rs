@@ -41,7 +41,6 @@ impl<T> Rows<T> {
         *rest = after;
         Rows { base: mine.base, count, row: PhantomData }
     }
-    /// How many rows.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -32,7 +32,6 @@ pub(crate) const LINES_MAX: usize = 15;
 /// Fewest lines of an order.
 pub(crate) const LINES_MIN: u64 = 5;
 
-/// One of WAREHOUSE.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Warehouse {
@@ -92,7 +91,6 @@ pub(crate) struct CustomerHead {
     pub unused: [u8; 4],
 }
 
-/// One of CUSTOMER.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Customer {
@@ -118,7 +116,6 @@ pub(crate) struct StockCounts {
     pub remote_count: u32,
 }
 
-/// One of STOCK.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Stock {
@@ -128,7 +125,6 @@ pub(crate) struct Stock {
     pub unused: [u8; 6],
 }
 
-/// One of ITEM.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(8))]
 pub(crate) struct Item {
@@ -175,7 +171,6 @@ pub(crate) struct Order {
     pub lines: [OrderLine; LINES_MAX],
 }
 
-/// One of HISTORY.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct History {
@@ -207,7 +202,6 @@ pub(crate) struct Shape {
     pub items: u64,
     /// Customers of a district, as many orders and rows of history are kept.
     pub customers: u64,
-    /// Different last names.
     pub names: u64,
 }
 
@@ -236,7 +230,6 @@ impl Shape {
         }
         (0..1024).rev().map(parts).find(|shape| size(shape) <= bytes)
     }
-    /// Districts of all warehouses.
     pub fn districts(&self) -> u64 {
         self.warehouses * DISTRICTS
     }
@@ -250,7 +243,6 @@ impl Shape {
     }
 }
 
-/// Where the tables lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tables {
     pub shape: Shape,

@@ -1,6 +1,7 @@
-//! Goal: whatever is written, deleted, moved, named, dropped and gone back to, programs see what they wrote, each kept token what was there
-//! when it was named, and live is just what one of these can ask for: not a flash page less, and not one more. Also through a checkpoint.
-//! Method: random records, applied to the state and to a model that copies all of it at each token; compared after each.
+//! Goal: whatever is written, deleted, moved, named, dropped and rolled back, programs see their
+//! writes, and each kept token its state. Live is exactly what these can ask for, also through a
+//! checkpoint. Method: random records, applied to the state and to a model that copies everything
+//! at each token, compared after each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -295,7 +296,7 @@ impl Model {
         let views = self.tokens.values().chain([&self.now]);
         let used = views.clone().any(|view| view.status.contains_key(&page));
         assert_eq!(self.state.is_used(page), used, "page {page}");
-        // A version for each state that somebody can ask for, and one that deletes what is below it.
+        // A version for each state that can be asked for, and one that deletes what is below it.
         let versions = self.state.versions_of(page).len();
         assert!(versions <= 2 * (self.tokens.len() + 1), "page {page}: {versions} versions");
         for subpage in page * N..(page + 1) * N {

@@ -1,4 +1,5 @@
-//! An object that cannot be read any more is given up: it is moved to where something else lies, under the checksum that it had.
+//! An unreadable object is given up: it is moved to where something else lies, under its old
+//! checksum.
 
 use fulgurite_format::{crc32c, zero_page};
 
@@ -10,7 +11,8 @@ use crate::extents::Writer;
 use crate::state::Held;
 
 impl Store {
-    /// Gives up the object of a slot. Returns whether that is needed by anybody. Durable when the store is quiet after a commit.
+    /// Gives up the object of a slot. Returns whether it was needed. Durable when the store is
+    /// quiet after a commit.
     ///
     /// # Errors
     /// When there is no space; when the pool is poisoned.

@@ -1,12 +1,14 @@
 //! Reclaim of an extent of objects: what is needed is read, packed again, and written elsewhere.
 //!
-//! Whose the objects are is in the extent's summary, or else found by a walk through the page table. Before anything is copied it is
-//! packed in thought: where the objects that are left would fill as many flash pages again, nothing is gained and nothing is moved.
-//! They stay in the order in which they lie, what is close there being close here, unless sorted by length they take less: then flash
-//! pages of all of the extent are filled at the same time. Each flash page of the extent is read once, whichever way it is.
+//! The extent's summary, or else a walk through the page table, finds the owners. The packing is
+//! computed before anything is copied. If the rest would fill as many flash pages again, nothing is
+//! moved. Objects keep their order, because neighbours there are neighbours in memory, unless
+//! sorting by length saves enough. Then flash pages of the whole extent are filled at the same
+//! time. Each flash page of the extent is read once, in either way.
 //!
-//! Invariants: an object is moved only when its slot still says that it lies where it was read; so what was overwritten meanwhile stays
-//! dead; and nobody else is given that place meanwhile. Its checksum is looked at when it is read and does not change: what is damaged stays recognisable.
+//! Invariants: an object is moved only while its slot still names the place that was read, and that
+//! place is not given away meanwhile. So overwritten objects stay dead. Its checksum is compared at
+//! the read and does not change, so damage stays recognisable.
 
 use std::collections::HashMap;
 
@@ -31,7 +33,8 @@ use crate::state::Held;
 const DEPTH: usize = 8;
 /// Flash pages that wait to be written, or are being written, when no more are read.
 const MOVED_MAX: usize = 16;
-/// Flash pages of hot objects in an extent, and of others, from which on they are divided: the last page of each is not full.
+/// The fewest flash pages of hot objects, and of others, for a division: the last page of each is
+/// not full.
 const APART_FROM: u32 = 2;
 /// Writes that are begun again before the extent is given up for this time.
 const REPEATED_MAX: u32 = 16;
@@ -72,7 +75,8 @@ impl MovePage {
 pub(super) fn bytes_max(objects: usize, pages: usize) -> usize {
     // Memory that grows doubles; and what is needed is listed once in all, and then by flash page.
     let listed = objects * (2 * size_of::<Owner>() + 2 * size_of::<Found>() + 3 * size_of::<Planned>());
-    // All flash pages may be filled at the same time, beside those that wait or are written; each read may fill two.
+    // All flash pages may be filled at the same time, beside waiting and written ones. Each read
+    // may fill two.
     let waiting = MOVED_MAX + 2 * DEPTH + OPEN_PAGES + 1;
     let filling = pages * (SUBPAGE_BYTES + size_of::<MovePage>() + 2 * size_of::<u32>());
     let moved = 2 * (objects + waiting * UNITS_PER_PAGE as usize) * size_of::<(Found, u16)>();
@@ -85,7 +89,6 @@ enum Listing {
     /// This page of the summary, counted from the end, is read next, or is being read.
     Next(u32),
     Asked(u32),
-    /// All that there is was read.
     Read,
     /// What is to be copied is known.
     Done,
@@ -103,7 +106,8 @@ pub(super) struct ObjectReclaim {
     /// Flash pages to be read, the last first, with what is needed of each.
     todo: Vec<(u32, Vec<Planned>)>,
     reading: Vec<(u32, Vec<Planned>)>,
-    /// Of each flash page that is to be filled, how many objects are still to come, and those that have objects already.
+    /// For each flash page to fill, how many objects are still to come, and those that have objects
+    /// already.
     to_come: Vec<u32>,
     filling: HashMap<u32, MovePage, FixedState>,
     repeated: u32,
@@ -140,8 +144,8 @@ impl ObjectReclaim {
         let lists = self.owners.capacity() * size_of::<Owner>() + self.to_come.capacity() * size_of::<u32>();
         lists + planned * size_of::<Planned>() + filling
     }
-    /// An object has come to the flash page where it goes; none when it is not needed any more, or cannot be read. Returns that page when it
-    /// was the last one of it.
+    /// An object has come to its flash page, or none when it is unneeded or unreadable. Returns
+    /// that page after its last one.
     fn put(&mut self, planned: Planned, bytes: Option<&[u8]>) -> Option<MovePage> {
         if let Some(bytes) = bytes {
             let new = || MovePage { stream: planned.stream, page: zero_page(), objects: Vec::new() };
@@ -156,8 +160,8 @@ impl ObjectReclaim {
     }
 }
 
-/// Where objects of an extent go, in flash pages from 0 on, and how many of these there are. They come in the order in which they lie, and
-/// stay so unless that takes `worth` flash pages more than it need, or more than `enough`.
+/// Where objects of an extent go, in flash pages from 0 on, and how many of these. They keep their
+/// order unless that takes `worth` flash pages more than needed, or more than `enough`.
 fn pack_again(found: &[Found], stream: Stream, worth: usize, enough: usize) -> (Vec<Planned>, usize) {
     let planned =
         |found: &Found, (page, offset): (usize, u16)| Planned { found: *found, page: page as u32, offset, stream };
@@ -180,7 +184,8 @@ fn pack_again(found: &[Found], stream: Stream, worth: usize, enough: usize) -> (
     (tight, packer.pages())
 }
 
-/// The same, hot and cold ones apart, unless there is little of one of them or that takes more than `enough`.
+/// The same with hot and cold ones apart, unless one kind is small or that takes more than
+/// `enough`.
 fn pack_apart(found: &[Found], division: Division<'_>, worth: usize, enough: usize) -> (Vec<Planned>, usize) {
     let cold = Stream::cold(Writer::Reclaim);
     let units = |found: &[Found]| found.iter().map(|found| found.at.units()).sum::<u32>();

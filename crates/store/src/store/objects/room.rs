@@ -1,12 +1,15 @@
-//! How much may be live in a pool of objects: so much that whatever is overwritten can be reclaimed, whatever lies beside what.
+//! How much may be live in a pool of objects, so that every overwrite can be reclaimed, whatever
+//! the mix.
 //!
-//! A pool of subpages promises so little when it is made; one of objects says so when it is full. What is live is weighed
-//! ([`crate::objects::weight`]), so that of extents which weigh less than a bound on the average one can always be packed into fewer flash
-//! pages. Room is given to a write when it is taken, and only as much as it weighs more than what it replaces: in a full pool, what is there
-//! can be overwritten by what weighs as much or less. Older versions that tokens keep are live as well; who writes more between two
-//! syncs than there is beside what is promised gets [`WriteError::NoSpace`] until a sync lets go of them.
+//! A pool of subpages limits its promise when it is made, and one of objects when it is full. Live
+//! data is weighed ([`crate::objects::weight`]), so of extents below an average weight one can
+//! always be packed into fewer flash pages. A write gets room when it is taken, for what it weighs
+//! more than what it replaces. So in a full pool, overwrites of at most the old weight succeed.
+//! Older versions that tokens keep are live as well. A writer that exceeds the rest between two
+//! syncs gets [`WriteError::NoSpace`] until a sync drops them.
 //!
-//! Invariant: what programs see, and what is under way to be seen, weighs no more than `most_weight` said when it was taken.
+//! Invariant: what programs see, or will see, weighs no more than `most_weight` said when it was
+//! taken.
 
 use fulgurite_format::{PAYLOAD_BYTES, SUBPAGE_BYTES};
 
@@ -20,7 +23,8 @@ use crate::objects::{PAGE_WEIGHT, weight};
 const JOURNAL: u32 = 4;
 
 impl Store {
-    /// Bytes of a checkpoint: a page 22 and its share of a header, an object 12, a subpage 4 as in other pools.
+    /// Bytes of a checkpoint: a page 22 and its share of a header, an object 12, a subpage 4 as in
+    /// other pools.
     pub(in super::super) fn checkpoint_bytes_of_objects(&self) -> u64 {
         let state = &self.state;
         u64::from(state.geometry().pages()) * 24
@@ -28,16 +32,17 @@ impl Store {
             + state.live_subpages() * 4
             + u64::from(state.table().versions()) * 40
     }
-    /// The most weight that may be live in a pool of objects of this geometry, as much metadata as this one has beside it.
+    /// The most live weight in a pool of objects of this geometry, beside this one's metadata.
     ///
-    /// Extents that writers leave free, that are open, or of the journal and of checkpoints hold nothing that could be reclaimed. Of the
-    /// others one must always be worth it: what is in it weighs as much as it has flash pages, less what is to be gained, less one for what
-    /// packing may take beyond the weight. And a sixteenth stays free, as in a pool without objects, so that reclaim finds extents that
-    /// are worth it by far.
+    /// Extents that writers leave free, open ones, and those of journal and checkpoints hold
+    /// nothing to reclaim. One of the others must always be worth it. It weighs its flash pages,
+    /// less the gain, less one for the packing. A sixteenth stays free, as in a pool without
+    /// objects, so that reclaim finds extents well worth it.
     pub(in super::super) fn most_weight(&self, g: Geometry) -> u64 {
         let wear = self.state.wear();
         let extents = g.extents.saturating_sub(wear.retired());
-        // A checkpoint takes an extent more than it fills. What it fills is not counted in extents, so that no write steps over a brink.
+        // A checkpoint takes an extent more than it fills. Its fill is not rounded to extents, so
+        // no write crosses a step.
         let metadata = self.checkpoint_bytes_of_objects() * u64::from(PAGE_WEIGHT) / PAYLOAD_BYTES as u64;
         let weight = |kept: u32, checkpoints: u32, of_each: u32| {
             let all =
@@ -52,7 +57,6 @@ impl Store {
         let failed = wear.places().len() as u64 * u64::from(PAGE_WEIGHT);
         closed.min(roomy - roomy / 16).saturating_sub(failed)
     }
-    /// The weight of all that is live.
     pub(in super::super) fn live_weight(&self) -> u64 {
         self.state.live_subpages() * u64::from(PAGE_WEIGHT) + self.state.objects().weight()
     }
@@ -72,7 +76,8 @@ impl Store {
         });
         u64::from(weight(bytes).saturating_sub(before))
     }
-    /// How many of these whole subpages may be written, as far as what may be live goes; all of them in a pool without objects.
+    /// How many of these whole subpages the live weight allows. All of them in a pool without
+    /// objects.
     pub(in super::super) fn fitting(&self, subpages: &[u32]) -> usize {
         if self.objects.is_none() {
             return subpages.len();

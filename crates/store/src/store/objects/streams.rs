@@ -1,11 +1,13 @@
-//! Which objects lie together: those that are overwritten about as often, as with subpages ([`crate::extents`]).
+//! Which objects lie together: those overwritten about as often, as with subpages
+//! ([`crate::extents`]).
 //!
-//! Programs and reclaim have an extent each for what is overwritten often and for what is not, so that the first empty by themselves and
-//! reclaim seldom touches the second. Two kinds are enough: flash pages are filled by objects of one kind, and each more kind leaves half a
-//! flash page more of each batch unused. Counted by `examples/objects.rs`, at 80% full and Zipf 0.99: 14% fewer flash pages written, about
-//! as many with batches that are too small to be divided, and 1% more when all objects are overwritten alike.
+//! Programs and reclaim have an extent each for hot and cold objects. The hot ones empty by
+//! themselves, and reclaim seldom touches the cold ones. Two kinds are enough, because each more
+//! kind leaves half a flash page of each batch unused. `examples/objects.rs`, at 80% full and Zipf
+//! 0.99, writes 14% fewer flash pages, about as many with undivided small batches, and 1% more with
+//! uniform overwrites.
 //!
-//! Invariant: what reclaim fills is never given to programs, which could leave it nowhere to copy to.
+//! Invariant: programs never fill reclaim's extents, which could leave it nowhere to copy to.
 
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_policy::Heat;
@@ -15,10 +17,11 @@ use crate::geometry::Geometry;
 
 /// Extents that are open at the same time.
 pub(super) const STREAMS: usize = 4;
-/// The degree of heat from which on what a program writes is hot: of what is overwritten it is a small part, and soon overwritten again.
+/// The degree of heat from which a program's write is hot: a small part of overwrites, and soon
+/// overwritten again.
 const HOT_WRITTEN: usize = 4;
-/// The same of what reclaim copies: that has outlived an extent, and little of it was overwritten often of late. With one degree less,
-/// chance divides what is all alike.
+/// The same for reclaim's copies, which have outlived an extent: few are still hot. With one degree
+/// less, chance divides equal objects.
 const HOT_COPIED: usize = 3;
 /// Flash pages of objects from which on a batch is divided.
 const DIVIDED_FROM: usize = 8;
@@ -60,7 +63,6 @@ pub(super) struct Division<'h> {
 }
 
 impl<'h> Division<'h> {
-    /// Of a batch of so many bytes.
     pub fn of_batch(heat: &'h Heat, geometry: Geometry, bytes: usize) -> Division<'h> {
         let divided = !has_few(geometry) && bytes >= DIVIDED_FROM * SUBPAGE_BYTES;
         Division { heat, writer: Writer::Program, from: if divided { HOT_WRITTEN } else { Heat::DEGREES } }

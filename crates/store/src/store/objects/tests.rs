@@ -1,5 +1,5 @@
-//! Goal: what is handed over is packed, placed, tried again and recorded as it is said to be, to the last object.
-//! Method: a store over pages in DRAM of which each request is looked at, and numbers that were worked out by hand.
+//! Goal: objects are packed, placed, retried and recorded as documented, to the last object.
+//! Method: a store over pages in DRAM whose requests are examined, and numbers worked out by hand.
 
 use fulgurite_format::Status;
 
@@ -126,7 +126,8 @@ fn objects_go_to_their_stream_or_to_the_other_one_and_never_to_flash_pages_that_
 #[test]
 fn so_much_is_taken_at_once() {
     let whole = [5; 4096];
-    // Of each length: as many as 64 flash pages hold, one that begins in the last counted, and no more than 1024.
+    // Of each length: as many as 64 flash pages hold, counting one that begins in the last, and at
+    // most 1024.
     for (count, bytes, taken) in
         [(1000, 16, 1000), (1024, 16, 1024), (1025, 16, 1024), (70, 4096, 64), (70, 4095, 65), (64, 4096, 64)]
     {
@@ -231,7 +232,8 @@ fn a_flash_page_of_objects_is_tried_at_four_places() {
 #[test]
 fn what_waits_for_space_that_does_not_come_is_told() {
     let mut made = made(few(), StoreConfig::default());
-    // Programs leave three to reclaim of subpages, two to metadata and one to a checkpoint, and two for what is copied of objects.
+    // Programs leave three to reclaim of subpages, two to metadata, one to a checkpoint, and two to
+    // copies of objects.
     assert_eq!((made.0.reserve(), RECLAIM_RESERVE), (8, 3));
     leave_free(&mut made.0, 8);
     let given = made.0.write_objects(&[(3, b"no place")]).unwrap();
@@ -239,7 +241,7 @@ fn what_waits_for_space_that_does_not_come_is_told() {
     settle(&mut made);
     assert_eq!(made.0.take_batch(given.number), Some(Err(WriteError::NoSpace { uncommitted: 0 })));
     assert_eq!((at(&made.0, 3), made.0.counters().objects, made.0.placed), (None, 0, 0));
-    // Who waits for something that may bring some waits.
+    // While something may bring some, a writer waits.
     let given = made.0.write_objects(&[(3, b"no place")]).unwrap();
     made.0.reclaim = Some(crate::reclaim::Reclaim::new(5, made.0.geometry()));
     made.0.advance_objects();

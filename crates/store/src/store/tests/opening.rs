@@ -20,7 +20,8 @@ impl ReadPages for Read<'_> {
         self.0.flash_pages()
     }
 }
-/// Opens a pool. What is asked for ahead are the others of the extent, or of the few places at which the journal may go on there.
+/// Opens a pool. Read ahead are the others of the extent, or of the few places where the journal
+/// may continue.
 fn opened(pages: &mut Pages, config: StoreConfig, extent_pages: u32) -> (Store, RecoverReport, Vec<u32>) {
     let mut read = Read(pages, RefCell::default());
     let (store, report) = recover(&mut read, config).unwrap();
@@ -34,7 +35,8 @@ fn opened(pages: &mut Pages, config: StoreConfig, extent_pages: u32) -> (Store, 
     (store, report, reads.into_iter().map(|(place, _)| place).collect())
 }
 
-/// Behind eight pairs of pages that are none there is no anchor: these extents have four, and are read whole.
+/// Behind eight pairs of pages that are none there is no anchor. These extents have four, and are
+/// read whole.
 #[test]
 fn anchors_are_looked_for_as_far_as_there_may_be_some() {
     let config = StoreConfig::default();
@@ -75,7 +77,7 @@ fn anchors_are_looked_for_as_far_as_there_may_be_some() {
     assert_eq!(anchors(&mut made.1).1, (1, 4, 7, 1));
 }
 
-/// How many records the pages of the journal from a number on hold, and how many such pages there are.
+/// How many records the journal pages from a number on hold, and how many such pages there are.
 fn journal(pages: &Pages, from: u64, end: u64) -> (u64, u64) {
     let (mut records, mut count) = (0, 0);
     for page in pages.0.values() {
@@ -172,7 +174,7 @@ fn model_what_is_opened_is_what_was_there() {
     assert!(lives > 10 && made.0.state().wear().summary().sum > 100);
 }
 
-/// Where a page of the journal that was promised is gone: what that is, what is opened all the same, and where it goes on.
+/// Where a promised journal page is gone: what that is, what still opens, and where it continues.
 #[test]
 fn what_is_lost_is_told_and_what_comes_next_cannot_be_taken_for_it() {
     let config = StoreConfig { keep_tokens: 9, ..StoreConfig::default() };

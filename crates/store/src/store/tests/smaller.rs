@@ -1,4 +1,4 @@
-//! What the store is asked for: to give up what cannot be read, and to become smaller, step by step.
+//! What the store is asked for: to give up the unreadable, and to become smaller, step by step.
 
 use super::upkeep::{all_of, places, settle_with};
 use super::*;
@@ -78,7 +78,7 @@ fn is_clear(made: &mut (Store, Pages), to: u32) {
         assert!(matches!(store.extents.use_of(extent), Use::Free | Use::Retired), "{extent}: {:?}", store.uses());
     }
     assert!(store.journal.extents.iter().all(|(extent, _)| *extent < to));
-    // Who opens it finds no more there.
+    // The next opening finds no more there.
     let (store, _) = recover(&mut made.1, StoreConfig::default()).unwrap();
     assert!((to..store.geometry().extents).all(|extent| store.state().live(extent) == 0));
 }
@@ -130,7 +130,7 @@ fn room_is_made_before_the_new_end_first() {
 }
 #[test]
 fn nothing_is_left_behind_the_new_end() {
-    // Extents before the end that are somebody else's for a while, so that what is written lies behind it.
+    // Extents before the end that are taken for a while, so that writes go behind it.
     for (to, keeps) in [(40, 36), (30, 26), (30, 0)] {
         let wide = Geometry::new(80 * 8, 8, Some(64)).unwrap();
         let mut made = made(wide, StoreConfig { keep_tokens: 2, ..StoreConfig::default() });

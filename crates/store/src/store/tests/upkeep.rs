@@ -1,5 +1,5 @@
-//! What the store does by itself: when reclaim begins and how much it copies at a time, where journal, checkpoints and anchors go and where
-//! they go when that fails, and what of it is counted.
+//! What the store does by itself: when reclaim begins and how much it copies at a time, where
+//! journal, checkpoints and anchors go, also after failures, and what is counted of it.
 
 use std::collections::BTreeSet;
 
@@ -77,7 +77,7 @@ fn reclaim_begins_ahead_of_need() {
         store.journal.extents.truncate(1);
         store.advance_reclaim();
         assert_eq!(store.is_reclaiming(), begins, "{free} extents are free");
-        // Whoever asks for it gets it as long as there is room for what is moved.
+        // A request succeeds while there is room for what is moved.
         assert_eq!(store.begin_reclaim(), free > 6, "{free} extents are free");
     }
 }
@@ -94,7 +94,8 @@ fn what_was_emptied_is_made_free_when_it_is_wanted() {
         store.advance_reclaim();
         assert_eq!(store.commit.is_some(), commits, "{free} extents are free");
     }
-    // It waits for the page of the journal with what has emptied it: that which is being filled, or the last one that was.
+    // It waits for the journal page with what has emptied it: the one being filled, or the last one
+    // that was.
     let mut pool = made(small(), StoreConfig::default());
     for sealed in [false, true] {
         write(&mut pool.0, 0..7);
@@ -174,7 +175,7 @@ fn what_is_moved_is_counted_and_keeps_its_checksum() {
     let place_of = |store: &Store, subpage| store.state().map().get(subpage).map(|l| (l.place, l.checksum));
     let before: Vec<_> = (0..7).map(|subpage| place_of(&made.0, subpage).unwrap()).collect();
     assert!(made.0.begin_reclaim());
-    // The first copy does not hold what was written; the second cannot be written at the first place.
+    // The first copy has other contents. The second cannot be written at the first place.
     let mut copies = 0;
     let all = settle_with(&mut made, |purpose, _| {
         let Purpose::ReclaimCopy { .. } = purpose else { return None };
@@ -258,7 +259,8 @@ fn a_sync_is_two_flushes_and_each_is_counted() {
         "a page of the checkpoint, and two of the anchor"
     );
 }
-/// Each extent of metadata is the journal's or the checkpoint's, and is given back when it is neither.
+/// Each extent of metadata is the journal's or the checkpoint's, and is given back when it is
+/// neither.
 #[test]
 fn metadata_is_what_the_journal_and_the_checkpoint_in_effect_take() {
     let seed = fulgurite_testkit::first_seed(3);
@@ -374,7 +376,8 @@ fn a_page_of_the_journal_that_fails_is_tried_at_the_first_places_of_the_next_ext
         fails.then_some(Outcome::Failed(FlashError::Io(5)))
     });
     let next = made.0.journal.stream.position().extent;
-    // Its place, two more, and where it stays. What is recorded of those that failed is its witness when that is written.
+    // Its place, two more, and where it stays. The record of those that failed is its witness when
+    // that is written.
     let written = places(&all, is_journal);
     assert_eq!(written, [position.extent * 8 + position.index, next * 8, next * 8 + 1, next * 8 + 2]);
     assert_eq!((made.0.poisoned(), made.0.counters().repeated - before.repeated), (None, 3));
@@ -430,7 +433,8 @@ fn so_many_flash_pages_are_suspected_before_it_is_the_device() {
         let mut made = made(large(), StoreConfig::default());
         let store = &mut made.0;
         (0..suspects).for_each(|i| store.unreadable(1024 + i, FlashError::Corrupt));
-        // Nothing is suspected twice, nor where there is nothing, nor for what does not tell of a flash page.
+        // Nothing is suspected twice, nor where there is nothing, nor for errors that say nothing
+        // of a flash page.
         store.unreadable(1024 + suspects - 1, FlashError::Corrupt);
         store.unreadable(40 * 256, FlashError::Corrupt);
         store.unreadable(9000, FlashError::Io(19));
@@ -539,7 +543,7 @@ fn writers_are_told_when_no_space_will_come() {
     let mut store = made(small(), StoreConfig::default()).0;
     store.starved_since = Some(0);
     assert_eq!((try_to(&mut store), store.starved_since), (Ok(1), None));
-    // Who asks for nothing is told nothing.
+    // A request for nothing has no answer.
     let mut store = of();
     assert_eq!((store.place(&[], &mut Vec::new()), store.starved_since), (Ok(()), None));
 }

@@ -1,7 +1,7 @@
-//! Goal: an extent of objects is emptied by what its summary says, or by a walk where that does not say all; what is moved is what is needed,
-//! each flash page is read once, and what cannot be read or written stays where it was.
-//! Method: packing in thought against numbers that were worked out by hand and against what it promises; then a store over pages in DRAM of
-//! which each request is looked at.
+//! Goal: an extent of objects is emptied by its summary, or by a walk where that is incomplete.
+//! Needed objects are moved, each flash page is read once, and the unreadable or unwritable stays.
+//! Method: packing against numbers worked out by hand, then a store over pages in DRAM whose
+//! requests are examined.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,8 @@ fn found(lengths: &[u16]) -> Vec<Found> {
     found.sort_unstable_by_key(|found| (found.at.flash_page, found.at.offset));
     found
 }
-/// What is planned goes somewhere, all of it once, and nothing where something else goes; the flash pages are numbered from 0 on.
+/// All that is planned goes somewhere, once, without overlaps, and flash pages are numbered from 0
+/// on.
 fn is_sound(found: &[Found], planned: &[Planned], pages: usize) {
     let key = |found: &Found| (found.subpage, found.slot);
     let planned_of: BTreeSet<_> = planned.iter().map(|planned| key(&planned.found)).collect();
@@ -52,7 +53,8 @@ fn is_sound(found: &[Found], planned: &[Planned], pages: usize) {
 
 #[test]
 fn objects_stay_in_order_unless_that_costs_flash_pages() {
-    // In order three flash pages, as neither long one fits beside the two short ones; by length two, full to the last unit.
+    // In order three flash pages, because no long one fits beside the two short ones. By length
+    // two, full to the last unit.
     let all = found(&[1380, 1380, 2700, 2700]);
     for (worth, enough, pages) in [(1, 9, 2), (1, 2, 2), (2, 9, 3), (2, 3, 3), (2, 2, 2), (3, 2, 2), (3, 3, 3)] {
         let (planned, count) = pack_again(&all, COLD, worth, enough);
@@ -89,7 +91,7 @@ fn model_all_that_is_packed_goes_somewhere() {
         let division = Division::of_copies(&heat, g);
         let (planned, apart) = pack_apart(&all, division, worth, enough);
         is_sound(&all, &planned, apart);
-        // A flash page has objects of one stream; and apart they take more only where that is enough.
+        // A flash page has objects of one stream. Apart, they take more only where that is enough.
         let mut streams: BTreeMap<u32, Stream> = BTreeMap::new();
         for planned in &planned {
             assert_eq!(*streams.entry(planned.page).or_insert(planned.stream), planned.stream, "round {round}");
@@ -100,7 +102,8 @@ fn model_all_that_is_packed_goes_somewhere() {
 #[test]
 fn hot_and_cold_are_packed_apart_where_there_is_enough_of_both() {
     let g = Geometry { extent_pages: 64, extents: 200, subpages: 1 << 12, objects: true };
-    // Objects of a flash page each: the first so many are hot. More than two flash pages of each are enough to be divided.
+    // Objects of a flash page each: the first so many are hot. More than two flash pages of each
+    // are divided.
     for (cold, hot, enough, divided) in
         [(3, 3, 6, true), (3, 3, 5, false), (2, 9, 20, false), (9, 2, 20, false), (3, 9, 12, true), (3, 9, 11, false)]
     {
@@ -144,7 +147,8 @@ fn a_flash_page_is_full_when_all_that_goes_there_has_come_or_is_left_out() {
     assert_eq!((objects, reclaim.filling.len(), &reclaim.to_come), (vec![(1, 0), (3, 32)], 0, &vec![0, 0]));
 }
 
-/// A pool with an extent of 1280 objects in five flash pages, of which every other one was freed since; and the extent.
+/// A pool with an extent of 1280 objects in five flash pages, every other one freed since. And the
+/// extent.
 fn half_dead() -> ((Store, Pages), u32) {
     let g = Geometry::with_objects(60 * 8, 8, 8192).unwrap();
     let mut made = made(g, StoreConfig::default());
@@ -232,7 +236,8 @@ fn an_extent_is_emptied_by_what_its_summary_says() {
         assert_eq!(copied_from, (purpose != Purpose::Summary).then_some(extent));
         None
     });
-    // Backward from the last flash page, as long as one is full; then each flash page once, in order; 640 objects are three.
+    // Backward from the last flash page, while one is full. Then each flash page once, in order.
+    // 640 objects are three.
     assert_eq!(summaries(&all), [7, 6, 5].map(|n| extent * 8 + n));
     assert_eq!(sources(&all), [0, 1, 2, 3, 4].map(|n| extent * 8 + n));
     assert_eq!((moves(&all).len(), walked), (3, false));
@@ -294,7 +299,7 @@ fn damage_is_counted_and_moved_as_it_is() {
     run(&mut made, |_, _, _| None);
     let counters = made.0.counters();
     assert_eq!((counters.damaged, counters.reclaimed, counters.object_pages_copied), (1, 1, 3));
-    // Whoever reads it is told: its checksum is that of what was written.
+    // Readers are told: its checksum is that of what was written.
     let found = at(&made.0, 1);
     assert_ne!(found.flash_page / 8, extent);
     let bytes = &made.1.0[&found.flash_page][found.range()];
@@ -357,7 +362,7 @@ fn what_cannot_be_written_is_tried_elsewhere_so_often() {
         check(&made, &[]);
     }
 }
-/// What is overwritten while it is read, or while it is written elsewhere, is what was written last.
+/// An object overwritten during its read or copy has its last content.
 #[test]
 fn what_is_overwritten_meanwhile_is_not_moved() {
     for during in [Purpose::Summary, Purpose::Source(0), Purpose::Move(0)] {
@@ -380,7 +385,8 @@ fn what_is_overwritten_meanwhile_is_not_moved() {
         check(&made, &[1, 3]);
     }
 }
-/// What would take as many flash pages again is left alone, and not looked at again before that changes; unless it must go.
+/// What would take as many flash pages again is left alone, and not tried again before that
+/// changes, unless it must go.
 #[test]
 fn nothing_is_moved_for_nothing() {
     let g = Geometry::with_objects(60 * 8, 8, 8192).unwrap();
@@ -425,7 +431,8 @@ fn few_flash_pages_are_read_and_moved_at_a_time() {
         reads.push(id);
     }
     assert_eq!(reads.len(), DEPTH);
-    // They are read one at a time from there, until so many wait to be written that no more are begun.
+    // From there they are read one at a time, until so many wait for their writes that no more
+    // begin.
     let mut writes = 0;
     while let Some(id) = reads.pop() {
         made.0.done(id, Outcome::Read(zero_page()));
