@@ -647,12 +647,19 @@ fn a_byte_that_changes_anywhere_is_found() {
         flip(&pool, at);
         // Where a page of metadata begins, and would be taken for none.
         let page = &bytes[*place as usize * SUBPAGE_BYTES..][..SUBPAGE_BYTES];
-        if Header::open(page.try_into().unwrap()).is_ok() {
+        if let Ok((header, ..)) = Header::open(page.try_into().unwrap()) {
             for index in [i % 8, 8 + i % 8] {
                 let at = place * SUBPAGE_BYTES as u64 + index as u64;
                 flip(&pool, at);
                 ends(path, 1, &["check", "a.pool"], &[]);
                 flip(&pool, at);
+            }
+            // More than a bit of a page that no power failure can have cut off there.
+            if matches!(header.kind, Kind::Superblock | Kind::Anchor | Kind::Summary) && header.used < 448 {
+                let both = [70, 71 + i as u64 % 8].map(|index| place * SUBPAGE_BYTES as u64 + index);
+                both.iter().for_each(|at| flip(&pool, *at));
+                ends(path, 1, &["check", "a.pool"], &["damaged"]);
+                both.iter().for_each(|at| flip(&pool, *at));
             }
         }
     }

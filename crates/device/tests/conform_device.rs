@@ -1,7 +1,7 @@
 //! Goal: a device is a medium like any other: it keeps the contract of `Flash` and `Queue`, with
 //! shared or copied frames, over memory, an emulated device and the journaled store.
-//! Method: the suite that every medium passes. The store, whose counts are its own, passes the part
-//! that compares with a map. Seeds are printed.
+//! Method: the suite that every medium passes, also under decorators. The store, whose counts are
+//! its own, passes the part that compares with a map. Seeds are printed.
 
 use crate::common;
 use crate::suite;
@@ -13,7 +13,7 @@ use common::*;
 use fulgurite_device::*;
 use fulgurite_flash::*;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
-use suite::{SUBPAGES, conform, model};
+use suite::{SUBPAGES, conform, conform_decorated, model};
 
 fn device(flash: impl Flash + 'static, copies: bool) -> DeviceFlash {
     // Where nothing is copied there is nothing to check.
@@ -24,7 +24,7 @@ fn device(flash: impl Flash + 'static, copies: bool) -> DeviceFlash {
 #[test]
 fn devices_over_memory_conform() {
     for copies in [false, true] {
-        conform(&device(MemoryFlash::new(SUBPAGES).unwrap(), copies), seed());
+        conform_decorated(|subpages| device(MemoryFlash::new(subpages).unwrap(), copies), seed());
     }
 }
 
@@ -48,6 +48,8 @@ fn devices_over_slow_media_conform() {
 fn devices_with_a_write_buffer_conform() {
     let latency = Duration::from_micros(20);
     let config = EmulatedConfig { read_latency: latency, write_latency: 2 * latency, ..EmulatedConfig::new(SUBPAGES) };
+    let make = |subpages| CachedFlash::new(Arc::new(MemoryFlash::new(subpages).unwrap()), 5).unwrap();
+    conform_decorated(make, seed());
     for sectors in [1, 5, 300] {
         let firmware = FirmwareConfig { write_cache: sectors, keeps_writes: true, ..FirmwareConfig::default() };
         let device = DeviceConfig { firmware, ..DeviceConfig::default() };

@@ -57,7 +57,12 @@ fn history(seed: u64) {
         })
         .collect();
     let (mut token, mut ended_jobs, mut written) = (0, 0, 0);
-    for step in 0..4000 {
+    // Jobs have a thread of their own, which the machine may keep waiting.
+    for step in 0.. {
+        if step >= 4000 && ended_jobs > 20 {
+            break;
+        }
+        assert!(step < 4_000_000, "seed {seed}: {ended_jobs} jobs ended");
         let what = format!("seed {seed}, step {step}");
         let jobs = pairs.iter().flat_map(|pair| &pair.under_way).filter(|(_, opcode)| !is_data(*opcode)).count();
         let pair = &mut pairs[random.below(2) as usize];
@@ -104,7 +109,7 @@ fn history(seed: u64) {
             assert!(said.iter().min() <= Some(&there), "{what}: {said:?} said, {there} there");
         }
     }
-    assert!(ended_jobs > 20 && written > 200, "seed {seed}: {ended_jobs} jobs, {written} writes");
+    assert!(written > 200, "seed {seed}: {written} writes");
 }
 
 fn is_data(opcode: Opcode) -> bool {

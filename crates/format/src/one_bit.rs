@@ -57,6 +57,19 @@ impl Header {
             state < 256 && state.count_ones() == 1 && !(CRC_AT..HEADER_BYTES).contains(&at)
         })
     }
+    /// Whether the first `bytes` of a page are those of no page of metadata: header and payload end
+    /// there, by what the header says, and do not match the checksum.
+    #[must_use]
+    pub fn begins_wrong(page: &[u8; SUBPAGE_BYTES], bytes: usize) -> bool {
+        let used = usize::from(u16::from_le_bytes([page[12], page[13]]));
+        if HEADER_BYTES + used > bytes {
+            return false;
+        }
+        let mut first = *page;
+        first[bytes..].fill(0);
+        let (stored, computed) = stored_and_computed(&first);
+        stored != computed
+    }
 }
 
 #[cfg(test)]

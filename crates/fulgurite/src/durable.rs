@@ -100,7 +100,7 @@ impl Fulgurite {
 
     /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone.
     /// Handles of containers of that state stay usable, and others return
-    /// [`crate::AccessError::Poisoned`].
+    /// [`crate::AccessError::Poisoned`], as do those of damaged ones ([`Fulgurite::damaged`]).
     ///
     /// # Errors
     /// [`Error::NoPool`]. [`Error::Pool`] when there is no such token, or a newer one is pinned or

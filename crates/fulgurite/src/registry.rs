@@ -88,16 +88,22 @@ impl Durable for Registry {
         Ok(())
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
-        let mut result = self.directory.reload(context);
+        let mut result = self.directory.reload(context).map_err(access_error);
+        let mut unsaved = BTreeMap::new();
         for (name, open) in self.all() {
-            match open.reload(context, &self.directory) {
+            match open.reload(context, &self.directory).map_err(access_error) {
                 Ok(true) => continue,
                 Ok(false) => {}
+                // Nor does it keep all others from being rolled back.
+                Err(error) if error.is_damage() => {
+                    unsaved.insert(name.clone(), error);
+                }
                 Err(error) => result = result.and(Err(error)),
             }
             hold(&self.open).remove(&name);
         }
-        result.map_err(access_error)
+        *hold(&self.unsaved) = unsaved;
+        result
     }
 }
 

@@ -133,6 +133,37 @@ fn one_damaged_heap_does_not_keep_all_else_from_being_synced() {
     assert_eq!(memory.damaged().unwrap(), []);
 }
 
+#[test]
+fn one_damaged_heap_keeps_no_other_from_being_rolled_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = open(&path);
+    let heap = memory.named("bad").heap(1 << 20).unwrap();
+    let good = memory.named("good").value(1u64).unwrap();
+    let token = memory.sync().unwrap();
+    memory.run(move |m| m.store(good, 2)).unwrap();
+    memory.sync().unwrap();
+    // A byte of each page with the header of a heap is lost, and with it that of "bad".
+    let bytes = fs::read(&path).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    let is_header = |at: &usize| bytes[*at..][..PAGE].windows(8).any(|words| words == b"flgheap1");
+    let places: Vec<usize> = (0..bytes.len()).step_by(PAGE).filter(is_header).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| file.write_all_at(&[!bytes[at + 3000]], *at as u64 + 3000).unwrap());
+
+    memory.roll_back(token).unwrap();
+    let damaged = memory.damaged().unwrap();
+    assert!(matches!(&damaged[..], [(name, error)] if name == "bad" && error.is_damage()), "{damaged:?}");
+    assert!(memory.run(move |m| heap.allocate(m, PAGE)).is_err(), "a heap of which nobody knows what is in use");
+    assert_eq!(memory.run(move |m| m.load(good)).unwrap(), 1);
+    memory.run(move |m| m.store(good, 3)).unwrap();
+    memory.sync().unwrap();
+    drop(memory);
+    let memory = open(&path);
+    let good = memory.named("good").value(9u64).unwrap();
+    assert_eq!(memory.run(move |m| m.load(good)).unwrap(), 3);
+}
+
 // ---- names of files ----
 
 fn says_unlinked(error: &Error) -> bool {

@@ -355,8 +355,8 @@ impl Durable for Heap {
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
         match Heap::reload(self, context) {
-            Err(AccessError::Corrupt { .. }) => Ok(()),
-            other => other,
+            Err(error) if error.is_damage() => Ok(()),
+            reloaded => reloaded,
         }
     }
 }

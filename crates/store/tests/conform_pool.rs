@@ -16,7 +16,8 @@ use fulgurite_flash::{
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, Status, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig, WriteError};
 use fulgurite_sys::{Arena, Backed, Notifier};
-use fulgurite_testkit::Random;
+use fulgurite_testkit::suite::{SUBPAGES, behaves};
+use fulgurite_testkit::{Random, seed};
 
 const POOL: PoolId = PoolId([7; 16]);
 const DEPTH: usize = 32;
@@ -31,6 +32,23 @@ fn config(durability: Durability) -> StoreConfig {
 
 fn geometry() -> Geometry {
     Geometry::new(2048, 16, Some(1000)).unwrap()
+}
+
+/// A medium like any other, but for its counts: on a medium that reorders, and below what
+/// decorates it.
+#[test]
+fn a_pool_is_a_medium() {
+    let seed = seed();
+    let plan = FaultPlan { seed, reorder: true, ..FaultPlan::default() };
+    let pool = |durability| {
+        let medium: Arc<dyn Flash> = Arc::new(FaultyFlash::new(MemoryFlash::new(2048).unwrap(), plan.clone()));
+        Pool::format(&medium, Geometry::new(2048, 16, Some(SUBPAGES)).unwrap(), POOL, 0).unwrap();
+        Pool::open(medium, config(durability)).unwrap().0.into_flash()
+    };
+    for durability in [Durability::Cache, Durability::Sync] {
+        behaves(&pool(durability), seed);
+        behaves(&FaultyFlash::new(pool(durability), plan.clone()), seed);
+    }
 }
 
 /// A queue, its frames, and what is expected of the subpages.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod child;
+mod decorated;
 pub mod media;
 mod random;
 pub mod suite;

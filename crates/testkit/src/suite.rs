@@ -8,6 +8,8 @@ use fulgurite_flash::*;
 use fulgurite_format::SubpageIndex;
 use fulgurite_sys::Notifier;
 
+pub use crate::decorated::conform_decorated;
+
 use crate::Random;
 use crate::media::{Driver, arena, fill, request, stamp_of};
 

@@ -43,11 +43,13 @@ const SECTOR_BYTES: usize = 512;
 
 /// Whether a power failure may have left a page like this: sectors of what was to be written, and
 /// of what was there before. A page that lacks a single bit, or its first eight bytes alone, was
-/// written whole.
+/// written whole. So was a page that ends in its first sector, if that sector is wrong.
 pub fn cut_off(content: &[u8]) -> bool {
     let page = page_of(content);
     match Header::open(&page) {
-        Err(NotMetadata::Checksum) => !Header::is_one_bit_off(&page),
+        Err(NotMetadata::Checksum) => {
+            !Header::is_one_bit_off(&page) && !Header::begins_wrong(&page, SECTOR_BYTES)
+        }
         Err(NotMetadata::Magic) => begins_blank(content) && !Header::lacks_magic(&page),
         _ => false,
     }
@@ -285,5 +287,24 @@ mod tests {
         let mut cut = page.clone();
         cut[..8].fill(0);
         assert!(broken(&page[..]).is_none() && broken(&cut[..]).is_some() && broken(&zero_page()[..]).is_none());
+    }
+    #[test]
+    fn a_page_that_ends_in_its_first_sector_is_not_cut_off_there() {
+        let short = anchor(8, 5, &[7; 80]);
+        let long = anchor(8, 5, &[7; 3000]);
+        for (what, at) in [("two bytes", 100..102), ("16 bytes", 70..86), ("all behind the header", 64..512)] {
+            let mut rotten = short.clone();
+            rotten[at].iter_mut().for_each(|byte| *byte ^= 0x5A);
+            assert!(broken(&rotten[..]).is_some() && !cut_off(&rotten[..]), "{what}");
+        }
+        // The new first sector before what was there, and a longer page of which sectors are missing.
+        let mut over_data = short.clone();
+        over_data[512..].fill(9);
+        assert!(broken(&over_data[..]).is_some() && cut_off(&over_data[..]));
+        for sector in 1..6 {
+            let mut torn = long.clone();
+            torn[512 * sector..][..512].fill(0);
+            assert!(broken(&torn[..]).is_some() && cut_off(&torn[..]), "sector {sector}");
+        }
     }
 }
