@@ -142,7 +142,6 @@ fn one_damaged_heap_keeps_no_other_from_being_rolled_back() {
     let good = memory.named("good").value(1u64).unwrap();
     let token = memory.sync().unwrap();
     memory.run(move |m| m.store(good, 2)).unwrap();
-    memory.sync().unwrap();
     // A byte of each page with the header of a heap is lost, and with it that of "bad".
     let bytes = fs::read(&path).unwrap();
     let file = fs::File::options().write(true).open(&path).unwrap();
@@ -150,6 +149,7 @@ fn one_damaged_heap_keeps_no_other_from_being_rolled_back() {
     let places: Vec<usize> = (0..bytes.len()).step_by(PAGE).filter(is_header).collect();
     assert!(!places.is_empty());
     places.iter().for_each(|at| file.write_all_at(&[!bytes[at + 3000]], *at as u64 + 3000).unwrap());
+    drop(file);
 
     memory.roll_back(token).unwrap();
     let damaged = memory.damaged().unwrap();

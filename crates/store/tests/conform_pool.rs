@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layered, MemoryFlash, Op, Queue, Request,
-    VersionError, Versions, When,
+    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layered, MemoryFlash, Op, PartOfFlash, Queue,
+    Request, VersionError, Versions, When,
 };
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, Status, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig, WriteError};
@@ -43,7 +43,9 @@ fn a_pool_is_a_medium() {
     let pool = |durability| {
         let medium: Arc<dyn Flash> = Arc::new(FaultyFlash::new(MemoryFlash::new(2048).unwrap(), plan.clone()));
         Pool::format(&medium, Geometry::new(2048, 16, Some(SUBPAGES)).unwrap(), POOL, 0).unwrap();
-        Pool::open(medium, config(durability)).unwrap().0.into_flash()
+        let pool = Pool::open(medium, config(durability)).unwrap().0.into_flash();
+        // A pool has whole pages of 16.
+        PartOfFlash::new(Arc::new(pool), 0, SUBPAGES).unwrap()
     };
     for durability in [Durability::Cache, Durability::Sync] {
         behaves(&pool(durability), seed);

@@ -5,7 +5,7 @@
 //! round. The host has the first core, the firmware the last. The paper's device moved data by DMA
 //! at up to 450 MB/s, here the host's core copies.
 //!
-//! It also has what served devices need: [`medium`] behind their firmware, [`contents`] of its
+//! It also has what served devices need: [`medium`] behind their firmware, `contents` of its
 //! file, [`places`] of paths, [`wear`] of the NAND.
 //!
 //! [`args`] has its options, `cells` what is measured, `rig` what on, `ways`, `driver` and

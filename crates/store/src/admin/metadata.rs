@@ -47,9 +47,7 @@ const SECTOR_BYTES: usize = 512;
 pub fn cut_off(content: &[u8]) -> bool {
     let page = page_of(content);
     match Header::open(&page) {
-        Err(NotMetadata::Checksum) => {
-            !Header::is_one_bit_off(&page) && !Header::begins_wrong(&page, SECTOR_BYTES)
-        }
+        Err(NotMetadata::Checksum) => !Header::is_one_bit_off(&page) && !Header::begins_wrong(&page, SECTOR_BYTES),
         Err(NotMetadata::Magic) => begins_blank(content) && !Header::lacks_magic(&page),
         _ => false,
     }
