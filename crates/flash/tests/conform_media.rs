@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use common::*;
 use fulgurite_flash::*;
-use fulgurite_sys::{Clock, Notifier};
-use suite::{SUBPAGES, behaves, conform};
+use fulgurite_sys::Notifier;
+use suite::{SUBPAGES, conform};
 
 #[test]
 fn memory_conforms() {
