@@ -180,6 +180,18 @@ impl Header {
         restored[..8].copy_from_slice(&MAGIC);
         Self::read(&restored, true).is_ok()
     }
+    /// Whether the first `bytes` of a page are those of no page of metadata: header and payload end
+    /// there, by what the header says, and do not match the checksum.
+    #[must_use]
+    pub fn begins_wrong(page: &[u8; SUBPAGE_BYTES], bytes: usize) -> bool {
+        if HEADER_BYTES + usize::from(u16::from_le_bytes(number(page, 12))) > bytes {
+            return false;
+        }
+        let mut first = *page;
+        first[bytes..].fill(0);
+        let (stored, computed) = stored_and_computed(&first);
+        stored != computed
+    }
     /// The version of a page that a later program wrote to this place of this pool. None when it is
     /// anything else.
     #[must_use]

@@ -57,38 +57,16 @@ impl Header {
             state < 256 && state.count_ones() == 1 && !(CRC_AT..HEADER_BYTES).contains(&at)
         })
     }
-    /// Whether the first `bytes` of a page are those of no page of metadata: header and payload end
-    /// there, by what the header says, and do not match the checksum.
-    #[must_use]
-    pub fn begins_wrong(page: &[u8; SUBPAGE_BYTES], bytes: usize) -> bool {
-        let used = usize::from(u16::from_le_bytes([page[12], page[13]]));
-        if HEADER_BYTES + used > bytes {
-            return false;
-        }
-        let mut first = *page;
-        first[bytes..].fill(0);
-        let (stored, computed) = stored_and_computed(&first);
-        stored != computed
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kind, NO_EXTENT, NotMetadata, PageBuffer, PoolId, zero_page};
+    use crate::{Kind, NotMetadata, PageBuffer, PoolId, zero_page};
 
     fn page(payload: &[u8]) -> PageBuffer {
-        let header = Header {
-            kind: Kind::Journal,
-            used: 0,
-            commit_offset: 3,
-            pool: PoolId([7; 16]),
-            place: 99,
-            next_extent: NO_EXTENT,
-            sequence: 12,
-            next_token: 5,
-            before: 0x1234_5678,
-        };
+        let journal = Header::new(Kind::Journal, PoolId([7; 16]), 99);
+        let header = Header { commit_offset: 3, sequence: 12, next_token: 5, before: 0x1234_5678, ..journal };
         header.page(payload).0
     }
 

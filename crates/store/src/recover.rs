@@ -583,17 +583,7 @@ mod tests {
     }
     #[test]
     fn an_extent_of_a_stream_ends_with_its_last_page() {
-        let header = Header {
-            kind: Kind::Journal,
-            used: 0,
-            commit_offset: 0,
-            pool: PoolId([1; 16]),
-            place: 0,
-            next_extent: 20,
-            sequence: 7,
-            next_token: 1,
-            before: 0,
-        };
+        let header = Header { next_extent: 20, sequence: 7, ..Header::new(Kind::Journal, PoolId([1; 16]), 0) };
         let at = |extent, index, sequence, before| StreamPosition { extent, index, sequence, before };
         assert_eq!(next_position(at(5, 6, 7, 1), header, 99, G), at(5, 7, 8, 99));
         assert_eq!(next_position(at(5, 7, 7, 1), header, 99, G), at(20, 0, 8, 99));
