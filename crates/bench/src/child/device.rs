@@ -13,7 +13,6 @@ use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 use fulgurite_workloads::Random;
 
-
 /// Requests a second over `time`, at this depth, `read_share` of them reads. At least half are
 /// reads, as each write needs one.
 pub fn per_second(flash: &dyn Flash, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
