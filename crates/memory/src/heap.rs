@@ -144,6 +144,11 @@ impl Heap {
         }
     }
 
+    /// Bytes that an object of `bytes` has room for. The same object serves for any number up to that.
+    pub(crate) fn room(bytes: usize) -> usize {
+        class_of(bytes).map_or(bytes, |class| class_bytes(class) as usize)
+    }
+
     /// Takes `bytes` at `at` back, which `allocate` handed out for as many bytes.
     ///
     /// # Errors
