@@ -158,7 +158,7 @@ impl<I: BlobIndex> BlobMap<I> {
         Values::fits(value.len())?;
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
-        self.replace(memory, key, value).map(|old| old.is_some())
+        self.replace(memory, key, value)
     }
 
     /// Removes `key`. Returns whether it was there.
@@ -172,10 +172,10 @@ impl<I: BlobIndex> BlobMap<I> {
             let _swing = self.swings.of(I::hash(key)).lock(memory)?;
             self.index.unset(memory, key)?
         };
-        let Some(old) = old else { return Ok(false) };
-        let old = self.values.span(old)?;
-        self.values.free(memory, old);
-        Ok(true)
+        if let Some(old) = old {
+            self.values.free_word(memory, old);
+        }
+        Ok(old.is_some())
     }
 
     /// Sets the value of `key` if it is `expected` now, where `None` is no value at all. Returns
@@ -301,25 +301,22 @@ impl<I: BlobIndex> BlobMap<I> {
         self.index.word(memory, key)?.map(|word| self.values.span(word)).transpose()
     }
 
-    /// Lets the key lead to another value, and returns the one that it led to.
-    fn swing<M: Memory>(&self, memory: &mut M, key: &I::Key, to: Span) -> Result<Option<Span>, AccessError> {
-        let old = {
-            let _swing = self.swings.of(I::hash(key)).lock(memory)?;
-            self.index.set(memory, key, self.values.word(to))?
-        };
-        old.map(|word| self.values.span(word)).transpose()
+    /// Lets the key lead to another value, and returns the word that it had.
+    fn swing<M: Memory>(&self, memory: &mut M, key: &I::Key, to: Span) -> Result<Option<u64>, AccessError> {
+        let _swing = self.swings.of(I::hash(key)).lock(memory)?;
+        self.index.set(memory, key, self.values.word(to))
     }
 
-    /// Puts a new value in the place of the old one, which is returned and free. The caller has the
-    /// key's turn.
-    fn replace<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<Option<Span>, AccessError> {
+    /// Puts a new value in the place of the old one, which is free then. Returns whether there was
+    /// one. The caller has the key's turn.
+    fn replace<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
         let new = self.values.write(memory, value)?;
         match self.swing(memory, key, new) {
             Ok(old) => {
                 if let Some(old) = old {
-                    self.values.free(memory, old);
+                    self.values.free_word(memory, old);
                 }
-                Ok(old)
+                Ok(old.is_some())
             }
             Err(error) => {
                 self.values.free(memory, new);

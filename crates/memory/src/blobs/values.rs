@@ -161,8 +161,17 @@ impl Values {
     /// Gives the space of a value back, which nothing leads to any more.
     pub fn free<M: Memory>(&self, memory: &mut M, Span { at, len }: Span) {
         if len > 0 {
+            // As in `fill`: the heap writes links into free objects.
+            fence(Ordering::Release);
             let freed = self.heap.free(memory, at, len);
             debug_assert!(freed.is_ok(), "{freed:?}");
+        }
+    }
+
+    /// Gives back what a word led to. A damaged word led to nothing that could be given back.
+    pub fn free_word<M: Memory>(&self, memory: &mut M, word: u64) {
+        if let Ok(span) = self.span(word) {
+            self.free(memory, span);
         }
     }
 }
