@@ -66,13 +66,13 @@ impl World {
             self.slot.store(NOTHING, Ordering::Release);
             return;
         }
-        self.marks.pins.fetch_add(1, Ordering::AcqRel);
+        self.marks.change_pins(1, false);
         self.slot.store(NOTHING, Ordering::Release);
         for value in [101, 102] {
-            self.marks.dirty.store(DIRTY, Ordering::Relaxed);
+            assert!(self.marks.mark_dirty_pinned());
             self.frame.store(value, Ordering::Relaxed);
         }
-        self.marks.pins.fetch_sub(1, Ordering::Release);
+        self.marks.change_pins(u16::MAX, false);
     }
 
     fn named_by_a_slot(&self, planted: Planted) -> bool {
