@@ -191,7 +191,7 @@ impl Geometry {
         let pages = (u64::from(self.extents) * u64::from(self.extent_pages) * 10).div_ceil(4000);
         pages.div_ceil(u64::from(self.extent_pages)) as u32
     }
-    /// The most subpages that such a pool may be made with: when all are filled, there still is room
+    /// The most subpages that such a pool may be made with. When all are filled, there is still room
     /// for changes, also while metadata takes all that it may. Only pools of a few extents have
     /// promised more.
     fn most_with_room(&self) -> u32 {
