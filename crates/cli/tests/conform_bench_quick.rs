@@ -153,7 +153,7 @@ fn live() {
 #[test]
 fn hits_have_a_row_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["bench", "live", "--workload", "hash-table", "--data", "32M", "--work", "20us", "--config"];
+    let words = ["bench", "live", "--workload", "hash-table", "--dram", "8M", "--work", "20us", "--config"];
     let (json, _, told) = bench_and_table(directory.path(), &[&words[..], &["resident,hits"]].concat());
     let found = rows(&json, "rows");
     let configs: Vec<_> = found.iter().filter_map(|row| row["config"].as_str()).collect();
