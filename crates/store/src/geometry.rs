@@ -191,9 +191,9 @@ impl Geometry {
         let pages = (u64::from(self.extents) * u64::from(self.extent_pages) * 10).div_ceil(4000);
         pages.div_ceil(u64::from(self.extent_pages)) as u32
     }
-    /// The most subpages that such a pool may be made with: when all are filled, there still is room
-    /// for changes, also while metadata takes all that it may. Only pools of a few extents have
-    /// promised more.
+    /// The most subpages that such a pool may be made with. When all are filled, there is still
+    /// room for changes, also while metadata takes all that it may. Only pools of a few extents
+    /// have promised more.
     fn most_with_room(&self) -> u32 {
         let kept =
             FIRST_EXTENT + RECLAIM_RESERVE + METADATA_RESERVE + self.checkpoint_extents() + self.metadata_extents();
