@@ -144,7 +144,8 @@ impl Heap {
         }
     }
 
-    /// Bytes that an object of `bytes` has room for. The same object serves for any number up to that.
+    /// Bytes that an object of `bytes` has room for. It is freed by any number up to that which is
+    /// of the same class.
     pub(crate) fn room(bytes: usize) -> usize {
         class_of(bytes).map_or(bytes, |class| class_bytes(class) as usize)
     }

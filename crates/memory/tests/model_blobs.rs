@@ -313,8 +313,8 @@ fn another_fiber_may_run_at_any_access() {
     }
 }
 
-/// A value of 9,000 bytes is read while `write` puts other values of the same length, at each access.
-/// Returns how many reads were torn.
+/// A value of 9,000 bytes is read while `write` puts others of that length, at each access. Returns
+/// how many reads were torn.
 fn torn<W: FnMut(&mut NeverParks, u64)>(
     memory: &PlainMemory,
     mut write: W,
