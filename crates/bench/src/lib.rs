@@ -12,7 +12,6 @@ pub mod args;
 pub mod bad_input;
 
 mod beside;
-mod busy;
 mod calibrate;
 mod checkpoint;
 pub mod checks;

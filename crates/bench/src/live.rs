@@ -45,6 +45,9 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     // dram-only is the denominator, whether it was named or not.
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
+    // It is a run of its own, of these.
+    let hits = configs.contains(&Config::Hits);
+    configs.retain(|c| *c != Config::Hits);
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
     let ways = |config| Way::all(config, args.flash.workers, clusters, quick);
     let media = media(args, data_bytes)?;
@@ -75,6 +78,11 @@ pub fn run(args: &LiveArgs) -> Result<()> {
                 let done = planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?)));
                 let done = go_on(done, |e| failed.push(format!("{name}: {e:#}")))?;
                 let Some((made, (mut these, ran))) = done else { continue };
+                if plan.is_none() && hits {
+                    let resident =
+                        go_on(hit_rows(session, &mut image, &how), |e| failed.push(format!("{name}: {e:#}")))?;
+                    these.extend(resident.into_iter().flatten());
+                }
                 plan = Some(made);
                 these.iter_mut().for_each(|row| row.media = media.len());
                 rows.append(&mut these);
@@ -153,6 +161,12 @@ fn sentences(rows: &[LiveRow]) -> Vec<String> {
     }
     let of_nand = |row: &LiveRow| Some(format!("{}, {}: {}", row.workload, row.label(), row.nand?.sentence()));
     sentences.extend(rows.iter().filter_map(of_nand));
+    let hits = rows.iter().filter(|row| row.config == Config::Hits.name());
+    let shares: Vec<f64> = hits.filter_map(|row| Some(row.share_of_dram_only?.median)).collect();
+    if !shares.is_empty() {
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        sentences.push(format!("All data in DRAM, no computing added: {} of plain memory", table::percent(mean)));
+    }
     sentences
 }
 
@@ -233,6 +247,23 @@ fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan
     rows.iter_mut().for_each(|row| row.repeated_rounds = ran.repeated);
     rows.iter().flat_map(disturbed).for_each(|sentence| session.note(sentence));
     Ok((rows, ran))
+}
+
+/// All data in frames and no computing added, beside plain memory without it.
+fn hit_rows(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<Vec<LiveRow>> {
+    let work = WorkArgs { miss_every: None, work: Some(Duration::ZERO), zipf: how.work.zipf };
+    let before = image.params.zipf;
+    let how = Measure { configs: &[Config::DramOnly, Config::Resident], clusters: &[], work: &work, ..*how };
+    let measured = measure(session, image, &how);
+    image.params.zipf = before;
+    let (mut rows, ran) = measured?;
+    if ran.interrupted {
+        return Err(Interrupted.into());
+    }
+    anyhow::ensure!(ran.failed.is_empty(), "{}", ran.failed.join("; "));
+    rows.retain(|row| row.config == Config::Resident.name());
+    rows.iter_mut().for_each(|row| row.config = Config::Hits.to_string());
+    Ok(rows)
 }
 
 /// Throughput round by round as a multiple of the other's.

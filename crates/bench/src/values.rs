@@ -332,6 +332,8 @@ named! {
         DramOnly = "dram-only",
         /// The guarded path with all data in frames.
         Resident = "resident",
+        /// The same without added computing, beside plain memory without it: what hits cost.
+        Hits = "hits",
         /// The guarded path.
         Fulgurite = "fulgurite",
         /// The same, whose requests a device of our own makes: its core pays for system calls.
@@ -368,7 +370,7 @@ impl Config {
     }
     /// Whether it runs with less DRAM than data, in a cgroup where that can be had.
     pub const fn capped(self) -> bool {
-        !matches!(self, Config::DramOnly | Config::Resident)
+        !matches!(self, Config::DramOnly | Config::Resident | Config::Hits)
     }
     /// Whether its data lies in a journaled pool, which is made for the run.
     pub const fn pooled(self) -> bool {

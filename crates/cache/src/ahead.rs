@@ -7,7 +7,7 @@ use fulgurite_format::{FrameIndex, LocalFrame};
 use fulgurite_policy::{ColdCursor, Replacement};
 
 use crate::cache::Cache;
-use crate::marks::DIRTY;
+use crate::marks::{DIRTY, USED};
 use crate::primitive::Ordering;
 use crate::request::Purpose;
 use crate::users::Users;
@@ -76,7 +76,7 @@ impl<U: Users> Cache<U> {
             let marks = shared.frames.marks(FrameIndex(first.0 + local.0));
             let idle = marks.dirty.load(Ordering::Relaxed) == DIRTY
                 && marks.pins.load(Ordering::Relaxed) == 0
-                && marks.referenced.load(Ordering::Relaxed) == 0;
+                && marks.referenced.load(Ordering::Relaxed) & USED == 0;
             if idle && self.held[local.index()].linked && marks.begin_write() {
                 chosen[count] = local;
                 count += 1;

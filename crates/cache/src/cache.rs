@@ -11,11 +11,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_flash::{Completion, FlashError, Queue};
+use fulgurite_flash::{Completion, Flash, FlashError, Queue};
 use fulgurite_format::{FrameIndex, LocalFrame};
 use fulgurite_policy::{AnyReplacement, MissTable, PrefetchPolicy, Prefetcher, Replacement, ReplacementPolicy, Waiter};
 
 use crate::ahead::AheadRound;
+use crate::free::{self, Free};
 use crate::marks::has_changes;
 use crate::primitive::Ordering;
 use crate::request::Request;
@@ -85,7 +86,16 @@ pub struct Held {
 
 /// DRAM for each frame beside its subpage, marks, near table and policy: its contents, its place
 /// among the free ones, and in the order of a cut's writes.
-pub const BYTES_PER_FRAME: usize = size_of::<Held>() + size_of::<FrameIndex>() + size_of::<u64>();
+pub const BYTES_PER_FRAME: usize = size_of::<Held>() + free::BYTES_PER_FRAME + size_of::<u64>();
+
+/// Free frames that are kept in stock, where there are enough, beside those that the medium keeps
+/// back.
+const STOCK: usize = 64;
+
+/// The most free frames that a cache over this medium keeps in stock.
+pub fn stock_max(flash: &dyn Flash) -> u32 {
+    (STOCK + 2 * flash.traits().holds_writes) as u32
+}
 
 /// What a cache has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,7 +162,7 @@ pub struct Cache<U: Users> {
     pub(crate) frame_limit: u32,
     /// How many of those beyond the limit still hold something.
     pub(crate) beyond: u32,
-    pub(crate) free: Vec<FrameIndex>,
+    pub(crate) free: Free,
     /// What each frame holds.
     pub(crate) held: Box<[Held]>,
     /// Frames being written back.
@@ -229,7 +239,7 @@ impl<U: Users> Cache<U> {
             first_frame: shared.first_frame(id),
             frame_limit: 0,
             beyond: 0,
-            free: Vec::with_capacity(frames_max),
+            free: Free::new(frames_max, shared.alone()),
             held: vec![Held { out: true, ..Held::default() }; frames_max].into(),
             writing: 0,
             asks: false,
@@ -334,18 +344,18 @@ impl<U: Users> Cache<U> {
         self.frame_limit = count;
         // What the medium keeps back is missing from the stock.
         let kept_back = (2 * self.shared.holds_writes).min(count as usize / 128);
-        self.low_water = (count as usize / 8).min(64 + kept_back);
-        for local in (0..count).rev().map(LocalFrame) {
+        self.low_water = (count as usize / 8).min(STOCK + kept_back);
+        // The first ones are the last to be given to just any subpage: they are homes.
+        for local in (0..count).map(LocalFrame) {
             if std::mem::take(&mut self.held[local.index()].out) {
                 self.free.push(self.frame(local));
             }
         }
         let (limit, first) = (self.frame(LocalFrame(count)), self.first_frame);
-        let held = &mut self.held;
-        self.free.retain(|&frame| {
-            held[frame.index() - first.index()].out = frame >= limit;
-            frame < limit
-        });
+        for frame in self.free.iter().filter(|&frame| frame >= limit) {
+            self.held[frame.index() - first.index()].out = true;
+        }
+        self.free.end_at(limit);
         self.beyond = self.held[count as usize..].iter().filter(|h| !h.out).count() as u32;
         self.shared.frames.claim(first, limit);
         if self.beyond == 0 {
@@ -441,8 +451,8 @@ impl<U: Users> Cache<U> {
             linked += 1;
         }
         assert_eq!(linked, self.replacement.len(), "frames that hold something are in the policy");
-        for frame in &self.free {
-            let held = self.held[self.local(*frame).index()];
+        for frame in self.free.iter() {
+            let held = self.held[self.local(frame).index()];
             assert!(!held.linked && !held.out, "{frame:?} is free, and {held:?}");
         }
         let moving = |r: &&Request| {

@@ -207,7 +207,7 @@ impl<U: Users> Cache<U> {
         match self.shared.table.unlink(subpage, frame, self.id) {
             Some(touched) => {
                 if !self.shared.has_planted(Planted::StaleNear) {
-                    self.shared.near.forget(subpage);
+                    self.shared.forget_place(subpage, frame);
                 }
                 self.held[local.index()].linked = false;
                 Some(Victim { frame, subpage, touched })

@@ -25,6 +25,7 @@ mod cache;
 pub mod cut;
 mod evict;
 pub mod frames;
+mod free;
 pub mod marks;
 mod miss;
 pub mod near;
@@ -42,7 +43,7 @@ mod users;
 mod write_back;
 
 pub use ahead::Ahead;
-pub use cache::{BYTES_PER_FRAME, Cache, Counts, Others, Outcome, Setup, Wait};
+pub use cache::{BYTES_PER_FRAME, Cache, Counts, Others, Outcome, Setup, Wait, stock_max};
 pub use cut::Cut;
 pub use frames::Frames;
 pub use marks::Marks;

@@ -18,7 +18,7 @@ use crate::primitive::{AtomicU8, AtomicU16, Ordering};
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Marks {
-    /// Set by every hit; taken by the replacement policy.
+    /// [`USED`] and [`HOME`]. Set by every hit; the replacement policy takes the first.
     pub referenced: AtomicU8,
     /// Set before every write, and read by the evictor once the frame has no users. One of
     /// [`CLEAN`] to [`ASKS`].
@@ -26,6 +26,12 @@ pub struct Marks {
     /// How many pins and woken waiters hold the frame.
     pub pins: AtomicU16,
 }
+
+/// The frame was used since the replacement policy looked at it.
+pub const USED: u8 = 1;
+/// The frame holds the subpage of its own number, and is known to. A worker that is alone sets it,
+/// and then needs neither word nor slot: no other can unlink the subpage under it.
+pub const HOME: u8 = 2;
 
 /// Flash holds what the frame does.
 pub const CLEAN: u8 = 0;
@@ -58,22 +64,65 @@ impl Marks {
     /// which a replacement policy does not mind, and the hit path pays nothing.
     #[inline]
     pub fn take_referenced(&self) -> bool {
-        let was = self.referenced.load(Ordering::Relaxed) != 0;
-        if was {
-            self.referenced.store(0, Ordering::Relaxed);
+        let was = self.referenced.load(Ordering::Relaxed);
+        if was & USED != 0 {
+            self.referenced.store(was & !USED, Ordering::Relaxed);
         }
-        was
+        was & USED != 0
+    }
+    /// Whether the frame is the home of what it holds. A hit that finds it so is noted.
+    #[inline(always)]
+    #[must_use]
+    pub fn hit_at_home(&self) -> bool {
+        let seen = self.referenced.load(Ordering::Relaxed);
+        if seen == HOME {
+            self.referenced.store(HOME | USED, Ordering::Relaxed);
+        }
+        seen & HOME != 0
+    }
+    /// The subpage is unlinked.
+    #[inline]
+    pub(crate) fn leaves_home(&self) {
+        let was = self.referenced.load(Ordering::Relaxed);
+        self.referenced.store(was & !HOME, Ordering::Relaxed);
     }
 
     /// Before a write to a frame that the worker's slot protects. False when it is sealed.
     #[inline(always)]
     #[must_use]
     pub fn mark_dirty(&self) -> bool {
-        if self.dirty.load(Ordering::Acquire) > DIRTY {
-            return false;
+        match self.dirty.load(Ordering::Acquire) {
+            DIRTY => true,
+            CLEAN => {
+                self.dirty.store(DIRTY, Ordering::Relaxed);
+                true
+            }
+            _ => false,
         }
-        self.dirty.store(DIRTY, Ordering::Relaxed);
-        true
+    }
+
+    /// Before a write by the holder of a pin. False when the subpage must not be written to.
+    #[inline(always)]
+    #[must_use]
+    pub fn mark_dirty_pinned(&self) -> bool {
+        match self.dirty.load(Ordering::Relaxed) {
+            DIRTY => true,
+            READ_ONLY => false,
+            _ => {
+                self.dirty.store(DIRTY, Ordering::Relaxed);
+                true
+            }
+        }
+    }
+    /// Adds to the pins, wrapping. `alone`: no other thread does, and it takes no locked
+    /// instruction.
+    #[inline(always)]
+    pub fn change_pins(&self, by: u16, alone: bool) {
+        if alone {
+            self.pins.store(self.pins.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
+        } else {
+            self.pins.fetch_add(by, Ordering::AcqRel);
+        }
     }
 
     /// Makes later writers ask first, if flash holds the same. A writer that saw the old mark may

@@ -84,7 +84,7 @@ impl<U: Users> Cache<U> {
     fn begin_read(&mut self, miss: Miss, now_ns: u64) -> Step {
         let Miss { subpage, waiter, wanted, turn } = miss;
         // New waiters queue at the back. Otherwise one job could hold the only frame forever.
-        let taken = if turn || self.frame_waiters.is_empty() { self.take_frame(now_ns) } else { None };
+        let taken = if turn || self.frame_waiters.is_empty() { self.take_frame(subpage, now_ns) } else { None };
         let Some(frame) = taken else {
             self.counts.frame_waits += 1;
             if turn {
@@ -124,7 +124,7 @@ impl<U: Users> Cache<U> {
     }
 
     /// A frame for a miss, if there is one and a request may be begun.
-    fn take_frame(&mut self, now_ns: u64) -> Option<FrameIndex> {
+    fn take_frame(&mut self, subpage: u32, now_ns: u64) -> Option<FrameIndex> {
         if !self.has_room() {
             return None;
         }
@@ -137,7 +137,7 @@ impl<U: Users> Cache<U> {
                 return None;
             }
         }
-        self.free.pop()
+        self.free.take_home(subpage).or_else(|| self.free.pop())
     }
 
     /// Starts reading subpages that will probably be wanted, where that costs nobody a frame.
@@ -158,7 +158,7 @@ impl<U: Users> Cache<U> {
         if self.requests_free.len() < 16 || self.free.len() <= self.low_water / 2 {
             return false;
         }
-        let Some(frame) = self.free.pop() else { return false };
+        let Some(frame) = self.free.take_home(subpage).or_else(|| self.free.pop()) else { return false };
         match self.shared.table.begin(subpage, self.id) {
             Ok(State::Absent) => {
                 self.counts.prefetched += 1;

@@ -84,6 +84,9 @@ impl NearView {
     /// The table must be alive.
     #[inline(always)]
     pub unsafe fn find(&self, subpage: u64) -> Option<FrameIndex> {
+        if self.mask == 0 {
+            return None;
+        }
         let first = (subpage & self.mask) as usize;
         // SAFETY: the caller's contract. The mask is the number of entries, which is even, less
         // one, or 0.

@@ -161,7 +161,7 @@ impl<U: Users> Cache<U> {
 
     fn pin_for(&self, waiters: u32, frame: FrameIndex) {
         if !self.shared.has_planted(Planted::NotPinned) {
-            self.shared.change_pins(frame, held_by(waiters));
+            self.shared.frames.marks(frame).change_pins(held_by(waiters), self.shared.alone());
         }
     }
 

@@ -97,6 +97,14 @@ pub fn hit(word: &AtomicU32, slot: &AtomicU32) -> Option<u32> {
     None
 }
 
+/// The same where no other worker can unlink the subpage: a load and a compare.
+#[inline(always)]
+#[must_use]
+pub fn hit_alone(word: &AtomicU32) -> Option<u32> {
+    let seen = word.load(Ordering::Relaxed);
+    ((seen as i32) < 0).then_some(seen)
+}
+
 /// The frame of a word that [`hit`] returned.
 #[inline(always)]
 #[must_use]

@@ -324,7 +324,7 @@ impl<U: Users> Cache<U> {
                 let empty = fresh && !has_changes(marks.dirty.load(Ordering::Relaxed));
                 self.replacement.removed(local);
                 shared.table.unlink(subpage, frame, self.id).expect("a linked frame holds its subpage");
-                shared.near.forget(subpage);
+                shared.forget_place(subpage, frame);
                 self.held[local.index()].linked = false;
                 shared.table.finish(subpage, self.id, if empty { State::Fresh } else { State::Absent });
                 if !pinned {

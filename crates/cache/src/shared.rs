@@ -11,7 +11,6 @@ use crate::cut::Cut;
 use crate::frames::Frames;
 use crate::near::Near;
 use crate::planted::Planted;
-use crate::primitive::Ordering;
 use crate::table::Table;
 
 /// How large a memory and its caches are.
@@ -109,25 +108,22 @@ impl Shared {
     pub(crate) fn first_frame(&self, cache: u32) -> FrameIndex {
         FrameIndex(cache * self.frames_max)
     }
+    /// Makes hits ask the residency word of a subpage, which is unlinked from its frame.
+    #[inline]
+    pub(crate) fn forget_place(&self, subpage: u32, frame: FrameIndex) {
+        self.near.forget(subpage);
+        if self.alone && frame.0 == subpage {
+            self.frames.marks(frame).leaves_home();
+        }
+    }
     /// Pins a frame that its user holds, or that is given to waiters.
     #[inline]
     pub fn pin(&self, frame: FrameIndex) {
-        self.change_pins(frame, 1);
+        self.frames.marks(frame).change_pins(1, self.alone);
     }
     /// Gives a pin back.
     #[inline]
     pub fn unpin(&self, frame: FrameIndex) {
-        self.change_pins(frame, u16::MAX);
-    }
-    /// Adds to a frame's pins, wrapping. A lone cache counts on one thread without a locked
-    /// instruction, because a pin is not `Send`.
-    #[inline]
-    pub(crate) fn change_pins(&self, frame: FrameIndex, by: u16) {
-        let pins = self.frames.pins(frame);
-        if self.alone() {
-            pins.store(pins.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
-        } else {
-            pins.fetch_add(by, Ordering::AcqRel);
-        }
+        self.frames.marks(frame).change_pins(u16::MAX, self.alone);
     }
 }

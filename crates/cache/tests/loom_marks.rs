@@ -38,15 +38,15 @@ struct World {
 }
 
 impl World {
-    fn new() -> World {
+    fn new(dirty: bool) -> World {
         let world = World {
             word: AtomicU32::new(residency::encode(State::Resident(FRAME))),
             slot: AtomicU32::new(NOTHING),
             marks: Marks::default(),
-            frame: AtomicU32::new(100),
+            frame: AtomicU32::new(if dirty { 100 } else { 99 }),
             flash: AtomicU32::new(99),
         };
-        world.marks.dirty.store(DIRTY, Ordering::Relaxed);
+        world.marks.dirty.store(if dirty { DIRTY } else { CLEAN }, Ordering::Relaxed);
         world
     }
 
@@ -66,13 +66,13 @@ impl World {
             self.slot.store(NOTHING, Ordering::Release);
             return;
         }
-        self.marks.pins.fetch_add(1, Ordering::AcqRel);
+        self.marks.change_pins(1, false);
         self.slot.store(NOTHING, Ordering::Release);
         for value in [101, 102] {
-            self.marks.dirty.store(DIRTY, Ordering::Relaxed);
+            assert!(self.marks.mark_dirty_pinned());
             self.frame.store(value, Ordering::Relaxed);
         }
-        self.marks.pins.fetch_sub(1, Ordering::Release);
+        self.marks.change_pins(u16::MAX, false);
     }
 
     fn named_by_a_slot(&self, planted: Planted) -> bool {
@@ -126,23 +126,33 @@ impl World {
     }
 }
 
-/// How the other worker writes, and whether the frame is evicted in the end.
+/// How the other worker writes, and whether the frame is evicted in the end. A frame that is clean
+/// at first becomes dirty by its own worker, perhaps between the other one's two steps.
 #[derive(Clone, Copy, Debug)]
 struct Case {
+    dirty: bool,
     pin: bool,
     evict: bool,
 }
 
-const CASES: [Case; 3] =
-    [Case { pin: false, evict: false }, Case { pin: true, evict: false }, Case { pin: false, evict: true }];
+const CASES: [Case; 5] = [
+    Case { dirty: true, pin: false, evict: false },
+    Case { dirty: true, pin: true, evict: false },
+    Case { dirty: true, pin: false, evict: true },
+    Case { dirty: false, pin: false, evict: false },
+    Case { dirty: false, pin: true, evict: false },
+];
 
 fn model(case: Case, planted: Planted) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let world = Arc::new(World::new());
+        let world = Arc::new(World::new(case.dirty));
         let its = world.clone();
         let writer = thread::spawn(move || if case.pin { its.pin_holder() } else { its.writer() });
+        if !case.dirty && world.marks.mark_dirty() {
+            world.frame.fetch_max(100, Ordering::Relaxed);
+        }
         if world.write_ahead(planted) && case.evict {
             world.evict();
         }

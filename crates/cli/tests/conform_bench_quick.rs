@@ -150,6 +150,20 @@ fn live() {
     }
 }
 
+#[test]
+fn hits_have_a_row_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["bench", "live", "--workload", "hash-table", "--dram", "8M", "--work", "20us", "--config"];
+    let (json, _, told) = bench_and_table(directory.path(), &[&words[..], &["resident,hits"]].concat());
+    let found = rows(&json, "rows");
+    let configs: Vec<_> = found.iter().filter_map(|row| row["config"].as_str()).collect();
+    assert_eq!(configs, ["dram-only", "resident", "hits"]);
+    let added = |row: &Value| number(&row["calibration"], "added_work_ns");
+    assert!(added(&found[1]) > 19_000.0 && added(&found[2]) == 0.0, "{found:?}");
+    assert_eq!(number(&found[2], "misses_per_s"), 0.0);
+    assert!(told.contains("All data in DRAM, no computing added: "), "{told}");
+}
+
 /// What a cgroup allows beside the budget.
 const ALLOWANCE: f64 = (64 << 20) as f64;
 

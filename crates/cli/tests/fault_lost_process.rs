@@ -83,7 +83,9 @@ fn tail_keeps_the_loads_before() {
     let rows = json["rows"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["config"] == "dram-only"), "{rows:?}");
     for row in rows {
-        assert!(row["rounds"].as_u64().is_some_and(|rounds| rounds > 0), "{row}");
+        // On a busy machine all of them may have been disturbed, which the row then says.
+        let counted = if row["too_disturbed"] == true { "disturbed_rounds" } else { "rounds" };
+        assert!(row[counted].as_u64().is_some_and(|rounds| rounds > 0), "{row}");
         assert!(row["work_hash"].is_null(), "nobody has checked the data: {row}");
     }
 }

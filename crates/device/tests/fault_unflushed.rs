@@ -8,6 +8,7 @@
 use crate::common;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ struct Mortal {
     store: bool,
     current: Mutex<(Arc<MemoryFlash>, Arc<Device>)>,
     gate: Gate,
+    /// Its one program names the states.
+    names: AtomicBool,
 }
 
 /// Lets so many pass to open a queue pair, and holds up the others.
@@ -65,7 +68,7 @@ impl Mortal {
         }
         let device = Mortal::device(medium.clone(), &firmware, store);
         let gate = Gate { open: Mutex::new((usize::MAX, 0)), changed: Condvar::new() };
-        Arc::new(Mortal { firmware, store, current: Mutex::new((medium, device)), gate })
+        Arc::new(Mortal { firmware, store, current: Mutex::new((medium, device)), gate, names: AtomicBool::new(false) })
     }
     fn device(medium: Arc<MemoryFlash>, firmware: &FirmwareConfig, store: bool) -> Arc<Device> {
         let config = DeviceConfig { firmware: firmware.clone(), ..DeviceConfig::default() };
@@ -79,15 +82,18 @@ impl Mortal {
     fn current(&self) -> Arc<Device> {
         self.current.lock().unwrap().1.clone()
     }
+    fn image(medium: &MemoryFlash) -> Vec<u8> {
+        let mut bytes = vec![0; PAGES as usize * SECTOR_BYTES];
+        medium.storage().read(0, &mut bytes);
+        bytes
+    }
     fn dies(&self) {
         let mut current = self.current.lock().unwrap();
         current.1.stop();
         // What it would do to its medium after its death is not seen.
         let after = Arc::new(MemoryFlash::new(PAGES).unwrap());
         if self.store {
-            let mut bytes = vec![0; PAGES as usize * SECTOR_BYTES];
-            current.0.storage().read(0, &mut bytes);
-            after.storage().write(0, &bytes);
+            after.storage().write(0, &Mortal::image(&current.0));
         }
         current.0 = after;
     }
@@ -100,7 +106,12 @@ impl Mortal {
 impl Link for Mortal {
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
         self.gate.pass();
-        self.current().open(want)
+        let device = self.current();
+        let newest = device.flash().versions().and_then(|versions| versions.tokens().last().copied());
+        Ok(Linked { newest_token: newest.unwrap_or(0), ..device.open(want)? })
+    }
+    fn names_states(&self) -> bool {
+        self.names.load(Ordering::Relaxed)
     }
     fn describe(&self) -> String {
         "mortal".to_owned()
@@ -529,6 +540,38 @@ fn a_roll_back_goes_on_over_a_device_that_has_returned() {
     link.dies();
     link.returns();
     assert_eq!(read(&mut queue, &frames, 5), Some(60));
+}
+
+/// A refused roll back takes nothing back. A device that returns with an older state than was
+/// durable has lost something, as if nobody had asked.
+#[test]
+fn a_refused_roll_back_leaves_durable_what_was() {
+    for asks in [false, true] {
+        let link = buffered();
+        link.names.store(true, Ordering::Relaxed);
+        let flash = DeviceFlash::over(link.clone(), patient(true, 1 << 20));
+        let frames = arena(2);
+        let mut queue = Driver::new(&flash, &frames, 2);
+        let versions = flash.versions().unwrap();
+        let save = |queue: &mut Driver, stamp| {
+            write(queue, &frames, 5, stamp);
+            let token = versions.name_state().unwrap();
+            versions.wait_durable(token).unwrap();
+            token
+        };
+        let missing = save(&mut queue, 50);
+        let older = save(&mut queue, 51);
+        let image = Mortal::image(&link.current.lock().unwrap().0);
+        save(&mut queue, 52);
+        if asks {
+            let refused = versions.roll_back(missing);
+            assert!(matches!(refused, Err(VersionError::NoToken { .. })), "{refused:?}");
+        }
+        link.dies();
+        link.current.lock().unwrap().0.storage().write(0, &image);
+        link.returns();
+        assert_eq!(queue.one(Op::Read, 5, 1), Err(FlashError::Poisoned), "state {older}, asks: {asks}");
+    }
 }
 
 /// A host without open pairs at the death cannot know whether others have written since, and is

@@ -27,6 +27,7 @@
 #![deny(unsafe_code)]
 
 mod backing;
+mod busy;
 mod cells;
 #[expect(unsafe_code, reason = "media promise what no type can check")]
 mod contract;
@@ -56,6 +57,7 @@ use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
 pub use backing::{Backing, ReadOnly};
+pub use busy::{Asks, keep_busy};
 pub use contract::FrameContract;
 pub use counters::{DeviceCounters, LATE_NS};
 pub use emulated::{EmulatedConfig, EmulatedFlash, TimedFlash};

@@ -1,26 +1,23 @@
 //! A queue that is kept busy: as many requests at a time as it is deep, each with its own frame.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
+use crate::busy::{Asks, keep_busy};
 use crate::{Completion, Flash, FlashError, Op, OpenError, Queue, Request, Switches};
 
 /// Requests in flight, unless it is told otherwise.
 const DEPTH: usize = 64;
-/// How long a completion is waited for at a time.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// A queue and its frames.
 pub struct Mover {
     queue: Box<dyn Queue>,
     frames: Arc<Arena>,
-    free: Vec<u32>,
     /// By frame: what it is in use for.
     asked: Vec<(Op, u32)>,
-    completions: Vec<Completion>,
 }
 
 /// A frame of a [`Mover`] that no request uses at the moment.
@@ -78,9 +75,7 @@ impl Mover {
         Ok(Mover {
             queue: flash.open_queue(frames.clone(), depth, Arc::new(wake))?,
             frames,
-            free: (0..depth as u32).rev().collect(),
             asked: vec![(Op::Flush, 0); depth],
-            completions: Vec::with_capacity(depth),
         })
     }
     /// Sets the queue's switches; returns those that it heeds.
@@ -94,64 +89,21 @@ impl Mover {
     }
 
     /// Keeps requests in flight until `next` gives none and all have ended, which `each` learns in
-    /// the order of their completions. New ones go out when at least `batch` frames are free: many
-    /// at a time become large requests, single ones keep the queue full.
+    /// the order of their completions. New ones go out when at least `batch` frames are free, as of
+    /// [`keep_busy`].
     ///
     /// # Errors
     /// The first error of `next`, `each` or the medium, after all that was in flight has ended.
     pub fn run<E: From<FlashError>>(
         &mut self,
         batch: usize,
-        mut next: impl FnMut(Slot<'_>) -> Result<Option<(Op, u32)>, E>,
-        mut each: impl FnMut(Moved<'_>) -> Result<(), E>,
+        next: impl FnMut(Slot<'_>) -> Result<Option<(Op, u32)>, E>,
+        each: impl FnMut(Moved<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (mut more, mut outcome) = (true, Ok(()));
-        let fails = |error: E, more: &mut bool, outcome: &mut Result<(), E>| {
-            *more = false;
-            if outcome.is_ok() {
-                *outcome = Err(error);
-            }
-        };
-        loop {
-            let refill = self.free.len() >= batch;
-            while more
-                && refill
-                && let Some(frame) = self.free.pop()
-            {
-                let asked = next(Slot { frames: &self.frames, index: frame as usize });
-                if let Ok(Some((op, subpage))) = asked {
-                    self.submit(op, subpage, frame);
-                    continue;
-                }
-                self.free.push(frame);
-                match asked {
-                    Err(error) => fails(error, &mut more, &mut outcome),
-                    Ok(_) => more = false,
-                }
-            }
-            if self.queue.in_flight() == 0 {
-                return outcome;
-            }
-            if let Err(error) = self.queue.flush() {
-                fails(error.into(), &mut more, &mut outcome);
-            }
-            if self.queue.poll(&mut self.completions) == 0 && self.queue.in_flight() > 0 {
-                self.queue.wait(Some(LOOK));
-            }
-            for Completion { tag, result, checksum } in self.completions.drain(..) {
-                let (index, (op, subpage)) = (tag as usize, self.asked[tag as usize]);
-                let slot = Slot { frames: &self.frames, index };
-                if let Err(error) = each(Moved { op, subpage, slot, result, checksum }) {
-                    fails(error, &mut more, &mut outcome);
-                }
-                self.free.push(index as u32);
-            }
-        }
-    }
-    fn submit(&mut self, op: Op, subpage: u32, frame: u32) {
-        self.asked[frame as usize] = (op, subpage);
-        let request = Request { tag: frame.into(), op, subpage: SubpageIndex(subpage), frame: FrameIndex(frame) };
-        self.queue.submit(request).expect("a queue as deep as there are frames");
+        let Mover { queue, frames, asked } = self;
+        let depth = asked.len();
+        let asks = &mut Moves { frames, asked, next, each, fails: PhantomData };
+        keep_busy(&mut **queue, depth, batch, asks)
     }
 
     /// Reads subpages, which `each` learns in the order in which they arrive.
@@ -191,6 +143,37 @@ impl Mover {
             },
             |ended| Ok(ended.result?),
         )
+    }
+}
+
+/// One run of a [`Mover`].
+struct Moves<'m, N, E, X> {
+    frames: &'m Arena,
+    asked: &'m mut [(Op, u32)],
+    next: N,
+    each: E,
+    fails: PhantomData<X>,
+}
+
+impl<X, N, E> Asks for Moves<'_, N, E, X>
+where
+    X: From<FlashError>,
+    N: FnMut(Slot<'_>) -> Result<Option<(Op, u32)>, X>,
+    E: FnMut(Moved<'_>) -> Result<(), X>,
+{
+    type Error = X;
+
+    fn next(&mut self, slot: u32) -> Result<Option<Request>, X> {
+        let asked = (self.next)(Slot { frames: self.frames, index: slot as usize })?;
+        Ok(asked.map(|(op, subpage)| {
+            self.asked[slot as usize] = (op, subpage);
+            Request { tag: slot.into(), op, subpage: SubpageIndex(subpage), frame: FrameIndex(slot) }
+        }))
+    }
+    fn ended(&mut self, completion: Completion) -> Result<(), X> {
+        let Completion { tag, result, checksum } = completion;
+        let (index, (op, subpage)) = (tag as usize, self.asked[tag as usize]);
+        (self.each)(Moved { op, subpage, slot: Slot { frames: self.frames, index }, result, checksum })
     }
 }
 

@@ -27,6 +27,7 @@ impl Memory for Context {
         // SAFETY: as in `view`; the subpage was marked dirty before anything is written.
         Ok(unsafe { ViewMut::from_raw(byte, len) })
     }
+    #[inline(always)]
     fn pin(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
         Context::pin(self, at)
     }
@@ -60,15 +61,18 @@ impl Memory for Context {
 }
 
 impl Pinned for PinnedFrame {
+    #[inline(always)]
     fn address(&self) -> Address {
         PinnedFrame::address(self)
     }
+    #[inline(always)]
     fn view(&self, offset: usize, len: usize) -> View<'_> {
         assert_inside(offset, len);
         // SAFETY: the frame is pinned while `self` lives, the range is inside it (checked), and
         // shared regions are reached as atomics only.
         unsafe { View::from_raw(self.base().add(offset), len) }
     }
+    #[inline(always)]
     fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {
         assert_inside(offset, len);
         self.mark_dirty();

@@ -271,8 +271,10 @@ impl Builder {
         let fixed = fixed.saturating_add(self.flash.traits().dram_bytes as u64);
         let meta_of_max = max_bytes.saturating_sub(self.dram_bytes) / per_frame * (per_frame - SUBPAGE_BYTES as u64);
         let fixed = fixed.saturating_add(meta_of_max);
-        // More frames than subpages would never be used.
-        let useful = u32::try_from(subpages).unwrap_or(u32::MAX);
+        let subpages = u32::try_from(subpages).unwrap_or(u32::MAX);
+        // More frames would never be used: with these, all subpages are resident, and the stock of
+        // free ones is full.
+        let useful = subpages.saturating_add(fulgurite_cache::stock_max(&*self.flash));
         // What a queue takes for the most frames there may ever be, it keeps.
         let most = u32::try_from(max_bytes.saturating_sub(fixed) / per_frame / workers).unwrap_or(u32::MAX);
         let staging = self.flash.staging_bytes(most.min(useful)) as u64;
@@ -283,7 +285,7 @@ impl Builder {
         }
         let frames_of = |bytes: u64| u32::try_from((bytes - fixed) / per_frame / workers).unwrap_or(u32::MAX);
         let layout = Layout {
-            subpages: useful,
+            subpages,
             shared_subpages: u32::try_from((self.pool_bytes - self.owned_bytes) / SUBPAGE_BYTES as u64)
                 .unwrap_or(u32::MAX),
             frames_per_worker: frames_of(self.dram_bytes).min(useful),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
-use fulgurite_cache::marks::Marks;
+use fulgurite_cache::marks::{HOME, Marks, USED};
 use fulgurite_cache::{NearView, Table, Unsealed, residency};
 use fulgurite_fiber::Suspender;
 use fulgurite_format::{Address, FrameIndex, SUBPAGE_SHIFT};
@@ -36,6 +36,10 @@ pub struct Context {
     absent: NonNull<AtomicU8>,
     /// Subpages that shared accesses may reach.
     shared_subpages: u64,
+    /// Those of them that have a home among the frames of a lone worker.
+    homes: u64,
+    /// No other worker can unlink a subpage.
+    alone: bool,
     frames: NonNull<u8>,
     marks: NonNull<Marks>,
     slot: NonNull<AtomicU32>,
@@ -81,6 +85,11 @@ impl Context {
             words: shared.cache.table.words(),
             absent: shared.cache.table.absent_bits(),
             shared_subpages: shared.layout.shared_subpages.into(),
+            homes: match shared.cache.alone() {
+                true => shared.layout.shared_subpages.min(shared.cache.frames_max()).into(),
+                false => 0,
+            },
+            alone: shared.cache.alone(),
             frames: shared.cache.frames.base(),
             marks: shared.cache.frames.marks_base(),
             slot: NonNull::from(shared.slots.of(id)),
@@ -128,8 +137,9 @@ impl Context {
     /// Where the byte at `at` of a shared region is in DRAM, until the next call that takes `&mut
     /// self`.
     ///
-    /// The whole hit path is inlined: a bound and a look into the near table. Failing that, a bit,
-    /// a load, a compare, a store, a load, a compare. Then a store that marks the frame as used.
+    /// The whole hit path is inlined. A lone worker looks at the marks of the subpage's home first,
+    /// then into the near table. Failing that, a bit, a load and a compare decide, and among
+    /// several workers a store, a load and a compare. Then a store marks the frame as used.
     ///
     /// # Errors
     /// [`AccessError`]: out of range, the medium failed, the job must end.
@@ -137,10 +147,18 @@ impl Context {
     pub fn access(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
         self.accesses += 1;
         let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
+        if subpage < self.homes {
+            // SAFETY: there are as many frames, with marks for each.
+            unsafe {
+                if self.marks.add(subpage as usize).as_ref().hit_at_home() {
+                    return Ok(self.frames.add((subpage as usize) << SUBPAGE_SHIFT | at.subpage_offset()));
+                }
+            }
+        }
         if subpage < self.shared_subpages {
             // SAFETY: the index is below the table's length.
             if let Some(frame) = unsafe { self.find(subpage as u32) } {
-                return Ok(self.touch(frame, at));
+                return Ok(self.touch(frame, subpage as u32, at));
             }
         }
         self.access_slow(at, subpage, self.shared_subpages)
@@ -170,7 +188,7 @@ impl Context {
         }
         // SAFETY: as in `access`.
         if let Some(frame) = unsafe { self.find(subpage as u32) } {
-            return Ok(self.touch(frame, at));
+            return Ok(self.touch(frame, subpage as u32, at));
         }
         self.access_slow(at, subpage, u64::from(self.shared.layout.subpages))
     }
@@ -214,7 +232,8 @@ impl Context {
             if Table::says_absent(self.absent.add((subpage / 8) as usize).as_ref(), subpage) {
                 return None;
             }
-            residency::hit(self.words.add(subpage as usize).as_ref(), self.slot.as_ref())
+            let word = self.words.add(subpage as usize).as_ref();
+            if self.alone { residency::hit_alone(word) } else { residency::hit(word, self.slot.as_ref()) }
         }
     }
 
@@ -266,11 +285,12 @@ impl Context {
     }
 
     #[inline(always)]
-    fn touch(&mut self, frame: FrameIndex, at: Address) -> NonNull<u8> {
+    fn touch(&mut self, frame: FrameIndex, subpage: u32, at: Address) -> NonNull<u8> {
+        let home = if self.alone && frame.0 == subpage { HOME } else { 0 };
         // SAFETY: a residency word holds the index of an existing frame, and marks and arena are
         // that long.
         unsafe {
-            self.marks.add(frame.index()).as_ref().referenced.store(1, Ordering::Relaxed);
+            self.marks.add(frame.index()).as_ref().referenced.store(home | USED, Ordering::Relaxed);
             self.frames.add((frame.index() << SUBPAGE_SHIFT) + at.subpage_offset())
         }
     }
@@ -292,7 +312,7 @@ impl Context {
             if let Some(resident) = unsafe { self.hit(subpage) } {
                 // Another fiber has brought it in: an unused turn is not kept for another miss.
                 self.state.frame_turn.set(false);
-                return Ok(self.touch(residency::frame_of(resident), at));
+                return Ok(self.touch(residency::frame_of(resident), subpage, at));
             }
             if self.shared.poisoned.get().is_some() {
                 return Err(AccessError::MemoryPoisoned);

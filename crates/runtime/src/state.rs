@@ -26,9 +26,9 @@ pub(crate) struct FiberState {
     pub index: u32,
     /// The worker that it belongs to.
     pub worker: u32,
-    /// Kept by the fiber's pins, through this.
-    pub cache: Arc<fulgurite_cache::Shared>,
-    /// Kept by its write sections.
+    /// Its worker is the only one.
+    pub alone: bool,
+    /// Kept by its write sections and pins.
     pub shared: Arc<Shared>,
     /// The fiber waits for a wake-up.
     pub waiting: Cell<bool>,
@@ -65,7 +65,7 @@ impl FiberState {
         FiberState {
             index,
             worker,
-            cache: shared.cache.clone(),
+            alone: shared.cache.alone(),
             shared,
             waiting: Cell::new(false),
             ticket: Cell::new(0),

@@ -68,15 +68,24 @@ impl Geometry {
     /// A pool of `flash_pages` flash pages in extents of `extent_pages`, for `subpages` subpages of
     /// data. None: as many as fit.
     pub fn new(flash_pages: u32, extent_pages: u32, subpages: Option<u32>) -> Result<Geometry, GeometryError> {
+        Geometry::within(flash_pages, extent_pages, subpages, Geometry::most_with_room)
+    }
+    /// The same with at most so many subpages.
+    fn within(
+        flash_pages: u32,
+        extent_pages: u32,
+        subpages: Option<u32>,
+        at_most: fn(&Geometry) -> u32,
+    ) -> Result<Geometry, GeometryError> {
         if !(MIN_EXTENT_PAGES..=65_536).contains(&extent_pages) {
             return Err(GeometryError::Extent(extent_pages));
         }
         let bytes = |pages: u32| u64::from(pages) * SUBPAGE_BYTES as u64;
         let extents = flash_pages / extent_pages;
         let mut geometry = Geometry { extent_pages, extents, subpages: 0, objects: false };
-        let most = geometry.most_subpages();
+        let most = at_most(&geometry);
         if most < SUBPAGES_PER_PAGE {
-            let needed = (1..).find(|n| Geometry { extents: *n, ..geometry }.most_subpages() >= SUBPAGES_PER_PAGE);
+            let needed = (1..).find(|n| at_most(&Geometry { extents: *n, ..geometry }) >= SUBPAGES_PER_PAGE);
             let needed = bytes(needed.expect("some number is enough") * extent_pages);
             return Err(GeometryError::TooSmall { found: bytes(flash_pages), needed });
         }
@@ -105,7 +114,7 @@ impl Geometry {
     /// The same for a pool of objects. Many fit in a flash page, so only the address space bounds
     /// the subpages, and live data the writes ([`crate::WriteError::NoSpace`]).
     pub fn with_objects(flash_pages: u32, extent_pages: u32, subpages: u32) -> Result<Geometry, GeometryError> {
-        let geometry = Geometry::new(flash_pages, extent_pages, None)?;
+        let geometry = Geometry::within(flash_pages, extent_pages, None, Geometry::most_subpages)?;
         if geometry.flash_pages() > OBJECT_FLASH_PAGES_MAX || !(1..=OBJECT_SUBPAGES_MAX).contains(&subpages) {
             return Err(GeometryError::Objects);
         }
@@ -122,7 +131,7 @@ impl Geometry {
         let geometry = if superblock.features & FEATURE_OBJECTS != 0 {
             Geometry::with_objects(pages, superblock.extent_pages, superblock.subpages)
         } else {
-            Geometry::new(pages, superblock.extent_pages, Some(superblock.subpages))
+            Geometry::within(pages, superblock.extent_pages, Some(superblock.subpages), Geometry::most_subpages)
         };
         geometry.ok().filter(|g| g.subpages == superblock.subpages && g.subpages > 0).ok_or(GeometryError::Superblock)
     }
@@ -181,6 +190,18 @@ impl Geometry {
         // One version a page: 16 + 64 bytes, with as much again for versions.
         let pages = (u64::from(self.extents) * u64::from(self.extent_pages) * 10).div_ceil(4000);
         pages.div_ceil(u64::from(self.extent_pages)) as u32
+    }
+    /// The most subpages that such a pool may be made with. When all are filled, there is still
+    /// room for changes, also while metadata takes all that it may. Only pools of a few extents
+    /// have promised more.
+    fn most_with_room(&self) -> u32 {
+        let kept =
+            FIRST_EXTENT + RECLAIM_RESERVE + METADATA_RESERVE + self.checkpoint_extents() + self.metadata_extents();
+        let data = u64::from(self.extents.saturating_sub(kept)) * u64::from(self.data_pages());
+        // Of what is not worth emptying some flash pages are lost in each extent.
+        let lost = u64::from(self.extents) * u64::from(self.worth() - 1);
+        let filled = data.saturating_sub(lost + u64::from(SUBPAGES_PER_PAGE)).min(u64::from(u32::MAX)) as u32;
+        self.most_subpages().min(filled.next_multiple_of(SUBPAGES_PER_PAGE))
     }
     /// The most subpages that such a pool may promise. A sixteenth, and the needs of reclaim and
     /// metadata, stay free.
@@ -256,7 +277,8 @@ mod tests {
     /// give it.
     #[test]
     fn how_much_is_promised_never_changes() {
-        let mb = |mb: u32, extent_pages| Geometry::new(mb << 8, extent_pages, None).unwrap();
+        let mb =
+            |mb: u32, extent_pages| Geometry::within(mb << 8, extent_pages, None, Geometry::most_subpages).unwrap();
         let numbers = |g: Geometry| (g.extents, g.subpages, g.metadata_extents(), g.reserved_extents(), g.worth());
         assert_eq!(numbers(mb(1024, 512)), (512, 236_192, 10, 27, 7));
         assert_eq!(numbers(mb(64, 512)), (32, 8_592, 6, 14, 7));
@@ -266,10 +288,17 @@ mod tests {
     #[test]
     fn the_smallest_pool_and_the_most_that_one_holds() {
         let bytes = |pages: u64| pages * 4096;
-        let smallest = Geometry::new(17 * 8, 8, None).unwrap();
+        let smallest = Geometry::new(18 * 8, 8, None).unwrap();
         assert_eq!((smallest.subpages, Geometry::of(&smallest.superblock(1))), (16, Ok(smallest)));
-        let (found, needed) = (bytes(17 * 8 - 1), bytes(17 * 8));
-        assert_eq!(Geometry::new(17 * 8 - 1, 8, None), Err(GeometryError::TooSmall { found, needed }));
+        let (found, needed) = (bytes(18 * 8 - 1), bytes(18 * 8));
+        assert_eq!(Geometry::new(18 * 8 - 1, 8, None), Err(GeometryError::TooSmall { found, needed }));
+        // Pools that were made before still open: smaller ones, and ones that hold more.
+        for (extents, subpages) in [(17, 16), (31, 112)] {
+            let before = Geometry { extent_pages: 8, extents, subpages, objects: false };
+            assert_eq!(Geometry::of(&before.superblock(1)), Ok(before));
+            let now = Geometry::new(8 * extents, 8, None).map_or(0, |g| g.subpages);
+            assert!(now < subpages, "{now}");
+        }
         let of = |subpages| Geometry::new(1 << 18, 512, Some(subpages)).map(|g| g.subpages);
         assert_eq!((of(236_192), of(236_177), of(236_176)), (Ok(236_192), Ok(236_192), Ok(236_176)));
         let (pool, asked, most) = (1 << 30, bytes(236_208), bytes(236_192));

@@ -82,7 +82,7 @@ fn one_pool(seed: u64) {
     }
     for round in 0..12 {
         let room = pool.info().room;
-        assert!(room > 0, "{what}, round {round}: no room after a sync");
+        assert!(room > 0, "{what}, round {round}: no room after a sync: {:?}", pool.info());
         // Some of it, of which some are written more than once.
         let few = some(&mut random, room / 2, geometry.subpages);
         let part = random.below(few.len() as u64 + 1) as usize;

@@ -8,12 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use fulgurite_flash::{Flash, Op, Request};
+use fulgurite_flash::{Asks, Completion, Flash, FlashError, Op, Request, keep_busy};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 use fulgurite_workloads::Random;
-
-use crate::busy::{Asks, keep_busy};
 
 /// Requests a second over `time`, at this depth, `read_share` of them reads. At least half are
 /// reads, as each write needs one.
@@ -28,6 +26,7 @@ pub fn per_second(flash: &dyn Flash, read_share: f64, depth: usize, time: Durati
         subpages: flash.subpages(),
         writes_per_read: ((1.0 - read_share) / read_share).min(1.0),
         held: vec![None; depth],
+        now: start,
         end: start + time.as_nanos() as u64,
         done: 0,
         last: start,
@@ -46,6 +45,7 @@ struct Mix {
     writes_per_read: f64,
     /// What each slot's frame holds, where that was not written back yet.
     held: Vec<Option<SubpageIndex>>,
+    now: u64,
     end: u64,
     /// What completed within the time, and when that was looked at last.
     done: u64,
@@ -53,21 +53,28 @@ struct Mix {
 }
 
 impl Asks for Mix {
-    fn next(&mut self, slot: u32, now: u64) -> Option<Request> {
-        if now >= self.end {
-            return None;
+    type Error = FlashError;
+
+    fn look(&mut self) {
+        self.now = Clock::get().now_ns();
+    }
+    fn next(&mut self, slot: u32) -> Result<Option<Request>, FlashError> {
+        if self.now >= self.end {
+            return Ok(None);
         }
         let held = &mut self.held[slot as usize];
         let (op, subpage) = match held.take().filter(|_| self.random.unit() < self.writes_per_read) {
             Some(subpage) => (Op::Write, subpage),
             None => (Op::Read, *held.insert(SubpageIndex(self.random.below(self.subpages.into()) as u32))),
         };
-        Some(Request { tag: slot.into(), op, subpage, frame: FrameIndex(slot) })
+        Ok(Some(Request { tag: slot.into(), op, subpage, frame: FrameIndex(slot) }))
     }
-    fn done(&mut self, _slot: u32, now: u64) {
-        if now < self.end {
-            (self.done, self.last) = (self.done + 1, now);
+    fn ended(&mut self, completion: Completion) -> Result<(), FlashError> {
+        completion.result?;
+        if self.now < self.end {
+            (self.done, self.last) = (self.done + 1, self.now);
         }
+        Ok(())
     }
 }
 

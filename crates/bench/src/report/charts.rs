@@ -1,6 +1,6 @@
 //! The charts of the reports: grouped bars, and curves over linear or logarithmic axes.
 
-use super::svg::{Anchor, Canvas, LIGHT_GREEN, OLIVE, PALE_GREEN, PALETTE, SEA_GREEN, Scale, TEAL, tick_label};
+use super::svg::{Anchor, Canvas, LIGHT_GREEN, OLIVE, PALE_GREEN, PALETTE, SEA_GREEN, SKY, Scale, TEAL, tick_label};
 
 /// One bar: its height and, where there were rounds, how far they spread.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +46,7 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         // Ours, too, over the device that others are measured on.
         "fixed-latency" => OLIVE,
         "resident" => PALETTE[3],
+        "hits" => SKY,
         "priority-aging" => PALETTE[6],
         "fifo" => PALETTE[4],
         "flash-sync" => PALETTE[5],

@@ -16,6 +16,8 @@ pub const PALE_GREEN: &str = "#b2dfd0";
 pub const OLIVE: &str = "#8a9a3b";
 /// A fourth green, bluish.
 pub const TEAL: &str = "#1b8a9a";
+/// All in DRAM, without added computing.
+pub const SKY: &str = "#9cc3e6";
 /// Ours behind a device of our own.
 pub const SEA_GREEN: &str = "#2f6f4f";
 

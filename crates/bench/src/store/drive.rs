@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use fulgurite_flash::{Flash, Op, Queue, Request, Switches};
+use fulgurite_flash::{Asks, Completion, Flash, FlashError, Op, Queue, Request, Switches, keep_busy};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, crc32c};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 use fulgurite_workloads::Random;
 
-use crate::busy::{Asks, keep_busy};
 use crate::values::names;
 
 /// Requests in flight, at the most.
@@ -100,7 +99,7 @@ impl Driver {
         let depth = self.queue.depth();
         let mut asks = Each { op, subpages, frames: &self.frames };
         // Half of them at a time: what is handed over together goes out as large requests.
-        keep_busy(&mut *self.queue, depth, depth / 2, &mut asks)
+        Ok(keep_busy(&mut *self.queue, depth, depth / 2, &mut asks)?)
     }
     /// Requests a second.
     pub fn per_second(&mut self, load: &Load) -> Result<f64> {
@@ -109,6 +108,7 @@ impl Driver {
         let mut asks = Timed {
             load,
             frames: &self.frames,
+            now: start,
             end: start + load.time.as_nanos() as u64,
             random: Random::new(load.seed, 0),
             at: self.next,
@@ -137,11 +137,17 @@ struct Each<'d, I> {
 }
 
 impl<I: Iterator<Item = u32>> Asks for Each<'_, I> {
-    fn next(&mut self, slot: u32, _: u64) -> Option<Request> {
-        let subpage = self.subpages.next()?;
-        // The frames are as they are, but for a word.
-        self.frames.write(slot as usize * SUBPAGE_BYTES, &u64::from(subpage).to_le_bytes());
-        Some(Request { tag: slot.into(), op: self.op, subpage: SubpageIndex(subpage), frame: FrameIndex(slot) })
+    type Error = FlashError;
+
+    fn next(&mut self, slot: u32) -> Result<Option<Request>, FlashError> {
+        Ok(self.subpages.next().map(|subpage| {
+            // The frames are as they are, but for a word.
+            self.frames.write(slot as usize * SUBPAGE_BYTES, &u64::from(subpage).to_le_bytes());
+            Request { tag: slot.into(), op: self.op, subpage: SubpageIndex(subpage), frame: FrameIndex(slot) }
+        }))
+    }
+    fn ended(&mut self, completion: Completion) -> Result<(), FlashError> {
+        completion.result
     }
 }
 
@@ -149,6 +155,7 @@ impl<I: Iterator<Item = u32>> Asks for Each<'_, I> {
 struct Timed<'d> {
     load: &'d Load,
     frames: &'d Arena,
+    now: u64,
     end: u64,
     random: Random,
     /// Where it writes in order.
@@ -160,9 +167,14 @@ struct Timed<'d> {
 }
 
 impl Asks for Timed<'_> {
-    fn next(&mut self, slot: u32, now: u64) -> Option<Request> {
-        if now >= self.end {
-            return None;
+    type Error = FlashError;
+
+    fn look(&mut self) {
+        self.now = Clock::get().now_ns();
+    }
+    fn next(&mut self, slot: u32) -> Result<Option<Request>, FlashError> {
+        if self.now >= self.end {
+            return Ok(None);
         }
         let Load { kind, ref subpages, flush_every, .. } = *self.load;
         let op = match kind.reads() {
@@ -183,13 +195,15 @@ impl Asks for Timed<'_> {
             self.frames.write(slot as usize * SUBPAGE_BYTES, &self.random.next().to_le_bytes());
         }
         let subpage = SubpageIndex(subpages.start + place);
-        Some(Request { tag: slot.into(), op, subpage, frame: FrameIndex(slot) })
+        Ok(Some(Request { tag: slot.into(), op, subpage, frame: FrameIndex(slot) }))
     }
-    fn done(&mut self, slot: u32, _: u64) {
+    fn ended(&mut self, completion: Completion) -> Result<(), FlashError> {
+        completion.result?;
         if self.sums {
-            black_box(sum(self.frames, slot as usize));
+            black_box(sum(self.frames, completion.tag as usize));
         }
         self.done += 1;
+        Ok(())
     }
 }
 

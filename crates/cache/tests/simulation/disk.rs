@@ -85,7 +85,7 @@ impl Disk {
         let (clock, time) = Clock::simulated();
         let inner = Inner {
             time,
-            random: Random::new(seed ^ 0xD15C),
+            random: Random(seed ^ 0xD15C),
             plan: Plan::default(),
             durable: vec![None; pages as usize],
             current: vec![None; pages as usize],
@@ -266,12 +266,12 @@ impl Inner {
             Op::Write => (15_000, 300_000),
             Op::Flush => (50_000, 900_000),
         };
-        let mut takes = least + u64::from(self.random.below(spread));
+        let mut takes = least + self.random.below(spread);
         if self.random.one_in(16) {
             takes *= 10;
         }
         if is_late {
-            takes += u64::from(1 + self.random.below(40)) * 1_000_000_000;
+            takes += (1 + self.random.below(40)) * 1_000_000_000;
         }
         let due = self.time.now_ns() + takes;
         for word in [self.time.now_ns(), due, queue as u64, op as u64, place.into(), u64::from(flying.fails.is_some())]

@@ -116,7 +116,7 @@ pub fn random_job(random: &mut Random, subpages: u32, now_ns: u64) -> Job {
         let subpage = random.below(range);
         steps.push(match random.below(26) {
             0 => Step::Yield,
-            1 => Step::Sleep(1 + u64::from(random.below(1_000_000))),
+            1 => Step::Sleep(1 + random.below(1_000_000)),
             // A section must not wait for a sync, which waits for its end.
             2 if !section => Step::Sync,
             3 | 4 => Step::Hold(subpage),

@@ -131,7 +131,7 @@ impl Machine {
         if self.operator.jobs_left > 0 && now >= self.operator.next_job_ns {
             self.operator.jobs_left -= 1;
             let gap = if world.random.one_in(2) { 100_000 } else { 1_000_000 };
-            self.operator.next_job_ns = now + u64::from(world.random.below(gap));
+            self.operator.next_job_ns = now + world.random.below(gap);
             let job = random_job(&mut world.random, world.now.len() as u32, now);
             let oldest_wait_ns = self.jobs.front().map_or(0, |job| now - job.arrived_ns);
             match self.admission.admit(now, oldest_wait_ns) {
@@ -163,13 +163,13 @@ impl Machine {
             self.begin_cut(world, None);
         }
         if now >= self.operator.next_event_ns {
-            self.operator.next_event_ns = now + 100_000 + u64::from(world.random.below(4_000_000));
+            self.operator.next_event_ns = now + 100_000 + world.random.below(4_000_000);
             self.event(world);
         }
     }
     fn event(&mut self, world: &mut World) {
-        let event = world.random.below(12);
-        world.note(&[13, event.into()]);
+        let event = world.random.below(12u64);
+        world.note(&[13, event]);
         if !world.keeps() && !(3..=6).contains(&event) {
             return;
         }

@@ -195,7 +195,7 @@ pub fn holds(frames: &Arena, frame: u32, number: u64) -> bool {
 
 impl World {
     fn new(seed: u64, bug: Bug) -> World {
-        let mut random = Random::new(seed);
+        let mut random = Random(seed);
         let subpages = 16 * (2 + random.below(4));
         let least = (1..).map(|n| n * 8).find(|pages| Geometry::new(*pages, 8, Some(subpages)).is_ok());
         // From a pool that is full all the time to one that has half as much again.
@@ -203,7 +203,7 @@ impl World {
         let geometry = Geometry::new(pages, 8, Some(subpages)).expect("as large as the least one");
         let mut config = StoreConfig::default();
         config.commit_after = 2 + random.below(4) as usize;
-        config.checkpoint_after = 4 + u64::from(random.below(8));
+        config.checkpoint_after = 4 + random.below(8);
         config.keep_tokens = 1 + random.below(3) as usize;
         config.victims = if random.one_in(2) { Victims::Greedy } else { Victims::CostBenefit };
         config.durability = if random.one_in(10) { Durability::Cache } else { Durability::Sync };
@@ -299,7 +299,7 @@ impl World {
             self.disk.set_plan(if faulty { self.plan } else { Plan::default() });
             if may_fail && self.random.one_in(3) {
                 let requests = self.random.below(60);
-                self.disk.dies_after(requests.into());
+                self.disk.dies_after(requests);
             }
             match Pool::open_with_clock(self.medium.clone(), self.config, self.disk.clock()) {
                 Ok((pool, report)) => {
@@ -458,7 +458,7 @@ fn live(world: &mut World) -> Option<()> {
         let pool = world.open()?;
         world.disk.set_plan(world.plan);
         let requests = world.random.below(700);
-        world.disk.dies_after(requests.into());
+        world.disk.dies_after(requests);
         let mut machine = Machine::new(world, pool);
         machine.run(world);
         world.disk.die();

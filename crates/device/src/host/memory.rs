@@ -392,9 +392,16 @@ impl Versions for Remote {
     }
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
         let mut open = self.lock();
+        let before = (open.durable, self.opening.shared.goes_back(token));
         open.durable = open.durable.min(token);
-        self.opening.shared.goes_back(token);
-        self.goes_back(&mut open, token)?;
+        if let Err(error) = self.goes_back(&mut open, token) {
+            if error.is_refusal() {
+                // What was durable still is.
+                open.durable = before.0;
+                self.opening.shared.is_durable(before.1);
+            }
+            return Err(error);
+        }
         self.opening.shared.room.has_gone_back();
         // The state is durable, and nothing was in flight: a death loses only what was taken back.
         let covers = self.opening.shared.begins_flush(None);

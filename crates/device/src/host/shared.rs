@@ -339,10 +339,11 @@ impl Shared {
         known.durable = known.durable.max(token);
     }
     /// The state is about to go back to that of a token. Should the device die, the next may have
-    /// either.
-    pub(super) fn goes_back(&self, token: u64) {
+    /// either. Returns what was durable before.
+    pub(super) fn goes_back(&self, token: u64) -> u64 {
         let mut known = self.known();
-        known.durable = known.durable.min(token);
+        let below = known.durable.min(token);
+        std::mem::replace(&mut known.durable, below)
     }
     /// It has gone back on this device: earlier writes must not be replayed. Returns false when
     /// another device has been met since, where that was done already.

@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use fulgurite_cache::marks::{DIRTY, PINS_MAX, READ_ONLY};
-use fulgurite_format::{Address, FrameIndex, SUBPAGE_BYTES};
+use fulgurite_cache::marks::{DIRTY, Marks, PINS_MAX, READ_ONLY};
+use fulgurite_format::{Address, SUBPAGE_BYTES};
 
 use super::Context;
 use crate::error::AccessError;
@@ -17,7 +17,7 @@ impl Context {
     /// # Errors
     /// As [`Context::access`], and [`AccessError::TooManyPins`] when the job holds as many as it
     /// declared.
-    #[inline]
+    #[inline(always)]
     pub fn pin(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
         let byte = self.access(at)?;
         self.pin_resident(at, byte, Context::access)
@@ -33,7 +33,7 @@ impl Context {
         self.pin_resident(at, byte, Context::access_owned).map(OwnedFrame)
     }
 
-    #[inline]
+    #[inline(always)]
     fn pin_resident(
         &mut self,
         at: Address,
@@ -44,30 +44,43 @@ impl Context {
         if pins >= limit.saturating_add(self.state.pins_left.get()) {
             return Err(AccessError::TooManyPins { limit });
         }
-        let mut frame = self.frame_of(byte);
-        let mark = self.cache.frames.marks(frame).dirty.load(Ordering::Acquire);
+        let mut marks = self.marks_of(byte);
+        let mut base = byte;
+        // SAFETY: the marks of a frame live as long as `shared`, which we hold.
+        let mark = unsafe { marks.as_ref() }.dirty.load(Ordering::Acquire);
         if mark > DIRTY && mark != READ_ONLY {
             // The holder of the pin may write at any moment, and cannot wait then.
-            frame = {
-                let byte = self.unsealed(at, access)?;
-                self.frame_of(byte)
-            };
+            base = self.unsealed(at, access)?;
+            marks = self.marks_of(base);
         }
-        if self.cache.frames.pins(frame).load(Ordering::Relaxed) >= PINS_MAX {
+        // SAFETY: as above.
+        let pinned = unsafe { marks.as_ref() };
+        if pinned.pins.load(Ordering::Relaxed) >= PINS_MAX {
             return Err(AccessError::PinnedTooOften { at, pins: PINS_MAX.into() });
         }
         // The slot protects the frame until the next access, and an evictor reads the slots before
         // the pins.
-        self.cache.pin(frame);
+        pinned.change_pins(1, self.alone);
         self.state.pins.set(pins + 1);
-        Ok(PinnedFrame { state: self.state.clone(), frame, address: at.subpage().address() })
+        // SAFETY: the byte is so far behind the first one of its frame.
+        let base = unsafe { base.sub(at.subpage_offset()) };
+        Ok(PinnedFrame { state: self.state.clone(), marks, base, address: at.subpage().address() })
+    }
+
+    /// The marks of the frame that a byte lies in.
+    #[inline(always)]
+    fn marks_of(&self, byte: NonNull<u8>) -> NonNull<Marks> {
+        // SAFETY: marks are as many as frames.
+        unsafe { self.marks.add(self.frame_of(byte).index()) }
     }
 }
 
 /// A frame that stays where it is until this is dropped.
 pub struct PinnedFrame {
+    /// Keeps the frames, and counts the fiber's pins.
     state: Rc<FiberState>,
-    frame: FrameIndex,
+    marks: NonNull<Marks>,
+    base: NonNull<u8>,
     address: Address,
 }
 
@@ -79,8 +92,12 @@ impl PinnedFrame {
     /// Its first byte in DRAM.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {
-        // SAFETY: the frame was found in a residency word, or pinned by its number.
-        unsafe { self.state.cache.frames.address(self.frame) }
+        self.base
+    }
+    #[inline]
+    fn marks(&self) -> &Marks {
+        // SAFETY: they live as long as what `state` holds.
+        unsafe { self.marks.as_ref() }
     }
     /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
     ///
@@ -88,9 +105,7 @@ impl PinnedFrame {
     /// When its page may not be written.
     #[inline]
     pub fn mark_dirty(&self) {
-        let dirty = &self.state.cache.frames.marks(self.frame).dirty;
-        assert!(dirty.load(Ordering::Relaxed) != READ_ONLY, "the page of {} may not be written", self.address);
-        dirty.store(DIRTY, Ordering::Relaxed);
+        assert!(self.marks().mark_dirty_pinned(), "the page of {} may not be written", self.address);
     }
     /// Bytes in it.
     pub const fn len(&self) -> usize {
@@ -104,7 +119,7 @@ impl PinnedFrame {
 
 impl std::fmt::Debug for PinnedFrame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PinnedFrame({} in frame {})", self.address, self.frame.0)
+        write!(f, "PinnedFrame({} at {:p})", self.address, self.base)
     }
 }
 
@@ -112,7 +127,7 @@ impl Drop for PinnedFrame {
     #[inline]
     fn drop(&mut self) {
         self.state.pins.set(self.state.pins.get() - 1);
-        self.state.cache.unpin(self.frame);
+        self.marks().change_pins(u16::MAX, self.state.alone);
     }
 }
 

@@ -233,7 +233,7 @@ fn how_small_a_pool_may_be_is_told_to_the_page() {
     made.0.sync().unwrap();
     settle(&mut made);
     // What such a pool may promise, as of a page whole pages: 112 live fit, and 113 do not.
-    let fits = (17..60).find(|extents| of(*extents, None).subpages >= 112).unwrap();
+    let fits = (18..60).find(|extents| of(*extents, None).subpages >= 112).unwrap();
     assert_eq!((of(fits, None).subpages, of(fits - 1, None).subpages), (112, 96));
     let shrinks = |store: &Store, to| store.may_shrink(to);
     assert_eq!(shrinks(&made.0, of(fits, Some(112))), Ok(()));
