@@ -28,6 +28,7 @@ mod model_pool;
 mod model_sync;
 mod regression_failed_syncs;
 mod regression_full_pool;
+mod regression_halted_workers;
 mod regression_overflow_in_a_miss;
 mod regression_pages_and_tokens;
 mod regression_panic_in_a_sync;
