@@ -270,6 +270,10 @@ impl<U: Users> Cache<U> {
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
+    /// The users of its frames.
+    pub fn users(&mut self) -> &mut U {
+        &mut self.users
+    }
     /// Requests that the medium has not completed.
     #[inline]
     pub fn in_flight(&self) -> usize {
@@ -376,8 +380,10 @@ impl<U: Users> Cache<U> {
     /// Gives the memory beyond the limit back, where nothing lies any more.
     fn discard_beyond(&mut self) {
         let (end_of_use, end) = (self.frame(LocalFrame(self.frame_limit)), self.end());
-        // The medium first: it must not go on using pages that the arena has no more.
-        self.queue.use_frames(self.first_frame.0..end_of_use.0);
+        // The medium first: it must not go on using pages that the arena has no more. Pages that it
+        // had prepared could not be moved.
+        let prepared = if self.shared.frames.moved() { 0..0 } else { self.first_frame.0..end_of_use.0 };
+        self.queue.use_frames(prepared);
         if end_of_use < end {
             self.shared.frames.discard(end_of_use, end);
         }

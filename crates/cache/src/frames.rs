@@ -18,6 +18,7 @@ use crate::primitive::AtomicU16;
 pub struct Frames {
     arena: Arc<Arena>,
     marks: Box<[Marks]>,
+    moved: bool,
 }
 
 /// DRAM that a frame costs beside its subpage, in this module.
@@ -25,16 +26,23 @@ pub const META_BYTES: usize = size_of::<Marks>();
 
 impl Frames {
     /// So many frames. `shared`: in memory that can be handed to another process, with huge pages
-    /// only where the system gives them to shared memory.
-    pub fn new(count: u32, shared: bool) -> Result<Frames, ArenaError> {
+    /// only where the system gives them to shared memory. `moved`: their pages can be moved to
+    /// other addresses, which no other process can share.
+    pub fn new(count: u32, shared: bool, moved: bool) -> Result<Frames, ArenaError> {
         let bytes = count as usize * SUBPAGE_BYTES;
-        let arena = if shared {
+        let arena = if moved {
+            Arena::anonymous(bytes, Backed::BasePages)?
+        } else if shared {
             Arena::sealed_memfd("fulgurite frames", bytes)?
         } else {
             Arena::anonymous(bytes, Backed::HugePages)?
         };
         let arena = Arc::new(arena);
-        Ok(Frames { arena, marks: (0..count).map(|_| Marks::default()).collect() })
+        Ok(Frames { arena, marks: (0..count).map(|_| Marks::default()).collect(), moved })
+    }
+    /// Whether their pages move to other addresses.
+    pub fn moved(&self) -> bool {
+        self.moved
     }
     /// The memory that they lie in.
     pub fn arena(&self) -> &Arc<Arena> {
@@ -83,15 +91,16 @@ impl Frames {
     /// Gives the memory of frames `first..end` back to the kernel until [`Frames::claim`].
     pub fn discard(&self, first: FrameIndex, end: FrameIndex) {
         let (offset, len) = (first.index() << SUBPAGE_SHIFT, (end.index() - first.index()) << SUBPAGE_SHIFT);
-        self.arena.allow_huge_pages(offset, len, false);
+        if !self.moved {
+            self.arena.allow_huge_pages(offset, len, false);
+        }
         self.arena.discard(offset, len);
     }
     /// Takes frames `first..end` into use (again).
     pub fn claim(&self, first: FrameIndex, end: FrameIndex) {
-        self.arena.allow_huge_pages(
-            first.index() << SUBPAGE_SHIFT,
-            (end.index() - first.index()) << SUBPAGE_SHIFT,
-            true,
-        );
+        let (offset, len) = (first.index() << SUBPAGE_SHIFT, (end.index() - first.index()) << SUBPAGE_SHIFT);
+        if !self.moved {
+            self.arena.allow_huge_pages(offset, len, true);
+        }
     }
 }

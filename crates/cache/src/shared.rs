@@ -24,6 +24,9 @@ pub struct Shape {
     pub caches: u32,
     /// Frames that each cache may ever have.
     pub frames_max: u32,
+    /// Pages of frames move to addresses of programs and back. So they are base pages, which the
+    /// medium is not told to prepare.
+    pub moved: bool,
 }
 
 /// What all caches of a memory share.
@@ -62,13 +65,13 @@ impl Shared {
     /// # Errors
     /// When the system has no memory for it.
     pub fn new(flash: Arc<dyn Flash>, shape: Shape, planted: Option<Planted>) -> Result<Shared, ArenaError> {
-        let Shape { subpages, existing, caches, frames_max } = shape;
+        let Shape { subpages, existing, caches, frames_max, moved } = shape;
         let alone = caches == 1;
         let Traits { shares_frames, holds_writes, .. } = flash.traits();
         Ok(Shared {
             table: Table::new(subpages, existing, caches as usize)?,
             near: Near::new(frames_max, alone),
-            frames: Frames::new(frames_max * caches, shares_frames)?,
+            frames: Frames::new(frames_max * caches, shares_frames, moved)?,
             cut: Cut::default(),
             asks_backing: flash.backing().is_some(),
             holds_writes,

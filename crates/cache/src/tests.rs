@@ -32,7 +32,7 @@ const DEPTH: usize = 512;
 
 fn cache() -> Cache<Nobody> {
     let flash: Arc<dyn Flash> = Arc::new(MemoryFlash::new(2 * FRAMES).unwrap());
-    let shape = Shape { subpages: 2 * FRAMES, existing: 0, caches: 1, frames_max: FRAMES };
+    let shape = Shape { subpages: 2 * FRAMES, existing: 0, caches: 1, frames_max: FRAMES, moved: false };
     let shared = Arc::new(Shared::new(flash.clone(), shape, None).unwrap());
     let queue = flash.open_queue(shared.frames.arena().clone(), DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
     let setup = Setup {
@@ -113,4 +113,32 @@ fn what_there_is_no_room_to_write_is_not_taken_for_used_again() {
         cache.poll(|_| (), || 1);
     }
     assert_eq!(cache.free.len(), 8 + most);
+}
+
+#[test]
+fn dropped_contents_read_as_zero_and_free_their_frames() {
+    let mut cache = cache();
+    let frames = fill(&mut cache, 8);
+    cache.shared.frames.pins(frames[5]).store(1, Ordering::Relaxed);
+    cache.evict(64, 1);
+    let writing = cache.writing as u64;
+    assert!(writing > 0);
+    // What is being written and what is pinned stays until it is called again.
+    let still = cache.drop_contents(&(0..2 * FRAMES));
+    assert_eq!((still.count, still.pinned), (writing + 1, 1));
+    assert_eq!(cache.free.len() as u64, u64::from(FRAMES) - writing - 1);
+    while cache.writing > 0 {
+        cache.hand_over();
+        cache.poll(|_| (), || 1);
+    }
+    cache.shared.frames.pins(frames[5]).store(0, Ordering::Relaxed);
+    // What was written meanwhile is absent, and is dropped as well.
+    assert_eq!(cache.drop_contents(&(0..2 * FRAMES)).count, 0);
+    assert_eq!(cache.free.len(), FRAMES as usize);
+    for subpage in 0..2 * FRAMES {
+        assert_eq!(crate::residency::decode(cache.shared.table.word(subpage).load(Ordering::Relaxed)), State::Fresh);
+        assert!(!cache.shared.table.is_absent(subpage));
+    }
+    assert_eq!(cache.dirty().count(), 0);
+    cache.check();
 }

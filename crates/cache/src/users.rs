@@ -26,6 +26,11 @@ pub trait Users {
         let _ = frame;
         marks.take_referenced()
     }
+    /// The contents of a frame are dropped: nobody uses it any more. Called by
+    /// [`Cache::drop_contents`](crate::Cache::drop_contents) only.
+    fn dropped(&mut self, frame: FrameIndex) {
+        let _ = frame;
+    }
     /// Updates the marks of the frames from `first` to below `end`: written ones are dirty, and
     /// marks show later writes. Does nothing where writers check the mark first.
     fn note_written(&mut self, frames: &Frames, first: FrameIndex, end: FrameIndex) {

@@ -1,4 +1,4 @@
-//! Writing everything back, and taking a range out of DRAM.
+//! Writing everything back, taking a range out of DRAM, and dropping its contents.
 
 use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, LocalFrame};
@@ -9,6 +9,7 @@ use crate::marks::{CLEAN, has_changes};
 use crate::planted::Planted;
 use crate::primitive::Ordering;
 use crate::request::Purpose;
+use crate::residency::{self, State};
 use crate::users::Users;
 
 /// What of a range is still in DRAM, or on its way.
@@ -47,6 +48,41 @@ impl<U: Users> Cache<U> {
             still.count += u64::from(self.held[local.index()].linked);
         }
         still.count += self.writes_under_way(range);
+        still
+    }
+
+    /// Drops the contents of subpages, which read as zero afterwards. The driver has shut their
+    /// users out. Returns what could not go yet, because it is pinned or on its way: the driver
+    /// calls again later. No sync is under way.
+    pub fn drop_contents(&mut self, range: &std::ops::Range<u32>) -> StillThere {
+        let mut still = StillThere::default();
+        for subpage in range.start..range.end.min(self.shared.table.subpages()) {
+            match residency::decode(self.shared.table.word(subpage).load(Ordering::Acquire)) {
+                State::Fresh => {}
+                State::Busy(_) => still.count += 1,
+                State::Absent => match self.shared.table.begin(subpage, self.id) {
+                    Ok(_) => self.shared.table.finish(subpage, self.id, State::Fresh),
+                    Err(_) => still.count += 1,
+                },
+                State::Resident(frame) | State::Prefetched(frame) => {
+                    if self.shared.frames.pins(frame).load(Ordering::Relaxed) > 0 {
+                        still.count += 1;
+                        still.pinned += 1;
+                        continue;
+                    }
+                    let local = self.local(frame);
+                    self.replacement.removed(local);
+                    if self.unlink(local, subpage).is_none() {
+                        still.count += 1;
+                        continue;
+                    }
+                    self.users.dropped(frame);
+                    self.shared.frames.marks(frame).dirty.store(CLEAN, Ordering::Relaxed);
+                    self.shared.table.finish(subpage, self.id, State::Fresh);
+                    self.release_frame(frame);
+                }
+            }
+        }
         still
     }
 

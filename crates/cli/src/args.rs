@@ -8,6 +8,7 @@ use fulgurite_bench::args::{CheckpointArgs, DemoArgs, LiveArgs, MicroArgs, Polic
 
 use crate::device::args::DeviceCommand;
 use crate::pool::args::PoolCommand;
+use crate::run::args::RunArgs;
 
 /// Flash that passes for DRAM: demonstrations and benchmarks.
 #[derive(Debug, Parser)]
@@ -22,6 +23,8 @@ const EXAMPLES: &str = "\
 Examples:
   # index and search this machine's text, 3% of the index in DRAM
   fulgurite demo
+  # a program as it is, with a memory larger than its DRAM
+  fulgurite run --dram 512M --flash /mnt/nvme -- redis-server
   # the cost of a switch, a hit and a miss
   fulgurite bench micro
   # seven workloads beside DRAM, swap and mmap, in under a minute
@@ -50,6 +53,9 @@ pub enum Command {
     /// Measure.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(BenchCommand),
+    /// Run a program as it is, with memory larger than its DRAM and under a hard cap.
+    #[command(after_help = crate::run::args::EXAMPLES)]
+    Run(RunArgs),
     /// Create, inspect, check, roll back, export and import pools.
     #[command(subcommand, after_help = crate::pool::args::EXAMPLES)]
     Pool(PoolCommand),

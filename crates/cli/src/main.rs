@@ -11,6 +11,7 @@ mod args;
 mod device;
 mod pages;
 mod pool;
+mod run;
 mod words;
 
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { directory } => pages::manual(&directory),
         Command::Cleanup => pages::cleanup(),
+        Command::Run(args) => run::run(&args),
         Command::Pool(command) => pool::run(&command),
         Command::Device(command) => device::run(&command),
         Command::Demo(args) => commands::demo(&args),

@@ -122,6 +122,7 @@ impl Shared {
             existing,
             caches: workers as u32,
             frames_max: layout.frames_per_worker_max,
+            moved: false,
         };
         let cache = Arc::new(fulgurite_cache::Shared::new(config.flash.clone(), shape, config.planted)?);
         let mailboxes: Box<[Mailbox]> = (0..workers).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;

@@ -284,6 +284,13 @@ impl Arena {
         }
     }
 
+    /// Leaves the arena out of children of this process. Otherwise each page of it would be shared
+    /// with them until it is written to, and could not be moved.
+    pub fn keep_for_this_process(&self) {
+        // SAFETY: the mapping is ours. Its contents do not change.
+        let _ = unsafe { madvise(self.mapped_base.as_ptr().cast(), self.mapped_len, Advice::LinuxDontFork) };
+    }
+
     /// Gives the memory of a range back to the kernel. It reads as zero afterwards, in every
     /// process that has mapped it. Whole base pages inside it only.
     ///

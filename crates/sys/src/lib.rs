@@ -17,8 +17,10 @@ pub mod notify;
 #[doc(hidden)]
 pub mod planted;
 pub mod random;
+pub mod signals;
 pub mod socket_place;
 pub mod uring;
+pub mod userfault;
 
 pub use arena::{Arena, ArenaError, Backed};
 pub use clock::{Clock, SimulatedTime};
@@ -29,3 +31,4 @@ pub use notify::Notifier;
 pub use random::random_bytes;
 pub use socket_place::{PlaceError, SocketPlace};
 pub use uring::{RingUser, Uring};
+pub use userfault::{Region, Userfault, UserfaultError};

@@ -5,12 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 /// Wakes one sleeper. A wake-up without a sleeper is kept for the next wait.
 #[derive(Debug)]
 pub struct Notifier {
     event: OwnedFd,
+    /// Readable when the event or another descriptor is.
+    both: Option<OwnedFd>,
 }
 
 impl Notifier {
@@ -20,7 +22,19 @@ impl Notifier {
     /// When the process has no file descriptor left.
     pub fn new() -> io::Result<Notifier> {
         crate::planted::set_up(libc::EMFILE)?;
-        Ok(Notifier { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        Ok(Notifier { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, both: None })
+    }
+    /// Makes one that also wakes its sleeper while `other` can be read.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn beside(other: BorrowedFd<'_>) -> io::Result<Notifier> {
+        let notifier = Notifier::new()?;
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [notifier.event.as_fd(), other] {
+            epoll::add(&both, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(Notifier { both: Some(both), ..notifier })
     }
     /// Wakes the sleeper, now or when it next waits.
     pub fn notify(&self) {
@@ -32,7 +46,7 @@ impl Notifier {
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         let timeout =
             timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });
-        let mut fds = [PollFd::new(&self.event, PollFlags::IN)];
+        let mut fds = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
         // EINTR ends the wait early, which every caller must expect anyway.
         let _ = poll(&mut fds, timeout.as_ref());
         self.take()
@@ -42,7 +56,7 @@ impl Notifier {
     pub fn wait_with(&self, other: BorrowedFd<'_>, timeout: Option<Duration>) -> bool {
         let timeout =
             timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });
-        let mut fds = [PollFd::new(&self.event, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
+        let mut fds = [self.as_fd(), other].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let _ = poll(&mut fds, timeout.as_ref());
         self.take()
     }
@@ -54,7 +68,7 @@ impl Notifier {
 
 impl AsFd for Notifier {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.both.as_ref().unwrap_or(&self.event).as_fd()
     }
 }
 
@@ -76,5 +90,17 @@ mod tests {
         assert!(!n.wait_with(other.as_fd(), None));
         n.notify();
         assert!(n.wait_with(other.as_fd(), None));
+    }
+    #[test]
+    fn another_descriptor_ends_a_wait_as_long_as_it_can_be_read() {
+        let other = Notifier::new().unwrap();
+        let n = Notifier::beside(other.as_fd()).unwrap();
+        assert!(!n.wait(Some(Duration::from_millis(1))));
+        other.notify();
+        assert!(!n.wait(None) && !n.wait(None), "it ends, and was not notified");
+        assert!(other.take());
+        n.notify();
+        assert!(n.wait(None));
+        assert!(!n.wait(Some(Duration::from_millis(1))));
     }
 }

@@ -136,7 +136,7 @@ impl Machine {
         // What may have contents on flash: all, or what has some and all before it.
         let written = world.now.iter().rposition(|number| *number != 0).map_or(0, |last| last as u32 + 1);
         let existing = if random.one_in(2) { subpages } else { written };
-        let shape = Shape { subpages, existing, caches: workers as u32, frames_max: frames };
+        let shape = Shape { subpages, existing, caches: workers as u32, frames_max: frames, moved: false };
         let shared = Shared::new(flash.clone(), shape, world.bug.in_cache()).expect("there is memory");
         let shared = Arc::new(shared);
         let slots = Slots::new(workers);

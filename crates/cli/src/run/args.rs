@@ -1,0 +1,51 @@
+//! The options of `fulgurite run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use fulgurite_bench::values;
+
+/// The options of `fulgurite run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The cap on all memory of the program.
+    #[arg(long, value_name = "512M", value_parser = values::bytes)]
+    pub dram: u64,
+    /// Where flash is: a directory, or a file that does not exist yet. What is made there is gone
+    /// when the program ends.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub flash: PathBuf,
+    /// How much of it [default: 8 times --dram]
+    #[arg(long, value_name = "4G", value_parser = values::bytes)]
+    pub flash_size: Option<u64>,
+    /// The smallest mapping that goes to flash.
+    #[arg(long, value_name = "128K", value_parser = values::bytes, default_value = "128K")]
+    pub threshold: u64,
+    /// Tell which way faults are handled, and why.
+    #[arg(long)]
+    pub explain: bool,
+    /// The program, and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    pub program: Vec<OsString>,
+}
+
+/// Examples for the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  fulgurite run --dram 512M --flash /mnt/nvme -- redis-server --save ''
+  fulgurite run --dram 64M --flash /mnt/nvme --flash-size 2G --explain \\
+    -- ./program 1000000
+  fulgurite run --dram 1G --flash flash.img --threshold 1M -- sort huge.txt
+
+The program's large anonymous mappings get memory of flash, behind a cache in
+DRAM. All of the program's memory together stays within --dram. What the
+program maps otherwise (its code, stacks, small objects of the C library's
+malloc, files) is in DRAM as before, and takes its part of --dram.
+
+The summary goes to the standard error output when the program ends by exit
+or by returning from main.
+
+Static programs and programs in Go are refused, because they do not call the
+C library. Setuid programs are refused. A child of the program after fork has
+none of this memory. See docs/run.md.";

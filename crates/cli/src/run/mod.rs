@@ -1,0 +1,91 @@
+//! `fulgurite run`: becomes a program whose large mappings are in flash.
+//!
+//! The program takes this process over, so that signals and exit codes are its own. The library
+//! that is loaded into it makes the flash and tells the summary (`fulgurite-preload`).
+
+pub mod args;
+mod program;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Result, anyhow};
+use fulgurite_bench::bad_input;
+use fulgurite_bench::bad_input::OrBadInput;
+use fulgurite_fault::{ENVIRONMENT, RunSettings};
+use fulgurite_format::PAGE_BYTES;
+
+use args::RunArgs;
+
+const LIBRARY: &str = "libfulgurite_preload.so";
+/// Flash in times of DRAM, unless it is said.
+const FLASH_TIMES: u64 = 8;
+
+pub fn run(args: &RunArgs) -> Result<()> {
+    let (name, words) = args.program.split_first().expect("the parser wants a program");
+    let Some(program) = program::find(name) else {
+        bad_input!("{}: there is no such program", name.display());
+    };
+    let judged = program::judge(&program).or_bad_input(|e| format!("{}: {e}", program.display()))?;
+    if let Some(reason) = judged {
+        bad_input!("{}: {}; run it without fulgurite", program.display(), reason.told());
+    }
+    let library = library()?;
+    let preload_before = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let settings = RunSettings {
+        pid: std::process::id(),
+        dram_bytes: args.dram,
+        flash_bytes: flash_bytes(args)?,
+        threshold_bytes: args.threshold,
+        explains: args.explain,
+        preload_before: preload_before.clone(),
+        flash: flash(args)?,
+    };
+    let mut preload = library.into_os_string();
+    if !preload_before.is_empty() {
+        preload = OsString::from_iter([preload, ":".into(), preload_before.into()]);
+    }
+    let error = Command::new(&program)
+        .arg0(name)
+        .args(words)
+        .env("LD_PRELOAD", preload)
+        .env(ENVIRONMENT, settings.to_text())
+        .exec();
+    Err(anyhow!(error).context(format!("cannot run {}", program.display())))
+}
+
+/// The library, which is beside this program or where it is installed.
+fn library() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let directory = own.parent().unwrap_or(&own);
+    let places = ["deps", ".", "../lib", "../lib/fulgurite"].map(|place| directory.join(place).join(LIBRARY));
+    let found = places.iter().find(|path| path.is_file()).and_then(|path| path.canonicalize().ok());
+    let shown = directory.display();
+    found.ok_or_else(|| anyhow!("{LIBRARY} is not in {shown} nor in {shown}/../lib; install it beside this program"))
+}
+
+fn flash_bytes(args: &RunArgs) -> Result<u64> {
+    let page = PAGE_BYTES as u64;
+    let wanted = args.flash_size.unwrap_or(args.dram.saturating_mul(FLASH_TIMES));
+    match wanted.checked_next_multiple_of(page).filter(|bytes| (page..16 << 40).contains(bytes)) {
+        Some(bytes) => Ok(bytes),
+        None => bad_input!("--flash-size {wanted}: choose 64K or more, and less than 16T"),
+    }
+}
+
+/// The file of the flash.
+fn flash(args: &RunArgs) -> Result<PathBuf> {
+    let path = std::path::absolute(&args.flash).or_bad_input(|e| format!("--flash: {e}"))?;
+    if path.is_dir() {
+        return Ok(path.join(format!("fulgurite-run-{}", std::process::id())));
+    }
+    if path.symlink_metadata().is_ok() {
+        bad_input!("--flash {}: it exists; name a directory, or a file to be made", args.flash.display());
+    }
+    if path.to_str().is_none() {
+        bad_input!("--flash {}: a path of this command is UTF-8; choose another", args.flash.display());
+    }
+    Ok(path)
+}

@@ -1,0 +1,140 @@
+//! The program that is to be run: where it is, and whether a library can be loaded into it.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why a program cannot be run with a library in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unsuitable {
+    /// It is no program of this machine.
+    Foreign,
+    /// It does not load libraries.
+    Static,
+    /// It makes its system calls itself.
+    Go,
+    /// It gets rights of its file's owner, with which libraries are not loaded.
+    Setuid,
+}
+
+impl Unsuitable {
+    /// In words.
+    pub fn told(self) -> &'static str {
+        match self {
+            Unsuitable::Foreign => "it is no program for Linux on x86-64",
+            Unsuitable::Static => "it is linked statically, so that it calls no function that could be replaced",
+            Unsuitable::Go => "it is written in Go, whose runtime makes its system calls itself",
+            Unsuitable::Setuid => "it gets the rights of its file's owner or group, and then loads no foreign library",
+        }
+    }
+}
+
+/// Where the shell would find a program.
+pub fn find(name: &OsStr) -> Option<PathBuf> {
+    let is_program =
+        |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(|path| is_program(path));
+    }
+    let directories = std::env::var_os("PATH")?;
+    std::env::split_paths(&directories).map(|directory| directory.join(name)).find(|path| is_program(path))
+}
+
+/// How much of a file is looked at for the marks of a Go program, which stand in its first
+/// sections.
+const LOOKED_AT: u64 = 64 << 20;
+const GO: &[u8] = b"\xff Go buildinf:";
+
+/// Judges a program, or the interpreter of a script.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn judge(path: &Path) -> std::io::Result<Option<Unsuitable>> {
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    let mode = metadata.permissions().mode();
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    if mode & 0o4000 != 0 && metadata.uid() != uid || mode & 0o2010 == 0o2010 && metadata.gid() != gid {
+        return Ok(Some(Unsuitable::Setuid));
+    }
+    let mut bytes = Vec::new();
+    file.by_ref().take(LOOKED_AT).read_to_end(&mut bytes)?;
+    if let Some(line) = bytes.strip_prefix(b"#!") {
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
+        let interpreter = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+        // One step, as the kernel's first: an interpreter is rarely a script itself.
+        return judge_image(Path::new(OsStr::from_bytes(interpreter)));
+    }
+    Ok(judge_bytes(&bytes))
+}
+
+fn judge_image(path: &Path) -> std::io::Result<Option<Unsuitable>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LOOKED_AT).read_to_end(&mut bytes)?;
+    Ok(judge_bytes(&bytes))
+}
+
+/// ELF, 64 bits, least byte first.
+const MAGIC: &[u8] = b"\x7fELF\x02\x01";
+const X86_64: u64 = 62;
+/// The segment that names the dynamic linker.
+const INTERPRETER: u64 = 3;
+
+fn judge_bytes(bytes: &[u8]) -> Option<Unsuitable> {
+    let number = |at: u64, len: usize| {
+        let at = usize::try_from(at).ok()?;
+        let bytes = bytes.get(at..at.checked_add(len)?)?;
+        Some(bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    if !bytes.starts_with(MAGIC) || number(18, 2) != Some(X86_64) {
+        return Some(Unsuitable::Foreign);
+    }
+    if bytes.windows(GO.len()).any(|window| window == GO) {
+        return Some(Unsuitable::Go);
+    }
+    let (Some(headers), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else {
+        return Some(Unsuitable::Foreign);
+    };
+    let is_interpreter =
+        |index: u64| headers.checked_add(index * size).and_then(|at| number(at, 4)) == Some(INTERPRETER);
+    if (0..count).any(is_interpreter) { None } else { Some(Unsuitable::Static) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_and_judged() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(judge(&own).unwrap(), None, "a test program is linked dynamically");
+        assert_eq!(find(own.as_os_str()).as_deref(), Some(&*own));
+        assert_eq!(find(OsStr::new("/no/such/program")), None);
+        assert!(find(OsStr::new("sh")).is_some_and(|sh| judge(&sh).unwrap().is_none()));
+        let write = |name: &str, bytes: &[u8], mode| {
+            let path = directory.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        assert_eq!(judge(&write("script", b"#! /bin/sh -e\nexit", 0o755)).unwrap(), None);
+        assert_eq!(judge(&write("text", b"hello", 0o755)).unwrap(), Some(Unsuitable::Foreign));
+        assert_eq!(find(write("data", b"", 0o644).as_os_str()), None);
+        // One program header, of another kind.
+        let mut elf = [MAGIC, &[0; 200]].concat();
+        (elf[18], elf[32], elf[54], elf[56]) = (62, 64, 56, 1);
+        assert_eq!(judge_bytes(&elf), Some(Unsuitable::Static));
+        elf[64] = 3;
+        assert_eq!(judge_bytes(&elf), None);
+        elf[100..100 + GO.len()].copy_from_slice(GO);
+        assert_eq!(judge_bytes(&elf), Some(Unsuitable::Go));
+        elf[32..40].fill(0xff);
+        elf[100] = 0;
+        assert_eq!(judge_bytes(&elf), Some(Unsuitable::Static), "headers beyond the end");
+        assert_eq!(judge_bytes(&elf[..20]), Some(Unsuitable::Foreign));
+    }
+}

@@ -1,0 +1,305 @@
+//! Goal: a program that was never written for it runs under `fulgurite run` with four times the
+//! memory of its cap, its answers are those of a run without us, and the cap holds. Method: a C
+//! program whose words are a function of their place, and Debian's redis-server, each in a memory
+//! cgroup of just the cap where the machine lets this test make one. What is missing (a C compiler,
+//! redis, a userfaultfd) is said. Programs that cannot be run so are refused in a sentence.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const FULGURITE: &str = env!("CARGO_BIN_EXE_fulgurite");
+
+/// A memory cgroup for one program; removed when dropped.
+struct Group {
+    path: PathBuf,
+    peak: &'static str,
+}
+
+impl Group {
+    fn new(name: &str, limit: u64) -> Option<Group> {
+        let name = format!("fulgurite-test-{name}-{}", std::process::id());
+        let kinds = [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max", "memory.peak"),
+        ];
+        for (root, max, peak) in kinds {
+            let path = Path::new(root).join(&name);
+            if fs::create_dir(&path).is_ok() {
+                let group = Group { path, peak };
+                if fs::write(group.path.join(max), limit.to_string()).is_ok() {
+                    return Some(group);
+                }
+            }
+        }
+        println!("SKIPPED: no right to make a memory cgroup; run as root to test the cap");
+        None
+    }
+    fn peak(&self) -> u64 {
+        fs::read_to_string(self.path.join(self.peak)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+}
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// `fulgurite run` with these options, in a group if there is one.
+fn command(group: Option<&Group>, words: &[&str]) -> Command {
+    let mut command = match group {
+        Some(group) => {
+            let mut command = Command::new("/bin/sh");
+            let procs = group.path.join("cgroup.procs");
+            command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(procs).arg(FULGURITE);
+            command
+        }
+        None => Command::new(FULGURITE),
+    };
+    command.arg("run").args(words);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether the machine cannot, which is said.
+fn cannot(output: &Output) -> bool {
+    let told = text(&output.stderr);
+    let refused = told.contains("userfaultfd");
+    if refused && !output.status.success() {
+        println!("SKIPPED: {told}");
+    }
+    refused && !output.status.success()
+}
+
+/// A C program of this directory, or none where there is no compiler.
+fn compiled(directory: &Path, name: &str) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let program = directory.join(name);
+    match Command::new("cc").args(["-O1", "-pthread", "-o"]).args([&program, &source]).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            Some(program)
+        }
+        Err(error) => {
+            println!("SKIPPED: no C compiler ({error}); apt-get install gcc");
+            None
+        }
+    }
+}
+
+/// Bytes of the peak that the summary tells.
+fn peak_of_summary(told: &str) -> u64 {
+    let rest = told.split("peak memory ").nth(1).unwrap_or_else(|| panic!("no summary: {told}"));
+    let number = rest.split(',').next().expect("there is one");
+    fulgurite_format::parse_bytes(&number.replace(' ', "")).unwrap_or_else(|e| panic!("{number}: {e}"))
+}
+
+#[test]
+fn threads_find_what_they_wrote_in_four_times_the_cap() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "touch") else { return };
+    let flash = directory.path().join("flash");
+    fs::create_dir(&flash).unwrap();
+    let (program, flash) = (program.to_str().unwrap(), flash.to_str().unwrap());
+    let cap = 32 << 20;
+    let group = Group::new("touch", cap);
+    let words = ["--dram", "32M", "--flash", flash, "--flash-size", "160M", "--explain", "--", program, "128"];
+    let output = command(group.as_ref(), &words).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let told = text(&output.stderr);
+    assert!(output.status.success(), "{:?}: {told}", output.status);
+    let without = Command::new(program).arg("128").output().unwrap();
+    assert_eq!(text(&output.stdout), text(&without.stdout));
+    assert_eq!(text(&output.stdout), "32768 pages, 0 wrong\n");
+    assert!(told.contains("compatible mode") && told.contains("written"), "{told}");
+    assert!(peak_of_summary(&told) <= cap, "{told}");
+    if let Some(group) = &group {
+        println!("peak of the cgroup: {} of {} bytes", group.peak(), cap);
+    }
+    assert_eq!(fs::read_dir(flash).unwrap().count(), 0, "the flash is gone");
+}
+
+#[test]
+fn what_cannot_run_so_is_refused_in_a_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    fs::write(at("taken"), "a file").unwrap();
+    fs::write(at("text"), "hello").unwrap();
+    let mut refused = vec![
+        (vec!["--dram", "64M", "--flash", ".", "--", "/no/such/program"], "no such program"),
+        (vec!["--dram", "64M", "--flash", ".", "--"], "required"),
+        (vec!["--dram", "64M", "--", "true"], "--flash"),
+        (vec!["--dram", "much", "--flash", ".", "--", "true"], "much"),
+        (vec!["--dram", "64M", "--flash", ".", "--flash-size", "1000T", "--", "true"], "less than 16T"),
+    ];
+    let taken = at("taken");
+    refused.push((vec!["--dram", "64M", "--flash", &taken, "--", "true"], "it exists"));
+    let elf = at("static");
+    if compiled(directory.path(), "touch").is_some() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/touch.c");
+        let mut built = Command::new("cc");
+        built.args(["-static", "-pthread", "-o", &elf]).arg(source);
+        if built.output().unwrap().status.success() {
+            refused.push((vec!["--dram", "64M", "--flash", ".", "--", &elf], "linked statically"));
+        }
+    }
+    for (words, reason) in refused {
+        let output = command(None, &words).current_dir(&directory).output().unwrap();
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains(reason), "{words:?}: {:?}: {told}", output.status);
+    }
+    // The program would not even begin.
+    let words = ["--dram", "1M", "--flash", ".", "--", "echo", "begun"];
+    let output = command(None, &words).current_dir(&directory).output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("too small"), "{}", text(&output.stderr));
+}
+
+/// A redis server, stopped when dropped.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Redis {
+    fn start(mut command: Command, port: u16) -> Redis {
+        let port_text = port.to_string();
+        let words = ["--port", &port_text, "--save", "", "--appendonly", "no", "--enable-debug-command", "local"];
+        let child = command.args(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Redis { child, port }
+    }
+    fn connect(&mut self) -> Option<Connection> {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(30) && self.child.try_wait().unwrap().is_none() {
+            if let Ok(stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                return Some(Connection { reader: BufReader::new(stream) });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        None
+    }
+    /// Ends by itself, and says what it told.
+    fn end(mut self, connection: &mut Connection) -> String {
+        connection.send(&[b"SHUTDOWN", b"NOSAVE"]);
+        let status = self.child.wait().unwrap();
+        let mut told = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        assert!(status.success(), "{status}: {told}");
+        told
+    }
+}
+
+struct Connection {
+    reader: BufReader<TcpStream>,
+}
+
+impl Connection {
+    fn send(&mut self, words: &[&[u8]]) {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend(format!("${}\r\n", word.len()).bytes());
+            bytes.extend(*word);
+            bytes.extend(b"\r\n");
+        }
+        self.reader.get_mut().write_all(&bytes).unwrap();
+    }
+    /// A reply of one line, or of bytes.
+    fn reply(&mut self) -> Vec<u8> {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        match line.trim_end().strip_prefix('$') {
+            Some(length) => {
+                let mut bytes = vec![0; length.parse::<usize>().unwrap() + 2];
+                self.reader.read_exact(&mut bytes).unwrap();
+                bytes.truncate(bytes.len() - 2);
+                bytes
+            }
+            None => line.trim_end().as_bytes().to_vec(),
+        }
+    }
+    fn ask(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        self.send(words);
+        self.reply()
+    }
+}
+
+const KEYS: u32 = 28_000;
+/// With redis' own bytes, four times the cap.
+const VALUE: usize = 5_000;
+
+fn value(key: u32, round: u32) -> Vec<u8> {
+    let seed = (u64::from(key) << 32 | u64::from(round)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..VALUE as u64).map(|i| (seed.rotate_left((i % 61) as u32) >> 7 ^ i) as u8).collect()
+}
+
+/// Sets all keys, changes one in five, and reads some. Returns redis' digest of all its data.
+fn load(connection: &mut Connection) -> String {
+    let mut set = |keys: &mut dyn Iterator<Item = u32>, round: u32| {
+        let keys = Vec::from_iter(keys);
+        for some in keys.chunks(16) {
+            for &key in some {
+                connection.send(&[b"SET", format!("key:{key}").as_bytes(), &value(key, round)]);
+            }
+            for _ in some {
+                assert_eq!(connection.reply(), b"+OK");
+            }
+        }
+    };
+    set(&mut (0..KEYS), 0);
+    set(&mut (0..KEYS).step_by(5), 1);
+    for key in (0..KEYS).step_by(37) {
+        let expected = value(key, u32::from(key % 5 == 0));
+        assert!(connection.ask(&[b"GET", format!("key:{key}").as_bytes()]) == expected, "key {key}");
+    }
+    text(&connection.ask(&[b"DEBUG", b"DIGEST"]))
+}
+
+#[test]
+fn redis_holds_four_times_its_cap() {
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        println!("SKIPPED: no redis-server; apt-get install redis-server");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut redis = Redis::start(Command::new("redis-server"), port());
+    let mut connection = redis.connect().expect("redis runs without us");
+    let expected = load(&mut connection);
+    redis.end(&mut connection);
+
+    let cap = 36 << 20;
+    let group = Group::new("redis", cap);
+    let flash = directory.path().to_str().unwrap();
+    let words = ["--dram", "36M", "--flash", flash, "--flash-size", "320M", "--", "redis-server"];
+    let mut redis = Redis::start(command(group.as_ref(), &words), port());
+    let Some(mut connection) = redis.connect() else {
+        let mut stderr = Vec::new();
+        let status = redis.child.wait().unwrap();
+        redis.child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
+        let output = Output { status, stdout: Vec::new(), stderr };
+        assert!(cannot(&output), "{}", text(&output.stderr));
+        return;
+    };
+    assert_eq!(load(&mut connection), expected);
+    let told = redis.end(&mut connection);
+    assert!(peak_of_summary(&told) <= cap, "{told}");
+    if let Some(group) = &group {
+        println!("peak of the cgroup: {} of {} bytes; {told}", group.peak(), cap);
+    }
+}

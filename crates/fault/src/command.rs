@@ -1,0 +1,77 @@
+//! What the program's threads ask of the handler thread, and how they wait for it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use fulgurite_sys::Notifier;
+use fulgurite_sys::userfault::Access;
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// The subpages read as zero afterwards.
+    Drop(Range<u32>),
+    /// The program may do this with the subpages afterwards.
+    Protect(Range<u32>, Access),
+}
+
+/// Locks what holds whole values at any time.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An answer, and its waiter.
+#[derive(Debug, Default)]
+pub struct Reply {
+    given: Mutex<Option<Result<(), i32>>>,
+    wake: Condvar,
+}
+
+impl Reply {
+    /// Gives it. An error is a number of the system.
+    pub fn give(&self, result: Result<(), i32>) {
+        *lock(&self.given) = Some(result);
+        self.wake.notify_one();
+    }
+    fn wait(&self) -> Result<(), i32> {
+        let mut given = lock(&self.given);
+        loop {
+            match given.take() {
+                Some(result) => return result,
+                None => given = self.wake.wait(given).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// Commands on their way.
+#[derive(Debug)]
+pub struct Commands {
+    queue: Mutex<VecDeque<(Command, Arc<Reply>)>>,
+    notifier: Arc<Notifier>,
+}
+
+impl Commands {
+    pub fn new(notifier: Arc<Notifier>) -> Commands {
+        Commands { queue: Mutex::new(VecDeque::new()), notifier }
+    }
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// A number of the system.
+    pub fn ask(&self, command: Command) -> Result<(), i32> {
+        let reply = Arc::new(Reply::default());
+        lock(&self.queue).push_back((command, reply.clone()));
+        self.notifier.notify();
+        reply.wait()
+    }
+    /// Takes what was notified.
+    pub fn awake(&self) {
+        self.notifier.take();
+    }
+    /// The next one.
+    pub fn next(&self) -> Option<(Command, Arc<Reply>)> {
+        lock(&self.queue).pop_front()
+    }
+}

@@ -1,0 +1,53 @@
+//! Why a page buffer cannot be made.
+
+use std::io;
+
+use fulgurite_flash::OpenError;
+use fulgurite_sys::{ArenaError, UserfaultError};
+
+/// Why a page buffer cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The flash cannot be opened.
+    #[error(transparent)]
+    Backing(#[from] fulgurite_backing::Error),
+    /// A queue to the flash cannot be opened.
+    #[error(transparent)]
+    Queue(#[from] OpenError),
+    /// Faults cannot be handled.
+    #[error(transparent)]
+    Userfault(#[from] UserfaultError),
+    /// There is no memory for frames and tables.
+    #[error(transparent)]
+    Memory(#[from] ArenaError),
+    /// The cap leaves too little for frames.
+    #[error(
+        "a cap of {cap} bytes is too small: this program and the tables for its flash take {taken} bytes already; \
+         ask for {least} or more (--dram), or for less flash (--flash-size)"
+    )]
+    TooSmall {
+        /// What was asked for.
+        cap: u64,
+        /// What is taken.
+        taken: u64,
+        /// What would do.
+        least: u64,
+    },
+    /// The settings cannot be read.
+    #[error("{0} is not what `fulgurite run` passes on to its program: start the program by it")]
+    Settings(String),
+    /// A system call failed.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's word.
+        source: io::Error,
+    },
+}
+
+/// What was tried, for a system call's error.
+pub(crate) fn cannot(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System { what, source }
+}

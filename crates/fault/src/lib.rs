@@ -1,0 +1,38 @@
+//! The page buffer: memory for programs that were never written for it. The MMU finds a missing
+//! page, and the cache fills it in.
+//!
+//! ```text
+//!  program's threads                          handler thread
+//!    map, unmap, protect --- commands ------>   +---------------------------------+
+//!    touch a missing page -- userfaultfd ---->  | Pager: waits, measures, answers |
+//!         ^                                     |   Cache<Mapped> --> medium      |
+//!         +---- page moved in, woken <--------  +---------------------------------+
+//! ```
+//!
+//! Invariants:
+//! * A subpage's page is in the region, or in its frame, or nowhere: it is never in two places that
+//!   can be written to.
+//! * Whether a page was written to is decided after it has left the region, by its fingerprint.
+//! * The handler thread touches no address of the region, blocks all signals, and waits for no lock
+//!   that is held while the region is touched.
+//!
+//! It has one handler thread, and serves one process: a child after `fork` has no region. The
+//! allocators and the functions that programs call are in other crates.
+#![forbid(unsafe_code)]
+
+mod budget;
+mod command;
+mod error;
+mod fingerprint;
+mod mapped;
+mod page_buffer;
+mod pager;
+mod settings;
+mod space;
+mod statistics;
+
+pub use error::Error;
+pub use fulgurite_sys::userfault::Access;
+pub use page_buffer::PageBuffer;
+pub use settings::{ENVIRONMENT, RunSettings, Settings};
+pub use statistics::{Statistics, Summary};

@@ -1,0 +1,317 @@
+//! The handler thread: the third driver of the cache. Its waiters are accesses that found their
+//! page missing.
+//!
+//! It goes round: faults, commands, completions, eviction ahead of demand, budget. Then it sleeps
+//! until there is a fault, a command or a completion.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fulgurite_cache::residency::{State, decode};
+use fulgurite_cache::{Cache, Miss, Others, Outcome, Step};
+use fulgurite_flash::FlashError;
+use fulgurite_format::{FrameIndex, SUBPAGE_SHIFT};
+use fulgurite_policy::Waiter;
+use fulgurite_sys::{Clock, Region, Userfault};
+
+use crate::budget::Budget;
+use crate::command::{Command, Commands, Reply};
+use crate::mapped::{Mapped, Mapping};
+use crate::statistics::Statistics;
+
+/// Faults that are under way at one time. Later ones stay in the kernel.
+pub const WAITS: usize = 1024;
+/// How often the budget is looked at, and requests that are late.
+const LOOK_NS: u64 = 20_000_000;
+/// The longest sleep: the program's other memory grows without a word.
+const SLEEP: Duration = Duration::from_millis(100);
+/// The sleep while something is to be tried again.
+const SHORT_SLEEP: Duration = Duration::from_micros(200);
+
+/// A fault that is under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wait {
+    subpage: u32,
+    since_ns: u64,
+    turn: bool,
+}
+
+/// See the module.
+pub struct Pager {
+    pub cache: Cache<Mapped>,
+    pub clock: Clock,
+    pub userfault: Arc<Userfault>,
+    pub region: Arc<Region>,
+    pub commands: Arc<Commands>,
+    pub statistics: Arc<Statistics>,
+    pub budget: Budget,
+    waits: Box<[Wait]>,
+    free: Vec<u32>,
+    /// Addresses that were read from the kernel.
+    faults: Vec<usize>,
+    told: Vec<(Waiter, Outcome)>,
+    /// Faults to look at again: the kernel holds their pages for a moment.
+    again: Vec<u32>,
+    /// Commands that something under way holds up.
+    held_up: Vec<(Command, Arc<Reply>)>,
+    next_look_ns: u64,
+}
+
+impl Pager {
+    pub fn new(
+        cache: Cache<Mapped>,
+        clock: Clock,
+        userfault: Arc<Userfault>,
+        region: Arc<Region>,
+        commands: Arc<Commands>,
+        statistics: Arc<Statistics>,
+        budget: Budget,
+    ) -> Pager {
+        Pager {
+            cache,
+            clock,
+            userfault,
+            region,
+            commands,
+            statistics,
+            budget,
+            waits: vec![Wait::default(); WAITS].into(),
+            free: (0..WAITS as u32).rev().collect(),
+            faults: Vec::with_capacity(64),
+            told: Vec::with_capacity(WAITS),
+            again: Vec::with_capacity(WAITS),
+            held_up: Vec::new(),
+            next_look_ns: 0,
+        }
+    }
+
+    /// Runs as long as the process.
+    pub fn run(mut self) -> ! {
+        loop {
+            if !self.turn() {
+                self.sleep();
+            }
+        }
+    }
+
+    /// One round. Returns whether there was anything to do.
+    pub fn turn(&mut self) -> bool {
+        let now = self.clock.now_ns();
+        let mut busy = self.read_faults(now);
+        busy |= self.read_commands();
+        let clock = &self.clock;
+        busy |= self.cache.in_flight() > 0 && self.cache.poll(|_| (), || clock.now_ns()) > 0;
+        busy |= self.tell();
+        for slot in std::mem::take(&mut self.again) {
+            self.resolve(slot);
+        }
+        for (command, reply) in std::mem::take(&mut self.held_up) {
+            self.obey(command, reply);
+        }
+        if self.cache.wants_room() {
+            self.cache.make_room(Others::Wait, now);
+            self.tell();
+        }
+        let grows = self.cache.frames_free() == 0 && self.cache.frame_limit() < self.cache.shared().frames_max();
+        if now >= self.next_look_ns || grows && busy {
+            self.look(now);
+        }
+        self.cache.hand_over();
+        self.publish();
+        busy
+    }
+
+    fn sleep(&mut self) {
+        let soon = !self.again.is_empty() || !self.held_up.is_empty();
+        let looks = self.cache.in_flight() > 0 || self.cache.is_shrinking() || self.cache.frame_waiters() > 0;
+        let time = if soon {
+            SHORT_SLEEP
+        } else if looks {
+            Duration::from_nanos(LOOK_NS)
+        } else {
+            SLEEP
+        };
+        self.cache.sleep(Some(time));
+        // What was notified is looked at in the next round.
+        self.commands.awake();
+    }
+
+    // ---- faults ----
+
+    fn read_faults(&mut self, now: u64) -> bool {
+        if self.free.len() < 64 {
+            return false;
+        }
+        let mut faults = std::mem::take(&mut self.faults);
+        let count = self.userfault.read(&mut faults);
+        for address in faults.drain(..) {
+            let Some(offset) = self.region.offset_of(address) else { continue };
+            let slot = self.free.pop().expect("there is room for what is read at a time");
+            self.waits[slot as usize] = Wait { subpage: (offset >> SUBPAGE_SHIFT) as u32, since_ns: now, turn: false };
+            self.statistics.faults.fetch_add(1, Ordering::Relaxed);
+            self.resolve(slot);
+        }
+        self.faults = faults;
+        count > 0
+    }
+
+    /// Goes on with a fault as far as it goes now.
+    fn resolve(&mut self, slot: u32) {
+        loop {
+            let Wait { subpage, turn, .. } = self.waits[slot as usize];
+            let word = self.cache.shared().table.word(subpage).load(Ordering::Acquire);
+            if let State::Resident(frame) = decode(word) {
+                self.map(slot, frame);
+                return;
+            }
+            self.waits[slot as usize].turn = false;
+            let miss = Miss { subpage, waiter: Waiter(slot.into()), wanted: 0, turn };
+            match self.cache.begin_miss(miss, self.clock.now_ns()) {
+                Step::Again => {}
+                Step::Wait | Step::WaitForFrame => return,
+                Step::Elsewhere(_) => unreachable!("there is one cache"),
+            }
+        }
+    }
+
+    fn map(&mut self, slot: u32, frame: FrameIndex) {
+        let shared = self.cache.shared().clone();
+        let Wait { subpage, since_ns, .. } = self.waits[slot as usize];
+        match self.cache.users().map(&shared.frames, frame, subpage) {
+            Mapping::Done => {
+                self.statistics.waited_ns.fetch_add(self.clock.now_ns() - since_ns, Ordering::Relaxed);
+                self.free.push(slot);
+            }
+            Mapping::Later => self.again.push(slot),
+        }
+    }
+
+    /// Tells faults what became of their waits. Returns whether there were any.
+    fn tell(&mut self) -> bool {
+        let mut any = false;
+        while self.cache.has_told() {
+            any = true;
+            let mut told = std::mem::take(&mut self.told);
+            self.cache.take_told(&mut told);
+            for (Waiter(slot), outcome) in told.drain(..) {
+                self.end_wait(slot as u32, outcome);
+            }
+            self.told = told;
+        }
+        any
+    }
+
+    fn end_wait(&mut self, slot: u32, outcome: Outcome) {
+        let subpage = self.waits[slot as usize].subpage;
+        match outcome {
+            Outcome::Again => self.resolve(slot),
+            Outcome::Turn => {
+                self.waits[slot as usize].turn = true;
+                self.resolve(slot);
+            }
+            Outcome::Pinned => {
+                let State::Resident(frame) = decode(self.cache.shared().table.word(subpage).load(Ordering::Acquire))
+                else {
+                    unreachable!("a pinned subpage is resident")
+                };
+                self.map(slot, frame);
+                self.cache.shared().unpin(frame);
+            }
+            Outcome::Failed(error) => self.fail(slot, error),
+            Outcome::OutOfFrames => {
+                eprintln!("fulgurite run: no page of {} can leave DRAM; they are in use", self.cache.frame_limit());
+                self.again.push(slot);
+            }
+        }
+    }
+
+    /// Ends an access by a `SIGBUS`: its contents cannot be had.
+    fn fail(&mut self, slot: u32, error: FlashError) {
+        let subpage = self.waits[slot as usize].subpage;
+        let address = self.region.base() + ((subpage as usize) << SUBPAGE_SHIFT);
+        eprintln!("fulgurite run: the flash failed ({error}): SIGBUS for accesses to {address:#x}..+4096");
+        self.cache.users().poison(subpage);
+        self.free.push(slot);
+    }
+
+    // ---- commands ----
+
+    fn read_commands(&mut self) -> bool {
+        let mut any = false;
+        while let Some((command, reply)) = self.commands.next() {
+            any = true;
+            self.obey(command, reply);
+        }
+        any
+    }
+
+    fn obey(&mut self, command: Command, reply: Arc<Reply>) {
+        let result = match &command {
+            Command::Drop(range) => {
+                self.cache.users().unmap(range).map(|()| self.cache.drop_contents(range).count == 0)
+            }
+            Command::Protect(range, access) => {
+                let resident = self.resident(range);
+                let shared = self.cache.shared().clone();
+                if self.cache.users().take_back_all(&shared.frames, resident.into_iter()) {
+                    let (offset, len) = ((range.start as usize) << SUBPAGE_SHIFT, range.len() << SUBPAGE_SHIFT);
+                    self.region.allow(offset, len, *access).map(|()| true)
+                } else {
+                    Ok(false)
+                }
+            }
+        };
+        match result {
+            Ok(true) => reply.give(Ok(())),
+            Ok(false) => self.held_up.push((command, reply)),
+            Err(error) => reply.give(Err(error.raw_os_error().unwrap_or(0))),
+        }
+    }
+
+    /// The frames of the resident subpages of a range.
+    fn resident(&self, range: &Range<u32>) -> Vec<FrameIndex> {
+        let table = &self.cache.shared().table;
+        let frame = |subpage| match decode(table.word(subpage).load(Ordering::Acquire)) {
+            State::Resident(frame) => Some(frame),
+            _ => None,
+        };
+        range.clone().filter_map(frame).collect()
+    }
+
+    // ---- the budget ----
+
+    fn look(&mut self, now: u64) {
+        self.next_look_ns = now + LOOK_NS;
+        self.cache.give_up_late_requests(Others::Wait, now);
+        self.tell();
+        let (limit, most) = (self.cache.frame_limit(), self.cache.shared().frames_max());
+        if self.cache.is_shrinking() {
+            return;
+        }
+        self.cache.users().shrunk(limit);
+        let with_pages = self.cache.users().pages();
+        let frames = self.budget.frames(with_pages, limit, most);
+        self.statistics.peak_bytes.store(self.budget.peak(), Ordering::Relaxed);
+        // Neither for less than the measure is exact to: a change looks at every frame.
+        if frames > limit || frames + 32 < limit {
+            self.cache.set_frames(frames);
+        }
+    }
+
+    fn publish(&self) {
+        let (counts, to) = (self.cache.counts(), &self.statistics);
+        for (counter, count) in [
+            (&to.reads, counts.misses),
+            (&to.fresh, counts.fresh),
+            (&to.evicted_clean, counts.evicted_clean),
+            (&to.evicted_dirty, counts.evicted_dirty),
+            (&to.prefetched, counts.prefetched),
+            (&to.errors, counts.read_errors + counts.write_errors),
+            (&to.frames, self.cache.frame_limit().into()),
+        ] {
+            counter.store(count, Ordering::Relaxed);
+        }
+    }
+}

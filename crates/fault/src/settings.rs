@@ -1,0 +1,110 @@
+//! Settings of a page buffer, and the text in which `fulgurite run` passes them to the program that
+//! it starts.
+
+use std::path::PathBuf;
+
+use fulgurite_backing::{Medium, Opened};
+
+use crate::error::{Error, cannot};
+
+/// The environment variable with the settings of a run.
+pub const ENVIRONMENT: &str = "FULGURITE_RUN";
+
+/// What a page buffer is made with.
+#[derive(Clone)]
+pub struct Settings {
+    /// What lies below. Its contents are overwritten.
+    pub opened: Opened,
+    /// The cap on all memory of the process.
+    pub dram_bytes: u64,
+}
+
+/// What `fulgurite run` was told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunSettings {
+    /// The process that it becomes: children start without it.
+    pub pid: u32,
+    /// The cap on all memory of the process.
+    pub dram_bytes: u64,
+    /// The size of the temporary flash.
+    pub flash_bytes: u64,
+    /// The smallest mapping that goes to flash.
+    pub threshold_bytes: u64,
+    /// Tell which way is taken, and why.
+    pub explains: bool,
+    /// What the program's own `LD_PRELOAD` was.
+    pub preload_before: String,
+    /// The file of the temporary flash, which is made and loses its name at once.
+    pub flash: PathBuf,
+}
+
+impl RunSettings {
+    /// As text, the path last: it may have any character but zero.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!(
+            "{}\n{}\n{}\n{}\n{}\n{}\n{}",
+            self.pid,
+            self.dram_bytes,
+            self.flash_bytes,
+            self.threshold_bytes,
+            u8::from(self.explains),
+            self.preload_before,
+            self.flash.display()
+        )
+    }
+
+    /// From text.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] when it is no such text.
+    pub fn from_text(text: &str) -> Result<RunSettings, Error> {
+        let refused = || Error::Settings(format!("{ENVIRONMENT}={text:?}"));
+        let mut lines = text.splitn(7, '\n');
+        let mut line = || lines.next().ok_or_else(refused);
+        let number = |line: &str| line.parse::<u64>().map_err(|_| refused());
+        Ok(RunSettings {
+            pid: u32::try_from(number(line()?)?).map_err(|_| refused())?,
+            dram_bytes: number(line()?)?,
+            flash_bytes: number(line()?)?,
+            threshold_bytes: number(line()?)?,
+            explains: number(line()?)? != 0,
+            preload_before: line()?.to_owned(),
+            flash: line()?.into(),
+        })
+    }
+
+    /// Makes the temporary flash. Its file has no name afterwards, so that it is gone when the
+    /// process ends, however it does.
+    ///
+    /// # Errors
+    /// What the medium says.
+    pub fn open(&self) -> Result<Settings, Error> {
+        let settings = fulgurite_backing::Settings { dram_bytes: self.dram_bytes, ..Default::default() };
+        let opened = Medium::new_file(&self.flash, self.flash_bytes).open(&settings)?;
+        std::fs::remove_file(&self.flash).map_err(cannot("remove the name of the temporary flash"))?;
+        Ok(Settings { opened, dram_bytes: self.dram_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_come_back_from_text() {
+        let settings = RunSettings {
+            pid: 7,
+            dram_bytes: 64 << 20,
+            flash_bytes: 1 << 40,
+            threshold_bytes: 4096,
+            explains: true,
+            preload_before: "/lib/a.so:/lib/b.so".into(),
+            flash: "/tmp/a\nb c".into(),
+        };
+        assert_eq!(RunSettings::from_text(&settings.to_text()).unwrap(), settings);
+        for text in ["", "1\n2\n3", "1\n2\n3\n4\n5\n6", "x\n2\n3\n4\n1\n\n/a", "5000000000\n2\n3\n4\n1\n\n/a"] {
+            assert!(matches!(RunSettings::from_text(text), Err(Error::Settings(_))), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a page buffer has done so far, for any thread to read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
+
+/// Counters that the handler thread keeps.
+#[derive(Debug, Default)]
+pub struct Statistics {
+    pub(crate) faults: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) fresh: AtomicU64,
+    pub(crate) evicted_clean: AtomicU64,
+    pub(crate) evicted_dirty: AtomicU64,
+    pub(crate) prefetched: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    pub(crate) waited_ns: AtomicU64,
+    pub(crate) frames: AtomicU64,
+    pub(crate) peak_bytes: AtomicU64,
+}
+
+/// What they said at one time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Accesses that found their page missing.
+    pub faults: u64,
+    /// Of these, how many read flash.
+    pub reads: u64,
+    /// Of these, how many touched a page for the first time.
+    pub fresh: u64,
+    /// Pages that left DRAM unchanged.
+    pub evicted_clean: u64,
+    /// Pages that left DRAM and were written.
+    pub evicted_dirty: u64,
+    /// Pages read ahead.
+    pub prefetched: u64,
+    /// Reads and writes of flash that failed.
+    pub errors: u64,
+    /// How long threads waited for pages, all together.
+    pub waited: Duration,
+    /// Pages that DRAM has room for now.
+    pub frames: u64,
+    /// The most memory of the process, page tables included, when it was looked at.
+    pub peak_bytes: u64,
+}
+
+impl Statistics {
+    /// What they say now.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Summary {
+            faults: read(&self.faults),
+            reads: read(&self.reads),
+            fresh: read(&self.fresh),
+            evicted_clean: read(&self.evicted_clean),
+            evicted_dirty: read(&self.evicted_dirty),
+            prefetched: read(&self.prefetched),
+            errors: read(&self.errors),
+            waited: Duration::from_nanos(read(&self.waited_ns)),
+            frames: read(&self.frames),
+            peak_bytes: read(&self.peak_bytes),
+        }
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let hits = 100.0 * (1.0 - self.reads as f64 / self.faults.max(1) as f64);
+        let pages = |count: u64| format_bytes(count * SUBPAGE_BYTES as u64);
+        write!(
+            f,
+            "peak memory {}, {} faults, {hits:.1}% of them without a read of flash, {} read, {} written, \
+             threads waited {}",
+            format_bytes(self.peak_bytes),
+            self.faults,
+            pages(self.reads + self.prefetched),
+            pages(self.evicted_dirty),
+            format_duration(self.waited),
+        )?;
+        if self.errors > 0 { write!(f, ", {} errors of flash", self.errors) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,153 @@
+//! Goal: memory of a page buffer behaves as the kernel's own would, in much less DRAM. Method:
+//! several threads read and write four times the frames by plain accesses and compare with what
+//! they wrote last. Mappings are dropped, protected and unmapped between. System calls get
+//! addresses of missing pages. Where the machine gives no userfaultfd, the tests say so.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use fulgurite_backing::Medium;
+use fulgurite_fault::{Access, Error, PageBuffer, Settings};
+use fulgurite_testkit::Random;
+
+const PAGE: usize = 4096;
+
+/// A page buffer over flash of so many MiB, for frames of about so many MiB beside this process.
+fn buffer(flash_mib: u64, frames_mib: u64) -> Option<PageBuffer> {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = Medium::new_file(directory.path().join("flash"), flash_mib << 20).open(&Default::default()).unwrap();
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let resident: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    let dram_bytes = resident * PAGE as u64 + ((frames_mib + 4) << 20);
+    match PageBuffer::start(&Settings { opened, dram_bytes }) {
+        Ok(buffer) => Some(buffer),
+        Err(Error::Userfault(error)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn write(address: usize, value: u64) {
+    // SAFETY: the tests pass addresses of mapped, aligned words that one thread uses.
+    unsafe { (address as *mut u64).write_volatile(value) }
+}
+fn read(address: usize) -> u64 {
+    // SAFETY: as above.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+#[test]
+fn threads_find_what_they_wrote_in_four_times_the_frames() {
+    let Some(buffer) = buffer(64, 8) else { return };
+    let (threads, pages) = (4, 48 << 20 >> 12);
+    let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                let mut random = Random::seeded("page_buffer", thread as u64);
+                let mine = pages / threads;
+                let mut model = vec![0u64; mine];
+                for step in 1..40_000u64 {
+                    let page = random.below(mine as u64) as usize;
+                    // Pages of all threads are neighbours.
+                    let address = base + (page * threads + thread) * PAGE + page % 512 * 8;
+                    assert_eq!(read(address), model[page], "thread {thread}, step {step}, page {page}");
+                    if random.below(2) == 0 {
+                        model[page] = step << 8 | thread as u64;
+                        write(address, model[page]);
+                    }
+                }
+            });
+        }
+    });
+    let summary = buffer.statistics().summary();
+    assert!(summary.evicted_dirty > 1000 && summary.reads > 1000 && summary.evicted_clean > 100, "{summary:?}");
+    assert_eq!(summary.errors, 0);
+}
+
+#[test]
+fn dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again() {
+    let Some(buffer) = buffer(64, 4) else { return };
+    let pages = 4096;
+    let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
+    for page in 0..pages {
+        write(base + page * PAGE, page as u64 + 1);
+    }
+    // Half of them are on flash.
+    buffer.drop_contents(base + 100 * PAGE, 3000 * PAGE).unwrap();
+    for page in 0..pages {
+        let expected = if (100..3100).contains(&page) { 0 } else { page as u64 + 1 };
+        assert_eq!(read(base + page * PAGE), expected, "page {page}");
+    }
+    buffer.unmap(base + 50 * PAGE, 50 * PAGE).unwrap();
+    assert!(!buffer.is_mapped(base, 100 * PAGE) && buffer.is_mapped(base, 50 * PAGE));
+    // The lowest place that is large enough.
+    assert_eq!(buffer.map(50 * PAGE, None, Access::ReadWrite), Ok(base + 50 * PAGE));
+    assert_eq!((read(base + 49 * PAGE), read(base + 50 * PAGE), read(base + 3100 * PAGE)), (50, 0, 3101));
+    assert_eq!(buffer.map(1 << 30, None, Access::ReadWrite), Err(libc_enomem()));
+    assert_eq!(buffer.map(PAGE, Some(base), Access::ReadWrite), Err(libc_enomem()), "it is taken");
+}
+
+fn libc_enomem() -> i32 {
+    rustix_errno(std::io::ErrorKind::OutOfMemory)
+}
+fn rustix_errno(kind: std::io::ErrorKind) -> i32 {
+    (1..200).find(|errno| std::io::Error::from_raw_os_error(*errno).kind() == kind).unwrap()
+}
+
+#[test]
+fn what_may_only_be_read_keeps_what_it_holds() {
+    let Some(buffer) = buffer(32, 4) else { return };
+    let pages = 2048;
+    let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
+    for round in 1..4u64 {
+        for page in 0..pages {
+            write(base + page * PAGE + 8, round * page as u64);
+        }
+        buffer.protect(base, pages * PAGE, Access::Read).unwrap();
+        for page in (0..pages).rev() {
+            assert_eq!(read(base + page * PAGE + 8), round * page as u64, "page {page}");
+        }
+        buffer.protect(base, pages * PAGE, Access::None).unwrap();
+        buffer.protect(base, pages * PAGE, Access::ReadWrite).unwrap();
+        for page in 0..pages {
+            assert_eq!(read(base + page * PAGE + 8), round * page as u64, "page {page}");
+        }
+    }
+    assert_eq!(buffer.protect(base, 2 * pages * PAGE, Access::Read), Err(libc_enomem()), "not all of it is mapped");
+}
+
+#[test]
+fn system_calls_find_missing_pages() {
+    let Some(buffer) = buffer(32, 4) else { return };
+    let pages = 2048;
+    let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
+    for page in 0..pages {
+        write(base + page * PAGE, page as u64);
+    }
+    let file: File = tempfile::tempfile().unwrap();
+    // SAFETY: the memory is mapped, and no other thread writes to it.
+    let all = unsafe { std::slice::from_raw_parts_mut(base as *mut u8, pages * PAGE) };
+    file.write_all_at(all, 0).unwrap();
+    buffer.drop_contents(base, pages * PAGE).unwrap();
+    assert_eq!(read(base + 77 * PAGE), 0);
+    // SAFETY: as above; the bytes have just changed past the compiler.
+    let all = unsafe { std::slice::from_raw_parts_mut(base as *mut u8, pages * PAGE) };
+    file.read_exact_at(all, 0).unwrap();
+    for page in 0..pages {
+        assert_eq!(read(base + page * PAGE), page as u64);
+    }
+    assert!(file.as_raw_fd() >= 0);
+}
+
+#[test]
+fn a_cap_that_leaves_no_frames_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = Medium::new_file(directory.path().join("flash"), 32u64 << 20).open(&Default::default()).unwrap();
+    let refused = PageBuffer::start(&Settings { opened, dram_bytes: 1 << 20 });
+    let Err(Error::TooSmall { cap, taken, least }) = refused else { panic!("1 MiB is not enough") };
+    assert!(cap < taken && taken < least);
+}

@@ -1,0 +1,3 @@
+//! All tests of this crate, as one program.
+
+mod conform_page_buffer;

@@ -1,0 +1,21 @@
+//! The library that `fulgurite run` loads into a program (`LD_PRELOAD`): the program's large
+//! anonymous mappings get memory of a page buffer.
+//!
+//! `own_memory` is where this library itself allocates, `run` starts the page buffer and tells the
+//! summary, and `functions` are the C library's functions that it stands in for.
+//!
+//! Invariants:
+//! * Without settings of `fulgurite run` for this very process, each function is the system call of
+//!   its name. So it is in children, in programs that are started by the program, and before this
+//!   library's constructor has run.
+//! * A panic ends the process. It never unwinds into the program.
+//! * `errno` changes only where a function fails.
+
+mod functions;
+mod own_memory;
+mod run;
+
+use own_memory::OwnMemory;
+
+#[global_allocator]
+static MEMORY: OwnMemory = OwnMemory::new();

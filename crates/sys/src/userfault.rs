@@ -1,0 +1,552 @@
+//! Memory whose missing pages this process fills in itself: userfaultfd, and the reserved range of
+//! addresses that it watches.
+//!
+//! ```text
+//!            move_in (page and contents)                 read: which pages are touched and missing
+//!   arena  ------------------------------>  region  ----------------------------------> userfault
+//!   (ours) <------------------------------  (the program's)                                 |
+//!            move_out (unmaps it there)                <------------- wakes the thread -----+
+//! ```
+//!
+//! Pages are moved, not copied: `UFFDIO_MOVE` (Linux 6.8) takes a page out of one place, with what
+//! it holds, and puts it into the other. Nobody can write to a page between its unmapping and the
+//! look at its contents.
+//!
+//! Invariant: a region is watched from its making to its end, and has no huge pages. It is reached
+//! by addresses only, never by references of Rust. So a page that leaves it breaks no promise: the
+//! next access finds it missing and waits. In a child after `fork` there is no region.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use crate::Arena;
+
+const PAGE: usize = 4096;
+
+/// The numbers of `linux/userfaultfd.h` as of Linux 6.18. The headers of a distribution may be
+/// older than its kernel.
+mod abi {
+    pub const API: u64 = 0xAA;
+    pub const FEATURE_POISON: u64 = 1 << 14;
+    pub const FEATURE_MOVE: u64 = 1 << 16;
+    pub const REGISTER_MISSING: u64 = 1;
+    pub const REGISTER_WP: u64 = 2;
+    pub const USER_MODE_ONLY: libc::c_int = 1;
+    pub const EVENT_PAGEFAULT: u8 = 0x12;
+
+    const fn number(direction: libc::c_ulong, nr: libc::c_ulong, size: usize) -> libc::c_ulong {
+        direction << 30 | (size as libc::c_ulong) << 16 | 0xAA << 8 | nr
+    }
+    const BOTH: libc::c_ulong = 3;
+    const READ: libc::c_ulong = 2;
+    /// Of `/dev/userfaultfd`.
+    pub const NEW: libc::c_ulong = number(0, 0x00, 0);
+    pub const IOC_API: libc::c_ulong = number(BOTH, 0x3F, size_of::<Api>());
+    pub const IOC_REGISTER: libc::c_ulong = number(BOTH, 0x00, size_of::<Register>());
+    pub const IOC_WAKE: libc::c_ulong = number(READ, 0x02, size_of::<Range>());
+    pub const IOC_COPY: libc::c_ulong = number(BOTH, 0x03, size_of::<Move>());
+    pub const IOC_MOVE: libc::c_ulong = number(BOTH, 0x05, size_of::<Move>());
+    pub const IOC_POISON: libc::c_ulong = number(BOTH, 0x08, size_of::<Poison>());
+
+    #[repr(C)]
+    pub struct Api {
+        pub api: u64,
+        pub features: u64,
+        pub ioctls: u64,
+    }
+    #[repr(C)]
+    pub struct Range {
+        pub start: u64,
+        pub len: u64,
+    }
+    #[repr(C)]
+    pub struct Register {
+        pub range: Range,
+        pub mode: u64,
+        pub ioctls: u64,
+    }
+    /// `uffdio_move` and `uffdio_copy`.
+    #[repr(C)]
+    pub struct Move {
+        pub to: u64,
+        pub from: u64,
+        pub len: u64,
+        pub mode: u64,
+        pub done: i64,
+    }
+    #[repr(C)]
+    pub struct Poison {
+        pub range: Range,
+        pub mode: u64,
+        pub updated: i64,
+    }
+    /// `uffd_msg` of a page fault.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub struct Message {
+        pub event: u8,
+        pub reserved: [u8; 7],
+        pub flags: u64,
+        pub address: u64,
+        pub thread: u64,
+    }
+    const _: () = assert!(size_of::<Message>() == 32 && size_of::<Move>() == 40);
+}
+
+/// What a program may do in a part of a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Nothing: any access is a `SIGSEGV`.
+    None,
+    /// Read.
+    Read,
+    /// Read and write.
+    ReadWrite,
+}
+
+impl Access {
+    fn flags(self) -> MprotectFlags {
+        match self {
+            Access::None => MprotectFlags::empty(),
+            Access::Read => MprotectFlags::READ,
+            Access::ReadWrite => MprotectFlags::READ | MprotectFlags::WRITE,
+        }
+    }
+}
+
+/// A reserved range of addresses for programs. See the module.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a region is a range of addresses. It has no thread-bound state, and its bytes are never
+// reached through it.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Reserves `bytes` of addresses, a multiple of 4096, which nothing may access yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn reserve(bytes: usize) -> io::Result<Region> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags) }?;
+        let region = Region { base: NonNull::new(base.cast()).expect("mmap never returns null"), len: bytes };
+        // Huge pages would fill missing pages in with zeros.
+        region.advise(0, bytes, Advice::LinuxNoHugepage)?;
+        // A child's missing pages would read as zeros.
+        region.advise(0, bytes, Advice::LinuxDontFork)?;
+        Ok(region)
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn base(&self) -> usize {
+        self.base.as_ptr() as usize
+    }
+    /// Bytes in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// The offset of an address in it.
+    #[inline]
+    #[must_use]
+    pub fn offset_of(&self, address: usize) -> Option<usize> {
+        address.checked_sub(self.base()).filter(|offset| *offset < self.len)
+    }
+
+    /// Sets what the program may do in a range.
+    ///
+    /// # Errors
+    /// The kernel's: each change of access inside a region costs one of the 65,530 mappings.
+    ///
+    /// # Panics
+    /// When the range is not inside the region.
+    pub fn allow(&self, offset: usize, len: usize, access: Access) -> io::Result<()> {
+        let start = self.range(offset, len);
+        // SAFETY: the range is this mapping's, to which no reference exists.
+        unsafe { rustix::mm::mprotect(start.cast(), len, access.flags()) }.map_err(Into::into)
+    }
+
+    /// Forgets the pages that are mapped in a range: the next access finds them missing.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Panics
+    /// When the range is not inside the region.
+    pub fn unmap_pages(&self, offset: usize, len: usize) -> io::Result<()> {
+        self.advise(offset, len, Advice::LinuxDontNeed)
+    }
+
+    fn advise(&self, offset: usize, len: usize, advice: Advice) -> io::Result<()> {
+        let start = self.range(offset, len);
+        // SAFETY: as for `allow`.
+        unsafe { rustix::mm::madvise(start.cast(), len, advice) }.map_err(Into::into)
+    }
+
+    fn range(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "bytes {offset}..+{len} are outside a region of {} bytes",
+            self.len
+        );
+        self.base.as_ptr().wrapping_add(offset)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `reserve` and is unmapped once, here.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Why there is no userfaultfd.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UserfaultError {
+    /// Neither way to make one is open.
+    #[error(
+        "userfaultfd is refused ({source}); run as root, or give this user the right to open /dev/userfaultfd, \
+         or set the sysctl vm.unprivileged_userfaultfd to 1"
+    )]
+    Refused {
+        /// The kernel's word on the last way.
+        source: io::Error,
+    },
+    /// It cannot move pages.
+    #[error("this kernel's userfaultfd cannot move pages; Linux 6.8 is the first that can")]
+    Old,
+    /// It cannot watch the memory.
+    #[error("userfaultfd cannot watch this memory: {source}")]
+    Watch {
+        /// The kernel's word.
+        source: io::Error,
+    },
+}
+
+/// How a userfaultfd was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// By `/dev/userfaultfd`.
+    Device,
+    /// By the system call.
+    Call,
+}
+
+/// Why a page did not move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotMoved {
+    /// There is a page at the other end already.
+    Exists,
+    /// There is none to move.
+    Missing,
+    /// The kernel, a device or a child process holds it.
+    Busy,
+    /// The program may not write there, or nothing is mapped there any more.
+    Access,
+    /// Any other reason, by its number.
+    Other(i32),
+}
+
+/// One userfaultfd. See the module.
+#[derive(Debug)]
+pub struct Userfault {
+    fd: OwnedFd,
+}
+
+/// Tries of a call that is to be tried again. The page is then being moved by the kernel itself.
+const TRIES: u32 = 1000;
+
+impl Userfault {
+    /// Opens one that also serves the kernel's own accesses, so that system calls with addresses of
+    /// a region work as they are.
+    ///
+    /// # Errors
+    /// [`UserfaultError`].
+    pub fn open() -> Result<(Userfault, Way), UserfaultError> {
+        let (fd, way) = match by_device() {
+            Ok(fd) => (fd, Way::Device),
+            Err(_) => (by_call(0).map_err(|source| UserfaultError::Refused { source })?, Way::Call),
+        };
+        let mut api = abi::Api { api: abi::API, features: abi::FEATURE_MOVE | abi::FEATURE_POISON, ioctls: 0 };
+        // SAFETY: the call reads and writes the structure that it is given.
+        let result = unsafe { libc::ioctl(fd.as_raw_fd(), abi::IOC_API, &raw mut api) };
+        if result != 0 {
+            return Err(UserfaultError::Old);
+        }
+        Ok((Userfault { fd }, way))
+    }
+
+    /// Whether a userfaultfd that serves only accesses in user mode would be given.
+    #[must_use]
+    pub fn is_allowed_in_user_mode() -> bool {
+        by_call(abi::USER_MODE_ONLY).is_ok()
+    }
+
+    /// Watches a region.
+    ///
+    /// # Errors
+    /// [`UserfaultError::Watch`].
+    pub fn watch(&self, region: &Region) -> Result<(), UserfaultError> {
+        self.register(region.base(), region.len(), abi::REGISTER_MISSING)
+    }
+
+    /// Lets pages be moved to an arena of base pages. Its own missing pages are zeros, as before.
+    ///
+    /// # Errors
+    /// [`UserfaultError::Watch`].
+    pub fn take_back_to(&self, arena: &Arena) -> Result<(), UserfaultError> {
+        arena.keep_for_this_process();
+        self.register(arena.base().as_ptr() as usize, arena.len(), abi::REGISTER_WP)
+    }
+
+    fn register(&self, start: usize, len: usize, mode: u64) -> Result<(), UserfaultError> {
+        let range = abi::Range { start: start as u64, len: len as u64 };
+        let mut register = abi::Register { range, mode, ioctls: 0 };
+        // SAFETY: the call reads and writes the structure that it is given. What it changes of the
+        // range is what fills missing pages in.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), abi::IOC_REGISTER, &raw mut register) };
+        if result == 0 { Ok(()) } else { Err(UserfaultError::Watch { source: io::Error::last_os_error() }) }
+    }
+
+    /// Appends the addresses of accesses that wait, up to 64, and returns how many. Never blocks.
+    pub fn read(&self, into: &mut Vec<usize>) -> usize {
+        const NONE: abi::Message = abi::Message { event: 0, reserved: [0; 7], flags: 0, address: 0, thread: 0 };
+        let mut messages = [NONE; 64];
+        // SAFETY: the buffer is as long as stated. Any bytes are a message.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), messages.as_mut_ptr().cast(), size_of_val(&messages)) };
+        let count = usize::try_from(read).unwrap_or(0) / size_of::<abi::Message>();
+        let faults = messages[..count].iter().filter(|message| message.event == abi::EVENT_PAGEFAULT);
+        into.extend(faults.map(|message| message.address as usize));
+        count
+    }
+
+    /// Moves a page with its contents from an arena into a region, and wakes what waits for it.
+    ///
+    /// # Errors
+    /// [`NotMoved`].
+    ///
+    /// # Panics
+    /// When a place is not inside its range.
+    pub fn move_in(&self, arena: &Arena, from: usize, region: &Region, to: usize) -> Result<(), NotMoved> {
+        self.move_page(arena.range(from, PAGE).as_ptr() as usize, region.range(to, PAGE) as usize)
+    }
+
+    /// Moves a page with its contents from a region back to an arena.
+    ///
+    /// # Errors
+    /// [`NotMoved`].
+    ///
+    /// # Panics
+    /// When a place is not inside its range.
+    pub fn move_out(&self, region: &Region, from: usize, arena: &Arena, to: usize) -> Result<(), NotMoved> {
+        self.move_page(region.range(from, PAGE) as usize, arena.range(to, PAGE).as_ptr() as usize)
+    }
+
+    /// Copies a page from an arena into a region, where the program may only read, and wakes what
+    /// waits for it.
+    ///
+    /// # Errors
+    /// [`NotMoved`].
+    ///
+    /// # Panics
+    /// When a place is not inside its range.
+    pub fn copy_in(&self, arena: &Arena, from: usize, region: &Region, to: usize) -> Result<(), NotMoved> {
+        self.transfer(abi::IOC_COPY, arena.range(from, PAGE).as_ptr() as usize, region.range(to, PAGE) as usize)
+    }
+
+    fn move_page(&self, from: usize, to: usize) -> Result<(), NotMoved> {
+        self.transfer(abi::IOC_MOVE, from, to)
+    }
+
+    fn transfer(&self, call: libc::c_ulong, from: usize, to: usize) -> Result<(), NotMoved> {
+        for _ in 0..TRIES {
+            let mut moved = abi::Move { to: to as u64, from: from as u64, len: PAGE as u64, mode: 0, done: 0 };
+            // SAFETY: both ends are a page of a mapping of ours (checked by the callers) that is
+            // reached as opaque copies, atomics or by the program's own accesses. To these a page
+            // that leaves is one that reads as zeros, or one that they wait for.
+            if unsafe { libc::ioctl(self.fd.as_raw_fd(), call, &raw mut moved) } == 0 {
+                return Ok(());
+            }
+            let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            return Err(match errno {
+                libc::EAGAIN => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                libc::EEXIST => NotMoved::Exists,
+                // The copy says ENOENT where nothing is mapped, and has nothing to miss.
+                libc::ENOENT if call == abi::IOC_MOVE => NotMoved::Missing,
+                libc::EBUSY => NotMoved::Busy,
+                libc::EINVAL | libc::ENOENT => NotMoved::Access,
+                other => NotMoved::Other(other),
+            });
+        }
+        Err(NotMoved::Busy)
+    }
+
+    /// Lets accesses to a page of a region try again.
+    ///
+    /// # Panics
+    /// When the place is not inside the region.
+    pub fn wake(&self, region: &Region, offset: usize) {
+        let mut range = abi::Range { start: region.range(offset, PAGE) as u64, len: PAGE as u64 };
+        // SAFETY: the call reads the structure that it is given.
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), abi::IOC_WAKE, &raw mut range) };
+    }
+
+    /// Ends accesses to a page of a region with a `SIGBUS` from now on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Panics
+    /// When the place is not inside the region.
+    pub fn poison(&self, region: &Region, offset: usize) -> io::Result<()> {
+        let range = abi::Range { start: region.range(offset, PAGE) as u64, len: PAGE as u64 };
+        let mut poison = abi::Poison { range, mode: 0, updated: 0 };
+        // SAFETY: the call reads and writes the structure that it is given. Only the program's
+        // accesses to the region are affected.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), abi::IOC_POISON, &raw mut poison) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl AsFd for Userfault {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+const FLAGS: libc::c_int = libc::O_CLOEXEC | libc::O_NONBLOCK;
+
+fn by_device() -> io::Result<OwnedFd> {
+    let path = CString::new("/dev/userfaultfd").expect("it has no zero byte");
+    // SAFETY: the path is a string that ends in zero.
+    let device = owned(unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) }.into())?;
+    // SAFETY: the call takes its flags as a number.
+    owned(unsafe { libc::ioctl(device.as_raw_fd(), abi::NEW, FLAGS) }.into())
+}
+
+fn by_call(mode: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes its flags as a number.
+    owned(unsafe { libc::syscall(libc::SYS_userfaultfd, FLAGS | mode) })
+}
+
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backed;
+
+    /// None where the machine gives no userfaultfd that serves the kernel, which is said.
+    fn watched(pages: usize) -> Option<(Userfault, Region, Arena)> {
+        let userfault = match Userfault::open() {
+            Ok((userfault, _)) => userfault,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        };
+        let region = Region::reserve(pages * PAGE).unwrap();
+        userfault.watch(&region).unwrap();
+        let arena = Arena::anonymous(pages * PAGE, Backed::BasePages).unwrap();
+        userfault.take_back_to(&arena).unwrap();
+        Some((userfault, region, arena))
+    }
+
+    #[test]
+    fn a_page_moves_in_and_out_with_what_it_holds() {
+        let Some((userfault, region, arena)) = watched(4) else { return };
+        region.allow(0, 4 * PAGE, Access::ReadWrite).unwrap();
+        arena.write(PAGE, b"moved");
+        userfault.move_in(&arena, PAGE, &region, 2 * PAGE).unwrap();
+        let mut bytes = [1; 5];
+        arena.read(PAGE, &mut bytes);
+        assert_eq!(bytes, [0; 5], "the page has left the arena");
+        assert_eq!(userfault.move_in(&arena, PAGE, &region, 2 * PAGE), Err(NotMoved::Exists));
+        // The page at its old place was made by the look at it.
+        assert_eq!(userfault.move_out(&region, 2 * PAGE, &arena, PAGE), Err(NotMoved::Exists));
+        userfault.move_out(&region, 2 * PAGE, &arena, 3 * PAGE).unwrap();
+        arena.read(3 * PAGE, &mut bytes);
+        assert_eq!(&bytes, b"moved");
+        assert_eq!(userfault.move_out(&region, 2 * PAGE, &arena, 2 * PAGE), Err(NotMoved::Missing));
+    }
+
+    #[test]
+    fn what_may_not_be_written_to_gets_a_copy() {
+        let Some((userfault, region, arena)) = watched(2) else { return };
+        region.allow(0, PAGE, Access::Read).unwrap();
+        arena.write(0, b"kept");
+        assert_eq!(userfault.move_in(&arena, 0, &region, 0), Err(NotMoved::Access));
+        userfault.copy_in(&arena, 0, &region, 0).unwrap();
+        let mut bytes = [0; 4];
+        arena.read(0, &mut bytes);
+        assert_eq!(&bytes, b"kept");
+        region.unmap_pages(0, PAGE).unwrap();
+        userfault.copy_in(&arena, 0, &region, 0).unwrap();
+    }
+
+    #[test]
+    fn an_access_waits_until_its_page_is_there_also_one_of_the_kernel() {
+        let Some((userfault, region, arena)) = watched(2) else { return };
+        region.allow(0, 2 * PAGE, Access::ReadWrite).unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let base = region.base();
+        let waits = std::thread::spawn(move || {
+            // SAFETY: the page is mapped by the time that the call returns, and lives until the
+            // thread is joined.
+            let written = unsafe { libc::write(writer.as_raw_fd(), (base + PAGE) as *const libc::c_void, 6) };
+            assert_eq!(written, 6);
+        });
+        let mut faults = Vec::new();
+        while userfault.read(&mut faults) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(faults, [base + PAGE]);
+        arena.write(0, b"waited");
+        userfault.move_in(&arena, 0, &region, PAGE).unwrap();
+        waits.join().unwrap();
+        let mut bytes = [0; 6];
+        rustix::io::read(&reader, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"waited");
+    }
+
+    #[test]
+    fn a_region_knows_its_addresses() {
+        let region = Region::reserve(3 * PAGE).unwrap();
+        assert_eq!(region.offset_of(region.base() + PAGE), Some(PAGE));
+        assert_eq!(region.offset_of(region.base() + region.len()), None);
+        assert_eq!(region.offset_of(region.base() - 1), None);
+    }
+    #[test]
+    #[should_panic(expected = "outside a region")]
+    fn beyond_the_region() {
+        let region = Region::reserve(PAGE).unwrap();
+        let _ = region.allow(PAGE, PAGE, Access::Read);
+    }
+}
