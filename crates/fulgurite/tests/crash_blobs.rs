@@ -34,7 +34,7 @@ enum Step {
 }
 
 fn step(writer: u64, number: u64) -> Step {
-    let mut random = Random(writer << 56 ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mut random = Random((writer << 56) ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let key = random.below(KEYS);
     let len = [0, 100, 3000, 4096, 4097, 60_000][random.below(6usize)];
     match random.below(8) {
@@ -72,7 +72,7 @@ impl Data {
         })
     }
     fn number(writer: u64, key: u64) -> u64 {
-        writer << 32 | key
+        (writer << 32) | key
     }
     fn string(writer: u64, key: u64) -> Vec<u8> {
         format!("/writers/{writer}/{key:05}").into_bytes()

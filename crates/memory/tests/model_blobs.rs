@@ -385,8 +385,8 @@ fn a_read_is_whole_where_an_address_in_a_map_tears() {
 
 /// A value that names its key, and whose bytes follow from its first eight.
 fn signed(key: u64, number: u64, len: usize) -> Vec<u8> {
-    let mut bytes = (number << 8 | key).to_le_bytes().to_vec();
-    bytes.extend(value(number << 8 | key, len));
+    let mut bytes = ((number << 8) | key).to_le_bytes().to_vec();
+    bytes.extend(value((number << 8) | key, len));
     bytes
 }
 fn is_signed(key: u64, bytes: &[u8]) -> bool {
@@ -410,7 +410,7 @@ fn threads_read_whole_values() {
             scope.spawn(move || {
                 for number in 0..2000 {
                     let key = random.below(SHARED);
-                    let new = signed(key, number << 4 | thread, LENGTHS[random.below(LENGTHS.len() - 1)]);
+                    let new = signed(key, (number << 4) | thread, LENGTHS[random.below(LENGTHS.len() - 1)]);
                     match random.below(8) {
                         0 => drop(blobs.remove(&mut memory, &key).unwrap()),
                         1 => drop(blobs.update(&mut memory, &key, |now| *now = new).unwrap()),
@@ -512,7 +512,7 @@ fn a_scan_goes_on_among_changes() {
             }
         }
         let number: u64 = std::str::from_utf8(key).unwrap().parse().unwrap();
-        assert!(is_signed(if number % 2 == 0 { number % 200 } else { 1 }, value));
+        assert!(is_signed(if number.is_multiple_of(2) { number % 200 } else { 1 }, value));
         shown.push(number);
         if number >= 900 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });

@@ -54,8 +54,8 @@ impl Values {
         let offset = at.bits().wrapping_sub(self.heap.region().base.bits());
         match len {
             0 => 0,
-            1..=SUBPAGE_BYTES => (len as u64) << LENGTH_SHIFT | offset / UNIT,
-            _ => LONG | (len as u64) << LONG_LENGTH_SHIFT | offset / SUBPAGE,
+            1..=SUBPAGE_BYTES => ((len as u64) << LENGTH_SHIFT) | (offset / UNIT),
+            _ => LONG | ((len as u64) << LONG_LENGTH_SHIFT) | (offset / SUBPAGE),
         }
     }
 
