@@ -149,7 +149,9 @@ impl Named<'_> {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("files.pool");
-    /// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+    /// let builder = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M");
+    /// // A build without optimization takes more stack than the 32 KiB of a fiber.
+    /// let memory = builder.with(|runtime| runtime.stack(128 << 10).fibers(16)).start()?;
     /// let files = memory.named("files").ordered_blobs(4 << 20)?;
     /// let names = memory.run(move |m| {
     ///     for name in ["b/2", "a/1", "b/1", "c"] {
