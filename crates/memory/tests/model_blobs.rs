@@ -460,6 +460,27 @@ fn a_full_heap_leaves_the_old_value() {
 }
 
 #[test]
+fn a_damaged_word_is_an_error_to_readers_and_is_replaced_by_a_put() {
+    let mut memory = plain();
+    let (blobs, heap) = hashed(&mut memory, 40, 10, 4);
+    let words = HashMap::<u64, u64, VersionLatch>::open(blobs.root(), heap.clone(), 4).unwrap();
+    let mut now = Vec::new();
+    for bad in [0xC000_0000_0000_0007, u64::MAX] {
+        words.insert(&mut memory, &1, bad).unwrap();
+        let refused = blobs.get(&mut memory, &1, &mut now).unwrap_err();
+        assert!(matches!(refused, AccessError::Corrupt { got, .. } if got == bad), "{refused}");
+        // The key leads to the new value, so it must not be free.
+        let new = value(bad, 9000);
+        assert_eq!(blobs.put(&mut memory, &1, &new), Ok(true));
+        blobs.put(&mut memory, &2, &value(2, 9000)).unwrap();
+        assert!(blobs.get(&mut memory, &1, &mut now).unwrap() && now == new);
+        assert_eq!(blobs.check(&mut memory), Ok((2, 18_000)));
+        words.insert(&mut memory, &2, bad).unwrap();
+        assert_eq!(blobs.remove(&mut memory, &2), Ok(true));
+    }
+}
+
+#[test]
 fn keys_and_values_at_their_limits() {
     let mut memory = plain();
     let (blobs, heap) = ordered(&mut memory, 1 << 12, 4);
