@@ -228,6 +228,9 @@ pub struct Calibration {
     leaves: BTreeMap<String, Leaf>,
 }
 
+/// The keys of a value.
+const LEAF_KEYS: [&str; 4] = ["value", "unit", "kind", "source"];
+
 /// Reads one text.
 struct Reader<'t> {
     file: &'t str,
@@ -251,8 +254,9 @@ impl<'t> Reader<'t> {
             let Some(inner) = value.get_ref().as_table() else {
                 return Err(self.error(at, Problem::NoLeaf { leaf: name }));
             };
-            // A section holds tables only; one that has a key of a value is a value.
-            let is_leaf = inner.values().any(|value| !value.get_ref().is_table());
+            // A section may hold a section of such a name, but no bare value.
+            let says = |key: &str| inner.get(key).is_some_and(|value| !value.get_ref().is_table());
+            let is_leaf = LEAF_KEYS.into_iter().any(says);
             if is_leaf {
                 let leaf = self.leaf(&name, at, inner)?;
                 self.leaves.insert(name, leaf);
@@ -265,7 +269,7 @@ impl<'t> Reader<'t> {
 
     fn leaf(&self, name: &str, at: usize, table: &DeTable<'t>) -> Result<Leaf, CalibrationError> {
         for key in table.keys() {
-            if !["value", "unit", "kind", "source"].contains(&&**key.get_ref()) {
+            if !LEAF_KEYS.contains(&&**key.get_ref()) {
                 let problem = Problem::UnknownKey { leaf: name.to_owned(), key: key.get_ref().to_string() };
                 return Err(self.error(key.span().start, problem));
             }
