@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fulgurite_memory::{
-    AccessError, Array, BPlusTree, Container, HashMap, Heap, KeyHash, Masstree, Ptr, RedBlackTree, Region, RootEntry,
-    RootError, Stored, VersionLatch,
+    AccessError, Array, BPlusTree, Blobs, Container, HashMap, Heap, KeyHash, Masstree, OrderedBlobs, Ptr, RedBlackTree,
+    Region, RootEntry, RootError, Stored, VersionLatch,
 };
 use fulgurite_runtime::Context;
 
@@ -97,6 +97,83 @@ impl Named<'_> {
     /// As [`Named::hash_map`].
     pub fn masstree(&self, bytes: u64) -> Result<Handle<Masstree<VersionLatch>>, Error> {
         self.container(bytes, 0, |m, heap, _| Masstree::create(m, heap.clone(), LATCHES))
+    }
+
+    /// Values of any length under keys of type `K`, meant for about `capacity` keys and `bytes` of
+    /// values, as rounded up by the heap (by an eighth at most, or to whole subpages).
+    ///
+    /// ```
+    /// use fulgurite::{Fulgurite, Medium};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("sessions.pool");
+    /// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+    /// let sessions = memory.named("sessions").blobs::<u64>(1000, 4 << 20)?;
+    /// memory.run(move |m| sessions.put(m, &7, b"a value of any length"))?;
+    /// memory.sync()?;
+    /// drop(memory);
+    ///
+    /// let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").start()?;
+    /// let sessions = memory.named("sessions").blobs::<u64>(1000, 4 << 20)?;
+    /// let value = memory.run(move |m| {
+    ///     let mut value = Vec::new();
+    ///     Ok(sessions.get(m, &7, &mut value)?.then_some(value))
+    /// })?;
+    /// assert_eq!(value.as_deref(), Some(&b"a value of any length"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`].
+    pub fn blobs<K>(&self, capacity: u64, bytes: u64) -> Result<Handle<Blobs<K>>, Error>
+    where
+        K: Stored + Eq + KeyHash + Send + Sync,
+    {
+        let buckets = Blobs::<K>::bytes_needed(capacity);
+        // Blocks beyond the buckets are in the heap, too.
+        let heap = bytes.saturating_add((buckets / 2).max(1 << 20));
+        self.container(heap, buckets, move |m, heap, region| {
+            Blobs::<K>::create(m, region, heap.clone(), capacity, LATCHES)
+        })
+    }
+
+    /// Values of any length under byte strings, in their order. Keys and values take up to `bytes`.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    ///
+    /// use fulgurite::{Fulgurite, Medium};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("files.pool");
+    /// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+    /// let files = memory.named("files").ordered_blobs(4 << 20)?;
+    /// let names = memory.run(move |m| {
+    ///     for name in ["b/2", "a/1", "b/1", "c"] {
+    ///         files.put(m, name.as_bytes(), b"contents")?;
+    ///     }
+    ///     let mut names = Vec::new();
+    ///     files.scan(m, b"b/", usize::MAX, |name, _contents| {
+    ///         if !name.starts_with(b"b/") {
+    ///             return ControlFlow::Break(());
+    ///         }
+    ///         names.push(name.to_vec());
+    ///         ControlFlow::Continue(())
+    ///     })?;
+    ///     Ok(names)
+    /// })?;
+    /// assert_eq!(names, [b"b/1", b"b/2"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`].
+    pub fn ordered_blobs(&self, bytes: u64) -> Result<Handle<OrderedBlobs>, Error> {
+        self.container(bytes, 0, |m, heap, _| OrderedBlobs::create(m, heap.clone(), LATCHES))
     }
 
     /// An array of `len` elements. Element `i` of a new one is `element(i)`. The handle cannot tell

@@ -18,8 +18,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Address, BPlusTree, BuildError, Context, FiberLatch, Flash, HashMap, Heap, JobOptions, Latch, Memory,
-    RedBlackTree, Region, Runtime, SUBPAGE_BYTES, VersionLatch,
+    AccessError, Address, BPlusTree, Blobs, BuildError, Context, FiberLatch, Flash, HashMap, Heap, JobOptions, Latch,
+    Memory, OrderedBlobs, RedBlackTree, Region, Runtime, SUBPAGE_BYTES, VersionLatch,
 };
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FlashError, MemoryFlash, Op, Rule, When};
 use fulgurite_memory::{Masstree, PlainMemory};
@@ -210,6 +210,90 @@ impl<L: Latch> Map for Masstree<L> {
     }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
         Ok(Masstree::check(self, memory)?.keys)
+    }
+}
+
+/// A number as a blob: its words are all the same, and how many there are follows from it.
+fn blob(number: u64) -> Vec<u8> {
+    let mixed = (number / JOBS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    let words = if mixed.is_multiple_of(150) { 600 } else { 1 + mixed % 12 };
+    number.to_le_bytes().repeat(words as usize)
+}
+fn number_of(blob: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(*blob.first_chunk().expect("eight bytes and more"));
+    assert!(blob == self::blob(number), "half a blob of {number}: {} bytes", blob.len());
+    number
+}
+/// What a key of blobs had, and whether `change` changed it: they do not say what was there before.
+fn before<T>(
+    old: Result<Option<u64>, AccessError>,
+    change: impl FnOnce() -> Result<T, AccessError>,
+) -> Result<Option<u64>, AccessError> {
+    let old = old?;
+    change()?;
+    Ok(old)
+}
+
+macro_rules! blob_maps {
+    ($blobs:ty, $name:literal, $key:expr, $create:expr, $entries:expr) => {
+        const NAME: &'static str = $name;
+        const PINS: u32 = 4;
+        fn create<M: Memory>(memory: &mut M) -> Result<Self, AccessError> {
+            let heap = heap(memory)?;
+            $create(memory, heap)
+        }
+        fn get<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<u64>, AccessError> {
+            let mut value = Vec::new();
+            Ok(<$blobs>::get(self, memory, &$key(key), &mut value)?.then(|| number_of(&value)))
+        }
+        fn insert<M: Memory>(&self, memory: &mut M, key: u64, value: u64) -> Result<Option<u64>, AccessError> {
+            before(Map::get(self, memory, key), || self.put(memory, &$key(key), &blob(value)))
+        }
+        fn remove<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<u64>, AccessError> {
+            before(Map::get(self, memory, key), || <$blobs>::remove(self, memory, &$key(key)))
+        }
+        fn increase<M: Memory>(&self, memory: &mut M, key: u64) -> Result<bool, AccessError> {
+            Ok(self.update(memory, &$key(key), |value| *value = blob(number_of(value) + JOBS))?.is_some())
+        }
+        fn entries<M: Memory>(&self, memory: &mut M) -> Result<Vec<(u64, u64)>, AccessError> {
+            $entries(self, memory)
+        }
+        fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
+            Ok(<$blobs>::check(self, memory)?.0)
+        }
+    };
+}
+
+impl<L: Latch> Map for Blobs<u64, L> {
+    blob_maps! {
+        Blobs<u64, L>, "blobs by numbers", std::convert::identity::<u64>,
+        |memory, heap| {
+            let buckets = Region::new(Address::from_linear(POOL_BYTES / 2 + BASE), POOL_BYTES / 4);
+            Blobs::<u64, L>::create(memory, buckets, heap, JOBS * KEYS / 4, LATCHES)
+        },
+        |blobs: &Self, memory: &mut M| {
+            let (mut keys, mut entries) = (Vec::new(), Vec::new());
+            blobs.for_each_key(&mut *memory, |key, _| keys.push(*key))?;
+            for key in keys {
+                entries.extend(Map::get(blobs, &mut *memory, key)?.map(|value| (key, value)));
+            }
+            Ok(entries)
+        }
+    }
+}
+
+impl<L: Latch> Map for OrderedBlobs<L> {
+    blob_maps! {
+        OrderedBlobs<L>, "blobs by strings", text,
+        |memory, heap| OrderedBlobs::<L>::create(memory, heap, LATCHES),
+        |blobs: &Self, memory: &mut M| {
+            let mut entries = Vec::new();
+            blobs.scan(memory, &[], usize::MAX, |key, value| {
+                entries.push((number(key), number_of(value)));
+                ControlFlow::Continue(())
+            })?;
+            Ok(entries)
+        }
     }
 }
 
@@ -413,6 +497,8 @@ maps! {
     b_plus_trees, BPlusTree<Value>, 63;
     red_black_trees, RedBlackTree<u64, Value>, 65;
     tries_of_trees, Masstree<>, 67;
+    blobs_by_numbers, Blobs<u64>, 71;
+    blobs_by_strings, OrderedBlobs<>, 73;
 }
 
 /// An object that a job has from the heap: where, how large, and what it is filled with.

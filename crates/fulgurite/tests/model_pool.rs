@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fulgurite::{
-    AccessError, Address, Array, BPlusTree, Context, Controller, Durability, Error, Fulgurite, HashMap, Heap,
-    JobOptions, Masstree, Medium, Memory, NoLatch, Permissions, Pinned, PoolError, Ptr, RedBlackTree, Region,
-    RootError, Rooted, VersionLatch,
+    AccessError, Address, Array, BPlusTree, Blobs, Context, Controller, Durability, Error, Fulgurite, HashMap, Heap,
+    JobOptions, Masstree, Medium, Memory, NoLatch, OrderedBlobs, Permissions, Pinned, PoolError, Ptr, RedBlackTree,
+    Region, RootError, Rooted, VersionLatch,
 };
 use fulgurite_testkit::Random;
 
@@ -36,6 +36,8 @@ struct Model {
     array: BTreeMap<u64, u64>,
     objects: Vec<(Address, usize, u64)>,
     value: u64,
+    blobs: BTreeMap<u64, Vec<u8>>,
+    files: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 type Hashed = HashMap<u64, [u64; 4], VersionLatch>;
@@ -50,6 +52,17 @@ struct Data {
     array: Array<u64>,
     heap: Arc<Heap>,
     value: Ptr<u64>,
+    blobs: Arc<Rooted<Blobs<u64>>>,
+    files: Arc<Rooted<OrderedBlobs>>,
+}
+
+/// Keys of blobs: few, so that they are often replaced.
+const BLOBS: u64 = 200;
+
+/// A value of a length and with bytes that follow from a number.
+fn blob_of(number: u64) -> Vec<u8> {
+    let len = if number.is_multiple_of(40) { number % 30_000 } else { number % 700 };
+    number.to_le_bytes().into_iter().cycle().take(len as usize).collect()
 }
 
 fn key_of(key: u64) -> Vec<u8> {
@@ -66,12 +79,14 @@ impl Data {
             array: memory.named("array").array(KEYS, |_| 0)?,
             heap: memory.named("heap").heap(4 << 20)?,
             value: memory.named("value").value(0)?,
+            blobs: memory.named("blobs").blobs(BLOBS / 2, 3 << 20)?,
+            files: memory.named("files").ordered_blobs(3 << 20)?,
         })
     }
 
     fn step(&self, m: &mut Context, model: &mut Model, random: &mut Random) -> Result<(), AccessError> {
         let (key, value) = (random.below(KEYS), random.next());
-        match random.below(13) {
+        match random.below(18) {
             0 | 1 => {
                 let old = self.hashed.insert(m, &key, [value; 4])?;
                 assert_eq!(old, model.hashed.insert(key, value).map(|v| [v; 4]));
@@ -87,7 +102,22 @@ impl Data {
                 self.array.set(m, key, value)?;
                 model.array.insert(key, value);
             }
-            11 => {
+            11 | 12 => {
+                let (key, value) = (key % BLOBS, blob_of(value));
+                assert_eq!(self.blobs.put(m, &key, &value)?, model.blobs.insert(key, value).is_some());
+            }
+            13 => assert_eq!(self.blobs.remove(m, &(key % BLOBS))?, model.blobs.remove(&(key % BLOBS)).is_some()),
+            14 => {
+                let (key, value) = (key_of(key % BLOBS), blob_of(value));
+                assert_eq!(self.files.put(m, &key, &value)?, model.files.insert(key, value).is_some());
+            }
+            15 => {
+                let (key, more) = (key_of(key % BLOBS), value.to_le_bytes());
+                let now = model.files.entry(key.clone()).or_default();
+                now.extend(more);
+                assert_eq!(self.files.append(m, &key, &more)?, now.len());
+            }
+            16 => {
                 let bytes = 8 * (1 + random.below(60) as usize);
                 let at = self.heap.allocate(m, bytes)?;
                 m.write_bytes(at, &value.to_le_bytes().repeat(bytes / 8))?;
@@ -111,6 +141,8 @@ impl Data {
         self.tree.check(m)?;
         self.red_black.check(m)?;
         self.trie.check(m)?;
+        self.blobs.check(m)?;
+        self.files.check(m)?;
         for heap in [self.hashed.heap(), self.tree.heap(), self.red_black.heap(), self.trie.heap(), &self.heap] {
             heap.check(m)?;
         }
@@ -133,6 +165,16 @@ impl Data {
             m.read_bytes(at, &mut filled)?;
             assert_eq!(filled, value.to_le_bytes().repeat(bytes / 8), "an object is somebody else's too");
         }
+        let mut value = Vec::new();
+        for key in 0..BLOBS {
+            if self.blobs.get(m, &key, &mut value)? {
+                found.blobs.insert(key, value.clone());
+            }
+        }
+        self.files.scan(m, b"", usize::MAX, |key, value| {
+            found.files.insert(key.to_vec(), value.to_vec());
+            ControlFlow::Continue(())
+        })?;
         found.objects.clone_from(&model.objects);
         assert_eq!(found, *model);
         Ok(())

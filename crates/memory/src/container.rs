@@ -17,8 +17,8 @@ use fulgurite_format::{Address, Plain, RootEntry, SUBPAGE_BYTES, TypePart};
 use fulgurite_runtime::{AccessError, Context, Durable};
 
 use crate::{
-    Array, ArrayRoot, BPlusTree, BPlusTreeRoot, Directory, HashMap, HashMapRoot, Heap, KeyHash, Latch, Masstree,
-    MasstreeRoot, Memory, Ptr, RedBlackTree, RedBlackTreeRoot, Region, RootError, Stored,
+    Array, ArrayRoot, BPlusTree, BPlusTreeRoot, Blobs, Directory, HashMap, HashMapRoot, Heap, KeyHash, Latch, Masstree,
+    MasstreeRoot, Memory, OrderedBlobs, Ptr, RedBlackTree, RedBlackTreeRoot, Region, RootError, Stored,
 };
 
 /// Where in its region a container's root lies.
@@ -181,6 +181,54 @@ impl<L: Latch> Container for Masstree<L> {
     }
     fn disturb(&self, gone: bool) {
         Masstree::disturb(self, gone);
+    }
+}
+
+impl<K: KeyHash + Eq + Stored, L: Latch> Container for Blobs<K, L> {
+    type Root = HashMapRoot;
+    fn type_name() -> String {
+        format!("blobs by {}", K::type_name())
+    }
+    fn parts() -> [TypePart; 2] {
+        [TypePart::of::<K>(), TypePart::default()]
+    }
+    fn root_record(&self) -> HashMapRoot {
+        self.root()
+    }
+    fn open_root<M: Memory>(
+        _: &mut M,
+        root: HashMapRoot,
+        heap: &Arc<Heap>,
+        latch_count: usize,
+    ) -> Result<Self, AccessError> {
+        Blobs::<K, L>::open(root, heap.clone(), latch_count)
+    }
+    fn disturb(&self, gone: bool) {
+        Blobs::<K, L>::disturb(self, gone);
+    }
+}
+
+impl<L: Latch> Container for OrderedBlobs<L> {
+    type Root = MasstreeRoot;
+    fn type_name() -> String {
+        "blobs by byte strings".into()
+    }
+    fn parts() -> [TypePart; 2] {
+        [TypePart::default(); 2]
+    }
+    fn root_record(&self) -> MasstreeRoot {
+        self.root()
+    }
+    fn open_root<M: Memory>(
+        memory: &mut M,
+        root: MasstreeRoot,
+        heap: &Arc<Heap>,
+        latch_count: usize,
+    ) -> Result<Self, AccessError> {
+        OrderedBlobs::<L>::open(memory, heap.clone(), root, latch_count)
+    }
+    fn disturb(&self, gone: bool) {
+        OrderedBlobs::<L>::disturb(self, gone);
     }
 }
 

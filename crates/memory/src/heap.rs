@@ -144,6 +144,12 @@ impl Heap {
         }
     }
 
+    /// Bytes that an object of `bytes` has room for. It is freed by any number up to that which is
+    /// of the same class.
+    pub(crate) fn room(bytes: usize) -> usize {
+        class_of(bytes).map_or(bytes, |class| class_bytes(class) as usize)
+    }
+
     /// Takes `bytes` at `at` back, which `allocate` handed out for as many bytes.
     ///
     /// # Errors

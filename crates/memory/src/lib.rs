@@ -17,6 +17,7 @@
 
 mod array;
 mod b_plus_tree;
+mod blobs;
 mod container;
 mod directory;
 mod guarded;
@@ -41,6 +42,7 @@ use std::sync::atomic::AtomicU64;
 
 pub use array::{Array, ArrayRoot};
 pub use b_plus_tree::{BPlusTree, BPlusTreeRoot, BPlusTreeShape};
+pub use blobs::{BlobIndex, BlobMap, Blobs, KEY_BYTES_MAX, OrderedBlobs, VALUE_BYTES_MAX};
 pub use container::{Container, Rooted};
 pub use directory::{Directory, RootError};
 pub use fulgurite_format::{Address, PAGE_BYTES, Plain, RootEntry, SUBPAGE_BYTES, SubpageIndex, TypePart};

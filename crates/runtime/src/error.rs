@@ -59,6 +59,9 @@ pub enum AccessError {
         /// What there is no more of; none where the store does not say.
         shortage: Option<Shortage>,
     },
+    /// A key or a value is longer than any can be.
+    #[error("a {what} of {bytes} bytes is too long: {most} are the most; divide it")]
+    TooLong { what: &'static str, bytes: u64, most: u64 },
     /// What was read cannot be what was written: a damaged structure or a stale pointer.
     #[error("corrupt {what} at {at}: expected {expected}, got {got}")]
     Corrupt { what: &'static str, at: Address, expected: u64, got: u64 },

@@ -1,0 +1,226 @@
+//! Goal: a process that is killed while it writes blobs loses nothing that a sync had named, keeps
+//! nothing of half an operation, and leaves whole values only. Method: four writers in a process of
+//! its own put, append to, change and remove blobs of 0 to 60,000 bytes, under numbers and under
+//! strings. What a writer does at each of its steps follows from the step's number. A step changes
+//! two blobs in one write section: the step's own, and the writer's count of steps. Another thread
+//! syncs, and tells through a pipe how many steps each writer had done before. The process is
+//! killed at a random moment. The pool is opened and compared: each writer's blobs must be what its
+//! first so many steps leave, where the number is the one in its count, and no less than was told.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fulgurite::{AccessError, Blobs, Context, Error, Fulgurite, Medium, OrderedBlobs};
+use fulgurite_testkit as trials;
+use trials::Random;
+
+const CHILD: &str = "FULGURITE_TEST_BLOBS";
+const WRITERS: u64 = 4;
+/// Blobs of each writer.
+const KEYS: u64 = 40;
+const POOL_BYTES: u64 = 64 << 20;
+
+/// What a step does.
+enum Step {
+    Put(u64, Vec<u8>),
+    Remove(u64),
+    Append(u64, Vec<u8>),
+    /// Its first bytes become these, as far as it has as many.
+    WriteAt(u64, Vec<u8>),
+}
+
+fn step(writer: u64, number: u64) -> Step {
+    let mut random = Random((writer << 56) ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let key = random.below(KEYS);
+    let len = [0, 100, 3000, 4096, 4097, 60_000][random.below(6usize)];
+    match random.below(8) {
+        0 => Step::Remove(key),
+        1 => Step::Append(key, random.bytes(50)),
+        2 => Step::WriteAt(key, random.bytes(5000)),
+        _ => Step::Put(key, random.bytes(len)),
+    }
+}
+
+fn apply(model: &mut BTreeMap<u64, Vec<u8>>, step: Step) {
+    match step {
+        Step::Put(key, value) => drop(model.insert(key, value)),
+        Step::Remove(key) => drop(model.remove(&key)),
+        Step::Append(key, bytes) => model.entry(key).or_default().extend(bytes),
+        Step::WriteAt(key, bytes) => {
+            if let Some(value) = model.get_mut(&key).filter(|value| value.len() >= bytes.len()) {
+                value[..bytes.len()].copy_from_slice(&bytes);
+            }
+        }
+    }
+}
+
+/// The blobs of half of the writers have numbers for keys, of the others strings.
+struct Data {
+    numbers: std::sync::Arc<fulgurite::Rooted<Blobs<u64>>>,
+    strings: std::sync::Arc<fulgurite::Rooted<OrderedBlobs>>,
+}
+
+impl Data {
+    fn open(memory: &Fulgurite) -> Result<Data, Error> {
+        Ok(Data {
+            numbers: memory.named("numbers").blobs(100, 16 << 20)?,
+            strings: memory.named("strings").ordered_blobs(16 << 20)?,
+        })
+    }
+    fn number(writer: u64, key: u64) -> u64 {
+        (writer << 32) | key
+    }
+    fn string(writer: u64, key: u64) -> Vec<u8> {
+        format!("/writers/{writer}/{key:05}").into_bytes()
+    }
+    fn count(&self, m: &mut Context, writer: u64) -> Result<u64, AccessError> {
+        let mut count = Vec::new();
+        self.numbers.get(m, &Self::number(writer, KEYS), &mut count)?;
+        Ok(count.try_into().map_or(0, u64::from_le_bytes))
+    }
+    /// One step, and its number.
+    fn make(&self, m: &mut Context, writer: u64, number: u64) -> Result<(), AccessError> {
+        let _section = m.write_section()?;
+        self.numbers.put(m, &Self::number(writer, KEYS), &number.to_le_bytes())?;
+        if writer.is_multiple_of(2) {
+            let at = |key| Self::number(writer, key);
+            match step(writer, number) {
+                Step::Put(key, value) => drop(self.numbers.put(m, &at(key), &value)?),
+                Step::Remove(key) => drop(self.numbers.remove(m, &at(key))?),
+                Step::Append(key, bytes) => drop(self.numbers.append(m, &at(key), &bytes)?),
+                Step::WriteAt(key, bytes) => drop(self.numbers.write_at(m, &at(key), 0, &bytes)?),
+            }
+        } else {
+            let at = |key| Self::string(writer, key);
+            match step(writer, number) {
+                Step::Put(key, value) => drop(self.strings.put(m, &at(key), &value)?),
+                Step::Remove(key) => drop(self.strings.remove(m, &at(key))?),
+                Step::Append(key, bytes) => drop(self.strings.append(m, &at(key), &bytes)?),
+                Step::WriteAt(key, bytes) => drop(self.strings.write_at(m, &at(key), 0, &bytes)?),
+            }
+        }
+        Ok(())
+    }
+    fn blobs(&self, m: &mut Context, writer: u64) -> Result<BTreeMap<u64, Vec<u8>>, AccessError> {
+        let mut blobs = BTreeMap::new();
+        for key in 0..KEYS {
+            let mut value = Vec::new();
+            let found = if writer.is_multiple_of(2) {
+                self.numbers.get(m, &Self::number(writer, key), &mut value)?
+            } else {
+                self.strings.get(m, &Self::string(writer, key), &mut value)?
+            };
+            if found {
+                blobs.insert(key, value);
+            }
+        }
+        Ok(blobs)
+    }
+}
+
+fn open(medium: Medium) -> (Fulgurite, std::sync::Arc<Data>) {
+    // Less DRAM than there is data, so that much of a step is on flash before it is named.
+    let memory = Fulgurite::builder(medium).dram("8M").workers(2).start().unwrap();
+    let data = Data::open(&memory).unwrap().into();
+    (memory, data)
+}
+
+/// The process that is killed.
+#[test]
+#[ignore = "started by the test below"]
+fn writers() {
+    let Some(path) = std::env::var_os(CHILD) else { return };
+    let (memory, data) = open(Medium::pool(&path));
+    let its = data.clone();
+    let done: Vec<AtomicU64> =
+        memory.run(move |m| (0..WRITERS).map(|writer| its.count(m, writer).map(AtomicU64::new)).collect()).unwrap();
+    std::thread::scope(|scope| {
+        for (writer, done) in done.iter().enumerate() {
+            let (memory, data) = (&memory, &data);
+            scope.spawn(move || {
+                loop {
+                    let (number, its) = (done.load(Ordering::SeqCst) + 1, data.clone());
+                    match memory.run(move |m| its.make(m, writer as u64, number)) {
+                        Ok(()) => done.store(number, Ordering::SeqCst),
+                        // A step that failed may have changed one of its two blobs.
+                        Err(error) => panic!("step {number} of {writer}: {error}"),
+                    }
+                }
+            });
+        }
+        loop {
+            let counts: Vec<String> = done.iter().map(|count| count.load(Ordering::SeqCst).to_string()).collect();
+            memory.sync().unwrap();
+            println!("\nsynced {}", counts.join(" "));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+}
+
+#[test]
+fn a_killed_process_leaves_blobs_whole_and_of_one_state() {
+    let kills = trials::runs(20);
+    let mut random = Random::seeded("kills among blobs", trials::first_seed(1));
+    // Beside what was built there is more likely a disk than where temporary files are.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("pool");
+    drop(open(Medium::new_pool(&path, POOL_BYTES)));
+    let mut models = vec![(0, BTreeMap::new()); WRITERS as usize];
+    for kill in 0..kills {
+        let told = run_and_kill(&path, Duration::from_millis(300 + random.below(700u64)));
+        let (memory, data) = open(Medium::pool(&path));
+        for (writer, (steps, model)) in models.iter_mut().enumerate() {
+            let (its, writer) = (data.clone(), writer as u64);
+            let (count, found) = memory.run(move |m| Ok((its.count(m, writer)?, its.blobs(m, writer)?))).unwrap();
+            assert!(count >= told[writer as usize], "kill {kill}: writer {writer} lost steps: {count} of {told:?}");
+            for number in *steps + 1..=count {
+                apply(model, step(writer, number));
+            }
+            *steps = count;
+            assert!(found == *model, "kill {kill}: blobs of writer {writer} are not those after {count} steps");
+        }
+        let its = data.clone();
+        memory.run(move |m| its.numbers.check(m).and(its.strings.check(m))).unwrap();
+    }
+    let steps: u64 = models.iter().map(|(steps, _)| steps).sum();
+    println!("{kills} kills, {steps} steps");
+    assert!(steps > kills * 20, "only {steps} steps were named");
+    trials::figure(23, "kills among writers of blobs", kills);
+}
+
+/// Lets the writers run for a while, and returns what they told last.
+fn run_and_kill(path: &Path, time: Duration) -> Vec<u64> {
+    let mut child = trials::again(module_path!(), "writers")
+        .env(CHILD, path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.stdout.take().unwrap();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut last = vec![0; WRITERS as usize];
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if let Some(counts) = line.strip_prefix("synced ") {
+                let counts: Result<Vec<u64>, _> = counts.split(' ').map(str::parse).collect();
+                // The last line may be cut off.
+                if let Some(counts) = counts.ok().filter(|counts| counts.len() == WRITERS as usize) {
+                    last = counts;
+                    let _ = ready.send(());
+                }
+            }
+        }
+        last
+    });
+    // A slow machine has its time, too: it is killed after it has begun.
+    is_ready.recv_timeout(Duration::from_secs(60)).expect("the writers have synced once");
+    std::thread::sleep(time);
+    assert!(child.try_wait().unwrap().is_none(), "the writers ended by themselves");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}

@@ -1,0 +1,500 @@
+//! Blobs: values of any length under keys, each read whole or not at all.
+//!
+//! ```text
+//!           swings: readers validate            turns: writers of a key, one at a time
+//!                     |                                  |
+//!   key --> index --> word: where, how long --> value in the heap, contiguous
+//! ```
+//!
+//! A writer puts the new value where nothing leads, which may miss, fail or take long. Then it
+//! sets the key's word, and only then it frees the old value. A reader notes the version of the
+//! key's *swing* latch, follows the word, copies the value out, and asks whether the version is
+//! still the same. The word changes only under that latch, and the space of a value is reused only
+//! after that. So whole bytes of one value were copied, or the reader looks again.
+//!
+//! Invariants:
+//! * A word in the index leads to the value's own object of the heap.
+//! * A word changes only in a write section, under the key's turn and swing latches. The swing
+//!   latch is held while the index changes, and never while a value is written.
+//! * A change that fails has changed nothing.
+//!
+//! Values are not encoded, compressed or checked beyond the checksums of the medium.
+
+mod index;
+mod values;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_runtime::AccessError;
+
+pub use index::{BlobIndex, KEY_BYTES_MAX};
+pub use values::VALUE_BYTES_MAX;
+use values::{Span, Values};
+
+use crate::{
+    HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Masstree, MasstreeRoot, Memory, Region, VersionLatch,
+    WriteSet, optimistic,
+};
+
+/// Values of any length under keys of one plain type.
+///
+/// ```
+/// use fulgurite_memory::{Address, Blobs, Heap, Latch, PlainMemory, Region, VersionLatch};
+/// use fulgurite_sys::Backed;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut memory = PlainMemory::new(Backed::BasePages)?;
+/// let (heap, buckets) = Region::new(Address::from_linear(1 << 20), 2 << 20).split(1 << 20);
+/// let heap = Heap::create(&mut memory, heap)?.into();
+/// let sessions = Blobs::<u64>::create(&mut memory, buckets, heap, 1000, 64)?;
+/// sessions.put(&mut memory, &7, b"signed in")?;
+/// let mut value = Vec::new();
+/// assert!(sessions.get(&mut memory, &7, &mut value)?);
+/// assert_eq!(value, b"signed in");
+/// assert!(sessions.compare_and_put(&mut memory, &7, Some(b"signed in"), b"")?);
+/// assert_eq!(sessions.value_len(&mut memory, &7)?, Some(0));
+/// assert!(sessions.remove(&mut memory, &7)?);
+/// # Ok(())
+/// # }
+/// ```
+pub type Blobs<K, L = VersionLatch> = BlobMap<HashMap<K, u64, L>>;
+
+/// Values of any length under byte strings of up to [`KEY_BYTES_MAX`] bytes, in their order.
+pub type OrderedBlobs<L = VersionLatch> = BlobMap<Masstree<L>>;
+
+/// Values of 0 bytes to [`VALUE_BYTES_MAX`] under keys: [`Blobs`] and [`OrderedBlobs`].
+///
+/// Share it between workers in an `Arc`, because its latches order them. Each change is a write
+/// section: a named state has all of it or none. A change that fails has changed nothing.
+#[derive(Debug)]
+pub struct BlobMap<I: BlobIndex> {
+    index: I,
+    values: Values,
+    turns: LatchTable<I::Latch>,
+    swings: LatchTable<I::Latch>,
+}
+
+impl<I: BlobIndex> BlobMap<I> {
+    /// Pins that an operation may take.
+    pub const PINS: u32 = 4;
+
+    fn over(index: I, heap: Arc<Heap>, latch_count: usize) -> Self {
+        let latches = || LatchTable::new(latch_count.max(1));
+        BlobMap { index, values: Values { heap }, turns: latches(), swings: latches() }
+    }
+
+    /// Bytes of a value in `into`, which was read as one state. False without the key: `into` is
+    /// empty then, as it is after an error.
+    ///
+    /// # Errors
+    /// As [`Memory::view`], [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
+    pub fn get<M: Memory>(&self, memory: &mut M, key: &I::Key, into: &mut Vec<u8>) -> Result<bool, AccessError> {
+        let found = self.look(memory, key, |memory, span, still| {
+            // Without what was there: nothing is copied when the buffer grows.
+            into.clear();
+            into.resize(span.len, 0);
+            self.values.read(memory, span.at, into, still)
+        });
+        if !matches!(found, Ok(Some(()))) {
+            into.clear();
+        }
+        Ok(found?.is_some())
+    }
+
+    /// Copies what lies in a value from `offset` on, at most as much as `into` holds, and returns
+    /// how many bytes that were. `None` without the key.
+    ///
+    /// # Errors
+    /// As [`BlobMap::get`].
+    pub fn read_at<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<Option<usize>, AccessError> {
+        self.look(memory, key, |memory, span, still| {
+            let len = span.len.saturating_sub(offset).min(into.len());
+            if len > 0 {
+                self.values.read(memory, span.at.add(offset as u64), &mut into[..len], still)?;
+            }
+            Ok(len)
+        })
+    }
+
+    /// The length of a value. `None` without the key.
+    ///
+    /// # Errors
+    /// As [`BlobMap::get`].
+    pub fn value_len<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<Option<usize>, AccessError> {
+        let word = self.index.word(memory, key)?;
+        Ok(word.map(|word| self.values.span(word)).transpose()?.map(|span| span.len))
+    }
+
+    /// What `read` reads of one state of a value.
+    #[inline]
+    fn look<M: Memory, R>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        mut read: impl FnMut(&mut M, Span, &dyn Fn() -> bool) -> Result<R, AccessError>,
+    ) -> Result<Option<R>, AccessError> {
+        optimistic::read(self.swings.of(I::hash(key)), memory, |memory, still| {
+            let Some(word) = self.index.word(memory, key)? else { return Ok(None) };
+            let span = self.values.span(word)?;
+            read(memory, span, still).map(Some)
+        })
+    }
+
+    /// Sets the value of `key`. Returns whether there was one before.
+    ///
+    /// # Errors
+    /// [`AccessError::TooLong`], [`AccessError::NoSpace`], [`AccessError::PoolFull`]; what the
+    /// memory says. The old value is still there then.
+    pub fn put<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
+        I::fits(key)?;
+        Values::fits(value.len())?;
+        let _section = memory.write_section()?;
+        let _turn = self.turns.of(I::hash(key)).lock(memory)?;
+        self.replace(memory, key, value)
+    }
+
+    /// Removes `key`. Returns whether it was there.
+    ///
+    /// # Errors
+    /// What the memory says; nothing was removed then.
+    pub fn remove<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<bool, AccessError> {
+        let _section = memory.write_section()?;
+        let _turn = self.turns.of(I::hash(key)).lock(memory)?;
+        let old = {
+            let _swing = self.swings.of(I::hash(key)).lock(memory)?;
+            self.index.unset(memory, key)?
+        };
+        if let Some(old) = old {
+            self.values.free_word(memory, old);
+        }
+        Ok(old.is_some())
+    }
+
+    /// Sets the value of `key` if it is `expected` now, where `None` is no value at all. Returns
+    /// whether it was.
+    ///
+    /// # Errors
+    /// As [`BlobMap::put`].
+    pub fn compare_and_put<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool, AccessError> {
+        I::fits(key)?;
+        Values::fits(value.len())?;
+        let _section = memory.write_section()?;
+        let _turn = self.turns.of(I::hash(key)).lock(memory)?;
+        let now = self.current(memory, key)?;
+        let same = match (now, expected) {
+            (None, None) => true,
+            (Some(span), Some(expected)) if span.len == expected.len() => {
+                let mut bytes = vec![0; span.len];
+                self.values.read(memory, span.at, &mut bytes, &|| true)?;
+                bytes == expected
+            }
+            _ => false,
+        };
+        if same {
+            self.replace(memory, key, value)?;
+        }
+        Ok(same)
+    }
+
+    /// Changes a copy of the value of `key`, puts it, and returns what `change` returned. `None`
+    /// without the key. Other writers of the key wait. `change` is called at most once. A panic in
+    /// it changes nothing.
+    ///
+    /// # Errors
+    /// As [`BlobMap::put`]; nothing was changed then.
+    pub fn update<M: Memory, R>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        change: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Result<Option<R>, AccessError> {
+        let _section = memory.write_section()?;
+        let turn = self.turns.of(I::hash(key)).lock(memory)?;
+        let Some(span) = self.current(memory, key)? else { return Ok(None) };
+        let mut value = vec![0; span.len];
+        self.values.read(memory, span.at, &mut value, &|| true)?;
+        let changed = catch_unwind(AssertUnwindSafe(|| change(&mut value)));
+        let changed = changed.unwrap_or_else(|panic| {
+            // Nothing is half changed, so the latch is let go before the panic goes on.
+            drop(turn);
+            resume_unwind(panic)
+        });
+        self.replace(memory, key, &value)?;
+        Ok(Some(changed))
+    }
+
+    /// Appends to the value of `key`, which counts as empty without one. Returns its length. Mostly
+    /// only the appended bytes are written, because an object has room for an eighth more.
+    ///
+    /// # Errors
+    /// As [`BlobMap::put`]; nothing was changed then.
+    pub fn append<M: Memory>(&self, memory: &mut M, key: &I::Key, bytes: &[u8]) -> Result<usize, AccessError> {
+        I::fits(key)?;
+        let _section = memory.write_section()?;
+        let _turn = self.turns.of(I::hash(key)).lock(memory)?;
+        let now = self.current(memory, key)?.unwrap_or(Span { at: self.values.heap.region().base, len: 0 });
+        let len = now.len.saturating_add(bytes.len());
+        Values::fits(len)?;
+        if now.len > 0 && len <= self.values.room(now.len) {
+            // Nothing leads behind the value's end, so this may fail half way.
+            self.values.fill(memory, now.at.add(now.len as u64), bytes)?;
+            self.swing(memory, key, Span { at: now.at, len })?;
+            return Ok(len);
+        }
+        let mut value = vec![0; len];
+        self.values.read(memory, now.at, &mut value[..now.len], &|| true)?;
+        value[now.len..].copy_from_slice(bytes);
+        self.replace(memory, key, &value)?;
+        Ok(len)
+    }
+
+    /// Changes bytes of a value in place, from `offset` bytes in. Returns whether they lie inside a
+    /// value of `key`. Without that nothing is changed. A change of up to four subpages writes no
+    /// more than these, and a longer one the whole value anew.
+    ///
+    /// # Errors
+    /// As [`BlobMap::put`]; nothing was changed then.
+    pub fn write_at<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<bool, AccessError> {
+        let _section = memory.write_section()?;
+        let _turn = self.turns.of(I::hash(key)).lock(memory)?;
+        let Some(span) = self.current(memory, key)? else { return Ok(false) };
+        let Some(end) = offset.checked_add(bytes.len()).filter(|end| *end <= span.len) else { return Ok(false) };
+        let at = span.at.add(offset as u64);
+        let subpages = (at.subpage_offset() + bytes.len()).div_ceil(SUBPAGE_BYTES);
+        if subpages <= Self::PINS as usize {
+            let mut set = WriteSet::new();
+            set.write_bytes(at, bytes);
+            // Readers look again: they may have copied a part.
+            let _swing = self.swings.of(I::hash(key)).lock(memory)?;
+            set.commit(memory)?;
+            return Ok(true);
+        }
+        let mut value = vec![0; span.len];
+        self.values.read(memory, span.at, &mut value, &|| true)?;
+        value[offset..end].copy_from_slice(bytes);
+        self.replace(memory, key, &value)?;
+        Ok(true)
+    }
+
+    /// Where the value of a key lies. The caller has the key's turn.
+    fn current<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<Option<Span>, AccessError> {
+        self.index.word(memory, key)?.map(|word| self.values.span(word)).transpose()
+    }
+
+    /// Lets the key lead to another value, and returns the word that it had.
+    fn swing<M: Memory>(&self, memory: &mut M, key: &I::Key, to: Span) -> Result<Option<u64>, AccessError> {
+        let _swing = self.swings.of(I::hash(key)).lock(memory)?;
+        self.index.set(memory, key, self.values.word(to))
+    }
+
+    /// Puts a new value in the place of the old one, which is free then. Returns whether there was
+    /// one. The caller has the key's turn.
+    fn replace<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
+        let new = self.values.write(memory, value)?;
+        match self.swing(memory, key, new) {
+            Ok(old) => {
+                if let Some(old) = old {
+                    self.values.free_word(memory, old);
+                }
+                Ok(old.is_some())
+            }
+            Err(error) => {
+                self.values.free(memory, new);
+                Err(error)
+            }
+        }
+    }
+
+    /// Checks index and heap, and that each value has its own place. Returns keys and bytes of
+    /// values. Nothing may change anything meanwhile.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] with what was found; what the memory says.
+    pub fn check<M: Memory>(&self, memory: &mut M) -> Result<(u64, u64), AccessError> {
+        let mut words = Vec::new();
+        self.index.check_words(memory, &mut |word| words.push(word))?;
+        let mut spans = words.iter().map(|word| self.values.span(*word)).collect::<Result<Vec<_>, _>>()?;
+        let (keys, bytes) = (spans.len() as u64, spans.iter().map(|span| span.len as u64).sum());
+        spans.retain(|span| span.len > 0);
+        spans.sort_unstable_by_key(|span| span.at);
+        for pair in spans.windows(2) {
+            let end = pair[0].at.add(self.values.room(pair[0].len) as u64);
+            if end > pair[1].at {
+                let (what, at) = ("value inside another one", pair[1].at);
+                return Err(AccessError::Corrupt { what, at, expected: end.bits(), got: at.bits() });
+            }
+        }
+        self.values.heap.check(memory)?;
+        Ok((keys, bytes))
+    }
+
+    /// DRAM that its latches use, without those of index and heap.
+    pub fn dram_bytes(&self) -> usize {
+        self.turns.bytes() + self.swings.bytes()
+    }
+
+    pub(crate) fn disturb(&self, gone: bool) {
+        self.index.disturb(gone);
+        self.turns.disturb(gone);
+        self.swings.disturb(gone);
+    }
+}
+
+impl<K: KeyHash + Eq, L: Latch> BlobMap<HashMap<K, u64, L>> {
+    /// Bytes of region for the buckets of `capacity` keys. Values and overflow blocks come from the
+    /// heap.
+    pub const fn bytes_needed(capacity: u64) -> u64 {
+        HashMap::<K, u64, L>::bytes_needed(capacity)
+    }
+
+    /// Makes an empty one for about `capacity` keys, with its buckets at the front of `region`, its
+    /// values in `heap`, and thrice `latch_count` latches (8 bytes each, rounded up to a power of
+    /// two).
+    ///
+    /// # Errors
+    /// As [`HashMap::create`].
+    pub fn create<M: Memory>(
+        memory: &mut M,
+        region: Region,
+        heap: Arc<Heap>,
+        capacity: u64,
+        latch_count: usize,
+    ) -> Result<Self, AccessError> {
+        let index = HashMap::create(memory, region, heap.clone(), capacity, latch_count)?;
+        Ok(Self::over(index, heap, latch_count))
+    }
+
+    /// Opens the one with this root. Accesses nothing.
+    ///
+    /// # Errors
+    /// As [`HashMap::open`].
+    pub fn open(root: HashMapRoot, heap: Arc<Heap>, latch_count: usize) -> Result<Self, AccessError> {
+        Ok(Self::over(HashMap::open(root, heap.clone(), latch_count)?, heap, latch_count))
+    }
+
+    /// What to store, to open it again.
+    pub fn root(&self) -> HashMapRoot {
+        self.index.root()
+    }
+
+    /// Calls `each` with every key and its length, in no order. Keys may come and go meanwhile.
+    ///
+    /// # Errors
+    /// As [`BlobMap::get`].
+    pub fn for_each_key<M: Memory>(&self, memory: &mut M, mut each: impl FnMut(&K, usize)) -> Result<(), AccessError> {
+        let mut damaged = None;
+        self.index.for_each(memory, |key, word| match self.values.span(*word) {
+            Ok(span) => each(key, span.len),
+            Err(error) => damaged = Some(error),
+        })?;
+        damaged.map_or(Ok(()), Err)
+    }
+}
+
+impl<L: Latch> BlobMap<Masstree<L>> {
+    /// Makes an empty one in `heap`, with thrice `latch_count` latches (8 bytes each, rounded up to
+    /// a power of two).
+    ///
+    /// # Errors
+    /// As [`Masstree::create`].
+    ///
+    /// # Panics
+    /// When `latch_count` is zero.
+    pub fn create<M: Memory>(memory: &mut M, heap: Arc<Heap>, latch_count: usize) -> Result<Self, AccessError> {
+        Ok(Self::over(Masstree::create(memory, heap.clone(), latch_count)?, heap, latch_count))
+    }
+
+    /// Opens the one with this root.
+    ///
+    /// # Errors
+    /// As [`Masstree::open`].
+    ///
+    /// # Panics
+    /// When `latch_count` is zero.
+    pub fn open<M: Memory>(
+        memory: &mut M,
+        heap: Arc<Heap>,
+        root: MasstreeRoot,
+        latch_count: usize,
+    ) -> Result<Self, AccessError> {
+        Ok(Self::over(Masstree::open(memory, heap.clone(), root, latch_count)?, heap, latch_count))
+    }
+
+    /// What to store, to open it again.
+    pub fn root(&self) -> MasstreeRoot {
+        self.index.root()
+    }
+
+    /// Up to `limit` keys from `from` on and the lengths of their values, ascending. Each was there
+    /// when it was read. Different ones may be of different times.
+    ///
+    /// # Errors
+    /// As [`BlobMap::get`].
+    pub fn keys<M: Memory>(
+        &self,
+        memory: &mut M,
+        from: &[u8],
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, usize)>, AccessError> {
+        let mut keys = Vec::new();
+        self.index.scan(memory, from, limit, |key, word| {
+            keys.push((key.to_vec(), word));
+            std::ops::ControlFlow::Continue(())
+        })?;
+        keys.into_iter().map(|(key, word)| Ok((key, self.values.span(word)?.len))).collect()
+    }
+
+    /// Shows `visit` up to `limit` keys from `from` on and their values, ascending, until it
+    /// breaks, and returns how many. Each value is whole and was there when it was read. Different
+    /// ones may be of different times. A key that goes away meanwhile is left out.
+    ///
+    /// # Errors
+    /// As [`BlobMap::get`]. What was shown before was right.
+    pub fn scan<M: Memory>(
+        &self,
+        memory: &mut M,
+        from: &[u8],
+        limit: usize,
+        mut visit: impl FnMut(&[u8], &[u8]) -> std::ops::ControlFlow<()>,
+    ) -> Result<usize, AccessError> {
+        /// Keys that are read ahead of their values.
+        const AT_ONCE: usize = 64;
+        let (mut from, mut shown, mut value) = (from.to_vec(), 0, Vec::new());
+        while shown < limit {
+            let keys = self.keys(memory, &from, AT_ONCE.min(limit - shown))?;
+            let Some((last, _)) = keys.last() else { break };
+            // The least byte string that is greater.
+            from.clone_from(last);
+            from.push(0);
+            for (key, _) in &keys {
+                if self.get(memory, key, &mut value)? {
+                    shown += 1;
+                    if visit(key, &value).is_break() {
+                        return Ok(shown);
+                    }
+                }
+            }
+        }
+        Ok(shown)
+    }
+}

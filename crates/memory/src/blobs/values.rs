@@ -1,0 +1,212 @@
+//! Values of any length in a heap, each named by one word.
+//!
+//! ```text
+//!  63   61 60          48 47                                     0
+//! +-------+--------------+----------------------------------------+
+//! |   0   |    length    |  8-byte units from the heap's region   |   up to a subpage
+//! +-------+--------------+----------------------------------------+
+//! | 1 |      length      |    subpages from the heap's region     |   longer
+//! +---+------------------+----------------------------------------+
+//!  63  62              32 31                                     0
+//! ```
+//!
+//! The word 0 is the empty value, which takes no space. A value is contiguous, so a reader needs no
+//! list of its parts, and a short one never straddles a subpage.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use fulgurite_format::{Address, SUBPAGE_BYTES};
+use fulgurite_runtime::AccessError;
+
+use crate::{Heap, Memory};
+
+/// The longest value: 1 GiB.
+pub const VALUE_BYTES_MAX: usize = 1 << 30;
+
+/// Set in the word of a value that is longer than a subpage.
+const LONG: u64 = 1 << 63;
+const LENGTH_SHIFT: u32 = 48;
+const LONG_LENGTH_SHIFT: u32 = 32;
+const UNIT: u64 = 8;
+const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
+/// Subpages that a reader of a long value asks for ahead.
+const AHEAD: usize = 16;
+/// Bytes that are copied between two points where other work may run: some 100 µs of copying.
+const YIELD_BYTES: usize = 1 << 20;
+
+/// Where a value lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Span {
+    pub at: Address,
+    pub len: usize,
+}
+
+/// The heap of the values.
+#[derive(Debug)]
+pub(super) struct Values {
+    pub heap: Arc<Heap>,
+}
+
+impl Values {
+    /// The word for a value of `len` bytes at `at`.
+    pub fn word(&self, Span { at, len }: Span) -> u64 {
+        let offset = at.bits().wrapping_sub(self.heap.region().base.bits());
+        match len {
+            0 => 0,
+            1..=SUBPAGE_BYTES => ((len as u64) << LENGTH_SHIFT) | (offset / UNIT),
+            _ => LONG | ((len as u64) << LONG_LENGTH_SHIFT) | (offset / SUBPAGE),
+        }
+    }
+
+    /// Where the value of a word lies.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] when it is no word of this heap.
+    pub fn span(&self, word: u64) -> Result<Span, AccessError> {
+        let region = self.heap.region();
+        let (len, offset) = if word & LONG == 0 {
+            (word >> LENGTH_SHIFT, (word & ((1 << LENGTH_SHIFT) - 1)) * UNIT)
+        } else {
+            ((word & !LONG) >> LONG_LENGTH_SHIFT, u64::from(word as u32) * SUBPAGE)
+        };
+        // An offset has at most 45 bits, and a base 44 and those of the controller.
+        let at = region.base.add(offset);
+        let longest = if word & LONG == 0 { SUBPAGE } else { VALUE_BYTES_MAX as u64 };
+        if len > longest || (len > 0 && !region.contains(at, len)) {
+            let (what, expected) = ("place of a value", region.base.bits());
+            return Err(AccessError::Corrupt { what, at, expected, got: word });
+        }
+        Ok(Span { at, len: len as usize })
+    }
+
+    /// Refuses what is too long.
+    pub fn fits(len: usize) -> Result<(), AccessError> {
+        if len <= VALUE_BYTES_MAX {
+            return Ok(());
+        }
+        Err(AccessError::TooLong { what: "value", bytes: len as u64, most: VALUE_BYTES_MAX as u64 })
+    }
+
+    /// Writes a value where no reader is led yet, with room for `len` bytes. Nothing is taken on an
+    /// error. The caller is in a write section.
+    pub fn write<M: Memory>(&self, memory: &mut M, value: &[u8]) -> Result<Span, AccessError> {
+        Self::fits(value.len())?;
+        if value.is_empty() {
+            return Ok(Span { at: self.heap.region().base, len: 0 });
+        }
+        let span = Span { at: self.heap.allocate(memory, value.len())?, len: value.len() };
+        match self.fill(memory, span.at, value) {
+            Ok(()) => Ok(span),
+            Err(error) => {
+                self.free(memory, span);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes bytes that no word covers yet.
+    pub fn fill<M: Memory>(&self, memory: &mut M, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
+        // A reader may still look at the value that was here. When it sees any of these bytes, it
+        // must see that its version has passed, too.
+        fence(Ordering::Release);
+        for (i, part) in bytes.chunks(YIELD_BYTES).enumerate() {
+            if i > 0 {
+                memory.yield_now()?;
+            }
+            memory.write_bytes(at.add((i * YIELD_BYTES) as u64), part)?;
+        }
+        Ok(())
+    }
+
+    /// Copies a value out, from `offset` bytes in. An error that garbage explains when it is no
+    /// more one state.
+    pub fn read<M: Memory>(
+        &self,
+        memory: &mut M,
+        at: Address,
+        into: &mut [u8],
+        still: &dyn Fn() -> bool,
+    ) -> Result<(), AccessError> {
+        let ends = at.subpage_offset() + into.len();
+        for ahead in (SUBPAGE_BYTES..ends).step_by(SUBPAGE_BYTES).take(AHEAD) {
+            memory.prefetch(subpage_of(at).add(ahead as u64));
+        }
+        let (mut done, mut yielded) = (0, 0);
+        while done < into.len() {
+            let here = at.add(done as u64);
+            let len = (into.len() - done).min(SUBPAGE_BYTES - here.subpage_offset());
+            let ahead = at.subpage_offset() + done + AHEAD * SUBPAGE_BYTES;
+            if done > 0 && ahead < ends {
+                memory.prefetch(subpage_of(here).add((AHEAD * SUBPAGE_BYTES) as u64));
+            }
+            memory.view(here, len)?.copy_to(0, &mut into[done..done + len]);
+            done += len;
+            if done - yielded >= YIELD_BYTES {
+                yielded = done;
+                memory.yield_now()?;
+            }
+            if done < into.len() && !still() {
+                return Err(AccessError::Corrupt { what: "value that was replaced", at, expected: 1, got: 0 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the space of a value of `len` bytes has room for.
+    pub fn room(&self, len: usize) -> usize {
+        if len == 0 { 0 } else { Heap::room(len).min(VALUE_BYTES_MAX) }
+    }
+
+    /// Gives the space of a value back, which nothing leads to any more.
+    pub fn free<M: Memory>(&self, memory: &mut M, Span { at, len }: Span) {
+        if len > 0 {
+            // As in `fill`: the heap writes links into free objects.
+            fence(Ordering::Release);
+            let freed = self.heap.free(memory, at, len);
+            debug_assert!(freed.is_ok(), "{freed:?}");
+        }
+    }
+
+    /// Gives back what a word led to. A damaged word led to nothing that could be given back.
+    pub fn free_word<M: Memory>(&self, memory: &mut M, word: u64) {
+        if let Ok(span) = self.span(word) {
+            self.free(memory, span);
+        }
+    }
+}
+
+fn subpage_of(at: Address) -> Address {
+    Address::from_bits(at.bits() - at.subpage_offset() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PlainMemory, Region};
+    use fulgurite_sys::Backed;
+
+    #[test]
+    fn words_lead_back() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let region = Region::new(Address::from_linear(3 * SUBPAGE), (1 << 44) - 3 * SUBPAGE);
+        let values = Values { heap: Arc::new(Heap::create(&mut memory, region).unwrap()) };
+        for len in [1, 7, 8, 4095, 4096, 4097, 100_000, VALUE_BYTES_MAX] {
+            let last = region.bytes - (len as u64).next_multiple_of(SUBPAGE);
+            for offset in [2 * SUBPAGE, last] {
+                let span = Span { at: region.base.add(offset), len };
+                assert_eq!(values.span(values.word(span)), Ok(span));
+            }
+        }
+        let empty = Span { at: region.base, len: 0 };
+        assert_eq!((values.word(empty), values.span(0)), (0, Ok(empty)));
+        // No word leads out of the heap, whatever its bits.
+        let mut word = 1u64;
+        for _ in 0..100_000 {
+            word = word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (word >> 29);
+            if let Ok(Span { at, len }) = values.span(word) {
+                assert!(region.contains(at, len as u64) && len <= VALUE_BYTES_MAX, "{word:x}");
+            }
+        }
+    }
+}
