@@ -369,7 +369,8 @@ impl Calibration {
         text
     }
 
-    /// A hash of all names, values and units: FNV-1a, 64 bits. Sources and comments do not change it.
+    /// A hash of all names, values and units: FNV-1a, 64 bits. Sources and comments do not change
+    /// it.
     pub fn hash(&self) -> String {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for (name, leaf) in &self.leaves {

@@ -13,7 +13,8 @@ use crate::live;
 use crate::paper::Paper;
 use crate::report::{Report, Row, Used, Verdict};
 
-/// The seeds of each simulated check. They are fixed, so that a result is a function of the program.
+/// The seeds of each simulated check. They are fixed, so that a result is a function of the
+/// program.
 pub const SEEDS: [u64; 3] = [1, 2, 3];
 /// By how much a value that is not in the text moves.
 const MOVES: [f64; 2] = [0.8, 1.2];

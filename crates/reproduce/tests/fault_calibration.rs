@@ -1,5 +1,5 @@
-//! Goal: everything wrong with a calibration is an error that names its line. Method: texts with one
-//! fault each, and the error that each must give.
+//! Goal: everything wrong with a calibration is an error that names its line. Method: texts with
+//! one fault each, and the error that each must give.
 
 use std::collections::BTreeSet;
 

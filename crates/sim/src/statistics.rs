@@ -1,8 +1,9 @@
 //! What a run reports: times with their percentiles and intervals, and Little's law.
 //!
-//! An interval is that of batch means (Law and Kelton): the run is cut into batches, long ones where
-//! there is much, and the statistic of each batch is one observation. Between 16 and 31 batches
-//! exist at any time: with the 32nd, neighbours are joined. So nothing has to be known in advance.
+//! An interval is that of batch means (Law and Kelton): the run is cut into batches, long ones
+//! where there is much, and the statistic of each batch is one observation. Between 16 and 31
+//! batches exist at any time: with the 32nd, neighbours are joined. So nothing has to be known in
+//! advance.
 //!
 //! A statistic of nothing is none, never zero or NaN. A percentile needs at least one time beyond
 //! it.

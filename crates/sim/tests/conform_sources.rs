@@ -1,5 +1,5 @@
-//! Goal: the simulator cannot hold what it should find, and gives the same bytes everywhere. Method:
-//! read its sources, and those of the checks, for the papers' results, for the platform's
+//! Goal: the simulator cannot hold what it should find, and gives the same bytes everywhere.
+//! Method: read its sources, and those of the checks, for the papers' results, for the platform's
 //! transcendental functions, and for clocks, files and threads.
 
 use std::fs;

@@ -1,6 +1,6 @@
-//! Goal: a core pays at a miss what it is said to pay, once, and its times are what their names say.
-//! Method: jobs of fixed spans, for which each number is known exactly: whatever is left out of the
-//! model, or is counted twice, moves one of them.
+//! Goal: a core pays at a miss what it is said to pay, once, and its times are what their names
+//! say. Method: jobs of fixed spans, for which each number is known exactly: whatever is left out
+//! of the model, or is counted twice, moves one of them.
 
 use fulgurite_policy::SchedulingPolicy;
 use fulgurite_sim::queue::{Core, CoreReport, Jobs, Misses, QueueError, Spans};

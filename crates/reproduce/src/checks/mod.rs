@@ -1,7 +1,8 @@
 //! The checks, paper by paper.
 //!
 //! A check reads values of its paper's calibration, computes or simulates, and says what it found
-//! beside what the paper states. Only these files hold results of the papers: the simulator has none.
+//! beside what the paper states. Only these files hold results of the papers: the simulator has
+//! none.
 
 pub mod astriflash;
 pub mod dram_interface;

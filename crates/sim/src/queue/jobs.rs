@@ -27,8 +27,8 @@ impl Spans {
 
 /// Jobs of random lengths that miss at random intervals.
 ///
-/// The stream of misses is the core's, not the job's: a job takes over what the last one has left of
-/// the interval. So short jobs miss seldom, and the interval is the same for all lengths.
+/// The stream of misses is the core's, not the job's: a job takes over what the last one has left
+/// of the interval. So short jobs miss seldom, and the interval is the same for all lengths.
 #[derive(Clone, Debug)]
 pub struct Jobs {
     lengths: Spans,
@@ -78,8 +78,8 @@ impl FrontEnd for Jobs {
                 *left = Some(self.lengths.draw(&mut self.length_random));
                 self.next(thread)
             }
-            // Before the end: a miss that the next job took over would meet it before it computes, and
-            // a thread that resumes could miss again and again.
+            // Before the end: a miss that the next job took over would meet it before it computes,
+            // and a thread that resumes could miss again and again.
             Some(_) if self.until_miss == Time::ZERO => {
                 let cold = self.computed < self.cold_until;
                 self.until_miss = if cold { self.cold } else { self.intervals }.draw(&mut self.interval_random);

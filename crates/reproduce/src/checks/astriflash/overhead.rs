@@ -1,7 +1,7 @@
 //! What a miss costs a core, from its parts.
 //!
-//! The parts that cores and caches will simulate are `chosen` values until then: cold L1 blocks, and
-//! the tags that each access to the DRAM cache reads first.
+//! The parts that cores and caches will simulate are `chosen` values until then: cold L1 blocks,
+//! and the tags that each access to the DRAM cache reads first.
 
 use fulgurite_sim::Time;
 

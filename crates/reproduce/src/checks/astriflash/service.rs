@@ -1,12 +1,13 @@
 //! A12: the p99 of service times beside Flash-Sync's. Service excludes the job queue.
 //!
-//! The jobs' queue is never empty ("a large job queue", section V-A). What decides who runs next is
-//! `policy::Scheduler` as the runtime has it: `priority-aging` is AstriFlash, `fifo` is noPS.
+//! The jobs' queue is never empty ("a large job queue", section V-A). What decides which thread
+//! runs next is `policy::Scheduler` as the runtime has it: `priority-aging` is AstriFlash, `fifo`
+//! is noPS.
 //!
-//! Under `fifo` a miss adds one thread to the queue and takes one from it, so that a queue which has
-//! grown in a burst never shrinks. The burst is the cold start: until the DRAM cache has filled,
-//! nearly every page that is touched misses. From then on all threads wait at all times, and a miss
-//! costs its job N times the interval between misses.
+//! Under `fifo` a miss adds one thread to the queue and takes one from it, so that a queue which
+//! has grown in a burst never shrinks. The burst is the cold start: until the DRAM cache has
+//! filled, nearly every page that is touched misses. From then on all threads wait at all times,
+//! and a miss costs its job N times the interval between misses.
 
 use fulgurite_policy::SchedulingPolicy;
 use fulgurite_sim::Time;
@@ -28,7 +29,8 @@ fn p99_ns(inputs: &Inputs<'_>, misses: Misses, length: Time) -> Result<f64, Chec
         Misses::Absent | Misses::Stall => (Time::ZERO, Time::ZERO),
     };
     let cold_span = inputs.time("jobs.cold_span")?;
-    // Warm-up ends after the cold start, by the jobs that fit into its computing, and as many again.
+    // Warm-up ends after the cold start, by the jobs that fit into its computing, and as many
+    // again.
     let warm_up = 2 * cold_span.0 / length.0.max(1) + jobs / 10;
     let core = Core { misses, flash: inputs.time("flash.read")?, miss_cost, switch_cost, between: None, warm_up, jobs };
     let interval = Spans::Exponential(inputs.time("miss.interval")?);
