@@ -233,8 +233,9 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_vo
         blocks().insert(address, now);
         return result;
     }
-    // From one allocator to the other. SAFETY: the caller's contract. The new block is of `bytes`,
-    // and the old one of its usable size.
+    // From one allocator to the other.
+    // SAFETY: the caller's contract. The new block is of `bytes`, and the old one of its usable
+    // size.
     unsafe {
         let new = malloc(bytes);
         if !new.is_null() {
