@@ -8,6 +8,7 @@ use fulgurite_bench::args::{CheckpointArgs, DemoArgs, LiveArgs, MicroArgs, Polic
 
 use crate::device::args::DeviceCommand;
 use crate::pool::args::PoolCommand;
+use crate::reproduce::ReproduceArgs;
 use crate::run::args::RunArgs;
 
 /// Flash that passes for DRAM: demonstrations and benchmarks.
@@ -39,6 +40,8 @@ Examples:
   fulgurite pool create data.pool --size 16G
   # a flash device reached by loads and stores, beside io_uring and NBD
   fulgurite device bench --quick
+  # every number of the papers beside ours
+  fulgurite reproduce
 
 Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) need
 root. Without root they are skipped.";
@@ -62,6 +65,9 @@ pub enum Command {
     /// Serve a storage device behind the DRAM interface, or measure it.
     #[command(subcommand, after_help = crate::device::args::EXAMPLES)]
     Device(DeviceCommand),
+    /// Print every number of the papers beside what the simulator and the runtime find.
+    #[command(after_help = crate::reproduce::EXAMPLES)]
+    Reproduce(ReproduceArgs),
     /// Remove swap files, cgroups and temporary files of an earlier run (left only after kill -9 of
     /// its helper).
     #[command(after_help = CLEANUP_EXAMPLES)]

@@ -128,6 +128,30 @@ fn threads_find_what_they_wrote_in_four_times_the_cap() {
 }
 
 #[test]
+fn large_blocks_of_malloc_go_to_flash() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "blocks") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let cap = 32 << 20;
+    let group = Group::new("blocks", cap);
+    let words = ["--dram", "32M", "--flash", flash, "--flash-size", "320M", "--explain", "--", program];
+    let output = command(group.as_ref(), &words).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let told = text(&output.stderr);
+    assert!(output.status.success(), "{:?}: {}{told}", output.status, text(&output.stdout));
+    assert!(told.contains("large blocks of malloc"), "{told}");
+    assert!(peak_of_summary(&told) <= cap, "{told}");
+    let without = Command::new(program).output().unwrap();
+    assert_eq!(text(&output.stdout), text(&without.stdout));
+    // More than there is: as much as the C library says.
+    let words = ["--dram", "32M", "--flash", flash, "--flash-size", "64M", "--", program];
+    let output = command(None, &words).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "no memory\n"));
+}
+
+#[test]
 fn what_cannot_run_so_is_refused_in_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();

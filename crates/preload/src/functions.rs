@@ -10,7 +10,7 @@ use crate::run::{Run, run};
 
 const PAGE: usize = 4096;
 
-fn fail(errno: c_int) -> c_int {
+pub fn fail(errno: c_int) -> c_int {
     // SAFETY: the location is this thread's own.
     unsafe { *libc::__errno_location() = errno };
     -1
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn mremap(
     }
 }
 
-fn remap(run: &Run, at: usize, old_len: usize, new_len: usize, flags: c_int) -> Result<usize, i32> {
+pub fn remap(run: &Run, at: usize, old_len: usize, new_len: usize, flags: c_int) -> Result<usize, i32> {
     let pages = |len: usize| len.checked_next_multiple_of(PAGE).filter(|len| *len > 0).ok_or(libc::EINVAL);
     let (old, new, buffer) = (pages(old_len)?, pages(new_len)?, &run.buffer);
     if !at.is_multiple_of(PAGE) || flags & !libc::MREMAP_MAYMOVE != 0 {

@@ -2,7 +2,7 @@
 //! anonymous mappings get memory of a page buffer.
 //!
 //! `own_memory` is where this library itself allocates, `run` starts the page buffer and tells the
-//! summary, and `functions` are the C library's functions that it stands in for.
+//! summary, and `functions` and `allocator` are the C library's functions that it stands in for.
 //!
 //! Invariants:
 //! * Without settings of `fulgurite run` for this very process, each function is the system call of
@@ -11,6 +11,7 @@
 //! * A panic ends the process. It never unwinds into the program.
 //! * `errno` changes only where a function fails.
 
+mod allocator;
 mod functions;
 mod own_memory;
 mod run;

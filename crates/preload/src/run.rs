@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::allocator;
 use fulgurite_fault::{ENVIRONMENT, Error, PageBuffer, RunSettings};
 
 /// What a run has.
@@ -12,6 +13,8 @@ pub struct Run {
     pub buffer: PageBuffer,
     /// The smallest mapping that goes to flash.
     pub threshold: usize,
+    /// Large blocks of `malloc` go to flash: the program has no other allocator.
+    pub has_malloc: bool,
     /// The standard error output that the program was started with: it may close its own.
     output: Option<OwnedFd>,
 }
@@ -24,6 +27,12 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub fn run() -> Option<&'static Run> {
     RUN.get().filter(|_| !IS_CHILD.load(Ordering::Relaxed))
+}
+
+/// The run of this process or of its parent.
+#[inline]
+pub fn run_of_any() -> Option<&'static Run> {
+    RUN.get()
 }
 
 impl Run {
@@ -53,8 +62,6 @@ impl Run {
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn constructor() {
         let Ok(text) = std::env::var(ENVIRONMENT) else { return };
-        // SAFETY: constructors run on one thread, before `main`.
-        unsafe { std::env::remove_var(ENVIRONMENT) };
         if let Err(error) = start(&text) {
             let _ = writeln!(std::io::stderr(), "fulgurite run: {error}");
             // SAFETY: ends the process, without what the program has registered for its end.
@@ -78,21 +85,29 @@ static DESTRUCTOR: extern "C" fn() = {
 
 fn start(text: &str) -> Result<(), Error> {
     let settings = RunSettings::from_text(text)?;
-    // SAFETY: as in the constructor. Programs that this one starts do without this library.
-    unsafe {
-        match settings.preload_before.as_str() {
-            "" => std::env::remove_var("LD_PRELOAD"),
-            before => std::env::set_var("LD_PRELOAD", before),
-        }
-    }
     if settings.pid != std::process::id() {
+        // SAFETY: constructors run on one thread, before `main`.
+        unsafe {
+            std::env::remove_var(ENVIRONMENT);
+            match settings.preload_before.as_str() {
+                "" => std::env::remove_var("LD_PRELOAD"),
+                before => std::env::set_var("LD_PRELOAD", before),
+            }
+        }
         return Ok(());
     }
+    // The environment stays: a script may yet become the program that is meant (`exec`).
     let buffer = PageBuffer::start(&settings.open()?)?;
     let output = rustix::io::fcntl_dupfd_cloexec(std::io::stderr().as_fd(), 100).ok();
-    let run = Run { buffer, threshold: settings.threshold_bytes.max(1) as usize, output };
+    allocator::look();
+    let has_malloc = !allocator::is_replaced();
+    let run = Run { buffer, threshold: settings.threshold_bytes.max(1) as usize, has_malloc, output };
     if settings.explains {
         run.tell(run.buffer.describe());
+        run.tell(match has_malloc {
+            true => "large blocks of malloc and large mappings go to flash",
+            false => "the program has an allocator of its own, whose large mappings go to flash",
+        });
     }
     extern "C" fn in_child() {
         IS_CHILD.store(true, Ordering::Relaxed);

@@ -1,0 +1,87 @@
+//! A5: M/M/1 and M/M/k, in closed form and through the event loop.
+
+use fulgurite_policy::SchedulingPolicy;
+use fulgurite_sim::queue::{Core, Jobs, Misses, Servers, Spans};
+use fulgurite_sim::{Time, closed_forms};
+
+use crate::check::{CheckError, Finding, Inputs};
+
+/// Jobs of a run that is reported.
+const JOBS: u64 = 12_000_000;
+const QUANTILE: f64 = 0.99;
+
+pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
+    let (work, flash) = (inputs.time("miss.interval")?, inputs.time("flash.read")?);
+    let fault = inputs.time("paging.fault")?;
+    let paging_switch = inputs.time("paging.switch")?;
+    let switch = inputs.time("miss.switch")?;
+    let threads = inputs.count("threads.of_core")? as usize;
+    let overlaps = Misses::Switch { policy: SchedulingPolicy::PriorityAging, threads };
+    // The most that a core does: there is always a job, and each has one miss.
+    let highest = |misses, miss_cost, switch_cost| -> Result<f64, CheckError> {
+        let jobs = inputs.volume(JOBS / 600);
+        let core = Core { misses, flash, miss_cost, switch_cost, between: None, warm_up: jobs / 10, jobs };
+        let source = Jobs::new(Spans::Fixed(work), Spans::Fixed(work), core.threads(), inputs.seed);
+        Ok(core.run(source, inputs.seed)?.computing)
+    };
+    let flash_sync = highest(Misses::Stall, Time::ZERO, Time::ZERO)?;
+    let os_swap = highest(overlaps, fault, paging_switch)?;
+    let astriflash = highest(overlaps, Time::ZERO, switch)?;
+
+    // Loads are of the maximum of DRAM-only, one job in `work`. The limit is in its service times.
+    let limit = inputs.share("service.slo")?;
+    let span = (work + flash).as_us() / work.as_us();
+    let servers = (span + 0.5) as u32;
+    let dram_only = closed_forms::rate_within(1, 1.0, QUANTILE, limit);
+    let overlapped = closed_forms::rate_within(servers, span, QUANTILE, limit);
+    let (Some(dram_only), Some(overlapped)) = (dram_only, overlapped) else {
+        return Err(CheckError::NoAnswer("even a single job takes longer than the objective".to_owned()));
+    };
+    let between = Time((work.0 as f64 / overlapped) as u64);
+    let simulated = Servers { servers, service: work + flash, between, jobs: inputs.volume(JOBS) }.run(inputs.seed)?;
+    let p99 = simulated.response.p99_ns.ok_or_else(|| CheckError::NoAnswer("too few jobs for a p99".to_owned()))?;
+    let closed = limit * work.as_ns();
+    Ok(vec![
+        Finding::within(
+            "flash-sync",
+            ">80% lost",
+            flash_sync,
+            "of DRAM-only",
+            (0.0, 0.20),
+            "event loop: the core waits 50 µs at each miss",
+        ),
+        Finding::within(
+            "os-swap",
+            "~50% lost",
+            os_swap,
+            "of DRAM-only",
+            (0.45, 0.55),
+            "event loop: 10 µs of fault and switch at each miss, flash overlapped",
+        ),
+        Finding::within(
+            "astriflash",
+            "approaches DRAM-only",
+            astriflash,
+            "of DRAM-only",
+            (0.95, 1.0),
+            "event loop: 100 ns of switch at each miss, flash overlapped",
+        ),
+        Finding::within(
+            "load-at-slo",
+            "within ~20% of DRAM-only at an SLO of 40x",
+            overlapped,
+            "of DRAM-only's maximum",
+            (0.80, 0.90),
+            "Erlang C: the load at which the p99 of M/M/k, k = (work + flash) / work, is the SLO",
+        )
+        .also("DRAM-only at the same SLO", dram_only),
+        Finding::within(
+            "event-loop",
+            "the same queue",
+            p99.value / closed,
+            "of the closed form's p99",
+            (0.98, 1.02),
+            "M/M/k through the event loop at that load",
+        ),
+    ])
+}

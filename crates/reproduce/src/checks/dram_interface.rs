@@ -1,0 +1,86 @@
+//! Storage on the DRAM interface (C).
+
+use crate::check::{Check, CheckError, Finding, Inputs};
+use crate::paper::Paper;
+use crate::units::Dimension;
+
+/// The checks.
+pub static CHECKS: [Check; 3] = [
+    Check {
+        id: "C1",
+        about: "the controller chip (table 1)",
+        paper: Paper::DramInterface,
+        simulated: false,
+        run: chip,
+    },
+    Check {
+        id: "C2",
+        about: "the platforms (tables 2 and 3)",
+        paper: Paper::DramInterface,
+        simulated: false,
+        run: platforms,
+    },
+    Check {
+        id: "C9",
+        about: "interfaces, their rates and pins",
+        paper: Paper::DramInterface,
+        simulated: false,
+        run: interfaces,
+    },
+];
+
+type Found = Result<Vec<Finding>, CheckError>;
+
+fn chip(inputs: &Inputs<'_>) -> Found {
+    let hertz = |name| inputs.number(name, Dimension::Frequency);
+    let edges = inputs.share("chip.edges")?;
+    let why = "two transfers a cycle";
+    Ok(vec![
+        Finding::exact("host", "1,600 Mb/s", 1600.0, hertz("chip.host_interface")? * edges / 1e6, "Mb/s a pin", why),
+        Finding::exact("nand", "466 Mb/s", 466.0, hertz("chip.nand_interface")? * edges / 1e6, "Mb/s a pin", why)
+            .also("MHz of the core", hertz("chip.core")? / 1e6),
+    ])
+}
+
+fn platforms(inputs: &Inputs<'_>) -> Found {
+    let gib = (1u64 << 30) as f64;
+    let nand = inputs.count("nand.chips")? as f64 * inputs.bytes("nand.chip")? / gib;
+    let ufs = inputs.bytes("ufs.storage")? / gib;
+    let clocks = inputs.number("ufs.dram_clock", Dimension::Frequency)?
+        / inputs.number("host.dram_clock", Dimension::Frequency)?;
+    Ok(vec![
+        Finding::exact("storage", "32 GB", 32.0, nand, "GiB", "four chips of 64 Gb"),
+        Finding::exact("half", "half the media", 2.0, ufs / nand, "times", "the UFS platform's storage over it")
+            .also("times the DRAM clock", clocks)
+            .also("GiB of DRAM", inputs.bytes("host.dram")? / gib),
+    ])
+}
+
+fn interfaces(inputs: &Inputs<'_>) -> Found {
+    let lane = inputs.number("ufs.lane", Dimension::Frequency)? * inputs.count("ufs.lanes")? as f64 / 8.0;
+    let coded = inputs.numbers("ufs.coded", Dimension::Bits)?;
+    let emmc =
+        inputs.number("emmc.clock", Dimension::Frequency)? * 2.0 * inputs.number("emmc.width", Dimension::Bits)? / 8.0;
+    let ddr4 =
+        inputs.number("ddr4.transfers", Dimension::Frequency)? * inputs.number("ddr4.width", Dimension::Bits)? / 8.0;
+    let pins = inputs.numbers("pins.emmc", Dimension::Count)?.iter().sum::<f64>();
+    let ufs_pins = inputs.numbers("pins.ufs", Dimension::Count)?;
+    let lpddr3 = inputs.numbers("pins.lpddr3", Dimension::Count)?;
+    let [payload, line] = coded[..] else {
+        return Err(CheckError::NoAnswer("a line code has two numbers of bits".to_owned()));
+    };
+    let most = ufs_pins.iter().copied().fold(pins, f64::max);
+    Ok(vec![
+        Finding::exact("ufs", "1,200 MB/s", 1200.0, lane * payload / line / 1e6, "MB/s", "two lanes of 6 Gb/s, 8b10b"),
+        Finding::exact("emmc", "400 MB/s", 400.0, emmc / 1e6, "MB/s", "8 bits at 200 MHz, both edges"),
+        Finding::exact("ddr4", "25.6 GB/s", 25.6, ddr4 / 1e9, "GB/s", "64 bits, 3,200 MT/s"),
+        Finding::exact("emmc-pins", "12", 12.0, pins, "pins", "8 of data, 1 of commands, 3 others"),
+        Finding::trend(
+            "pins",
+            "a DRAM interface has more pins",
+            lpddr3.iter().all(|lpddr3| *lpddr3 > most),
+            (lpddr3.iter().copied().fold(f64::INFINITY, f64::min) / most, "times the pins"),
+            "LPDDR3 of 16 bits beside the widest storage interface",
+        ),
+    ])
+}

@@ -1,0 +1,30 @@
+//! Every number of the four publications as a check, beside what the parts and the simulator give.
+//!
+//! | part | holds |
+//! |---|---|
+//! | [`calibration`], [`units`] | one file of values a paper, each with unit, kind and source |
+//! | [`checks`] | the checks, which read values and find numbers |
+//! | [`runner`] | seeds, intervals, moved values, verdicts |
+//! | [`report`] | rows, their counts, JSON and Markdown |
+//! | [`live`] | what the kept results of the runtime say of the same number |
+//!
+//! Honesty: a check sets nothing. A check that a fitted value names is calibrated, never passed. A
+//! check that flips when a value that is not in the text moves by 20% is fragile.
+//!
+//! It measures nothing itself, and reads no file but those of kept results that it is given.
+#![forbid(unsafe_code)]
+
+pub mod calibration;
+pub mod check;
+pub mod checks;
+pub mod live;
+pub mod paper;
+pub mod report;
+pub mod runner;
+pub mod units;
+
+pub use calibration::{Calibration, CalibrationError};
+pub use check::{Check, CheckError};
+pub use paper::Paper;
+pub use report::{Report, Row, Verdict};
+pub use runner::{Effort, reproduce};

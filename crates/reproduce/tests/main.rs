@@ -1,0 +1,4 @@
+//! All tests of this crate, as one program.
+
+mod conform_reproduction;
+mod fault_calibration;
