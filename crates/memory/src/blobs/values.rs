@@ -73,7 +73,9 @@ impl Values {
         // An offset has at most 45 bits, and a base 44 and those of the controller.
         let at = region.base.add(offset);
         let longest = if word & LONG == 0 { SUBPAGE } else { VALUE_BYTES_MAX as u64 };
-        if len > longest || (len > 0 && !region.contains(at, len)) {
+        // The one word without a length is that of the empty value.
+        let leads_there = (1..=longest).contains(&len) && region.contains(at, len);
+        if word != 0 && !leads_there {
             let (what, expected) = ("place of a value", region.base.bits());
             return Err(AccessError::Corrupt { what, at, expected, got: word });
         }
