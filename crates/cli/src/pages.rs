@@ -179,7 +179,7 @@ mod tests {
         {
             assert!(bash.contains(&format!("compgen -W \"{names}")), "{names}");
         }
-        assert!(bash.contains("compgen -W \"dram-only resident fulgurite on-device pool"));
+        assert!(bash.contains("compgen -W \"dram-only resident hits fulgurite on-device pool"));
         assert!(script(Shell::Zsh).contains("(clock s3-fifo lru)"));
         let fish = script(Shell::Fish);
         assert!(fish.contains("survive") && fish.contains("__fish_complete_directories"));

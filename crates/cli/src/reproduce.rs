@@ -48,8 +48,8 @@ Verdicts:
   FRAGILE     in the band, and out of it when an assumed value moves by 20%
   FAIL        out of the band
 
-The column \"live\" is what the runtime measured, from kept results. This command
-measures nothing.";
+The column \"live\" is what the runtime measured, from kept results. Nothing is
+measured by this command.";
 
 /// The checks that were asked for, and whether they are all.
 fn chosen(names: &[String]) -> Result<(Vec<&'static Check>, bool)> {

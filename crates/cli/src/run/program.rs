@@ -46,6 +46,8 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
 /// How much of a file is looked at for the marks of a Go program, which stand in its first
 /// sections.
 const LOOKED_AT: u64 = 64 << 20;
+/// How Go's information on a build begins, at a multiple of 16 bytes. The size of a pointer and a
+/// few flags follow. (A program may have the words alone, as this one does.)
 const GO: &[u8] = b"\xff Go buildinf:";
 
 /// Judges a program, or the interpreter of a script.
@@ -92,7 +94,8 @@ fn judge_bytes(bytes: &[u8]) -> Option<Unsuitable> {
     if !bytes.starts_with(MAGIC) || number(18, 2) != Some(X86_64) {
         return Some(Unsuitable::Foreign);
     }
-    if bytes.windows(GO.len()).any(|window| window == GO) {
+    let is_go = |head: &[u8]| head.starts_with(GO) && matches!(head[14..], [0 | 4 | 8, 0..=3]);
+    if bytes.chunks_exact(16).any(is_go) {
         return Some(Unsuitable::Go);
     }
     let (Some(headers), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else {
@@ -130,10 +133,10 @@ mod tests {
         assert_eq!(judge_bytes(&elf), Some(Unsuitable::Static));
         elf[64] = 3;
         assert_eq!(judge_bytes(&elf), None);
-        elf[100..100 + GO.len()].copy_from_slice(GO);
+        elf[112..112 + GO.len()].copy_from_slice(GO);
         assert_eq!(judge_bytes(&elf), Some(Unsuitable::Go));
         elf[32..40].fill(0xff);
-        elf[100] = 0;
+        elf[112] = 0;
         assert_eq!(judge_bytes(&elf), Some(Unsuitable::Static), "headers beyond the end");
         assert_eq!(judge_bytes(&elf[..20]), Some(Unsuitable::Foreign));
     }
