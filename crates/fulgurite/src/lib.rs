@@ -90,6 +90,7 @@ mod pages;
 mod reader;
 mod registry;
 mod store;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,9 +103,9 @@ pub use fulgurite_format::{Address, Controller, PAGE_BYTES, Plain, SUBPAGE_BYTES
 pub use fulgurite_memory::{
     AccessError, Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BPlusTreeShape, BlobMap, Blobs, Container, Directory,
     Exclusive, FiberLatch, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Layout, Masstree, MasstreeRoot,
-    MasstreeShape, Memory, NoLatch, OrderedBlobs, OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr,
-    RedBlackTree, RedBlackTreeRoot, Region, Reservation, RootEntry, RootError, Rooted, Stored, VersionLatch, View,
-    ViewMut, WriteSet, hash_bytes,
+    MasstreeShape, Memory, NoLatch, OrderedBlobs, OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr, Ranged,
+    RedBlackTree, RedBlackTreeRoot, Region, Reservation, RootEntry, RootError, Rooted, Stored, Transact, Transactions,
+    VersionLatch, View, ViewMut, WriteSet, hash_bytes,
 };
 pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 pub use fulgurite_runtime::{
@@ -118,6 +119,7 @@ pub use durability::Durability;
 pub use error::Error;
 pub use named::Named;
 pub use reader::Reader;
+pub use transaction::Transaction;
 
 /// Sets a [`Fulgurite`] up.
 #[must_use = "call `start`"]
@@ -224,6 +226,7 @@ pub struct Fulgurite {
     syncer: Option<durable::Syncer>,
     runtime: Arc<Runtime>,
     pool: Option<durable::Kept>,
+    transactions: Arc<Transactions>,
 }
 
 impl Drop for Fulgurite {

@@ -43,6 +43,9 @@ pub(crate) fn read<L: Latch, M: Memory, T>(
             return seen;
         }
     }
+    if M::TRACKED {
+        return Err(AccessError::Conflict { runs: 0 });
+    }
     let _held = latch.lock(memory)?;
     look(memory, &|| true)
 }
@@ -58,7 +61,7 @@ pub(crate) fn plan<'l, L: Latch, M: Memory, T>(
         let version = latch.read_begin(memory)?;
         match look(memory, &|| latch.read_validate(version)) {
             Ok(Some(plan)) => {
-                if let Some(held) = latch.upgrade(version) {
+                if let Some(held) = latch.upgrade(memory, version) {
                     return Ok(Some((plan, held)));
                 }
             }
@@ -73,6 +76,9 @@ pub(crate) fn plan<'l, L: Latch, M: Memory, T>(
                 }
             }
         }
+    }
+    if M::TRACKED {
+        return Err(AccessError::Conflict { runs: 0 });
     }
     let held = latch.lock(memory)?;
     Ok(look(memory, &|| true)?.map(|plan| (plan, held)))
