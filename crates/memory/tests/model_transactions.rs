@@ -338,7 +338,7 @@ fn planted_bugs_are_found() {
         .map(|bug| (bug, (1..10).any(|seed| catch_unwind(|| interleaved(2000, Some(bug), Random(seed))).is_err())));
     std::panic::set_hook(quiet);
     assert!(found.iter().all(|(_, found)| *found), "{found:?}");
-    trials::figure(21, "planted bugs found in transactions", found.len() as u64);
+    trials::figure(21, "bugs planted in transactions that are found", found.len() as u64);
 }
 
 #[test]

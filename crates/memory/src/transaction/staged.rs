@@ -12,6 +12,8 @@
 //! * Nobody but the transaction sees what it has staged.
 //! * A noted latch or allocator belongs to a container that the transaction keeps. Only this module's
 //!   parents hand a `Staged` to an operation, and only to one of such a container.
+//! * What a write that failed was part of does not commit, even where its caller goes on (a merge of
+//!   nodes).
 //! * A section is open while an object is allocated for the transaction, and while it installs.
 
 use std::collections::BTreeMap;
@@ -83,6 +85,8 @@ pub struct Staged<'m, M: Memory> {
     allocated: Vec<Object<M>>,
     freed: Vec<Object<M>>,
     section: Option<M::Section>,
+    /// A write that failed. What it was part of is half staged, whatever its caller made of that.
+    failed: Option<AccessError>,
     bug: Option<Bug>,
 }
 
@@ -121,6 +125,7 @@ impl<'m, M: Memory> Staged<'m, M> {
             allocated: Vec::new(),
             freed: Vec::new(),
             section: None,
+            failed: None,
             bug,
         }
     }
@@ -153,6 +158,9 @@ impl<'m, M: Memory> Staged<'m, M> {
     /// so. On an error nothing has changed.
     pub(super) fn commit(&mut self) -> Result<(), Stop> {
         self.memory.verdict()?;
+        if let Some(error) = self.failed {
+            return if self.is_valid() { Err(Stop::Failed(error)) } else { Err(Stop::Conflict) };
+        }
         if self.pages.is_empty() && self.locks.is_empty() {
             return if self.is_valid() { Ok(()) } else { Err(Stop::Conflict) };
         }
@@ -287,16 +295,26 @@ impl<M: Memory> Memory for Staged<'_, M> {
         whole(at, len)?;
         let unreached = self.unreached.range(..=at).next_back();
         if unreached.is_some_and(|(start, bytes)| at.bits() - start.bits() + len as u64 <= *bytes as u64) {
-            return self.memory.view_mut(at, len);
+            // Where this fails, its caller has written a part of an object that nothing leads to.
+            let failed = &mut self.failed;
+            return self.memory.view_mut(at, len).inspect_err(|error| _ = failed.get_or_insert(*error));
         }
         let subpage = subpage_of(at);
         // With the bug, all of the subpage is of the moment of the first write to it.
         let (from, count) = if self.bug == Some(Bug::StaleCopies) { (subpage, SUBPAGE_BYTES) } else { (at, len) };
-        let now = self.memory.view(from, count)?;
+        let now = match self.memory.view(from, count) {
+            Ok(now) => now,
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                return Err(error);
+            }
+        };
         assert_eq!(now.len(), count, "a view is as long as it was asked for");
         if self.pages.len() == SUBPAGES_MAX && !self.pages.contains_key(&subpage) {
             let bytes = (SUBPAGES_MAX as u64 + 1) * SUBPAGE_BYTES as u64;
-            return Err(AccessError::TooLong { what: "transaction", bytes, most: bytes - SUBPAGE_BYTES as u64 });
+            let error = AccessError::TooLong { what: "transaction", bytes, most: bytes - SUBPAGE_BYTES as u64 };
+            self.failed.get_or_insert(error);
+            return Err(error);
         }
         if self.bug != Some(Bug::StaleCopies) || !self.pages.contains_key(&subpage) {
             self.pages.entry(subpage).or_insert_with(Page::new).refresh(from.subpage_offset(), &now);
