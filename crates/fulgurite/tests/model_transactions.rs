@@ -1,7 +1,7 @@
 //! Goal: transactions of jobs on several workers are serializable, with each other and with single
 //! operations of containers, whatever is evicted, synced or rolled back meanwhile. Errors, panics,
-//! cancellation, deadlines, removed names, roll backs and nesting end a transaction without a trace,
-//! and are told.
+//! cancellation, deadlines, removed names, roll backs and nesting end a transaction without a
+//! trace, and are told.
 //!
 //! Method: jobs on two workers run transactions that read some keys and overwrite some of them, in
 //! arrays, hash maps, trees and blobs, over a cache of a few frames and on a pool that is synced.

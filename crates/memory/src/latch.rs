@@ -87,8 +87,8 @@ impl<L: Latch, M: Memory> Drop for Exclusive<'_, L, M> {
     }
 }
 
-/// Runs code of a caller while `held` is. A panic in it has changed nothing that the latch protects,
-/// so it goes on without poisoning the latch.
+/// Runs code of a caller while `held` is. A panic in it has changed nothing that the latch
+/// protects, so it goes on without poisoning the latch.
 pub(crate) fn harmless<H, R>(held: H, code: impl FnOnce() -> R) -> (R, H) {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(result) => (result, held),

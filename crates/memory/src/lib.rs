@@ -108,7 +108,7 @@ pub trait Memory {
 
     /// Opens a write section: a named state has all that is written until the guard is dropped, or
     /// none. Sections nest. Waits while a sync is about to cut, so it is taken before latches,
-    /// never with one held. It isolates nobody: others see the writes at once, and an error leaves
+    /// never with one held. It isolates nothing: others see the writes at once, and an error leaves
     /// them. For changes that belong together there is [`Transactions`].
     ///
     /// # Errors

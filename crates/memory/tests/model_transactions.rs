@@ -154,7 +154,8 @@ enum Operation {
     Copy(Place, [Place; 2]),
     Put([Place; 2], u64),
     Remove([Place; 2]),
-    /// Up to so many keys of an ordered container from one on, and then the first of them is removed.
+    /// Up to so many keys of an ordered container from one on, and then the first of them is
+    /// removed.
     TakeFrom(Place, usize),
     /// Changes a place and returns an error.
     Fail(Place),

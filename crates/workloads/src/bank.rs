@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Invariants, under any interleaving and after any error: the balances have the sum that they were
-//! made with, modulo 2^64; each payload is that of its account and balance (nothing is torn). Amounts
-//! are added and subtracted, so the balances do not depend on the order of transfers, and `check`
-//! hashes them.
+//! made with, modulo 2^64; each payload is that of its account and balance (nothing is torn).
+//! Amounts are added and subtracted, so the balances do not depend on the order of transfers, and
+//! `check` hashes them.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

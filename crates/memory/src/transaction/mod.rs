@@ -6,7 +6,8 @@
 //!
 //! 1. pins the subpages that it will write (the only step that may wait or fail; no latch is held);
 //! 2. takes the latches of what it changes, in one order for all (Silo's phase 1), and never waits;
-//! 3. validates the versions of the latches under which it read (phase 2), or lets go and runs again;
+//! 3. validates the versions of the latches under which it read (phase 2), or lets go and runs
+//!    again;
 //! 4. writes, and lets go of the latches with new versions (phase 3).
 //!
 //! The version of a record is that of the latch that its container keeps for it in DRAM. So nothing
@@ -15,8 +16,8 @@
 //! appears, also in a range that was read, is a conflict. Elements of arrays have no latch of their
 //! own, and get one of [`Transactions`].
 //!
-//! A body may see data of different moments. Then its run does not count, whatever it returns, and a
-//! panic in it does not either.
+//! A body may see data of different moments. Then its run does not count, whatever it returns, and
+//! a panic in it does not either.
 
 mod bug;
 mod keyed;
@@ -50,7 +51,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// What the transactions of one memory share. One for each memory.
 ///
 /// ```
-/// use fulgurite_memory::{AccessError, Address, Heap, HashMap, PlainMemory, Region, Transactions, VersionLatch};
+/// use fulgurite_memory::{
+///     AccessError, Address, HashMap, Heap, PlainMemory, Region, Transactions, VersionLatch,
+/// };
 /// use fulgurite_sys::Backed;
 /// use std::sync::Arc;
 ///
@@ -58,7 +61,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// let mut memory = PlainMemory::new(Backed::BasePages)?;
 /// let (heap, buckets) = Region::new(Address::from_linear(1 << 20), 2 << 20).split(1 << 20);
 /// let heap = Arc::new(Heap::create(&mut memory, heap)?);
-/// let accounts = Arc::new(HashMap::<u64, u64, VersionLatch>::create(&mut memory, buckets, heap, 1000, 64)?);
+/// let accounts = HashMap::<u64, u64, VersionLatch>::create(&mut memory, buckets, heap, 1000, 64)?;
+/// let accounts = Arc::new(accounts);
 /// accounts.insert(&mut memory, &1, 100)?;
 ///
 /// let transactions = Transactions::new();
@@ -68,7 +72,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 ///     t.put(&accounts, &2, &(to + 30))?;
 ///     Ok::<u64, AccessError>(30)
 /// })?;
-/// assert_eq!((moved, accounts.get(&mut memory, &1)?, accounts.get(&mut memory, &2)?), (30, Some(70), Some(30)));
+/// let now = (accounts.get(&mut memory, &1)?, accounts.get(&mut memory, &2)?);
+/// assert_eq!((moved, now), (30, (Some(70), Some(30))));
 /// # Ok(())
 /// # }
 /// ```
@@ -107,8 +112,9 @@ impl Transactions {
     /// and changes at one moment. It is run again when that was not so. Then what it returned is
     /// dropped, so it should have no other effects.
     ///
-    /// Nothing has changed after an error or a panic of `body`, nor when the job is cancelled or its
-    /// deadline passes before the commit. The commit takes a pin for each subpage that is written.
+    /// Nothing has changed after an error or a panic of `body`, nor when the job is cancelled or
+    /// its deadline passes before the commit. The commit takes a pin for each subpage that is
+    /// written.
     ///
     /// # Errors
     /// What `body` returned. [`AccessError::Conflict`] after some 2000 runs.

@@ -10,10 +10,10 @@
 //!
 //! Invariants:
 //! * Nobody but the transaction sees what it has staged.
-//! * A noted latch or allocator belongs to a container that the transaction keeps. Only this module's
-//!   parents hand a `Staged` to an operation, and only to one of such a container.
-//! * What a write that failed was part of does not commit, even where its caller goes on (a merge of
-//!   nodes).
+//! * A noted latch or allocator belongs to a container that the transaction keeps. Only this
+//!   module's parents hand a `Staged` to an operation, and only to one of such a container.
+//! * What a write that failed was part of does not commit, even where its caller goes on (a merge
+//!   of nodes).
 //! * A section is open while an object is allocated for the transaction, and while it installs.
 
 use std::collections::BTreeMap;
@@ -221,7 +221,8 @@ impl<'m, M: Memory> Staged<'m, M> {
         Ok(())
     }
 
-    /// Nothing leads to these any more. What cannot be given back is lost, as after any failed free.
+    /// Nothing leads to these any more. What cannot be given back is lost, as after any failed
+    /// free.
     fn give_back_freed(&mut self) {
         for object in std::mem::take(&mut self.freed) {
             self.give_back(&object);
