@@ -30,16 +30,7 @@ pub enum Base {
     /// The same played by the thread that drives it: of a device of this process.
     Timed(EmulatedConfig),
     /// A model of NAND, in real time.
-    Nand {
-        /// What has its data.
-        cells: Box<Base>,
-        /// Its geometry and timing.
-        profile: Profile,
-        /// How it is divided.
-        config: FilConfig,
-        /// Whether it is new.
-        past: Past,
-    },
+    Nand(Box<NandBase>),
     /// A file or a block device.
     File(FileConfig),
     /// A device of another process, by the socket that it listens at.
@@ -51,6 +42,19 @@ pub enum Base {
         /// No other program may use it at the same time.
         alone: bool,
     },
+}
+
+/// NAND by a model.
+#[derive(Clone, Debug)]
+pub struct NandBase {
+    /// What has its data.
+    pub cells: Base,
+    /// Its geometry and timing.
+    pub profile: Profile,
+    /// How it is divided.
+    pub config: FilConfig,
+    /// Whether it is new.
+    pub past: Past,
 }
 
 /// What was done with NAND before it is opened.
@@ -104,7 +108,8 @@ impl Base {
             Base::Timed(config) => Arc::new(TimedFlash::new(config.clone())?),
             Base::Served { socket, share_frames, alone: true } => devices::alone(socket, *share_frames)?,
             Base::Served { socket, share_frames, alone: false } => devices::beside_others(socket, *share_frames)?,
-            Base::Nand { cells, profile, config, past } => {
+            Base::Nand(nand) => {
+                let NandBase { cells, profile, config, past } = &**nand;
                 let cells = cells.open_with_progress(progress)?.flash;
                 let nand = Arc::new(match past {
                     Past::New => NandFlash::new(cells, *profile, *config)?,

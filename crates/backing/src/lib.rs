@@ -26,7 +26,7 @@ mod error;
 mod medium;
 mod open;
 
-pub use base::{Base, Laid, Past};
+pub use base::{Base, Laid, NandBase, Past};
 pub use devices::{flat_on_device, names_states, on_device};
 pub use error::Error;
 pub use medium::Medium;

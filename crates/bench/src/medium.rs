@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use fulgurite_backing::{Base, Laid, Past};
+use fulgurite_backing::{Base, Laid, NandBase, Past};
 use fulgurite_flash::{EmulatedConfig, FileConfig, FileMode, Flash, PartOfFlash};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_nand::{Fil, FilConfig, Profile};
@@ -99,8 +99,9 @@ impl Judged {
             FlashChoice::Nand(_) => {
                 let (profile, config) = self.nand.context("NAND was not judged")?;
                 let fil = Fil::new(profile, config)?;
-                let cells = Box::new(Base::memory(fil.flash_pages()));
-                let nand = open_base(&Base::Nand { cells, profile, config, past: Past::New }, interrupt)?.flash;
+                let cells = Base::memory(fil.flash_pages());
+                let nand = NandBase { cells, profile, config, past: Past::New };
+                let nand = open_base(&Base::Nand(Box::new(nand)), interrupt)?.flash;
                 match self.holds {
                     Holds::Pool { .. } => On::Held(nand),
                     Holds::Data => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use fulgurite_backing::{Base, Laid, Past};
+use fulgurite_backing::{Base, Laid, NandBase, Past};
 use fulgurite_device::{Device, DeviceConfig};
 use fulgurite_flash::{DEPTH_MAX, FileConfig, FileMode, Flash, Layered, NandFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
@@ -341,8 +341,9 @@ impl Plan {
         } else {
             Past::New
         };
-        let cells = Box::new(self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64));
-        let Laid { flash: below, nand, .. } = open_base(&Base::Nand { cells, profile, config, past }, interrupt)?;
+        let cells = self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64);
+        let base = Base::Nand(Box::new(NandBase { cells, profile, config, past }));
+        let Laid { flash: below, nand, .. } = open_base(&base, interrupt)?;
         if !old {
             make(&below, geometry)?;
         }
