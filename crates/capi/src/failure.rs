@@ -123,7 +123,7 @@ fn of_pool(error: &PoolError) -> fulgurite_status {
         PoolError::NotPermitted { .. } | PoolError::ReadOnly => FULGURITE_NOT_PERMITTED,
         PoolError::NoSuchPages { .. } => FULGURITE_OUT_OF_RANGE,
         PoolError::Flash(error) => of_flash(error),
-        PoolError::Write(error) => of_flash(&error.clone().into()),
+        PoolError::Write(error) => of_flash(&(*error).into()),
         _ => FULGURITE_FAILED,
     }
 }

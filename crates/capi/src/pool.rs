@@ -95,8 +95,8 @@ unsafe fn with<T>(
     pool.0.with(|memory| call(memory, &pool.0))
 }
 
-/// Makes the state of everything durable, and stores its token, unless `token` is NULL. The state is
-/// one between write sections. It waits for those that are open, and not for jobs.
+/// Makes the state of everything durable, and stores its token, unless `token` is NULL. The state
+/// is one between write sections. It waits for those that are open, and not for jobs.
 ///
 /// Fails with FULGURITE_NO_POOL, with FULGURITE_BAD_OPTION for a pool that is only a cache, with
 /// FULGURITE_NO_SPACE and FULGURITE_BUSY, after which it may be tried again, with FULGURITE_IO and
@@ -114,8 +114,8 @@ pub unsafe extern "C" fn fulgurite_sync(pool: *mut fulgurite_pool, token: *mut u
     })
 }
 
-/// Makes the state of a token again, in DRAM and in the pool. Newer tokens are gone. Handles of what
-/// that state does not have say FULGURITE_POISONED from then on.
+/// Makes the state of a token again, in DRAM and in the pool. Newer tokens are gone. Handles of
+/// what that state does not have say FULGURITE_POISONED from then on.
 ///
 /// Fails with FULGURITE_NOT_FOUND when there is no such token, and with FULGURITE_BUSY when a newer
 /// one is pinned or being read, or when jobs hold pins: nothing has changed then. After

@@ -91,8 +91,8 @@ pub unsafe extern "C" fn fulgurite_get_statistics(
 /// Copies what a memory has counted as Prometheus text (version 0.0.4), with a 0 at its end, and
 /// stores its length without that in `*length`.
 ///
-/// Fails with FULGURITE_BUFFER_TOO_SMALL when it and the 0 do not fit: `*length` is stored. And with
-/// FULGURITE_IN_A_JOB.
+/// Fails with FULGURITE_BUFFER_TOO_SMALL when it and the 0 do not fit: `*length` is stored. Fails
+/// with FULGURITE_IN_A_JOB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_prometheus(
     pool: *mut fulgurite_pool,
