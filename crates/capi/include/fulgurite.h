@@ -433,8 +433,8 @@ fulgurite_status fulgurite_close(fulgurite_pool *pool);
 fulgurite_status fulgurite_abandon(fulgurite_pool *pool);
 
 /**
- * Makes the state of everything durable, and stores its token, unless `token` is NULL. The state is
- * one between write sections. It waits for those that are open, and not for jobs.
+ * Makes the state of everything durable, and stores its token, unless `token` is NULL. The state
+ * is one between write sections. It waits for those that are open, and not for jobs.
  *
  * Fails with FULGURITE_NO_POOL, with FULGURITE_BAD_OPTION for a pool that is only a cache, with
  * FULGURITE_NO_SPACE and FULGURITE_BUSY, after which it may be tried again, with FULGURITE_IO and
@@ -443,8 +443,8 @@ fulgurite_status fulgurite_abandon(fulgurite_pool *pool);
 fulgurite_status fulgurite_sync(fulgurite_pool *pool, uint64_t *token);
 
 /**
- * Makes the state of a token again, in DRAM and in the pool. Newer tokens are gone. Handles of what
- * that state does not have say FULGURITE_POISONED from then on.
+ * Makes the state of a token again, in DRAM and in the pool. Newer tokens are gone. Handles of
+ * what that state does not have say FULGURITE_POISONED from then on.
  *
  * Fails with FULGURITE_NOT_FOUND when there is no such token, and with FULGURITE_BUSY when a newer
  * one is pinned or being read, or when jobs hold pins: nothing has changed then. After
@@ -985,8 +985,8 @@ fulgurite_status fulgurite_get_statistics(fulgurite_pool *pool,
  * Copies what a memory has counted as Prometheus text (version 0.0.4), with a 0 at its end, and
  * stores its length without that in `*length`.
  *
- * Fails with FULGURITE_BUFFER_TOO_SMALL when it and the 0 do not fit: `*length` is stored. And with
- * FULGURITE_IN_A_JOB.
+ * Fails with FULGURITE_BUFFER_TOO_SMALL when it and the 0 do not fit: `*length` is stored. Fails
+ * with FULGURITE_IN_A_JOB.
  */
 fulgurite_status fulgurite_prometheus(fulgurite_pool *pool,
                                       char *buffer,

@@ -124,8 +124,8 @@ impl<I: BlobIndex> BlobMap<I> {
         })
     }
 
-    /// Copies the beginning of a value, as much as `into` holds, and returns the length of the whole
-    /// value. `None` without the key.
+    /// Copies the beginning of a value, as much as `into` holds, and returns the length of the
+    /// whole value. `None` without the key.
     ///
     /// # Errors
     /// As [`BlobMap::get`].
