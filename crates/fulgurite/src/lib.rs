@@ -101,11 +101,11 @@ pub use fulgurite_device::SocketError;
 pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
 pub use fulgurite_format::{Address, Controller, PAGE_BYTES, Plain, SUBPAGE_BYTES, Size};
 pub use fulgurite_memory::{
-    AccessError, Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BPlusTreeShape, BlobMap, Blobs, Container, Directory,
-    Exclusive, FiberLatch, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Layout, Masstree, MasstreeRoot,
-    MasstreeShape, Memory, NoLatch, OrderedBlobs, OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr, Ranged,
-    RedBlackTree, RedBlackTreeRoot, Region, Reservation, RootEntry, RootError, Rooted, Stored, Transact, Transactions,
-    VersionLatch, View, ViewMut, WriteSet, hash_bytes,
+    AccessError, Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BPlusTreeShape, BlobIndex, BlobMap, Blobs, Container,
+    Directory, Exclusive, FiberLatch, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Layout, Masstree,
+    MasstreeRoot, MasstreeShape, Memory, NoLatch, OrderedBlobs, OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin,
+    Ptr, Ranged, RedBlackTree, RedBlackTreeRoot, Region, Reservation, RootEntry, RootError, Rooted, Stored, Transact,
+    Transactions, VersionLatch, View, ViewMut, WriteSet, hash_bytes,
 };
 pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 pub use fulgurite_runtime::{
