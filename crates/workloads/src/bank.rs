@@ -149,7 +149,7 @@ impl<L: Latch> Workload for Bank<L> {
         let (from, to) = (self.keys.sample(&mut random), self.keys.sample(&mut random));
         let to = if to != from { to } else { (to + 1) % self.keys.count() };
         let what = random.next();
-        TransferRequest { from, to, amount: if what % 10 == 0 { 0 } else { 1 + (what >> 32) % 1000 } }
+        TransferRequest { from, to, amount: if what.is_multiple_of(10) { 0 } else { 1 + (what >> 32) % 1000 } }
     }
 
     #[inline]
