@@ -89,6 +89,7 @@ mod named;
 mod pages;
 mod reader;
 mod registry;
+mod running;
 mod store;
 mod transaction;
 
@@ -119,6 +120,7 @@ pub use durability::Durability;
 pub use error::Error;
 pub use named::Named;
 pub use reader::Reader;
+pub use running::Running;
 pub use transaction::Transaction;
 
 /// Sets a [`Fulgurite`] up.
@@ -253,12 +255,12 @@ impl Fulgurite {
         }
     }
 
-    /// Runs `code` on a worker and waits for it, from any thread that is not a worker. The job may
-    /// hold four pins, and has the other defaults of [`JobOptions`]. [`Fulgurite::run_with`] sets
-    /// them.
-    pub fn run<T: Send + 'static>(
+    /// Runs `code` on a worker and waits for it, from any thread that is not a worker. It may
+    /// borrow from its caller. The job may hold four pins, and has the other defaults of
+    /// [`JobOptions`]. [`Fulgurite::run_with`] sets them.
+    pub fn run<'env, T: Send + 'env>(
         &self,
-        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     ) -> Result<T, AccessError> {
         self.runtime.run(code)
     }
@@ -268,12 +270,42 @@ impl Fulgurite {
     /// # Errors
     /// [`Error::Submit`] when the job was not accepted, and nothing ran. [`Error::Access`] with
     /// what `code` returned.
-    pub fn run_with<T: Send + 'static>(
+    pub fn run_with<'env, T: Send + 'env>(
         &self,
         options: &JobOptions,
-        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     ) -> Result<T, Error> {
         Ok(self.runtime.run_with(options, code)??)
+    }
+
+    /// Starts `code` on a worker. The future ends with it. Dropped before that, it cancels the job.
+    ///
+    /// ```
+    /// use fulgurite::{Fulgurite, Medium};
+    ///
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #     loop {
+    /// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+    /// #             return value;
+    /// #         }
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// # }
+    /// # fn main() -> Result<(), fulgurite::Error> {
+    /// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+    /// let map = memory.hash_map::<u64, u64>(1000)?;
+    /// let old = block_on(async { memory.run_async(move |m| map.insert(m, &1, 7)).await })?;
+    /// assert_eq!(old, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_async<T: Send + 'static>(
+        &self,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+    ) -> Running<T> {
+        Running::of(self.runtime.submit(code))
     }
 
     /// Starts `code` on a worker; the handle can be waited for, awaited or used to cancel it.

@@ -29,8 +29,9 @@ impl Fulgurite {
     /// of it or nothing, and so does a token.
     ///
     /// `body` runs again when something that it read was changed before it ended. What it returned
-    /// is dropped then, so it should have no other effects. An error or a panic of `body` leaves
-    /// everything as it was, and so does a job that is cancelled or late.
+    /// is dropped then, so it should have no other effects. It may borrow from its caller. An error
+    /// or a panic of `body` leaves everything as it was, and so does a job that is cancelled or
+    /// late.
     ///
     /// ```
     /// use fulgurite::{Error, Fulgurite, Medium};
@@ -52,13 +53,12 @@ impl Fulgurite {
     /// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
     /// let accounts = memory.named("accounts").hash_map::<u64, u64>(1000)?;
     /// let names = memory.named("names").blobs::<u64>(1000, 1 << 20)?;
-    /// let its = accounts.clone();
-    /// memory.transaction(move |t| {
-    ///     t.put(&its, &1, &100)?;
+    /// memory.transaction(|t| {
+    ///     t.put(&accounts, &1, &100)?;
     ///     t.put(&names, &1, b"Ada")?;
     ///     Ok::<_, Error>(())
     /// })?;
-    /// let refused = memory.transaction(move |t| {
+    /// let refused = memory.transaction(|t| {
     ///     let has = t.get(&accounts, &1)?.unwrap_or(0);
     ///     t.put(&accounts, &2, &500)?;
     ///     let rest = has.checked_sub(500).ok_or(Refusal::TooPoor)?;
@@ -76,13 +76,13 @@ impl Fulgurite {
     /// and with [`AccessError::TooManyPins`] when it writes more than 32 subpages
     /// ([`Fulgurite::transaction_with`] sets that). [`Error::InsideJob`] inside a job or another
     /// transaction. [`Error::Job`] when `body` panicked. [`Error::Submit`] when it was not started.
-    pub fn transaction<R, E>(
+    pub fn transaction<'env, R, E>(
         &self,
-        body: impl FnMut(&mut Transaction<'_>) -> Result<R, E> + Send + 'static,
+        body: impl FnMut(&mut Transaction<'_>) -> Result<R, E> + Send + 'env,
     ) -> Result<R, E>
     where
-        R: Send + 'static,
-        E: From<Error> + Send + 'static,
+        R: Send + 'env,
+        E: From<Error> + Send + 'env,
     {
         self.transaction_with(&JobOptions::new().name("transaction").pins(PINS), body)
     }
@@ -92,21 +92,21 @@ impl Fulgurite {
     ///
     /// # Errors
     /// As [`Fulgurite::transaction`].
-    pub fn transaction_with<R, E>(
+    pub fn transaction_with<'env, R, E>(
         &self,
         options: &JobOptions,
-        mut body: impl FnMut(&mut Transaction<'_>) -> Result<R, E> + Send + 'static,
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<R, E> + Send + 'env,
     ) -> Result<R, E>
     where
-        R: Send + 'static,
-        E: From<Error> + Send + 'static,
+        R: Send + 'env,
+        E: From<Error> + Send + 'env,
     {
         if on_worker() {
             return Err(Error::InsideJob { what: "transaction" }.into());
         }
-        let transactions = self.transactions.clone();
-        let job = self.runtime.submit_with(options, move |m| transactions.run_as(m, |t| body(t).map_err(Told)));
-        match job.map_err(Error::Submit)?.wait() {
+        let transactions = &self.transactions;
+        let job = self.runtime.run_job(options, |m| transactions.run_as(m, |t| body(t).map_err(Told)));
+        match job.map_err(Error::Submit)? {
             Ok(ended) => ended.map_err(|Told(error)| error),
             Err(JobError::Cancelled { .. }) => Err(Error::Access(AccessError::Cancelled).into()),
             Err(JobError::DeadlineExceeded { .. }) => Err(Error::Access(AccessError::DeadlineExceeded).into()),

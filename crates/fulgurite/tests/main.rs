@@ -6,6 +6,7 @@ mod figures;
 mod guarded;
 mod history;
 
+mod conform_calls;
 mod conform_circles;
 mod conform_device;
 mod conform_device_pool;

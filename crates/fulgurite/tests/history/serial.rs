@@ -43,7 +43,7 @@ pub enum Violation {
 /// Decides.
 pub fn serializable(history: &[Committed]) -> Result<(), Violation> {
     let index: HashMap<u64, usize> = history.iter().enumerate().map(|(i, t)| (t.number, i)).collect();
-    // Who overwrote a value of a key.
+    // The transaction that overwrote a value of a key.
     let mut overwritten: HashMap<(u64, u64), usize> = HashMap::new();
     for (i, transaction) in history.iter().enumerate() {
         for &(key, value) in &transaction.reads {

@@ -27,7 +27,7 @@ use fulgurite_runtime::AccessError;
 use super::bug::Bug;
 use super::page::Page;
 use crate::latch::{is_at, let_go, try_lock};
-use crate::{Allocator, Memory, Pinned, View, ViewMut, whole};
+use crate::{Allocator, Memory, Pinned, PlainPin, View, ViewMut, whole};
 
 /// Most subpages that a transaction may change, objects of its own aside: 4 MiB.
 const SUBPAGES_MAX: usize = 1024;
@@ -257,23 +257,9 @@ impl<M: Memory> Drop for Staged<'_, M> {
     }
 }
 
-/// No operation of a transaction pins.
-pub enum NoPin {}
-
-impl Pinned for NoPin {
-    fn address(&self) -> Address {
-        match *self {}
-    }
-    fn view(&self, _: usize, _: usize) -> View<'_> {
-        match *self {}
-    }
-    fn view_mut(&self, _: usize, _: usize) -> ViewMut<'_> {
-        match *self {}
-    }
-}
-
 impl<M: Memory> Memory for Staged<'_, M> {
-    type Pin = NoPin;
+    /// No operation of a transaction pins, so that there is none of these.
+    type Pin = PlainPin;
     type Section = ();
     const TRACKED: bool = true;
 
@@ -324,7 +310,7 @@ impl<M: Memory> Memory for Staged<'_, M> {
         Ok(page.write(at.subpage_offset(), len))
     }
 
-    fn pin(&mut self, _: Address) -> Result<NoPin, AccessError> {
+    fn pin(&mut self, _: Address) -> Result<PlainPin, AccessError> {
         Err(AccessError::TooManyPins { limit: 0 })
     }
     fn prefetch(&mut self, at: Address) {
