@@ -360,7 +360,8 @@ impl Fulgurite {
         Ok(heap)
     }
 
-    /// An empty hash map for about `capacity` entries, in a region and a heap of its own.
+    /// An empty hash map for up to about `capacity` entries, in a region and a heap of its own. It
+    /// grows with them, a little in each insert.
     ///
     /// # Errors
     /// [`AccessError::NoSpace`], or what the medium says.
@@ -369,10 +370,10 @@ impl Fulgurite {
         K: Plain + Eq + KeyHash + Send + Sync,
         V: Plain + Send + Sync,
     {
-        let bytes = HashMap::<K, V, VersionLatch>::bytes_needed(capacity);
+        let bytes = HashMap::<K, V, VersionLatch>::bytes_to_grow(capacity);
         let heap = self.heap((bytes / 2).max(1 << 20))?;
         let region = self.region(bytes)?;
-        self.run(move |m| HashMap::create(m, region, heap, capacity, 1 << 12).map(Arc::new))
+        self.run(move |m| HashMap::create_growing(m, region, heap, capacity, 1 << 12).map(Arc::new))
     }
 
     /// Changes the DRAM budget while running.
