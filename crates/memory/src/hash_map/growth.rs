@@ -5,8 +5,8 @@
 //! region: | header: buckets, entries | bucket 0 | bucket 1 | .. | buckets - 1 | room to grow |
 //! ```
 //!
-//! With `n` buckets, 2^L <= n < 2^(L+1), a key lies in the bucket that its hash names by L + 1 bits,
-//! or by L if there is none yet. So bucket n - 2^L is split next, into itself and bucket n.
+//! With `n` buckets, 2^L <= n < 2^(L+1), a key lies in the bucket that its hash names by L + 1
+//! bits, or by L if there is none yet. So bucket n - 2^L is split next, into itself and bucket n.
 //!
 //! A split changes what the map holds at one store. Under the latches of both buckets it copies the
 //! entries that move to bucket n, which nobody looks at, and then writes n + 1 to the header. What
@@ -111,11 +111,18 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             return Ok(self.root.buckets);
         }
         let (at, most) = (self.root.region.base, self.root.buckets & !GROWS);
-        let count = memory.load(Ptr::<u64>::new(at))?;
-        if count == 0 || count > most {
-            return Err(AccessError::Corrupt { what: "hash map (number of buckets)", at, expected: most, got: count });
+        match memory.load(Ptr::<u64>::new(at)) {
+            Ok(count) if count > 0 && count <= most => Ok(count),
+            wrong => self.no_count(memory, wrong),
         }
-        Ok(count)
+    }
+    /// Why there is no number of buckets.
+    #[cold]
+    fn no_count<M: Memory>(&self, memory: &mut M, wrong: Result<u64, AccessError>) -> Result<u64, AccessError> {
+        // A map that was removed says so.
+        self.latches.get(0).read_begin(memory)?;
+        let (at, expected, got) = (self.root.region.base, self.root.buckets & !GROWS, wrong?);
+        Err(AccessError::Corrupt { what: "hash map (number of buckets)", at, expected, got })
     }
     /// The bucket of a hash, of so many.
     #[inline(always)]
