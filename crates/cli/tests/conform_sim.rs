@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::refused::{refused, run};
 
-/// A few requests of each.
-const SHORT: [&str; 4] = ["--set", "requests.count=400", "--set", "requests.warm_up=100"];
+/// Few requests, and enough that those under way at both ends are below 1%.
+const SHORT: [&str; 4] = ["--set", "requests.count=6000", "--set", "requests.warm_up=100"];
 
 fn systems() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").canonicalize().unwrap()
