@@ -26,6 +26,7 @@ use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::hash::KeyHash;
+use crate::latch::harmless;
 use crate::{Heap, Latch, LatchTable, Memory, Ptr, Region, View, ViewMut, WriteSet, optimistic};
 
 /// Blocks of a chain that are followed at most: far more than an honest chain has.
@@ -327,7 +328,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     }
 
     /// Changes the value of `key` in place, and returns what `change` returns, or `None` without
-    /// the key. `change` is called at most once.
+    /// the key. `change` is called at most once. A panic in it changes nothing.
     ///
     /// # Errors
     /// What the memory says; nothing was changed and `change` not called then.
@@ -343,11 +344,11 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let latch = self.latch(self.bucket_of(hash));
         let plan =
             optimistic::plan(latch, memory, |memory, still| self.find(memory, key, hash, still, |_, place| place))?;
-        let Some((place, _held)) = plan else { return Ok(None) };
+        let Some((place, held)) = plan else { return Ok(None) };
         let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
         let at = Self::entry(place.slot) + Self::VALUE_AT;
         let mut value = view.load::<V>(at);
-        let result = change(&mut value);
+        let (result, _held) = harmless(held, || change(&mut value));
         view.store(at, value);
         Ok(Some(result))
     }

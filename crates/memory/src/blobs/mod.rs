@@ -124,6 +124,26 @@ impl<I: BlobIndex> BlobMap<I> {
         })
     }
 
+    /// Copies the beginning of a value, as much as `into` holds, and returns the length of the
+    /// whole value. `None` without the key.
+    ///
+    /// # Errors
+    /// As [`BlobMap::get`].
+    pub fn copy_to<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        into: &mut [u8],
+    ) -> Result<Option<usize>, AccessError> {
+        self.look(memory, key, |memory, span, still| {
+            let len = span.len.min(into.len());
+            if len > 0 {
+                self.values.read(memory, span.at, &mut into[..len], still)?;
+            }
+            Ok(span.len)
+        })
+    }
+
     /// The length of a value. `None` without the key.
     ///
     /// # Errors
