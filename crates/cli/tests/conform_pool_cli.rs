@@ -525,12 +525,12 @@ fn info_and_tokens_of_a_pool_that_is_changed_meanwhile() {
             last
         });
         let mut seen = 0;
-        for look in 0..15 {
-            let told = ends(path, 0, &["tokens", "a.pool", "--json"], &["a.pool is in use"]);
+        // Each waits half a second for the pool before it looks beside its user.
+        for _ in 0..3 {
+            ends(path, 0, &["info", "a.pool"], &["a.pool is in use"]);
             let newest = tokens(path).last().copied().unwrap_or(0);
-            assert!(newest >= seen && (look < 5 || newest > 0), "{newest} after {seen}: {told}");
+            assert!(newest > seen, "{newest} after {seen}");
             seen = newest;
-            well(path, &["info", "a.pool"]);
         }
         ended.store(true, std::sync::atomic::Ordering::SeqCst);
         assert!(writer.join().unwrap() >= seen);
