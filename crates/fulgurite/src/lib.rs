@@ -89,7 +89,9 @@ mod named;
 mod pages;
 mod reader;
 mod registry;
+mod running;
 mod store;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,8 +105,8 @@ pub use fulgurite_memory::{
     AccessError, Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BPlusTreeShape, BlobIndex, BlobMap, Blobs, Container,
     Directory, Exclusive, FiberLatch, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Layout, Masstree,
     MasstreeRoot, MasstreeShape, Memory, NoLatch, OrderedBlobs, OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin,
-    Ptr, RedBlackTree, RedBlackTreeRoot, Region, Reservation, RootEntry, RootError, Rooted, Stored, VersionLatch, View,
-    ViewMut, WriteSet, hash_bytes,
+    Ptr, Ranged, RedBlackTree, RedBlackTreeRoot, Region, Reservation, RootEntry, RootError, Rooted, Stored, Transact,
+    Transactions, VersionLatch, View, ViewMut, WriteSet, hash_bytes,
 };
 pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 pub use fulgurite_runtime::{
@@ -118,6 +120,8 @@ pub use durability::Durability;
 pub use error::Error;
 pub use named::Named;
 pub use reader::Reader;
+pub use running::Running;
+pub use transaction::Transaction;
 
 /// Sets a [`Fulgurite`] up.
 #[must_use = "call `start`"]
@@ -224,6 +228,7 @@ pub struct Fulgurite {
     syncer: Option<durable::Syncer>,
     runtime: Arc<Runtime>,
     pool: Option<durable::Kept>,
+    transactions: Arc<Transactions>,
 }
 
 impl Drop for Fulgurite {
@@ -250,12 +255,12 @@ impl Fulgurite {
         }
     }
 
-    /// Runs `code` on a worker and waits for it, from any thread that is not a worker. The job may
-    /// hold four pins, and has the other defaults of [`JobOptions`]. [`Fulgurite::run_with`] sets
-    /// them.
-    pub fn run<T: Send + 'static>(
+    /// Runs `code` on a worker and waits for it, from any thread that is not a worker. It may
+    /// borrow from its caller. The job may hold four pins, and has the other defaults of
+    /// [`JobOptions`]. [`Fulgurite::run_with`] sets them.
+    pub fn run<'env, T: Send + 'env>(
         &self,
-        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     ) -> Result<T, AccessError> {
         self.runtime.run(code)
     }
@@ -265,12 +270,42 @@ impl Fulgurite {
     /// # Errors
     /// [`Error::Submit`] when the job was not accepted, and nothing ran. [`Error::Access`] with
     /// what `code` returned.
-    pub fn run_with<T: Send + 'static>(
+    pub fn run_with<'env, T: Send + 'env>(
         &self,
         options: &JobOptions,
-        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     ) -> Result<T, Error> {
         Ok(self.runtime.run_with(options, code)??)
+    }
+
+    /// Starts `code` on a worker. The future ends with it. Dropped before that, it cancels the job.
+    ///
+    /// ```
+    /// use fulgurite::{Fulgurite, Medium};
+    ///
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #     loop {
+    /// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+    /// #             return value;
+    /// #         }
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// # }
+    /// # fn main() -> Result<(), fulgurite::Error> {
+    /// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+    /// let map = memory.hash_map::<u64, u64>(1000)?;
+    /// let old = block_on(async { memory.run_async(move |m| map.insert(m, &1, 7)).await })?;
+    /// assert_eq!(old, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_async<T: Send + 'static>(
+        &self,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+    ) -> Running<T> {
+        Running::of(self.runtime.submit(code))
     }
 
     /// Starts `code` on a worker; the handle can be waited for, awaited or used to cancel it.
@@ -325,7 +360,8 @@ impl Fulgurite {
         Ok(heap)
     }
 
-    /// An empty hash map for about `capacity` entries, in a region and a heap of its own.
+    /// An empty hash map for up to about `capacity` entries, in a region and a heap of its own. It
+    /// grows with them, a little in each insert.
     ///
     /// # Errors
     /// [`AccessError::NoSpace`], or what the medium says.
@@ -334,10 +370,10 @@ impl Fulgurite {
         K: Plain + Eq + KeyHash + Send + Sync,
         V: Plain + Send + Sync,
     {
-        let bytes = HashMap::<K, V, VersionLatch>::bytes_needed(capacity);
+        let bytes = HashMap::<K, V, VersionLatch>::bytes_to_grow(capacity);
         let heap = self.heap((bytes / 2).max(1 << 20))?;
         let region = self.region(bytes)?;
-        self.run(move |m| HashMap::create(m, region, heap, capacity, 1 << 12).map(Arc::new))
+        self.run(move |m| HashMap::create_growing(m, region, heap, capacity, 1 << 12).map(Arc::new))
     }
 
     /// Changes the DRAM budget while running.
