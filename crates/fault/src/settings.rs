@@ -2,10 +2,12 @@
 //! it starts.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use fulgurite_backing::{Medium, Opened};
 
 use crate::error::{Error, cannot};
+use crate::told::Told;
 
 /// The environment variable with the settings of a run.
 pub const ENVIRONMENT: &str = "FULGURITE_RUN";
@@ -17,6 +19,8 @@ pub struct Settings {
     pub opened: Opened,
     /// The cap on all memory of the process.
     pub dram_bytes: u64,
+    /// Where words go.
+    pub told: Arc<Told>,
 }
 
 /// What `fulgurite run` was told.
@@ -79,11 +83,11 @@ impl RunSettings {
     ///
     /// # Errors
     /// What the medium says.
-    pub fn open(&self) -> Result<Settings, Error> {
+    pub fn open(&self, told: Arc<Told>) -> Result<Settings, Error> {
         let settings = fulgurite_backing::Settings { dram_bytes: self.dram_bytes, ..Default::default() };
         let opened = Medium::new_file(&self.flash, self.flash_bytes).open(&settings)?;
         std::fs::remove_file(&self.flash).map_err(cannot("remove the name of the temporary flash"))?;
-        Ok(Settings { opened, dram_bytes: self.dram_bytes })
+        Ok(Settings { opened, dram_bytes: self.dram_bytes, told })
     }
 }
 

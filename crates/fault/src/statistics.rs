@@ -18,6 +18,7 @@ pub struct Statistics {
     pub(crate) waited_ns: AtomicU64,
     pub(crate) frames: AtomicU64,
     pub(crate) peak_bytes: AtomicU64,
+    pub(crate) cap_bytes: AtomicU64,
 }
 
 /// What they said at one time.
@@ -43,9 +44,15 @@ pub struct Summary {
     pub frames: u64,
     /// The most memory of the process, page tables included, when it was looked at.
     pub peak_bytes: u64,
+    /// The cap on it.
+    pub cap_bytes: u64,
 }
 
 impl Statistics {
+    pub(crate) fn new(cap_bytes: u64) -> Statistics {
+        Statistics { cap_bytes: cap_bytes.into(), ..Statistics::default() }
+    }
+
     /// What they say now.
     #[must_use]
     pub fn summary(&self) -> Summary {
@@ -61,6 +68,7 @@ impl Statistics {
             waited: Duration::from_nanos(read(&self.waited_ns)),
             frames: read(&self.frames),
             peak_bytes: read(&self.peak_bytes),
+            cap_bytes: read(&self.cap_bytes),
         }
     }
 }
@@ -71,9 +79,10 @@ impl std::fmt::Display for Summary {
         let pages = |count: u64| format_bytes(count * SUBPAGE_BYTES as u64);
         write!(
             f,
-            "peak memory {}, {} faults, {hits:.1}% of them without a read of flash, {} read, {} written, \
+            "peak memory {}{}, {} faults, {hits:.1}% of them without a read of flash, {} read, {} written, \
              threads waited {}",
             format_bytes(self.peak_bytes),
+            if self.peak_bytes > self.cap_bytes { " (OVER THE CAP)" } else { "" },
             self.faults,
             pages(self.reads + self.prefetched),
             pages(self.evicted_dirty),

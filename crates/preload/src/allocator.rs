@@ -4,18 +4,19 @@
 //! A program with an allocator of its own (jemalloc, tcmalloc, mimalloc) keeps it for all blocks:
 //! it has more functions than these, and gets its memory by `mmap`.
 //!
-//! A large block begins on a page. A child after `fork` cannot use one, and freeing it there does
-//! nothing.
+//! A large block begins on a page. A child after `fork` that got no memory of flash cannot use one,
+//! and freeing it there does nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite_fault::Access;
 use libc::size_t;
 
+use crate::early;
 use crate::functions::fail;
 use crate::run::{Run, run, run_of_any};
 
@@ -51,17 +52,17 @@ pub fn is_replaced() -> bool {
 static LOOKS: AtomicUsize = AtomicUsize::new(0);
 
 /// A function of the next allocator, looked for once.
-struct Next {
+pub struct Next {
     name: &'static CStr,
     address: AtomicUsize,
 }
 
 impl Next {
-    const fn new(name: &'static CStr) -> Next {
+    pub const fn new(name: &'static CStr) -> Next {
         Next { name, address: AtomicUsize::new(0) }
     }
     /// Its address, which is never null: without an allocator there is no program.
-    fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         let known = self.address.load(Ordering::Relaxed);
         if known != 0 {
             return known;
@@ -78,13 +79,13 @@ impl Next {
     }
 }
 
-/// Defines the call of a function of the next allocator.
+/// Defines the call of a function of the next library that has one.
 macro_rules! next {
     ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*) -> $result:ty) => {
         /// # Safety
         /// As the C library's function.
         unsafe fn $name($($argument: $type),*) -> $result {
-            static NEXT: Next = Next::new($symbol);
+            static NEXT: $crate::allocator::Next = $crate::allocator::Next::new($symbol);
             // SAFETY: the C library's function of this name has this type.
             let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(NEXT.address()) };
             // SAFETY: the caller's contract.
@@ -92,6 +93,8 @@ macro_rules! next {
         }
     };
 }
+
+pub(crate) use next;
 
 next!(next_malloc, c"malloc", (bytes: size_t) -> *mut c_void);
 next!(next_free, c"free", (block: *mut c_void) -> ());
@@ -107,7 +110,10 @@ fn large(bytes: usize) -> Option<&'static Run> {
     run().filter(|run| run.has_malloc && bytes >= run.threshold)
 }
 
-fn blocks() -> std::sync::MutexGuard<'static, BTreeMap<usize, usize>> {
+/// The large blocks, locked.
+pub type Blocks = MutexGuard<'static, BTreeMap<usize, usize>>;
+
+pub fn blocks() -> Blocks {
     BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -154,7 +160,9 @@ fn is_large(block: *mut c_void) -> bool {
 fn bytes_of(block: *mut c_void) -> usize {
     let found = blocks().get(&(block as usize)).copied();
     found.unwrap_or_else(|| {
-        eprintln!("fulgurite run: {block:p} is freed or resized, and is no block, or no more");
+        if let Some(run) = run_of_any() {
+            run.told.tell(&format!("{block:p} is freed or resized, and is no block, or no more"));
+        }
         std::process::abort()
     })
 }
@@ -174,6 +182,9 @@ fn give_back(block: *mut c_void) {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(bytes: size_t) -> *mut c_void {
+    if let Some(block) = early::take(bytes) {
+        return block;
+    }
     match large(bytes) {
         Some(run) => take(run, PAGE, bytes),
         // SAFETY: the caller's contract.
@@ -187,6 +198,7 @@ pub unsafe extern "C" fn malloc(bytes: size_t) -> *mut c_void {
 pub unsafe extern "C" fn free(block: *mut c_void) {
     if is_large(block) {
         give_back(block);
+    } else if early::bytes_of(block).is_some() {
     } else if LOOKS.load(Ordering::Relaxed) == 0 {
         // SAFETY: the caller's contract.
         unsafe { next_free(block) };
@@ -198,6 +210,9 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: size_t, bytes: size_t) -> *mut c_void {
+    if let Some(block) = count.checked_mul(bytes).and_then(early::take) {
+        return block;
+    }
     match count.checked_mul(bytes).and_then(|all| Some((large(all)?, all))) {
         Some((run, all)) => take(run, PAGE, all),
         // SAFETY: the caller's contract.
@@ -209,6 +224,10 @@ pub unsafe extern "C" fn calloc(count: size_t, bytes: size_t) -> *mut c_void {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_void {
+    if early::bytes_of(block).is_some() {
+        // SAFETY: the block is one of those, and the new one of these bytes.
+        return unsafe { early::copy(block, malloc(bytes), bytes) };
+    }
     let was_large = is_large(block);
     if !was_large && (block.is_null() || large(bytes).is_none()) {
         // SAFETY: the caller's contract.
@@ -223,7 +242,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_vo
         // First: once it has moved, the old place may be another block's.
         blocks().remove(&(block as usize));
         let (result, address, now) =
-            match crate::functions::remap(run, block as usize, old, bytes, libc::MREMAP_MAYMOVE) {
+            match crate::functions::remap(run, block as usize, old, bytes, libc::MREMAP_MAYMOVE, None) {
                 Ok(address) => (address as *mut c_void, address, bytes.next_multiple_of(PAGE)),
                 Err(errno) => {
                     fail(errno);
@@ -251,6 +270,10 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_vo
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(alignment: size_t, bytes: size_t) -> *mut c_void {
+    // Blocks of that kind are aligned to 16 bytes.
+    if let Some(block) = (alignment <= 16).then(|| early::take(bytes)).flatten() {
+        return block;
+    }
     match large(bytes).filter(|_| alignment.is_power_of_two()) {
         Some(run) => take(run, alignment, bytes),
         // SAFETY: the caller's contract.
@@ -290,6 +313,9 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, alignment: size_t,
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     if is_large(block) {
         return bytes_of(block);
+    }
+    if let Some(bytes) = early::bytes_of(block) {
+        return bytes;
     }
     // SAFETY: the caller's contract.
     unsafe { next_usable_size(block) }

@@ -47,5 +47,5 @@ The summary goes to the standard error output when the program ends by exit
 or by returning from main.
 
 Static programs and programs in Go are refused, because they do not call the
-C library. Setuid programs are refused. A child of the program after fork has
-none of this memory. See docs/run.md.";
+C library. Setuid programs are refused. Children of the program after fork
+share --dram and --flash-size with it. See docs/run.md.";
