@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use allocator_api2::alloc::AllocError;
 use fulgurite_backing::Medium;
@@ -71,7 +71,7 @@ impl Allocator {
     pub fn start(medium: Medium, dram_bytes: u64) -> Result<&'static Allocator, StartError> {
         let settings = fulgurite_backing::Settings { dram_bytes, ..Default::default() };
         let opened = medium.open(&settings)?;
-        Ok(Allocator::over(PageBuffer::start(&Settings { opened, dram_bytes })?))
+        Ok(Allocator::over(PageBuffer::start(&Settings { opened, dram_bytes, told: Arc::default() })?))
     }
 
     /// Allocates from a page buffer that nothing else maps.

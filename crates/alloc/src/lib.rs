@@ -18,8 +18,8 @@
 //! * An address is freed only if a block begins there. Anything else is an error, and changes
 //!   nothing.
 //!
-//! It does not decide what stays in DRAM (`cache`, `policy`). It has no caches of threads: each call
-//! takes one lock.
+//! It does not decide what stays in DRAM (`cache`, `policy`). It has no caches of threads: each
+//! call takes one lock.
 
 mod allocator;
 mod blocks;
