@@ -123,7 +123,7 @@ fn blocks_keep_their_words_and_are_freed_by_any_thread() {
     });
     allocator.check();
     assert_eq!(allocator.usage().used_bytes, 0);
-    let summary = allocator.statistics().summary();
+    let summary = allocator.summary();
     assert!(summary.evicted_dirty > 500 && summary.reads > 500 && summary.errors == 0, "{summary:?}");
 }
 
