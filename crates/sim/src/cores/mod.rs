@@ -24,4 +24,4 @@ mod sram;
 mod work;
 
 pub use run::{CoreParts, CoresReport, CoresSystem, Paging};
-pub use work::{Shape, Workload, Zipf};
+pub use work::{Shape, Workload, Zipf, miss_ratio};

@@ -8,11 +8,12 @@ use fulgurite_policy::{Choice, FiberIndex, MissKind, MissTable, Point, Scheduler
 use serde::Serialize;
 
 use super::sram::Sram;
-use super::work::{BLOCK, PAGE, Space, Step, TABLES, Work, Workload, Zipf};
+use super::work::{BLOCK, PAGE, Space, Step, TABLES, Work, Workload, Zipf, resident};
 use crate::events::Events;
 use crate::flash::Map;
 use crate::memory::{CacheShape, DramCache, DramTiming, FlashPages, Looked, Tags};
 use crate::planted::Planted;
+use crate::random::Random;
 use crate::report::{Counted, RunError, held, percent, times};
 use crate::statistics::{Distribution, Law, Population};
 use crate::system::{Document, SystemError};
@@ -392,19 +393,25 @@ impl CoresSystem {
             begun: (Time::ZERO, 0),
         };
         run.caches.iter_mut().for_each(|cache| cache.planted = self.planted);
-        run.fill(space, u64::from(all));
+        run.fill(space, u64::from(all), seed);
         run.drive()
     }
 }
 
 impl Run<'_> {
-    /// What DRAM holds after a long time: the pages that are used most, and what is used always.
-    fn fill(&mut self, space: Space, threads: u64) {
+    /// What DRAM holds after a long time: pages of data by their use, and what is used always.
+    fn fill(&mut self, space: Space, threads: u64, seed: u64) {
+        if self.system.paging == Paging::DramOnly {
+            return;
+        }
         let shape = self.system.cache;
         let controllers = u64::from(self.system.controllers);
         let frames = u64::from(shape.sets) * u64::from(shape.ways) * controllers;
-        let ranks = (0..(frames + frames / 4).min(space.pages)).rev().map(|rank| space.page_of(rank));
-        let pages = ranks.chain(space.hot(threads));
+        let random = &mut Random::new(seed, 6);
+        let ranks = resident(space.pages, self.system.exponent, frames, random).into_iter();
+        let ranks = ranks.map(|rank| space.page_of(rank));
+        let levels = self.system.workload.shape(self.system.exponent).levels;
+        let pages = ranks.chain(space.hot(levels, threads));
         match self.system.paging {
             Paging::DramOnly => {}
             Paging::Switch { .. } => {

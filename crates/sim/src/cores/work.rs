@@ -8,6 +8,7 @@
 //! much it computes, and how many dependent and independent accesses it makes. The interval between
 //! misses follows from that, from Zipf's exponent and from the size of DRAM, and is reported.
 
+use crate::closed_forms::bisect;
 use crate::random::Random;
 
 /// Bytes of a page and of a cache block.
@@ -63,6 +64,66 @@ impl Zipf {
             }
         }
     }
+}
+
+/// A cache of the least recently used under Zipf, by Che's approximation: an item stays for the same
+/// time since its last use, whichever it is (Che, Tung and Wang, 2002). Times are in draws.
+struct Che {
+    /// Ranks in groups that grow by a 50th, each as if all of it were its middle: the first rank, how
+    /// many, and their share of the draws.
+    groups: Vec<(u64, u64, f64)>,
+    stays: f64,
+}
+
+impl Che {
+    /// None: everything fits.
+    fn new(count: u64, exponent: f64, frames: u64) -> Option<Che> {
+        if frames >= count {
+            return None;
+        }
+        let mut groups: Vec<(u64, u64, f64)> = Vec::new();
+        let mut first = 1;
+        while first <= count {
+            let ranks = (first / 50 + 1).min(count + 1 - first);
+            let middle = first as f64 + (ranks - 1) as f64 / 2.0;
+            groups.push((first - 1, ranks, libm::exp(-exponent * libm::log(middle))));
+            first += ranks;
+        }
+        let all: f64 = groups.iter().map(|(_, ranks, weight)| *ranks as f64 * weight).sum();
+        groups.iter_mut().for_each(|(_, _, weight)| *weight /= all);
+        let held = |time: f64| {
+            let held = |(_, ranks, share): &(u64, u64, f64)| *ranks as f64 * -libm::expm1(-share * time);
+            groups.iter().map(held).sum::<f64>()
+        };
+        // The logarithm of the time, as it spans many orders.
+        let stays = libm::exp(bisect(0.0, 100.0, |log| held(libm::exp(log)) >= frames as f64));
+        Some(Che { groups, stays })
+    }
+}
+
+/// The share of draws that miss such a cache.
+pub fn miss_ratio(count: u64, exponent: f64, frames: u64) -> f64 {
+    let Some(che) = Che::new(count, exponent, frames) else { return 0.0 };
+    let missed = |(_, ranks, share): &(u64, u64, f64)| *ranks as f64 * share * libm::exp(-share * che.stays);
+    che.groups.iter().map(missed).sum()
+}
+
+/// The ranks that such a cache holds after a long time, the least recently used first.
+pub fn resident(count: u64, exponent: f64, frames: u64, random: &mut Random) -> Vec<u64> {
+    let Some(che) = Che::new(count, exponent, frames) else { return (0..count).rev().collect() };
+    let mut ages: Vec<(f64, u64)> = Vec::with_capacity(frames as usize + che.groups.len());
+    for (first, ranks, share) in &che.groups {
+        let there = -libm::expm1(-share * che.stays);
+        let held = ((*ranks as f64 * there + random.unit()) as u64).min(*ranks);
+        for turn in 0..held {
+            // One from each of as many equal parts, used at some time since it would have gone.
+            let (from, to) = (turn * ranks / held, (turn + 1) * ranks / held);
+            let rank = first + from + random.below(to - from);
+            ages.push((-libm::log1p(-random.unit() * there) / share, rank));
+        }
+    }
+    ages.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    ages.into_iter().map(|(_, rank)| rank).collect()
 }
 
 /// One step of a thread.
@@ -190,9 +251,11 @@ impl Space {
         // They begin at another set of the L1 each.
         (self.pages + INDEX_PAGES + thread * OWN_PAGES) * PAGE + (thread * 5 % 32 + block) * BLOCK
     }
-    /// The pages of indices and of so many threads, which are used at all times.
-    pub fn hot(self, threads: u64) -> std::ops::Range<u64> {
-        self.pages..self.pages + INDEX_PAGES + threads * OWN_PAGES
+    /// The pages of an index of so many levels and of so many threads, which are used at all times.
+    pub fn hot(self, levels: u32, threads: u64) -> impl Iterator<Item = u64> {
+        let index = ((FANOUT.pow(levels) - 1) / (FANOUT - 1) * BLOCK).div_ceil(PAGE);
+        let own = self.pages + INDEX_PAGES;
+        (self.pages..self.pages + index).chain(own..own + threads * OWN_PAGES)
     }
     /// The block of the page table that translates a page.
     pub fn table(self, page: u64) -> u64 {
@@ -289,6 +352,46 @@ mod tests {
             let theory: f64 = (500..1000).map(weight).sum::<f64>() / all;
             assert!((tail as f64 / f64::from(draws) / theory - 1.0).abs() < 0.05);
         }
+    }
+    #[test]
+    fn misses_are_those_of_a_simulated_cache() {
+        use crate::memory::Tags;
+        for (exponent, frames) in [(0.8, 400), (1.1, 400), (1.1, 1600)] {
+            let (zipf, mut random) = (Zipf::new(16_384, exponent), Random::new(1, 0));
+            let (mut tags, mut missed) = (Tags::new(frames / 16, 16), 0);
+            for number in 0..120_000 {
+                let page = zipf.draw(&mut random) as u32;
+                if !tags.touch(page, false) {
+                    missed += u32::from(number >= 40_000);
+                    tags.replace(page);
+                    tags.arrived(page);
+                }
+            }
+            let (ours, theory) = (f64::from(missed) / 80_000.0, miss_ratio(16_384, exponent, u64::from(frames)));
+            assert!((ours / theory - 1.0).abs() < 0.06, "{exponent}, {frames}: {ours} and not {theory}");
+        }
+        assert_eq!(miss_ratio(100, 1.0, 100), 0.0);
+    }
+    #[test]
+    fn a_cache_begins_as_it_goes_on() {
+        use crate::memory::Tags;
+        let (count, frames, mut random) = (16_384, 1600, Random::new(1, 0));
+        let zipf = Zipf::new(count, 1.1);
+        let mut tags = Tags::new(frames / 16, 16);
+        let ranks = resident(count, 1.1, u64::from(frames), &mut random);
+        assert!(ranks.len().abs_diff(frames as usize) < 60, "{}", ranks.len());
+        tags.fill(ranks.into_iter().map(|rank| rank as u32));
+        let mut missed = [0u32; 2];
+        for number in 0..60_000 {
+            let page = zipf.draw(&mut random) as u32;
+            if !tags.touch(page, false) {
+                missed[number / 30_000] += 1;
+                tags.replace(page);
+                tags.arrived(page);
+            }
+        }
+        let (first, then) = (f64::from(missed[0]), f64::from(missed[1]));
+        assert!((first / then - 1.0).abs() < 0.06, "{missed:?}");
     }
     #[test]
     fn each_rank_has_a_page_of_its_own() {
