@@ -136,6 +136,28 @@ fn threads_find_what_they_wrote_in_four_times_the_cap() {
 }
 
 #[test]
+fn figures_are_told_as_lines_of_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "touch") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let words = ["--dram", "32M", "--flash", flash, "--stats", "50ms", "--json", "--", program, "64"];
+    let output = command(None, &words).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let told = text(&output.stderr);
+    let parsed = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+    let lines: Vec<serde_json::Value> = told.lines().map(parsed).collect();
+    let last = lines.last().unwrap_or_else(|| panic!("no summary: {told}"));
+    let number = |name: &str| last[name].as_f64().unwrap_or_else(|| panic!("{name}: {told}"));
+    assert!(lines.len() > 2, "from time to time, and at the end: {told}");
+    assert!(lines.is_sorted_by_key(|line| line["faults"].as_u64()), "{told}");
+    assert!(number("peak_bytes") <= number("cap_bytes") && number("cap_bytes") == f64::from(32 << 20), "{told}");
+    assert!(number("bytes_written") > 1e6 && number("waited_s") > 0.0 && number("errors") == 0.0, "{told}");
+    assert!((0.0..1.0).contains(&number("hit_ratio")), "{told}");
+}
+
+#[test]
 fn ranges_are_what_the_kernel_makes_of_them() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "ranges") else { return };

@@ -17,6 +17,8 @@ pub struct Run {
     pub threshold: usize,
     /// Large blocks of `malloc` go to flash: the program has no other allocator.
     pub has_malloc: bool,
+    /// Tell figures as JSON.
+    json: bool,
     /// This is the process that was started, not a child of it.
     is_first: bool,
     /// The standard error output that the program was started with: it may close its own.
@@ -102,7 +104,7 @@ static CONSTRUCTOR: extern "C" fn() = {
 static DESTRUCTOR: extern "C" fn() = {
     extern "C" fn destructor() {
         if let Some(run) = run().filter(|run| run.is_first) {
-            run.told.tell(&run.buffer.summary().to_string());
+            run.told.tell_figures(&run.buffer.summary(), run.json, "");
         }
     }
     destructor
@@ -131,7 +133,14 @@ fn start(text: &str) -> Result<(), Error> {
     })?;
     allocator::look();
     let has_malloc = !allocator::is_replaced();
-    let run = Run { buffer, threshold: settings.threshold_bytes.max(1) as usize, has_malloc, is_first: true, told };
+    let run = Run {
+        buffer,
+        threshold: settings.threshold_bytes.max(1) as usize,
+        has_malloc,
+        json: settings.json,
+        is_first: true,
+        told,
+    };
     if settings.explains {
         run.told.tell(run.buffer.describe());
         run.told.tell(match has_malloc {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueHint};
 use fulgurite_bench::values;
@@ -25,6 +26,12 @@ pub struct RunArgs {
     /// Tell which way faults are handled, and why.
     #[arg(long)]
     pub explain: bool,
+    /// Tell figures every so often while the program runs, each child's as well.
+    #[arg(long, value_name = "1s", value_parser = values::non_zero_duration)]
+    pub stats: Option<Duration>,
+    /// Tell figures as lines of JSON.
+    #[arg(long)]
+    pub json: bool,
     /// The program, and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
