@@ -182,6 +182,12 @@ impl PageBuffer {
         summary.peak_bytes = summary.peak_bytes.max(looked.unwrap_or(0));
         summary
     }
+    /// The first address of the region.
+    #[inline]
+    #[must_use]
+    pub fn base(&self) -> usize {
+        self.region.base()
+    }
     /// Whether an address is in the region.
     #[inline]
     #[must_use]

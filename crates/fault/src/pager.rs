@@ -383,7 +383,9 @@ impl Pager {
 
     /// Says once what the person should know.
     fn warn(&mut self, used: u64, with_pages: u32) {
-        if let Some(others) = self.budget.outgrown(used, with_pages)
+        // A part of the cap may be passed while all processes together are within it.
+        let is_whole = self.budget.cap() == self.statistics.summary().cap_bytes && self.flash.seat() == 0;
+        if let Some(others) = self.budget.outgrown(used, with_pages).filter(|_| is_whole)
             && !std::mem::replace(&mut self.said.outgrown, true)
         {
             self.told.tell(&format!(

@@ -40,6 +40,8 @@ pub struct RunSettings {
     pub threshold_bytes: u64,
     /// Tell which way is taken, and why.
     pub explains: bool,
+    /// Small blocks of `malloc` go to flash as well.
+    pub small: bool,
     /// Tell figures as JSON.
     pub json: bool,
     /// Tell figures every so many milliseconds; never for 0.
@@ -55,12 +57,13 @@ impl RunSettings {
     #[must_use]
     pub fn to_text(&self) -> String {
         format!(
-            "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
+            "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
             self.pid,
             self.dram_bytes,
             self.flash_bytes,
             self.threshold_bytes,
             u8::from(self.explains),
+            u8::from(self.small),
             u8::from(self.json),
             self.stats_ms,
             self.preload_before,
@@ -74,7 +77,7 @@ impl RunSettings {
     /// [`Error::Settings`] when it is no such text.
     pub fn from_text(text: &str) -> Result<RunSettings, Error> {
         let refused = || Error::Settings(format!("{ENVIRONMENT}={text:?}"));
-        let mut lines = text.splitn(9, '\n');
+        let mut lines = text.splitn(10, '\n');
         let mut line = || lines.next().ok_or_else(refused);
         let number = |line: &str| line.parse::<u64>().map_err(|_| refused());
         Ok(RunSettings {
@@ -83,6 +86,7 @@ impl RunSettings {
             flash_bytes: number(line()?)?,
             threshold_bytes: number(line()?)?,
             explains: number(line()?)? != 0,
+            small: number(line()?)? != 0,
             json: number(line()?)? != 0,
             stats_ms: number(line()?)?,
             preload_before: line()?.to_owned(),
@@ -115,15 +119,20 @@ mod tests {
             flash_bytes: 1 << 40,
             threshold_bytes: 4096,
             explains: true,
+            small: true,
             json: false,
             stats_ms: 1500,
             preload_before: "/lib/a.so:/lib/b.so".into(),
             flash: "/tmp/a\nb c".into(),
         };
         assert_eq!(RunSettings::from_text(&settings.to_text()).unwrap(), settings);
-        for text in
-            ["", "1\n2\n3", "1\n2\n3\n4\n5\n6\n7\n8", "x\n2\n3\n4\n1\n0\n0\n\n/a", "5000000000\n2\n3\n4\n1\n0\n0\n\n/a"]
-        {
+        for text in [
+            "",
+            "1\n2\n3",
+            "1\n2\n3\n4\n5\n6\n7\n8\n9",
+            "x\n2\n3\n4\n1\n1\n0\n0\n\n/a",
+            "5000000000\n2\n3\n4\n1\n1\n0\n0\n\n/a",
+        ] {
             assert!(matches!(RunSettings::from_text(text), Err(Error::Settings(_))), "{text:?}");
         }
     }
