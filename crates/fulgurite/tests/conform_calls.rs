@@ -1,6 +1,7 @@
 //! Goal: jobs that are waited for may borrow from their callers, and jobs as futures end with them.
-//! Method: closures change and read locals. Jobs that are refused or panic have dropped what they
-//! borrowed when their caller goes on. A future is awaited, polled, and dropped before its end.
+//! The root of the crate can be taken in at a glance. Method: closures change and read locals. Jobs
+//! that are refused or panic have dropped what they borrowed when their caller goes on. A future is
+//! awaited, polled, and dropped before its end. The names that the root shows are counted.
 
 use std::future::Future;
 use std::pin::pin;
@@ -126,4 +127,32 @@ fn a_job_is_a_future_and_a_dropped_future_cancels_it() {
         }
     };
     assert!(matches!(ended, Err(Error::Job(JobError::Panicked { .. }))), "{ended:?}");
+}
+
+#[test]
+fn the_root_shows_at_most_forty_names() {
+    let source = include_str!("../src/lib.rs");
+    let (mut names, mut hidden) = (Vec::new(), false);
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("pub use ") {
+            let mut list = line.to_owned();
+            while !list.contains(';') {
+                list += lines.next().unwrap_or(";");
+            }
+            // What stands in braces, or the last part of a path.
+            let taken = match list.split_once('{') {
+                Some((_, braces)) => braces.trim_end_matches(['}', ';']),
+                None => list.trim_end_matches(';').rsplit([':', ' ']).next().unwrap_or_default(),
+            };
+            if !hidden {
+                names.extend(taken.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()));
+            }
+        } else if line.starts_with("pub ") && !hidden {
+            names.extend(line.split([' ', '<', '(']).nth(2).map(str::to_owned));
+        }
+        hidden = line == "#[doc(hidden)]";
+    }
+    println!("{names:?}");
+    assert!((20..=40).contains(&names.len()), "{} names at the root: {names:?}", names.len());
 }

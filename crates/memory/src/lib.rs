@@ -39,7 +39,7 @@ mod tree;
 mod view;
 mod write_set;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use array::{Array, ArrayRoot};
@@ -140,8 +140,8 @@ pub trait Memory {
     /// Whether this is the memory of a transaction, which notes latches instead of taking them.
     #[doc(hidden)]
     const TRACKED: bool = false;
-    /// A read is valid as long as the latch with this word has this version. This and the next
-    /// three are of a transaction only.
+    /// A read is valid as long as the latch with this word has this version. This and those below
+    /// without a body are of a transaction only.
     #[doc(hidden)]
     fn note_read(&mut self, _latch: &AtomicU64, _version: u64) {
         unreachable!("not the memory of a transaction")
@@ -150,6 +150,16 @@ pub trait Memory {
     #[doc(hidden)]
     fn note_lock(&mut self, _latch: &AtomicU64, _version: u64) {
         unreachable!("not the memory of a transaction")
+    }
+    /// Does something that is no part of the transaction.
+    #[doc(hidden)]
+    fn apart<A: Apart>(&mut self, _action: &A) -> Result<(), AccessError> {
+        unreachable!("not the memory of a transaction")
+    }
+    /// Adds to a count in DRAM; of a transaction, when it commits.
+    #[doc(hidden)]
+    fn add(&mut self, count: &AtomicI64, number: i64) {
+        count.fetch_add(number, Ordering::Relaxed);
     }
     #[doc(hidden)]
     fn allocate_from<A: Allocator>(&mut self, _from: &A, _bytes: usize) -> Result<Address, AccessError> {
@@ -206,6 +216,13 @@ pub trait Memory {
         }
         Ok(())
     }
+}
+
+/// What an operation does that leaves all contents as they are, so that it is no part of a
+/// transaction: a map grows.
+#[doc(hidden)]
+pub trait Apart {
+    fn run<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError>;
 }
 
 /// What a transaction allocates from: a heap.

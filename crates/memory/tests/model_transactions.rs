@@ -65,7 +65,7 @@ impl Data {
         let transactions = Transactions::new();
         Data {
             array: Array::create(memory, region(201, 1), KEYS, |_| 0).unwrap(),
-            map: HashMap::create(memory, region(202, 1), heap.clone(), 2, 2).unwrap().into(),
+            map: HashMap::create_growing(memory, region(202, 1), heap.clone(), 40, 4).unwrap().into(),
             tree: BPlusTree::create_with_nodes(memory, heap.clone(), 4, 128).unwrap().into(),
             red: RedBlackTree::create(memory, heap.clone(), 4).unwrap().into(),
             blobs: Blobs::<u64>::create(memory, region(203, 1), heap.clone(), 4, 4).unwrap().into(),

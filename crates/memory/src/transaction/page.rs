@@ -1,6 +1,6 @@
 //! A transaction's own copy of a subpage: what it has written there, over what the memory holds.
 
-use std::cell::UnsafeCell;
+use std::cell::{RefCell, UnsafeCell};
 use std::ptr::NonNull;
 
 use fulgurite_format::SUBPAGE_BYTES;
@@ -11,10 +11,33 @@ const WORD: usize = 8;
 const WORDS: usize = SUBPAGE_BYTES / WORD;
 
 /// A copy of a subpage, of which only what was written counts.
-pub(super) struct Page {
-    bytes: Box<UnsafeCell<[u64; WORDS]>>,
+pub(super) struct Page(Option<Box<Copied>>);
+
+struct Copied {
+    bytes: UnsafeCell<[u64; WORDS]>,
     /// A bit for each byte that was written; those of a word side by side.
     written: [u8; WORDS],
+}
+
+/// Pages that a thread keeps for its next transactions: 288 KiB.
+const KEPT: usize = 64;
+
+thread_local! {
+    /// Pages of transactions that have ended.
+    static POOL: RefCell<Vec<Box<Copied>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let Some(copied) = self.0.take() else { return };
+        // A thread that ends has no pool any more.
+        let _ = POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            if pool.len() < KEPT {
+                pool.push(copied);
+            }
+        });
+    }
 }
 
 /// The bits of the bytes `from..to` of a word.
@@ -32,8 +55,16 @@ fn words(offset: usize, len: usize) -> impl Iterator<Item = (usize, u8)> {
 }
 
 impl Page {
+    /// A copy of which nothing is written. What else is in it is left from another.
     pub fn new() -> Page {
-        Page { bytes: Box::new(UnsafeCell::new([0; WORDS])), written: [0; WORDS] }
+        let mut copied = POOL
+            .with_borrow_mut(Vec::pop)
+            .unwrap_or_else(|| Box::new(Copied { bytes: UnsafeCell::new([0; WORDS]), written: [0; WORDS] }));
+        copied.written.fill(0);
+        Page(Some(copied))
+    }
+    fn copied(&self) -> &Copied {
+        self.0.as_ref().expect("it goes when the page does")
     }
 
     /// `len` bytes of the copy, from `offset` on.
@@ -44,7 +75,7 @@ impl Page {
         assert!(offset + len <= SUBPAGE_BYTES);
         // SAFETY: inside the box (asserted), which lives as long as the view, and whose bytes are
         // reached by views only.
-        unsafe { ViewMut::from_raw(NonNull::new_unchecked(self.bytes.get().cast::<u8>().add(offset)), len) }
+        unsafe { ViewMut::from_raw(NonNull::new_unchecked(self.copied().bytes.get().cast::<u8>().add(offset)), len) }
     }
 
     /// Takes over what the memory holds from `offset` on, beside what was written.
@@ -52,7 +83,7 @@ impl Page {
         let own = self.view_mut(0, SUBPAGE_BYTES);
         for (word, wanted) in words(offset, now.len()) {
             let at = word * WORD;
-            match wanted & !self.written[word] {
+            match wanted & !self.copied().written[word] {
                 0 => {}
                 0xFF => own.store(at, now.load::<u64>(at - offset)),
                 bits => (at..at + WORD).filter(|at| bits & (1 << (at % WORD)) != 0).for_each(|at| {
@@ -64,7 +95,8 @@ impl Page {
 
     /// `len` bytes of the copy, from `offset` on, which are about to be written.
     pub fn write(&mut self, offset: usize, len: usize) -> ViewMut<'_> {
-        words(offset, len).for_each(|(word, bits)| self.written[word] |= bits);
+        let copied = self.0.as_mut().expect("it goes when the page does");
+        words(offset, len).for_each(|(word, bits)| copied.written[word] |= bits);
         self.view_mut(offset, len)
     }
 
@@ -72,7 +104,7 @@ impl Page {
     /// written.
     pub fn install(&self, subpage: &ViewMut<'_>) {
         let own = self.view(0, SUBPAGE_BYTES);
-        for (word, &bits) in self.written.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+        for (word, &bits) in self.copied().written.iter().enumerate().filter(|(_, bits)| **bits != 0) {
             let at = word * WORD;
             match bits {
                 0xFF => subpage.store(at, own.load::<u64>(at)),

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! * Nobody but the transaction sees what it has staged.
-//! * A noted latch or allocator belongs to a container that the transaction keeps. Only this
+//! * A noted latch, count or allocator belongs to a container that the transaction keeps. Only this
 //!   module's parents hand a `Staged` to an operation, and only to one of such a container.
 //! * What a write that failed was part of does not commit, even where its caller goes on (a merge
 //!   of nodes).
@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use fulgurite_format::{Address, SUBPAGE_BYTES};
@@ -27,7 +27,7 @@ use fulgurite_runtime::AccessError;
 use super::bug::Bug;
 use super::page::Page;
 use crate::latch::{is_at, let_go, try_lock};
-use crate::{Allocator, Memory, Pinned, PlainPin, View, ViewMut, whole};
+use crate::{Allocator, Apart, Memory, Pinned, PlainPin, View, ViewMut, whole};
 
 /// Most subpages that a transaction may change, objects of its own aside: 4 MiB.
 const SUBPAGES_MAX: usize = 1024;
@@ -84,6 +84,8 @@ pub struct Staged<'m, M: Memory> {
     unreached: BTreeMap<Address, usize>,
     allocated: Vec<Object<M>>,
     freed: Vec<Object<M>>,
+    /// What the commit adds to counts in DRAM.
+    counts: Vec<(NonNull<AtomicI64>, i64)>,
     section: Option<M::Section>,
     /// A write that failed. What it was part of is half staged, whatever its caller made of that.
     failed: Option<AccessError>,
@@ -124,6 +126,7 @@ impl<'m, M: Memory> Staged<'m, M> {
             unreached: BTreeMap::new(),
             allocated: Vec::new(),
             freed: Vec::new(),
+            counts: Vec::new(),
             section: None,
             failed: None,
             bug,
@@ -181,6 +184,10 @@ impl<'m, M: Memory> Staged<'m, M> {
         result?;
         drop(pins);
         self.allocated.clear();
+        for (count, number) in self.counts.drain(..) {
+            // SAFETY: a noted count is kept (see the top of the file).
+            unsafe { count.as_ref() }.fetch_add(number, Ordering::Relaxed);
+        }
         self.give_back_freed();
         self.section = None;
         Ok(())
@@ -244,6 +251,7 @@ impl<'m, M: Memory> Staged<'m, M> {
         self.pages.clear();
         self.unreached.clear();
         self.freed.clear();
+        self.counts.clear();
         for object in std::mem::take(&mut self.allocated) {
             self.give_back(&object);
         }
@@ -346,6 +354,12 @@ impl<M: Memory> Memory for Staged<'_, M> {
     }
     fn note_lock(&mut self, latch: &AtomicU64, version: u64) {
         self.locks.push((NonNull::from(latch), version));
+    }
+    fn apart<A: Apart>(&mut self, action: &A) -> Result<(), AccessError> {
+        action.run(self.memory)
+    }
+    fn add(&mut self, count: &AtomicI64, number: i64) {
+        self.counts.push((NonNull::from(count), number));
     }
     fn allocate_from<A: Allocator>(&mut self, from: &A, bytes: usize) -> Result<Address, AccessError> {
         self.open_section()?;
