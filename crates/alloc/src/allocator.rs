@@ -71,7 +71,13 @@ impl Allocator {
     pub fn start(medium: Medium, dram_bytes: u64) -> Result<&'static Allocator, StartError> {
         let settings = fulgurite_backing::Settings { dram_bytes, ..Default::default() };
         let opened = medium.open(&settings)?;
-        Ok(Allocator::over(PageBuffer::start(&Settings { opened, dram_bytes, told: Arc::default() })?))
+        Ok(Allocator::over(PageBuffer::start(&Settings {
+            opened,
+            dram_bytes,
+            told: Arc::default(),
+            json: false,
+            stats_ms: 0,
+        })?))
     }
 
     /// Allocates from a page buffer that nothing else maps.
