@@ -77,17 +77,19 @@ fn cannot(output: &Output) -> bool {
     refused && !output.status.success()
 }
 
-/// A C program of this directory, or none where there is no compiler.
+/// A program in C or C++ of this directory, or none where there is no compiler.
 fn compiled(directory: &Path, name: &str) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    let in_c = source.with_extension("c");
+    let (compiler, source) = if in_c.exists() { ("cc", in_c) } else { ("c++", source.with_extension("cc")) };
     let program = directory.join(name);
-    match Command::new("cc").args(["-O1", "-pthread", "-o"]).args([&program, &source]).output() {
+    match Command::new(compiler).args(["-O1", "-pthread", "-o"]).args([&program, &source]).output() {
         Ok(output) => {
             assert!(output.status.success(), "{}", text(&output.stderr));
             Some(program)
         }
         Err(error) => {
-            println!("SKIPPED: no C compiler ({error}); apt-get install gcc");
+            println!("SKIPPED: no {compiler} ({error}); apt-get install g++");
             None
         }
     }
@@ -133,6 +135,28 @@ fn threads_find_what_they_wrote_in_four_times_the_cap() {
     // Without a handler of faults, each page would be touched once, and stay.
     let faults = told.split(" faults").next().and_then(|before| before.rsplit(' ').next()?.parse::<u64>().ok());
     assert!(faults.is_some_and(|faults| faults > 2 * 16384), "{told}");
+}
+
+#[test]
+fn figures_are_told_as_lines_of_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "touch") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let words = ["--dram", "32M", "--flash", flash, "--stats", "50ms", "--json", "--", program, "64"];
+    let output = command(None, &words).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let told = text(&output.stderr);
+    let parsed = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+    let lines: Vec<serde_json::Value> = told.lines().map(parsed).collect();
+    let last = lines.last().unwrap_or_else(|| panic!("no summary: {told}"));
+    let number = |name: &str| last[name].as_f64().unwrap_or_else(|| panic!("{name}: {told}"));
+    assert!(lines.len() > 2, "from time to time, and at the end: {told}");
+    assert!(lines.is_sorted_by_key(|line| line["faults"].as_u64()), "{told}");
+    assert!(number("peak_bytes") <= number("cap_bytes") && number("cap_bytes") == f64::from(32 << 20), "{told}");
+    assert!(number("bytes_written") > 1e6 && number("waited_s") > 0.0 && number("errors") == 0.0, "{told}");
+    assert!((0.0..1.0).contains(&number("hit_ratio")), "{told}");
 }
 
 #[test]
@@ -222,9 +246,37 @@ fn large_blocks_of_malloc_go_to_flash() {
     let without = Command::new(program).output().unwrap();
     assert_eq!(text(&output.stdout), text(&without.stdout));
     // More than there is: as much as the C library says.
-    let words = ["--dram", "32M", "--flash", flash, "--flash-size", "64M", "--", program];
+    let words = ["--dram", "32M", "--flash", flash, "--flash-size", "64M", "--small-blocks", "--", program];
     let output = command(None, &words).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "no memory\n"));
+}
+
+#[test]
+fn small_blocks_go_to_flash_where_that_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "outgrows") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let cap = 16 << 20;
+    let group = Group::new("small", cap);
+    let options = ["--dram", "16M", "--flash", flash, "--flash-size", "96M", "--small-blocks", "--explain", "--"];
+    let output = command(group.as_ref(), &[&options[..], &[program, "48"]].concat()).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let told = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "12288 blocks, 0 wrong\n", "{told}");
+    assert!(told.contains("run: blocks of malloc") && peak_of_summary(&told) <= cap, "{told}");
+    // A block that is freed twice ends the program, as by the C library.
+    let output = command(None, &[&options[..], &[program, "1", "twice"]].concat()).output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("256 blocks, 0 wrong\n", None), "{told}");
+    assert!(told.contains("is no block, or no more"), "{told}");
+    if let Some(program) = compiled(directory.path(), "maps") {
+        let output = command(None, &[&options[..], &[program.to_str().unwrap()]].concat()).output().unwrap();
+        let without = Command::new(&program).output().unwrap();
+        assert_eq!(text(&output.stdout), text(&without.stdout), "{}", text(&output.stderr));
+        assert!(text(&without.stdout).ends_with("0 and 0 wrong, 0\n"));
+    }
 }
 
 #[test]

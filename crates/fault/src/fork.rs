@@ -138,6 +138,7 @@ impl PageBuffer {
         pager.statistics = statistics.clone();
         pager.budget = Budget::new(self.flash.dram_bytes()).map_err(cannot("measure this process"))?;
         (pager.winds_down, pager.ready) = (false, None);
+        pager.figures = pager.figures.again();
         pager.look_soon();
         let door = Arc::new(Door::default());
         *lock(&door.pager) = Some(pager);

@@ -15,7 +15,7 @@ use crate::command::{Command, Commands, lock};
 use crate::error::{Error, cannot};
 use crate::fingerprint::Fingerprints;
 use crate::mapped::{self, Mapped};
-use crate::pager::{Pager, WAITS};
+use crate::pager::{Figures, Pager, WAITS};
 use crate::settings::Settings;
 use crate::space::Space;
 use crate::statistics::{Statistics, Summary};
@@ -156,6 +156,7 @@ impl PageBuffer {
             statistics.clone(),
             budget,
             told.clone(),
+            Figures::new(settings.json, settings.stats_ms),
         );
         *lock(&door.pager) = Some(Box::new(pager));
         let space = Mutex::new(Space::new(subpages as usize));
@@ -180,6 +181,12 @@ impl PageBuffer {
         let looked = Budget::new(summary.cap_bytes).and_then(|mut budget| budget.used().map(|_| budget.peak()));
         summary.peak_bytes = summary.peak_bytes.max(looked.unwrap_or(0));
         summary
+    }
+    /// The first address of the region.
+    #[inline]
+    #[must_use]
+    pub fn base(&self) -> usize {
+        self.region.base()
     }
     /// Whether an address is in the region.
     #[inline]

@@ -41,6 +41,37 @@ struct Wait {
     turn: bool,
 }
 
+/// Figures that are told from time to time.
+#[derive(Debug)]
+pub struct Figures {
+    json: bool,
+    every_ns: u64,
+    begun_ns: Option<u64>,
+    next_ns: u64,
+}
+
+impl Figures {
+    pub fn new(json: bool, every_ms: u64) -> Figures {
+        Figures { json, every_ns: every_ms.saturating_mul(1_000_000), begun_ns: None, next_ns: 0 }
+    }
+    /// As before, in a child: of its own time.
+    pub fn again(&self) -> Figures {
+        Figures { begun_ns: None, next_ns: 0, ..*self }
+    }
+    /// How long it is since the begin, if figures are to be told now.
+    fn due(&mut self, now: u64) -> Option<Duration> {
+        if self.every_ns == 0 {
+            return None;
+        }
+        let begun = *self.begun_ns.get_or_insert(now);
+        self.next_ns = self.next_ns.max(begun.saturating_add(self.every_ns));
+        (now >= self.next_ns).then(|| {
+            self.next_ns = now.saturating_add(self.every_ns);
+            Duration::from_nanos(now - begun)
+        })
+    }
+}
+
 /// What was said already.
 #[derive(Debug, Default)]
 struct Said {
@@ -60,6 +91,7 @@ pub struct Pager {
     pub statistics: Arc<Statistics>,
     pub budget: Budget,
     pub told: Arc<Told>,
+    pub figures: Figures,
     said: Said,
     waits: Box<[Wait]>,
     free: Vec<u32>,
@@ -89,6 +121,7 @@ impl Pager {
         statistics: Arc<Statistics>,
         budget: Budget,
         told: Arc<Told>,
+        figures: Figures,
     ) -> Pager {
         Pager {
             cache,
@@ -100,6 +133,7 @@ impl Pager {
             statistics,
             budget,
             told,
+            figures,
             said: Said::default(),
             waits: vec![Wait::default(); WAITS].into(),
             free: (0..WAITS as u32).rev().collect(),
@@ -324,6 +358,10 @@ impl Pager {
         self.next_look_ns = now + LOOK_NS;
         self.cache.give_up_late_requests(Others::Wait, now);
         self.tell();
+        if let Some(since) = self.figures.due(now) {
+            let before = format!("{:.1} s, process {}: ", since.as_secs_f64(), std::process::id());
+            self.told.tell_figures(&self.statistics.summary(), self.figures.json, &before);
+        }
         self.flash.clear_up(now);
         self.budget.set_cap(self.flash.dram_bytes());
         let (limit, most) = (self.cache.frame_limit(), self.cache.shared().frames_max());
@@ -345,7 +383,9 @@ impl Pager {
 
     /// Says once what the person should know.
     fn warn(&mut self, used: u64, with_pages: u32) {
-        if let Some(others) = self.budget.outgrown(used, with_pages)
+        // A part of the cap may be passed while all processes together are within it.
+        let is_whole = self.budget.cap() == self.statistics.summary().cap_bytes && self.flash.seat() == 0;
+        if let Some(others) = self.budget.outgrown(used, with_pages).filter(|_| is_whole)
             && !std::mem::replace(&mut self.said.outgrown, true)
         {
             self.told.tell(&format!(

@@ -73,9 +73,37 @@ impl Statistics {
     }
 }
 
+impl Summary {
+    /// The part of faults that read nothing from flash.
+    #[must_use]
+    pub fn hit_ratio(&self) -> f64 {
+        1.0 - self.reads as f64 / self.faults.max(1) as f64
+    }
+
+    /// As one line of JSON. The figures are those of the words ([`std::fmt::Display`]).
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
+        format!(
+            "{{\"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"hit_ratio\": {:.4}, \"bytes_read\": {}, \
+             \"bytes_written\": {}, \"pages_dropped_clean\": {}, \"waited_s\": {:.6}, \"frames\": {}, \"errors\": {}}}",
+            self.peak_bytes,
+            self.cap_bytes,
+            self.faults,
+            self.hit_ratio(),
+            bytes(self.reads + self.prefetched),
+            bytes(self.evicted_dirty),
+            self.evicted_clean,
+            self.waited.as_secs_f64(),
+            self.frames,
+            self.errors
+        )
+    }
+}
+
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let hits = 100.0 * (1.0 - self.reads as f64 / self.faults.max(1) as f64);
+        let hits = 100.0 * self.hit_ratio();
         let pages = |count: u64| format_bytes(count * SUBPAGE_BYTES as u64);
         write!(
             f,

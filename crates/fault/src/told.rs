@@ -6,6 +6,8 @@ use std::io::Write;
 
 use fulgurite_sys::signals;
 
+use crate::statistics::Summary;
+
 /// Where words go, if anywhere. Words that cannot be written are lost.
 #[derive(Debug, Default)]
 pub struct Told(Option<File>);
@@ -18,9 +20,18 @@ impl Told {
     }
     /// Tells a line.
     pub fn tell(&self, text: &str) {
+        self.write(&format!("fulgurite run: {text}\n"));
+    }
+    /// Tells figures: as a line of JSON, or as words with others before them.
+    pub fn tell_figures(&self, figures: &Summary, json: bool, before: &str) {
+        match json {
+            true => self.write(&format!("{}\n", figures.to_json())),
+            false => self.tell(&format!("{before}{figures}")),
+        }
+    }
+    fn write(&self, line: &str) {
         if let Some(mut file) = self.0.as_ref() {
             // One write, so that lines of several processes do not mix.
-            let line = format!("fulgurite run: {text}\n");
             let _ = signals::without_pipe_signal(|| file.write_all(line.as_bytes()));
         }
     }

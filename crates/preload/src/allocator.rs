@@ -19,6 +19,7 @@ use libc::size_t;
 use crate::early;
 use crate::functions::fail;
 use crate::run::{Run, run, run_of_any};
+use crate::small::{self, Freed};
 
 const PAGE: usize = 4096;
 
@@ -107,7 +108,7 @@ next!(next_usable_size, c"malloc_usable_size", (block: *mut c_void) -> size_t);
 /// The run, if a block of so many bytes is to be large.
 #[inline]
 fn large(bytes: usize) -> Option<&'static Run> {
-    run().filter(|run| run.has_malloc && bytes >= run.threshold)
+    run().filter(|run| run.has_malloc && (bytes >= run.threshold || run.has_small && bytes > small::LARGEST))
 }
 
 /// The large blocks, locked.
@@ -159,15 +160,31 @@ fn is_large(block: *mut c_void) -> bool {
 /// Ends the process when there is no such block, as the C library does.
 fn bytes_of(block: *mut c_void) -> usize {
     let found = blocks().get(&(block as usize)).copied();
-    found.unwrap_or_else(|| {
-        if let Some(run) = run_of_any() {
-            run.told.tell(&format!("{block:p} is freed or resized, and is no block, or no more"));
-        }
-        std::process::abort()
-    })
+    found.unwrap_or_else(|| end_of(block))
+}
+
+fn end_of(block: *mut c_void) -> ! {
+    if let Some(run) = run_of_any() {
+        run.told.tell(&format!("{block:p} is freed or resized, and is no block, or no more"));
+    }
+    std::process::abort()
 }
 
 fn give_back(block: *mut c_void) {
+    if let Some(run) = run() {
+        // SAFETY: the location is this thread's own. `free` keeps it.
+        let errno = unsafe { *libc::__errno_location() };
+        match small::free(&run.buffer, block) {
+            Freed::Done => {
+                fail(errno);
+                return;
+            }
+            Freed::Wrong => end_of(block),
+            Freed::NotSmall => {}
+        }
+    } else if run_of_any().is_some_and(|run| small::bytes_of(&run.buffer, block).is_some()) {
+        return;
+    }
     let bytes = bytes_of(block);
     if let Some(run) = run() {
         blocks().remove(&(block as usize));
@@ -178,11 +195,43 @@ fn give_back(block: *mut c_void) {
     }
 }
 
+/// A small block in memory of flash, if code at `caller` is to have one; null where flash is full.
+#[inline]
+fn small(bytes: usize, alignment: usize, caller: usize) -> Option<*mut c_void> {
+    let run = run().filter(|run| run.has_small && bytes <= small::LARGEST && alignment <= PAGE)?;
+    if small::is_library(caller) {
+        return None;
+    }
+    Some(small::take(&run.buffer, bytes, alignment).unwrap_or_else(|| {
+        run.is_full();
+        fail(libc::ENOMEM);
+        null_mut()
+    }))
+}
+
+/// Defines a function of the C library that passes the address of its caller on, as one argument
+/// more.
+macro_rules! with_caller {
+    ($name:ident, ($($argument:ident: $type:ty),*) -> $result:ty, $register:literal, $to:ident) => {
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // The address to return to is on top of the stack.
+            std::arch::naked_asm!(concat!("mov ", $register, ", [rsp]"), "jmp {to}", to = sym $to)
+        }
+    };
+}
+
+with_caller!(malloc, (bytes: size_t) -> *mut c_void, "rsi", malloc_for);
+with_caller!(calloc, (count: size_t, bytes: size_t) -> *mut c_void, "rdx", calloc_for);
+with_caller!(realloc, (block: *mut c_void, bytes: size_t) -> *mut c_void, "rdx", realloc_for);
+
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc(bytes: size_t) -> *mut c_void {
-    if let Some(block) = early::take(bytes) {
+/// As `malloc`.
+unsafe extern "C" fn malloc_for(bytes: size_t, caller: usize) -> *mut c_void {
+    if let Some(block) = early::take(bytes).or_else(|| small(bytes, 1, caller)) {
         return block;
     }
     match large(bytes) {
@@ -198,8 +247,7 @@ pub unsafe extern "C" fn malloc(bytes: size_t) -> *mut c_void {
 pub unsafe extern "C" fn free(block: *mut c_void) {
     if is_large(block) {
         give_back(block);
-    } else if early::bytes_of(block).is_some() {
-    } else if LOOKS.load(Ordering::Relaxed) == 0 {
+    } else if early::bytes_of(block).is_none() && LOOKS.load(Ordering::Relaxed) == 0 {
         // SAFETY: the caller's contract.
         unsafe { next_free(block) };
     }
@@ -207,37 +255,56 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 }
 
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn calloc(count: size_t, bytes: size_t) -> *mut c_void {
-    if let Some(block) = count.checked_mul(bytes).and_then(early::take) {
+/// As `calloc`.
+unsafe extern "C" fn calloc_for(count: size_t, bytes: size_t, caller: usize) -> *mut c_void {
+    let Some(all) = count.checked_mul(bytes) else {
+        // SAFETY: the caller's contract.
+        return unsafe { next_calloc(count, bytes) };
+    };
+    if let Some(block) = early::take(all) {
         return block;
     }
-    match count.checked_mul(bytes).and_then(|all| Some((large(all)?, all))) {
-        Some((run, all)) => take(run, PAGE, all),
+    if let Some(block) = small(all, 1, caller) {
+        if !block.is_null() {
+            // SAFETY: the block is new, and of so many bytes.
+            unsafe { block.cast::<u8>().write_bytes(0, all) };
+        }
+        return block;
+    }
+    match large(all) {
+        Some(run) => take(run, PAGE, all),
         // SAFETY: the caller's contract.
         None => unsafe { next_calloc(count, bytes) },
     }
 }
 
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_void {
+/// As `realloc`.
+unsafe extern "C" fn realloc_for(block: *mut c_void, bytes: size_t, caller: usize) -> *mut c_void {
+    if block.is_null() {
+        // SAFETY: the caller's contract.
+        return unsafe { malloc_for(bytes, caller) };
+    }
     if early::bytes_of(block).is_some() {
         // SAFETY: the block is one of those, and the new one of these bytes.
-        return unsafe { early::copy(block, malloc(bytes), bytes) };
+        return unsafe { early::copy(block, malloc_for(bytes, caller), bytes) };
     }
-    let was_large = is_large(block);
-    if !was_large && (block.is_null() || large(bytes).is_none()) {
-        // SAFETY: the caller's contract.
-        return unsafe { if block.is_null() { malloc(bytes) } else { next_realloc(block, bytes) } };
-    }
-    if was_large && bytes == 0 {
+    let was_ours = is_large(block);
+    if was_ours && bytes == 0 {
         give_back(block);
         return null_mut();
     }
-    if was_large && let Some(run) = large(bytes) {
+    let old_small = run_of_any().filter(|_| was_ours).and_then(|run| small::bytes_of(&run.buffer, block));
+    if let Some(old) = old_small
+        && bytes <= old
+        && bytes > old / 2
+    {
+        return block;
+    }
+    if was_ours
+        && old_small.is_none()
+        && let Some(run) = large(bytes)
+    {
         let old = bytes_of(block);
         // First: once it has moved, the old place may be another block's.
         blocks().remove(&(block as usize));
@@ -252,11 +319,17 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_vo
         blocks().insert(address, now);
         return result;
     }
+    let stays = !was_ours && large(bytes).is_none();
+    if stays {
+        // A block of the next allocator's stays there: its user may be the C library.
+        // SAFETY: the caller's contract.
+        return unsafe { next_realloc(block, bytes) };
+    }
     // From one allocator to the other.
     // SAFETY: the caller's contract. The new block is of `bytes`, and the old one of its usable
     // size.
     unsafe {
-        let new = malloc(bytes);
+        let new = malloc_for(bytes, caller);
         if !new.is_null() {
             let old_bytes = malloc_usable_size(block);
             std::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old_bytes.min(bytes));
@@ -272,6 +345,11 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_vo
 pub unsafe extern "C" fn memalign(alignment: size_t, bytes: size_t) -> *mut c_void {
     // Blocks of that kind are aligned to 16 bytes.
     if let Some(block) = (alignment <= 16).then(|| early::take(bytes)).flatten() {
+        return block;
+    }
+    if alignment.is_power_of_two()
+        && let Some(block) = small(bytes, alignment, 0)
+    {
         return block;
     }
     match large(bytes).filter(|_| alignment.is_power_of_two()) {
@@ -294,6 +372,14 @@ pub unsafe extern "C" fn aligned_alloc(alignment: size_t, bytes: size_t) -> *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, alignment: size_t, bytes: size_t) -> c_int {
     let is_valid = alignment.is_power_of_two() && alignment >= size_of::<usize>();
+    if is_valid && let Some(block) = small(bytes, alignment, 0) {
+        if block.is_null() {
+            return libc::ENOMEM;
+        }
+        // SAFETY: the caller gives a place for a pointer.
+        unsafe { to.write(block) };
+        return 0;
+    }
     let Some(run) = large(bytes).filter(|_| is_valid) else {
         // SAFETY: the caller's contract.
         return unsafe { next_posix_memalign(to, alignment, bytes) };
@@ -312,7 +398,8 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, alignment: size_t,
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     if is_large(block) {
-        return bytes_of(block);
+        let small = run_of_any().and_then(|run| small::bytes_of(&run.buffer, block));
+        return small.unwrap_or_else(|| bytes_of(block));
     }
     if let Some(bytes) = early::bytes_of(block) {
         return bytes;

@@ -17,13 +17,13 @@ use fulgurite_fault::Forking;
 use crate::allocator::{self, Blocks, next};
 use crate::functions::fail;
 use crate::run::{self, Run, run};
-use crate::{descriptors, early};
+use crate::{descriptors, early, small};
 
 /// The run that forks, if the child will have a part of it.
 type Parting = Option<(&'static Run, Forking)>;
 
 /// What the thread that forks holds.
-struct Held(UnsafeCell<Option<(Blocks, Parting)>>);
+struct Held(UnsafeCell<Option<(Blocks, small::Locked, Parting)>>);
 
 // SAFETY: it is reached by a thread between its `prepare` and its `in_parent` or `in_child` only,
 // with the lock of the blocks held.
@@ -124,10 +124,10 @@ fn prepare() -> Parting {
 }
 
 extern "C" fn before() {
-    let blocks = allocator::blocks();
+    let (blocks, small) = (allocator::blocks(), small::lock());
     let forking = prepare();
     // SAFETY: see `Held`.
-    unsafe { *HELD.0.get() = Some((blocks, forking)) };
+    unsafe { *HELD.0.get() = Some((blocks, small, forking)) };
     // The last one: the others may allocate.
     crate::MEMORY.lock();
 }
@@ -136,7 +136,7 @@ extern "C" fn before() {
 fn release() -> Parting {
     crate::MEMORY.unlock();
     // SAFETY: see `Held`.
-    unsafe { (*HELD.0.get()).take() }.and_then(|(_, forking)| forking)
+    unsafe { (*HELD.0.get()).take() }.and_then(|(_, _, forking)| forking)
 }
 
 extern "C" fn in_parent() {

@@ -3,7 +3,7 @@
 //!
 //! `own_memory` is where this library itself allocates, and `run` starts the page buffer and tells
 //! the summary. `functions`, `allocator` and `descriptors` are the C library's functions that it
-//! stands in for. `forks` is what happens around a `fork`, with `early` for a moment of it.
+//! stands in for, with `small` for small blocks. `forks` is what happens around a `fork`, with `early` for a moment of it.
 //!
 //! Invariants:
 //! * Without settings of `fulgurite run` for this very process or its parent, each function is the
@@ -19,6 +19,7 @@ mod forks;
 mod functions;
 mod own_memory;
 mod run;
+mod small;
 
 use own_memory::OwnMemory;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use fulgurite_fault::{ENVIRONMENT, Error, PageBuffer, RunSettings, Told};
 
-use crate::{allocator, descriptors, forks};
+use crate::{allocator, descriptors, forks, small};
 
 /// What a run has.
 pub struct Run {
@@ -17,6 +17,10 @@ pub struct Run {
     pub threshold: usize,
     /// Large blocks of `malloc` go to flash: the program has no other allocator.
     pub has_malloc: bool,
+    /// Small blocks of `malloc` go to flash as well.
+    pub has_small: bool,
+    /// Tell figures as JSON.
+    json: bool,
     /// This is the process that was started, not a child of it.
     is_first: bool,
     /// The standard error output that the program was started with: it may close its own.
@@ -102,7 +106,7 @@ static CONSTRUCTOR: extern "C" fn() = {
 static DESTRUCTOR: extern "C" fn() = {
     extern "C" fn destructor() {
         if let Some(run) = run().filter(|run| run.is_first) {
-            run.told.tell(&run.buffer.summary().to_string());
+            run.told.tell_figures(&run.buffer.summary(), run.json, "");
         }
     }
     destructor
@@ -131,10 +135,16 @@ fn start(text: &str) -> Result<(), Error> {
     })?;
     allocator::look();
     let has_malloc = !allocator::is_replaced();
-    let run = Run { buffer, threshold: settings.threshold_bytes.max(1) as usize, has_malloc, is_first: true, told };
+    let has_small = has_malloc && settings.small;
+    if has_small {
+        small::look_for_callers();
+    }
+    let threshold = settings.threshold_bytes.max(1) as usize;
+    let run = Run { buffer, threshold, has_malloc, has_small, json: settings.json, is_first: true, told };
     if settings.explains {
         run.told.tell(run.buffer.describe());
         run.told.tell(match has_malloc {
+            true if has_small => "blocks of malloc and large mappings go to flash",
             true => "large blocks of malloc and large mappings go to flash",
             false => "the program has an allocator of its own, whose large mappings go to flash",
         });
