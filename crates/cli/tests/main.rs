@@ -21,6 +21,7 @@ mod conform_pool_cli;
 mod conform_pool_files;
 mod conform_pool_objects;
 mod conform_pool_served;
+mod conform_reproduce;
 mod conform_run;
 mod conform_store_quick;
 mod conform_tail_quick;
