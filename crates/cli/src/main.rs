@@ -1,7 +1,11 @@
 //! `fulgurite`: the command line, and the commands for pools and for devices that are served.
 //!
 //! Holds the words and what they mean ([`words`], [`args`]), the commands ([`device`], [`pool`],
+<<<<<<< HEAD
 //! [`reproduce`] with [`reproduced`]), completions and manual pages ([`pages`]). What measures is `fulgurite-bench`.
+=======
+//! [`reproduce`], [`sim`]), completions and manual pages ([`pages`]). What measures is `fulgurite-bench`.
+>>>>>>> main
 //! Exit codes: 0 done, 1 something failed or the results disagree, 2 bad input, 130 interrupted.
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
@@ -14,6 +18,7 @@ mod pool;
 mod reproduce;
 mod reproduced;
 mod run;
+mod sim;
 mod words;
 
 use std::process::ExitCode;
@@ -38,6 +43,7 @@ fn main() -> ExitCode {
         Command::Pool(command) => pool::run(&command),
         Command::Device(command) => device::run(&command),
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::Sim(command) => sim::run(&command),
         Command::Demo(args) => commands::demo(&args),
         Command::Bench(BenchCommand::Micro(args)) => commands::micro(&args),
         Command::Bench(BenchCommand::Live(args)) => commands::live(&args),

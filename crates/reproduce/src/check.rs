@@ -2,8 +2,7 @@
 
 use std::ops::Deref;
 
-use fulgurite_sim::Estimate;
-use fulgurite_sim::queue::QueueError;
+use fulgurite_sim::{Estimate, RunError};
 use thiserror::Error;
 
 use crate::calibration::{CalibrationError, Values};
@@ -32,9 +31,9 @@ pub enum CheckError {
     /// The calibration.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
-    /// A queue.
+    /// A simulation.
     #[error(transparent)]
-    Queue(#[from] QueueError),
+    Run(#[from] RunError),
     /// The model has no answer.
     #[error("{0}")]
     NoAnswer(String),

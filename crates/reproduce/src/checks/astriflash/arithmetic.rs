@@ -1,7 +1,7 @@
 //! What follows from the paper's inputs by arithmetic: A1 to A4, AS1 to AS3.
 
+use fulgurite_sim::Time;
 use fulgurite_sim::queue::{Core, Jobs, Misses, Spans};
-use fulgurite_sim::{Time, queue};
 
 use fulgurite_policy::SchedulingPolicy;
 
@@ -96,7 +96,7 @@ pub fn tags(inputs: &Inputs<'_>) -> Found {
 pub fn paging(inputs: &Inputs<'_>) -> Found {
     let (work, flash) = (inputs.time("miss.interval")?, inputs.time("flash.read")?);
     let (fault, switch) = (inputs.time("paging.fault")?, inputs.time("paging.switch")?);
-    let share = |threads: u64| -> Result<f64, queue::QueueError> {
+    let share = |threads: u64| -> Result<f64, fulgurite_sim::RunError> {
         let threads = threads as usize;
         let core = Core {
             misses: Misses::Switch { policy: SchedulingPolicy::ArrivedFirst, threads },
