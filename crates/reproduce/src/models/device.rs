@@ -510,7 +510,8 @@ mod tests {
         let report = system(None).run(load(Op::Read, 1 << 18, 4)).unwrap();
         let most = (1 << 18) as f64 / (272.144e-6);
         assert!((report.bytes_per_s / most - 1.0).abs() < 0.01, "{} {most}", report.bytes_per_s);
-        assert_eq!(report.crossings, 2.0);
+        // Less what is under way at the end.
+        assert!((report.crossings - 2.0).abs() < 0.03, "{}", report.crossings);
     }
     #[test]
     fn dies_work_at_once() {
