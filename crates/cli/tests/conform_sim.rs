@@ -11,6 +11,22 @@ use crate::refused::{refused, run};
 /// Few requests, and enough that those under way at both ends are below 1%.
 const SHORT: [&str; 4] = ["--set", "requests.count=6000", "--set", "requests.warm_up=100"];
 
+/// The same of cores, of which there are fewer over less.
+const SHORT_CORES: [&str; 12] = [
+    "--set",
+    "run.jobs=30000",
+    "--set",
+    "run.warm_up=5000",
+    "--set",
+    "system.cores=2",
+    "--set",
+    "cache.controllers=1",
+    "--set",
+    "cache.sets=8192",
+    "--set",
+    "workload.data=4G",
+];
+
 fn systems() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").canonicalize().unwrap()
 }
@@ -32,13 +48,15 @@ fn every_system_runs_and_repeats() {
     assert!(names.len() >= 3, "{names:?}");
     for name in names {
         let file = system(&name);
-        let words = [&["sim", "run", &file, "--json"][..], &SHORT].concat();
+        let cores = std::fs::read_to_string(&file).unwrap().contains("model = \"cores\"");
+        let short = if cores { &SHORT_CORES[..] } else { &SHORT };
+        let words = [&["sim", "run", &file, "--json"][..], short].concat();
         let text = done(directory.path(), &words);
         assert_eq!(done(directory.path(), &words), text, "{name}");
         assert!(!text.contains("NaN"), "{name}: {text}");
         let report: Value = serde_json::from_str(&text).unwrap();
         assert!(report["law"]["deviation"].as_f64().unwrap() < 0.01, "{name}");
-        let explained = done(directory.path(), &[&["sim", "explain", &file, "--json"][..], &SHORT].concat());
+        let explained = done(directory.path(), &[&["sim", "explain", &file, "--json"][..], short].concat());
         let explained: Value = serde_json::from_str(&explained).unwrap();
         let splits =
             explained.as_object().unwrap().iter().filter(|(key, split)| key.ends_with("stages") && !split.is_null());

@@ -8,6 +8,8 @@
 //! | [`random`] | random numbers that are the same for the same seed |
 //! | [`front_end`] | what a thread does next: the one trait of all sources of work |
 //! | [`flash`] | flash behind a link: `nand` as it is, a map of pages, reclaim |
+//! | [`memory`] | DRAM banks, DRAM as a cache of flash with its two controllers |
+//! | [`cores`] | cores by intervals, their caches, threads and modelled workloads |
 //! | [`interface`] | a device on the DRAM interface: the steps of its protocol |
 //! | [`trace`] | traces of other programs, read and written |
 //! | [`stages`] | where the time of a request goes |
@@ -23,10 +25,12 @@
 #![forbid(unsafe_code)]
 
 pub mod closed_forms;
+pub mod cores;
 pub mod events;
 pub mod flash;
 pub mod front_end;
 pub mod interface;
+pub mod memory;
 pub mod planted;
 pub mod queue;
 pub mod random;

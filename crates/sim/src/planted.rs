@@ -11,6 +11,10 @@ pub enum Planted {
     FreeLink,
     /// Times of reads begin when the device sees them.
     LateClock,
+    /// Tags of the DRAM cache are read in no time.
+    FreeTags,
+    /// A miss flushes the core in no time.
+    FreeFlush,
     /// The DMA engine is set up in no time.
     FreeSetup,
 }

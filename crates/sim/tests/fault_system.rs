@@ -4,7 +4,7 @@
 use fulgurite_sim::System;
 use fulgurite_sim::trace::{Format, Record, Trace};
 
-use crate::common::{flash_text, interface_text};
+use crate::common::{cores_text, flash_text, interface_text};
 
 /// The file without what only other arrivals read.
 fn right() -> String {
@@ -21,6 +21,7 @@ fn line_of(text: &str, key: &str) -> usize {
 fn what_is_right_runs() {
     System::read("s.toml", &right(), &[], None).unwrap().run(1).unwrap();
     System::read("s.toml", &interface_text(), &[], None).unwrap().run(1).unwrap();
+    System::read("s.toml", &cores_text(), &[], None).unwrap().run(1).unwrap();
 }
 #[test]
 fn what_is_wrong_is_told_with_its_line() {
@@ -38,7 +39,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("arrivals = \"closed\"", "arrivals = \"trace\"", "only with pattern"),
         ("aged = 0", "agd = 0", "there is no flash.aged"),
         ("aged = 0", "aged = 0\nold = 1", "nothing reads flash.old"),
-        ("model = \"flash\"", "model = \"flush\"", "write one of flash, interface"),
+        ("model = \"flash\"", "model = \"flush\"", "write one of flash, interface, cores"),
         ("blocks_per_plane = 32", "blocks_per_plane = 0", "blocks_per_plane"),
         ("channels = 2", "channels = 99999999", "too many"),
         ("erase = \"3800us\"", "erase = \"3800\"", "has no unit"),
@@ -55,6 +56,21 @@ fn what_is_wrong_is_told_with_its_line() {
         assert!(named || missing, "{wrong}, line {line}: {message}");
     }
     assert!(told("model = ", None).starts_with("s.toml:1: "));
+}
+#[test]
+fn cores_that_cannot_be_are_told() {
+    for (key, wrong, part) in [
+        ("data = \"128M\"", "data = \"100M\"", "a power of two"),
+        ("page = \"4K\"", "page = \"8K\"", "must be of 4K"),
+        ("size = \"64K\"", "size = \"64B\"", "a block of 64 B in each way"),
+        ("refresh = \"350ns\"", "refresh = \"9us\"", "shorter than"),
+        ("exponent = 1.0", "exponent = 9.0", "from 0.1 to 4"),
+        ("name = \"hash-table\"", "name = \"hash\"", "array-swap, rbt"),
+        ("paging = \"switch\"", "paging = \"wait\"", "nothing reads threads.count"),
+    ] {
+        let message = told(&cores_text().replacen(key, wrong, 1), None);
+        assert!(message.contains(part) && message.starts_with("s.toml:"), "{wrong}: {message}");
+    }
 }
 #[test]
 fn traces_that_do_not_fit_are_told() {

@@ -9,3 +9,4 @@ mod conform_sources;
 mod fault_system;
 mod fuzz_trace;
 mod model_core;
+mod model_cores;

@@ -75,7 +75,8 @@ pub struct FlashReport {
     pub write_amplification: Option<f64>,
     /// Blocks that reclaim has erased.
     pub erased_blocks: u64,
-    /// Share of NAND reads that found reclaim of their plane before them. None without reads.
+    /// Share of the pages read for requests that found reclaim of their plane before them. None
+    /// without any.
     pub reads_behind_reclaim: Option<f64>,
     /// Energy in joules.
     pub energy_j: f64,
@@ -223,6 +224,8 @@ impl FlashSystem {
             written_bytes: 0,
             ended: 0,
             failed: 0,
+            pages_read: 0,
+            behind: 0,
             begun: Time::ZERO,
             before: NandCounters::default(),
         }
@@ -276,6 +279,9 @@ struct Run<'s> {
     written_bytes: u64,
     ended: u64,
     failed: u64,
+    /// Pages that were read for requests, and of them those that found reclaim before them.
+    pages_read: u64,
+    behind: u64,
     begun: Time,
     before: NandCounters,
 }
@@ -404,6 +410,10 @@ impl Run<'_> {
         }
         let number = done.tag as u32;
         let request = &mut self.requests[number as usize];
+        if !request.writes {
+            self.pages_read += 1;
+            self.behind += u64::from(done.blocked_by_reclaim);
+        }
         request.left -= 1;
         request.last = done;
         if request.left > 0 {
@@ -467,6 +477,7 @@ impl Run<'_> {
         self.read_stages.clear();
         self.write_stages.clear();
         (self.read_bytes, self.written_bytes, self.failed) = (0, 0, 0);
+        (self.pages_read, self.behind) = (0, 0);
         self.map.measure_from_here();
         (self.begun, self.before) = (now, *self.nand.counters());
     }
@@ -482,8 +493,6 @@ impl Run<'_> {
         let geometry = self.system.nand.geometry;
         let busy = |ns: u64, of: u32| ns as f64 / 1e9 / span / f64::from(of);
         let energy_j = (after.energy_pj() - before.energy_pj()) as f64 / 1e12;
-        let nand_reads = after.reads - before.reads;
-        let behind = after.reads_blocked_by_reclaim - before.reads_blocked_by_reclaim;
         let reclaimed: Reclaimed = self.map.reclaimed();
         let mut warnings = Vec::new();
         if reclaimed.written > 0 && reclaimed.erased == 0 {
@@ -505,7 +514,7 @@ impl Run<'_> {
             array_busy: busy(after.array_busy_ns - before.array_busy_ns, geometry.planes()),
             write_amplification: reclaimed.amplification(),
             erased_blocks: reclaimed.erased,
-            reads_behind_reclaim: (nand_reads > 0).then(|| behind as f64 / nand_reads as f64),
+            reads_behind_reclaim: (self.pages_read > 0).then(|| self.behind as f64 / self.pages_read as f64),
             energy_j,
             power_w: energy_j / span,
             failed: self.failed,

@@ -16,6 +16,7 @@ use serde::Serialize;
 pub use document::{Document, Problem, SystemError};
 pub use units::Quantity;
 
+use crate::cores::{CoresReport, CoresSystem};
 use crate::flash::{FlashReport, FlashSystem};
 use crate::interface::{InterfaceReport, InterfaceSystem};
 use crate::report::{Counted, RunError};
@@ -35,6 +36,7 @@ pub struct System {
 enum Model {
     Flash(Box<FlashSystem>),
     Interface(Box<InterfaceSystem>),
+    Cores(Box<CoresSystem>),
 }
 
 /// What came of a run, with what it was of.
@@ -63,6 +65,8 @@ pub enum Found {
     Flash(Box<FlashReport>),
     /// A device on the DRAM interface.
     Interface(Box<InterfaceReport>),
+    /// Cores over DRAM over flash.
+    Cores(Box<CoresReport>),
 }
 
 impl System {
@@ -79,9 +83,10 @@ impl System {
     ) -> Result<System, SystemError> {
         let document = Document::read(file, text, set)?;
         let about = document.text("about")?.to_owned();
-        let model = match document.word("model", &[("flash", 0), ("interface", 1)])? {
+        let model = match document.word("model", &[("flash", 0), ("interface", 1), ("cores", 2)])? {
             0 => Model::Flash(Box::new(FlashSystem::read(&document, trace)?)),
-            _ => Model::Interface(Box::new(InterfaceSystem::read(&document)?)),
+            1 => Model::Interface(Box::new(InterfaceSystem::read(&document)?)),
+            _ => Model::Cores(Box::new(CoresSystem::read(&document)?)),
         };
         if trace.is_some() && !matches!(model, Model::Flash(_)) {
             return Err(document.refuse("model", "this model runs no trace"));
@@ -99,6 +104,8 @@ impl System {
         match &mut self.model {
             Model::Flash(flash) => flash.explain = true,
             Model::Interface(interface) => interface.explain = true,
+            // Its requests have no stages yet.
+            Model::Cores(_) => {}
         }
         self
     }
@@ -110,6 +117,7 @@ impl System {
         let found = match &self.model {
             Model::Flash(flash) => Found::Flash(Box::new(flash.run(seed)?)),
             Model::Interface(interface) => Found::Interface(Box::new(interface.run()?)),
+            Model::Cores(cores) => Found::Cores(Box::new(cores.run(seed)?)),
         };
         Ok(Report {
             system: self.file.clone(),
@@ -128,6 +136,7 @@ impl Report {
         match &self.found {
             Found::Flash(flash) => flash.counted,
             Found::Interface(interface) => interface.counted,
+            Found::Cores(cores) => cores.counted,
         }
     }
     /// What a reader has to know.
@@ -135,6 +144,7 @@ impl Report {
         match &self.found {
             Found::Flash(flash) => &flash.warnings,
             Found::Interface(interface) => &interface.warnings,
+            Found::Cores(cores) => &cores.warnings,
         }
     }
     /// What a reader is shown: names with values and their units.
@@ -142,6 +152,7 @@ impl Report {
         match &self.found {
             Found::Flash(flash) => flash.rows(),
             Found::Interface(interface) => interface.rows(),
+            Found::Cores(cores) => cores.rows(),
         }
     }
     /// Where the time goes, by kind of request.
@@ -152,6 +163,7 @@ impl Report {
         let splits = match &self.found {
             Found::Flash(flash) => vec![of("read", &flash.read_stages), of("write", &flash.write_stages)],
             Found::Interface(interface) => vec![of("command", &interface.stages)],
+            Found::Cores(_) => Vec::new(),
         };
         splits.into_iter().flatten().collect()
     }

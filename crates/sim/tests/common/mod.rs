@@ -1,5 +1,6 @@
 //! Small systems that the tests change.
 
+use fulgurite_sim::cores::CoresSystem;
 use fulgurite_sim::flash::FlashSystem;
 use fulgurite_sim::interface::InterfaceSystem;
 use fulgurite_sim::system::Document;
@@ -101,6 +102,74 @@ filled = "50%"
     format!("{own}{NAND}")
 }
 
+/// Two cores over a small DRAM cache that switches, as AstriFlash does.
+pub fn cores_text() -> String {
+    let own = r#"
+model = "cores"
+about = "a test"
+[system]
+cores = 2
+paging = "switch"
+[threads]
+count = 32
+switch = "100ns"
+policy = "priority-aging"
+[workload]
+name = "hash-table"
+data = "128M"
+exponent = 1.0
+[run]
+warm_up = 5000
+jobs = 20000
+[core]
+clock = "2GHz"
+per_cycle = 1.5
+reorder_buffer = 128
+store_buffer = 32
+front_end = 13
+mshrs = 32
+[tlb]
+first = 48
+second = 1024
+ways = 4
+latency = 5
+[l1]
+size = "64K"
+ways = 4
+latency = 2
+[llc]
+size = "256K"
+ways = 16
+latency = 6
+[mesh]
+row = 2
+hop = 3
+[dram]
+banks = 16
+command = 1
+open = 55
+close = 0
+column = 3
+refresh_every = "7800ns"
+refresh = "350ns"
+[cache]
+controllers = 1
+sets = 4096
+ways = 4
+status_entries = 2048
+backside_command = 3
+[flash]
+filled = "50%"
+"#;
+    // Enough planes, and erases that are rare and short: reads hardly wait.
+    let nand = NAND.replace("page = \"8K\"", "page = \"4K\"").replace("channels = 2", "channels = 16");
+    let nand = nand
+        .replace("pages_per_block = 16", "pages_per_block = 256")
+        .replace("3800us", "200us")
+        .replace("750us", "100us");
+    format!("{own}{nand}")
+}
+
 fn document(text: &str, set: &[(&str, &str)]) -> Document {
     let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     Document::read("test.toml", text, &set).unwrap()
@@ -112,4 +181,16 @@ pub fn flash(set: &[(&str, &str)]) -> FlashSystem {
 /// That device with some values changed.
 pub fn interface(set: &[(&str, &str)]) -> InterfaceSystem {
     InterfaceSystem::read(&document(&interface_text(), set)).unwrap()
+}
+/// Those cores with some values changed. What only switching threads read is left out without
+/// them.
+pub fn cores(set: &[(&str, &str)]) -> CoresSystem {
+    let paging = set.iter().find(|(key, _)| *key == "system.paging").map_or("switch", |(_, value)| value);
+    let mut text = cores_text();
+    if paging != "switch" {
+        let threads = "[threads]\ncount = 32\nswitch = \"100ns\"\npolicy = \"priority-aging\"\n";
+        let own = if paging == "system" { "[threads]\ncount = 32\nfault = \"5us\"\nswitch = \"5us\"\n" } else { "" };
+        text = text.replace(threads, own);
+    }
+    CoresSystem::read(&document(&text, set)).unwrap()
 }
