@@ -23,6 +23,7 @@ mod conform_pool_objects;
 mod conform_pool_served;
 mod conform_reproduce;
 mod conform_run;
+mod conform_run_programs;
 mod conform_sim;
 mod conform_store_quick;
 mod conform_tail_quick;
