@@ -474,3 +474,51 @@ fn blocks_are_allocated_and_checked() {
         assert!(met.used_bytes == 0 && met.faults > 0 && met.errors == 0, "{met:?}");
     }
 }
+
+/// Lets others run until it must end, and returns why.
+unsafe extern "C" fn wait_for_the_end(context: *mut fulgurite_context, _: *mut c_void) -> c_int {
+    loop {
+        // SAFETY: the context of this job.
+        match unsafe { fulgurite_yield(context) } {
+            FULGURITE_OK => {}
+            status => return status as c_int,
+        }
+    }
+}
+
+/// Uses up any stack.
+#[expect(unconditional_recursion, reason = "its stack ends")]
+unsafe extern "C" fn overflow(context: *mut fulgurite_context, _: *mut c_void) -> c_int {
+    let room = std::hint::black_box([context as usize; 64]);
+    // SAFETY: as this call.
+    let deeper = unsafe { overflow(room[63] as *mut fulgurite_context, null_mut()) };
+    deeper + std::hint::black_box(room)[0] as c_int
+}
+
+#[test]
+fn jobs_end_early_and_say_why() {
+    let pool = open(None);
+    let (mut job, mut result) = (null_mut(), -1);
+    // SAFETY: handles of this function.
+    unsafe {
+        assert_eq!(fulgurite_submit(pool, Some(wait_for_the_end), null_mut(), 0, &mut job), FULGURITE_OK);
+        let mut ended = true;
+        assert_eq!((fulgurite_job_has_ended(job, &mut ended), ended), (FULGURITE_OK, false));
+        assert_eq!(fulgurite_job_cancel(job), FULGURITE_OK);
+        // It may not even have begun.
+        let waited = fulgurite_job_wait(job, &mut result);
+        assert!(waited == FULGURITE_CANCELLED || result == FULGURITE_CANCELLED as c_int, "{waited:?}, {result}");
+        assert_eq!(fulgurite_submit(pool, Some(wait_for_the_end), null_mut(), 50, &mut job), FULGURITE_OK);
+        let waited = fulgurite_job_wait(job, &mut result);
+        let late = FULGURITE_DEADLINE_EXCEEDED;
+        assert!(waited == late || result == late as c_int, "{waited:?}, {result}");
+
+        assert_eq!(fulgurite_run(pool, Some(overflow), null_mut(), &mut result), FULGURITE_STACK_OVERFLOW);
+        assert!(last().contains("larger stacks"), "{}", last());
+        // The worker goes on.
+        let mut blobs = null_mut();
+        assert_eq!(fulgurite_u64_blobs_open(pool, null(), 10, 1 << 20, &mut blobs), FULGURITE_OK, "{}", last());
+        fulgurite_u64_blobs_free(blobs);
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK);
+    }
+}
