@@ -120,6 +120,11 @@ impl Heap {
         Ok(heap)
     }
 
+    /// Whether its container was removed, or a roll back took it away.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     /// The region it manages.
     pub fn region(&self) -> Region {
         self.region

@@ -113,14 +113,16 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let (at, most) = (self.root.region.base, self.root.buckets & !GROWS);
         match memory.load(Ptr::<u64>::new(at)) {
             Ok(count) if count > 0 && count <= most => Ok(count),
-            wrong => self.no_count(memory, wrong),
+            wrong => self.no_count(wrong),
         }
     }
     /// Why there is no number of buckets.
     #[cold]
-    fn no_count<M: Memory>(&self, memory: &mut M, wrong: Result<u64, AccessError>) -> Result<u64, AccessError> {
-        // A map that was removed says so.
-        self.latches.get(0).read_begin(memory)?;
+    fn no_count(&self, wrong: Result<u64, AccessError>) -> Result<u64, AccessError> {
+        // A map that was removed says so. No latch is asked, because the caller may hold it.
+        if self.heap.is_gone() {
+            return Err(AccessError::Poisoned);
+        }
         let (at, expected, got) = (self.root.region.base, self.root.buckets & !GROWS, wrong?);
         Err(AccessError::Corrupt { what: "hash map (number of buckets)", at, expected, got })
     }
