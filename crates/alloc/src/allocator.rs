@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use allocator_api2::alloc::AllocError;
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Access, PageBuffer, Settings, Statistics};
+use fulgurite_fault::{Access, PageBuffer, Settings, Summary};
 
 use crate::blocks::{Block, Blocks, FreeError, Source, Usage};
 
@@ -187,8 +187,8 @@ impl Allocator {
     }
 
     /// What its page buffer has done so far.
-    pub fn statistics(&self) -> &Statistics {
-        self.pages.0.statistics()
+    pub fn summary(&self) -> Summary {
+        self.pages.0.summary()
     }
     /// Which way faults take, for people.
     pub fn describe(&self) -> &str {

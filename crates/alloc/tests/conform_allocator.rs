@@ -6,20 +6,26 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::mpsc::channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocator_api2::vec::Vec as FlashVec;
 use fulgurite_alloc::{Allocator, FreeError, StartError};
 use fulgurite_backing::Medium;
 use fulgurite_testkit::Random;
 
-/// An allocator over flash of so many MiB, for frames of about so many MiB beside this process.
-fn allocator(flash_mib: u64, frames_mib: u64) -> Option<&'static Allocator> {
+/// A cap is of the whole process: tests that share one take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// An allocator over flash of so many MiB, for frames of about so many MiB beside this process, and
+/// the turn.
+fn allocator(flash_mib: u64, frames_mib: u64) -> Option<(&'static Allocator, MutexGuard<'static, ()>)> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let resident: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     let medium = Medium::new_file(directory.path().join("flash"), flash_mib << 20);
     match Allocator::start(medium, resident * 4096 + ((frames_mib + 8) << 20)) {
-        Ok(allocator) => Some(allocator),
+        Ok(allocator) => Some((allocator, turn)),
         Err(StartError::PageBuffer(fulgurite_fault::Error::Userfault(error))) => {
             eprintln!("skipped: {error}");
             None
@@ -66,7 +72,7 @@ fn size(random: &mut Random) -> usize {
 
 #[test]
 fn blocks_keep_their_words_and_are_freed_by_any_thread() {
-    let Some(allocator) = allocator(96, 8) else { return };
+    let Some((allocator, _turn)) = allocator(96, 8) else { return };
     let (threads, wanted) = (3, 10 << 20);
     let (mut senders, mut receivers) = (Vec::new(), Vec::new());
     for _ in 0..threads {
@@ -117,13 +123,13 @@ fn blocks_keep_their_words_and_are_freed_by_any_thread() {
     });
     allocator.check();
     assert_eq!(allocator.usage().used_bytes, 0);
-    let summary = allocator.statistics().summary();
+    let summary = allocator.summary();
     assert!(summary.evicted_dirty > 500 && summary.reads > 500 && summary.errors == 0, "{summary:?}");
 }
 
 #[test]
 fn sizes_zeros_and_foreign_addresses() {
-    let Some(allocator) = allocator(32, 8) else { return };
+    let Some((allocator, _turn)) = allocator(32, 8) else { return };
     let layout = |bytes, alignment| Layout::from_size_align(bytes, alignment).unwrap();
     let mut block = allocator.allocate(layout(100, 8)).unwrap();
     assert_eq!(allocator.usable_size(block), Ok(112));
@@ -161,7 +167,7 @@ fn sizes_zeros_and_foreign_addresses() {
 
 #[test]
 fn collections_live_in_flash() {
-    let Some(allocator) = allocator(64, 8) else { return };
+    let Some((allocator, _turn)) = allocator(64, 8) else { return };
     let mut numbers = FlashVec::new_in(allocator);
     numbers.extend(0..3_000_000u64);
     assert!(allocator.contains(numbers.as_ptr().cast()) && allocator.usage().used_bytes >= 24_000_000);

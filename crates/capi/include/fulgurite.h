@@ -123,6 +123,13 @@ typedef enum {
 } fulgurite_status;
 
 /**
+ * Memory in flash that is used by plain loads and stores. Any thread may allocate, and free what
+ * others have allocated. It lives as long as the process. A child after fork() must not use its
+ * blocks.
+ */
+typedef struct fulgurite_allocator fulgurite_allocator;
+
+/**
  * Values of 0 bytes to 1 GiB under byte strings of 0 bytes to 64 KiB. Any thread and any job may
  * use it.
  */
@@ -274,6 +281,49 @@ typedef struct {
      */
     uint64_t miss_p99_ns;
 } fulgurite_statistics;
+
+/**
+ * What an allocator has handed out, and what its pages have met. Later versions add members at the
+ * end.
+ */
+typedef struct {
+    /**
+     * Bytes of blocks, as rounded up.
+     */
+    uint64_t used_bytes;
+    /**
+     * Bytes of the pages that hold them.
+     */
+    uint64_t mapped_bytes;
+    /**
+     * Accesses that found their page missing.
+     */
+    uint64_t faults;
+    /**
+     * Of these, how many read flash.
+     */
+    uint64_t reads;
+    /**
+     * Pages that left DRAM unchanged.
+     */
+    uint64_t evicted_clean;
+    /**
+     * Pages that left DRAM and were written.
+     */
+    uint64_t evicted_dirty;
+    /**
+     * Reads and writes of flash that failed.
+     */
+    uint64_t errors;
+    /**
+     * How long threads waited for pages, all together, in nanoseconds.
+     */
+    uint64_t waited_ns;
+    /**
+     * The most memory of the process when it was looked at, in bytes.
+     */
+    uint64_t peak_bytes;
+} fulgurite_allocator_statistics;
 
 #ifdef __cplusplus
 extern "C" {
@@ -992,6 +1042,78 @@ fulgurite_status fulgurite_prometheus(fulgurite_pool *pool,
                                       char *buffer,
                                       size_t capacity,
                                       size_t *length);
+
+/**
+ * Starts an allocator over flash of the medium and size that the options name. Its contents are
+ * overwritten. A file that it creates loses its name at once, and is gone with the process. The
+ * DRAM budget is a cap on all memory of the process, with what it has elsewhere.
+ *
+ * Fails with FULGURITE_BAD_OPTION, also for a pool or too little DRAM, with FULGURITE_CANNOT_OPEN,
+ * and with FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults
+ * (userfaultfd). Then `*allocator` is NULL.
+ */
+fulgurite_status fulgurite_allocator_start(const fulgurite_options *options,
+                                           fulgurite_allocator **allocator);
+
+/**
+ * Allocates a block of `bytes`, aligned to 16, with any contents. A block of 0 bytes has an
+ * address of its own, too.
+ *
+ * Returns NULL when the flash has no room, with a message.
+ */
+void *fulgurite_malloc(fulgurite_allocator *allocator, size_t bytes);
+
+/**
+ * Allocates a block of `count` times `bytes` zeros, aligned to 16.
+ *
+ * Returns NULL when the flash has no room or the product is no size, with a message.
+ */
+void *fulgurite_calloc(fulgurite_allocator *allocator, size_t count, size_t bytes);
+
+/**
+ * Allocates a block of `bytes`, aligned to a power of two, with any contents.
+ *
+ * Returns NULL when the flash has no room, or `alignment` is no power of two, with a message.
+ */
+void *fulgurite_aligned_alloc(fulgurite_allocator *allocator, size_t alignment, size_t bytes);
+
+/**
+ * Resizes a block, which may move, with the contents that fit. The block is aligned to 16. NULL as
+ * the block allocates one.
+ *
+ * Returns NULL when the flash has no room, or there is no such block in use, with a message. The
+ * block is as it was then.
+ */
+void *fulgurite_realloc(fulgurite_allocator *allocator, void *old, size_t bytes);
+
+/**
+ * Frees a block, from any thread. NULL is none.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when no block in use begins there. Nothing is freed then.
+ */
+fulgurite_status fulgurite_free(fulgurite_allocator *allocator, void *old);
+
+/**
+ * Stores in `*bytes` how many bytes a block has, which may be more than were asked for.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when no block in use begins there.
+ */
+fulgurite_status fulgurite_usable_size(fulgurite_allocator *allocator,
+                                       const void *old,
+                                       size_t *bytes);
+
+/**
+ * Returns whether an address lies in the memory of an allocator, in use or not.
+ */
+bool fulgurite_owns(const fulgurite_allocator *allocator, const void *address);
+
+/**
+ * Stores what an allocator has handed out, and what its pages have met. `size` is
+ * sizeof(fulgurite_allocator_statistics), as of the program's header.
+ */
+fulgurite_status fulgurite_allocator_get_statistics(fulgurite_allocator *allocator,
+                                                    fulgurite_allocator_statistics *statistics,
+                                                    size_t size);
 
 #ifdef __cplusplus
 }  // extern "C"

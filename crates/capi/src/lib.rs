@@ -16,6 +16,7 @@
 #![allow(non_camel_case_types, reason = "the names are C's, and the same in both languages")]
 #![allow(clippy::missing_safety_doc, reason = "the contract of every function is that of this module")]
 
+mod allocator;
 mod argument;
 mod blob_calls;
 mod blobs;
@@ -33,6 +34,7 @@ mod statistics;
 mod status;
 mod u64_blobs;
 
+pub use allocator::*;
 pub use blobs::*;
 pub use context::*;
 pub use failure::*;

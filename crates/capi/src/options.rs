@@ -24,6 +24,15 @@ enum Place {
     Device { socket: PathBuf, keeps: bool },
 }
 
+/// A medium, as it is to be opened.
+pub(crate) struct Chosen {
+    pub medium: Medium,
+    /// A pool, which outlives the program.
+    pub keeps: bool,
+    /// The file that opening it creates.
+    pub creates: Option<PathBuf>,
+}
+
 /// Where a memory lies, how large it is, and what it promises. Make one, set what is needed, and
 /// pass it to fulgurite_open().
 pub struct fulgurite_options {
@@ -39,8 +48,8 @@ pub struct fulgurite_options {
 }
 
 impl fulgurite_options {
-    /// A builder of what was chosen, and whether it keeps a pool.
-    pub(crate) fn builder(&self) -> Result<(Builder, bool), Failure> {
+    /// The medium that was chosen.
+    pub(crate) fn medium(&self) -> Result<Chosen, Failure> {
         let bad = |message: String| Failure::new(FULGURITE_BAD_OPTION, message);
         let Some(place) = &self.place else {
             return Err(bad("no medium was chosen; call fulgurite_options_pool() or another of its kind".into()));
@@ -49,20 +58,34 @@ impl fulgurite_options {
             let none = || bad(format!("{what} needs a size; call fulgurite_options_size()"));
             self.size.clone().ok_or_else(none)
         };
-        let (medium, keeps) = match place {
-            Place::Pool(path) => match (&self.size, path.exists()) {
-                (Some(size), false) => (Medium::new_pool(path, size.clone()), true),
-                _ => (Medium::pool(path), true),
+        let new_at = |path: &PathBuf| self.size.clone().filter(|_| !path.exists());
+        let keeps = matches!(place, Place::Pool(_) | Place::Device { keeps: true, .. });
+        let mut creates = None;
+        let medium = match place {
+            Place::Pool(path) | Place::Flat(path) => match (new_at(path), keeps) {
+                (Some(size), _) => {
+                    creates = Some(path.clone());
+                    if keeps { Medium::new_pool(path, size) } else { Medium::new_file(path, size) }
+                }
+                (None, true) => Medium::pool(path),
+                (None, false) => Medium::file(path),
             },
-            Place::Flat(path) => match (&self.size, path.exists()) {
-                (Some(size), false) => (Medium::new_file(path, size.clone()), false),
-                _ => (Medium::file(path), false),
-            },
-            Place::Memory => (Medium::memory(size("plain memory")?), false),
-            Place::Emulated => (Medium::emulated(size("an emulated device")?), false),
-            Place::Device { socket, keeps: false } => (Medium::device(socket), false),
-            Place::Device { socket, keeps: true } => (Medium::device_pool(socket), true),
+            Place::Memory => Medium::memory(size("plain memory")?),
+            Place::Emulated => Medium::emulated(size("an emulated device")?),
+            Place::Device { socket, keeps: false } => Medium::device(socket),
+            Place::Device { socket, keeps: true } => Medium::device_pool(socket),
         };
+        Ok(Chosen { medium, keeps, creates })
+    }
+
+    /// The DRAM budget.
+    pub(crate) fn dram_bytes(&self) -> Result<u64, Failure> {
+        self.dram.bytes().map_err(|error| Failure::new(FULGURITE_BAD_OPTION, error.to_string()))
+    }
+
+    /// A builder of what was chosen, and whether it keeps a pool.
+    pub(crate) fn builder(&self) -> Result<(Builder, bool), Failure> {
+        let Chosen { medium, keeps, .. } = self.medium()?;
         let (fibers, stack_bytes) = (self.fibers, self.stack_bytes);
         let mut builder = Fulgurite::builder(medium).dram(self.dram.clone()).workers(self.workers);
         builder = builder.with(move |runtime| runtime.fibers(fibers).stack(stack_bytes));

@@ -53,12 +53,8 @@ pub unsafe extern "C" fn fulgurite_get_statistics(
     size: usize,
 ) -> fulgurite_status {
     guard(|| {
-        // SAFETY: the contract of the module `lib`. There is room for `size` bytes, whatever the
-        // type has.
-        let (pool, into) = unsafe {
-            argument::out(statistics, "statistics")?;
-            (&argument::handle(pool, "pool")?.0, argument::buffer(statistics.cast(), size, "statistics")?)
-        };
+        // SAFETY: the contract of the module `lib`.
+        let pool = &unsafe { argument::handle(pool, "pool") }?.0;
         let counted = pool.with(|memory| Ok(memory.statistics()))?;
         let total = counted.total();
         let counts = total.counts;
@@ -78,13 +74,8 @@ pub unsafe extern "C" fn fulgurite_get_statistics(
             miss_p50_ns: total.miss_ns.value_at_quantile(0.5),
             miss_p99_ns: total.miss_ns.value_at_quantile(0.99),
         };
-        // SAFETY: a structure of numbers without padding, which lives on.
-        let bytes =
-            unsafe { std::slice::from_raw_parts((&raw const told).cast::<u8>(), size_of::<fulgurite_statistics>()) };
-        let len = size.min(bytes.len());
-        into[..len].copy_from_slice(&bytes[..len]);
-        into[len..].fill(0);
-        Ok(())
+        // SAFETY: as above. The structure has numbers only, and no padding.
+        unsafe { argument::tell(&told, statistics, size, "statistics") }
     })
 }
 

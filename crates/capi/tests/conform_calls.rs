@@ -417,3 +417,108 @@ fn statistics_fit_older_programs() {
         assert_eq!(fulgurite_close(pool), FULGURITE_OK);
     }
 }
+
+#[test]
+fn blocks_are_allocated_and_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    let options = fulgurite_options_new();
+    let mut allocator = null_mut();
+    // SAFETY: handles and blocks of this function; null and others where an error is expected.
+    unsafe {
+        let at = string(path.to_str().unwrap());
+        assert_eq!(fulgurite_options_size(options, c"16M".as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_pool(options, at.as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_allocator_start(options, &mut allocator), FULGURITE_BAD_OPTION);
+        assert!(allocator.is_null() && last().contains("fulgurite_options_flat()"), "{}", last());
+        assert_eq!(fulgurite_options_flat(options, at.as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_dram(options, c"1M".as_ptr()), FULGURITE_OK);
+        let too_small = fulgurite_allocator_start(options, &mut allocator);
+        if too_small == FULGURITE_NOT_PERMITTED {
+            println!("SKIPPED: {}", last());
+            return;
+        }
+        assert_eq!(too_small, FULGURITE_BAD_OPTION, "{}", last());
+        assert!(!path.exists(), "the file is gone");
+        assert_eq!(fulgurite_options_dram(options, c"256M".as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_allocator_start(options, &mut allocator), FULGURITE_OK, "{}", last());
+        fulgurite_options_free(options);
+
+        let block = fulgurite_malloc(allocator, 100);
+        assert!(!block.is_null() && fulgurite_owns(allocator, block), "{}", last());
+        block.cast::<[u8; 100]>().write([7; 100]);
+        let mut bytes = 0;
+        assert_eq!((fulgurite_usable_size(allocator, block, &mut bytes), bytes), (FULGURITE_OK, 112));
+        let block = fulgurite_realloc(allocator, block, 100_000);
+        assert_eq!(block.cast::<[u8; 100]>().read(), [7; 100]);
+        assert!(fulgurite_realloc(allocator, block, 1 << 30).is_null());
+        assert!(last().contains("no room"), "{}", last());
+        let zeros = fulgurite_calloc(allocator, 10, 7);
+        assert_eq!(zeros.cast::<[u8; 70]>().read(), [0; 70]);
+        assert!(fulgurite_calloc(allocator, usize::MAX, 2).is_null());
+        assert!(fulgurite_malloc(allocator, usize::MAX).is_null());
+        assert!(fulgurite_aligned_alloc(allocator, 3, 8).is_null());
+        assert!(last().contains("power of two"), "{}", last());
+        let aligned = fulgurite_aligned_alloc(allocator, 8192, 8);
+        assert!(!aligned.is_null() && (aligned as usize).is_multiple_of(8192));
+        assert!(fulgurite_malloc(null_mut(), 8).is_null() && !fulgurite_owns(null(), block));
+        for block in [block, zeros, aligned] {
+            assert_eq!(fulgurite_free(allocator, block.byte_add(1)), FULGURITE_INVALID_ARGUMENT);
+            assert_eq!(fulgurite_free(allocator, block), FULGURITE_OK);
+            assert_eq!(fulgurite_free(allocator, block), FULGURITE_INVALID_ARGUMENT);
+        }
+        assert_eq!(fulgurite_free(allocator, null_mut()), FULGURITE_OK);
+        let mut met = fulgurite_allocator_statistics::default();
+        let size = size_of::<fulgurite_allocator_statistics>();
+        assert_eq!(fulgurite_allocator_get_statistics(allocator, &mut met, size), FULGURITE_OK);
+        assert!(met.used_bytes == 0 && met.faults > 0 && met.errors == 0, "{met:?}");
+    }
+}
+
+/// Lets others run until it must end, and returns why.
+unsafe extern "C" fn wait_for_the_end(context: *mut fulgurite_context, _: *mut c_void) -> c_int {
+    loop {
+        // SAFETY: the context of this job.
+        match unsafe { fulgurite_yield(context) } {
+            FULGURITE_OK => {}
+            status => return status as c_int,
+        }
+    }
+}
+
+/// Uses up any stack.
+#[expect(unconditional_recursion, reason = "its stack ends")]
+unsafe extern "C" fn overflow(context: *mut fulgurite_context, _: *mut c_void) -> c_int {
+    let room = std::hint::black_box([context as usize; 64]);
+    // SAFETY: as this call.
+    let deeper = unsafe { overflow(room[63] as *mut fulgurite_context, null_mut()) };
+    deeper + std::hint::black_box(room)[0] as c_int
+}
+
+#[test]
+fn jobs_end_early_and_say_why() {
+    let pool = open(None);
+    let (mut job, mut result) = (null_mut(), -1);
+    // SAFETY: handles of this function.
+    unsafe {
+        assert_eq!(fulgurite_submit(pool, Some(wait_for_the_end), null_mut(), 0, &mut job), FULGURITE_OK);
+        let mut ended = true;
+        assert_eq!((fulgurite_job_has_ended(job, &mut ended), ended), (FULGURITE_OK, false));
+        assert_eq!(fulgurite_job_cancel(job), FULGURITE_OK);
+        // It may not even have begun.
+        let waited = fulgurite_job_wait(job, &mut result);
+        assert!(waited == FULGURITE_CANCELLED || result == FULGURITE_CANCELLED as c_int, "{waited:?}, {result}");
+        assert_eq!(fulgurite_submit(pool, Some(wait_for_the_end), null_mut(), 50, &mut job), FULGURITE_OK);
+        let waited = fulgurite_job_wait(job, &mut result);
+        let late = FULGURITE_DEADLINE_EXCEEDED;
+        assert!(waited == late || result == late as c_int, "{waited:?}, {result}");
+
+        assert_eq!(fulgurite_run(pool, Some(overflow), null_mut(), &mut result), FULGURITE_STACK_OVERFLOW);
+        assert!(last().contains("larger stacks"), "{}", last());
+        // The worker goes on.
+        let mut blobs = null_mut();
+        assert_eq!(fulgurite_u64_blobs_open(pool, null(), 10, 1 << 20, &mut blobs), FULGURITE_OK, "{}", last());
+        fulgurite_u64_blobs_free(blobs);
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK);
+    }
+}

@@ -88,6 +88,29 @@ fn examples_compile_run_and_go_on() {
 }
 
 #[test]
+fn containers_live_in_flash() {
+    let installed = Installed::new();
+    let shared = installed.flags(&["--cflags", "--libs"]);
+    for (source, expected) in [
+        ("list.c", "200000 nodes, a sum of 19999900000\nall is freed, and the cap was held\n"),
+        ("map.cpp", "150000 names in order\na vector beside them\n"),
+    ] {
+        let program = installed.compile(source, &shared);
+        let flash = installed.path("flash");
+        let output = Command::new(program).arg(&flash).env("LD_LIBRARY_PATH", installed.path("usr/lib")).output();
+        let output = output.unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!flash.exists(), "the file has no name afterwards");
+        if told.contains("userfaultfd") && !output.status.success() {
+            println!("SKIPPED: {told}");
+            continue;
+        }
+        assert!(output.status.success(), "{source}: {}\n{told}", output.status);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{source}");
+    }
+}
+
+#[test]
 fn a_program_without_the_shared_library_runs() {
     let installed = Installed::new();
     // The archive alone.

@@ -6,14 +6,26 @@ use std::path::Path;
 use std::process::Command;
 
 /// Sources of the interface, in the order of the header.
-const SOURCES: [&str; 11] =
-    ["status", "failure", "options", "pool", "context", "blobs", "u64_blobs", "region", "heap", "root", "job"];
+const SOURCES: [&str; 13] = [
+    "status",
+    "failure",
+    "options",
+    "pool",
+    "context",
+    "blobs",
+    "u64_blobs",
+    "region",
+    "heap",
+    "root",
+    "job",
+    "statistics",
+    "allocator",
+];
 
 fn made() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml can be read");
-    let sources = SOURCES.iter().chain(&["statistics"]);
-    let builder = sources.fold(cbindgen::Builder::new().with_config(config), |builder, name| {
+    let builder = SOURCES.iter().fold(cbindgen::Builder::new().with_config(config), |builder, name| {
         builder.with_src(root.join("src").join(name).with_extension("rs"))
     });
     let mut header = Vec::new();
@@ -52,9 +64,13 @@ fn every_function_is_in_the_header() {
 #[test]
 fn compilers_take_the_header() {
     let directory = tempfile::tempdir().unwrap();
-    for (compiler, standard, file) in [("cc", "-std=c99", "a.c"), ("c++", "-std=c++11", "a.cpp")] {
+    for (compiler, standard, file, header) in [
+        ("cc", "-std=c99", "a.c", "fulgurite.h"),
+        ("c++", "-std=c++11", "a.cpp", "fulgurite.h"),
+        ("c++", "-std=c++17", "b.cpp", "fulgurite.hpp"),
+    ] {
         let source = directory.path().join(file);
-        fs::write(&source, "#include <fulgurite.h>\n").unwrap();
+        fs::write(&source, format!("#include <{header}>\n")).unwrap();
         let output = Command::new(compiler)
             .args([standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))

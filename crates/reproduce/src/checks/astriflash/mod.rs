@@ -1,6 +1,6 @@
 //! AstriFlash (A) and its slides (AS).
 
-mod arithmetic;
+pub(crate) mod arithmetic;
 mod controllers;
 mod cores;
 mod overhead;
@@ -8,7 +8,7 @@ mod reclaim;
 mod service;
 mod slo;
 mod tables;
-mod tail;
+pub(crate) mod tail;
 
 use crate::check::Check;
 use crate::paper::Paper;
