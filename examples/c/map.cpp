@@ -18,8 +18,8 @@ int main(int argc, char **argv) {
     fulgurite_options *options = fulgurite_options_new();
     fulgurite_allocator *allocator = nullptr;
     bool started = fulgurite_options_flat(options, argv[1]) == FULGURITE_OK &&
-                   fulgurite_options_size(options, "128M") == FULGURITE_OK &&
-                   fulgurite_options_dram(options, "40M") == FULGURITE_OK &&
+                   fulgurite_options_size(options, "64M") == FULGURITE_OK &&
+                   fulgurite_options_dram(options, "24M") == FULGURITE_OK &&
                    fulgurite_allocator_start(options, &allocator) == FULGURITE_OK;
     fulgurite_options_free(options);
     if (!started) {
@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     fulgurite::memory_resource flash(allocator);
-    const std::uint64_t keys = 300000; // 60 MiB
+    const std::uint64_t keys = 150000; // some 30 MiB
     std::pmr::map<std::uint64_t, std::pmr::string> names(&flash);
     for (std::uint64_t key = 0; key < keys; key++) {
         names.emplace(key * 7919 % keys, std::string(100, static_cast<char>('a' + key % 26)));

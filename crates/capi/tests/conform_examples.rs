@@ -92,8 +92,8 @@ fn containers_live_in_flash() {
     let installed = Installed::new();
     let shared = installed.flags(&["--cflags", "--libs"]);
     for (source, expected) in [
-        ("list.c", "400000 nodes, a sum of 79999800000\nall is freed, and the cap was held\n"),
-        ("map.cpp", "300000 names in order\na vector beside them\n"),
+        ("list.c", "200000 nodes, a sum of 19999900000\nall is freed, and the cap was held\n"),
+        ("map.cpp", "150000 names in order\na vector beside them\n"),
     ] {
         let program = installed.compile(source, &shared);
         let flash = installed.path("flash");
