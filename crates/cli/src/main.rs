@@ -1,7 +1,8 @@
 //! `fulgurite`: the command line, and the commands for pools and for devices that are served.
 //!
 //! Holds the words and what they mean ([`words`], [`args`]), the commands ([`device`], [`pool`],
-//! [`reproduce`], [`sim`]), completions and manual pages ([`pages`]). What measures is `fulgurite-bench`.
+//! [`reproduce`] with [`reproduced`], [`sim`]), completions and manual pages ([`pages`]). What measures
+//! is `fulgurite-bench`.
 //! Exit codes: 0 done, 1 something failed or the results disagree, 2 bad input, 130 interrupted.
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
@@ -12,6 +13,7 @@ mod device;
 mod pages;
 mod pool;
 mod reproduce;
+mod reproduced;
 mod run;
 mod sim;
 mod words;

@@ -21,6 +21,7 @@ mod conform_pool_cli;
 mod conform_pool_files;
 mod conform_pool_objects;
 mod conform_pool_served;
+mod conform_reproduce;
 mod conform_run;
 mod conform_run_programs;
 mod conform_sim;

@@ -12,6 +12,23 @@ use crate::Error;
 /// A job under way: a future of its result ([`crate::Fulgurite::run_async`]). Dropped, it cancels
 /// the job, which then ends at its next miss or wait.
 ///
+/// ```
+/// use fulgurite::{Context, Error, Fulgurite, Medium, Running};
+///
+/// /// Waits for both at once.
+/// async fn both(a: Running<u64>, b: Running<u64>) -> Result<u64, Error> {
+///     Ok(a.await? + b.await?)
+/// }
+///
+/// # fn main() -> Result<(), Error> {
+/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+/// let sum = both(memory.run_async(|_| Ok(3)), memory.run_async(|_| Ok(4)));
+/// // Any executor will do: here, that of a job.
+/// assert_eq!(memory.run(|m: &mut Context| m.await_future(sum))??, 7);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Its error is [`Error::Submit`] when the job was not accepted, [`Error::Job`] when it panicked or
 /// did not begin, and [`Error::Access`] with what its code returned.
 #[must_use = "a future that is dropped cancels its job"]

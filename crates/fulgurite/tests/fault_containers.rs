@@ -338,7 +338,7 @@ impl Map for Both {
         let buckets = Region::new(Address::from_linear(POOL_BYTES / 2 + BASE), POOL_BYTES / 4);
         let heap = heap(memory)?;
         Ok(Both {
-            map: HashMap::create(memory, buckets, heap.clone(), JOBS * KEYS / 2, LATCHES)?.into(),
+            map: HashMap::create_growing(memory, buckets, heap.clone(), JOBS * KEYS / 2, LATCHES)?.into(),
             tree: BPlusTree::create_with_nodes(memory, heap, LATCHES, 512)?.into(),
             transactions: Transactions::new(),
         })

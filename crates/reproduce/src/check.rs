@@ -6,6 +6,7 @@ use fulgurite_sim::{Estimate, RunError};
 use thiserror::Error;
 
 use crate::calibration::{CalibrationError, Values};
+use crate::models::Planted;
 use crate::paper::Paper;
 
 /// One check of the papers' numbers.
@@ -46,6 +47,8 @@ pub struct Inputs<'c> {
     pub seed: u64,
     /// Runs are this many times shorter than those that are reported.
     pub shorter: u64,
+    /// A bug in a model, for tests.
+    pub planted: Option<Planted>,
 }
 
 impl Inputs<'_> {

@@ -57,8 +57,8 @@ pub enum FileMode {
         /// Bytes to use; none for all.
         bytes: Option<u64>,
     },
-    /// Open what is there for reading, without taking it: another process may be changing it. Writes
-    /// fail.
+    /// Open what is there for reading, without taking it: another process may be changing it.
+    /// Writes fail.
     Look {
         /// Bytes to use; none for all whole subpages.
         bytes: Option<u64>,

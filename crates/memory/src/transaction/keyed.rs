@@ -15,7 +15,7 @@ use crate::{
 type Elements = LatchTable<VersionLatch>;
 
 /// A container that transactions reach: an [`Array`], and an [`Arc`] of the others, with
-/// [`VersionLatch`]. Not for other types.
+/// [`VersionLatch`]. Not for other types. [`Transactions`](crate::Transactions) has an example.
 pub trait Transact: sealed::Handle {
     /// Keys; of an array, the index.
     type Key: ?Sized;
@@ -44,7 +44,34 @@ pub trait Transact: sealed::Handle {
     fn remove_staged<M: Memory>(&self, staged: &mut Staged<'_, M>, key: &Self::Key) -> Result<bool, AccessError>;
 }
 
-/// A [`Transact`] whose keys have an order.
+/// A [`Transact`] whose keys have an order: a B+-tree, the trie, blobs by byte strings.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use fulgurite_memory::{AccessError, Address, BPlusTree, Heap, PlainMemory, Region};
+/// use fulgurite_memory::{Transactions, VersionLatch};
+/// use fulgurite_sys::Backed;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut memory = PlainMemory::new(Backed::BasePages)?;
+/// let region = Region::new(Address::from_linear(1 << 20), 1 << 20);
+/// let heap = Arc::new(Heap::create(&mut memory, region)?);
+/// let waiting = Arc::new(BPlusTree::<u64, VersionLatch>::create(&mut memory, heap, 64)?);
+/// waiting.insert(&mut memory, 30, 7)?;
+/// waiting.insert(&mut memory, 10, 8)?;
+/// // Takes the first one, which nobody else takes.
+/// let first = Transactions::new().run(&mut memory, |t| {
+///     let first = t.range(&waiting, &0, 1)?.into_iter().next();
+///     if let Some((key, _)) = first {
+///         t.remove(&waiting, &key)?;
+///     }
+///     Ok::<_, AccessError>(first)
+/// })?;
+/// assert_eq!(first, Some((10, 8)));
+/// # Ok(())
+/// # }
+/// ```
 pub trait Ranged: Transact {
     /// A key of its own.
     type Owned;
