@@ -183,6 +183,10 @@ fn children_of_a_program_with_threads_do_not_hang() {
     let output = command(None, &words).output().unwrap();
     if !cannot(&output) {
         assert_eq!(text(&output.stdout), "80 children, 0 failed, 0 wrong\n", "{}", text(&output.stderr));
+        let program = compiled(directory.path(), "forkers").expect("there is a compiler");
+        let words = ["--dram", "20M", "--flash", flash, "--flash-size", "128M", "--small-blocks", "--"];
+        let output = command(None, &[&words[..], &[program.to_str().unwrap()]].concat()).output().unwrap();
+        assert_eq!(text(&output.stdout), "0 failed\n", "{}", text(&output.stderr));
     }
 }
 

@@ -80,11 +80,10 @@ pub unsafe extern "C" fn fork() -> libc::pid_t {
     unsafe { next_fork() }
 }
 
-/// Calls `f` with each page of an open file. The C library's list of them is locked meanwhile.
+/// Calls `f` with each page of an open file. The caller has locked the C library's list of them.
 fn each_page_of_files(mut f: impl FnMut(usize)) {
     // SAFETY: the list is locked, so that its members are there.
     unsafe {
-        lock_files();
         let mut file = first_file();
         while !file.is_null() {
             let start = file as usize;
@@ -92,7 +91,6 @@ fn each_page_of_files(mut f: impl FnMut(usize)) {
             f(start + FILE_BYTES);
             file = next_file(file);
         }
-        unlock_files();
     }
 }
 
@@ -124,6 +122,12 @@ fn prepare() -> Parting {
 }
 
 extern "C" fn before() {
+    if run().is_some() {
+        // First: its holder may wait for a page, and may free a block. The C library locks the list
+        // once more, when no page would come any more. In the child it makes a new lock of it.
+        // SAFETY: the list is unlocked in `in_parent`.
+        unsafe { lock_files() };
+    }
     let (blocks, small) = (allocator::blocks(), small::lock());
     let forking = prepare();
     // SAFETY: see `Held`.
@@ -142,6 +146,10 @@ fn release() -> Parting {
 extern "C" fn in_parent() {
     if let Some((run, forking)) = release() {
         run.buffer.in_parent(forking);
+    }
+    if run().is_some() {
+        // SAFETY: the list was locked in `before`.
+        unsafe { unlock_files() };
     }
 }
 

@@ -1,7 +1,10 @@
 //! AstriFlash (A) and its slides (AS).
 
 pub(crate) mod arithmetic;
+mod controllers;
+mod cores;
 mod overhead;
+mod reclaim;
 mod service;
 mod slo;
 mod tables;
@@ -20,16 +23,19 @@ const fn check(
 }
 
 /// The checks.
-pub static CHECKS: [Check; 12] = [
+pub static CHECKS: [Check; 15] = [
     check("A1", "flash bandwidth that a miss rate needs (equation 1)", false, arithmetic::bandwidth),
     check("A2", "cost of memory", false, arithmetic::cost),
     check("A3", "size of the tags", false, arithmetic::tags),
     check("A4", "paging on a core (figure 2)", false, arithmetic::paging),
     check("A5", "load at a service-level objective (figure 3)", true, slo::run),
     check("A6", "the system (table I)", false, tables::system),
+    check("A7", "the controllers of the DRAM cache (figure 5)", false, controllers::run),
     check("A9", "silicon for speculative stores (figure 7)", false, tables::silicon),
+    check("A11", "throughput beside DRAM-only (figure 9)", true, cores::run),
     check("A12", "p99 service time beside Flash-Sync (table II)", true, service::run),
     check("A13", "p99 response time at equal loads (figure 10)", true, tail::run),
+    check("A14", "requests behind reclaim", true, reclaim::run),
     check("AS1", "an access by the system and by the hardware", false, arithmetic::access),
     check("AS2", "latencies of DRAM and flash", false, arithmetic::latencies),
     check("AS3", "prices of servers", false, arithmetic::prices),

@@ -1,0 +1,79 @@
+//! A14: requests that wait behind reclaim of their plane.
+//!
+//! A plane that reclaims blocks its own requests. With the same traffic over four times the planes,
+//! each plane reclaims a fourth as often, and its requests meet that a fourth as often. The text
+//! gives no rate of writes: it is fitted to the smaller device, and the larger one is predicted.
+
+use fulgurite_sim::flash::{Arrivals, FlashReport, FlashSystem, Pattern, Requests};
+use fulgurite_sim::{Planted, Time};
+
+use super::cores::flash_of;
+use crate::check::{CheckError, Finding, Inputs};
+use crate::units::Dimension;
+
+/// Requests of a run that is reported. Fewer have too few reclaims.
+const REQUESTS: u64 = 1_200_000;
+
+fn device(inputs: &Inputs<'_>, planes: u32, more: f64) -> Result<FlashReport, CheckError> {
+    let reads = inputs.number("reclaim.reads", Dimension::Count)?;
+    let writes = inputs.number("reclaim.writes", Dimension::Count)? * more;
+    let nand = flash_of(inputs, planes)?;
+    let count = inputs.volume(REQUESTS).max(60_000);
+    let system = FlashSystem {
+        nand,
+        filled: 1.0 - inputs.share("flash.spare")?,
+        aged: 3,
+        link_command: Time::ZERO,
+        link_rate: 1e12,
+        requests: Requests {
+            arrivals: Arrivals::Poisson(Time((1e12 / (reads + writes)) as u64)),
+            pattern: Pattern::Random,
+            reads: reads / (reads + writes),
+            bytes: u64::from(nand.geometry.page_bytes()),
+            warm_up: count / 10,
+            count,
+        },
+        trace: None,
+        explain: false,
+        planted: Planted::None,
+    };
+    Ok(system.run(inputs.seed)?)
+}
+
+pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
+    let (small, plane) = (inputs.bytes("system.flash")?, inputs.bytes("flash.plane")?);
+    let large = inputs.bytes("reclaim.large")?;
+    let planes = |bytes: f64| ((bytes / plane) as u32).max(8);
+    let blocked = |report: &FlashReport| 100.0 * report.reads_behind_reclaim.unwrap_or(0.0);
+    let four = device(inputs, planes(small), 1.0)?;
+    let one = device(inputs, planes(large), 1.0)?;
+    let more = device(inputs, planes(large), large / small)?;
+    let of = "% of reads";
+    Ok(vec![
+        Finding::within(
+            "small",
+            "4% of requests at 256 GB",
+            blocked(&four),
+            of,
+            (3.0, 5.0),
+            "plane-blocking reclaim: its share of a plane's time",
+        )
+        .also("pages written for each asked for", four.write_amplification.unwrap_or(1.0)),
+        Finding::within(
+            "large",
+            "under 1% at 1 TB",
+            blocked(&one),
+            of,
+            (0.5, 1.2),
+            "four times the planes share the same writes",
+        )
+        .also("with four times the writes", blocked(&more)),
+        Finding::trend(
+            "planes",
+            "more chips block fewer requests",
+            blocked(&one) < blocked(&four),
+            (blocked(&four) / blocked(&one).max(1e-9), "times fewer"),
+            "each plane reclaims as often as it is written",
+        ),
+    ])
+}
