@@ -185,8 +185,8 @@ fn shown(report: &Report, width: usize) -> String {
     let mut last = "";
     for row in &report.rows {
         if std::mem::replace(&mut last, &row.check) != row.check {
-            let heading = format!("{}  {}, {}", row.check, row.paper, row.about);
-            text += &format!("{}{}", if text.is_empty() { "" } else { "\n" }, wrapped(&heading, width, "", "    "));
+            text += if text.is_empty() { "" } else { "\n" };
+            text += &wrapped(&format!("{}, {}", row.paper, row.about), width, &format!("{}  ", row.check), "    ");
         }
         let name = if row.finding.is_empty() { &row.check } else { &row.finding };
         let ours = format!("{name}: {}; band: {}", row.ours_shown(), row.band_shown());

@@ -40,7 +40,7 @@ fn the_list_and_the_calibrations_are_printed() {
     let directory = tempfile::tempdir().unwrap();
     let list = text(&done(directory.path(), &["reproduce", "--list"]).stdout);
     for check in checks::all() {
-        let has = |line: &str| line.starts_with(check.id) && line.contains(check.about);
+        let has = |line: &str| line.trim_start().starts_with(check.id) && line.contains(check.about);
         assert!(list.lines().any(has), "{} is not in {list}", check.id);
     }
     let config = text(&done(directory.path(), &["reproduce", "--print-config", "B"]).stdout);
