@@ -219,6 +219,7 @@ impl Pager {
                 self.map(slot, frame);
                 self.cache.shared().unpin(frame);
             }
+            Outcome::Fetched(_) => unreachable!("the page buffer fetches no objects"),
             Outcome::Failed(error) => self.fail(slot, error),
             Outcome::OutOfFrames => {
                 eprintln!("fulgurite run: no page of {} can leave DRAM; they are in use", self.cache.frame_limit());

@@ -14,7 +14,7 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Notifier};
 
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenedQueue, Queue, QueueFull, QueueUser, Request,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Objects, Op, OpenedQueue, Queue, QueueFull, QueueUser, Request,
     Switches, Traits, Versions, check_range,
 };
 
@@ -84,6 +84,10 @@ impl Backing for PartOfFlash {
         self.inner.backing().is_some_and(Backing::waits_for_room)
     }
     fn versions(&self) -> Option<&dyn Versions> {
+        None
+    }
+    /// Their numbers would have to be changed on the way.
+    fn objects(&self) -> Option<&dyn Objects> {
         None
     }
 }
