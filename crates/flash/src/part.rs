@@ -14,8 +14,8 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Notifier};
 
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Objects, Op, OpenedQueue, Queue, QueueFull, QueueUser, Request,
-    Switches, Traits, Versions, check_range,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Objects, Op, OpenedQueue, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, Versions, check_range,
 };
 
 /// So many subpages of a medium, from one of them on.

@@ -18,8 +18,8 @@ use fulgurite::{
     AccessError, Context, Durable, Fulgurite, JobOptions, Medium, Memory, MemoryFlash, Runtime, SyncError, VersionError,
 };
 use fulgurite_flash::{
-    Backing, DeviceCounters, Fault, FaultPlan, FaultyFlash, Flash, FlashError, FrameContract, Objects, Op, OpenError, Queue,
-    QueueUser, Traits, Versions, When,
+    Backing, DeviceCounters, Fault, FaultPlan, FaultyFlash, Flash, FlashError, FrameContract, Objects, Op, OpenError,
+    Queue, QueueUser, Traits, Versions, When,
 };
 use fulgurite_format::{PoolId, SubpageIndex};
 use fulgurite_store::{Geometry, Pool, StoreConfig};

@@ -41,7 +41,14 @@ fn open(medium: Medium) -> (Fulgurite, Numbers) {
 }
 
 /// A job's changes and looks.
-fn work(m: &mut Context, numbers: &Numbers, job: u64, seed: u64, steps: u64, model: &mut Model) -> Result<(), AccessError> {
+fn work(
+    m: &mut Context,
+    numbers: &Numbers,
+    job: u64,
+    seed: u64,
+    steps: u64,
+    model: &mut Model,
+) -> Result<(), AccessError> {
     let mut random = Random(seed ^ job.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let mut found = Vec::new();
     for step in 0..steps {

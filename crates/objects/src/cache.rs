@@ -276,8 +276,7 @@ impl Cache {
 
     /// Forgets everything, also what flash does not have: a roll back has undone it.
     pub fn forget(&mut self) {
-        (self.small, self.main) =
-            (Ring::new(0, self.small.bytes()), Ring::new(self.small.bytes(), self.main.bytes()));
+        (self.small, self.main) = (Ring::new(0, self.small.bytes()), Ring::new(self.small.bytes(), self.main.bytes()));
         self.index.clear();
         self.dirty.clear();
         self.reading.clear();
@@ -386,7 +385,9 @@ impl Cache {
     fn evict_small(&mut self) -> Result<(), Full> {
         let at = self.small.oldest().ok_or(Full)?;
         let header = Header::read(&self.buffer, at);
-        if let Fate::Stays(header) = self.judge(at, header, USES_TO_STAY) {
+        // While the main ring is not full, nothing has to leave.
+        let room = self.main.used() + header.size() + size(OBJECT_BYTES_MAX) <= self.main.bytes();
+        if let Fate::Stays(header) = self.judge(at, header, if room { 0 } else { USES_TO_STAY }) {
             let size = header.size();
             let to = self.place_in_main(size)?;
             self.buffer.copy_within(at..at + size, to);
@@ -486,7 +487,10 @@ impl Cache {
         }
         let counted = (self.index.len(), self.stay, self.stay_bytes);
         if (live, stay, stay_bytes) != counted {
-            return Err(format!("live, unwritten and its bytes: {:?} found, {counted:?} counted", (live, stay, stay_bytes)));
+            return Err(format!(
+                "live, unwritten and its bytes: {:?} found, {counted:?} counted",
+                (live, stay, stay_bytes)
+            ));
         }
         Ok(())
     }

@@ -117,7 +117,8 @@ impl Objects {
     #[inline]
     pub fn get<R>(&self, number: u32, len: usize, read: impl FnOnce(&[u8]) -> R) -> Found<R> {
         let mut shard = self.shards[self.of(number)].lock();
-        let found = shard.cache.get(number, |bytes| if bytes.len() == len { Ok(read(bytes)) } else { Err(bytes.len()) });
+        let found =
+            shard.cache.get(number, |bytes| if bytes.len() == len { Ok(read(bytes)) } else { Err(bytes.len()) });
         match found {
             Some(Ok(result)) => Found::Here(result),
             // A reader with an outdated length may have brought it in.

@@ -36,8 +36,8 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_runtime::AccessError;
 
 pub use index::{BlobIndex, KEY_BYTES_MAX};
-pub use values::VALUE_BYTES_MAX;
 use space::Space;
+pub use values::VALUE_BYTES_MAX;
 use values::{Span, Values};
 
 use crate::{
