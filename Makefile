@@ -2,11 +2,18 @@
 
 TOOLS := scripts/with-tools
 
-.PHONY: help demo test test-full bench soak coverage mutants fmt clean
+# Where `make install` puts things: below $(DESTDIR)$(PREFIX).
+PREFIX ?= /usr/local
+DESTDIR ?=
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help demo install test test-full bench soak coverage mutants fmt clean
 
 help:
 	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM;"
 	@echo "             then kill a program again and again, and find all that it saved"
+	@echo "make install  the command, its manual pages and completions, and the C library with its header, below"
+	@echo "             PREFIX (/usr/local), or below DESTDIR and that for a package"
 	@echo "make test    everything that must hold: format, lints, licences, tests, models, documents"
 	@echo "make test-full  the same with more of all that is random, the sanitizer, and all quick benchmarks"
 	@echo "make bench   the figures, into docs/results/ (some hours; 30 GiB of disk, for the file"
@@ -22,6 +29,10 @@ help:
 
 demo:
 	@$(TOOLS) cargo run --quiet --release -p fulgurite-cli -- demo $(ARGS)
+
+install:
+	@$(TOOLS) cargo build --release -p fulgurite-cli -p fulgurite-preload -p fulgurite-capi
+	@DESTDIR="$(DESTDIR)" scripts/install all "$(PREFIX)" "$(TARGET)/release"
 
 test:
 	@$(TOOLS) --with nextest,deny scripts/test

@@ -7,6 +7,8 @@
 //! | a file | [`Medium::file`], [`Medium::new_file`] | [`Medium::pool`], [`Medium::new_pool`] |
 //! | a device of another process | [`Medium::device`] | [`Medium::device_pool`] |
 //!
+//! [`Base`] is what lies at the bottom of each of them, and one function opens it.
+//!
 //! A place of this process is reached directly, or through a device of this process on a core of
 //! its own ([`Settings::on_device`]).
 //!
@@ -18,12 +20,14 @@
 //! benchmarks.
 #![forbid(unsafe_code)]
 
+mod base;
 mod devices;
 mod error;
 mod medium;
 mod open;
 
-pub use devices::{alone, beside_others, flat_on_device, names_states, on_device};
+pub use base::{Base, Laid, NandBase, Past};
+pub use devices::{flat_on_device, names_states, on_device};
 pub use error::Error;
 pub use medium::Medium;
 pub use open::{Kept, Opened, Settings};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fulgurite_device::DeviceFlash;
-use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, OpenError};
+use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, Flash, OpenError};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{Driver, Durability, Geometry, MemberError, Members, Pool, PoolError, StoreConfig, superblock};
 
 use crate::medium::{Medium, Place};
-use crate::{Error, devices};
+use crate::{Base, Error, devices};
 
 /// What is asked of a medium. None: it was not asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,13 +104,13 @@ impl Medium {
     pub fn open(&self, settings: &Settings) -> Result<Opened, Error> {
         self.judge(settings)?;
         let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
-        let flash: Arc<dyn Flash> = match &self.place {
+        let base = match &self.place {
             Place::Served { socket } if self.kept => {
                 let flash = devices::names_states(socket, self.share_frames, settings.dram_bytes)?;
                 return Ok(Opened { flash: flash.clone(), kept: Some(Kept::There(flash)) });
             }
             Place::Served { socket } => {
-                return Ok(Opened { flash: devices::alone(socket, self.share_frames)?, kept: None });
+                Base::Served { socket: socket.clone(), share_frames: self.share_frames, alone: true }
             }
             Place::File { path, create: Some(size) } if self.kept => {
                 let bytes = size.bytes()?;
@@ -122,20 +122,19 @@ impl Medium {
                     geometry = Geometry::with_objects(subpages(bytes), geometry.extent_pages, addressed)?;
                 }
                 let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
-                let file: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(path, bytes))?);
+                let file = Base::File(FileConfig::create(path, bytes)).open()?.flash;
                 make(&file, geometry, id).inspect_err(|_| remove(path))?;
                 return open_pool(path, file, settings);
             }
             Place::File { path, create: None } if self.kept => {
                 return open_pool(path, all_of_pool(path)?, settings);
             }
-            Place::File { path, create: Some(size) } => {
-                Arc::new(FileFlash::open(&FileConfig::create(path, size.bytes()?))?)
-            }
-            Place::File { path, create: None } => Arc::new(FileFlash::open(&FileConfig::existing(path))?),
-            Place::Emulated { size } => Arc::new(EmulatedFlash::new(EmulatedConfig::new(subpages(size.bytes()?)))?),
-            Place::Memory { size } => Arc::new(MemoryFlash::new(subpages(size.bytes()?))?),
+            Place::File { path, create: Some(size) } => Base::File(FileConfig::create(path, size.bytes()?)),
+            Place::File { path, create: None } => Base::File(FileConfig::existing(path)),
+            Place::Emulated { size } => Base::Emulated(EmulatedConfig::new(subpages(size.bytes()?))),
+            Place::Memory { size } => Base::memory(subpages(size.bytes()?)),
         };
+        let flash = base.open()?.flash;
         Ok(match settings.on_device {
             Some(core) => Opened { flash: devices::flat_on_device(flash, core)?, kept: None },
             None => Opened { flash, kept: None },

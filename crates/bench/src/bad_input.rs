@@ -29,6 +29,14 @@ pub fn open_error(error: OpenError) -> Error {
     }
 }
 
+/// The same of what is opened by [`fulgurite_backing::Base`].
+pub fn base_error(error: fulgurite_backing::Error) -> Error {
+    match error {
+        fulgurite_backing::Error::Open(error) => open_error(error),
+        error => error.into(),
+    }
+}
+
 /// Tells an error from the outside to its cause, each sentence once.
 pub fn told(error: &anyhow::Error) -> String {
     let mut told = String::new();

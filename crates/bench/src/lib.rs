@@ -58,4 +58,4 @@ pub mod commands {
     pub use crate::tail::run as tail;
 }
 pub use child::nand_counts::NandCounts;
-pub use medium::open_file;
+pub use medium::open_base;

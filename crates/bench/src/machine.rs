@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::LazyLock;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fulgurite_workloads::Random;
 use serde::Serialize;
@@ -35,6 +35,8 @@ pub struct Machine {
     pub os: String,
     /// Version of this program, and the commit it was built from where the build said so.
     pub program: String,
+    /// The day of the numbers, UTC: `2026-11-25`.
+    pub day: String,
 }
 
 /// Both load times, measured once: some 30 ms.
@@ -81,6 +83,19 @@ fn memory(text: &str, key: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
+/// The day of a time, in seconds since 1970 (Hinnant, `civil_from_days`): years begin in March, so
+/// that leap days are last.
+fn day_of(seconds: u64) -> String {
+    let days = seconds / 86_400 + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
+    format!("{}-{month:02}-{day:02}", year + era * 400)
+}
+
 impl Machine {
     /// Looks at this machine.
     pub fn describe() -> Machine {
@@ -113,6 +128,7 @@ impl Machine {
                 Some(commit) if !commit.is_empty() => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
                 _ => env!("CARGO_PKG_VERSION").to_owned(),
             },
+            day: day_of(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
             os: field(&read("/etc/os-release"), "PRETTY_NAME", '=').unwrap_or("Linux").trim_matches('"').to_owned(),
         }
     }
@@ -132,6 +148,12 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        let days = [0, 68_169_599, 68_169_600, 951_782_400, 1_735_689_599, 4_107_542_400].map(day_of);
+        assert_eq!(days, ["1970-01-01", "1972-02-28", "1972-02-29", "2000-02-29", "2024-12-31", "2100-03-01"]);
+    }
 
     #[test]
     fn this_machine_has_cores_and_memory() {

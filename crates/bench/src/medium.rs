@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use fulgurite_flash::{
-    EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash, NandFlash, PartOfFlash,
-};
+use fulgurite_backing::{Base, Laid, NandBase, Past};
+use fulgurite_flash::{EmulatedConfig, FileConfig, FileMode, Flash, PartOfFlash};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_nand::{Fil, FilConfig, Profile};
-use fulgurite_sys::affinity;
+use fulgurite_sys::{Arena, Backed, affinity};
 
-use crate::bad_input::{OrBadInput, open_error};
+use crate::bad_input::{OrBadInput, base_error};
 use crate::checks::{self, FlashPath, Wanted};
 use crate::child::protocol::{NandSpec, Scaling};
 use crate::child::{self, pool};
@@ -90,25 +89,26 @@ impl Judged {
         let core = cores.last().copied().filter(|_| cores.len() > 1);
         let mut medium = TestBed { on: On::File(PathBuf::new()), device_core: None, made: None, _helper: None };
         medium.on = match self.choice {
-            FlashChoice::Memory => On::Held(Arc::new(MemoryFlash::new(subpages)?)),
+            FlashChoice::Memory => On::Held(open_base(&Base::memory(subpages), interrupt)?.flash),
             FlashChoice::Emulated => {
                 let mut config = EmulatedConfig { core, ..EmulatedConfig::new(subpages) };
                 config.planes = self.planes.unwrap_or(config.planes);
                 medium.device_core = core;
-                On::Held(Arc::new(EmulatedFlash::new(config)?))
+                On::Held(open_base(&Base::Emulated(config), interrupt)?.flash)
             }
             FlashChoice::Nand(_) => {
                 let (profile, config) = self.nand.context("NAND was not judged")?;
-                let cells = Arc::new(MemoryFlash::new(Fil::new(profile, config)?.flash_pages())?);
+                let fil = Fil::new(profile, config)?;
+                let cells = Base::memory(fil.flash_pages());
+                let nand = NandBase { cells, profile, config, past: Past::New };
+                let nand = open_base(&Base::Nand(Box::new(nand)), interrupt)?.flash;
                 match self.holds {
-                    Holds::Pool { .. } => On::Held(Arc::new(NandFlash::new(cells, profile, config)?)),
+                    Holds::Pool { .. } => On::Held(nand),
                     Holds::Data => {
                         medium.device_core = core;
-                        let nand = NandFlash::new(cells, profile, config)?;
-                        let extent_pages = nand.extent_pages();
-                        let below: Arc<dyn Flash> = Arc::new(nand);
                         let room = (pool::flash_pages(self.bytes), self.bytes);
-                        On::Held(fulgurite_backing::on_device(pool::made(&below, room, false, extent_pages)?, core)?)
+                        let store = pool::made(&nand, room, false, fil.extent_pages())?;
+                        On::Held(fulgurite_backing::on_device(store, core)?)
                     }
                 }
             }
@@ -119,7 +119,7 @@ impl Judged {
                     checks::nothing_there(&path)?;
                     helper.adopt(&path)?;
                     medium._helper = Some(helper);
-                    open_file(&FileConfig::create(&path, self.bytes), interrupt)?;
+                    open_base(&Base::File(FileConfig::create(&path, self.bytes)), interrupt)?;
                     medium.made = Some(path.clone());
                 }
                 On::File(path)
@@ -129,18 +129,28 @@ impl Judged {
     }
 }
 
-/// Opens a file or block device. A new one is written in full, until an interruption.
+/// Opens what the data lies on. A new file is written in full, until an interruption.
 ///
 /// # Errors
 /// The medium's, and [`crate::interrupt::Interrupted`].
-pub fn open_file(config: &FileConfig, interrupt: &Interrupt) -> Result<FileFlash> {
-    let bar = progress::share(&format!("writing {}", config.path.display()));
-    let flash = FileFlash::open_with_progress(config, &mut |done, all| {
-        progress::set_share(&bar, done as f64 / all as f64);
+pub fn open_base(base: &Base, interrupt: &Interrupt) -> Result<Laid> {
+    let mut bar = None;
+    let laid = base.open_with_progress(&mut |path, done, all| {
+        let bar = bar.get_or_insert_with(|| progress::share(&format!("writing {}", path.display())));
+        progress::set_share(bar, done as f64 / all as f64);
         if interrupt.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    bar.finish_and_clear();
-    flash.map_err(open_error)
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    laid.map_err(base_error)
+}
+
+/// Memory of so many subpages, all of which is there before anything is timed.
+pub fn touched_memory(subpages: u32) -> Result<Arc<dyn Flash>> {
+    let storage = Arena::anonymous(subpages as usize * SUBPAGE_BYTES, Backed::BasePages)?;
+    storage.zero(0, storage.len());
+    Ok(Base::Memory { subpages, storage: Some(Arc::new(storage)) }.open()?.flash)
 }
 
 /// The NAND for so many bytes of that.
@@ -164,10 +174,12 @@ impl TestBed {
             On::Held(flash) => Ok(flash.clone()),
             On::File(path) => {
                 let mode = FileMode::Existing { bytes: Some(bytes) };
-                Ok(Arc::new(FileFlash::open(&FileConfig { mode, ..FileConfig::existing(path) }).map_err(open_error)?))
+                let base = Base::File(FileConfig { mode, ..FileConfig::existing(path) });
+                Ok(base.open().map_err(base_error)?.flash)
             }
             On::Device { socket, share_frames } => {
-                let device = fulgurite_backing::alone(socket, *share_frames)?;
+                let base = Base::Served { socket: socket.clone(), share_frames: *share_frames, alone: true };
+                let device = base.open()?.flash;
                 let subpages = (bytes / SUBPAGE_BYTES as u64) as u32;
                 let part = PartOfFlash::new(device, 0, subpages);
                 Ok(Arc::new(part.context("the device has become smaller than it was")?))

@@ -333,6 +333,14 @@ impl<U: Users> Cache<U> {
     pub fn take_cut_written(&mut self) -> bool {
         std::mem::take(&mut self.cut_written)
     }
+    /// Uses another queue of the same depth and arena from now on. Returns the one before.
+    ///
+    /// # Panics
+    /// When a request is in flight.
+    pub fn replace_queue(&mut self, queue: Box<dyn Queue>) -> Box<dyn Queue> {
+        assert_eq!(self.in_flight(), 0, "a request would be lost");
+        std::mem::replace(&mut self.queue, queue)
+    }
     /// Sleeps until the medium has something, or so long.
     pub fn sleep(&mut self, time: Option<Duration>) {
         self.queue.wait(time);

@@ -10,6 +10,7 @@ use crate::device::args::DeviceCommand;
 use crate::pool::args::PoolCommand;
 use crate::reproduce::ReproduceArgs;
 use crate::run::args::RunArgs;
+use crate::sim::SimCommand;
 
 /// Flash that passes for DRAM: demonstrations and benchmarks.
 #[derive(Debug, Parser)]
@@ -42,6 +43,8 @@ Examples:
   fulgurite device bench --quick
   # every number of the papers beside ours
   fulgurite reproduce
+  # a memory system that does not exist yet
+  fulgurite sim run systems/nand-only.toml
 
 Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) need
 root. Without root they are skipped.";
@@ -68,6 +71,9 @@ pub enum Command {
     /// Print every number of the papers beside what the simulator and the runtime find.
     #[command(after_help = crate::reproduce::EXAMPLES)]
     Reproduce(ReproduceArgs),
+    /// Run a memory system under a simulated clock, sweep its keys, compare it, explain its times.
+    #[command(subcommand, after_help = crate::sim::EXAMPLES)]
+    Sim(SimCommand),
     /// Remove swap files, cgroups and temporary files of an earlier run (left only after kill -9 of
     /// its helper).
     #[command(after_help = CLEANUP_EXAMPLES)]

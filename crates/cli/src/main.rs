@@ -1,7 +1,8 @@
 //! `fulgurite`: the command line, and the commands for pools and for devices that are served.
 //!
 //! Holds the words and what they mean ([`words`], [`args`]), the commands ([`device`], [`pool`],
-//! [`reproduce`]), completions and manual pages ([`pages`]). What measures is `fulgurite-bench`.
+//! [`reproduce`] with [`reproduced`], [`sim`]), completions and manual pages ([`pages`]). What measures
+//! is `fulgurite-bench`.
 //! Exit codes: 0 done, 1 something failed or the results disagree, 2 bad input, 130 interrupted.
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
@@ -12,7 +13,9 @@ mod device;
 mod pages;
 mod pool;
 mod reproduce;
+mod reproduced;
 mod run;
+mod sim;
 mod words;
 
 use std::process::ExitCode;
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Pool(command) => pool::run(&command),
         Command::Device(command) => device::run(&command),
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::Sim(command) => sim::run(&command),
         Command::Demo(args) => commands::demo(&args),
         Command::Bench(BenchCommand::Micro(args)) => commands::micro(&args),
         Command::Bench(BenchCommand::Live(args)) => commands::live(&args),

@@ -500,6 +500,44 @@ fn rewrite_version(pool: &Path, version: u16) {
 }
 
 #[test]
+fn info_and_tokens_of_a_pool_that_is_changed_meanwhile() {
+    let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
+    let path = directory.path();
+    let medium = fulgurite::Medium::new_pool(path.join("a.pool"), "24M");
+    let memory = fulgurite::Fulgurite::builder(medium).dram("8M").start().unwrap();
+    let map = memory.named("map").hash_map::<u64, [u64; 60]>(20_000).unwrap();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Overwrites everything again and again, so that extents, journal and checkpoints move.
+        let writer = scope.spawn(|| {
+            let mut last = 0;
+            for round in 0.. {
+                for first in (0..10_000).step_by(500) {
+                    memory
+                        .run(|m| (first..first + 500).try_for_each(|key| map.insert(m, &key, [round; 60]).map(drop)))
+                        .unwrap();
+                    last = memory.sync().unwrap();
+                }
+                if ended.load(std::sync::atomic::Ordering::SeqCst) {
+                    break;
+                }
+            }
+            last
+        });
+        let mut seen = 0;
+        // Each waits half a second for the pool before it looks beside its user.
+        for _ in 0..3 {
+            ends(path, 0, &["info", "a.pool"], &["a.pool is in use"]);
+            let newest = tokens(path).last().copied().unwrap_or(0);
+            assert!(newest > seen, "{newest} after {seen}");
+            seen = newest;
+        }
+        ended.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(writer.join().unwrap() >= seen);
+    });
+}
+
+#[test]
 fn pools_that_cannot_be_used() {
     let directory = pool();
     let path = directory.path();
@@ -508,7 +546,13 @@ fn pools_that_cannot_be_used() {
     // In use.
     let held = File::open(path.join("a.pool")).unwrap();
     rustix::fs::flock(&held, FlockOperation::LockExclusive).unwrap();
-    all_refuse(path, "a.pool", &["in use by another process"]);
+    for words in ALL {
+        let words: Vec<&str> = words.iter().map(|word| if *word == "X" { "a.pool" } else { word }).collect();
+        match words[0] {
+            "info" | "tokens" => drop(ends(path, 0, &words, &["a.pool is in use"])),
+            _ => refused(path, &words, &["in use by another process"]),
+        }
+    }
     drop(held);
     fs::set_permissions(path.join("a.pool"), fs::Permissions::from_mode(0o444)).unwrap();
     all_refuse(path, "a.pool", &["change its permissions"]);

@@ -162,7 +162,8 @@ fn what_does_not_belong_together_is_refused() {
     for name in NAMES {
         let held = File::open(path.join(name)).unwrap();
         rustix::fs::flock(&held, FlockOperation::LockExclusive).unwrap();
-        ends(path, 2, &["info", "a"], &[name, "in use by another process"]);
+        ends(path, 2, &["check", "a"], &[name, "in use by another process"]);
+        ends(path, 0, &["info", "a"], &["a is in use"]);
     }
     ends(path, 2, &["create", "d", "d", "--size", "24M"], &["named twice"]);
     ends(path, 2, &["create", "d", "a", "--size", "24M"], &["a is a pool already"]);

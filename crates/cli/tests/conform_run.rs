@@ -77,17 +77,19 @@ fn cannot(output: &Output) -> bool {
     refused && !output.status.success()
 }
 
-/// A C program of this directory, or none where there is no compiler.
+/// A program in C or C++ of this directory, or none where there is no compiler.
 fn compiled(directory: &Path, name: &str) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    let in_c = source.with_extension("c");
+    let (compiler, source) = if in_c.exists() { ("cc", in_c) } else { ("c++", source.with_extension("cc")) };
     let program = directory.join(name);
-    match Command::new("cc").args(["-O1", "-pthread", "-o"]).args([&program, &source]).output() {
+    match Command::new(compiler).args(["-O1", "-pthread", "-o"]).args([&program, &source]).output() {
         Ok(output) => {
             assert!(output.status.success(), "{}", text(&output.stderr));
             Some(program)
         }
         Err(error) => {
-            println!("SKIPPED: no C compiler ({error}); apt-get install gcc");
+            println!("SKIPPED: no {compiler} ({error}); apt-get install g++");
             None
         }
     }
@@ -125,6 +127,104 @@ fn threads_find_what_they_wrote_in_four_times_the_cap() {
         println!("peak of the cgroup: {} of {} bytes", group.peak(), cap);
     }
     assert_eq!(fs::read_dir(flash).unwrap().count(), 0, "the flash is gone");
+    // What it does not know it closes, but not ours.
+    let words = ["--dram", "32M", "--flash", flash, "--flash-size", "80M", "--", program, "64", "close"];
+    let output = command(None, &words).output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "16384 pages, 0 wrong\n", "{told}");
+    // Without a handler of faults, each page would be touched once, and stay.
+    let faults = told.split(" faults").next().and_then(|before| before.rsplit(' ').next()?.parse::<u64>().ok());
+    assert!(faults.is_some_and(|faults| faults > 2 * 16384), "{told}");
+}
+
+#[test]
+fn figures_are_told_as_lines_of_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "touch") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let words = ["--dram", "32M", "--flash", flash, "--stats", "50ms", "--json", "--", program, "64"];
+    let output = command(None, &words).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let told = text(&output.stderr);
+    let parsed = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+    let lines: Vec<serde_json::Value> = told.lines().map(parsed).collect();
+    let last = lines.last().unwrap_or_else(|| panic!("no summary: {told}"));
+    let number = |name: &str| last[name].as_f64().unwrap_or_else(|| panic!("{name}: {told}"));
+    assert!(lines.len() > 2, "from time to time, and at the end: {told}");
+    assert!(lines.is_sorted_by_key(|line| line["faults"].as_u64()), "{told}");
+    assert!(number("peak_bytes") <= number("cap_bytes") && number("cap_bytes") == f64::from(32 << 20), "{told}");
+    assert!(number("bytes_written") > 1e6 && number("waited_s") > 0.0 && number("errors") == 0.0, "{told}");
+    assert!((0.0..1.0).contains(&number("hit_ratio")), "{told}");
+}
+
+#[test]
+fn ranges_are_what_the_kernel_makes_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "ranges") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let words = ["--dram", "16M", "--flash", flash, "--flash-size", "64M", "--threshold", "4K", "--", program, "run"];
+    let output = command(None, &words).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let without = Command::new(program).output().unwrap();
+    assert_eq!(text(&output.stdout), text(&without.stdout), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("its locks are ended"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn children_of_a_program_with_threads_do_not_hang() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "forks") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let words = ["--dram", "24M", "--flash", flash, "--flash-size", "64M", "--", program, "80", "free"];
+    let output = command(None, &words).output().unwrap();
+    if !cannot(&output) {
+        assert_eq!(text(&output.stdout), "80 children, 0 failed, 0 wrong\n", "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn children_find_what_was_there_at_the_fork() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "forks") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let words = ["--dram", "20M", "--flash", flash, "--flash-size", "96M", "--", program, "12"];
+    let output = command(None, &words).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    assert_eq!(text(&output.stdout), "12 children, 0 failed, 0 wrong\n", "{}", text(&output.stderr));
+    // Without room for what the child could change.
+    let words = ["--dram", "20M", "--flash", flash, "--flash-size", "18M", "--", program, "1"];
+    let output = command(None, &words).output().unwrap();
+    let told = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && told.contains("fork: Cannot allocate memory"), "{told}");
+    assert!(told.contains("the flash has no room for that"), "{told}");
+}
+
+#[test]
+fn a_cap_that_other_memory_passes_is_told_and_nobody_has_to_listen() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "outgrows") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let words = ["--dram", "24M", "--flash", flash, "--flash-size", "64M", "--", program, "64"];
+    let output = command(None, &words).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let told = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "16384 blocks, 0 wrong\n", "{told}");
+    assert!(told.contains("the cap of 24.0 MiB is passed") && told.contains("OVER THE CAP"), "{told}");
+    // The standard error output is a pipe that nobody reads any more.
+    let mut command = command(None, &words);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    let mut stdout = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    assert!(child.wait().unwrap().success() && stdout == "16384 blocks, 0 wrong\n", "{stdout}");
 }
 
 #[test]
@@ -146,9 +246,37 @@ fn large_blocks_of_malloc_go_to_flash() {
     let without = Command::new(program).output().unwrap();
     assert_eq!(text(&output.stdout), text(&without.stdout));
     // More than there is: as much as the C library says.
-    let words = ["--dram", "32M", "--flash", flash, "--flash-size", "64M", "--", program];
+    let words = ["--dram", "32M", "--flash", flash, "--flash-size", "64M", "--small-blocks", "--", program];
     let output = command(None, &words).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "no memory\n"));
+}
+
+#[test]
+fn small_blocks_go_to_flash_where_that_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "outgrows") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let cap = 16 << 20;
+    let group = Group::new("small", cap);
+    let options = ["--dram", "16M", "--flash", flash, "--flash-size", "96M", "--small-blocks", "--explain", "--"];
+    let output = command(group.as_ref(), &[&options[..], &[program, "48"]].concat()).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let told = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "12288 blocks, 0 wrong\n", "{told}");
+    assert!(told.contains("run: blocks of malloc") && peak_of_summary(&told) <= cap, "{told}");
+    // A block that is freed twice ends the program, as by the C library.
+    let output = command(None, &[&options[..], &[program, "1", "twice"]].concat()).output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("256 blocks, 0 wrong\n", None), "{told}");
+    assert!(told.contains("is no block, or no more"), "{told}");
+    if let Some(program) = compiled(directory.path(), "maps") {
+        let output = command(None, &[&options[..], &[program.to_str().unwrap()]].concat()).output().unwrap();
+        let without = Command::new(&program).output().unwrap();
+        assert_eq!(text(&output.stdout), text(&without.stdout), "{}", text(&output.stderr));
+        assert!(text(&without.stdout).ends_with("0 and 0 wrong, 0\n"));
+    }
 }
 
 #[test]
@@ -201,9 +329,10 @@ impl Drop for Redis {
 }
 
 impl Redis {
-    fn start(mut command: Command, port: u16) -> Redis {
-        let port_text = port.to_string();
+    fn start(mut command: Command, port: u16, directory: &Path) -> Redis {
+        let (port_text, directory) = (port.to_string(), directory.to_str().unwrap());
         let words = ["--port", &port_text, "--save", "", "--appendonly", "no", "--enable-debug-command", "local"];
+        let words = words.into_iter().chain(["--dir", directory, "--rdbcompression", "no"]);
         let child = command.args(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         Redis { child, port }
     }
@@ -302,7 +431,7 @@ fn redis_holds_four_times_its_cap() {
     }
     let directory = tempfile::tempdir().unwrap();
     let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut redis = Redis::start(Command::new("redis-server"), port());
+    let mut redis = Redis::start(Command::new("redis-server"), port(), directory.path());
     let mut connection = redis.connect().expect("redis runs without us");
     let expected = load(&mut connection);
     redis.end(&mut connection);
@@ -310,8 +439,8 @@ fn redis_holds_four_times_its_cap() {
     let cap = 36 << 20;
     let group = Group::new("redis", cap);
     let flash = directory.path().to_str().unwrap();
-    let words = ["--dram", "36M", "--flash", flash, "--flash-size", "320M", "--", "redis-server"];
-    let mut redis = Redis::start(command(group.as_ref(), &words), port());
+    let words = ["--dram", "36M", "--flash", flash, "--flash-size", "512M", "--", "redis-server"];
+    let mut redis = Redis::start(command(group.as_ref(), &words), port(), directory.path());
     let Some(mut connection) = redis.connect() else {
         let mut stderr = Vec::new();
         let status = redis.child.wait().unwrap();
@@ -321,9 +450,35 @@ fn redis_holds_four_times_its_cap() {
         return;
     };
     assert_eq!(load(&mut connection), expected);
+    // What is saved is the state of this moment, whatever is written meanwhile.
+    assert_eq!(text(&connection.ask(&[b"BGSAVE"])), "+Background saving started");
+    let (mut written, begun) = (0, Instant::now());
+    loop {
+        for key in written..written + 50 {
+            connection.send(&[b"SET", format!("key:{}", key % KEYS).as_bytes(), &value(key % KEYS, 2)]);
+        }
+        (0..50).for_each(|_| assert_eq!(connection.reply(), b"+OK"));
+        written += 50;
+        let info = text(&connection.ask(&[b"INFO", b"persistence"]));
+        if info.contains("rdb_bgsave_in_progress:0") {
+            assert!(info.contains("rdb_last_bgsave_status:ok"), "{info}");
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "{info}");
+    }
+    println!("{written} values were written during {:?} of BGSAVE", begun.elapsed());
+    assert!(written >= 500, "the save was too fast to say anything");
     let told = redis.end(&mut connection);
     assert!(peak_of_summary(&told) <= cap, "{told}");
     if let Some(group) = &group {
         println!("peak of the cgroup: {} of {} bytes; {told}", group.peak(), cap);
     }
+    let mut saved = Redis::start(Command::new("redis-server"), port(), directory.path());
+    let mut connection = saved.connect().expect("redis runs without us");
+    // It answers before it has read its file.
+    while connection.ask(&[b"PING"]) != b"+PONG" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(text(&connection.ask(&[b"DEBUG", b"DIGEST"])), expected);
+    saved.end(&mut connection);
 }

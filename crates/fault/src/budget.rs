@@ -31,7 +31,7 @@ impl Budget {
     /// When `/proc` cannot be read.
     pub fn new(cap: u64) -> io::Result<Budget> {
         let (statm, status) = (File::open("/proc/self/statm")?, File::open("/proc/self/status")?);
-        Ok(Budget { cap, margin: (cap / 64).max(1 << 20), statm, status, peak: 0 })
+        Ok(Budget { cap, margin: margin(cap), statm, status, peak: 0 })
     }
 
     /// Memory of the process now: resident pages, and page tables.
@@ -43,13 +43,15 @@ impl Budget {
         let length = self.statm.read_at(&mut text, 0)?;
         let resident = field(&text[..length], 1).ok_or(io::ErrorKind::InvalidData)?;
         let length = self.status.read_at(&mut text, 0)?;
-        let tables = table_kib(&text[..length]).ok_or(io::ErrorKind::InvalidData)?;
-        let used = resident * SUBPAGE_BYTES as u64 + tables * 1024;
-        self.peak = self.peak.max(used);
+        let kib = |name| kib_of(&text[..length], name).ok_or(io::ErrorKind::InvalidData);
+        let (tables, most) = (kib("VmPTE:")? * 1024, kib("VmHWM:")? * 1024);
+        let used = resident * SUBPAGE_BYTES as u64 + tables;
+        // The kernel keeps the most resident pages between two looks, too.
+        self.peak = self.peak.max(used).max(most + tables);
         Ok(used)
     }
 
-    /// The most that [`Budget::used`] has seen.
+    /// The most that there was, as far as [`Budget::used`] can tell.
     pub fn peak(&self) -> u64 {
         self.peak
     }
@@ -59,16 +61,25 @@ impl Budget {
         self.margin
     }
 
-    /// How many frames there may be, where `with_pages` have pages. With a look that fails, as many
-    /// as there are.
-    pub fn frames(&mut self, with_pages: u32, limit: u32, most: u32) -> u32 {
-        let Ok(used) = self.used() else { return limit };
-        self.frames_beside(used, with_pages, limit, most)
+    /// Sets the cap: it changes as children come and go.
+    pub fn set_cap(&mut self, cap: u64) {
+        (self.cap, self.margin) = (cap, margin(cap));
+    }
+    /// The cap.
+    pub fn cap(&self) -> u64 {
+        self.cap
     }
 
-    fn frames_beside(&self, used: u64, with_pages: u32, limit: u32, most: u32) -> u32 {
-        let others = used.saturating_sub(u64::from(with_pages) * SUBPAGE_BYTES as u64);
-        let room = self.cap.saturating_sub(self.margin).saturating_sub(others) / SUBPAGE_BYTES as u64;
+    /// Memory beside the pages of frames, if it and the fewest frames are more than the cap.
+    pub fn outgrown(&self, used: u64, with_pages: u32) -> Option<u64> {
+        let others = others(used, with_pages);
+        let least = u64::from(FRAMES_LEAST) * SUBPAGE_BYTES as u64;
+        (used > self.cap && others + least > self.cap).then_some(others)
+    }
+
+    /// How many frames there may be, where `with_pages` have pages and so much is used.
+    pub fn frames(&self, used: u64, with_pages: u32, limit: u32, most: u32) -> u32 {
+        let room = self.cap.saturating_sub(self.margin).saturating_sub(others(used, with_pages)) / SUBPAGE_BYTES as u64;
         let room = u32::try_from(room).unwrap_or(u32::MAX);
         // Only as they are needed: a look behind each step.
         let next = if with_pages + STEP / 2 >= limit { limit.saturating_add(STEP.max(limit / 8)) } else { limit };
@@ -76,15 +87,24 @@ impl Budget {
     }
 }
 
+fn margin(cap: u64) -> u64 {
+    (cap / 64).max(1 << 20)
+}
+
+/// Memory beside the pages of frames.
+fn others(used: u64, with_pages: u32) -> u64 {
+    used.saturating_sub(u64::from(with_pages) * SUBPAGE_BYTES as u64)
+}
+
 /// A number in a line of numbers.
 fn field(text: &[u8], index: usize) -> Option<u64> {
     std::str::from_utf8(text).ok()?.split_whitespace().nth(index)?.parse().ok()
 }
 
-/// KiB of page tables.
-fn table_kib(text: &[u8]) -> Option<u64> {
+/// KiB in a line of the status with this name.
+fn kib_of(text: &[u8], name: &str) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmPTE:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -106,14 +126,15 @@ mod tests {
     #[test]
     fn frames_get_what_the_others_leave() {
         let budget = Budget::new(64 << 20).unwrap();
-        let frames =
-            |used_mib: u64, with_pages, limit| budget.frames_beside(used_mib << 20, with_pages, limit, 1 << 20);
+        let frames = |used_mib: u64, with_pages, limit| budget.frames(used_mib << 20, with_pages, limit, 1 << 20);
         // 10 MiB of others, 1 MiB of margin.
         assert_eq!(frames(10, 0, 1024), 1024, "not needed yet");
         assert_eq!(frames(14, 1024, 1024), 2048);
         assert_eq!(frames(10 + 52, 52 << 8, 52 << 8), 53 << 8);
         assert_eq!(frames(20 + 53, 53 << 8, 53 << 8), 43 << 8, "the others have grown");
         assert_eq!(frames(200, 100, 128), FRAMES_LEAST);
-        assert_eq!(budget.frames_beside(10 << 20, 64, 64, 64), 64);
+        assert_eq!(budget.frames(10 << 20, 64, 64, 64), 64);
+        assert_eq!((budget.outgrown(66 << 20, 4 << 8), budget.outgrown(64 << 20, 0)), (None, None));
+        assert_eq!(budget.outgrown(66 << 20, 1 << 8), Some(65 << 20));
     }
 }

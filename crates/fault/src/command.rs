@@ -66,6 +66,10 @@ impl Commands {
         self.notifier.notify();
         reply.wait()
     }
+    /// Ends the handler thread's sleep.
+    pub fn wake(&self) {
+        self.notifier.notify();
+    }
     /// Takes what was notified.
     pub fn awake(&self) {
         self.notifier.take();

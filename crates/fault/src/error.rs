@@ -34,6 +34,12 @@ pub enum Error {
         /// What would do.
         least: u64,
     },
+    /// A child after `fork` cannot have the memory of its parent.
+    #[error(
+        "a child gets no memory of flash: its parent has mapped more than is free, too many processes share it, or \
+         its reads and writes do not end; choose more (--flash-size)"
+    )]
+    NotForked,
     /// The settings cannot be read.
     #[error("{0} is not what `fulgurite run` passes on to its program: start the program by it")]
     Settings(String),

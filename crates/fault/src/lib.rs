@@ -16,23 +16,28 @@
 //! * The handler thread touches no address of the region, blocks all signals, and waits for no lock
 //!   that is held while the region is touched.
 //!
-//! It has one handler thread, and serves one process: a child after `fork` has no region. The
-//! allocators and the functions that programs call are in other crates.
+//! It has one handler thread. A child after `fork` gets a page buffer of its own, which begins with
+//! all that its parent's holds (`fork`). The allocators and the functions that programs call are in
+//! other crates.
 #![forbid(unsafe_code)]
 
 mod budget;
 mod command;
 mod error;
 mod fingerprint;
+mod fork;
 mod mapped;
 mod page_buffer;
 mod pager;
 mod settings;
 mod space;
 mod statistics;
+mod told;
 
 pub use error::Error;
+pub use fork::Forking;
 pub use fulgurite_sys::userfault::Access;
 pub use page_buffer::PageBuffer;
 pub use settings::{ENVIRONMENT, RunSettings, Settings};
 pub use statistics::{Statistics, Summary};
+pub use told::Told;

@@ -80,6 +80,15 @@ impl Mapped {
         }
     }
 
+    /// Whether the program has the page of a frame.
+    pub fn has_mapped(&self, frame: FrameIndex) -> bool {
+        self.places[frame.index()] != Place::Frame
+    }
+    /// The same pages, in a child that has its own userfaultfd.
+    pub fn renew(&mut self, userfault: Arc<Userfault>) {
+        self.userfault = userfault;
+    }
+
     /// How many frames certainly have a page.
     pub fn pages(&self) -> u32 {
         self.pages

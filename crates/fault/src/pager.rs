@@ -3,6 +3,8 @@
 //!
 //! It goes round: faults, commands, completions, eviction ahead of demand, budget. Then it sleeps
 //! until there is a fault, a command or a completion.
+//!
+//! It stops while another thread forks (`fork`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +13,8 @@ use std::time::Duration;
 
 use fulgurite_cache::residency::{State, decode};
 use fulgurite_cache::{Cache, Miss, Others, Outcome, Step};
-use fulgurite_flash::FlashError;
-use fulgurite_format::{FrameIndex, SUBPAGE_SHIFT};
+use fulgurite_flash::{Flash, FlashError, ForkedFlash};
+use fulgurite_format::{FrameIndex, SUBPAGE_SHIFT, SubpageIndex, format_bytes};
 use fulgurite_policy::Waiter;
 use fulgurite_sys::{Clock, Region, Userfault};
 
@@ -20,6 +22,7 @@ use crate::budget::Budget;
 use crate::command::{Command, Commands, Reply};
 use crate::mapped::{Mapped, Mapping};
 use crate::statistics::Statistics;
+use crate::told::Told;
 
 /// Faults that are under way at one time. Later ones stay in the kernel.
 pub const WAITS: usize = 1024;
@@ -38,69 +41,132 @@ struct Wait {
     turn: bool,
 }
 
+/// Figures that are told from time to time.
+#[derive(Debug)]
+pub struct Figures {
+    json: bool,
+    every_ns: u64,
+    begun_ns: Option<u64>,
+    next_ns: u64,
+}
+
+impl Figures {
+    pub fn new(json: bool, every_ms: u64) -> Figures {
+        Figures { json, every_ns: every_ms.saturating_mul(1_000_000), begun_ns: None, next_ns: 0 }
+    }
+    /// As before, in a child: of its own time.
+    pub fn again(&self) -> Figures {
+        Figures { begun_ns: None, next_ns: 0, ..*self }
+    }
+    /// How long it is since the begin, if figures are to be told now.
+    fn due(&mut self, now: u64) -> Option<Duration> {
+        if self.every_ns == 0 {
+            return None;
+        }
+        let begun = *self.begun_ns.get_or_insert(now);
+        self.next_ns = self.next_ns.max(begun.saturating_add(self.every_ns));
+        (now >= self.next_ns).then(|| {
+            self.next_ns = now.saturating_add(self.every_ns);
+            Duration::from_nanos(now - begun)
+        })
+    }
+}
+
+/// What was said already.
+#[derive(Debug, Default)]
+struct Said {
+    outgrown: bool,
+    unlocked: bool,
+}
+
 /// See the module.
 pub struct Pager {
     pub cache: Cache<Mapped>,
+    /// The medium of the cache.
+    pub flash: Arc<ForkedFlash>,
     pub clock: Clock,
     pub userfault: Arc<Userfault>,
     pub region: Arc<Region>,
     pub commands: Arc<Commands>,
     pub statistics: Arc<Statistics>,
     pub budget: Budget,
+    pub told: Arc<Told>,
+    pub figures: Figures,
+    said: Said,
     waits: Box<[Wait]>,
     free: Vec<u32>,
     /// Addresses that were read from the kernel.
     faults: Vec<usize>,
-    told: Vec<(Waiter, Outcome)>,
+    ended: Vec<(Waiter, Outcome)>,
     /// Faults to look at again: the kernel holds their pages for a moment.
     again: Vec<u32>,
     /// Commands that something under way holds up.
     held_up: Vec<(Command, Arc<Reply>)>,
     next_look_ns: u64,
+    /// A fork is near: nothing new is begun.
+    pub winds_down: bool,
+    /// All is ready for a fork. Inside: the seat of the child, if it can have one.
+    pub ready: Option<Option<u32>>,
 }
 
 impl Pager {
+    #[expect(clippy::too_many_arguments, reason = "each is a part of its own, and it is made at one place")]
     pub fn new(
         cache: Cache<Mapped>,
+        flash: Arc<ForkedFlash>,
         clock: Clock,
         userfault: Arc<Userfault>,
         region: Arc<Region>,
         commands: Arc<Commands>,
         statistics: Arc<Statistics>,
         budget: Budget,
+        told: Arc<Told>,
+        figures: Figures,
     ) -> Pager {
         Pager {
             cache,
+            flash,
             clock,
             userfault,
             region,
             commands,
             statistics,
             budget,
+            told,
+            figures,
+            said: Said::default(),
             waits: vec![Wait::default(); WAITS].into(),
             free: (0..WAITS as u32).rev().collect(),
             faults: Vec::with_capacity(64),
-            told: Vec::with_capacity(WAITS),
+            ended: Vec::with_capacity(WAITS),
             again: Vec::with_capacity(WAITS),
             held_up: Vec::new(),
             next_look_ns: 0,
+            winds_down: false,
+            ready: None,
         }
     }
 
-    /// Runs as long as the process.
-    pub fn run(mut self) -> ! {
-        loop {
-            if !self.turn() {
-                self.sleep();
-            }
-        }
+    /// Whether nothing is under way.
+    pub fn is_quiet(&self) -> bool {
+        let is_idle = self.free.len() == WAITS && self.again.is_empty() && self.held_up.is_empty();
+        is_idle && self.cache.in_flight() == 0 && !self.cache.has_told() && !self.cache.is_shrinking()
+    }
+    /// Whether the program has the page of a subpage now.
+    pub fn is_mapped(&mut self, subpage: u32) -> bool {
+        let word = self.cache.shared().table.word(subpage).load(Ordering::Acquire);
+        matches!(decode(word), State::Resident(frame) if self.cache.users().has_mapped(frame))
+    }
+    /// Looks at the budget in the next round.
+    pub fn look_soon(&mut self) {
+        self.next_look_ns = 0;
     }
 
     /// One round. Returns whether there was anything to do.
     pub fn turn(&mut self) -> bool {
         let now = self.clock.now_ns();
-        let mut busy = self.read_faults(now);
-        busy |= self.read_commands();
+        let mut busy = !self.winds_down && self.read_faults(now);
+        busy |= !self.winds_down && self.read_commands();
         let clock = &self.clock;
         busy |= self.cache.in_flight() > 0 && self.cache.poll(|_| (), || clock.now_ns()) > 0;
         busy |= self.tell();
@@ -123,7 +189,7 @@ impl Pager {
         busy
     }
 
-    fn sleep(&mut self) {
+    pub fn sleep(&mut self) {
         let soon = !self.again.is_empty() || !self.held_up.is_empty();
         let looks = self.cache.in_flight() > 0 || self.cache.is_shrinking() || self.cache.frame_waiters() > 0;
         let time = if soon {
@@ -193,12 +259,12 @@ impl Pager {
         let mut any = false;
         while self.cache.has_told() {
             any = true;
-            let mut told = std::mem::take(&mut self.told);
-            self.cache.take_told(&mut told);
-            for (Waiter(slot), outcome) in told.drain(..) {
+            let mut ended = std::mem::take(&mut self.ended);
+            self.cache.take_told(&mut ended);
+            for (Waiter(slot), outcome) in ended.drain(..) {
                 self.end_wait(slot as u32, outcome);
             }
-            self.told = told;
+            self.ended = ended;
         }
         any
     }
@@ -222,7 +288,8 @@ impl Pager {
             Outcome::Fetched(_) => unreachable!("the page buffer fetches no objects"),
             Outcome::Failed(error) => self.fail(slot, error),
             Outcome::OutOfFrames => {
-                eprintln!("fulgurite run: no page of {} can leave DRAM; they are in use", self.cache.frame_limit());
+                let frames = self.cache.frame_limit();
+                self.told.tell(&format!("no page of {frames} can leave DRAM; they are in use"));
                 self.again.push(slot);
             }
         }
@@ -232,7 +299,7 @@ impl Pager {
     fn fail(&mut self, slot: u32, error: FlashError) {
         let subpage = self.waits[slot as usize].subpage;
         let address = self.region.base() + ((subpage as usize) << SUBPAGE_SHIFT);
-        eprintln!("fulgurite run: the flash failed ({error}): SIGBUS for accesses to {address:#x}..+4096");
+        self.told.tell(&format!("the flash failed ({error}): SIGBUS for accesses to {address:#x}..+4096"));
         self.cache.users().poison(subpage);
         self.free.push(slot);
     }
@@ -250,9 +317,14 @@ impl Pager {
 
     fn obey(&mut self, command: Command, reply: Arc<Reply>) {
         let result = match &command {
-            Command::Drop(range) => {
-                self.cache.users().unmap(range).map(|()| self.cache.drop_contents(range).count == 0)
-            }
+            Command::Drop(range) => self.cache.users().unmap(range).map(|()| {
+                let is_dropped = self.cache.drop_contents(range).count == 0;
+                if is_dropped {
+                    let trimmed = self.flash.trim(SubpageIndex(range.start), range.len() as u32);
+                    trimmed.expect("the range was checked by its caller");
+                }
+                is_dropped
+            }),
             Command::Protect(range, access) => {
                 let resident = self.resident(range);
                 let shared = self.cache.shared().clone();
@@ -287,17 +359,45 @@ impl Pager {
         self.next_look_ns = now + LOOK_NS;
         self.cache.give_up_late_requests(Others::Wait, now);
         self.tell();
+        if let Some(since) = self.figures.due(now) {
+            let before = format!("{:.1} s, process {}: ", since.as_secs_f64(), std::process::id());
+            self.told.tell_figures(&self.statistics.summary(), self.figures.json, &before);
+        }
+        self.flash.clear_up(now);
+        self.budget.set_cap(self.flash.dram_bytes());
         let (limit, most) = (self.cache.frame_limit(), self.cache.shared().frames_max());
         if self.cache.is_shrinking() {
             return;
         }
         self.cache.users().shrunk(limit);
         let with_pages = self.cache.users().pages();
-        let frames = self.budget.frames(with_pages, limit, most);
+        // With a look that fails, as many as there are.
+        let Ok(used) = self.budget.used() else { return };
+        let frames = self.budget.frames(used, with_pages, limit, most);
+        self.warn(used, with_pages);
         self.statistics.peak_bytes.store(self.budget.peak(), Ordering::Relaxed);
         // Neither for less than the measure is exact to: a change looks at every frame.
         if frames > limit || frames + 32 < limit {
             self.cache.set_frames(frames);
+        }
+    }
+
+    /// Says once what the person should know.
+    fn warn(&mut self, used: u64, with_pages: u32) {
+        // A part of the cap may be passed while all processes together are within it.
+        let is_whole = self.budget.cap() == self.statistics.summary().cap_bytes && self.flash.seat() == 0;
+        if let Some(others) = self.budget.outgrown(used, with_pages).filter(|_| is_whole)
+            && !std::mem::replace(&mut self.said.outgrown, true)
+        {
+            self.told.tell(&format!(
+                "the cap of {} is passed: memory that is not of flash takes {} alone; choose more (--dram), or let \
+                 smaller mappings go to flash (--threshold)",
+                format_bytes(self.budget.cap()),
+                format_bytes(others)
+            ));
+        }
+        if self.userfault.has_unlocked() && !std::mem::replace(&mut self.said.unlocked, true) {
+            self.told.tell("the program locked memory of flash, and its locks are ended: such pages have to move");
         }
     }
 

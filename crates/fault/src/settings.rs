@@ -2,10 +2,12 @@
 //! it starts.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use fulgurite_backing::{Medium, Opened};
 
 use crate::error::{Error, cannot};
+use crate::told::Told;
 
 /// The environment variable with the settings of a run.
 pub const ENVIRONMENT: &str = "FULGURITE_RUN";
@@ -17,6 +19,12 @@ pub struct Settings {
     pub opened: Opened,
     /// The cap on all memory of the process.
     pub dram_bytes: u64,
+    /// Where words go.
+    pub told: Arc<Told>,
+    /// Tell figures as JSON.
+    pub json: bool,
+    /// Tell figures every so many milliseconds; never for 0.
+    pub stats_ms: u64,
 }
 
 /// What `fulgurite run` was told.
@@ -32,6 +40,12 @@ pub struct RunSettings {
     pub threshold_bytes: u64,
     /// Tell which way is taken, and why.
     pub explains: bool,
+    /// Small blocks of `malloc` go to flash as well.
+    pub small: bool,
+    /// Tell figures as JSON.
+    pub json: bool,
+    /// Tell figures every so many milliseconds; never for 0.
+    pub stats_ms: u64,
     /// What the program's own `LD_PRELOAD` was.
     pub preload_before: String,
     /// The file of the temporary flash, which is made and loses its name at once.
@@ -43,12 +57,15 @@ impl RunSettings {
     #[must_use]
     pub fn to_text(&self) -> String {
         format!(
-            "{}\n{}\n{}\n{}\n{}\n{}\n{}",
+            "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
             self.pid,
             self.dram_bytes,
             self.flash_bytes,
             self.threshold_bytes,
             u8::from(self.explains),
+            u8::from(self.small),
+            u8::from(self.json),
+            self.stats_ms,
             self.preload_before,
             self.flash.display()
         )
@@ -60,7 +77,7 @@ impl RunSettings {
     /// [`Error::Settings`] when it is no such text.
     pub fn from_text(text: &str) -> Result<RunSettings, Error> {
         let refused = || Error::Settings(format!("{ENVIRONMENT}={text:?}"));
-        let mut lines = text.splitn(7, '\n');
+        let mut lines = text.splitn(10, '\n');
         let mut line = || lines.next().ok_or_else(refused);
         let number = |line: &str| line.parse::<u64>().map_err(|_| refused());
         Ok(RunSettings {
@@ -69,6 +86,9 @@ impl RunSettings {
             flash_bytes: number(line()?)?,
             threshold_bytes: number(line()?)?,
             explains: number(line()?)? != 0,
+            small: number(line()?)? != 0,
+            json: number(line()?)? != 0,
+            stats_ms: number(line()?)?,
             preload_before: line()?.to_owned(),
             flash: line()?.into(),
         })
@@ -79,11 +99,11 @@ impl RunSettings {
     ///
     /// # Errors
     /// What the medium says.
-    pub fn open(&self) -> Result<Settings, Error> {
+    pub fn open(&self, told: Arc<Told>) -> Result<Settings, Error> {
         let settings = fulgurite_backing::Settings { dram_bytes: self.dram_bytes, ..Default::default() };
         let opened = Medium::new_file(&self.flash, self.flash_bytes).open(&settings)?;
         std::fs::remove_file(&self.flash).map_err(cannot("remove the name of the temporary flash"))?;
-        Ok(Settings { opened, dram_bytes: self.dram_bytes })
+        Ok(Settings { opened, dram_bytes: self.dram_bytes, told, json: self.json, stats_ms: self.stats_ms })
     }
 }
 
@@ -99,11 +119,20 @@ mod tests {
             flash_bytes: 1 << 40,
             threshold_bytes: 4096,
             explains: true,
+            small: true,
+            json: false,
+            stats_ms: 1500,
             preload_before: "/lib/a.so:/lib/b.so".into(),
             flash: "/tmp/a\nb c".into(),
         };
         assert_eq!(RunSettings::from_text(&settings.to_text()).unwrap(), settings);
-        for text in ["", "1\n2\n3", "1\n2\n3\n4\n5\n6", "x\n2\n3\n4\n1\n\n/a", "5000000000\n2\n3\n4\n1\n\n/a"] {
+        for text in [
+            "",
+            "1\n2\n3",
+            "1\n2\n3\n4\n5\n6\n7\n8\n9",
+            "x\n2\n3\n4\n1\n1\n0\n0\n\n/a",
+            "5000000000\n2\n3\n4\n1\n1\n0\n0\n\n/a",
+        ] {
             assert!(matches!(RunSettings::from_text(text), Err(Error::Settings(_))), "{text:?}");
         }
     }

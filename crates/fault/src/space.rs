@@ -1,20 +1,28 @@
-//! Addresses of a region: which are given to the program. The lowest place that is large enough is
-//! given first, so that what is mapped stays together.
+//! Addresses of a region: which are given to the program, and what it may do there. The lowest
+//! place that is large enough is given first, so that what is mapped stays together.
 
 use std::collections::BTreeMap;
+
+use fulgurite_sys::userfault::Access;
 
 /// Free places, in pages, by their first page. No two touch.
 #[derive(Debug)]
 pub struct Space {
     free: BTreeMap<usize, usize>,
+    /// Taken places that are not for reading and writing: their pages, by their first page.
+    limited: BTreeMap<usize, (usize, Access)>,
     pages: usize,
     taken: usize,
 }
 
+/// Pages that have one access in common.
+pub type Run = (usize, usize, Access);
+
 impl Space {
     /// So many pages, all free.
     pub fn new(pages: usize) -> Space {
-        Space { free: (pages > 0).then_some((0, pages)).into_iter().collect(), pages, taken: 0 }
+        let free = (pages > 0).then_some((0, pages)).into_iter().collect();
+        Space { free, limited: BTreeMap::new(), pages, taken: 0 }
     }
 
     /// Pages that are taken.
@@ -53,6 +61,7 @@ impl Space {
         if start >= end {
             return;
         }
+        self.set_access(start, end - start, Access::ReadWrite);
         let (mut from, mut to, mut was_free) = (start, end, 0);
         // Joined with all that it touches or holds.
         while let Some((&first, &length)) = self.free.range(..=to).next_back() {
@@ -66,6 +75,54 @@ impl Space {
         }
         self.free.insert(from, to - from);
         self.taken -= end - start - was_free;
+    }
+
+    /// What is taken of these pages: places and lengths, in order.
+    pub fn taken_of(&self, start: usize, pages: usize) -> Vec<(usize, usize)> {
+        let end = start.saturating_add(pages).min(self.pages);
+        let (mut at, mut taken) = (start, Vec::new());
+        let before = self.free.range(..=start).next_back();
+        for (&first, &length) in before.into_iter().chain(self.free.range(start + 1..end.max(start + 1))) {
+            if first > at {
+                taken.push((at, first - at));
+            }
+            at = at.max(first + length);
+        }
+        if at < end {
+            taken.push((at, end - at));
+        }
+        taken
+    }
+
+    /// Sets what the program may do in these pages.
+    pub fn set_access(&mut self, start: usize, pages: usize, access: Access) {
+        let end = start + pages;
+        let touched = |(&first, &(length, access)): (&usize, &(usize, Access))| (first, length, access);
+        let before = self.limited.range(..start).next_back();
+        let all: Vec<Run> = before.into_iter().chain(self.limited.range(start..end)).map(touched).collect();
+        for (first, length, old) in all.into_iter().filter(|(first, length, _)| first + length > start) {
+            self.limited.remove(&first);
+            if first < start {
+                self.limited.insert(first, (start - first, old));
+            }
+            if first + length > end {
+                self.limited.insert(end, (first + length - end, old));
+            }
+        }
+        if access != Access::ReadWrite && pages > 0 {
+            self.limited.insert(start, (pages, access));
+        }
+    }
+
+    /// What the program may do in these pages, where that is not to read and write.
+    pub fn limited_of(&self, start: usize, pages: usize) -> Vec<Run> {
+        let end = start + pages;
+        let before = self.limited.range(..start).next_back();
+        let cut = |(&first, &(length, access)): (&usize, &(usize, Access))| {
+            let (from, to) = (first.max(start), (first + length).min(end));
+            (from < to).then(|| (from, to - from, access))
+        };
+        before.into_iter().chain(self.limited.range(start..end)).filter_map(cut).collect()
     }
 
     /// Whether all of these pages are taken.
@@ -99,10 +156,11 @@ mod tests {
         let mut random = Random::seeded("space", 3);
         for _ in 0..200 {
             let (mut space, mut model) = (Space::new(PAGES), [false; PAGES]);
+            let mut access = [Access::ReadWrite; PAGES];
             for _ in 0..100 {
                 let (start, pages) = (random.below(PAGES as u64) as usize, 1 + random.below(20) as usize);
                 let end = (start + pages).min(PAGES);
-                match random.below(3) {
+                match random.below(4) {
                     0 => match space.take(pages) {
                         Some(at) => {
                             let before = (0..at).all(|s| model[s..(s + pages).min(PAGES)].contains(&true));
@@ -118,11 +176,29 @@ mod tests {
                             model[start..end].fill(true);
                         }
                     }
+                    2 => {
+                        let now = [Access::None, Access::Read, Access::ReadWrite][random.below(3) as usize];
+                        if model[start..end].iter().all(|taken| *taken) {
+                            space.set_access(start, end - start, now);
+                            access[start..end].fill(now);
+                        }
+                    }
                     _ => {
                         space.give_back(start, pages);
                         model[start..end].fill(false);
+                        access[start..end].fill(Access::ReadWrite);
                     }
                 }
+                let (mut taken, mut limits) = ([false; PAGES], [Access::ReadWrite; PAGES]);
+                for (first, length) in space.taken_of(start, pages) {
+                    assert!(length > 0 && !taken[first..first + length].contains(&true));
+                    taken[first..first + length].fill(true);
+                }
+                for (first, length, limit) in space.limited_of(start, pages) {
+                    limits[first..first + length].fill(limit);
+                }
+                assert_eq!((&taken[start..end], &limits[start..end]), (&model[start..end], &access[start..end]));
+                assert!(!taken[..start].contains(&true) && !taken[end..].contains(&true));
                 assert_eq!(space.taken(), model.iter().filter(|taken| **taken).count());
                 let all = start + pages <= PAGES && model[start..end].iter().all(|taken| *taken);
                 assert_eq!(space.is_taken(start, pages), all);

@@ -18,6 +18,7 @@ pub struct Statistics {
     pub(crate) waited_ns: AtomicU64,
     pub(crate) frames: AtomicU64,
     pub(crate) peak_bytes: AtomicU64,
+    pub(crate) cap_bytes: AtomicU64,
 }
 
 /// What they said at one time.
@@ -43,9 +44,15 @@ pub struct Summary {
     pub frames: u64,
     /// The most memory of the process, page tables included, when it was looked at.
     pub peak_bytes: u64,
+    /// The cap on it.
+    pub cap_bytes: u64,
 }
 
 impl Statistics {
+    pub(crate) fn new(cap_bytes: u64) -> Statistics {
+        Statistics { cap_bytes: cap_bytes.into(), ..Statistics::default() }
+    }
+
     /// What they say now.
     #[must_use]
     pub fn summary(&self) -> Summary {
@@ -61,19 +68,49 @@ impl Statistics {
             waited: Duration::from_nanos(read(&self.waited_ns)),
             frames: read(&self.frames),
             peak_bytes: read(&self.peak_bytes),
+            cap_bytes: read(&self.cap_bytes),
         }
+    }
+}
+
+impl Summary {
+    /// The part of faults that read nothing from flash.
+    #[must_use]
+    pub fn hit_ratio(&self) -> f64 {
+        1.0 - self.reads as f64 / self.faults.max(1) as f64
+    }
+
+    /// As one line of JSON. The figures are those of the words ([`std::fmt::Display`]).
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
+        format!(
+            "{{\"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"hit_ratio\": {:.4}, \"bytes_read\": {}, \
+             \"bytes_written\": {}, \"pages_dropped_clean\": {}, \"waited_s\": {:.6}, \"frames\": {}, \"errors\": {}}}",
+            self.peak_bytes,
+            self.cap_bytes,
+            self.faults,
+            self.hit_ratio(),
+            bytes(self.reads + self.prefetched),
+            bytes(self.evicted_dirty),
+            self.evicted_clean,
+            self.waited.as_secs_f64(),
+            self.frames,
+            self.errors
+        )
     }
 }
 
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let hits = 100.0 * (1.0 - self.reads as f64 / self.faults.max(1) as f64);
+        let hits = 100.0 * self.hit_ratio();
         let pages = |count: u64| format_bytes(count * SUBPAGE_BYTES as u64);
         write!(
             f,
-            "peak memory {}, {} faults, {hits:.1}% of them without a read of flash, {} read, {} written, \
+            "peak memory {}{}, {} faults, {hits:.1}% of them without a read of flash, {} read, {} written, \
              threads waited {}",
             format_bytes(self.peak_bytes),
+            if self.peak_bytes > self.cap_bytes { " (OVER THE CAP)" } else { "" },
             self.faults,
             pages(self.reads + self.prefetched),
             pages(self.evicted_dirty),

@@ -20,7 +20,7 @@ fn buffer(flash_mib: u64, frames_mib: u64) -> Option<PageBuffer> {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let resident: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     let dram_bytes = resident * PAGE as u64 + ((frames_mib + 4) << 20);
-    match PageBuffer::start(&Settings { opened, dram_bytes }) {
+    match PageBuffer::start(&Settings { opened, dram_bytes, told: Default::default(), json: false, stats_ms: 0 }) {
         Ok(buffer) => Some(buffer),
         Err(Error::Userfault(error)) => {
             eprintln!("skipped: {error}");
@@ -147,7 +147,13 @@ fn system_calls_find_missing_pages() {
 fn a_cap_that_leaves_no_frames_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let opened = Medium::new_file(directory.path().join("flash"), 32u64 << 20).open(&Default::default()).unwrap();
-    let refused = PageBuffer::start(&Settings { opened, dram_bytes: 1 << 20 });
+    let refused = PageBuffer::start(&Settings {
+        opened,
+        dram_bytes: 1 << 20,
+        told: Default::default(),
+        json: false,
+        stats_ms: 0,
+    });
     let Err(Error::TooSmall { cap, taken, least }) = refused else { panic!("1 MiB is not enough") };
     assert!(cap < taken && taken < least);
 }

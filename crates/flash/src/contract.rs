@@ -4,9 +4,11 @@
 //! Other code holds references into a queue's frames, and no type keeps a medium, or its device,
 //! from writing to a frame at any time. So each medium promises with `unsafe` that it does not.
 
+use std::sync::Arc;
+
 use crate::{
-    EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash, NandFlash, PartOfFlash, StripedFlash,
-    TimedFlash,
+    EmulatedFlash, FaultyFlash, FileFlash, Flash, ForkedFlash, Layer, Layered, MemoryFlash, NandFlash, PartOfFlash,
+    StripedFlash, TimedFlash,
 };
 
 /// A medium whose queues touch a frame only while it is theirs.
@@ -62,3 +64,7 @@ unsafe impl FrameContract for PartOfFlash {}
 // completed when that one has. A flush touches no frame. The members keep the contract, and each
 // holds the arena for as long as it must.
 unsafe impl FrameContract for StripedFlash {}
+
+// SAFETY: requests and completions are passed on one to one, naming the same frame for the same
+// operation. The medium within keeps the contract.
+unsafe impl FrameContract for Arc<ForkedFlash> {}

@@ -11,6 +11,7 @@
 //! | [`NandFlash`] | the model's times, order and failures of NAND, over a medium with the data |
 //! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`PartOfFlash`] | a part of a medium, as one of its own |
+//! | [`ForkedFlash`] | a medium of a process and its children after `fork`, each with its own contents |
 //! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie |
 //! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record |
 //!
@@ -36,6 +37,7 @@ mod emulated;
 mod error;
 mod fault;
 mod file;
+mod forked;
 mod layered;
 mod memory;
 mod mover;
@@ -64,6 +66,7 @@ pub use emulated::{EmulatedConfig, EmulatedFlash, TimedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
+pub use forked::ForkedFlash;
 pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
 pub use mover::{Moved, Mover, Read, Slot};

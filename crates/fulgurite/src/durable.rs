@@ -12,7 +12,7 @@ use fulgurite_runtime::{Runtime, SyncError, Synced};
 use crate::durability::Durability;
 use crate::registry::Registry;
 use crate::store::Store;
-use crate::{Directory, Error, Fulgurite, Reader};
+use crate::{Directory, Error, Fulgurite, Reader, Transactions};
 
 /// How often the thread that syncs looks at how much is uncommitted, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -41,12 +41,14 @@ impl Fulgurite {
         durability: Durability,
         dram_bytes: u64,
     ) -> Result<Fulgurite, Error> {
-        let Some(pool) = pool else { return Ok(Fulgurite { syncer: None, runtime, pool: None }) };
+        let transactions = Arc::new(Transactions::new());
+        let Some(pool) = pool else { return Ok(Fulgurite { syncer: None, runtime, pool: None, transactions }) };
         // The directory hands addresses out from now on, and nobody else.
         let all = crate::registry::take_all(&runtime)?;
         let directory = runtime.run(move |m| Ok(Directory::open(m, all)))??;
         let named = Arc::new(Registry::new(directory));
         runtime.keep(named.clone());
+        runtime.keep(transactions.clone());
         runtime.keep(Arc::new(crate::pages::Temporary::new(pool.clone(), named.clone())));
         let (opened, registry) = (pool.clone(), named.clone());
         runtime.run(move |m| crate::pages::give_temporary_back(m, &opened, &registry))?;
@@ -59,7 +61,7 @@ impl Fulgurite {
             }
             Durability::Sync | Durability::Cache => None,
         };
-        Ok(Fulgurite { syncer, runtime, pool: Some(Kept { pool, named, durability }) })
+        Ok(Fulgurite { syncer, runtime, pool: Some(Kept { pool, named, durability }), transactions })
     }
 
     pub(crate) fn kept(&self, what: &'static str) -> Result<&Kept, Error> {

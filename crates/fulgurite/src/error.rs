@@ -4,7 +4,7 @@ use fulgurite_device::SocketError;
 use fulgurite_flash::VersionError;
 use fulgurite_format::{Address, Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, RootError};
-use fulgurite_runtime::{BuildError, SubmitError, SyncError};
+use fulgurite_runtime::{BuildError, JobError, SubmitError, SyncError};
 use fulgurite_store::{MemberError, PoolError};
 
 /// Anything that can go wrong while a memory is set up or used.
@@ -71,6 +71,12 @@ pub enum Error {
     /// The durability that was chosen keeps nothing.
     #[error("with Durability::Cache no state outlives the process, so none can be named; choose Lazy or Sync")]
     OnlyCache,
+    /// A job gave no result.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// A job cannot wait for another one, whose worker it may occupy.
+    #[error("a job cannot start a {what} and wait for it; use Transactions::run with the job's own context")]
+    InsideJob { what: &'static str },
     /// A root is in use as something else in this process.
     #[error("root \"{name}\" is open in this process as another type of handle; open it in one way")]
     OpenOtherwise { name: String },

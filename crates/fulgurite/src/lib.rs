@@ -76,10 +76,10 @@
 //! # }
 //! ```
 //!
-//! [`Fulgurite`] is the convenient front. All its parts are re-exported, for programs that choose
-//! the medium, the policies, or the latch. Layers below: `fulgurite-memory` (containers, pointers),
-//! `fulgurite-runtime` (workers, misses), `fulgurite-flash` (media), `fulgurite-policy`
-//! (decisions).
+//! [`Fulgurite`] is the convenient front. Its parts are in modules, for programs that choose the
+//! medium ([`media`]), the policies ([`runtime`]) or the latch ([`latches`]). Layers below:
+//! `fulgurite-memory` (containers, pointers), `fulgurite-runtime` (workers, misses),
+//! `fulgurite-flash` (media), `fulgurite-policy` (decisions).
 #![forbid(unsafe_code)]
 
 mod durability;
@@ -89,35 +89,92 @@ mod named;
 mod pages;
 mod reader;
 mod registry;
+mod running;
 mod store;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use fulgurite_backing::Medium;
 use fulgurite_backing::Settings;
-pub use fulgurite_device::SocketError;
-pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
-pub use fulgurite_format::{Address, Controller, PAGE_BYTES, Plain, SUBPAGE_BYTES, Size};
+pub use fulgurite_format::{Address, Plain, Size};
 pub use fulgurite_memory::{
-    AccessError, Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BPlusTreeShape, BlobMap, Blobs, Container, Directory,
-    Exclusive, FiberLatch, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Layout, Masstree, MasstreeRoot,
-    MasstreeShape, Memory, NoLatch, OrderedBlobs, OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr,
-    RedBlackTree, RedBlackTreeRoot, Region, Reservation, RootEntry, RootError, Rooted, Stored, VersionLatch, View,
-    ViewMut, WriteSet, hash_bytes,
+    AccessError, Array, BPlusTree, Blobs, HashMap, Heap, KeyHash, Memory, OrderedBlobs, Region, Rooted, Stored,
+    Transactions,
 };
-pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
-pub use fulgurite_runtime::{
-    BuildError, Builder as RuntimeBuilder, Context, Durable, JobError, JobHandle, JobOptions, Next, Priority, Runtime,
-    ServeError, Service, Statistics, SubmitError, SyncError, Synced, WriteSection,
-};
-pub use fulgurite_store::{MemberError, Permissions, Pool, PoolError, RecoverReport};
+pub use fulgurite_runtime::{Context, JobError, JobHandle, JobOptions, Priority, Statistics, SubmitError, SyncError};
 pub use zerocopy;
+
+// As they were before there were modules.
+#[doc(hidden)]
+pub use containers::{
+    ArrayRoot, BPlusTreeRoot, BPlusTreeShape, BlobIndex, BlobMap, Container, Directory, HashMapRoot, Layout, Masstree,
+    MasstreeRoot, MasstreeShape, Ranged, RedBlackTree, RedBlackTreeRoot, Reservation, RootEntry, RootError, Transact,
+    hash_bytes,
+};
+#[doc(hidden)]
+pub use latches::{Exclusive, FiberLatch, Latch, LatchTable, NoLatch, VersionLatch};
+#[doc(hidden)]
+pub use media::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, SocketError, VersionError};
+#[doc(hidden)]
+pub use pool::{Controller, MemberError, PAGE_BYTES, Permissions, Pool, PoolError, RecoverReport, Synced};
+#[doc(hidden)]
+pub use runtime::{
+    AdmissionPolicy, BuildError, Builder as RuntimeBuilder, Durable, Next, PrefetchPolicy, ReplacementPolicy, Runtime,
+    SchedulingPolicy, ServeError, Service,
+};
+#[doc(hidden)]
+pub use views::{
+    OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr, SUBPAGE_BYTES, View, ViewMut, WriteSection, WriteSet,
+};
+
+/// More containers, what roots keep of them, and what one's own are made with.
+pub mod containers {
+    pub use fulgurite_memory::{
+        ArrayRoot, BPlusTreeRoot, BPlusTreeShape, BlobIndex, BlobMap, Container, Directory, HashMapRoot, Layout,
+        Masstree, MasstreeRoot, MasstreeShape, Ranged, RedBlackTree, RedBlackTreeRoot, Reservation, RootEntry,
+        RootError, Transact, hash_bytes,
+    };
+}
+
+/// Latches, for containers of one's own and for other threads than workers.
+pub mod latches {
+    pub use fulgurite_memory::{Exclusive, FiberLatch, Latch, LatchTable, NoLatch, VersionLatch};
+}
+
+/// Media, for programs that open one by themselves.
+pub mod media {
+    pub use fulgurite_device::SocketError;
+    pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
+}
+
+/// Pools: pages, permissions, and what can go wrong with one.
+pub mod pool {
+    pub use fulgurite_format::{Controller, PAGE_BYTES};
+    pub use fulgurite_runtime::Synced;
+    pub use fulgurite_store::{MemberError, Permissions, Pool, PoolError, RecoverReport};
+}
+
+/// The runtime underneath ([`Builder::with`], [`Fulgurite::runtime`]), and its policies.
+pub mod runtime {
+    pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
+    pub use fulgurite_runtime::{BuildError, Builder, Durable, Next, Runtime, ServeError, Service};
+}
+
+/// Memory by address: pointers, views, pins, sections.
+pub mod views {
+    pub use fulgurite_format::SUBPAGE_BYTES;
+    pub use fulgurite_memory::{OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr, View, ViewMut, WriteSet};
+    pub use fulgurite_runtime::WriteSection;
+}
 
 pub use durability::Durability;
 pub use error::Error;
 pub use named::Named;
 pub use reader::Reader;
+pub use running::Running;
+pub use transaction::Transaction;
 
 /// Sets a [`Fulgurite`] up.
 #[must_use = "call `start`"]
@@ -235,6 +292,7 @@ pub struct Fulgurite {
     syncer: Option<durable::Syncer>,
     runtime: Arc<Runtime>,
     pool: Option<durable::Kept>,
+    transactions: Arc<Transactions>,
 }
 
 impl Drop for Fulgurite {
@@ -262,12 +320,12 @@ impl Fulgurite {
         }
     }
 
-    /// Runs `code` on a worker and waits for it, from any thread that is not a worker. The job may
-    /// hold four pins, and has the other defaults of [`JobOptions`]. [`Fulgurite::run_with`] sets
-    /// them.
-    pub fn run<T: Send + 'static>(
+    /// Runs `code` on a worker and waits for it, from any thread that is not a worker. It may
+    /// borrow from its caller. The job may hold four pins, and has the other defaults of
+    /// [`JobOptions`]. [`Fulgurite::run_with`] sets them.
+    pub fn run<'env, T: Send + 'env>(
         &self,
-        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     ) -> Result<T, AccessError> {
         self.runtime.run(code)
     }
@@ -277,12 +335,42 @@ impl Fulgurite {
     /// # Errors
     /// [`Error::Submit`] when the job was not accepted, and nothing ran. [`Error::Access`] with
     /// what `code` returned.
-    pub fn run_with<T: Send + 'static>(
+    pub fn run_with<'env, T: Send + 'env>(
         &self,
         options: &JobOptions,
-        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     ) -> Result<T, Error> {
         Ok(self.runtime.run_with(options, code)??)
+    }
+
+    /// Starts `code` on a worker. The future ends with it. Dropped before that, it cancels the job.
+    ///
+    /// ```
+    /// use fulgurite::{Fulgurite, Medium};
+    ///
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #     loop {
+    /// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+    /// #             return value;
+    /// #         }
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// # }
+    /// # fn main() -> Result<(), fulgurite::Error> {
+    /// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+    /// let map = memory.hash_map::<u64, u64>(1000)?;
+    /// let old = block_on(async { memory.run_async(move |m| map.insert(m, &1, 7)).await })?;
+    /// assert_eq!(old, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_async<T: Send + 'static>(
+        &self,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+    ) -> Running<T> {
+        Running::of(self.runtime.submit(code))
     }
 
     /// Starts `code` on a worker; the handle can be waited for, awaited or used to cancel it.
@@ -337,7 +425,8 @@ impl Fulgurite {
         Ok(heap)
     }
 
-    /// An empty hash map for about `capacity` entries, in a region and a heap of its own.
+    /// An empty hash map for up to about `capacity` entries, in a region and a heap of its own. It
+    /// grows with them, a little in each insert.
     ///
     /// # Errors
     /// [`AccessError::NoSpace`], or what the medium says.
@@ -346,10 +435,10 @@ impl Fulgurite {
         K: Plain + Eq + KeyHash + Send + Sync,
         V: Plain + Send + Sync,
     {
-        let bytes = HashMap::<K, V, VersionLatch>::bytes_needed(capacity);
+        let bytes = HashMap::<K, V, VersionLatch>::bytes_to_grow(capacity);
         let heap = self.heap((bytes / 2).max(1 << 20))?;
         let region = self.region(bytes)?;
-        self.run(move |m| HashMap::create(m, region, heap, capacity, 1 << 12).map(Arc::new))
+        self.run(move |m| HashMap::create_growing(m, region, heap, capacity, 1 << 12).map(Arc::new))
     }
 
     /// Changes the DRAM budget while running.

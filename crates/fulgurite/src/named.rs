@@ -51,7 +51,9 @@ pub struct Named<'f> {
 }
 
 impl Named<'_> {
-    /// A hash map, meant for about `capacity` entries.
+    /// A hash map for up to about `capacity` entries. It grows with them, a little in each insert,
+    /// so a generous number costs addresses of the pool, and neither space nor DRAM. With more
+    /// entries it gets slower.
     ///
     /// # Errors
     /// [`Error::Root`] when the name leads to something else, or there is no room.
@@ -61,9 +63,9 @@ impl Named<'_> {
         K: Stored + Eq + KeyHash + Send + Sync,
         V: Stored + Send + Sync,
     {
-        let bytes = HashMap::<K, V, VersionLatch>::bytes_needed(capacity);
+        let bytes = HashMap::<K, V, VersionLatch>::bytes_to_grow(capacity);
         self.container((bytes / 2).max(1 << 20), bytes, move |m, heap, region| {
-            HashMap::create(m, region, heap.clone(), capacity, LATCHES)
+            HashMap::create_growing(m, region, heap.clone(), capacity, LATCHES)
         })
     }
 

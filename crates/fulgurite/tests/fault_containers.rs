@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use fulgurite::{
     AccessError, Address, BPlusTree, Blobs, BuildError, Context, FiberLatch, Flash, HashMap, Heap, JobOptions, Latch,
-    Memory, OrderedBlobs, RedBlackTree, Region, Runtime, SUBPAGE_BYTES, VersionLatch,
+    Memory, OrderedBlobs, RedBlackTree, Region, Runtime, SUBPAGE_BYTES, Transactions, VersionLatch,
 };
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FlashError, MemoryFlash, Op, Rule, When};
 use fulgurite_memory::{Masstree, PlainMemory};
@@ -295,6 +295,86 @@ impl<L: Latch> Map for OrderedBlobs<L> {
             Ok(entries)
         }
     }
+}
+
+/// A hash map and a tree that transactions keep alike.
+struct Both {
+    map: Arc<HashMap<u64, Value, VersionLatch>>,
+    tree: Arc<BPlusTree<Value, VersionLatch>>,
+    transactions: Transactions,
+}
+
+impl Both {
+    /// Replaces the value of a key in both by what `change` makes of it, and returns the old one.
+    fn change<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: u64,
+        change: impl Fn(Option<u64>) -> Option<u64>,
+    ) -> Result<Option<u64>, AccessError> {
+        self.transactions.run(memory, |t| {
+            let old = t.get(&self.map, &key)?;
+            match change(old.as_ref().map(whole)) {
+                Some(value) => {
+                    t.put(&self.map, &key, &[value; 6])?;
+                    t.put(&self.tree, &key, &[value; 6])?;
+                }
+                None => {
+                    let removed = t.remove(&self.map, &key)?;
+                    let also = t.remove(&self.tree, &key)?;
+                    assert_eq!((removed, also), (old.is_some(), old.is_some()));
+                }
+            }
+            Ok(old.as_ref().map(whole))
+        })
+    }
+}
+
+impl Map for Both {
+    const NAME: &'static str = "hash map and B+-tree by transactions";
+    /// Of the subpages that a change of both writes, with the splits of nodes on its way.
+    const PINS: u32 = 16;
+    fn create<M: Memory>(memory: &mut M) -> Result<Self, AccessError> {
+        let buckets = Region::new(Address::from_linear(POOL_BYTES / 2 + BASE), POOL_BYTES / 4);
+        let heap = heap(memory)?;
+        Ok(Both {
+            map: HashMap::create(memory, buckets, heap.clone(), JOBS * KEYS / 2, LATCHES)?.into(),
+            tree: BPlusTree::create_with_nodes(memory, heap, LATCHES, 512)?.into(),
+            transactions: Transactions::new(),
+        })
+    }
+    fn get<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<u64>, AccessError> {
+        let both = self
+            .transactions
+            .run(memory, |t| Ok::<_, AccessError>((t.get(&self.map, &key)?, t.get(&self.tree, &key)?)))?;
+        assert_eq!(both.0, both.1, "half of a transaction on {key}");
+        Ok(both.0.as_ref().map(whole))
+    }
+    fn insert<M: Memory>(&self, memory: &mut M, key: u64, value: u64) -> Result<Option<u64>, AccessError> {
+        self.change(memory, key, |_| Some(value))
+    }
+    fn remove<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<u64>, AccessError> {
+        self.change(memory, key, |_| None)
+    }
+    fn increase<M: Memory>(&self, memory: &mut M, key: u64) -> Result<bool, AccessError> {
+        Ok(self.change(memory, key, |old| Some(old? + JOBS))?.is_some())
+    }
+    fn entries<M: Memory>(&self, memory: &mut M) -> Result<Vec<(u64, u64)>, AccessError> {
+        self.tree.entries(memory)
+    }
+    fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
+        assert_eq!(
+            self.map.entries(memory)?.into_iter().collect::<BTreeMap<_, _>>(),
+            self.tree.entries(memory)?.into_iter().collect()
+        );
+        Map::check(&*self.map, memory)?;
+        Map::check(&*self.tree, memory)
+    }
+}
+
+#[test]
+fn transactions() {
+    within("transactions", || conform::<Both>(2, 75));
 }
 
 /// What goes wrong; the more frames there are, the fewer requests reach the medium, and the more of

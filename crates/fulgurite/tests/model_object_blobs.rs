@@ -216,3 +216,24 @@ fn pools_of_both_kinds_open_as_before() {
         }
     }
 }
+
+#[test]
+fn a_transaction_refuses_objects_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (memory, numbers) = open(Medium::new_pool(directory.path().join("pool"), "64M").objects(20_000));
+    let its = numbers.clone();
+    memory.run(move |m| its.put(m, &1, b"as it was")).unwrap();
+    for (key, bytes) in [(1, &b"another one"[..]), (2, b"a new one")] {
+        let its = numbers.clone();
+        let refused: Result<(), AccessError> = memory.transaction(move |t| its.put(t, &key, bytes).map(drop));
+        assert!(matches!(refused, Err(AccessError::ObjectInTransaction { .. })), "{refused:?}");
+    }
+    let its = numbers.clone();
+    let found = memory.run(move |m| {
+        let mut value = Vec::new();
+        assert!(its.get(m, &1, &mut value)? && !its.get(m, &2, &mut Vec::new())?);
+        its.check(m)?;
+        Ok(value)
+    });
+    assert_eq!(found.as_deref(), Ok(&b"as it was"[..]));
+}

@@ -134,8 +134,9 @@ impl<T: Plain> Array<T> {
     pub fn ptr(&self, index: u64) -> Option<Ptr<T>> {
         (index < self.len).then(|| Ptr::new(self.place(index)))
     }
+    /// The same, or why there is none.
     #[inline(always)]
-    fn inside(&self, index: u64) -> Result<Ptr<T>, AccessError> {
+    pub(crate) fn element(&self, index: u64) -> Result<Ptr<T>, AccessError> {
         // Cannot overflow inside the array. Outside, it only names the place in the message.
         self.ptr(index)
             .ok_or_else(|| AccessError::OutOfRange { at: self.base.add(index.saturating_mul(size_of::<T>() as u64)) })
@@ -146,7 +147,7 @@ impl<T: Plain> Array<T> {
     /// [`AccessError::OutOfRange`] when there is none; what the memory says.
     #[inline(always)]
     pub fn get<M: Memory>(&self, memory: &mut M, index: u64) -> Result<T, AccessError> {
-        memory.load(self.inside(index)?)
+        memory.load(self.element(index)?)
     }
     /// Changes element `index` to `value`.
     ///
@@ -154,7 +155,7 @@ impl<T: Plain> Array<T> {
     /// As [`Array::get`]; nothing was changed then.
     #[inline(always)]
     pub fn set<M: Memory>(&self, memory: &mut M, index: u64, value: T) -> Result<(), AccessError> {
-        let at = self.inside(index)?;
+        let at = self.element(index)?;
         // What is written in one piece is in a state whole, or not at all.
         let _section = if size_of::<T>() > 8 { Some(memory.write_section()?) } else { None };
         memory.store(at, value)
@@ -165,7 +166,7 @@ impl<T: Plain> Array<T> {
     /// # Errors
     /// As [`Array::get`] and [`Memory::pin`]; nothing was changed then.
     pub fn swap<M: Memory>(&self, memory: &mut M, a: u64, b: u64) -> Result<(), AccessError> {
-        let (a, b) = (self.inside(a)?.address(), self.inside(b)?.address());
+        let (a, b) = (self.element(a)?.address(), self.element(b)?.address());
         let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);
         let _section = memory.write_section()?;
         let view_a = pin_a.view_mut(a.subpage_offset(), size_of::<T>());

@@ -144,7 +144,7 @@ impl<K: KeyHash + Eq + Stored, V: Stored, L: Latch> Container for HashMap<K, V, 
         HashMap::open(root, heap.clone(), latch_count)
     }
     fn disturb(&self, gone: bool) {
-        self.latches.disturb(gone);
+        HashMap::disturb(self, gone);
     }
 }
 

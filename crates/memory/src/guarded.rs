@@ -1,6 +1,7 @@
 //! Guarded memory: the [`Memory`] trait over a job's context, where an access may switch fibers.
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use fulgurite_format::Address;
 use fulgurite_runtime::{AccessError, Context, PinnedFrame, WriteSection};
@@ -67,6 +68,12 @@ impl Memory for Context {
     }
     fn free_object(&mut self, at: Address) {
         Context::free_object(self, at);
+    }
+    fn pause(&mut self, time: Duration) -> Result<(), AccessError> {
+        Context::sleep(self, time)
+    }
+    fn verdict(&mut self) -> Result<(), AccessError> {
+        Context::verdict(self)
     }
     #[inline(always)]
     fn load<T: Plain>(&mut self, at: Ptr<T>) -> Result<T, AccessError> {

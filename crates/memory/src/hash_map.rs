@@ -10,22 +10,30 @@
 //! 500 bytes, or at least four slots of larger entries.
 //!
 //! Invariants (`check` verifies them):
-//! * An entry's key hashes to its bucket, its tag is the key's, and no key is there twice.
+//! * An entry's key hashes to its bucket, its tag is the key's, and no key is there twice. Entries
+//!   that a split has moved, and could not clear, do not count.
 //! * Tags beyond the last slot are 0; a chained block has an entry.
 //! * An entry stays where it is until it is removed.
 //!
-//! Readers are optimistic. A writer holds the bucket's latch, one of a [`LatchTable`]. The map does
-//! not grow: beyond its capacity, chains get longer. Iteration has no order.
+//! Readers are optimistic. A writer holds the bucket's latch, one of a [`LatchTable`]. Beyond its
+//! capacity, chains get longer. Iteration has no order.
+//!
+//! A map is made with all of its buckets ([`HashMap::create`]) or grows up to them
+//! ([`HashMap::create_growing`]; see `growth`).
 
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64};
+
+mod growth;
 
 use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::hash::KeyHash;
+use crate::latch::harmless;
 use crate::{Heap, Latch, LatchTable, Memory, Ptr, Region, View, ViewMut, WriteSet, optimistic};
 
 /// Blocks of a chain that are followed at most: far more than an honest chain has.
@@ -41,7 +49,7 @@ const ENTRIES: usize = 16;
 pub struct HashMapRoot {
     /// Where the buckets lie.
     pub region: Region,
-    /// How many there are.
+    /// How many there are, or may come to be, with the top bit set.
     pub buckets: u64,
     /// Size of a key, to notice when the wrong type is opened.
     pub key_bytes: u32,
@@ -54,8 +62,18 @@ pub struct HashMapRoot {
 pub struct HashMap<K, V, L> {
     root: HashMapRoot,
     heap: Arc<Heap>,
-    pub(crate) latches: LatchTable<L>,
+    latches: LatchTable<L>,
+    growth: Growth,
     entries: PhantomData<fn() -> (K, V)>,
+}
+
+/// What a map that grows knows in DRAM.
+#[derive(Debug)]
+struct Growth {
+    /// Entries, or [`growth::UNKNOWN`].
+    len: AtomicI64,
+    /// A bucket is being split.
+    splitting: AtomicBool,
 }
 
 /// Where in a block an entry is.
@@ -163,11 +181,13 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         if sizes != found {
             return corrupt("hash map key and value sizes", sizes, found);
         }
-        let bytes = root.buckets.div_ceil(Self::PER_SUBPAGE).saturating_mul(SUBPAGE_BYTES as u64);
-        if root.buckets == 0 || bytes > root.region.bytes || root.region.base.subpage_offset() != 0 {
+        let (buckets, header) = (root.buckets & !growth::GROWS, u64::from(root.buckets & growth::GROWS != 0));
+        let bytes = (buckets.div_ceil(Self::PER_SUBPAGE) + header).saturating_mul(SUBPAGE_BYTES as u64);
+        if buckets == 0 || bytes > root.region.bytes || root.region.base.subpage_offset() != 0 {
             return corrupt("hash map root", bytes, root.region.bytes);
         }
-        Ok(HashMap { root, heap, latches: LatchTable::new(latch_count.max(1)), entries: PhantomData })
+        let growth = Growth { len: AtomicI64::new(growth::UNKNOWN), splitting: AtomicBool::new(false) };
+        Ok(HashMap { root, heap, latches: LatchTable::new(latch_count.max(1)), growth, entries: PhantomData })
     }
 
     /// As [`HashMap::create`], filled with `entries`; of equal keys the last one stays.
@@ -200,12 +220,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     }
 
     #[inline(always)]
-    fn bucket_of(&self, hash: u64) -> u64 {
-        ((u128::from(hash) * u128::from(self.root.buckets)) >> 64) as u64
-    }
-    #[inline(always)]
     fn bucket_at(&self, bucket: u64) -> Address {
-        let (subpage, inside) = (bucket / Self::PER_SUBPAGE, bucket % Self::PER_SUBPAGE);
+        let (subpage, inside) = (bucket / Self::PER_SUBPAGE + u64::from(self.grows()), bucket % Self::PER_SUBPAGE);
         self.root.region.base.add(subpage * SUBPAGE_BYTES as u64 + inside * Self::BLOCK_BYTES as u64)
     }
     #[inline(always)]
@@ -238,12 +254,12 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         &self,
         memory: &mut M,
         key: &K,
-        hash: u64,
+        (hash, bucket): (u64, u64),
         still: &dyn Fn() -> bool,
         found: impl FnOnce(View<'_>, Place) -> R,
     ) -> Result<Option<R>, AccessError> {
         let tags_wanted = Self::tag(hash) * EVERY_BYTE;
-        let mut at = self.bucket_at(self.bucket_of(hash));
+        let mut at = self.bucket_at(bucket);
         let mut blocks = 0u64;
         loop {
             let view = memory.view(at, Self::BLOCK_BYTES)?;
@@ -272,11 +288,11 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         &self,
         memory: &mut M,
         key: &K,
-        hash: u64,
+        (hash, bucket): (u64, u64),
         still: &dyn Fn() -> bool,
     ) -> Result<Scan, AccessError> {
         let tags_wanted = Self::tag(hash) * EVERY_BYTE;
-        let mut at = self.bucket_at(self.bucket_of(hash));
+        let mut at = self.bucket_at(bucket);
         let mut scan = Scan { found: None, free: None, before: at, tags: 0, next: Address::NULL };
         let mut blocks = 0u64;
         loop {
@@ -313,21 +329,23 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
         let hash = key.key_hash();
-        let latch = self.latch(self.bucket_of(hash));
-        optimistic::read(latch, memory, |memory, still| {
-            self.find(memory, key, hash, still, |view, place| view.load::<V>(Self::entry(place.slot) + Self::VALUE_AT))
+        self.look(memory, hash, |memory, bucket, still| {
+            self.find(memory, key, (hash, bucket), still, |view, place| {
+                view.load::<V>(Self::entry(place.slot) + Self::VALUE_AT)
+            })
         })
     }
 
     /// Whether `key` is there.
     pub fn contains_key<M: Memory>(&self, memory: &mut M, key: &K) -> Result<bool, AccessError> {
         let hash = key.key_hash();
-        let latch = self.latch(self.bucket_of(hash));
-        optimistic::read(latch, memory, |memory, still| Ok(self.find(memory, key, hash, still, |_, _| ())?.is_some()))
+        self.look(memory, hash, |memory, bucket, still| {
+            Ok(self.find(memory, key, (hash, bucket), still, |_, _| ())?.is_some())
+        })
     }
 
     /// Changes the value of `key` in place, and returns what `change` returns, or `None` without
-    /// the key. `change` is called at most once.
+    /// the key. `change` is called at most once. A panic in it changes nothing.
     ///
     /// # Errors
     /// What the memory says; nothing was changed and `change` not called then.
@@ -340,14 +358,14 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     ) -> Result<Option<R>, AccessError> {
         let _section = memory.write_section()?;
         let hash = key.key_hash();
-        let latch = self.latch(self.bucket_of(hash));
-        let plan =
-            optimistic::plan(latch, memory, |memory, still| self.find(memory, key, hash, still, |_, place| place))?;
-        let Some((place, _held)) = plan else { return Ok(None) };
+        let plan = self.plan(memory, hash, |memory, bucket, still| {
+            self.find(memory, key, (hash, bucket), still, |_, place| place)
+        })?;
+        let Some((place, held)) = plan else { return Ok(None) };
         let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
         let at = Self::entry(place.slot) + Self::VALUE_AT;
         let mut value = view.load::<V>(at);
-        let result = change(&mut value);
+        let (result, _held) = harmless(held, || change(&mut value));
         view.store(at, value);
         Ok(Some(result))
     }
@@ -360,12 +378,12 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Result<Option<V>, AccessError> {
         let _section = memory.write_section()?;
         let hash = key.key_hash();
-        let latch = self.latch(self.bucket_of(hash));
+        self.grow_if_full(memory);
         // A block for the chain is taken from the heap before the latch is, not under it.
         let mut fresh = None;
         let inserted = loop {
-            let plan = optimistic::plan(latch, memory, |memory, still| {
-                let scan = self.scan(memory, key, hash, still)?;
+            let plan = self.plan(memory, hash, |memory, bucket, still| {
+                let scan = self.scan(memory, key, (hash, bucket), still)?;
                 let possible = scan.found.is_some() || scan.free.is_some() || fresh.is_some();
                 Ok(possible.then_some(scan))
             });
@@ -380,6 +398,9 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         };
         if let Some(unused) = fresh {
             self.free_block(memory, unused);
+        }
+        if self.grows() && matches!(inserted, Ok(None)) {
+            memory.add(&self.growth.len, 1);
         }
         inserted
     }
@@ -431,31 +452,67 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     pub fn remove<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
         let _section = memory.write_section()?;
         let hash = key.key_hash();
-        let bucket = self.bucket_of(hash);
-        let plan = optimistic::plan(self.latch(bucket), memory, |memory, still| {
-            let scan = self.scan(memory, key, hash, still)?;
+        let plan = self.plan(memory, hash, |memory, bucket, still| {
+            let scan = self.scan(memory, key, (hash, bucket), still)?;
             let Some(place) = scan.found else { return Ok(None) };
             let at = place.block.add((Self::entry(place.slot) + Self::VALUE_AT) as u64);
             let value = memory.view(at, size_of::<V>())?.load::<V>(0);
-            Ok(Some((scan, place, value)))
+            Ok(Some((scan, place, value, bucket)))
         })?;
-        let Some(((scan, place, value), held)) = plan else { return Ok(None) };
+        let Some(((scan, place, value, bucket), held)) = plan else { return Ok(None) };
         let rest = scan.tags & !(0xFF << (8 * place.slot));
         if rest != 0 || place.block == self.bucket_at(bucket) {
             let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
             Self::change_tags(&view, |_| rest);
-            return Ok(Some(value));
+        } else {
+            // The block's last entry: unlink it, which is one store.
+            memory.store(Ptr::new(scan.before.add(NEXT as u64)), scan.next)?;
+            drop(held);
+            self.free_block(memory, place.block);
         }
-        // The block's last entry: unlink it, which is one store.
-        memory.store(Ptr::new(scan.before.add(NEXT as u64)), scan.next)?;
-        drop(held);
-        self.free_block(memory, place.block);
+        if self.grows() {
+            memory.add(&self.growth.len, -1);
+        }
         Ok(Some(value))
     }
 
     fn free_block<M: Memory>(&self, memory: &mut M, block: Address) {
         let freed = self.heap.free(memory, block, Self::BLOCK_BYTES);
         debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+
+    /// Shows the blocks of a bucket's chain and their tags, while `still`.
+    fn walk<M: Memory>(
+        &self,
+        memory: &mut M,
+        bucket: u64,
+        still: &dyn Fn() -> bool,
+        mut each: impl FnMut(View<'_>, Address, u64),
+    ) -> Result<(), AccessError> {
+        let mut at = self.bucket_at(bucket);
+        let mut blocks = 0u64;
+        loop {
+            let view = memory.view(at, Self::BLOCK_BYTES)?;
+            let (tags, next) = (view.load::<u64>(TAGS), view.load::<Address>(NEXT));
+            each(view, at, tags);
+            if next.is_null() {
+                return Ok(());
+            }
+            at = self.chained(next)?;
+            blocks += 1;
+            if blocks.is_multiple_of(64) && (blocks > CHAIN_LIMIT || !still()) {
+                return Err(AccessError::Corrupt { what: "hash map chain", at, expected: CHAIN_LIMIT, got: blocks });
+            }
+        }
+    }
+    /// The slots of a block that hold something, by its tags.
+    fn used_slots(tags: u64) -> impl Iterator<Item = usize> {
+        let mut used = !zero_bytes(tags) & Self::ALL_SLOTS;
+        std::iter::from_fn(move || {
+            let slot = (used != 0).then(|| used.trailing_zeros() as usize / 8);
+            used &= used.wrapping_sub(1);
+            slot
+        })
     }
 
     /// The entries of one bucket, in one state.
@@ -467,40 +524,20 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     ) -> Result<(), AccessError> {
         optimistic::read(self.latch(bucket), memory, |memory, still| {
             into.clear();
-            let mut at = self.bucket_at(bucket);
-            let mut blocks = 0u64;
-            loop {
-                let view = memory.view(at, Self::BLOCK_BYTES)?;
-                let mut used = !zero_bytes(view.load::<u64>(TAGS)) & Self::ALL_SLOTS;
-                while used != 0 {
-                    let entry = Self::entry(used.trailing_zeros() as usize / 8);
-                    into.push((view.load(entry), view.load(entry + Self::VALUE_AT)));
-                    used &= used - 1;
+            self.walk(memory, bucket, still, |view, _, tags| {
+                for slot in Self::used_slots(tags) {
+                    into.push((view.load(Self::entry(slot)), view.load(Self::entry(slot) + Self::VALUE_AT)));
                 }
-                let next = view.load::<Address>(NEXT);
-                if next.is_null() {
-                    return Ok(());
-                }
-                at = self.chained(next)?;
-                blocks += 1;
-                if blocks.is_multiple_of(64) && (blocks > CHAIN_LIMIT || !still()) {
-                    return Err(AccessError::Corrupt {
-                        what: "hash map chain",
-                        at,
-                        expected: CHAIN_LIMIT,
-                        got: blocks,
-                    });
-                }
-            }
+            })
         })
     }
 
     /// Calls `each` with every entry, in no order and without a latch. Each bucket is seen in one
     /// state. Others may change meanwhile.
     pub fn for_each<M: Memory>(&self, memory: &mut M, mut each: impl FnMut(&K, &V)) -> Result<(), AccessError> {
-        let mut entries = Vec::new();
-        for bucket in 0..self.root.buckets {
-            self.bucket_entries(memory, bucket, &mut entries)?;
+        let (mut entries, first) = (Vec::new(), self.count(memory)?);
+        for bucket in 0..first {
+            self.group_entries(memory, bucket, first, &mut entries)?;
             for (key, value) in &entries {
                 each(key, value);
             }
@@ -523,7 +560,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
         let mut len = 0;
         let mut keys: Vec<K> = Vec::new();
-        for bucket in 0..self.root.buckets {
+        let count = self.count(memory)?;
+        for bucket in 0..count {
             let mut at = self.bucket_at(bucket);
             keys.clear();
             for block in 0u64.. {
@@ -543,11 +581,15 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
                     }
                     let key = view.load::<K>(Self::entry(slot));
                     let hash = key.key_hash();
-                    if self.bucket_of(hash) != bucket {
-                        return corrupt("hash map entry in the wrong bucket", self.bucket_of(hash), bucket);
-                    }
                     if Self::tag(hash) != tag {
                         return corrupt("hash map tag", Self::tag(hash), tag);
+                    }
+                    let home = self.home(hash, count);
+                    if self.is_left_over(hash, bucket, count) {
+                        continue;
+                    }
+                    if home != bucket {
+                        return corrupt("hash map entry in the wrong bucket", home, bucket);
                     }
                     if keys.contains(&key) {
                         return corrupt("hash map key that is there twice", 1, 2);

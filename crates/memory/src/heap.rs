@@ -36,7 +36,7 @@ use size_class::{CLASSES, SUBPAGE_CLASS, class_bytes, class_of};
 use state::Class;
 
 use crate::layout::Scatter;
-use crate::{Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch};
+use crate::{Allocator, Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch};
 
 /// Free objects of one class in DRAM (8 bytes each). Beyond that, the oldest go to a list in flash.
 pub const CACHED_OBJECTS: usize = 256;
@@ -76,6 +76,18 @@ pub struct Heap {
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing under these mutexes panics half way; a poisoned one still holds whole values.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Allocator for Heap {
+    fn room_of(bytes: usize) -> usize {
+        Heap::room(bytes)
+    }
+    fn take<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Address, AccessError> {
+        self.allocate(memory, bytes)
+    }
+    fn give_back<M: Memory>(&self, memory: &mut M, at: Address, bytes: usize) -> Result<(), AccessError> {
+        self.free(memory, at, bytes)
+    }
 }
 
 impl Heap {
@@ -119,6 +131,9 @@ impl Heap {
     /// # Errors
     /// [`AccessError::NoSpace`]; what the memory says. Nothing is handed out then.
     pub fn allocate<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Address, AccessError> {
+        if M::TRACKED {
+            return memory.allocate_from(self, bytes);
+        }
         let _section = memory.write_section()?;
         let Some(class) = class_of(bytes) else {
             return Err(AccessError::NoSpace { requested: bytes as u64, free: self.free_bytes() });
@@ -156,6 +171,10 @@ impl Heap {
     /// [`AccessError::Corrupt`] when no such object was ever handed out. A failed access is no
     /// error: the object stays in DRAM, and a later call retries.
     pub fn free<M: Memory>(&self, memory: &mut M, at: Address, bytes: usize) -> Result<(), AccessError> {
+        if M::TRACKED {
+            memory.free_to(self, at, bytes);
+            return Ok(());
+        }
         let _section = memory.write_section()?;
         let class = class_of(bytes).filter(|&class| self.is_object(class, at));
         let Some(class) = class else {

@@ -24,6 +24,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use fulgurite_runtime::AccessError;
@@ -46,13 +47,14 @@ pub trait Latch: Default + Send + Sync + 'static {
     /// [`AccessError::Poisoned`], or what ended the wait.
     fn lock<M: Memory>(&self, memory: &mut M) -> Result<Exclusive<'_, Self, M>, AccessError>;
     /// Holds the latch if nobody has held it since `version`; never waits.
-    fn upgrade<M: Memory>(&self, version: u64) -> Option<Exclusive<'_, Self, M>>;
+    fn upgrade<M: Memory>(&self, memory: &mut M, version: u64) -> Option<Exclusive<'_, Self, M>>;
     /// Lets go. For [`Exclusive`] only. Returns the word that waiters are parked on, if there are
     /// any.
     #[doc(hidden)]
     fn release(&self, poison: bool) -> Option<&AtomicU64>;
-    /// What it protects has become something else while it was free, and readers find out. With
-    /// `gone`, taking it returns [`AccessError::Poisoned`]. [`NoLatch`] cannot tell.
+    /// What it protects has become something else while it was free, and readers find out. It is
+    /// whole, so a panic of a holder is forgotten. With `gone`, taking the latch returns
+    /// [`AccessError::Poisoned`]. [`NoLatch`] cannot tell.
     fn disturb(&self, gone: bool);
 }
 
@@ -75,8 +77,24 @@ impl<'l, L: Latch, M: Memory> Exclusive<'l, L, M> {
 impl<L: Latch, M: Memory> Drop for Exclusive<'_, L, M> {
     #[inline]
     fn drop(&mut self) {
+        // A transaction has only noted it.
+        if M::TRACKED {
+            return;
+        }
         if let Some(word) = self.latch.release(std::thread::panicking()) {
             M::unpark_all(word);
+        }
+    }
+}
+
+/// Runs code of a caller while `held` is. A panic in it has changed nothing that the latch
+/// protects, so it goes on without poisoning the latch.
+pub(crate) fn harmless<H, R>(held: H, code: impl FnOnce() -> R) -> (R, H) {
+    match catch_unwind(AssertUnwindSafe(code)) {
+        Ok(result) => (result, held),
+        Err(panic) => {
+            drop(held);
+            resume_unwind(panic)
         }
     }
 }
@@ -99,7 +117,7 @@ impl Latch for NoLatch {
         Ok(Exclusive::of(self))
     }
     #[inline(always)]
-    fn upgrade<M: Memory>(&self, _: u64) -> Option<Exclusive<'_, Self, M>> {
+    fn upgrade<M: Memory>(&self, _: &mut M, _: u64) -> Option<Exclusive<'_, Self, M>> {
         Some(Exclusive::of(self))
     }
     #[inline(always)]
@@ -138,11 +156,46 @@ fn wait<M: Memory>(word: &AtomicU64, memory: &mut M) -> Result<u64, AccessError>
     }
 }
 
+/// Whether the [`VersionLatch`] with this word is free and has this version.
+#[inline]
+pub(crate) fn is_at(word: &AtomicU64, version: u64) -> bool {
+    word.load(Ordering::Relaxed) & !WAITERS == version
+}
+/// Takes the [`VersionLatch`] with this word if it is free and has this version. Never waits.
+#[inline]
+pub(crate) fn try_lock(latch: &AtomicU64, version: u64) -> bool {
+    let word = latch.load(Ordering::Relaxed);
+    let free = word & !WAITERS == version;
+    if free && latch.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+        // Validating readers must not see stores under the latch before the lock itself.
+        fence(Ordering::Release);
+        return true;
+    }
+    false
+}
+/// Lets go of the [`VersionLatch`] with this word. What it protects has changed, or is as it was.
+/// Returns whether there are waiters.
+pub(crate) fn let_go(word: &AtomicU64, changed: bool) -> bool {
+    let was = if changed {
+        let next = |word| Some((word & !(LOCKED | WAITERS)) + VERSION);
+        word.fetch_update(Ordering::Release, Ordering::Relaxed, next).unwrap_or_else(|word| word)
+    } else {
+        word.fetch_and(!(LOCKED | WAITERS), Ordering::Release)
+    };
+    was & WAITERS != 0
+}
+
 impl Latch for VersionLatch {
     #[inline]
     fn read_begin<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
-        let word = self.word.load(Ordering::Acquire);
-        if word & (LOCKED | POISON) == 0 { Ok(word & !WAITERS) } else { Ok(wait(&self.word, memory)? & !WAITERS) }
+        let mut word = self.word.load(Ordering::Acquire);
+        if word & (LOCKED | POISON) != 0 {
+            word = wait(&self.word, memory)?;
+        }
+        if M::TRACKED {
+            memory.note_read(&self.word, word & !WAITERS);
+        }
+        Ok(word & !WAITERS)
     }
     #[inline]
     fn read_validate(&self, version: u64) -> bool {
@@ -152,6 +205,11 @@ impl Latch for VersionLatch {
     }
     #[inline]
     fn lock<M: Memory>(&self, memory: &mut M) -> Result<Exclusive<'_, Self, M>, AccessError> {
+        if M::TRACKED {
+            let version = self.read_begin(memory)?;
+            memory.note_lock(&self.word, version);
+            return Ok(Exclusive::of(self));
+        }
         loop {
             let mut word = self.word.load(Ordering::Relaxed);
             if word & (LOCKED | POISON) != 0 {
@@ -165,13 +223,15 @@ impl Latch for VersionLatch {
         }
     }
     #[inline]
-    fn upgrade<M: Memory>(&self, version: u64) -> Option<Exclusive<'_, Self, M>> {
-        let word = self.word.load(Ordering::Relaxed);
-        if word & !WAITERS != version {
+    fn upgrade<M: Memory>(&self, memory: &mut M, version: u64) -> Option<Exclusive<'_, Self, M>> {
+        if M::TRACKED {
+            if !self.read_validate(version) {
+                return None;
+            }
+            memory.note_lock(&self.word, version);
+        } else if !try_lock(&self.word, version) {
             return None;
         }
-        self.word.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        fence(Ordering::Release);
         Some(Exclusive::of(self))
     }
     #[inline]
@@ -188,7 +248,9 @@ impl Latch for VersionLatch {
     }
     fn disturb(&self, gone: bool) {
         let poison = if gone { POISON } else { 0 };
-        let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some((word + VERSION) | poison));
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some(((word + VERSION) & !POISON) | poison));
     }
 }
 
@@ -272,7 +334,7 @@ impl Latch for FiberLatch {
         Ok(self.take(word))
     }
     #[inline]
-    fn upgrade<M: Memory>(&self, version: u64) -> Option<Exclusive<'_, Self, M>> {
+    fn upgrade<M: Memory>(&self, _: &mut M, version: u64) -> Option<Exclusive<'_, Self, M>> {
         let word = self.load();
         (word & !WAITERS == version).then(|| self.take(word))
     }
@@ -294,8 +356,8 @@ impl Latch for FiberLatch {
         }
         let poison = if gone { POISON } else { 0 };
         let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
-            let version = word.wrapping_add(VERSION) & !THREAD;
-            (word & THREAD != 0).then_some((word & THREAD) | version | (word & POISON) | poison)
+            let version = word.wrapping_add(VERSION) & !THREAD & !POISON;
+            (word & THREAD != 0).then_some((word & THREAD) | version | poison)
         });
     }
 }
@@ -402,14 +464,17 @@ mod tests {
         let mut memory = memory.clone();
         assert_eq!(latch.lock(&mut memory).err(), Some(AccessError::Poisoned));
         assert_eq!(latch.read_begin(&mut memory), Err(AccessError::Poisoned));
+        // What it protects is taken from an older state, and whole again.
+        latch.disturb(false);
+        drop(latch.lock(&mut memory).unwrap());
     }
     #[test]
     fn upgrade_needs_the_same_version() {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let latch = VersionLatch::default();
         let version = latch.read_begin(&mut memory).unwrap();
-        drop(latch.upgrade::<PlainMemory>(version).unwrap());
-        assert!(latch.upgrade::<PlainMemory>(version).is_none());
+        drop(latch.upgrade(&mut memory, version).unwrap());
+        assert!(latch.upgrade(&mut memory, version).is_none());
     }
     #[test]
     fn a_fiber_latch_has_the_same_protocol_on_one_thread() {
@@ -417,9 +482,9 @@ mod tests {
         let latch = FiberLatch::default();
         let version = latch.read_begin(&mut memory).unwrap();
         drop(latch.lock(&mut memory).unwrap());
-        assert!(!latch.read_validate(version) && latch.upgrade::<PlainMemory>(version).is_none());
+        assert!(!latch.read_validate(version) && latch.upgrade(&mut memory, version).is_none());
         let version = latch.read_begin(&mut memory).unwrap();
-        drop(latch.upgrade::<PlainMemory>(version).unwrap());
+        drop(latch.upgrade(&mut memory, version).unwrap());
         let (mut other, latch) = (memory.clone(), &latch);
         let elsewhere = std::thread::scope(|s| s.spawn(move || latch.lock(&mut other).map(drop)).join());
         assert!(elsewhere.is_err(), "a second thread is refused");
@@ -463,7 +528,7 @@ mod tests {
             latch.disturb(false);
             let version = latch.read_begin(memory).unwrap();
             latch.disturb(false);
-            assert!(!latch.read_validate(version) && latch.upgrade::<PlainMemory>(version).is_none());
+            assert!(!latch.read_validate(version) && latch.upgrade(memory, version).is_none());
             drop(latch.lock(memory).unwrap());
             for unused in [false, true] {
                 let latch = if unused { &L::default() } else { &latch };

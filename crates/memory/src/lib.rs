@@ -34,11 +34,13 @@ mod ptr;
 mod red_black_tree;
 mod region;
 mod stored;
+mod transaction;
 mod tree;
 mod view;
 mod write_set;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 pub use array::{Array, ArrayRoot};
 pub use b_plus_tree::{BPlusTree, BPlusTreeRoot, BPlusTreeShape};
@@ -59,6 +61,7 @@ pub use ptr::Ptr;
 pub use red_black_tree::{RedBlackTree, RedBlackTreeRoot};
 pub use region::Region;
 pub use stored::Stored;
+pub use transaction::{Bug as TransactionBug, Ranged, Staged, Transact, Transaction, Transactions};
 pub use view::{View, ViewMut};
 pub use write_set::WriteSet;
 
@@ -105,7 +108,8 @@ pub trait Memory {
 
     /// Opens a write section: a named state has all that is written until the guard is dropped, or
     /// none. Sections nest. Waits while a sync is about to cut, so it is taken before latches,
-    /// never with one held.
+    /// never with one held. It isolates nothing: others see the writes at once, and an error leaves
+    /// them. For changes that belong together there is [`Transactions`].
     ///
     /// # Errors
     /// When the job was cancelled or its deadline has passed while it waited.
@@ -141,6 +145,55 @@ pub trait Memory {
     }
     /// Says that nothing leads to this object any more.
     fn free_object(&mut self, _at: Address) {}
+
+    /// As [`Memory::yield_now`], for about `time` where the memory has a clock.
+    ///
+    /// # Errors
+    /// As [`Memory::yield_now`].
+    fn pause(&mut self, _time: Duration) -> Result<(), AccessError> {
+        self.yield_now()
+    }
+
+    /// Whether the job must end.
+    ///
+    /// # Errors
+    /// When it was cancelled or its deadline has passed.
+    fn verdict(&mut self) -> Result<(), AccessError> {
+        Ok(())
+    }
+
+    /// Whether this is the memory of a transaction, which notes latches instead of taking them.
+    #[doc(hidden)]
+    const TRACKED: bool = false;
+    /// A read is valid as long as the latch with this word has this version. This and those below
+    /// without a body are of a transaction only.
+    #[doc(hidden)]
+    fn note_read(&mut self, _latch: &AtomicU64, _version: u64) {
+        unreachable!("not the memory of a transaction")
+    }
+    /// A write needs the latch with this word, at this version.
+    #[doc(hidden)]
+    fn note_lock(&mut self, _latch: &AtomicU64, _version: u64) {
+        unreachable!("not the memory of a transaction")
+    }
+    /// Does something that is no part of the transaction.
+    #[doc(hidden)]
+    fn apart<A: Apart>(&mut self, _action: &A) -> Result<(), AccessError> {
+        unreachable!("not the memory of a transaction")
+    }
+    /// Adds to a count in DRAM; of a transaction, when it commits.
+    #[doc(hidden)]
+    fn add(&mut self, count: &AtomicI64, number: i64) {
+        count.fetch_add(number, Ordering::Relaxed);
+    }
+    #[doc(hidden)]
+    fn allocate_from<A: Allocator>(&mut self, _from: &A, _bytes: usize) -> Result<Address, AccessError> {
+        unreachable!("not the memory of a transaction")
+    }
+    #[doc(hidden)]
+    fn free_to<A: Allocator>(&mut self, _to: &A, _at: Address, _bytes: usize) {
+        unreachable!("not the memory of a transaction")
+    }
 
     /// Copies a value out.
     ///
@@ -188,6 +241,22 @@ pub trait Memory {
         }
         Ok(())
     }
+}
+
+/// What an operation does that leaves all contents as they are, so that it is no part of a
+/// transaction: a map grows.
+#[doc(hidden)]
+pub trait Apart {
+    fn run<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError>;
+}
+
+/// What a transaction allocates from: a heap.
+#[doc(hidden)]
+pub trait Allocator {
+    /// Bytes that an object of `bytes` has room for.
+    fn room_of(bytes: usize) -> usize;
+    fn take<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Address, AccessError>;
+    fn give_back<M: Memory>(&self, memory: &mut M, at: Address, bytes: usize) -> Result<(), AccessError>;
 }
 
 /// A subpage that stays at hand while this lives.

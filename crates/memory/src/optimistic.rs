@@ -6,6 +6,8 @@
 //! brings in what it needs, and holds the latch from the moment its look is known to be true. After
 //! too many disturbed looks the latch is taken first, so that no job starves.
 
+use std::cell::Cell;
+
 use fulgurite_runtime::AccessError;
 
 use crate::{Exclusive, Latch, Memory};
@@ -28,6 +30,18 @@ pub(crate) fn garbage_explains(error: AccessError) -> bool {
     )
 }
 
+/// Whether a look still sees one state. One that was told otherwise gives up with an error that
+/// means nothing, even if the version comes back: a transaction that does not commit lets go of a
+/// latch as it was.
+#[inline(always)]
+fn still<L: Latch>(latch: &L, version: u64, gave_up: &Cell<bool>) -> bool {
+    let still = latch.read_validate(version);
+    if !still {
+        gave_up.set(true);
+    }
+    still
+}
+
 /// What `look` saw of one state. `look` gets a question for long loops: whether it still sees one
 /// state.
 #[inline(always)]
@@ -38,10 +52,14 @@ pub(crate) fn read<L: Latch, M: Memory, T>(
 ) -> Result<T, AccessError> {
     for _ in 0..ATTEMPTS {
         let version = latch.read_begin(memory)?;
-        let seen = look(memory, &|| latch.read_validate(version));
-        if latch.read_validate(version) || matches!(seen, Err(error) if !garbage_explains(error)) {
+        let gave_up = Cell::new(false);
+        let seen = look(memory, &|| still(latch, version, &gave_up));
+        if (!gave_up.get() && latch.read_validate(version)) || matches!(seen, Err(error) if !garbage_explains(error)) {
             return seen;
         }
+    }
+    if M::TRACKED {
+        return Err(AccessError::Conflict { runs: 0 });
     }
     let _held = latch.lock(memory)?;
     look(memory, &|| true)
@@ -56,9 +74,10 @@ pub(crate) fn plan<'l, L: Latch, M: Memory, T>(
 ) -> Result<Planned<'l, T, L, M>, AccessError> {
     for _ in 0..ATTEMPTS {
         let version = latch.read_begin(memory)?;
-        match look(memory, &|| latch.read_validate(version)) {
+        let gave_up = Cell::new(false);
+        match look(memory, &|| still(latch, version, &gave_up)) {
             Ok(Some(plan)) => {
-                if let Some(held) = latch.upgrade(version) {
+                if let Some(held) = latch.upgrade(memory, version) {
                     return Ok(Some((plan, held)));
                 }
             }
@@ -68,11 +87,14 @@ pub(crate) fn plan<'l, L: Latch, M: Memory, T>(
                 }
             }
             Err(error) => {
-                if !garbage_explains(error) || latch.read_validate(version) {
+                if !garbage_explains(error) || (!gave_up.get() && latch.read_validate(version)) {
                     return Err(error);
                 }
             }
         }
+    }
+    if M::TRACKED {
+        return Err(AccessError::Conflict { runs: 0 });
     }
     let held = latch.lock(memory)?;
     Ok(look(memory, &|| true)?.map(|plan| (plan, held)))

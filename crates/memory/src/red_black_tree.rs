@@ -32,6 +32,7 @@ use fulgurite_format::{Address, Plain};
 use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::latch::harmless;
 use crate::{Heap, Latch, LatchTable, Layout, Memory, Ptr, Reservation, WriteSet, optimistic};
 use edit::{Bounds, DEPTH_MAX, Edit, Links, NODES_MAX, Path, Side, corrupt};
 
@@ -201,7 +202,8 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     #[inline(always)]
     fn value<M: Memory>(&self, memory: &mut M, node: Address) -> Result<V, AccessError> {
         let at = Ptr::<V>::new(node.add(Self::VALUE_AT as u64));
-        if Self::VALUE_IS_ONE_WORD {
+        // A transaction has to know when it changes.
+        if Self::VALUE_IS_ONE_WORD && !M::TRACKED {
             return memory.load(at);
         }
         optimistic::read(self.value_latch(node), memory, |memory, _| memory.load(at))
@@ -217,7 +219,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     }
 
     /// Changes the value of `key` in place, and returns what `change` returns, or `None` without
-    /// the key. `change` is called at most once.
+    /// the key. `change` is called at most once. A panic in it changes nothing.
     ///
     /// # Errors
     /// What the memory says; nothing was changed and `change` not called then.
@@ -232,10 +234,10 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
             let version = self.structure.read_begin(memory)?;
             match self.seek(memory, key, |_, _| Ok(())) {
                 Ok(Some(node)) => {
-                    let _held = self.value_latch(node).lock(memory)?;
+                    let held = self.value_latch(node).lock(memory)?;
                     if self.structure.read_validate(version) {
                         // Removing the node needs the latch that we hold.
-                        return self.change_value(memory, node, change).map(Some);
+                        return self.change_value(memory, node, held, change).map(Some);
                     }
                 }
                 Ok(None) if self.structure.read_validate(version) => return Ok(None),
@@ -245,21 +247,23 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
                 _ => {}
             }
         }
-        let _structure = self.structure.lock(memory)?;
+        let structure = self.structure.lock(memory)?;
         let Some(node) = self.seek(memory, key, |_, _| Ok(()))? else { return Ok(None) };
-        let _held = self.value_latch(node).lock(memory)?;
-        self.change_value(memory, node, change).map(Some)
+        let held = self.value_latch(node).lock(memory)?;
+        self.change_value(memory, node, (structure, held), change).map(Some)
     }
 
-    fn change_value<M: Memory, R>(
+    /// The caller has the latches in `held`.
+    fn change_value<M: Memory, H, R>(
         &self,
         memory: &mut M,
         node: Address,
+        held: H,
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<R, AccessError> {
         let view = memory.view_mut(node.add(Self::VALUE_AT as u64), size_of::<V>())?;
         let mut value = view.load::<V>(0);
-        let result = change(&mut value);
+        let (result, _held) = harmless(held, || change(&mut value));
         view.store(0, value);
         Ok(result)
     }

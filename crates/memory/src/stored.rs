@@ -23,6 +23,13 @@ use crate::Ptr;
 ///     const TYPE: &'static str = "shop.Order/1";
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be kept in a pool under a name",
+    label = "not `Stored`",
+    note = "a type of your own: `#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)] #[repr(C)]`, and then \
+            `impl Stored for {Self} {{ const TYPE: &'static str = \"owner.Name/1\"; }}`",
+    note = "a value of changing length, such as a `String` or a `Vec`: `Named::blobs`"
+)]
 pub trait Stored: Plain {
     /// The type's name.
     const TYPE: &'static str;

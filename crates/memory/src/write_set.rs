@@ -126,6 +126,15 @@ impl WriteSet {
     /// As [`Memory::pin`]; nothing was written then.
     pub fn commit<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
         let Some(first) = self.writes.first().copied() else { return Ok(()) };
+        if M::TRACKED {
+            // Nobody sees a part of them.
+            self.writes.iter().try_for_each(|w| {
+                memory.view_mut(w.at, w.len)?.copy_from(0, &self.bytes[w.start..][..w.len]);
+                Ok(())
+            })?;
+            self.clear();
+            return Ok(());
+        }
         let _section = memory.write_section()?;
         // Most sets touch one subpage: one access brings it in, and nothing comes between it and
         // the writes.

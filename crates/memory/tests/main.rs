@@ -23,3 +23,4 @@ mod model_heap;
 mod model_masstree;
 mod model_red_black_tree;
 mod model_roots;
+mod model_transactions;

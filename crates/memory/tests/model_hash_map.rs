@@ -30,6 +30,20 @@ fn make<K: KeyHash + Eq, V: Plain, L: Latch, M: Memory>(
     (HashMap::create(memory, region, heap.clone(), capacity, 16).unwrap(), heap)
 }
 
+/// The same map, growing or with all of its buckets.
+fn make_either<K: KeyHash + Eq, V: Plain, L: Latch, M: Memory>(
+    memory: &mut M,
+    pages: u64,
+    capacity: u64,
+    grows: bool,
+) -> (HashMap<K, V, L>, Arc<Heap>) {
+    if !grows {
+        return make(memory, pages, capacity);
+    }
+    let (heap, region) = places(memory, pages, HashMap::<K, V, L>::bytes_to_grow(capacity));
+    (HashMap::create_growing(memory, region, heap.clone(), capacity, 16).unwrap(), heap)
+}
+
 fn same<K, V, L, M>(memory: &mut M, map: &HashMap<K, V, L>, model: &Model<K, V>)
 where
     K: KeyHash + Eq + std::hash::Hash + std::fmt::Debug,
@@ -43,14 +57,14 @@ where
     assert_eq!(&all, model);
 }
 
-fn random_operations<K, V>(what: &str, capacity: u64, key: impl Fn(u64) -> K, value: impl Fn(u64) -> V)
+fn random_operations<K, V>(what: &str, (capacity, grows): (u64, bool), key: impl Fn(u64) -> K, value: impl Fn(u64) -> V)
 where
     K: KeyHash + Eq + std::hash::Hash + std::fmt::Debug,
     V: Plain + PartialEq + std::fmt::Debug,
 {
     let mut random = Random::seeded(what, capacity);
     let mut memory = plain();
-    let (mut map, heap) = make::<K, V, VersionLatch, _>(&mut memory, 40, capacity);
+    let (mut map, heap) = make_either::<K, V, VersionLatch, _>(&mut memory, 40, capacity, grows);
     let mut model = Model::new();
     for step in 0..6000 {
         let (k, v) = (key(random.below(150)), value(random.next()));
@@ -85,7 +99,7 @@ where
 
 #[test]
 fn random_operations_on_keys_and_values_of_several_sizes() {
-    for capacity in [0, 1, 2, 20, 150, 1000] {
+    for capacity in [0, 1, 2, 20, 150, 1000].into_iter().flat_map(|capacity| [(capacity, false), (capacity, true)]) {
         random_operations("u64 -> u64", capacity, |n| n, |n| n);
         random_operations("[u8; 3] -> [u8; 5]", capacity, |n| [n as u8, 0, 1], |n| [n as u8; 5]);
         random_operations("u32 -> [u64; 30]", capacity, |n| n as u32, |n| [n; 30]);
@@ -97,10 +111,10 @@ fn random_operations_on_keys_and_values_of_several_sizes() {
 #[test]
 fn every_access_may_fail() {
     let random = Random::seeded("hash map faults", 7);
-    for capacity in [1, 40] {
+    for (capacity, grows) in [(1, false), (40, false), (40, true)] {
         let mut random = random.split(capacity);
         let mut memory = FaultyMemory::new();
-        let (map, heap) = make::<u64, [u64; 3], VersionLatch, _>(&mut memory, 8, capacity);
+        let (map, heap) = make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory, 8, capacity, grows);
         let mut model = Model::new();
         let mut failures = 0;
         for step in 0..600u64 {
@@ -172,10 +186,17 @@ fn a_full_heap_refuses_and_changes_nothing() {
 
 #[test]
 fn threads_lose_nothing_and_see_whole_values() {
+    for grows in [false, true] {
+        threads(grows);
+    }
+}
+
+fn threads(grows: bool) {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 4000;
     let memory = plain();
-    let (map, heap) = make::<u64, [u64; 4], VersionLatch, _>(&mut memory.clone(), 20, 6);
+    let capacity = if grows { 60 } else { 6 };
+    let (map, heap) = make_either::<u64, [u64; 4], VersionLatch, _>(&mut memory.clone(), 20, capacity, grows);
     for shared in 0..8 {
         map.insert(&mut memory.clone(), &shared, [0; 4]).unwrap();
     }
@@ -253,9 +274,9 @@ fn run<L: Latch, M: Memory>(
 
 #[test]
 fn another_fiber_may_run_at_any_access() {
-    for capacity in [1, 30] {
+    for (capacity, grows) in [(1, false), (30, false), (30, true)] {
         let memory = plain();
-        let (map, _heap) = make::<u64, [u64; 3], VersionLatch, _>(&mut memory.clone(), 4, capacity);
+        let (map, _heap) = make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory.clone(), 4, capacity, grows);
         interleave(
             6000,
             4,
@@ -287,4 +308,98 @@ fn another_fiber_may_run_at_any_access() {
             },
         );
     }
+}
+
+#[test]
+fn a_map_grows_inside_other_operations() {
+    let random = Random::seeded("growing hash map interleaved", 22);
+    for map in 0..12 {
+        let memory = plain();
+        let (map, random) =
+            (make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory.clone(), 9, 500, true).0, random.split(map));
+        interleave(
+            1000,
+            8,
+            &memory,
+            random,
+            Model::new(),
+            |random| {
+                // Some are new, and some are those of the other operation.
+                let (key, value) =
+                    (if random.below(2) == 0 { random.below(500) } else { random.below(6) }, random.next());
+                match random.below(6) {
+                    0 | 1 => Operation::Get(key),
+                    2 => Operation::Remove(key),
+                    _ => Operation::Insert(key, value),
+                }
+            },
+            |model: &mut Model<u64, [u64; 3]>, operation| match operation {
+                Operation::Get(key) => model.get(&key).copied(),
+                Operation::Insert(key, value) => model.insert(key, [value; 3]),
+                Operation::Remove(key) => model.remove(&key),
+                Operation::Update(..) => None,
+            },
+            |memory, operation| run(&map, memory, operation),
+            |memory, operation| run(&map, memory, operation),
+            |memory| {
+                map.check(memory).unwrap();
+                let mut all = Model::new();
+                map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none())).unwrap();
+                all
+            },
+        );
+        let buckets = map.buckets(&mut memory.clone()).unwrap();
+        assert!(buckets > 20, "only {buckets} buckets");
+    }
+}
+
+#[test]
+fn a_map_grows_among_failed_accesses() {
+    let mut random = Random::seeded("growing hash map faults", 23);
+    let mut memory = FaultyMemory::new();
+    let (map, heap) = make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory, 20, 8000, true);
+    let (mut model, mut failures) = (Model::new(), 0);
+    for step in 0..6000 {
+        let (key, value) = (random.below(3000), [random.next(); 3]);
+        memory.fail_after(random.below(24), errors()[step % 3]);
+        let removes = random.below(8) == 0;
+        let result = if removes { map.remove(&mut memory, &key) } else { map.insert(&mut memory, &key, value) };
+        memory.heal();
+        match result {
+            Ok(old) if removes => assert_eq!(old, model.remove(&key)),
+            Ok(old) => assert_eq!(old, model.insert(key, value)),
+            Err(_) => failures += 1,
+        }
+        if step % 100 == 0 {
+            same(&mut memory, &map, &model);
+            heap.check(&mut memory).unwrap();
+        }
+    }
+    same(&mut memory, &map, &model);
+    let buckets = map.buckets(&mut memory).unwrap();
+    assert!(failures > 500 && buckets > 100, "{failures} failures, {buckets} buckets");
+    // A later run goes on with it.
+    let again = HashMap::<u64, [u64; 3], VersionLatch>::open(map.root(), heap.clone(), 4).unwrap();
+    for key in 10_000..12_000 {
+        again.insert(&mut memory, &key, [key; 3]).unwrap();
+        model.insert(key, [key; 3]);
+    }
+    same(&mut memory, &again, &model);
+    assert!(again.buckets(&mut memory).unwrap() > buckets);
+}
+
+#[test]
+fn an_insert_into_a_map_that_grows_makes_few_accesses() {
+    let mut memory = FaultyMemory::new();
+    let (map, _heap) = make_either::<u64, u64, VersionLatch, _>(&mut memory, 400, 100_000, true);
+    let mut most = 0;
+    for key in 0..100_000 {
+        let before = memory.accesses;
+        map.insert(&mut memory, &key, key).unwrap();
+        most = most.max(memory.accesses - before);
+    }
+    assert!(most < 60, "an insert made {most} accesses");
+    let buckets = map.buckets(&mut memory).unwrap();
+    assert!(buckets > 15_000, "{buckets} buckets");
+    assert_eq!(map.check(&mut memory), Ok(100_000));
 }

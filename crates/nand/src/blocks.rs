@@ -166,7 +166,7 @@ impl Blocks {
     fn none(&mut self, wrong_bits: f32) -> f64 {
         let kept = &mut self.none[wrong_bits.to_bits().wrapping_mul(0x9e37_79b9) as usize >> 24];
         if kept.0.to_bits() != wrong_bits.to_bits() {
-            *kept = (wrong_bits, (-f64::from(wrong_bits)).exp());
+            *kept = (wrong_bits, libm::exp(-f64::from(wrong_bits)));
         }
         kept.1
     }
@@ -202,7 +202,7 @@ fn fails_when_erased(limit: u32) -> bool {
 }
 
 fn limit(wear: &Wear, random: &mut Random) -> u32 {
-    let factor = (wear.spread * random.normal()).exp();
+    let factor = libm::exp(wear.spread * random.normal());
     (f64::from(wear.failure) * factor).round().clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
@@ -213,7 +213,7 @@ fn wrong_bits(ecc: &Ecc, erases: u32, rated: u32) -> f32 {
     if ecc.bit_errors_fresh <= 0.0 {
         return ((ecc.bit_errors_worn * f64::from(erases) / f64::from(rated)).min(0.5) * bits) as f32;
     }
-    let growth = (ecc.bit_errors_worn / ecc.bit_errors_fresh).powf(f64::from(erases) / f64::from(rated));
+    let growth = libm::pow(ecc.bit_errors_worn / ecc.bit_errors_fresh, f64::from(erases) / f64::from(rated));
     ((ecc.bit_errors_fresh * growth).min(0.5) * bits) as f32
 }
 

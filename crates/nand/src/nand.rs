@@ -252,8 +252,12 @@ impl Nand {
         self.now
     }
     /// The first pages of a block were programmed before this model was made: for a device that is
-    /// opened again. Nothing may be under way in the block.
-    pub(crate) fn assume_programmed(&mut self, block: Block, pages: u32) {
+    /// opened again, or simulated from the middle of its life. Nothing may be under way in the
+    /// block.
+    ///
+    /// # Panics
+    /// When a block has fewer pages.
+    pub fn assume_programmed(&mut self, block: Block, pages: u32) {
         assert!(pages <= self.profile.geometry.pages_per_block(), "a block has no more pages");
         self.blocks.assume(block, pages);
     }

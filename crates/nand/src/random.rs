@@ -1,5 +1,5 @@
 //! Random numbers that are the same for the same seed: SplitMix64 (Steele, Lea and Flood, OOPSLA
-//! 2014).
+//! 2014). Functions are of `libm`, so that every build draws the same.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -25,8 +25,8 @@ impl Random {
     }
     /// Of the normal distribution with mean 0 and deviation 1 (Box and Muller, 1958).
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (core::f64::consts::TAU * self.unit()).cos()
+        let radius = (-2.0 * libm::log(1.0 - self.unit())).sqrt();
+        radius * libm::cos(core::f64::consts::TAU * self.unit())
     }
     /// How many of very many rare things happen, where that many are expected and none has the
     /// probability `none` = e^-expected.

@@ -4,20 +4,22 @@
 //! A program with an allocator of its own (jemalloc, tcmalloc, mimalloc) keeps it for all blocks:
 //! it has more functions than these, and gets its memory by `mmap`.
 //!
-//! A large block begins on a page. A child after `fork` cannot use one, and freeing it there does
-//! nothing.
+//! A large block begins on a page. A child after `fork` that got no memory of flash cannot use one,
+//! and freeing it there does nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite_fault::Access;
 use libc::size_t;
 
+use crate::early;
 use crate::functions::fail;
 use crate::run::{Run, run, run_of_any};
+use crate::small::{self, Freed};
 
 const PAGE: usize = 4096;
 
@@ -51,17 +53,17 @@ pub fn is_replaced() -> bool {
 static LOOKS: AtomicUsize = AtomicUsize::new(0);
 
 /// A function of the next allocator, looked for once.
-struct Next {
+pub struct Next {
     name: &'static CStr,
     address: AtomicUsize,
 }
 
 impl Next {
-    const fn new(name: &'static CStr) -> Next {
+    pub const fn new(name: &'static CStr) -> Next {
         Next { name, address: AtomicUsize::new(0) }
     }
     /// Its address, which is never null: without an allocator there is no program.
-    fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         let known = self.address.load(Ordering::Relaxed);
         if known != 0 {
             return known;
@@ -78,13 +80,13 @@ impl Next {
     }
 }
 
-/// Defines the call of a function of the next allocator.
+/// Defines the call of a function of the next library that has one.
 macro_rules! next {
     ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*) -> $result:ty) => {
         /// # Safety
         /// As the C library's function.
         unsafe fn $name($($argument: $type),*) -> $result {
-            static NEXT: Next = Next::new($symbol);
+            static NEXT: $crate::allocator::Next = $crate::allocator::Next::new($symbol);
             // SAFETY: the C library's function of this name has this type.
             let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(NEXT.address()) };
             // SAFETY: the caller's contract.
@@ -92,6 +94,8 @@ macro_rules! next {
         }
     };
 }
+
+pub(crate) use next;
 
 next!(next_malloc, c"malloc", (bytes: size_t) -> *mut c_void);
 next!(next_free, c"free", (block: *mut c_void) -> ());
@@ -104,10 +108,13 @@ next!(next_usable_size, c"malloc_usable_size", (block: *mut c_void) -> size_t);
 /// The run, if a block of so many bytes is to be large.
 #[inline]
 fn large(bytes: usize) -> Option<&'static Run> {
-    run().filter(|run| run.has_malloc && bytes >= run.threshold)
+    run().filter(|run| run.has_malloc && (bytes >= run.threshold || run.has_small && bytes > small::LARGEST))
 }
 
-fn blocks() -> std::sync::MutexGuard<'static, BTreeMap<usize, usize>> {
+/// The large blocks, locked.
+pub type Blocks = MutexGuard<'static, BTreeMap<usize, usize>>;
+
+pub fn blocks() -> Blocks {
     BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -153,13 +160,31 @@ fn is_large(block: *mut c_void) -> bool {
 /// Ends the process when there is no such block, as the C library does.
 fn bytes_of(block: *mut c_void) -> usize {
     let found = blocks().get(&(block as usize)).copied();
-    found.unwrap_or_else(|| {
-        eprintln!("fulgurite run: {block:p} is freed or resized, and is no block, or no more");
-        std::process::abort()
-    })
+    found.unwrap_or_else(|| end_of(block))
+}
+
+fn end_of(block: *mut c_void) -> ! {
+    if let Some(run) = run_of_any() {
+        run.told.tell(&format!("{block:p} is freed or resized, and is no block, or no more"));
+    }
+    std::process::abort()
 }
 
 fn give_back(block: *mut c_void) {
+    if let Some(run) = run() {
+        // SAFETY: the location is this thread's own. `free` keeps it.
+        let errno = unsafe { *libc::__errno_location() };
+        match small::free(&run.buffer, block) {
+            Freed::Done => {
+                fail(errno);
+                return;
+            }
+            Freed::Wrong => end_of(block),
+            Freed::NotSmall => {}
+        }
+    } else if run_of_any().is_some_and(|run| small::bytes_of(&run.buffer, block).is_some()) {
+        return;
+    }
     let bytes = bytes_of(block);
     if let Some(run) = run() {
         blocks().remove(&(block as usize));
@@ -170,10 +195,45 @@ fn give_back(block: *mut c_void) {
     }
 }
 
+/// A small block in memory of flash, if code at `caller` is to have one; null where flash is full.
+#[inline]
+fn small(bytes: usize, alignment: usize, caller: usize) -> Option<*mut c_void> {
+    let run = run().filter(|run| run.has_small && bytes <= small::LARGEST && alignment <= PAGE)?;
+    if small::is_library(caller) {
+        return None;
+    }
+    Some(small::take(&run.buffer, bytes, alignment).unwrap_or_else(|| {
+        run.is_full();
+        fail(libc::ENOMEM);
+        null_mut()
+    }))
+}
+
+/// Defines a function of the C library that passes the address of its caller on, as one argument
+/// more.
+macro_rules! with_caller {
+    ($name:ident, ($($argument:ident: $type:ty),*) -> $result:ty, $register:literal, $to:ident) => {
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // The address to return to is on top of the stack.
+            std::arch::naked_asm!(concat!("mov ", $register, ", [rsp]"), "jmp {to}", to = sym $to)
+        }
+    };
+}
+
+with_caller!(malloc, (bytes: size_t) -> *mut c_void, "rsi", malloc_for);
+with_caller!(calloc, (count: size_t, bytes: size_t) -> *mut c_void, "rdx", calloc_for);
+with_caller!(realloc, (block: *mut c_void, bytes: size_t) -> *mut c_void, "rdx", realloc_for);
+
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc(bytes: size_t) -> *mut c_void {
+/// As `malloc`.
+unsafe extern "C" fn malloc_for(bytes: size_t, caller: usize) -> *mut c_void {
+    if let Some(block) = early::take(bytes).or_else(|| small(bytes, 1, caller)) {
+        return block;
+    }
     match large(bytes) {
         Some(run) => take(run, PAGE, bytes),
         // SAFETY: the caller's contract.
@@ -187,7 +247,7 @@ pub unsafe extern "C" fn malloc(bytes: size_t) -> *mut c_void {
 pub unsafe extern "C" fn free(block: *mut c_void) {
     if is_large(block) {
         give_back(block);
-    } else if LOOKS.load(Ordering::Relaxed) == 0 {
+    } else if early::bytes_of(block).is_none() && LOOKS.load(Ordering::Relaxed) == 0 {
         // SAFETY: the caller's contract.
         unsafe { next_free(block) };
     }
@@ -195,35 +255,61 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 }
 
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn calloc(count: size_t, bytes: size_t) -> *mut c_void {
-    match count.checked_mul(bytes).and_then(|all| Some((large(all)?, all))) {
-        Some((run, all)) => take(run, PAGE, all),
+/// As `calloc`.
+unsafe extern "C" fn calloc_for(count: size_t, bytes: size_t, caller: usize) -> *mut c_void {
+    let Some(all) = count.checked_mul(bytes) else {
+        // SAFETY: the caller's contract.
+        return unsafe { next_calloc(count, bytes) };
+    };
+    if let Some(block) = early::take(all) {
+        return block;
+    }
+    if let Some(block) = small(all, 1, caller) {
+        if !block.is_null() {
+            // SAFETY: the block is new, and of so many bytes.
+            unsafe { block.cast::<u8>().write_bytes(0, all) };
+        }
+        return block;
+    }
+    match large(all) {
+        Some(run) => take(run, PAGE, all),
         // SAFETY: the caller's contract.
         None => unsafe { next_calloc(count, bytes) },
     }
 }
 
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_void {
-    let was_large = is_large(block);
-    if !was_large && (block.is_null() || large(bytes).is_none()) {
+/// As `realloc`.
+unsafe extern "C" fn realloc_for(block: *mut c_void, bytes: size_t, caller: usize) -> *mut c_void {
+    if block.is_null() {
         // SAFETY: the caller's contract.
-        return unsafe { if block.is_null() { malloc(bytes) } else { next_realloc(block, bytes) } };
+        return unsafe { malloc_for(bytes, caller) };
     }
-    if was_large && bytes == 0 {
+    if early::bytes_of(block).is_some() {
+        // SAFETY: the block is one of those, and the new one of these bytes.
+        return unsafe { early::copy(block, malloc_for(bytes, caller), bytes) };
+    }
+    let was_ours = is_large(block);
+    if was_ours && bytes == 0 {
         give_back(block);
         return null_mut();
     }
-    if was_large && let Some(run) = large(bytes) {
+    let old_small = run_of_any().filter(|_| was_ours).and_then(|run| small::bytes_of(&run.buffer, block));
+    if let Some(old) = old_small
+        && bytes <= old
+        && bytes > old / 2
+    {
+        return block;
+    }
+    if was_ours
+        && old_small.is_none()
+        && let Some(run) = large(bytes)
+    {
         let old = bytes_of(block);
         // First: once it has moved, the old place may be another block's.
         blocks().remove(&(block as usize));
         let (result, address, now) =
-            match crate::functions::remap(run, block as usize, old, bytes, libc::MREMAP_MAYMOVE) {
+            match crate::functions::remap(run, block as usize, old, bytes, libc::MREMAP_MAYMOVE, None) {
                 Ok(address) => (address as *mut c_void, address, bytes.next_multiple_of(PAGE)),
                 Err(errno) => {
                     fail(errno);
@@ -233,11 +319,17 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_vo
         blocks().insert(address, now);
         return result;
     }
+    let stays = !was_ours && large(bytes).is_none();
+    if stays {
+        // A block of the next allocator's stays there: its user may be the C library.
+        // SAFETY: the caller's contract.
+        return unsafe { next_realloc(block, bytes) };
+    }
     // From one allocator to the other.
     // SAFETY: the caller's contract. The new block is of `bytes`, and the old one of its usable
     // size.
     unsafe {
-        let new = malloc(bytes);
+        let new = malloc_for(bytes, caller);
         if !new.is_null() {
             let old_bytes = malloc_usable_size(block);
             std::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old_bytes.min(bytes));
@@ -251,6 +343,15 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: size_t) -> *mut c_vo
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(alignment: size_t, bytes: size_t) -> *mut c_void {
+    // Blocks of that kind are aligned to 16 bytes.
+    if let Some(block) = (alignment <= 16).then(|| early::take(bytes)).flatten() {
+        return block;
+    }
+    if alignment.is_power_of_two()
+        && let Some(block) = small(bytes, alignment, 0)
+    {
+        return block;
+    }
     match large(bytes).filter(|_| alignment.is_power_of_two()) {
         Some(run) => take(run, alignment, bytes),
         // SAFETY: the caller's contract.
@@ -271,6 +372,14 @@ pub unsafe extern "C" fn aligned_alloc(alignment: size_t, bytes: size_t) -> *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, alignment: size_t, bytes: size_t) -> c_int {
     let is_valid = alignment.is_power_of_two() && alignment >= size_of::<usize>();
+    if is_valid && let Some(block) = small(bytes, alignment, 0) {
+        if block.is_null() {
+            return libc::ENOMEM;
+        }
+        // SAFETY: the caller gives a place for a pointer.
+        unsafe { to.write(block) };
+        return 0;
+    }
     let Some(run) = large(bytes).filter(|_| is_valid) else {
         // SAFETY: the caller's contract.
         return unsafe { next_posix_memalign(to, alignment, bytes) };
@@ -289,7 +398,11 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, alignment: size_t,
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     if is_large(block) {
-        return bytes_of(block);
+        let small = run_of_any().and_then(|run| small::bytes_of(&run.buffer, block));
+        return small.unwrap_or_else(|| bytes_of(block));
+    }
+    if let Some(bytes) = early::bytes_of(block) {
+        return bytes;
     }
     // SAFETY: the caller's contract.
     unsafe { next_usable_size(block) }

@@ -1,7 +1,8 @@
 //! Functions of the C library that this one stands in for. Each decides whether it is about memory
-//! of the page buffer, and else makes the system call of its name.
+//! of the page buffer, and else makes the system call of its name. A range that is only partly in
+//! the page buffer's region is taken part by part, in the order of addresses.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use fulgurite_fault::Access;
 use libc::{off_t, size_t};
@@ -28,6 +29,60 @@ fn access(protection: c_int) -> Option<Access> {
         p if p == libc::PROT_READ | libc::PROT_WRITE || p == libc::PROT_WRITE => Some(Access::ReadWrite),
         _ => None,
     }
+}
+
+/// A range that touches the page buffer's region.
+#[derive(Clone, Copy)]
+struct Range {
+    start: usize,
+    end: usize,
+    /// The part in the region.
+    ours: (usize, usize),
+}
+
+impl Range {
+    /// A range of whole pages from a page on. None where it does not touch the region, and where
+    /// the kernel refuses it.
+    fn of(run: &Run, address: *const c_void, len: usize) -> Option<Range> {
+        let (start, len) = (address as usize, len.checked_next_multiple_of(PAGE)?);
+        let (at, length) = run.buffer.part_of(start, len).filter(|_| start.is_multiple_of(PAGE))?;
+        Some(Range { start, end: start.checked_add(len)?, ours: (at, at + length) })
+    }
+    fn is_inside(&self) -> bool {
+        self.ours == (self.start, self.end)
+    }
+    /// Calls `kernels` or `ours` for each part. Returns the first error, behind which nothing is
+    /// called if that is so.
+    fn each(
+        &self,
+        ends_at_error: bool,
+        mut kernels: impl FnMut(usize, usize) -> Result<(), i32>,
+        mut ours: impl FnMut(usize, usize) -> Result<(), i32>,
+    ) -> Result<(), i32> {
+        let parts =
+            [(self.start, self.ours.0, false), (self.ours.0, self.ours.1, true), (self.ours.1, self.end, false)];
+        let mut first = Ok(());
+        for (from, to, is_ours) in parts.into_iter().filter(|(from, to, _)| from < to) {
+            let result = if is_ours { ours(from, to - from) } else { kernels(from, to - from) };
+            first = first.and(result);
+            if first.is_err() && ends_at_error {
+                break;
+            }
+        }
+        first
+    }
+}
+
+/// The run, and a range, if that touches the run's region.
+fn ours(address: *const c_void, len: usize) -> Option<(&'static Run, Range)> {
+    let run = run()?;
+    Some((run, Range::of(run, address, len)?))
+}
+
+/// What a system call says.
+fn said(result: libc::c_long) -> Result<(), i32> {
+    // SAFETY: the location is this thread's own.
+    if result == -1 { Err(unsafe { *libc::__errno_location() }) } else { Ok(()) }
 }
 
 /// Makes the system call `mmap`.
@@ -90,10 +145,7 @@ pub unsafe extern "C" fn mmap(
             }
         };
     }
-    let at = address as usize;
-    if !buffer.touches(at, len) {
-        return by_kernel();
-    }
+    let Some(range) = Range::of(run, address, len) else { return by_kernel() };
     // Over memory of ours: only what can be ours again. Anything else would leave a hole in the
     // region that is not watched.
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -101,11 +153,22 @@ pub unsafe extern "C" fn mmap(
         fail(libc::ENOTSUP);
         return libc::MAP_FAILED;
     };
-    let mapped = if fixed == libc::MAP_FIXED { buffer.unmap(at, len) } else { Ok(()) };
-    match mapped.and_then(|()| buffer.map(len, Some(at), access)) {
-        Ok(address) => address as *mut c_void,
+    let mapped = if fixed & libc::MAP_FIXED_NOREPLACE != 0 {
+        // The whole region is mapped for the kernel.
+        let inside = Some(range).filter(Range::is_inside).ok_or(libc::EEXIST);
+        inside.and_then(|_| buffer.map(len, Some(range.start), access).map_err(|_| libc::EEXIST)).map(drop)
+    } else {
+        range.each(
+            true,
+            // SAFETY: the caller's contract.
+            |from, len| said(unsafe { kernel_mmap(from as *mut c_void, len, protection, flags, fd, offset) } as i64),
+            |from, len| buffer.replace(from, len, access),
+        )
+    };
+    match mapped {
+        Ok(()) => address,
         Err(errno) => {
-            fail(if fixed == libc::MAP_FIXED { errno } else { libc::EEXIST });
+            fail(errno);
             libc::MAP_FAILED
         }
     }
@@ -130,10 +193,13 @@ pub unsafe extern "C" fn mmap64(
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
-    match run() {
-        Some(run) if run.buffer.contains(address as usize) => answer(run.buffer.unmap(address as usize, len)),
-        // SAFETY: the caller's contract.
-        _ => unsafe { libc::syscall(libc::SYS_munmap, address, len) as c_int },
+    // SAFETY: the caller's contract.
+    let by_kernel = |from: usize, len: usize| unsafe { libc::syscall(libc::SYS_munmap, from, len) };
+    match ours(address, len) {
+        Some((run, range)) => {
+            answer(range.each(true, |from, len| said(by_kernel(from, len)), |from, len| run.buffer.unmap(from, len)))
+        }
+        None => by_kernel(address as usize, len) as c_int,
     }
 }
 
@@ -141,36 +207,34 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
-    match run() {
-        Some(run) if len > 0 && run.buffer.contains(address as usize) => match access(protection) {
-            Some(access) => answer(run.buffer.protect(address as usize, len, access)),
-            None => fail(libc::EACCES),
-        },
-        // SAFETY: the caller's contract.
-        _ => unsafe { libc::syscall(libc::SYS_mprotect, address, len, protection) as c_int },
-    }
+    // SAFETY: the caller's contract.
+    let by_kernel = |from: usize, len: usize| unsafe { libc::syscall(libc::SYS_mprotect, from, len, protection) };
+    let Some((run, range)) = ours(address, len) else { return by_kernel(address as usize, len) as c_int };
+    let Some(access) = access(protection) else { return fail(libc::EACCES) };
+    answer(range.each(true, |from, len| said(by_kernel(from, len)), |from, len| run.buffer.protect(from, len, access)))
 }
 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    match run() {
-        Some(run) if len > 0 && run.buffer.contains(address as usize) => {
-            answer(advise(run, address as usize, len, advice))
-        }
-        // SAFETY: the caller's contract.
-        _ => unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) as c_int },
+    // SAFETY: the caller's contract.
+    let by_kernel = |from: usize, len: usize| unsafe { libc::syscall(libc::SYS_madvise, from, len, advice) };
+    match ours(address, len) {
+        // Memory that is not mapped is an error, which does not keep the rest from being advised.
+        Some((run, range)) => answer(range.each(
+            false,
+            |from, len| said(by_kernel(from, len)),
+            |from, len| advise(run, from, len, advice),
+        )),
+        None => by_kernel(address as usize, len) as c_int,
     }
 }
 
 fn advise(run: &Run, address: usize, len: usize, advice: c_int) -> Result<(), i32> {
-    if !run.buffer.is_mapped(address, len) {
-        return Err(libc::ENOMEM);
-    }
     match advice {
         // What may be dropped is dropped: it is not written to flash then.
-        libc::MADV_DONTNEED | libc::MADV_FREE => run.buffer.drop_contents(address, len),
+        libc::MADV_DONTNEED | libc::MADV_FREE => run.buffer.drop_contents(address, len)?,
         libc::MADV_NORMAL
         | libc::MADV_RANDOM
         | libc::MADV_SEQUENTIAL
@@ -183,26 +247,22 @@ fn advise(run: &Run, address: usize, len: usize, advice: c_int) -> Result<(), i3
         | libc::MADV_DONTDUMP
         | libc::MADV_DONTFORK
         | libc::MADV_COLD
-        | libc::MADV_PAGEOUT => Ok(()),
-        _ => Err(libc::EINVAL),
+        | libc::MADV_PAGEOUT => {}
+        _ => return Err(libc::EINVAL),
     }
+    if run.buffer.is_mapped(address, len) { Ok(()) } else { Err(libc::ENOMEM) }
 }
 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    if run().is_some_and(|run| run.buffer.contains(address as usize)) || advice == libc::POSIX_MADV_DONTNEED {
+    if ours(address, len).is_some() || advice == libc::POSIX_MADV_DONTNEED {
         // POSIX's advice never drops anything.
         return 0;
     }
     // SAFETY: the caller's contract.
-    let result = unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) };
-    if result == 0 {
-        return 0;
-    }
-    // SAFETY: the location is this thread's own.
-    unsafe { *libc::__errno_location() }
+    said(unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) }).err().unwrap_or(0)
 }
 
 /// # Safety
@@ -215,11 +275,22 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     to: *mut c_void,
 ) -> *mut c_void {
-    let Some(run) = run().filter(|run| run.buffer.contains(address as usize)) else {
-        // SAFETY: the caller's contract.
-        return unsafe { libc::syscall(libc::SYS_mremap, address, old_len, new_len, flags, to) as *mut c_void };
+    let to_ours = flags & libc::MREMAP_FIXED != 0 && ours(to, new_len).is_some();
+    let result = match ours(address, old_len.max(1)) {
+        Some((run, range)) if range.is_inside() => {
+            let to = (flags & libc::MREMAP_FIXED != 0).then_some(to as usize);
+            remap(run, address as usize, old_len, new_len, flags, to)
+        }
+        // A part of the kernel's and a part of ours are two mappings.
+        Some(_) => Err(libc::EFAULT),
+        // It would leave a hole in the region that is not watched.
+        None if to_ours => Err(libc::EINVAL),
+        None => {
+            // SAFETY: the caller's contract.
+            return unsafe { libc::syscall(libc::SYS_mremap, address, old_len, new_len, flags, to) as *mut c_void };
+        }
     };
-    match remap(run, address as usize, old_len, new_len, flags) {
+    match result {
         Ok(address) => address as *mut c_void,
         Err(errno) => {
             fail(errno);
@@ -228,29 +299,79 @@ pub unsafe extern "C" fn mremap(
     }
 }
 
-pub fn remap(run: &Run, at: usize, old_len: usize, new_len: usize, flags: c_int) -> Result<usize, i32> {
+/// Remaps memory of the region, also to an address of the caller's choice.
+pub fn remap(
+    run: &Run,
+    at: usize,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    fixed: Option<usize>,
+) -> Result<usize, i32> {
     let pages = |len: usize| len.checked_next_multiple_of(PAGE).filter(|len| *len > 0).ok_or(libc::EINVAL);
     let (old, new, buffer) = (pages(old_len)?, pages(new_len)?, &run.buffer);
-    if !at.is_multiple_of(PAGE) || flags & !libc::MREMAP_MAYMOVE != 0 {
+    let may_move = flags & libc::MREMAP_MAYMOVE != 0;
+    if !at.is_multiple_of(PAGE) || flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) != 0 {
         return Err(libc::EINVAL);
     }
     if !buffer.is_mapped(at, old) {
         return Err(libc::EFAULT);
     }
+    if let Some(to) = fixed {
+        let apart = to.checked_add(new).is_some_and(|end| end <= at) || to >= at + old;
+        if !may_move || !to.is_multiple_of(PAGE) || !apart {
+            return Err(libc::EINVAL);
+        }
+        match ours(to as *const c_void, new) {
+            Some((_, range)) if range.is_inside() => buffer.replace(to, new, Access::ReadWrite)?,
+            Some(_) => return Err(libc::EINVAL),
+            None => {
+                let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                // SAFETY: the caller gives up what is mapped at this address.
+                said(unsafe { kernel_mmap(to as *mut c_void, new, protection, flags | libc::MAP_FIXED, -1, 0) } as i64)?;
+            }
+        }
+        // SAFETY: the new range was just mapped for this.
+        return unsafe { move_to(run, at, old, to, new) };
+    }
     if new < old {
         buffer.unmap(at + new, old - new)?;
         return Ok(at);
     }
-    if new == old || buffer.map(new - old, Some(at + old), Access::ReadWrite).is_ok() {
+    let access = buffer.limited_of(at + old - PAGE, PAGE).first().map_or(Access::ReadWrite, |(_, _, access)| *access);
+    if new == old || buffer.map(new - old, Some(at + old), access).is_ok() {
         return Ok(at);
     }
-    if flags & libc::MREMAP_MAYMOVE == 0 {
+    if !may_move {
         return Err(libc::ENOMEM);
     }
     let to = buffer.map(new, None, Access::ReadWrite)?;
-    // SAFETY: both ranges are mapped, of that length, and the new one is nobody else's yet. The old
-    // one may be read: the caller gives it up.
-    unsafe { std::ptr::copy_nonoverlapping(at as *const u8, to as *mut u8, old) };
+    // SAFETY: the new range was just mapped for this.
+    unsafe { move_to(run, at, old, to, new) }
+}
+
+/// Moves what a mapping holds, and what the program may do there, to a new one. Unmaps the old one.
+///
+/// # Safety
+/// The new one is mapped for reading and writing, and nobody else's. The old one is the caller's.
+unsafe fn move_to(run: &Run, at: usize, old: usize, to: usize, new: usize) -> Result<usize, i32> {
+    let (buffer, kept) = (&run.buffer, old.min(new));
+    let limited = buffer.limited_of(at, kept);
+    for &(from, len, _) in limited.iter().filter(|(_, _, access)| *access == Access::None) {
+        buffer.protect(from, len, Access::Read)?;
+    }
+    // SAFETY: both ranges are mapped, of that length, and apart. The old one may be read.
+    unsafe { std::ptr::copy_nonoverlapping(at as *const u8, to as *mut u8, kept) };
+    for (from, len, access) in limited {
+        let from = to + (from - at);
+        if buffer.contains(to) {
+            buffer.protect(from, len, access)?;
+        } else {
+            let protection = if access == Access::Read { libc::PROT_READ } else { libc::PROT_NONE };
+            // SAFETY: the range is in the new mapping.
+            said(unsafe { libc::syscall(libc::SYS_mprotect, from, len, protection) })?;
+        }
+    }
     buffer.unmap(at, old)?;
     Ok(to)
 }
@@ -259,24 +380,55 @@ pub fn remap(run: &Run, at: usize, old_len: usize, new_len: usize, flags: c_int)
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
-    match run() {
+    // SAFETY: the caller's contract.
+    let by_kernel = |from: usize, len: usize| unsafe { libc::syscall(libc::SYS_msync, from, len, flags) };
+    match ours(address, len) {
         // Private memory has nothing to be in step with.
-        Some(run) if len > 0 && run.buffer.contains(address as usize) => {
-            if run.buffer.is_mapped(address as usize, len) { 0 } else { fail(libc::ENOMEM) }
-        }
-        // SAFETY: the caller's contract.
-        _ => unsafe { libc::syscall(libc::SYS_msync, address, len, flags) as c_int },
+        Some((run, range)) => answer(range.each(
+            false,
+            |from, len| said(by_kernel(from, len)),
+            |from, len| if run.buffer.is_mapped(from, len) { Ok(()) } else { Err(libc::ENOMEM) },
+        )),
+        None => by_kernel(address as usize, len) as c_int,
     }
+}
+
+/// Whether pages from `address` to `address + len`, which need not begin on a page, are the page
+/// buffer's. A lock would keep them from moving. What it promises, no wait for a page, is not kept.
+fn is_lock_refused(address: *const c_void, len: usize) -> bool {
+    len > 0 && run().is_some_and(|run| run.buffer.part_of(address as usize, len).is_some())
 }
 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock(address: *const c_void, len: size_t) -> c_int {
-    match run() {
-        // A lock would keep pages from moving. What it promises, no wait for a page, is not kept.
-        Some(run) if len > 0 && run.buffer.contains(address as usize) => fail(libc::ENOMEM),
-        // SAFETY: the caller's contract.
-        _ => unsafe { libc::syscall(libc::SYS_mlock, address, len) as c_int },
+    if is_lock_refused(address, len) {
+        return fail(libc::ENOMEM);
     }
+    // SAFETY: the caller's contract.
+    unsafe { libc::syscall(libc::SYS_mlock, address, len) as c_int }
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlock2(address: *const c_void, len: size_t, flags: c_uint) -> c_int {
+    if is_lock_refused(address, len) {
+        return fail(libc::ENOMEM);
+    }
+    // SAFETY: the caller's contract.
+    unsafe { libc::syscall(libc::SYS_mlock2, address, len, flags) as c_int }
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    // All of the program's memory would have to be in DRAM.
+    if run().is_some() {
+        return fail(libc::ENOMEM);
+    }
+    // SAFETY: the caller's contract.
+    unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int }
 }

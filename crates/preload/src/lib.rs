@@ -1,20 +1,25 @@
 //! The library that `fulgurite run` loads into a program (`LD_PRELOAD`): the program's large
 //! anonymous mappings get memory of a page buffer.
 //!
-//! `own_memory` is where this library itself allocates, `run` starts the page buffer and tells the
-//! summary, and `functions` and `allocator` are the C library's functions that it stands in for.
+//! `own_memory` is where this library itself allocates, and `run` starts the page buffer and tells
+//! the summary. `functions`, `allocator` and `descriptors` are the C library's functions that it
+//! stands in for, with `small` for small blocks. `forks` is what happens around a `fork`, with `early` for a moment of it.
 //!
 //! Invariants:
-//! * Without settings of `fulgurite run` for this very process, each function is the system call of
-//!   its name. So it is in children, in programs that are started by the program, and before this
+//! * Without settings of `fulgurite run` for this very process or its parent, each function is the
+//!   system call of its name. So it is in programs that are started by the program, and before this
 //!   library's constructor has run.
 //! * A panic ends the process. It never unwinds into the program.
 //! * `errno` changes only where a function fails.
 
 mod allocator;
+mod descriptors;
+mod early;
+mod forks;
 mod functions;
 mod own_memory;
 mod run;
+mod small;
 
 use own_memory::OwnMemory;
 

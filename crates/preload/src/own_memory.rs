@@ -41,15 +41,23 @@ impl OwnMemory {
         OwnMemory { locked: AtomicBool::new(false), lists: std::cell::UnsafeCell::new(lists) }
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut Lists) -> T) -> T {
+    /// Takes the lock. Until [`OwnMemory::unlock`], nothing is allocated or freed.
+    pub fn lock(&self) {
         // A few instructions at a time, so there is nothing to sleep for. The holder may lose its
         // processor, however.
         while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             std::thread::yield_now();
         }
+    }
+    /// Gives the lock back.
+    pub fn unlock(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+    fn with<T>(&self, f: impl FnOnce(&mut Lists) -> T) -> T {
+        self.lock();
         // SAFETY: this thread holds the lock until after the last use.
         let result = f(unsafe { &mut *self.lists.get() });
-        self.locked.store(false, Ordering::Release);
+        self.unlock();
         result
     }
 }

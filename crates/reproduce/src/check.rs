@@ -2,11 +2,11 @@
 
 use std::ops::Deref;
 
-use fulgurite_sim::Estimate;
-use fulgurite_sim::queue::QueueError;
+use fulgurite_sim::{Estimate, RunError};
 use thiserror::Error;
 
 use crate::calibration::{CalibrationError, Values};
+use crate::models::Planted;
 use crate::paper::Paper;
 
 /// One check of the papers' numbers.
@@ -31,9 +31,9 @@ pub enum CheckError {
     /// The calibration.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
-    /// A queue.
+    /// A simulation.
     #[error(transparent)]
-    Queue(#[from] QueueError),
+    Run(#[from] RunError),
     /// The model has no answer.
     #[error("{0}")]
     NoAnswer(String),
@@ -47,6 +47,8 @@ pub struct Inputs<'c> {
     pub seed: u64,
     /// Runs are this many times shorter than those that are reported.
     pub shorter: u64,
+    /// A bug in a model, for tests.
+    pub planted: Option<Planted>,
 }
 
 impl Inputs<'_> {

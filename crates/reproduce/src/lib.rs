@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`calibration`], [`units`] | one file of values a paper, each with unit, kind and source |
 //! | [`checks`] | the checks, which read values and find numbers |
+//! | [`models`] | what they compute with, beside the simulator |
 //! | [`runner`] | seeds, intervals, moved values, verdicts |
 //! | [`report`] | rows, their counts, JSON and Markdown |
+//! | [`figures`] | the papers' figures, as data |
 //! | [`live`] | what the kept results of the runtime say of the same number |
 //!
 //! Honesty: a check sets nothing. A check that a fitted value names is calibrated, never passed. A
@@ -17,7 +19,9 @@
 pub mod calibration;
 pub mod check;
 pub mod checks;
+pub mod figures;
 pub mod live;
+pub mod models;
 pub mod paper;
 pub mod report;
 pub mod runner;
@@ -25,6 +29,7 @@ pub mod units;
 
 pub use calibration::{Calibration, CalibrationError};
 pub use check::{Check, CheckError};
+pub use fulgurite_sim::Time;
 pub use paper::Paper;
 pub use report::{Report, Row, Verdict};
 pub use runner::{Effort, reproduce};

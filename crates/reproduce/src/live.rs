@@ -13,12 +13,28 @@ struct Kept {
     read: fn(&Value) -> Option<String>,
 }
 
-const KEPT: [Kept; 5] = [
+const KEPT: [Kept; 11] = [
     Kept { check: "A5", finding: "flash-sync", file: "live-10us.json", read: |result| share(result, "flash-sync") },
     Kept { check: "A5", finding: "astriflash", file: "live-10us.json", read: |result| share(result, "fulgurite") },
     Kept { check: "A12", finding: "data-structures", file: "tail.json", read: |result| service(result, "fulgurite") },
     Kept { check: "A12", finding: "noPS", file: "tail.json", read: |result| service(result, "fifo") },
     Kept { check: "AS1", finding: "hardware", file: "micro.json", read: switch },
+    Kept { check: "B3", finding: "by-the-store", file: "store.json", read: packed },
+    Kept { check: "B4", finding: "objects", file: "store.json", read: of_medium },
+    Kept { check: "C5", finding: "overhead-4k", file: "device.json", read: |result| protocol(result, 4096) },
+    Kept { check: "C5", finding: "overhead-512k", file: "device.json", read: |result| protocol(result, 524_288) },
+    Kept {
+        check: "D8",
+        finding: "over-ssd",
+        file: "live-file-nvmm.json",
+        read: |result| over(result, "gups", "os-swap"),
+    },
+    Kept {
+        check: "D9",
+        finding: "equal",
+        file: "live-file-nvmm.json",
+        read: |result| over(result, "mmap-bench", "mmap"),
+    },
 ];
 
 fn rows<'v>(result: &'v Value, config: &'v str) -> impl Iterator<Item = &'v Value> {
@@ -46,13 +62,45 @@ fn switch(result: &Value) -> Option<String> {
     result["switch_ns"].as_f64().map(|ns| format!("{ns:.1} ns a switch of fibers"))
 }
 
-/// The runtime's number for a finding, with the program and the file that it is from. None where it
+/// Bytes that reach the flash for a changed object of 128 bytes: alone, and packed.
+fn packed(result: &Value) -> Option<String> {
+    let of = |packed: bool| {
+        let mut rows = result["objects"].as_array()?.iter();
+        let row = rows.find(|row| row["object_bytes"] == 128 && row["packed"] == packed)?;
+        row["bytes_per_byte"].as_f64()
+    };
+    Some(format!("{:.1} times less, of 128 B objects", of(false)? / of(true)?))
+}
+
+/// Random reads of a pool beside those of its medium.
+fn of_medium(result: &Value) -> Option<String> {
+    let mut rows = result["beside_medium"].as_array()?.iter();
+    let row = rows.find(|row| row["kind"] == "random reads")?;
+    Some(format!("{:.1}% of the medium's random reads", row["ratio"]["median"].as_f64()? * 100.0))
+}
+
+/// The protocol's share of the time of a read at depth 1, with the medium bypassed.
+fn protocol(result: &Value, chunk: u64) -> Option<String> {
+    let is_it =
+        |row: &&Value| row["figure"] == "interface" && row["way"] == "device-bypassed" && row["chunk_bytes"] == chunk;
+    let share = result["rows"].as_array()?.iter().find(is_it)?["overhead_share"]["median"].as_f64()?;
+    Some(format!("{:.1}%, by copies", share * 100.0))
+}
+
+/// The runtime's throughput beside another way's, on the same disk.
+fn over(result: &Value, workload: &str, other: &str) -> Option<String> {
+    let of = |config| rows(result, config).find(|row| row["workload"] == workload)?["ops_per_s"].as_f64();
+    Some(format!("{:.2} times the throughput of {other}, {workload} on a disk", of("fulgurite")? / of(other)?))
+}
+
+/// The runtime's number for a finding, with the file, the day and the program that it is from. None where it
 /// was not measured, or where the kept result is not there.
 pub fn figure(results: &Path, check: &str, finding: &str) -> Option<String> {
     let kept = KEPT.iter().find(|kept| kept.check == check && kept.finding == finding)?;
     let result: Value = serde_json::from_str(&fs::read_to_string(results.join(kept.file)).ok()?).ok()?;
     let program = result["machine"]["program"].as_str().unwrap_or("an earlier program");
-    Some(format!("{} ({}, {program})", (kept.read)(&result)?, kept.file))
+    let day = result["machine"]["day"].as_str().unwrap_or("undated");
+    Some(format!("{} ({}, {day}, {program})", (kept.read)(&result)?, kept.file))
 }
 
 #[cfg(test)]

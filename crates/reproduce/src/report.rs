@@ -180,6 +180,19 @@ impl Report {
         format!("{} findings of {} checks: {}", self.rows.len(), checks.len(), counts.join(", "))
     }
 
+    /// A hash of what was found: FNV-1a, 64 bits, over all rows without what is live.
+    pub fn hash(&self) -> String {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for row in &self.rows {
+            let row = Row { live: None, ..row.clone() };
+            // Numbers of any bits, the same for the same bits.
+            for byte in format!("{row:?}").bytes() {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
+        format!("{hash:016x}")
+    }
+
     /// As a document's block: a table for each paper.
     pub fn markdown(&self) -> String {
         let mut text = format!("`{}`\n\n{}.\n", self.command, self.summary_line());

@@ -10,6 +10,7 @@ use fulgurite_sim::Estimate;
 use crate::calibration::{Calibration, CalibrationError, Kind, Values};
 use crate::check::{Check, CheckError, Expected, Finding, Inputs};
 use crate::live;
+use crate::models::Planted;
 use crate::paper::Paper;
 use crate::report::{Report, Row, Used, Verdict};
 
@@ -28,6 +29,8 @@ pub struct Effort {
     pub moves: bool,
     /// Threads.
     pub threads: usize,
+    /// A bug in the models, for tests.
+    pub planted: Option<Planted>,
 }
 
 /// What a check has come to, and which values it has read.
@@ -37,11 +40,18 @@ struct Done {
 }
 
 /// Runs checks, in the order in which they are given. `results` is the directory of kept results.
-/// With `whole`, the checks are all that there are, and a value that none reads is an error.
+/// With `whole`, the checks are all that there are, and a value that none reads is an error. `each`
+/// is called as each check ends.
 ///
 /// # Errors
 /// What is wrong with a calibration. A check that has no answer is a row that says so.
-pub fn reproduce(checks: &[&Check], effort: Effort, results: &Path, whole: bool) -> Result<Report, CalibrationError> {
+pub fn reproduce(
+    checks: &[&Check],
+    effort: Effort,
+    results: &Path,
+    whole: bool,
+    each: &(dyn Fn() + Sync),
+) -> Result<Report, CalibrationError> {
     let calibrations: Vec<(Paper, Calibration)> =
         Paper::ALL.into_iter().map(|paper| Ok((paper, paper.calibration()?))).collect::<Result<_, _>>()?;
     let of = |paper: Paper| &calibrations.iter().find(|(other, _)| *other == paper).expect("all are there").1;
@@ -56,6 +66,7 @@ pub fn reproduce(checks: &[&Check], effort: Effort, results: &Path, whole: bool)
                 } {
                     let result = one(check, of(check.paper), effort, results);
                     done.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+                    each();
                 }
             });
         }
@@ -107,7 +118,8 @@ fn one(check: &Check, calibration: &Calibration, effort: Effort, results: &Path)
     let mut read = BTreeSet::new();
     let mut runs = Vec::new();
     for seed in seeds {
-        let inputs = Inputs { values: Values::new(calibration), seed: *seed, shorter: effort.shorter };
+        let inputs =
+            Inputs { values: Values::new(calibration), seed: *seed, shorter: effort.shorter, planted: effort.planted };
         let found = (check.run)(&inputs);
         read.extend(inputs.values.read());
         match found {
@@ -138,7 +150,7 @@ fn flips(
     for (leaf, _) in assumed {
         for factor in MOVES {
             let values = Values::moved(calibration, leaf, factor);
-            let inputs = Inputs { values, seed: SEEDS[0], shorter: effort.shorter };
+            let inputs = Inputs { values, seed: SEEDS[0], shorter: effort.shorter, planted: effort.planted };
             // A model that has no answer any more has flipped everywhere.
             let moved = (check.run)(&inputs).unwrap_or_default();
             for finding in base.iter().filter(|finding| holds(finding)) {
@@ -254,7 +266,7 @@ mod tests {
     fn of(run: fn(&Inputs<'_>) -> Result<Vec<Finding>, CheckError>, text: &str) -> Row {
         let check = Check { id: "T1", about: "a test", paper: Paper::AstriFlash, simulated: true, run };
         let calibration = Calibration::read("t.toml", text).unwrap();
-        let effort = Effort { shorter: 1, moves: true, threads: 1 };
+        let effort = Effort { shorter: 1, moves: true, threads: 1, planted: None };
         one(&check, &calibration, effort, Path::new("nowhere")).rows.remove(0)
     }
     fn leaf(kind: &str) -> String {

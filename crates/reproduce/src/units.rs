@@ -21,6 +21,8 @@ pub enum Dimension {
     Bits,
     /// Base unit: watts.
     Power,
+    /// Base unit: joules.
+    Energy,
     /// Base unit: amperes.
     Current,
     /// Base unit: volts.
@@ -50,6 +52,7 @@ impl Dimension {
             Dimension::Count => "a count",
             Dimension::Bits => "bits",
             Dimension::Power => "a power",
+            Dimension::Energy => "an energy",
             Dimension::Current => "a current",
             Dimension::Voltage => "a voltage",
             Dimension::Area => "an area",
@@ -64,12 +67,13 @@ impl Dimension {
 const KI: f64 = 1024.0;
 
 /// Every unit that is known. Sizes follow the IEC; rates are decimal, as data sheets have them.
-const UNITS: [(&str, Dimension, f64); 47] = [
+const UNITS: [(&str, Dimension, f64); 50] = [
     ("ps", Dimension::Time, 1.0),
     ("ns", Dimension::Time, 1e3),
     ("us", Dimension::Time, 1e6),
     ("ms", Dimension::Time, 1e9),
     ("s", Dimension::Time, 1e12),
+    ("days", Dimension::Time, 86_400e12),
     ("B", Dimension::Bytes, 1.0),
     ("KiB", Dimension::Bytes, KI),
     ("MiB", Dimension::Bytes, KI * KI),
@@ -97,6 +101,7 @@ const UNITS: [(&str, Dimension, f64); 47] = [
     ("pins", Dimension::Count, 1.0),
     ("ports", Dimension::Count, 1.0),
     ("registers", Dimension::Count, 1.0),
+    ("lines", Dimension::Count, 1.0),
     ("requests", Dimension::Count, 1.0),
     ("sets", Dimension::Count, 1.0),
     ("threads", Dimension::Count, 1.0),
@@ -105,6 +110,7 @@ const UNITS: [(&str, Dimension, f64); 47] = [
     ("ways", Dimension::Count, 1.0),
     ("bits", Dimension::Bits, 1.0),
     ("mW", Dimension::Power, 1e-3),
+    ("pJ", Dimension::Energy, 1e-12),
     ("mA", Dimension::Current, 1e-3),
     ("V", Dimension::Voltage, 1.0),
     ("mm2", Dimension::Area, 1.0),

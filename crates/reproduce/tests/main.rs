@@ -1,4 +1,5 @@
 //! All tests of this crate, as one program.
 
+mod conform_honesty;
 mod conform_reproduction;
 mod fault_calibration;

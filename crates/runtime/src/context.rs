@@ -376,9 +376,12 @@ impl Context {
         self.state.request_ns.set(ns);
     }
 
-    /// Why the job must not go on, if it must not.
+    /// Whether the job must end.
+    ///
+    /// # Errors
+    /// When it was cancelled, its deadline has passed, or its stack is nearly used up.
     #[inline]
-    fn verdict(&self) -> Result<(), AccessError> {
+    pub fn verdict(&self) -> Result<(), AccessError> {
         // A fiber that unwinds must not switch, because whether a thread panics is the thread's
         // state, not the fiber's.
         if std::thread::panicking() {

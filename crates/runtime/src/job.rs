@@ -268,11 +268,10 @@ where
 
 /// Fails a job that has not begun. Its closure is its owner's: a panic in dropping it stays here.
 pub(crate) fn refuse(job: Box<dyn ErasedJob>, error: impl FnOnce(&'static str) -> JobError) {
-    let refused = catch_unwind(AssertUnwindSafe(move || {
-        job.finish().fail(error(job.control().name));
-        drop(job);
-    }));
-    refused.unwrap_or_else(drop_payload);
+    let (finish, name) = (job.finish(), job.control().name);
+    // First, because it may borrow from a caller that waits for the end.
+    catch_unwind(AssertUnwindSafe(move || drop(job))).unwrap_or_else(drop_payload);
+    finish.fail(error(name));
 }
 
 /// The text of a panic, whose payload is dropped.

@@ -49,3 +49,4 @@ pub use service::{Next, Service};
 pub use shared::WorkerId;
 pub use stats::{Counts, Statistics, WorkerStatistics};
 pub use sync::{Durable, StateHeld, Synced};
+pub use thread::on_worker;

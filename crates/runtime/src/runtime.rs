@@ -179,23 +179,55 @@ impl Runtime {
         (frames as u32).clamp(1, layout.frames_per_worker_max)
     }
 
-    /// Blocking access for a thread that is no worker: runs `code` as a job and waits for it.
+    /// Runs `code` as a job and waits for it. It may borrow from its caller.
+    ///
+    /// # Errors
+    /// [`SubmitError`] when the job was not accepted, and nothing ran. The inner error is why it
+    /// gave no result.
+    ///
+    /// # Panics
+    /// Inside a job.
+    pub fn run_job<'env, T, F>(&self, options: &JobOptions, code: F) -> Result<Result<T, JobError>, SubmitError>
+    where
+        T: Send + 'env,
+        F: FnOnce(&mut Context) -> T + Send + 'env,
+    {
+        type Code<'env> = Box<dyn FnOnce(&mut Context) + Send + 'env>;
+        // Before anything is submitted: nothing below may unwind while the job exists.
+        assert_foreign("wait for a job");
+        let result = Mutex::new(None);
+        let into = &result;
+        let code: Code<'_> = Box::new(move |context| {
+            let value = code(context);
+            *into.lock() = Some(value);
+        });
+        // SAFETY: only the lifetime changes. What is borrowed outlives the call, because this
+        // function returns only when `wait` has. Until then, the job was either not accepted and
+        // dropped, or run to its end or its panic, which consumes it, or refused, which drops it
+        // before it is told. On a stack that overflowed it is never touched again.
+        let code = unsafe { std::mem::transmute::<Code<'_>, Code<'static>>(code) };
+        let ended = self.submit_with(options, code)?.wait();
+        Ok(ended.map(|()| result.into_inner().expect("a job that ended has left its result")))
+    }
+
+    /// Blocking access for a thread that is no worker: runs `code` as a job and waits for it. It
+    /// may borrow from its caller.
     ///
     /// # Errors
     /// What `code` returned, or why it did not run (as [`AccessError::ShuttingDown`] and the like).
     ///
     /// # Panics
     /// With the panic of `code`, and inside a job.
-    pub fn run<T, F>(&self, code: F) -> Result<T, AccessError>
+    pub fn run<'env, T, F>(&self, code: F) -> Result<T, AccessError>
     where
-        T: Send + 'static,
-        F: FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+        T: Send + 'env,
+        F: FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     {
-        let handle = self.submit(code).map_err(|error| match error {
+        let ended = self.run_job(&JobOptions::default(), code).map_err(|error| match error {
             SubmitError::Overloaded { wait_ns } => AccessError::Overloaded { wait_ns },
             _ => AccessError::ShuttingDown,
         })?;
-        result_of(handle)
+        result_of(ended)
     }
 
     /// As [`Runtime::run`], with a name, a priority, a deadline, a bound on pins, a worker.
@@ -206,12 +238,12 @@ impl Runtime {
     ///
     /// # Panics
     /// As [`Runtime::run`].
-    pub fn run_with<T, F>(&self, options: &JobOptions, code: F) -> Result<Result<T, AccessError>, SubmitError>
+    pub fn run_with<'env, T, F>(&self, options: &JobOptions, code: F) -> Result<Result<T, AccessError>, SubmitError>
     where
-        T: Send + 'static,
-        F: FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+        T: Send + 'env,
+        F: FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     {
-        Ok(result_of(self.submit_with(options, code)?))
+        Ok(result_of(self.run_job(options, code)?))
     }
 
     /// Serves requests made inside the workers: `make(worker)` makes each worker's source, on its
@@ -414,8 +446,8 @@ impl Runtime {
 }
 
 /// What a job returned whose panic is the caller's.
-fn result_of<T: Send + 'static>(handle: JobHandle<Result<T, AccessError>>) -> Result<T, AccessError> {
-    match handle.wait() {
+fn result_of<T>(ended: Result<Result<T, AccessError>, JobError>) -> Result<T, AccessError> {
+    match ended {
         Ok(result) => result,
         Err(JobError::Panicked { message, .. }) => std::panic::panic_any(message),
         Err(JobError::StackOverflow { name, stack_bytes }) => {

@@ -5,8 +5,8 @@ thread_local! {
     static CURRENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Whether this thread runs a worker.
-pub(crate) fn on_worker() -> bool {
+/// Whether this thread runs a worker: what waits for jobs cannot be called here.
+pub fn on_worker() -> bool {
     CURRENT.get()
 }
 

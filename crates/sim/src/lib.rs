@@ -2,10 +2,17 @@
 //!
 //! | part | holds |
 //! |---|---|
+//! | [`system`] | systems in TOML files, strictly read, and their runs |
 //! | [`events`] | the order in which things happen |
 //! | [`statistics`] | histograms with intervals, and Little's law |
 //! | [`random`] | random numbers that are the same for the same seed |
 //! | [`front_end`] | what a thread does next: the one trait of all sources of work |
+//! | [`flash`] | flash behind a link: `nand` as it is, a map of pages, reclaim |
+//! | [`memory`] | DRAM banks, DRAM as a cache of flash with its two controllers |
+//! | [`cores`] | cores by intervals, their caches, threads and modelled workloads |
+//! | [`interface`] | a device on the DRAM interface: the steps of its protocol |
+//! | [`trace`] | traces of other programs, read and written |
+//! | [`stages`] | where the time of a request goes |
 //! | [`queue`] | queues of jobs: servers, and a core that switches at misses |
 //! | [`closed_forms`] | what theory says about the same queues |
 //!
@@ -18,15 +25,29 @@
 #![forbid(unsafe_code)]
 
 pub mod closed_forms;
+pub mod cores;
 pub mod events;
+pub mod flash;
 pub mod front_end;
+pub mod interface;
+pub mod memory;
+pub mod planted;
 pub mod queue;
 pub mod random;
+pub mod report;
+mod servers;
+pub mod stages;
 pub mod statistics;
+pub mod system;
 pub mod time;
+pub mod trace;
 
 pub use events::Events;
 pub use front_end::{FrontEnd, Step};
+pub use planted::Planted;
 pub use random::Random;
+pub use report::{Counted, RunError};
 pub use statistics::{Distribution, Estimate, Law, Population, Times};
+pub use system::{Report, System, SystemError};
 pub use time::Time;
+pub use trace::Trace;

@@ -76,7 +76,7 @@ fn no_result_of_a_paper_is_in_the_simulator() {
 }
 #[test]
 fn functions_are_those_of_a_library() {
-    for krate in ["sim", "reproduce"] {
+    for krate in ["nand", "sim", "reproduce"] {
         let offenders = found(krate, |line| PLATFORM.iter().any(|call| line.contains(call)));
         assert!(offenders.is_empty(), "{}", offenders.join("\n"));
     }

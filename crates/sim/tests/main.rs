@@ -1,6 +1,12 @@
 //! All tests of this crate, as one program.
 
+mod common;
 mod conform_closed_forms;
 mod conform_determinism;
+mod conform_flash;
+mod conform_interface;
 mod conform_sources;
+mod fault_system;
+mod fuzz_trace;
 mod model_core;
+mod model_cores;

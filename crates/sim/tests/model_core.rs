@@ -3,8 +3,8 @@
 //! of the model, or is counted twice, moves one of them.
 
 use fulgurite_policy::SchedulingPolicy;
-use fulgurite_sim::queue::{Core, CoreReport, Jobs, Misses, QueueError, Spans};
-use fulgurite_sim::{FrontEnd, Step, Time};
+use fulgurite_sim::queue::{Core, CoreReport, Jobs, Misses, Spans};
+use fulgurite_sim::{FrontEnd, RunError, Step, Time};
 
 const WORK: Time = Time::us(10);
 const FLASH: Time = Time::us(50);
@@ -92,5 +92,5 @@ fn a_contradiction_is_an_error() {
     // The first thread is inside at all times, and never leaves.
     let core = core(switch(SchedulingPolicy::ArrivedFirst, 2), None);
     let told = core.run(Endless::default(), 1);
-    assert!(matches!(told, Err(QueueError::Law(_))), "a job that never ends was not noticed: {told:?}");
+    assert!(matches!(told, Err(RunError::Law(_))), "a job that never ends was not noticed: {told:?}");
 }

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -187,6 +187,30 @@ impl Arena {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
+    /// Locks a byte of the memfd behind the arena for this process, until that ends or becomes
+    /// another program. A child after `fork` does not have the lock.
+    ///
+    /// # Errors
+    /// The kernel's. `EAGAIN` when another process has locked it, and `EBADF` without a memfd.
+    pub fn lock_byte(&self, at: u64) -> io::Result<()> {
+        self.lock(at, libc::F_SETLK).map(drop)
+    }
+    /// Whether another process has locked a byte.
+    #[must_use]
+    pub fn is_byte_locked(&self, at: u64) -> bool {
+        self.lock(at, libc::F_GETLK).is_ok_and(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
+    }
+    fn lock(&self, at: u64, command: libc::c_int) -> io::Result<libc::flock> {
+        let file = self.file.as_ref().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        // SAFETY: all zeros is a value of this structure.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
+        (lock.l_start, lock.l_len) = (at as libc::off_t, 1);
+        // SAFETY: the call reads and writes the structure that it is given.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+        if result == 0 { Ok(lock) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Bytes in the arena.
     #[inline(always)]
     #[must_use]
@@ -284,11 +308,12 @@ impl Arena {
         }
     }
 
-    /// Leaves the arena out of children of this process. Otherwise each page of it would be shared
-    /// with them until it is written to, and could not be moved.
-    pub fn keep_for_this_process(&self) {
+    /// Leaves the arena out of children of this process, or not. In them, each page of it is shared
+    /// until it is written to, and cannot be moved.
+    pub fn inherit(&self, inherited: bool) {
+        let advice = if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
         // SAFETY: the mapping is ours. Its contents do not change.
-        let _ = unsafe { madvise(self.mapped_base.as_ptr().cast(), self.mapped_len, Advice::LinuxDontFork) };
+        let _ = unsafe { madvise(self.mapped_base.as_ptr().cast(), self.mapped_len, advice) };
     }
 
     /// Gives the memory of a range back to the kernel. It reads as zero afterwards, in every

@@ -32,7 +32,15 @@ impl DirectFile {
     /// # Errors
     /// The kernel's: `ENOENT`, `EACCES`, `ELOOP` for a symbolic link, `EISDIR`, ...
     pub fn open(path: &Path) -> io::Result<DirectFile> {
-        Self::open_with(path, false, 0)
+        Self::open_with(path, true, false, 0)
+    }
+
+    /// Opens what exists, for reading only.
+    ///
+    /// # Errors
+    /// As [`DirectFile::open`].
+    pub fn open_to_look(path: &Path) -> io::Result<DirectFile> {
+        Self::open_with(path, false, false, 0)
     }
 
     /// Opens a block device, provided that it is not in use: no mount, no swap, no other exclusive
@@ -42,7 +50,7 @@ impl DirectFile {
     /// `EBUSY` when it is in use. Otherwise as [`DirectFile::open`].
     pub fn open_device(path: &Path) -> io::Result<DirectFile> {
         // Without O_CREAT, O_EXCL is for block devices only (open(2)).
-        Self::open_with(path, false, libc::O_EXCL)
+        Self::open_with(path, true, false, libc::O_EXCL)
     }
 
     /// Creates a file, readable and writable by its owner only.
@@ -51,13 +59,13 @@ impl DirectFile {
     /// The kernel's: `EEXIST` when there is anything of that name, a dangling symbolic link
     /// included.
     pub fn create(path: &Path) -> io::Result<DirectFile> {
-        Self::open_with(path, true, 0)
+        Self::open_with(path, true, true, 0)
     }
 
-    fn open_with(path: &Path, create: bool, flags: i32) -> io::Result<DirectFile> {
+    fn open_with(path: &Path, write: bool, create: bool, flags: i32) -> io::Result<DirectFile> {
         let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(create).mode(0o600);
+        options.read(true).write(write).create_new(create).mode(0o600);
         match options.custom_flags(flags | libc::O_DIRECT).open(path) {
             Ok(file) => Ok(DirectFile { file, direct: true }),
             // Some kernels create the file before they find that its file system has no O_DIRECT.

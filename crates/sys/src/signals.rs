@@ -31,6 +31,28 @@ pub fn with_all_blocked<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// Calls `f`, which may write to a pipe that nobody reads: the signal of that is taken back.
+pub fn without_pipe_signal<T>(f: impl FnOnce() -> T) -> T {
+    with_all_blocked(|| {
+        let mut pipe = MaybeUninit::uninit();
+        let mut pending = MaybeUninit::uninit();
+        // SAFETY: the calls initialise the sets that they are given.
+        let (pipe, was_pending) = unsafe {
+            libc::sigemptyset(pipe.as_mut_ptr());
+            libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
+            libc::sigpending(pending.as_mut_ptr());
+            (pipe.assume_init(), libc::sigismember(pending.as_ptr(), libc::SIGPIPE) == 1)
+        };
+        let result = f();
+        if !was_pending {
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: the set is initialised. The call waits for nothing.
+            unsafe { libc::sigtimedwait(&raw const pipe, ptr::null_mut(), &raw const now) };
+        }
+        result
+    })
+}
+
 /// Starts a thread that takes no signals. It must not end: its end, or a panic in it, ends the
 /// process.
 ///
@@ -94,5 +116,16 @@ mod tests {
         })
         .unwrap();
         assert!(hears.recv().unwrap());
+    }
+    #[test]
+    fn a_pipe_without_a_reader_sends_no_signal() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        // The test program ignores the signal, which is then never pending.
+        // SAFETY: the default action of a signal is a valid one.
+        let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        without_pipe_signal(|| assert_eq!(rustix::io::write(&writer, b"x"), Err(rustix::io::Errno::PIPE)));
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGPIPE, before) };
     }
 }

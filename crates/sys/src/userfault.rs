@@ -14,12 +14,14 @@
 //!
 //! Invariant: a region is watched from its making to its end, and has no huge pages. It is reached
 //! by addresses only, never by references of Rust. So a page that leaves it breaks no promise: the
-//! next access finds it missing and waits. In a child after `fork` there is no region.
+//! next access finds it missing and waits. In a child after `fork` there is no region, unless it is
+//! to be inherited.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
@@ -118,6 +120,9 @@ impl Access {
     }
 }
 
+/// Addresses below and above a region that nothing may access, so that no other mapping touches it.
+const GUARD: usize = 64 << 10;
+
 /// A reserved range of addresses for programs. See the module.
 #[derive(Debug)]
 pub struct Region {
@@ -138,13 +143,14 @@ impl Region {
     /// The kernel's.
     pub fn reserve(bytes: usize) -> io::Result<Region> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let all = bytes.checked_add(2 * GUARD).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags) }?;
-        let region = Region { base: NonNull::new(base.cast()).expect("mmap never returns null"), len: bytes };
+        let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), all, ProtFlags::empty(), flags) }?;
+        let base = NonNull::new(start.cast::<u8>().wrapping_add(GUARD)).expect("mmap never returns null");
+        let region = Region { base, len: bytes };
         // Huge pages would fill missing pages in with zeros.
         region.advise(0, bytes, Advice::LinuxNoHugepage)?;
-        // A child's missing pages would read as zeros.
-        region.advise(0, bytes, Advice::LinuxDontFork)?;
+        region.inherit(false);
         Ok(region)
     }
 
@@ -183,6 +189,24 @@ impl Region {
         unsafe { rustix::mm::mprotect(start.cast(), len, access.flags()) }.map_err(Into::into)
     }
 
+    /// Ends the locks (`mlock`) of pages around one, which keep it from moving.
+    fn unlock_around(&self, offset: usize) {
+        // More than one at a time: each change of a lock inside a region costs a mapping.
+        const BLOCK: usize = 512 * PAGE;
+        let start = offset / BLOCK * BLOCK;
+        let len = BLOCK.min(self.len - start);
+        // SAFETY: the range is this mapping's. Its contents do not change.
+        let _ = unsafe { rustix::mm::munlock(self.range(start, len).cast(), len) };
+    }
+
+    /// Leaves the region out of children of this process, or not. A child that has it must watch it
+    /// itself, before anything there touches it.
+    pub fn inherit(&self, inherited: bool) {
+        // A child's missing pages would read as zeros.
+        let advice = if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
+        let _ = self.advise(0, self.len, advice);
+    }
+
     /// Forgets the pages that are mapped in a range: the next access finds them missing.
     ///
     /// # Errors
@@ -213,7 +237,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `reserve` and is unmapped once, here.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().wrapping_sub(GUARD).cast(), self.len + 2 * GUARD) };
     }
 }
 
@@ -269,6 +293,7 @@ pub enum NotMoved {
 #[derive(Debug)]
 pub struct Userfault {
     fd: OwnedFd,
+    unlocked: AtomicBool,
 }
 
 /// Tries of a call that is to be tried again. The page is then being moved by the kernel itself.
@@ -291,7 +316,7 @@ impl Userfault {
         if result != 0 {
             return Err(UserfaultError::Old);
         }
-        Ok((Userfault { fd }, way))
+        Ok((Userfault { fd, unlocked: AtomicBool::new(false) }, way))
     }
 
     /// Whether a userfaultfd that serves only accesses in user mode would be given.
@@ -313,7 +338,7 @@ impl Userfault {
     /// # Errors
     /// [`UserfaultError::Watch`].
     pub fn take_back_to(&self, arena: &Arena) -> Result<(), UserfaultError> {
-        arena.keep_for_this_process();
+        arena.inherit(false);
         self.register(arena.base().as_ptr() as usize, arena.len(), abi::REGISTER_WP)
     }
 
@@ -346,7 +371,7 @@ impl Userfault {
     /// # Panics
     /// When a place is not inside its range.
     pub fn move_in(&self, arena: &Arena, from: usize, region: &Region, to: usize) -> Result<(), NotMoved> {
-        self.move_page(arena.range(from, PAGE).as_ptr() as usize, region.range(to, PAGE) as usize)
+        self.move_page(arena.range(from, PAGE).as_ptr() as usize, region.range(to, PAGE) as usize, region, to)
     }
 
     /// Moves a page with its contents from a region back to an arena.
@@ -357,7 +382,7 @@ impl Userfault {
     /// # Panics
     /// When a place is not inside its range.
     pub fn move_out(&self, region: &Region, from: usize, arena: &Arena, to: usize) -> Result<(), NotMoved> {
-        self.move_page(region.range(from, PAGE) as usize, arena.range(to, PAGE).as_ptr() as usize)
+        self.move_page(region.range(from, PAGE) as usize, arena.range(to, PAGE).as_ptr() as usize, region, from)
     }
 
     /// Copies a page from an arena into a region, where the program may only read, and wakes what
@@ -372,8 +397,33 @@ impl Userfault {
         self.transfer(abi::IOC_COPY, arena.range(from, PAGE).as_ptr() as usize, region.range(to, PAGE) as usize)
     }
 
-    fn move_page(&self, from: usize, to: usize) -> Result<(), NotMoved> {
-        self.transfer(abi::IOC_MOVE, from, to)
+    /// Moves a page, one end of which is at `place` in a region.
+    fn move_page(&self, from: usize, to: usize, region: &Region, place: usize) -> Result<(), NotMoved> {
+        match self.transfer(abi::IOC_MOVE, from, to) {
+            // Pages move only between memory that is locked and memory that is, too. The kernel has
+            // the same word for it as for memory that the program may not write to.
+            Err(NotMoved::Access) => {
+                region.unlock_around(place);
+                let result = self.transfer(abi::IOC_MOVE, from, to);
+                if result.is_ok() {
+                    self.unlocked.store(true, Ordering::Relaxed);
+                }
+                result
+            }
+            // Since a fork, the page may be one of another process as well. A copy can move. (A page
+            // that the kernel or a device holds is not copied, and stays busy.)
+            Err(NotMoved::Busy) => {
+                make_own(from);
+                self.transfer(abi::IOC_MOVE, from, to)
+            }
+            result => result,
+        }
+    }
+
+    /// Whether the program had locked pages of a region, whose locks were ended to move them.
+    #[must_use]
+    pub fn has_unlocked(&self) -> bool {
+        self.unlocked.load(Ordering::Relaxed)
     }
 
     fn transfer(&self, call: libc::c_ulong, from: usize, to: usize) -> Result<(), NotMoved> {
@@ -427,6 +477,13 @@ impl Userfault {
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), abi::IOC_POISON, &raw mut poison) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+/// Makes a page that is there one of this process alone, as a write to it would.
+fn make_own(page: usize) {
+    // SAFETY: the page is one of a region or an arena (see `move_page`), and its contents do not
+    // change.
+    let _ = unsafe { rustix::mm::madvise(page as *mut libc::c_void, PAGE, Advice::LinuxPopulateWrite) };
 }
 
 impl AsFd for Userfault {
@@ -509,6 +566,26 @@ mod tests {
         assert_eq!(&bytes, b"kept");
         region.unmap_pages(0, PAGE).unwrap();
         userfault.copy_in(&arena, 0, &region, 0).unwrap();
+    }
+
+    #[test]
+    fn a_page_that_the_program_locked_moves_all_the_same() {
+        let Some((userfault, region, arena)) = watched(4) else { return };
+        region.allow(0, 4 * PAGE, Access::ReadWrite).unwrap();
+        arena.write(0, b"locked");
+        // SAFETY: the range is the region's. Locking on a fault touches no page.
+        let locked = unsafe { libc::syscall(libc::SYS_mlock2, region.base(), 4 * PAGE, libc::MLOCK_ONFAULT) };
+        assert_eq!(locked, 0, "{}", io::Error::last_os_error());
+        userfault.move_in(&arena, 0, &region, PAGE).unwrap();
+        // SAFETY: the page is the region's, there, and writable.
+        unsafe { ((region.base() + PAGE) as *mut u8).write_volatile(b'L') };
+        assert!(userfault.has_unlocked());
+        // SAFETY: as above. Both pages are there.
+        assert_eq!(unsafe { libc::mlock((region.base() + PAGE) as *const libc::c_void, PAGE) }, 0);
+        userfault.move_out(&region, PAGE, &arena, 0).unwrap();
+        let mut bytes = [0; 6];
+        arena.read(0, &mut bytes);
+        assert_eq!(&bytes, b"Locked");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod array_swap;
+mod bank;
 mod hash_table;
 mod header;
 mod keys;
@@ -24,6 +25,7 @@ mod tatp;
 mod tpcc;
 
 pub use array_swap::{ArraySwap, SwapRequest};
+pub use bank::{Bank, TransferRequest};
 pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use masstree::{MasstreeStore, StringRequest};

@@ -69,6 +69,7 @@ workloads! {
     "silo" crate::SiloYcsb<L>, false, "YCSB transactions under optimistic concurrency control";
     "silo-tpcc" crate::SiloTpcc<L>, false, "TPC-C's new order under optimistic concurrency control";
     "masstree" crate::MasstreeStore<L>, true, "gets, and one put in twenty, of string keys in a trie of B+-trees";
+    "bank" crate::Bank<L>, false, "moves amounts between accounts, a serializable transaction each";
     "gups" crate::Gups<L>, false, "reads a random word of a table and writes it back, changed (NVMM's GUPS)";
     "gups-read" crate::GupsRead<L>, true, "reads a random word of a table";
     "mmap-bench" crate::MmapBench<L>, true, "reads a file at random places (NVMM's MMAP)";

@@ -139,6 +139,7 @@ conforms! {
     silo "silo";
     silo_tpcc "silo-tpcc";
     masstree "masstree";
+    bank "bank";
     gups "gups";
     gups_read "gups-read";
     mmap_bench "mmap-bench";

@@ -329,6 +329,7 @@ conforms! {
     silo "silo", 1200;
     silo_tpcc "silo-tpcc", 1200;
     masstree "masstree", 2000;
+    bank "bank", 2000;
     gups "gups", 4000;
     gups_read "gups-read", 4000;
     mmap_bench "mmap-bench", 4000;

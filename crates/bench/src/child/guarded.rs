@@ -13,9 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use fulgurite_flash::{
-    EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash, NandFlash, TimedFlash,
-};
+use fulgurite_backing::{Base, Laid};
+use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, FileMode, Flash, NandFlash};
 use fulgurite_memory::{AccessError, Address, PlainMemory, SUBPAGE_BYTES};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
@@ -151,7 +150,7 @@ fn under(spec: &Spec) -> Result<Under> {
             Ok(Under::of(device.clone(), device))
         }
         (_, pool) => {
-            let (medium, file) = medium(spec)?;
+            let Laid { flash: medium, file, .. } = base(spec)?.open()?;
             let flash: Arc<dyn Flash> = match pool {
                 Some(pool) => pool_over(&medium, pool, spec, pool::EXTENT_PAGES)?,
                 None if spec.config.on_device() => fulgurite_backing::flat_on_device(medium.clone(), spec.device_core)?,
@@ -168,11 +167,8 @@ fn pool_over(medium: &Arc<dyn Flash>, pool: &PoolSpec, spec: &Spec, extent_pages
     Ok(if spec.config.on_device() { fulgurite_backing::on_device(store, spec.device_core)? } else { Arc::new(store) })
 }
 
-/// A medium, and the file that it is where it is one.
-type MediumAndFile = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
-
-/// The medium that the data lies on.
-fn medium(spec: &Spec) -> Result<MediumAndFile> {
+/// What the data lies on.
+fn base(spec: &Spec) -> Result<Base> {
     let subpages = match &spec.pool {
         Some(pool) => pool.flash_pages,
         None => u32::try_from(spec.region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?,
@@ -188,28 +184,23 @@ fn medium(spec: &Spec) -> Result<MediumAndFile> {
                 ..EmulatedConfig::new(subpages)
             };
             // The firmware's thread plays it, too: there is one core for both.
-            if spec.config.on_device() {
-                (Arc::new(TimedFlash::new(config)?), None)
-            } else {
-                (Arc::new(EmulatedFlash::new(config)?), None)
-            }
+            if spec.config.on_device() { Base::Timed(config) } else { Base::Emulated(config) }
         }
         DataSource::Memory { storage } => {
-            let flash = MemoryFlash::new(subpages)?;
+            // Of its own, as each configuration has one.
+            let own = Arena::anonymous(subpages as usize * SUBPAGE_BYTES, Backed::BasePages)?;
             if spec.pool.is_none() {
                 let image = Arena::shared(open_shared(storage)?)?;
-                Arena::copy(&image, 0, flash.storage(), 0, usize::try_from(spec.region_bytes)?);
+                Arena::copy(&image, 0, &own, 0, usize::try_from(spec.region_bytes)?);
             }
-            (Arc::new(flash), None)
+            Base::Memory { subpages, storage: Some(Arc::new(own)) }
         }
         DataSource::File { path } => {
             let bytes = u64::from(subpages) * SUBPAGE_BYTES as u64;
-            let config = match &spec.pool {
+            Base::File(match &spec.pool {
                 Some(pool) if pool.create => FileConfig::create(path, bytes),
                 _ => FileConfig { mode: FileMode::Existing { bytes: Some(bytes) }, ..FileConfig::existing(path) },
-            };
-            let file = Arc::new(FileFlash::open(&config)?);
-            (file.clone(), Some(file))
+            })
         }
         other => bail!("the guarded path cannot lie in {other:?}"),
     })

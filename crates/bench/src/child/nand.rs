@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use fulgurite_backing::{Base, NandBase, Past};
 use fulgurite_device::DeviceFlash;
-use fulgurite_flash::{Flash, MemoryFlash, NandFlash, PartOfFlash};
+use fulgurite_flash::{Flash, NandFlash, PartOfFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Geometry as NandGeometry, Profile};
 use fulgurite_sys::Arena;
@@ -120,7 +121,8 @@ pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
 /// # Errors
 /// When nobody listens there, or it has less room than so many subpages.
 pub fn attached(socket: &Path, frames: bool, part: Option<(u32, u32)>, subpages: u32) -> Result<Arc<dyn Flash>> {
-    let mut device: Arc<dyn Flash> = fulgurite_backing::beside_others(socket, frames)?;
+    let base = Base::Served { socket: socket.to_owned(), share_frames: frames, alone: false };
+    let mut device = base.open()?.flash;
     if let Some((first, count)) = part {
         let part = PartOfFlash::new(device, first, count);
         device = Arc::new(part.context("the device has become smaller than it was")?);
@@ -148,8 +150,9 @@ pub fn flash(spec: &NandSpec, flash_pages: u32) -> Result<Arc<NandFlash>> {
     let (profile, config) = fitted(spec, flash_pages, None)?;
     let storage = Arc::new(Arena::shared(open_shared(&spec.storage)?)?);
     let pages = u32::try_from(storage.len() / SUBPAGE_BYTES).context("more memory than a flash can have")?;
-    let cells: Arc<dyn Flash> = Arc::new(MemoryFlash::over(storage, pages)?);
-    Ok(Arc::new(NandFlash::new(cells, profile, config)?))
+    let cells = Base::Memory { subpages: pages, storage: Some(storage) };
+    let laid = Base::Nand(Box::new(NandBase { cells, profile, config, past: Past::New })).open()?;
+    laid.nand.context("NAND was opened as something else")
 }
 
 /// Makes a device over it, with the data in it.

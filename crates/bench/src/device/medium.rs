@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
+use fulgurite_backing::{Base, Laid, NandBase, Past};
 use fulgurite_device::{Device, DeviceConfig};
-use fulgurite_flash::{DEPTH_MAX, FileConfig, FileMode, Flash, Layered, MemoryFlash, NandFlash};
+use fulgurite_flash::{DEPTH_MAX, FileConfig, FileMode, Flash, Layered, NandFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Profile};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -25,7 +26,7 @@ use crate::child;
 use crate::child::protocol::{NandSpec, Scaling};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
-use crate::medium::open_file;
+use crate::medium::open_base;
 use crate::values::{self, NandChoice};
 use fulgurite_store::random_id;
 
@@ -320,12 +321,13 @@ impl Plan {
         if self.over_data {
             return self.open_over_data(keeps, interrupt);
         }
-        let Some((profile, config)) = self.nand else { return Ok(Behind::Flat(self.flat(self.bytes, interrupt)?)) };
+        let Some((profile, config)) = self.nand else {
+            return Ok(Behind::Flat(open_base(&self.flat(self.bytes), interrupt)?.flash));
+        };
         let fil = Fil::new(profile, config)?;
         let geometry = geometry(self.bytes, &fil)?;
         let old = !self.makes()?;
-        let cells = self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64, interrupt)?;
-        let nand = if old {
+        let past = if old {
             let state = self.wear.as_ref().map_or(Ok(None), |path| wear::read(path))?;
             if let (Some(path), Some(state)) = (&self.wear, &state)
                 && let Err(error) = Fil::new(profile, config)?.restore(state)
@@ -335,12 +337,13 @@ impl Plan {
                     path.display()
                 );
             }
-            NandFlash::reopened_with(cells, profile, config, state.as_deref())?
+            Past::Used(state)
         } else {
-            NandFlash::new(cells, profile, config)?
+            Past::New
         };
-        let nand = Arc::new(nand);
-        let below: Arc<dyn Flash> = nand.clone();
+        let cells = self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64);
+        let base = Base::Nand(Box::new(NandBase { cells, profile, config, past }));
+        let Laid { flash: below, nand, .. } = open_base(&base, interrupt)?;
         if !old {
             make(&below, geometry)?;
         }
@@ -362,12 +365,12 @@ impl Plan {
                 format_bytes(u64::from(asked.extent_pages) << 12)
             );
         }
-        Ok(Behind::Store(Box::new(store.into_flash()), Some(nand)))
+        Ok(Behind::Store(Box::new(store.into_flash()), nand))
     }
     /// A store without NAND. Its geometry is its own.
     fn open_over_data(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Behind> {
         let old = !self.makes()?;
-        let below = self.flat(self.bytes, interrupt)?;
+        let below = open_base(&self.flat(self.bytes), interrupt)?.flash;
         if !old {
             make(&below, geometry_over_data(self.bytes)?)?;
         }
@@ -412,12 +415,11 @@ impl Plan {
         }
         Ok(true)
     }
-    fn flat(&self, bytes: u64, interrupt: &Interrupt) -> Result<Arc<dyn Flash>> {
-        let Some((path, mode)) = &self.data else {
-            return Ok(Arc::new(MemoryFlash::new((bytes / SUBPAGE_BYTES as u64) as u32)?));
-        };
-        let config = FileConfig { mode: *mode, ..FileConfig::existing(path) };
-        Ok(Arc::new(open_file(&config, interrupt)?))
+    fn flat(&self, bytes: u64) -> Base {
+        match &self.data {
+            Some((path, mode)) => Base::File(FileConfig { mode: *mode, ..FileConfig::existing(path) }),
+            None => Base::memory((bytes / SUBPAGE_BYTES as u64) as u32),
+        }
     }
 }
 

@@ -11,13 +11,14 @@ use std::process::{Child, ChildStdin};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use fulgurite_backing::Base;
 use fulgurite_device::{
     Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SECTOR_BYTES, Server, ServerConfig, SocketLink,
 };
-use fulgurite_flash::MemoryFlash;
 
 use super::args::BesideArgs;
 use super::ways::{Elsewhere, SPIN};
+use crate::medium::touched_memory;
 use crate::own_process;
 
 /// What it says when it serves.
@@ -29,14 +30,10 @@ pub fn run(args: &BesideArgs) -> Result<()> {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let sectors = u32::try_from(args.size / SECTOR_BYTES as u64).context("more than a device can have")?;
     let serve = |bypass: bool, name: &str| -> Result<(Server, Arc<Device>)> {
-        let memory = MemoryFlash::new(sectors)?;
-        if !bypass {
-            // All of it is there before it is timed.
-            memory.storage().zero(0, memory.storage().len());
-        }
+        let memory = if bypass { Base::memory(sectors).open()?.flash } else { touched_memory(sectors)? };
         let firmware = FirmwareConfig { bypass, moves_by_cpu: true, ..FirmwareConfig::default() };
         let config = DeviceConfig { core: args.core, spin: SPIN, firmware, ..DeviceConfig::default() };
-        let device = Arc::new(Device::start(Arc::new(memory), config)?);
+        let device = Arc::new(Device::start(memory, config)?);
         Ok((Server::start(device.clone(), &args.directory.join(name), ServerConfig::default())?, device))
     };
     let served = [serve(true, BYPASSED)?, serve(false, MEMORY)?];

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use fulgurite_backing::Base;
 use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SECTOR_BYTES};
-use fulgurite_flash::{FileConfig, FileFlash, Flash, MemoryFlash, NandFlash};
+use fulgurite_flash::{FileConfig, Flash, NandFlash};
 use fulgurite_format::format_bytes;
 use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
 use fulgurite_store::StoreConfig;
@@ -23,6 +24,7 @@ use super::process::Beside;
 use super::ways::{OverNbd, Queued, Ran, SETTLE, SPIN, Waits, Way};
 use crate::child::nand_counts::NandCounts;
 use crate::interrupt::Interrupt;
+use crate::medium::touched_memory;
 use crate::progress;
 use fulgurite_flash::Mover;
 
@@ -53,21 +55,15 @@ impl Rig {
         let files = tempfile::Builder::new().prefix("fulgurite-device-").tempdir_in(directory)?;
         let beside = Beside::start(files.path(), bytes, device_core)?;
         let preparing = progress::waiting("a file of the same size");
-        let file: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(files.path().join("file"), bytes))?);
+        let file = Base::File(FileConfig::create(files.path().join("file"), bytes)).open()?.flash;
         preparing.finish_and_clear();
-        let memory = || -> Result<Arc<dyn Flash>> {
-            let memory = MemoryFlash::new(sectors)?;
-            // All of it is there before it is timed.
-            memory.storage().zero(0, memory.storage().len());
-            Ok(Arc::new(memory))
-        };
         let device = |flash: Arc<dyn Flash>, bypass: bool| -> Result<Arc<DeviceFlash>> {
             let firmware = FirmwareConfig { bypass, ..FirmwareConfig::default() };
             let config = DeviceConfig { core: device_core, spin: SPIN, firmware, ..DeviceConfig::default() };
             Ok(Arc::new(DeviceFlash::start(flash, config, HostConfig::default())?))
         };
-        let nothing = device(Arc::new(MemoryFlash::new(sectors)?), true)?;
-        let over_memory = device(memory()?, false)?;
+        let nothing = device(Base::memory(sectors).open()?.flash, true)?;
+        let over_memory = device(touched_memory(sectors)?, false)?;
         let running = over_memory.device().context("a device of this process")?.clone();
         let copying = Arc::new(DeviceFlash::on(running, HostConfig { copies: true, ..HostConfig::default() }));
         // Where it lies is nobody's concern: it goes with the run.
@@ -110,7 +106,7 @@ impl Rig {
         let socket = files.path().join("nbd");
         let mut config = NbdConfig::new(NbdAddress::Unix(socket.clone()));
         config.depth = 256;
-        let server = NbdServer::start(memory()?, config)?;
+        let server = NbdServer::start(touched_memory(sectors)?, config)?;
         add(How::Nbd, false, Box::new(OverNbd::new(nbd_client::Client::connect(&socket)?)));
         Ok(Rig { ways, nand, _server: server, _beside: beside, _files: files, about })
     }

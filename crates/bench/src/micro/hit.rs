@@ -5,11 +5,10 @@
 //! latency of a guard.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
-use fulgurite_flash::MemoryFlash;
+use fulgurite_backing::Base;
 use fulgurite_memory::{AccessError, Address, Memory, PlainMemory, Ptr};
 use fulgurite_runtime::Runtime;
 use fulgurite_sys::Backed;
@@ -79,7 +78,7 @@ impl Hits {
     pub fn start(core: usize) -> Result<Hits> {
         let mut raw = PlainMemory::new(Backed::HugePages)?;
         fill(&mut raw)?;
-        let flash = Arc::new(MemoryFlash::new((DRAM_BYTES >> 12) as u32)?);
+        let flash = Base::memory((DRAM_BYTES >> 12) as u32).open()?.flash;
         let runtime = Runtime::builder(flash).dram(DRAM_BYTES).cores(&[core]).build()?;
         runtime.run(fill)?;
         Ok(Hits { raw, runtime })

@@ -4,6 +4,7 @@ use super::table::Columns;
 
 use super::svg::escape;
 
+/// A page under construction.
 #[derive(Debug)]
 pub struct Page {
     title: String,
@@ -11,15 +12,19 @@ pub struct Page {
 }
 
 impl Page {
+    /// An empty page.
     pub fn new(title: &str) -> Page {
         Page { title: escape(title), body: String::new() }
     }
+    /// A heading.
     pub fn heading(&mut self, text: &str) {
         self.body.push_str(&format!("<h2>{}</h2>\n", escape(text)));
     }
+    /// A paragraph.
     pub fn paragraph(&mut self, text: &str) {
         self.body.push_str(&format!("<p>{}</p>\n", escape(text)));
     }
+    /// Numbers with what they are of.
     pub fn figures(&mut self, figures: &[(String, String)]) {
         self.body.push_str("<div class=\"figures\">\n");
         for (figure, caption) in figures {
@@ -29,7 +34,15 @@ impl Page {
     }
     /// A table; columns after the first are aligned to the right. `strong` rows stand out.
     pub fn table<R>(&mut self, columns: &Columns<'_, R>, strong: impl Fn(&[String]) -> bool) {
-        self.body.push_str("<div class=\"wide\"><table><thead><tr>");
+        self.lay_out("<table>", columns, strong);
+    }
+    /// A table of words: cells break into lines and are aligned to the left. `strong` rows stand
+    /// out.
+    pub fn words<R>(&mut self, columns: &Columns<'_, R>, strong: impl Fn(&[String]) -> bool) {
+        self.lay_out("<table class=\"words\">", columns, strong);
+    }
+    fn lay_out<R>(&mut self, table: &str, columns: &Columns<'_, R>, strong: impl Fn(&[String]) -> bool) {
+        self.body.push_str(&format!("<div class=\"wide\">{table}<thead><tr>"));
         for cell in &columns.headings {
             self.body.push_str(&format!("<th>{}</th>", escape(cell)));
         }
@@ -47,6 +60,7 @@ impl Page {
     pub fn drawing(&mut self, svg: &str) {
         self.body.push_str(&format!("<div class=\"wide\">{svg}</div>\n"));
     }
+    /// The file.
     pub fn finish(&self) -> String {
         let (title, body) = (&self.title, &self.body);
         format!(
@@ -73,6 +87,8 @@ p{margin:.5rem 0;max-width:48rem}
 table{border-collapse:collapse;width:100%;font-size:.86rem;font-variant-numeric:tabular-nums}
 th,td{padding:.42rem .5rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child{text-align:left}
+.words th,.words td{text-align:left;white-space:normal;vertical-align:top;overflow-wrap:anywhere}
+.words td:first-child,.words th{white-space:nowrap}
 th{color:var(--soft);font-weight:600}
 tr.strong td{background:var(--tint);font-weight:600}
 svg{max-width:100%;height:auto;display:block;margin:1rem 0}

@@ -1,7 +1,7 @@
 //! What the program hands out: rows, tables, JSON, plots, HTML.
 
 pub mod charts;
-pub(crate) mod html;
+pub mod html;
 pub(crate) mod rows;
 pub mod svg;
 pub mod table;

@@ -29,6 +29,11 @@ pub fn table(heading: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<S
     table.to_string()
 }
 
+/// Columns of the terminal. None where standard output is none.
+pub fn terminal_width() -> Option<usize> {
+    Table::new().width().map(usize::from)
+}
+
 /// A table of rows, made column by column. Columns to the left align left.
 pub struct Columns<'r, R> {
     rows: Vec<&'r R>,

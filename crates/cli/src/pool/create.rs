@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
+use fulgurite_backing::Base;
 use fulgurite_bench::bad_input::{OrBadInput, open_error};
-use fulgurite_bench::open_file;
+use fulgurite_bench::open_base;
 use fulgurite_bench::report;
 use fulgurite_flash::{FileConfig, FileMode, Flash, claim};
 use fulgurite_format::{MEMBERS_MAX, PoolId, SUBPAGE_BYTES, format_bytes};
@@ -138,7 +139,7 @@ pub(super) fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result
     } else {
         FileConfig::create(path, bytes)
     };
-    Ok(Arc::new(open_file(&config, interrupt)?))
+    Ok(open_base(&Base::File(config), interrupt)?.flash)
 }
 
 /// Files that were made, and are removed again if the pool is not.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::args::{InfoArgs, LookArgs, PoolArgs};
 use super::maps;
-use super::open::{name_of, to_look_at};
+use super::open::{name_of, to_look_at_in_use};
 use super::served::{self, Known, Look};
 use fulgurite_bench::bad_input;
 use fulgurite_bench::report::table::{table, thousands};
@@ -325,7 +325,7 @@ pub fn info(args: &InfoArgs) -> Result<()> {
         }
     }
     judge(&args.look)?;
-    let opened = to_look_at(&args.look.pool, None)?;
+    let opened = to_look_at_in_use(&args.look.pool)?;
     if let Some(path) = &args.maps {
         report::write_file(path, maps::draw(&opened).as_bytes())?;
     }
@@ -338,7 +338,7 @@ pub fn tokens(args: &LookArgs) -> Result<()> {
     judge(args)?;
     let tokens = match served::socket_of(&args.pool.path) {
         Some(socket) => tokens_of_served(&args.pool, &mut Look::at(&args.pool, &socket)?)?,
-        None => tokens_of(&to_look_at(&args.pool, None)?),
+        None => tokens_of(&to_look_at_in_use(&args.pool)?),
     };
     report::write_as(args.json.as_ref(), &serde_json::json!({ "tokens": tokens }), || {
         if tokens.is_empty() {

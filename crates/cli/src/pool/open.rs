@@ -2,9 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow};
 use fulgurite_bench::bad_input::open_error;
+use fulgurite_flash::OpenError;
 use fulgurite_format::{NotMetadata, PoolId, SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::{AdminError, OpenedPool, PoolFiles, Step};
 use fulgurite_store::{MemberError, PoolError, RecoverError, StoreConfig, Victims};
@@ -106,6 +108,40 @@ fn told(opened: Result<OpenedPool, AdminError>) -> Result<OpenedPool> {
 /// Opens a pool to look at it, in its newest state or that of a token. Writes nothing.
 pub fn to_look_at(pool: &PoolArgs, token: Option<u64>) -> Result<OpenedPool> {
     told(files(pool)?.inspect(config(None), token))
+}
+
+/// Tries to read a pool that another process uses, and the time between two of them.
+const LOOKS: u32 = 40;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// As [`to_look_at`] in its newest state, also while another process uses the pool. What it has
+/// committed by then is shown.
+pub fn to_look_at_in_use(pool: &PoolArgs) -> Result<OpenedPool> {
+    let is_used = |error: &AdminError| {
+        matches!(
+            error,
+            AdminError::Open(OpenError::InUse { .. }) | AdminError::Member(MemberError::Open(OpenError::InUse { .. }))
+        )
+    };
+    match PoolFiles::find(&pool.path, &pool.members) {
+        Err(error) if is_used(&error) => {}
+        found => return told(found.map_err(admin_error)?.inspect(config(None), None)),
+    }
+    for looks in 1.. {
+        let opened = PoolFiles::look(&pool.path, &pool.members).and_then(|files| files.inspect(config(None), None));
+        // What seems damaged may have changed while it was read.
+        let is_torn = match &opened {
+            Ok(opened) => opened.report.lost.is_some(),
+            Err(error) => matches!(error, AdminError::Pool { .. } | AdminError::Member(_)),
+        };
+        if !is_torn || looks == LOOKS {
+            let opened = told(opened)?;
+            eprintln!("fulgurite: {} is in use: this is the last state that it committed", pool.path.display());
+            return Ok(opened);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    unreachable!("the looks are counted")
 }
 
 pub fn to_change(pool: &PoolArgs, config: StoreConfig) -> Result<OpenedPool> {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueHint};
 use fulgurite_bench::values;
@@ -22,9 +23,18 @@ pub struct RunArgs {
     /// The smallest mapping that goes to flash.
     #[arg(long, value_name = "128K", value_parser = values::bytes, default_value = "128K")]
     pub threshold: u64,
+    /// Let small blocks of malloc go to flash as well.
+    #[arg(long)]
+    pub small_blocks: bool,
     /// Tell which way faults are handled, and why.
     #[arg(long)]
     pub explain: bool,
+    /// Tell figures every so often while the program runs, each child's as well.
+    #[arg(long, value_name = "1s", value_parser = values::non_zero_duration)]
+    pub stats: Option<Duration>,
+    /// Tell figures as lines of JSON.
+    #[arg(long)]
+    pub json: bool,
     /// The program, and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
@@ -37,15 +47,17 @@ Examples:
   fulgurite run --dram 64M --flash /mnt/nvme --flash-size 2G --explain \\
     -- ./program 1000000
   fulgurite run --dram 1G --flash flash.img --threshold 1M -- sort huge.txt
+  fulgurite run --dram 1G --flash /mnt/nvme --small-blocks --stats 1s \\
+    -- sqlite3 :memory:
 
 The program's large anonymous mappings get memory of flash, behind a cache in
 DRAM. All of the program's memory together stays within --dram. What the
-program maps otherwise (its code, stacks, small objects of the C library's
-malloc, files) is in DRAM as before, and takes its part of --dram.
+program maps otherwise (its code, stacks, files, and small blocks of malloc without
+--small-blocks) is in DRAM as before, and takes its part of --dram.
 
 The summary goes to the standard error output when the program ends by exit
 or by returning from main.
 
 Static programs and programs in Go are refused, because they do not call the
-C library. Setuid programs are refused. A child of the program after fork has
-none of this memory. See docs/run.md.";
+C library. Setuid programs are refused. Children of the program after fork
+share --dram and --flash-size with it. See docs/run.md.";

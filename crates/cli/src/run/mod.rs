@@ -40,6 +40,9 @@ pub fn run(args: &RunArgs) -> Result<()> {
         flash_bytes: flash_bytes(args)?,
         threshold_bytes: args.threshold,
         explains: args.explain,
+        small: args.small_blocks,
+        json: args.json,
+        stats_ms: args.stats.map_or(0, |every| every.as_millis().max(1) as u64),
         preload_before: preload_before.clone(),
         flash: flash(args)?,
     };

@@ -18,6 +18,8 @@ pub enum Unsuitable {
     Go,
     /// It gets rights of its file's owner, with which libraries are not loaded.
     Setuid,
+    /// It gets capabilities of its file, with which libraries are not loaded.
+    Capable,
 }
 
 impl Unsuitable {
@@ -28,6 +30,7 @@ impl Unsuitable {
             Unsuitable::Static => "it is linked statically, so that it calls no function that could be replaced",
             Unsuitable::Go => "it is written in Go, whose runtime makes its system calls itself",
             Unsuitable::Setuid => "it gets the rights of its file's owner or group, and then loads no foreign library",
+            Unsuitable::Capable => "its file has capabilities (getcap), and then it loads no foreign library",
         }
     }
 }
@@ -55,10 +58,17 @@ const GO: &[u8] = b"\xff Go buildinf:";
 /// # Errors
 /// When it cannot be read.
 pub fn judge(path: &Path) -> std::io::Result<Option<Unsuitable>> {
+    judge_for(path, rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
+}
+
+fn judge_for(path: &Path, uid: u32, gid: u32) -> std::io::Result<Option<Unsuitable>> {
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
     let mode = metadata.permissions().mode();
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    // Root has them anyway, and keeps its libraries.
+    if uid != 0 && rustix::fs::getxattr(path, "security.capability", &mut [0u8; 64]).is_ok() {
+        return Ok(Some(Unsuitable::Capable));
+    }
     if mode & 0o4000 != 0 && metadata.uid() != uid || mode & 0o2010 == 0o2010 && metadata.gid() != gid {
         return Ok(Some(Unsuitable::Setuid));
     }
@@ -127,6 +137,18 @@ mod tests {
         assert_eq!(judge(&write("script", b"#! /bin/sh -e\nexit", 0o755)).unwrap(), None);
         assert_eq!(judge(&write("text", b"hello", 0o755)).unwrap(), Some(Unsuitable::Foreign));
         assert_eq!(find(write("data", b"", 0o644).as_os_str()), None);
+        // Version 2, effective: CAP_NET_BIND_SERVICE.
+        let mut capabilities = [0u8; 20];
+        (capabilities[0], capabilities[3], capabilities[5]) = (1, 2, 4);
+        let capable = write("capable", &fs::read(&own).unwrap(), 0o755);
+        let create = rustix::fs::XattrFlags::empty();
+        match rustix::fs::setxattr(&capable, "security.capability", &capabilities, create) {
+            Ok(()) => {
+                assert_eq!(judge_for(&capable, 1000, 1000).unwrap(), Some(Unsuitable::Capable));
+                assert_eq!(judge_for(&capable, 0, 0).unwrap(), None, "root keeps its libraries");
+            }
+            Err(error) => println!("SKIPPED: no right to give a file capabilities ({error}); run as root"),
+        }
         // One program header, of another kind.
         let mut elf = [MAGIC, &[0; 200]].concat();
         (elf[18], elf[32], elf[54], elf[56]) = (62, 64, 56, 1);

@@ -1,10 +1,13 @@
 /* Four threads write and check a mapping of so many MiB, three times over. What a word must be is a function of its
- * place and round. Prints what it found, and returns 1 when a word was wrong. */
+ * place and round. With a second argument, it first closes all descriptors that it does not know, in four ways. Prints
+ * what it found, and returns 1 when a word was wrong. */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { THREADS = 4, WORDS = 512, STEP = 64, ROUNDS = 3 };
 
@@ -38,6 +41,15 @@ int main(int count, char **words) {
     if (memory == MAP_FAILED) {
         perror("mmap");
         return 2;
+    }
+    if (count > 2) {
+        for (int fd = 3; fd < 1024; fd++) {
+            if (dup2(1, fd) == fd)
+                dup3(1, fd, 0);
+            close(fd);
+        }
+        close_range(3, ~0U, 0);
+        closefrom(3);
     }
     for (uintptr_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], NULL, work, (void *)i) != 0)

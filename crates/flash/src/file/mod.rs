@@ -57,6 +57,12 @@ pub enum FileMode {
         /// Bytes to use; none for all.
         bytes: Option<u64>,
     },
+    /// Open what is there for reading, without taking it: another process may be changing it. Writes
+    /// fail.
+    Look {
+        /// Bytes to use; none for all whole subpages.
+        bytes: Option<u64>,
+    },
     /// Creates a file of so many bytes, and writes all of it, so that later writes find space. It
     /// must not exist.
     Create {
@@ -125,6 +131,7 @@ impl FileFlash {
     ) -> Result<FileFlash, OpenError> {
         let (file, subpages) = match config.mode {
             FileMode::Existing { bytes } => open::existing(&config.path, bytes)?,
+            FileMode::Look { bytes } => open::look(&config.path, bytes)?,
             FileMode::Create { bytes } => open::create(&config.path, bytes, progress)?,
         };
         let mut warnings = Vec::new();

@@ -39,6 +39,19 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
     }
 }
 
+/// Opens what exists to be read while another process writes to it; returns its subpages.
+pub(super) fn look(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, u32), OpenError> {
+    let metadata = fs::symlink_metadata(path).map_err(|e| path_error("look at", path, e))?;
+    judge_kind(path, &metadata)?;
+    let file = DirectFile::open_to_look(path).map_err(|e| path_error("open", path, e))?;
+    let found = size(&file, path)?;
+    let wanted = wanted.unwrap_or(found - found % SUBPAGE_BYTES as u64);
+    match wanted > found {
+        true => Err(OpenError::TooSmall { path: path.into(), needed: wanted, found }),
+        false => Ok((file, subpages(wanted)?)),
+    }
+}
+
 /// Judges what exists at a path, opens it, and takes it for the caller alone. Nothing is written.
 /// Every writer to a path of the user's goes through this. A block device must be neither mounted
 /// nor in use. A file must be this user's own, without another name, and neither locked nor, as far

@@ -3,7 +3,7 @@
 //!
 //! `record` has stamps and values, `job` what jobs do, `run` the memory under them and what happens
 //! to it meanwhile, `check` the answer, `brute` another way to it, `sample` histories to ask both
-//! about.
+//! about. `serial` decides about transactions.
 
 pub mod brute;
 pub mod check;
@@ -11,3 +11,4 @@ pub mod job;
 pub mod record;
 pub mod run;
 pub mod sample;
+pub mod serial;

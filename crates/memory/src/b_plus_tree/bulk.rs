@@ -166,7 +166,7 @@ impl<V: Plain, L: Latch> Loader<'_, V, L> {
         again(|| {
             let seen = tree.nodes.begin(memory, tree.root.root)?;
             tree.assert_empty(memory)?;
-            let _held = tree.nodes.hold::<M, 1>([&seen])?;
+            let _held = tree.nodes.hold(memory, [&seen])?;
             let root = memory.view_mut(seen.at, tree.nodes.leaf_bytes).map_err(Stop::Failed)?;
             root.copy_from(0, &self.bytes);
             Ok(())

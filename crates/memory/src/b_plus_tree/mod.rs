@@ -28,6 +28,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::heap::Heap;
+use crate::latch::harmless;
 use crate::tree::node::{Image, Shape, next};
 use crate::tree::{Nodes, Seen, Stop, again};
 use crate::{AccessError, Address, Latch, LatchTable, Memory, Plain, SUBPAGE_BYTES};
@@ -188,7 +189,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
                 self.nodes.split_towards(memory, root, key)?;
                 return Err(Stop::Changed);
             }
-            let _held = self.nodes.hold::<M, 1>([&seen])?;
+            let _held = self.nodes.hold(memory, [&seen])?;
             let node = memory.view_mut(seen.at, self.nodes.leaf_bytes)?;
             if hit {
                 let old = self.shape().value(&node, index);
@@ -201,7 +202,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     }
 
     /// Changes the value of `key` in place, and returns whether there was one. `change` is called
-    /// at most once, under the latch of the leaf. A panic in it poisons that latch.
+    /// at most once, under the latch of the leaf. A panic in it changes nothing.
     ///
     /// # Errors
     /// As [`BPlusTree::get`]; nothing was changed.
@@ -221,10 +222,11 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
                 self.nodes.validate(&seen)?;
                 return Ok(false);
             }
-            let _held = self.nodes.hold::<M, 1>([&seen])?;
+            let held = self.nodes.hold(memory, [&seen])?;
             let node = memory.view_mut(seen.at, self.nodes.leaf_bytes)?;
             let mut value = self.shape().value(&node, index);
-            change.take().expect("nothing starts again after the change")(&mut value);
+            let change = change.take().expect("nothing starts again after the change");
+            let ((), _held) = harmless(held, || change(&mut value));
             self.shape().set_value(&node, index, value);
             Ok(true)
         })
@@ -244,7 +246,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
                 self.nodes.validate(&seen)?;
                 return Ok(None);
             }
-            let _held = self.nodes.hold::<M, 1>([&seen])?;
+            let _held = self.nodes.hold(memory, [&seen])?;
             let node = memory.view_mut(seen.at, self.nodes.leaf_bytes)?;
             let value = self.shape().value(&node, index);
             self.shape().remove::<V>(&node, head.count, index);

@@ -54,7 +54,7 @@ impl<K: KeyHash + Eq, L: Latch> BlobIndex for HashMap<K, u64, L> {
         self.for_each(memory, |_, word| each(*word))
     }
     fn disturb(&self, gone: bool) {
-        self.latches.disturb(gone);
+        HashMap::disturb(self, gone);
     }
 }
 

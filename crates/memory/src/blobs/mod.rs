@@ -137,6 +137,26 @@ impl<I: BlobIndex> BlobMap<I> {
         })
     }
 
+    /// Copies the beginning of a value, as much as `into` holds, and returns the length of the
+    /// whole value. `None` without the key.
+    ///
+    /// # Errors
+    /// As [`BlobMap::get`].
+    pub fn copy_to<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        into: &mut [u8],
+    ) -> Result<Option<usize>, AccessError> {
+        self.look(memory, key, |memory, span, still| {
+            let len = span.len.min(into.len());
+            if len > 0 {
+                self.values.read(memory, span, 0, &mut into[..len], still)?;
+            }
+            Ok(span.len)
+        })
+    }
+
     /// The length of a value. `None` without the key.
     ///
     /// # Errors
@@ -416,7 +436,7 @@ impl<K: KeyHash + Eq, L: Latch> BlobMap<HashMap<K, u64, L>> {
     /// Bytes of region for the buckets of `capacity` keys. Values and overflow blocks come from the
     /// heap.
     pub const fn bytes_needed(capacity: u64) -> u64 {
-        HashMap::<K, u64, L>::bytes_needed(capacity)
+        HashMap::<K, u64, L>::bytes_to_grow(capacity)
     }
 
     /// Makes an empty one for about `capacity` keys, with its buckets at the front of `region`, its
@@ -432,7 +452,7 @@ impl<K: KeyHash + Eq, L: Latch> BlobMap<HashMap<K, u64, L>> {
         capacity: u64,
         latch_count: usize,
     ) -> Result<Self, AccessError> {
-        let index = HashMap::create(memory, region, heap.clone(), capacity, latch_count)?;
+        let index = HashMap::create_growing(memory, region, heap.clone(), capacity, latch_count)?;
         Ok(Self::over(index, heap, latch_count))
     }
 

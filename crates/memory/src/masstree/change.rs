@@ -5,6 +5,7 @@ use super::{
     Address, BORDER_BYTES, BorderImage, Entry, LAYER, Masstree, Place, RECORD, RECORD_SUFFIX, SUFFIX, SUFFIX_BYTES,
     slice_of,
 };
+use crate::latch::harmless;
 use crate::tree::structure::Node;
 use crate::tree::{Seen, Stop, again};
 use crate::{AccessError, Latch, Memory, Ptr, WriteSet};
@@ -33,7 +34,7 @@ impl<L: Latch> Masstree<L> {
     }
 
     /// Changes the value of `key` in place, and returns whether there was one. `change` is called
-    /// at most once, under the latch of the border node. A panic in it poisons that latch.
+    /// at most once, under the latch of the border node. A panic in it changes nothing.
     ///
     /// # Errors
     /// As [`Masstree::get`]; nothing was changed.
@@ -146,16 +147,18 @@ impl<L: Latch> Masstree<L> {
         entry: Entry,
         change: impl FnOnce(u64) -> u64,
     ) -> Result<u64, Stop> {
-        let _held = self.nodes.hold::<M, 1>([&place.border])?;
+        let held = self.nodes.hold(memory, [&place.border])?;
         if entry.kind == RECORD {
             let (record, bytes) = Ptr::<u64>::new(Address::from_bits(entry.value)).checked()?;
             let record = memory.view_mut(record, bytes)?;
             let old = record.load(0);
-            record.store(0, change(old));
+            let (new, _held) = harmless(held, || change(old));
+            record.store(0, new);
             return Ok(old);
         }
         let node = memory.view_mut(place.border.at, BORDER_BYTES)?;
-        set_value(&node, place.index, change(entry.value));
+        let (new, _held) = harmless(held, || change(entry.value));
+        set_value(&node, place.index, new);
         Ok(entry.value)
     }
 
@@ -328,7 +331,7 @@ impl<L: Latch> Masstree<L> {
     /// Writes a border node whole, if it is still as it was seen.
     fn replace<M: Memory>(&self, memory: &mut M, border: &Seen, image: &BorderImage) -> Result<(), Stop> {
         let bytes = image.to_bytes();
-        let _held = self.nodes.hold::<M, 1>([border])?;
+        let _held = self.nodes.hold(memory, [border])?;
         memory.view_mut(border.at, BORDER_BYTES)?.copy_from(0, &bytes);
         Ok(())
     }

@@ -201,14 +201,18 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
 
     /// Holds the latches of some nodes, each once, if the nodes are as they were seen. Never waits.
     #[inline(always)]
-    pub fn hold<M: Memory, const N: usize>(&self, nodes: [&Seen; N]) -> Result<[Option<Exclusive<'_, L, M>>; N], Stop> {
+    pub fn hold<M: Memory, const N: usize>(
+        &self,
+        memory: &mut M,
+        nodes: [&Seen; N],
+    ) -> Result<[Option<Exclusive<'_, L, M>>; N], Stop> {
         let mut held = [const { None }; N];
         for i in 0..N {
             match nodes[..i].iter().find(|n| n.latch == nodes[i].latch) {
                 Some(same) if same.version == nodes[i].version => {}
                 Some(_) => return Err(Stop::Changed),
                 None => {
-                    let latch = self.latches.get(nodes[i].latch).upgrade(nodes[i].version);
+                    let latch = self.latches.get(nodes[i].latch).upgrade(memory, nodes[i].version);
                     held[i] = Some(latch.ok_or(Stop::Changed)?);
                 }
             }

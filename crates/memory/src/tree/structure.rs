@@ -158,7 +158,7 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
         mut writes: WriteSet,
         nodes: [&Seen; N],
     ) -> Result<(), Stop> {
-        let _held = self.hold::<M, N>(nodes)?;
+        let _held = self.hold(memory, nodes)?;
         Ok(writes.commit(memory)?)
     }
 

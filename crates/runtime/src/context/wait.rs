@@ -22,6 +22,9 @@ impl Context {
     /// ([`Runtime::sync`] cuts between sections). Sections nest. Waits while a sync closes the
     /// gate, so begin it before taking a latch that other sections may wait for.
     ///
+    /// A section isolates nothing: other jobs see its writes at once, and an error leaves them. It
+    /// is for authors of containers. Programs use transactions.
+    ///
     /// [`Runtime::sync`]: crate::Runtime::sync
     ///
     /// # Errors

@@ -17,10 +17,10 @@ use std::collections::VecDeque;
 use fulgurite_policy::{Choice, FiberIndex, Point, Scheduler, SchedulingPolicy};
 use serde::Serialize;
 
-use super::{QueueError, held};
 use crate::events::Events;
 use crate::front_end::{FrontEnd, Step};
 use crate::random::Random;
+use crate::report::{RunError, held};
 use crate::statistics::{Distribution, Law, Population};
 use crate::time::Time;
 
@@ -141,7 +141,7 @@ impl Core {
     ///
     /// # Errors
     /// When the statistics contradict each other.
-    pub fn run(&self, front_end: impl FrontEnd, seed: u64) -> Result<CoreReport, QueueError> {
+    pub fn run(&self, front_end: impl FrontEnd, seed: u64) -> Result<CoreReport, RunError> {
         let threads = self.threads();
         let scheduler = match self.misses {
             Misses::Switch { policy, threads: bound } => Some(Scheduler::new(policy, bound, threads)),
@@ -171,7 +171,7 @@ impl Core {
 }
 
 impl<F: FrontEnd> Run<'_, F> {
-    fn drive(&mut self) -> Result<CoreReport, QueueError> {
+    fn drive(&mut self) -> Result<CoreReport, RunError> {
         if let Some(between) = self.core.between {
             let first = self.arrivals.exponential(between);
             self.events.schedule(first, SEEN, Event::Arrives);

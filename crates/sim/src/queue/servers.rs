@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
-use super::{QueueError, held};
 use crate::events::Events;
 use crate::random::Random;
+use crate::report::{RunError, held};
 use crate::statistics::{Distribution, Law, Population};
 use crate::time::Time;
 
@@ -45,7 +45,7 @@ impl Servers {
     ///
     /// # Errors
     /// When the statistics contradict each other.
-    pub fn run(&self, seed: u64) -> Result<ServersReport, QueueError> {
+    pub fn run(&self, seed: u64) -> Result<ServersReport, RunError> {
         let (mut arrivals, mut services) = (Random::new(seed, 0), Random::new(seed, 1));
         let mut events = Events::new();
         let (mut inside, mut waiting) = (Population::default(), VecDeque::new());

@@ -74,6 +74,20 @@ impl PoolFiles {
         let members = Members::find((path, &flash), elsewhere, &mut open)?;
         Ok(PoolFiles { path: path.into(), flash: members.as_ref().map_or(flash, Members::flash), members })
     }
+    /// The same while another process uses it: nothing is claimed, and nothing may be written. What
+    /// is read may be of different moments, so that it may seem damaged. Then look again.
+    ///
+    /// # Errors
+    /// As [`PoolFiles::find`].
+    pub fn look(path: &Path, elsewhere: &[PathBuf]) -> Result<PoolFiles, AdminError> {
+        let mut open = |path: &Path| -> Result<Arc<dyn Flash>, OpenError> {
+            let config = FileConfig { mode: FileMode::Look { bytes: None }, ..FileConfig::existing(path) };
+            Ok(Arc::new(FileFlash::open(&config)?))
+        };
+        let flash = open(path)?;
+        let members = Members::find((path, &flash), elsewhere, &mut open)?;
+        Ok(PoolFiles { path: path.into(), flash: members.as_ref().map_or(flash, Members::flash), members })
+    }
     fn error(&self) -> impl Fn(PoolError) -> AdminError + use<> {
         let path = self.path.clone();
         move |source| AdminError::Pool { path: path.clone(), source }

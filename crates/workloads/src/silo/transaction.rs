@@ -388,7 +388,7 @@ impl<L: Latch> Transaction<'_, L> {
             if held_count > 0 && held[held_count - 1].as_ref().is_some_and(|last| last.latch == latch) {
                 continue;
             }
-            let unchanged = version.and_then(|version| silo.latches.get(latch).upgrade::<M>(version));
+            let unchanged = version.and_then(|version| silo.latches.get(latch).upgrade(memory, version));
             held[held_count] = Some(match unchanged {
                 Some(guard) => Held { latch, since: version, _latch: guard },
                 None => Held { latch, since: None, _latch: silo.latches.get(latch).lock(memory)? },

@@ -1,11 +1,11 @@
 //! AstriFlash (A) and its slides (AS).
 
-mod arithmetic;
+pub(crate) mod arithmetic;
 mod overhead;
 mod service;
 mod slo;
 mod tables;
-mod tail;
+pub(crate) mod tail;
 
 use crate::check::Check;
 use crate::paper::Paper;

@@ -6,6 +6,7 @@
 use fulgurite_sim::Time;
 
 use crate::check::{CheckError, Inputs};
+use crate::models::Planted;
 use crate::units::Dimension;
 
 /// A miss's parts.
@@ -42,7 +43,16 @@ impl MissCost {
         };
         let cold = Time((refill.0 as f64 * share("miss.cold_lines", "miss.overlap")?) as u64);
         let tags = Time((column.0 as f64 * share("miss.dram_accesses", "miss.dram_overlap")?) as u64);
+        let (flush, tags) = match inputs.planted {
+            Some(Planted::NoFlush) => (Time::ZERO, tags),
+            Some(Planted::NoTags) => (flush, Time::ZERO),
+            _ => (flush, tags),
+        };
         Ok(MissCost { detection, flush, cold, tags, switch: inputs.time("miss.switch")? })
+    }
+    /// All parts.
+    pub fn parts(&self) -> [Time; 5] {
+        [self.detection, self.flush, self.cold, self.tags, self.switch]
     }
     /// What the core loses without the switch.
     pub fn without_switch(&self) -> Time {

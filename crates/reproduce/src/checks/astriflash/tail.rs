@@ -16,7 +16,7 @@ use crate::check::{CheckError, Finding, Inputs};
 const JOBS: u64 = 1_500_000;
 const QUANTILE: f64 = 0.99;
 
-fn p99_ns(inputs: &Inputs<'_>, misses: Misses, load: f64) -> Result<f64, CheckError> {
+pub fn p99_ns(inputs: &Inputs<'_>, misses: Misses, load: f64) -> Result<f64, CheckError> {
     let (length, cost) = (inputs.time("jobs.tatp")?, MissCost::read(inputs)?);
     let (miss_cost, switch_cost) = match misses {
         Misses::Switch { .. } => (cost.without_switch(), cost.switch),
@@ -54,6 +54,8 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     let near = load_with(p99)?;
     let chance = p99_ns(inputs, Misses::Absent, near)? / p99;
     let equal = load_with(p99 / chance)?;
+    let parts = MissCost::read(inputs)?.parts();
+    let cost: Time = parts.into_iter().sum();
     let (ours_low, dram_low) = (p99_ns(inputs, astriflash, low)?, p99_ns(inputs, Misses::Absent, low)?);
     Ok(vec![
         Finding::within(
@@ -65,6 +67,13 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
             "what each miss costs the core raises its load; the flash overlaps with the queue",
         )
         .also("p99 in service times", p99 / service),
+        Finding::trend(
+            "miss-cost",
+            "tag comparisons and response, the pipeline's flush, the switch",
+            parts.iter().all(|part| *part > Time::ZERO) && cost < inputs.time("jobs.tatp_interval")?,
+            (cost.as_ns(), "ns of the core for each miss"),
+            "the sum of its parts: detection, flush, cold caches, tags before hits, switch",
+        ),
         Finding::trend(
             "low-load",
             "higher p99 at low loads",

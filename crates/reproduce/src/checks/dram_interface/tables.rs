@@ -1,37 +1,12 @@
-//! Storage on the DRAM interface (C).
+//! C1, C2 and C9: the tables, and what follows from them by arithmetic.
 
-use crate::check::{Check, CheckError, Finding, Inputs};
-use crate::paper::Paper;
+use super::Found;
+use super::system::{load, prototype, run};
+use crate::check::{CheckError, Finding, Inputs};
+use crate::models::device::Op;
 use crate::units::Dimension;
 
-/// The checks.
-pub static CHECKS: [Check; 3] = [
-    Check {
-        id: "C1",
-        about: "the controller chip (table 1)",
-        paper: Paper::DramInterface,
-        simulated: false,
-        run: chip,
-    },
-    Check {
-        id: "C2",
-        about: "the platforms (tables 2 and 3)",
-        paper: Paper::DramInterface,
-        simulated: false,
-        run: platforms,
-    },
-    Check {
-        id: "C9",
-        about: "interfaces, their rates and pins",
-        paper: Paper::DramInterface,
-        simulated: false,
-        run: interfaces,
-    },
-];
-
-type Found = Result<Vec<Finding>, CheckError>;
-
-fn chip(inputs: &Inputs<'_>) -> Found {
+pub fn chip(inputs: &Inputs<'_>) -> Found {
     let hertz = |name| inputs.number(name, Dimension::Frequency);
     let edges = inputs.share("chip.edges")?;
     let why = "two transfers a cycle";
@@ -42,7 +17,7 @@ fn chip(inputs: &Inputs<'_>) -> Found {
     ])
 }
 
-fn platforms(inputs: &Inputs<'_>) -> Found {
+pub fn platforms(inputs: &Inputs<'_>) -> Found {
     let gib = (1u64 << 30) as f64;
     let nand = inputs.count("nand.chips")? as f64 * inputs.bytes("nand.chip")? / gib;
     let ufs = inputs.bytes("ufs.storage")? / gib;
@@ -56,7 +31,7 @@ fn platforms(inputs: &Inputs<'_>) -> Found {
     ])
 }
 
-fn interfaces(inputs: &Inputs<'_>) -> Found {
+pub fn interfaces(inputs: &Inputs<'_>) -> Found {
     let lane = inputs.number("ufs.lane", Dimension::Frequency)? * inputs.count("ufs.lanes")? as f64 / 8.0;
     let coded = inputs.numbers("ufs.coded", Dimension::Bits)?;
     let emmc =
@@ -69,12 +44,21 @@ fn interfaces(inputs: &Inputs<'_>) -> Found {
     let [payload, line] = coded[..] else {
         return Err(CheckError::NoAnswer("a line code has two numbers of bits".to_owned()));
     };
+    let crossings = run(&prototype(inputs, true)?, load(Op::Read, 65536, 4, false, inputs))?.crossings;
     let most = ufs_pins.iter().copied().fold(pins, f64::max);
     Ok(vec![
         Finding::exact("ufs", "1,200 MB/s", 1200.0, lane * payload / line / 1e6, "MB/s", "two lanes of 6 Gb/s, 8b10b"),
         Finding::exact("emmc", "400 MB/s", 400.0, emmc / 1e6, "MB/s", "8 bits at 200 MHz, both edges"),
         Finding::exact("ddr4", "25.6 GB/s", 25.6, ddr4 / 1e9, "GB/s", "64 bits, 3,200 MT/s"),
         Finding::exact("emmc-pins", "12", 12.0, pins, "pins", "8 of data, 1 of commands, 3 others"),
+        Finding::exact(
+            "crossings",
+            "a read crosses the DRAM bus twice",
+            2.0,
+            crossings,
+            "bytes on the bus for each byte",
+            "counted: from the device to the DMA engine, and from there to memory",
+        ),
         Finding::trend(
             "pins",
             "a DRAM interface has more pins",

@@ -1,34 +1,15 @@
-//! NVMM (D). Layouts are those of crate `format`, so that what decides exists once.
+//! D1, D2, D4, D5 and D16: layouts are those of crate `format`, so that what decides exists once.
 
 use fulgurite_format::{
     Address, Controller, ENTRY_INDEX_BITS, EntryIndex, FLASH_PAGE_BITS, FlashPage, OFFSET_BITS, PAGE_BITS, PageEntry,
     Status, TIME_BITS, place_positional,
 };
 
-use crate::check::{Check, CheckError, Finding, Inputs};
-use crate::paper::Paper;
+use super::Found;
+use crate::check::{Finding, Inputs};
 use crate::units::Dimension;
 
-const fn check(
-    id: &'static str,
-    about: &'static str,
-    run: fn(&Inputs<'_>) -> Result<Vec<Finding>, CheckError>,
-) -> Check {
-    Check { id, about, paper: Paper::Nvmm, simulated: false, run }
-}
-
-/// The checks.
-pub static CHECKS: [Check; 5] = [
-    check("D1", "the virtual address", addresses),
-    check("D2", "the page table's entry", entries),
-    check("D4", "bit vectors of valid segments", vectors),
-    check("D5", "latencies of memory technologies", technologies),
-    check("D16", "prices of flash and DRAM", prices),
-];
-
-type Found = Result<Vec<Finding>, CheckError>;
-
-fn addresses(inputs: &Inputs<'_>) -> Found {
+pub fn addresses(inputs: &Inputs<'_>) -> Found {
     let bits = |name| inputs.number(name, Dimension::Bits);
     let (controller, page, byte) = (bits("address.controller")?, bits("address.page")?, bits("address.byte")?);
     let ours = [64 - PAGE_BITS - OFFSET_BITS, PAGE_BITS, OFFSET_BITS];
@@ -63,7 +44,7 @@ fn addresses(inputs: &Inputs<'_>) -> Found {
     ])
 }
 
-fn entries(inputs: &Inputs<'_>) -> Found {
+pub fn entries(inputs: &Inputs<'_>) -> Found {
     let fields = inputs.numbers("entry.fields", Dimension::Bits)?;
     let status = 64 - 32 - TIME_BITS;
     let ours = [FLASH_PAGE_BITS, ENTRY_INDEX_BITS, 32, TIME_BITS, status];
@@ -99,7 +80,7 @@ fn entries(inputs: &Inputs<'_>) -> Found {
     ])
 }
 
-fn vectors(inputs: &Inputs<'_>) -> Found {
+pub fn vectors(inputs: &Inputs<'_>) -> Found {
     let segments = inputs.count("vector.segments")? as u32;
     let shown = |valid| PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, 0, Status::default()).to_string();
     let whole = u32::MAX >> (32 - segments);
@@ -152,7 +133,7 @@ fn vectors(inputs: &Inputs<'_>) -> Found {
     ])
 }
 
-fn technologies(inputs: &Inputs<'_>) -> Found {
+pub fn technologies(inputs: &Inputs<'_>) -> Found {
     let times = |name| inputs.numbers(name, Dimension::Time);
     let dram = inputs.time("technology.dram.read")?;
     let (slc, mlc) = (inputs.time("technology.slc.read")?, inputs.time("technology.mlc.read")?);
@@ -182,15 +163,28 @@ fn technologies(inputs: &Inputs<'_>) -> Found {
     ])
 }
 
-fn prices(inputs: &Inputs<'_>) -> Found {
+pub fn prices(inputs: &Inputs<'_>) -> Found {
+    let onfi = inputs.numbers("onfi.rates", Dimension::Rate)?;
+    let array = inputs.number("onfi.array", Dimension::Rate)?;
     let (flash, dram) =
         (inputs.number("price.flash", Dimension::Price)?, inputs.number("price.dram", Dimension::Price)?);
-    Ok(vec![Finding::within(
-        "ratio",
-        "flash under $0.50, DRAM over $10 a GB",
-        dram / flash,
-        "times",
-        (20.0, f64::INFINITY),
-        "both bounds: at least this much",
-    )])
+    let faster = onfi.windows(2).all(|pair| pair[0] < pair[1]) && onfi.iter().all(|rate| *rate > array);
+    let last = onfi.last().copied().unwrap_or_default();
+    Ok(vec![
+        Finding::trend(
+            "onfi",
+            "the array gives 330 MB/s, ONFI 3 moves 400 and ONFI 4 800",
+            faster,
+            (last / array, "times the array's rate, ONFI 4"),
+            "from ONFI 3 on the bus is faster than the array",
+        ),
+        Finding::within(
+            "ratio",
+            "flash under $0.50, DRAM over $10 a GB",
+            dram / flash,
+            "times",
+            (20.0, f64::INFINITY),
+            "both bounds: at least this much",
+        ),
+    ])
 }

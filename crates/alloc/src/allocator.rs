@@ -1,0 +1,221 @@
+//! The memory-page allocator: blocks of a page buffer's memory, for any thread.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use allocator_api2::alloc::AllocError;
+use fulgurite_backing::Medium;
+use fulgurite_fault::{Access, PageBuffer, Settings, Summary};
+
+use crate::blocks::{Block, Blocks, FreeError, Source, Usage};
+
+/// Why an allocator cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The flash cannot be opened.
+    #[error(transparent)]
+    Medium(#[from] fulgurite_backing::Error),
+    /// There is no page buffer: the machine handles no faults for this process, or the cap is too
+    /// small.
+    #[error(transparent)]
+    PageBuffer(#[from] fulgurite_fault::Error),
+}
+
+/// Pages of a page buffer.
+struct Pages(PageBuffer);
+
+impl Source for Pages {
+    fn map(&self, bytes: usize) -> Option<usize> {
+        self.0.map(bytes, None, Access::ReadWrite).ok()
+    }
+    fn unmap(&self, address: usize, bytes: usize) {
+        // It stays mapped where the kernel refuses, and nobody has its address.
+        let _ = self.0.unmap(address, bytes);
+    }
+}
+
+/// An allocator whose memory is in flash, with a cap on the DRAM of the whole process. Threads use
+/// it by plain loads and stores, and free what others have allocated.
+///
+/// It is for collections that take an allocator ([`allocator_api2`]), and for calls in the manner
+/// of `malloc`:
+/// ```no_run
+/// use allocator_api2::vec::Vec;
+/// use fulgurite_alloc::Allocator;
+/// use fulgurite_backing::Medium;
+///
+/// # fn main() -> Result<(), fulgurite_alloc::StartError> {
+/// // Sixteen times its DRAM.
+/// let flash = Allocator::start(Medium::new_file("flash", "16G"), 1 << 30)?;
+/// let mut numbers = Vec::new_in(flash);
+/// numbers.extend(0..1_000_000_000u64);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A block must not be used by a child after `fork`, and its contents are gone with the process.
+pub struct Allocator {
+    pages: Pages,
+    blocks: Mutex<Blocks>,
+}
+
+impl Allocator {
+    /// Starts an allocator over a medium, whose contents are overwritten. It lives as long as the
+    /// process, as its memory may be used anywhere. `dram_bytes` caps all memory of the process,
+    /// with what it has outside of this allocator.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(medium: Medium, dram_bytes: u64) -> Result<&'static Allocator, StartError> {
+        let settings = fulgurite_backing::Settings { dram_bytes, ..Default::default() };
+        let opened = medium.open(&settings)?;
+        Ok(Allocator::over(PageBuffer::start(&Settings {
+            opened,
+            dram_bytes,
+            told: Arc::default(),
+            json: false,
+            stats_ms: 0,
+        })?))
+    }
+
+    /// Allocates from a page buffer that nothing else maps.
+    pub fn over(buffer: PageBuffer) -> &'static Allocator {
+        Box::leak(Box::new(Allocator { pages: Pages(buffer), blocks: Mutex::default() }))
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        // A panic under it would be a defect of `Blocks`, whose maps are whole in any case.
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, bytes: usize, alignment: usize) -> Option<(NonNull<u8>, Block)> {
+        let bytes = Some(bytes).filter(|bytes| *bytes <= isize::MAX as usize)?;
+        let block = self.blocks().allocate(&self.pages, bytes, alignment)?;
+        Some((NonNull::new(block.address as *mut u8)?, block))
+    }
+
+    /// Allocates a block of at least this size at this alignment, with any contents. None when the
+    /// flash has no room. A size of 0 has an address of its own, too.
+    pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+        Some(self.take(layout.size(), layout.align())?.0)
+    }
+
+    /// As [`Allocator::allocate`], and the block reads as zeros.
+    pub fn allocate_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let (at, block) = self.take(layout.size(), layout.align())?;
+        if !block.is_zeroed {
+            // SAFETY: the block is mapped, has these bytes, and nobody else knows it yet.
+            unsafe { at.write_bytes(0, layout.size()) };
+        }
+        Some(at)
+    }
+
+    /// Bytes that a block has.
+    ///
+    /// # Errors
+    /// [`FreeError`] when it is no block in use.
+    pub fn usable_size(&self, block: NonNull<u8>) -> Result<usize, FreeError> {
+        self.own(block)?;
+        self.blocks().bytes_of(block.as_ptr() as usize)
+    }
+
+    /// Frees a block, from any thread.
+    ///
+    /// # Errors
+    /// [`FreeError`] when it is no block in use: nothing was freed.
+    ///
+    /// # Safety
+    /// Nothing may use the block any more.
+    pub unsafe fn free(&self, block: NonNull<u8>) -> Result<(), FreeError> {
+        self.own(block)?;
+        let pages = self.blocks().free(block.as_ptr() as usize)?;
+        if let Some((address, bytes)) = pages {
+            // Without the lock: it waits for the thread that handles faults.
+            self.pages.unmap(address, bytes);
+        }
+        Ok(())
+    }
+
+    /// Resizes a block, which may move, with the contents that fit. None, and the block as it was,
+    /// when the flash has no room.
+    ///
+    /// # Errors
+    /// [`FreeError`] when it is no block in use.
+    ///
+    /// # Safety
+    /// Nothing may use the block under its old address any more, unless none is returned.
+    pub unsafe fn resize(&self, block: NonNull<u8>, layout: Layout) -> Result<Option<NonNull<u8>>, FreeError> {
+        let (had, wants) = (self.usable_size(block)?, layout.size());
+        let is_aligned = (block.as_ptr() as usize).is_multiple_of(layout.align());
+        // What becomes less than half moves, so that pages come free.
+        if is_aligned && wants <= had && (wants > had / 2 || had <= 64) {
+            return Ok(Some(block));
+        }
+        let Some((to, _)) = self.take(wants, layout.align()) else { return Ok(None) };
+        // SAFETY: both blocks are mapped, have these bytes, and are different. The caller lets
+        // nobody use the old one, and nobody else knows the new one.
+        unsafe {
+            to.copy_from_nonoverlapping(block, had.min(wants));
+            self.free(block)?;
+        }
+        Ok(Some(to))
+    }
+
+    fn own(&self, block: NonNull<u8>) -> Result<(), FreeError> {
+        let address = block.as_ptr() as usize;
+        if self.pages.0.contains(address) { Ok(()) } else { Err(FreeError::Foreign(address)) }
+    }
+
+    /// Whether an address is in the memory of this allocator.
+    pub fn contains(&self, address: *const u8) -> bool {
+        self.pages.0.contains(address as usize)
+    }
+
+    /// What is handed out.
+    pub fn usage(&self) -> Usage {
+        self.blocks().usage()
+    }
+
+    /// Checks the invariants.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn check(&self) {
+        self.blocks().check();
+    }
+
+    /// What its page buffer has done so far.
+    pub fn summary(&self) -> Summary {
+        self.pages.0.summary()
+    }
+    /// Which way faults take, for people.
+    pub fn describe(&self) -> &str {
+        self.pages.0.describe()
+    }
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Allocator").field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: a block is mapped memory that only its holder knows until it is freed. A shared reference
+// does not move what it leads to, and the allocator lives as long as the process.
+unsafe impl allocator_api2::alloc::Allocator for Allocator {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        let at = Allocator::allocate(self, layout).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(at, layout.size()))
+    }
+    fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        let at = Allocator::allocate_zeroed(self, layout).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(at, layout.size()))
+    }
+    unsafe fn deallocate(&self, block: NonNull<u8>, _: Layout) {
+        // SAFETY: the caller's contract.
+        let freed = unsafe { self.free(block) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+}

@@ -1,0 +1,30 @@
+//! Allocators for programs that change only their allocation calls: SSDAlloc's memory-page
+//! allocator, over the memory of a page buffer.
+//!
+//! ```text
+//! addresses: | slab of 64 B | a large block | slab of 16 B | free | slab of 64 B | ..   (flash)
+//!                  |               |
+//! DRAM:      a bit per slot    its length                                  (nothing in the blocks)
+//! ```
+//!
+//! Small objects are slots of slabs, of one size each. No slot straddles a page, so that an object
+//! is one fault at most. Larger blocks are whole pages. Slabs and blocks that are free go back to
+//! the page buffer, which joins neighbours, and their contents are garbage to the flash.
+//!
+//! Invariants:
+//! * What an allocator knows is in DRAM, outside of its memory: neither allocating nor freeing
+//!   touches a page, so neither waits for flash.
+//! * No lock is held while a page is touched.
+//! * An address is freed only if a block begins there. Anything else is an error, and changes
+//!   nothing.
+//!
+//! It does not decide what stays in DRAM (`cache`, `policy`). It has no caches of threads: each
+//! call takes one lock.
+
+mod allocator;
+mod blocks;
+mod classes;
+mod slab;
+
+pub use allocator::{Allocator, StartError};
+pub use blocks::{Blocks, FreeError, Source, Usage};

@@ -1,0 +1,3 @@
+//! The tests of this crate, in one program: each file is linked once.
+
+mod conform_allocator;

@@ -1,0 +1,1122 @@
+/* The C interface of Fulgurite: flash that passes for DRAM. docs/c.md explains it.
+ *
+ * Made by cbindgen from crates/capi/src. UPDATE=1 with the test conform_header makes it again. */
+
+#ifndef FULGURITE_H
+#define FULGURITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * What a function returns: 0 when it did what it says, else why it did not.
+ *
+ * fulgurite_last_message() says more: what failed, where, and what to do.
+ */
+typedef enum {
+    /**
+     * Done.
+     */
+    FULGURITE_OK = 0,
+    /**
+     * There is no such key, name or token.
+     */
+    FULGURITE_NOT_FOUND = 1,
+    /**
+     * The value was not the expected one, and was not changed.
+     */
+    FULGURITE_DIFFERENT = 2,
+    /**
+     * The buffer is too small. The needed size was stored.
+     */
+    FULGURITE_BUFFER_TOO_SMALL = 3,
+    /**
+     * An argument is NULL, misaligned, not UTF-8, or of another pool or thread.
+     */
+    FULGURITE_INVALID_ARGUMENT = 4,
+    /**
+     * A place is outside of what it must be inside of.
+     */
+    FULGURITE_OUT_OF_RANGE = 5,
+    /**
+     * A key or value is longer than any can be.
+     */
+    FULGURITE_TOO_LONG = 6,
+    /**
+     * The pool, the container or the history of unsynced changes is full.
+     */
+    FULGURITE_NO_SPACE = 7,
+    /**
+     * The DRAM budget does not suffice, or the kernel gives no memory.
+     */
+    FULGURITE_NO_MEMORY = 8,
+    /**
+     * The medium failed. The data behind other addresses is unaffected.
+     */
+    FULGURITE_IO = 9,
+    /**
+     * What was read is not what was written.
+     */
+    FULGURITE_CORRUPT = 10,
+    /**
+     * The container or the memory cannot be used any more: open it again.
+     */
+    FULGURITE_POISONED = 11,
+    /**
+     * The pool was closed.
+     */
+    FULGURITE_CLOSED = 12,
+    /**
+     * It is in use: by pins, an open write section, a reader, or a call under way.
+     */
+    FULGURITE_BUSY = 13,
+    /**
+     * The name leads to something of another type.
+     */
+    FULGURITE_WRONG_TYPE = 14,
+    /**
+     * The medium keeps nothing, so it has no names and no tokens.
+     */
+    FULGURITE_NO_POOL = 15,
+    /**
+     * The medium cannot be opened or created.
+     */
+    FULGURITE_CANNOT_OPEN = 16,
+    /**
+     * An option cannot be read, is out of range, or has no effect on this medium.
+     */
+    FULGURITE_BAD_OPTION = 17,
+    /**
+     * The page may not be read or written.
+     */
+    FULGURITE_NOT_PERMITTED = 18,
+    /**
+     * The job was cancelled.
+     */
+    FULGURITE_CANCELLED = 19,
+    /**
+     * The deadline of the job has passed.
+     */
+    FULGURITE_DEADLINE_EXCEEDED = 20,
+    /**
+     * There is more work than can be done in time. Retry later.
+     */
+    FULGURITE_OVERLOADED = 21,
+    /**
+     * The job has used up its stack.
+     */
+    FULGURITE_STACK_OVERFLOW = 22,
+    /**
+     * The call would wait for the worker that it runs on: pass the job's context, or call it from
+     * another thread.
+     */
+    FULGURITE_IN_A_JOB = 23,
+    /**
+     * A defect of this library or of a callback. What was changed may be half changed.
+     */
+    FULGURITE_PANICKED = 24,
+    /**
+     * Anything else.
+     */
+    FULGURITE_FAILED = 25,
+} fulgurite_status;
+
+/**
+ * Memory in flash that is used by plain loads and stores. Any thread may allocate, and free what
+ * others have allocated. It lives as long as the process. A child after fork() must not use its
+ * blocks.
+ */
+typedef struct fulgurite_allocator fulgurite_allocator;
+
+/**
+ * Values of 0 bytes to 1 GiB under byte strings of 0 bytes to 64 KiB. Any thread and any job may
+ * use it.
+ */
+typedef struct fulgurite_blobs fulgurite_blobs;
+
+/**
+ * What a job has of its worker. It is valid while the job's callback runs, in that callback only.
+ *
+ * Functions that take one do their work on the job's fiber: a miss lets other jobs run. From a
+ * thread that is no worker they take NULL, and then wait until a worker has done it.
+ */
+typedef struct fulgurite_context fulgurite_context;
+
+/**
+ * An allocator in flash memory. An address is a number of 64 bits that may be stored anywhere,
+ * also in the pool. 0 is none. Any thread and any job may use a heap. It does not order those that
+ * read and write one object.
+ */
+typedef struct fulgurite_heap fulgurite_heap;
+
+/**
+ * A job that was submitted. Wait for it with fulgurite_job_wait(), or let it go with
+ * fulgurite_job_free().
+ */
+typedef struct fulgurite_job fulgurite_job;
+
+/**
+ * Where a memory lies, how large it is, and what it promises. Make one, set what is needed, and
+ * pass it to fulgurite_open().
+ */
+typedef struct fulgurite_options fulgurite_options;
+
+/**
+ * An open memory in flash: a pool, which outlives the program, or flat memory, which does not. Any
+ * thread may use it.
+ */
+typedef struct fulgurite_pool fulgurite_pool;
+
+/**
+ * Bytes that read as zeros until they are written. Any thread and any job may use it. It orders
+ * neither readers nor writers: a reader beside a writer may see some of the new bytes. A token has
+ * each write whole, or not at all.
+ */
+typedef struct fulgurite_region fulgurite_region;
+
+/**
+ * A number of 64 bits in a pool. It is read and written in one piece, by any thread and any job.
+ */
+typedef struct fulgurite_root fulgurite_root;
+
+/**
+ * Values of 0 bytes to 1 GiB under numbers of 64 bits. Any thread and any job may use it. It is
+ * faster than fulgurite_blobs, and has no order.
+ */
+typedef struct fulgurite_u64_blobs fulgurite_u64_blobs;
+
+/**
+ * Shows a name of a pool: a string each for the name and the type of what it leads to, and how
+ * many bytes that takes. The strings last as long as the call. It runs on the caller's thread.
+ */
+typedef void (*fulgurite_name_visitor)(void *user,
+                                       const char *name,
+                                       const char *type_name,
+                                       uint64_t bytes);
+
+/**
+ * Shows a key and its value. Returns whether to go on: 0 ends the scan. It runs on a worker, on a
+ * stack of its fiber, and must not use the context of the scan. The bytes last as long as the
+ * call.
+ */
+typedef int (*fulgurite_blob_visitor)(void *user,
+                                      const void *key,
+                                      size_t key_length,
+                                      const void *value,
+                                      size_t value_length);
+
+/**
+ * Shows a key and the length of its value. It runs on a worker, on a stack of its fiber, and must
+ * not use the context of the call.
+ */
+typedef void (*fulgurite_u64_visitor)(void *user, uint64_t key, size_t length);
+
+/**
+ * The code of a job. It runs on a worker, on the stack of a fiber (fulgurite_options_fibers()),
+ * and passes the context on to what it calls. It must not keep the context, wait for anything by
+ * itself, leave by longjmp() or an exception, nor fork.
+ */
+typedef int (*fulgurite_callback)(fulgurite_context *context, void *user);
+
+/**
+ * What a memory has counted since it was opened, over all workers. Later versions add members at
+ * the end.
+ */
+typedef struct {
+    /**
+     * The DRAM budget, in bytes.
+     */
+    uint64_t dram_bytes;
+    /**
+     * Frames of 4 KiB that it leaves to data.
+     */
+    uint64_t frames;
+    /**
+     * Of these, free ones.
+     */
+    uint64_t frames_free;
+    /**
+     * Accesses of jobs that have ended.
+     */
+    uint64_t accesses;
+    /**
+     * Accesses that started a read of flash.
+     */
+    uint64_t misses;
+    /**
+     * Accesses that joined a read or write-back under way.
+     */
+    uint64_t misses_joined;
+    /**
+     * Frames freed without a write.
+     */
+    uint64_t evicted_clean;
+    /**
+     * Frames written back.
+     */
+    uint64_t evicted_dirty;
+    /**
+     * Reads that failed.
+     */
+    uint64_t read_errors;
+    /**
+     * Write-backs that failed. The data stayed in DRAM.
+     */
+    uint64_t write_errors;
+    /**
+     * Jobs and blocking calls begun.
+     */
+    uint64_t jobs_started;
+    /**
+     * Jobs that panicked or used up their stacks.
+     */
+    uint64_t jobs_died;
+    /**
+     * The median from a miss to the job's being able to go on, in nanoseconds.
+     */
+    uint64_t miss_p50_ns;
+    /**
+     * The same, of the slowest hundredth.
+     */
+    uint64_t miss_p99_ns;
+} fulgurite_statistics;
+
+/**
+ * What an allocator has handed out, and what its pages have met. Later versions add members at the
+ * end.
+ */
+typedef struct {
+    /**
+     * Bytes of blocks, as rounded up.
+     */
+    uint64_t used_bytes;
+    /**
+     * Bytes of the pages that hold them.
+     */
+    uint64_t mapped_bytes;
+    /**
+     * Accesses that found their page missing.
+     */
+    uint64_t faults;
+    /**
+     * Of these, how many read flash.
+     */
+    uint64_t reads;
+    /**
+     * Pages that left DRAM unchanged.
+     */
+    uint64_t evicted_clean;
+    /**
+     * Pages that left DRAM and were written.
+     */
+    uint64_t evicted_dirty;
+    /**
+     * Reads and writes of flash that failed.
+     */
+    uint64_t errors;
+    /**
+     * How long threads waited for pages, all together, in nanoseconds.
+     */
+    uint64_t waited_ns;
+    /**
+     * The most memory of the process when it was looked at, in bytes.
+     */
+    uint64_t peak_bytes;
+} fulgurite_allocator_statistics;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Returns a sentence for a status, which lasts as long as the program. A number that is no status
+ * has a sentence, too.
+ */
+const char *fulgurite_strerror(int status);
+
+/**
+ * Returns what the last call of this thread that failed has to say: what failed, where, and what
+ * to do. It is empty before the first. The text lasts until the next call of this thread that
+ * fails. In a job, read it before the next call.
+ */
+const char *fulgurite_last_message(void);
+
+/**
+ * Makes options: no medium, 64 MiB of DRAM, one worker of 32 fibers with stacks of 128 KiB, and
+ * the default durability of pools, which is fulgurite_options_durability_sync().
+ *
+ * Never returns NULL. Free it with fulgurite_options_free().
+ */
+fulgurite_options *fulgurite_options_new(void);
+
+/**
+ * Frees options. NULL is none.
+ */
+void fulgurite_options_free(fulgurite_options *options);
+
+/**
+ * Chooses a pool, which outlives the program, in a file or on a block device. When there is no
+ * such file and a size was set, fulgurite_open() creates it. Any file of a pool that spans several
+ * will do.
+ */
+fulgurite_status fulgurite_options_pool(fulgurite_options *options, const char *path);
+
+/**
+ * Chooses a file or block device that is overwritten and keeps nothing. When there is no such file
+ * and a size was set, fulgurite_open() creates it.
+ */
+fulgurite_status fulgurite_options_flat(fulgurite_options *options, const char *path);
+
+/**
+ * Chooses a device that another process serves (fulgurite device serve), by its socket. With
+ * `keeps` it is the pool of the device's store, else flat memory that keeps nothing.
+ */
+fulgurite_status fulgurite_options_device(fulgurite_options *options,
+                                          const char *socket,
+                                          bool keeps);
+
+/**
+ * Chooses plain memory of the size that was set, for tests. It keeps nothing.
+ */
+fulgurite_status fulgurite_options_memory(fulgurite_options *options);
+
+/**
+ * Chooses a device of the size that was set, with the latencies of flash, which a thread of this
+ * process plays. It keeps nothing.
+ */
+fulgurite_status fulgurite_options_emulated(fulgurite_options *options);
+
+/**
+ * Sets the size of what is created, as text: a number with K, M, G or T (powers of 1024). It is a
+ * multiple of 64 KiB. Programs get about five sixths of a large pool.
+ *
+ * Fails with FULGURITE_BAD_OPTION when the text is no size.
+ */
+fulgurite_status fulgurite_options_size(fulgurite_options *options, const char *size);
+
+/**
+ * Sets the size of what is created, in bytes.
+ */
+fulgurite_status fulgurite_options_size_bytes(fulgurite_options *options, uint64_t bytes);
+
+/**
+ * Sets the DRAM budget, as text ("512M"): a hard cap on frames, tables, stacks and rings.
+ *
+ * Fails with FULGURITE_BAD_OPTION when the text is no size.
+ */
+fulgurite_status fulgurite_options_dram(fulgurite_options *options, const char *size);
+
+/**
+ * Sets the DRAM budget, in bytes.
+ */
+fulgurite_status fulgurite_options_dram_bytes(fulgurite_options *options, uint64_t bytes);
+
+/**
+ * Sets how many threads run jobs.
+ */
+fulgurite_status fulgurite_options_workers(fulgurite_options *options, size_t count);
+
+/**
+ * Sets how many jobs each worker runs at once, and the bytes of stack of each. The DRAM budget
+ * pays for the stacks. A callback that prints needs some 16 KiB.
+ */
+fulgurite_status fulgurite_options_fibers(fulgurite_options *options,
+                                          size_t count,
+                                          size_t stack_bytes);
+
+/**
+ * Promises of a pool the last state whose fulgurite_sync() returned, after a crash or a power
+ * failure. Nothing else syncs but fulgurite_close().
+ */
+fulgurite_status fulgurite_options_durability_sync(fulgurite_options *options);
+
+/**
+ * Has a thread sync a pool by itself, about every `milliseconds` or `bytes` changed, whichever
+ * comes first.
+ */
+fulgurite_status fulgurite_options_durability_lazy(fulgurite_options *options,
+                                                   uint64_t milliseconds,
+                                                   uint64_t bytes);
+
+/**
+ * Promises nothing of a pool, which may be empty after a crash or a close. It has no tokens.
+ */
+fulgurite_status fulgurite_options_durability_cache(fulgurite_options *options);
+
+/**
+ * Sets how many of the newest tokens a pool keeps, beside pinned ones. By default it is 1, which
+ * is the least.
+ */
+fulgurite_status fulgurite_options_keep_tokens(fulgurite_options *options, size_t count);
+
+/**
+ * Puts a device of this process before the medium: a thread that does what the store and the
+ * kernel ask for, on a core that it keeps busy while there are requests.
+ */
+fulgurite_status fulgurite_options_on_device(fulgurite_options *options);
+
+/**
+ * Opens a memory, and starts its workers. The options are not changed, and may be used again.
+ *
+ * Fails with FULGURITE_BAD_OPTION, before anything is touched, with FULGURITE_CANNOT_OPEN, and
+ * with FULGURITE_NO_MEMORY. Then `*pool` is NULL.
+ */
+fulgurite_status fulgurite_open(const fulgurite_options *options, fulgurite_pool **pool);
+
+/**
+ * Closes a memory and frees its handle. A pool is synced before. Calls of other threads end first,
+ * as do jobs that have started. What those write after this call began is lost, so wait for them
+ * before. Other handles of the memory say FULGURITE_CLOSED from then on, and are still to be
+ * freed. NULL is none.
+ *
+ * When the sync fails, with the errors of fulgurite_sync(), the pool stays open: make room and
+ * close it again, or call fulgurite_abandon().
+ */
+fulgurite_status fulgurite_close(fulgurite_pool *pool);
+
+/**
+ * Closes a memory and frees its handle, whether or not it can be synced. NULL is none.
+ *
+ * Fails with FULGURITE_IN_A_JOB only.
+ */
+fulgurite_status fulgurite_abandon(fulgurite_pool *pool);
+
+/**
+ * Makes the state of everything durable, and stores its token, unless `token` is NULL. The state
+ * is one between write sections. It waits for those that are open, and not for jobs.
+ *
+ * Fails with FULGURITE_NO_POOL, with FULGURITE_BAD_OPTION for a pool that is only a cache, with
+ * FULGURITE_NO_SPACE and FULGURITE_BUSY, after which it may be tried again, with FULGURITE_IO and
+ * FULGURITE_POISONED, after which the pool takes no more changes, and with FULGURITE_IN_A_JOB.
+ */
+fulgurite_status fulgurite_sync(fulgurite_pool *pool, uint64_t *token);
+
+/**
+ * Makes the state of a token again, in DRAM and in the pool. Newer tokens are gone. Handles of
+ * what that state does not have say FULGURITE_POISONED from then on.
+ *
+ * Fails with FULGURITE_NOT_FOUND when there is no such token, and with FULGURITE_BUSY when a newer
+ * one is pinned or being read, or when jobs hold pins: nothing has changed then. After
+ * FULGURITE_POISONED the pool is to be closed and opened again.
+ */
+fulgurite_status fulgurite_roll_back(fulgurite_pool *pool, uint64_t token);
+
+/**
+ * Stores up to `capacity` of the tokens that are kept, oldest first, and in `*count` how many
+ * there are. `tokens` may be NULL when `capacity` is 0.
+ *
+ * Fails with FULGURITE_BUFFER_TOO_SMALL when there are more: the oldest were stored.
+ */
+fulgurite_status fulgurite_tokens(fulgurite_pool *pool,
+                                  uint64_t *tokens,
+                                  size_t capacity,
+                                  size_t *count);
+
+/**
+ * Keeps a token whatever comes, or no longer.
+ *
+ * Fails with FULGURITE_NOT_FOUND when there is no such token, and with FULGURITE_IO.
+ */
+fulgurite_status fulgurite_pin_token(fulgurite_pool *pool, uint64_t token, bool pinned);
+
+/**
+ * Shows each name of a pool to `visit`, in no order. The visitor may call every function.
+ *
+ * Fails with FULGURITE_NO_POOL, FULGURITE_CORRUPT and FULGURITE_IO.
+ */
+fulgurite_status fulgurite_names(fulgurite_pool *pool, fulgurite_name_visitor visit, void *user);
+
+/**
+ * Removes what has a name, and frees its space. Its handles say FULGURITE_POISONED from then on.
+ *
+ * Fails with FULGURITE_NOT_FOUND, with FULGURITE_NO_SPACE when there is no room for the change
+ * before the next sync, and with FULGURITE_BUSY when jobs have some of it pinned.
+ */
+fulgurite_status fulgurite_remove(fulgurite_pool *pool, const char *name);
+
+/**
+ * Changes the DRAM budget of an open memory, in bytes. It may become smaller, and as large again
+ * as it was when the memory was opened.
+ *
+ * Fails with FULGURITE_BAD_OPTION when it is too small or too large.
+ */
+fulgurite_status fulgurite_set_dram_bytes(fulgurite_pool *pool, uint64_t bytes);
+
+/**
+ * Lets other jobs of the worker run, if there are any.
+ *
+ * Fails with FULGURITE_CANCELLED or FULGURITE_DEADLINE_EXCEEDED when the job should end.
+ */
+fulgurite_status fulgurite_yield(fulgurite_context *context);
+
+/**
+ * Opens a write section: a token has all that the job writes until the section ends, or none of
+ * it. Sections nest. A sync waits for those that are open, so keep them short. A section that is
+ * open at the end of the job ends there.
+ *
+ * Fails with FULGURITE_CANCELLED or FULGURITE_DEADLINE_EXCEEDED when the job should end.
+ */
+fulgurite_status fulgurite_section_begin(fulgurite_context *context);
+
+/**
+ * Ends the write section that was opened last.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when none is open.
+ */
+fulgurite_status fulgurite_section_end(fulgurite_context *context);
+
+/**
+ * Opens the blobs of this name, or makes them where the name is new. Keys and values take up to
+ * `bytes`, which counts only when they are made. In memory that keeps nothing, `name` is NULL.
+ *
+ * Fails with FULGURITE_WRONG_TYPE when the name leads to something else, with FULGURITE_NO_SPACE,
+ * FULGURITE_NO_POOL and FULGURITE_IN_A_JOB. Then `*blobs` is NULL.
+ */
+fulgurite_status fulgurite_blobs_open(fulgurite_pool *pool,
+                                      const char *name,
+                                      uint64_t bytes,
+                                      fulgurite_blobs **blobs);
+
+/**
+ * Frees a handle. The blobs stay in their pool. NULL is none.
+ */
+void fulgurite_blobs_free(fulgurite_blobs *blobs);
+
+/**
+ * Copies the value of a key into a buffer, and stores the value's length in `*length`. The bytes
+ * are of one state of the value.
+ *
+ * Fails with FULGURITE_NOT_FOUND, and with FULGURITE_BUFFER_TOO_SMALL when the value is longer
+ * than `capacity`: `*length` is stored, and the buffer has its beginning. `capacity` may be 0.
+ */
+fulgurite_status fulgurite_blobs_get(fulgurite_context *context,
+                                     fulgurite_blobs *blobs,
+                                     const void *key,
+                                     size_t key_length,
+                                     void *buffer,
+                                     size_t capacity,
+                                     size_t *length);
+
+/**
+ * Stores the length of the value of a key in `*length`.
+ *
+ * Fails with FULGURITE_NOT_FOUND.
+ */
+fulgurite_status fulgurite_blobs_length(fulgurite_context *context,
+                                        fulgurite_blobs *blobs,
+                                        const void *key,
+                                        size_t key_length,
+                                        size_t *length);
+
+/**
+ * Copies what lies in a value from `offset` on, as much as there is and `capacity` allows, and
+ * stores in `*copied` how many bytes that are: 0 from the end of the value on.
+ *
+ * Fails with FULGURITE_NOT_FOUND.
+ */
+fulgurite_status fulgurite_blobs_read_at(fulgurite_context *context,
+                                         fulgurite_blobs *blobs,
+                                         const void *key,
+                                         size_t key_length,
+                                         size_t offset,
+                                         void *buffer,
+                                         size_t capacity,
+                                         size_t *copied);
+
+/**
+ * Sets the value of a key, of 0 bytes to 1 GiB, whether or not it has one.
+ *
+ * Fails with FULGURITE_NO_SPACE and FULGURITE_TOO_LONG. The old value is still there then.
+ */
+fulgurite_status fulgurite_blobs_put(fulgurite_context *context,
+                                     fulgurite_blobs *blobs,
+                                     const void *key,
+                                     size_t key_length,
+                                     const void *value,
+                                     size_t value_length);
+
+/**
+ * Removes a key and its value.
+ *
+ * Fails with FULGURITE_NOT_FOUND.
+ */
+fulgurite_status fulgurite_blobs_remove(fulgurite_context *context,
+                                        fulgurite_blobs *blobs,
+                                        const void *key,
+                                        size_t key_length);
+
+/**
+ * Appends to the value of a key, which counts as empty when there is none, and stores its new
+ * length, unless `length` is NULL. Mostly only the appended bytes are written.
+ *
+ * Fails as fulgurite_blobs_put().
+ */
+fulgurite_status fulgurite_blobs_append(fulgurite_context *context,
+                                        fulgurite_blobs *blobs,
+                                        const void *key,
+                                        size_t key_length,
+                                        const void *bytes,
+                                        size_t bytes_length,
+                                        size_t *length);
+
+/**
+ * Changes bytes of a value in place, from `offset` on.
+ *
+ * Fails with FULGURITE_NOT_FOUND when they do not lie inside a value of the key, and as
+ * fulgurite_blobs_put(). Nothing has changed then.
+ */
+fulgurite_status fulgurite_blobs_write_at(fulgurite_context *context,
+                                          fulgurite_blobs *blobs,
+                                          const void *key,
+                                          size_t key_length,
+                                          size_t offset,
+                                          const void *bytes,
+                                          size_t bytes_length);
+
+/**
+ * Sets the value of a key if it is the expected one now. NULL expects that there is none.
+ *
+ * Fails with FULGURITE_DIFFERENT, and as fulgurite_blobs_put(). Nothing has changed then.
+ */
+fulgurite_status fulgurite_blobs_compare_and_put(fulgurite_context *context,
+                                                 fulgurite_blobs *blobs,
+                                                 const void *key,
+                                                 size_t key_length,
+                                                 const void *expected,
+                                                 size_t expected_length,
+                                                 const void *value,
+                                                 size_t value_length);
+
+/**
+ * Shows up to `limit` keys from `from` on and their values, ascending, until the visitor returns
+ * 0, and stores how many it showed, unless `shown` is NULL. Each value is whole and was there when
+ * it was read. Different ones may be of different times.
+ *
+ * Fails as fulgurite_blobs_get(), except for missing keys. What was shown before was right.
+ */
+fulgurite_status fulgurite_blobs_scan(fulgurite_context *context,
+                                      fulgurite_blobs *blobs,
+                                      const void *from,
+                                      size_t from_length,
+                                      size_t limit,
+                                      fulgurite_blob_visitor visit,
+                                      void *user,
+                                      size_t *shown);
+
+/**
+ * Opens the blobs of this name, or makes them where the name is new, for about `capacity` keys and
+ * `bytes` of values. Both count only when they are made. In memory that keeps nothing, `name` is
+ * NULL.
+ *
+ * Fails with FULGURITE_WRONG_TYPE when the name leads to something else, with FULGURITE_NO_SPACE,
+ * FULGURITE_NO_POOL and FULGURITE_IN_A_JOB. Then `*blobs` is NULL.
+ */
+fulgurite_status fulgurite_u64_blobs_open(fulgurite_pool *pool,
+                                          const char *name,
+                                          uint64_t capacity,
+                                          uint64_t bytes,
+                                          fulgurite_u64_blobs **blobs);
+
+/**
+ * Frees a handle. The blobs stay in their pool. NULL is none.
+ */
+void fulgurite_u64_blobs_free(fulgurite_u64_blobs *blobs);
+
+/**
+ * Copies the value of a key into a buffer, and stores the value's length in `*length`. The bytes
+ * are of one state of the value.
+ *
+ * Fails with FULGURITE_NOT_FOUND, and with FULGURITE_BUFFER_TOO_SMALL when the value is longer
+ * than `capacity`: `*length` is stored, and the buffer has its beginning. `capacity` may be 0.
+ */
+fulgurite_status fulgurite_u64_blobs_get(fulgurite_context *context,
+                                         fulgurite_u64_blobs *blobs,
+                                         uint64_t key,
+                                         void *buffer,
+                                         size_t capacity,
+                                         size_t *length);
+
+/**
+ * Stores the length of the value of a key in `*length`.
+ *
+ * Fails with FULGURITE_NOT_FOUND.
+ */
+fulgurite_status fulgurite_u64_blobs_length(fulgurite_context *context,
+                                            fulgurite_u64_blobs *blobs,
+                                            uint64_t key,
+                                            size_t *length);
+
+/**
+ * Copies what lies in a value from `offset` on, as much as there is and `capacity` allows, and
+ * stores in `*copied` how many bytes that are: 0 from the end of the value on.
+ *
+ * Fails with FULGURITE_NOT_FOUND.
+ */
+fulgurite_status fulgurite_u64_blobs_read_at(fulgurite_context *context,
+                                             fulgurite_u64_blobs *blobs,
+                                             uint64_t key,
+                                             size_t offset,
+                                             void *buffer,
+                                             size_t capacity,
+                                             size_t *copied);
+
+/**
+ * Sets the value of a key, of 0 bytes to 1 GiB, whether or not it has one.
+ *
+ * Fails with FULGURITE_NO_SPACE and FULGURITE_TOO_LONG. The old value is still there then.
+ */
+fulgurite_status fulgurite_u64_blobs_put(fulgurite_context *context,
+                                         fulgurite_u64_blobs *blobs,
+                                         uint64_t key,
+                                         const void *value,
+                                         size_t value_length);
+
+/**
+ * Removes a key and its value.
+ *
+ * Fails with FULGURITE_NOT_FOUND.
+ */
+fulgurite_status fulgurite_u64_blobs_remove(fulgurite_context *context,
+                                            fulgurite_u64_blobs *blobs,
+                                            uint64_t key);
+
+/**
+ * Appends to the value of a key, which counts as empty when there is none, and stores its new
+ * length, unless `length` is NULL. Mostly only the appended bytes are written.
+ *
+ * Fails as fulgurite_u64_blobs_put().
+ */
+fulgurite_status fulgurite_u64_blobs_append(fulgurite_context *context,
+                                            fulgurite_u64_blobs *blobs,
+                                            uint64_t key,
+                                            const void *bytes,
+                                            size_t bytes_length,
+                                            size_t *length);
+
+/**
+ * Changes bytes of a value in place, from `offset` on.
+ *
+ * Fails with FULGURITE_NOT_FOUND when they do not lie inside a value of the key, and as
+ * fulgurite_u64_blobs_put(). Nothing has changed then.
+ */
+fulgurite_status fulgurite_u64_blobs_write_at(fulgurite_context *context,
+                                              fulgurite_u64_blobs *blobs,
+                                              uint64_t key,
+                                              size_t offset,
+                                              const void *bytes,
+                                              size_t bytes_length);
+
+/**
+ * Sets the value of a key if it is the expected one now. NULL expects that there is none.
+ *
+ * Fails with FULGURITE_DIFFERENT, and as fulgurite_u64_blobs_put(). Nothing has changed then.
+ */
+fulgurite_status fulgurite_u64_blobs_compare_and_put(fulgurite_context *context,
+                                                     fulgurite_u64_blobs *blobs,
+                                                     uint64_t key,
+                                                     const void *expected,
+                                                     size_t expected_length,
+                                                     const void *value,
+                                                     size_t value_length);
+
+/**
+ * Shows every key and the length of its value, in no order. Keys may come and go meanwhile.
+ *
+ * Fails as fulgurite_u64_blobs_get(), except for missing keys. What was shown before was right.
+ */
+fulgurite_status fulgurite_u64_blobs_keys(fulgurite_context *context,
+                                          fulgurite_u64_blobs *blobs,
+                                          fulgurite_u64_visitor visit,
+                                          void *user);
+
+/**
+ * Opens the region of this name, or makes one of `bytes` where the name is new. A region that
+ * exists keeps its size. In memory that keeps nothing, `name` is NULL.
+ *
+ * Fails with FULGURITE_WRONG_TYPE when the name leads to something else, with FULGURITE_NO_SPACE,
+ * FULGURITE_OUT_OF_RANGE, FULGURITE_NO_POOL and FULGURITE_IN_A_JOB. Then `*region` is NULL.
+ */
+fulgurite_status fulgurite_region_open(fulgurite_pool *pool,
+                                       const char *name,
+                                       uint64_t bytes,
+                                       fulgurite_region **region);
+
+/**
+ * Frees a handle. The region stays in its pool. NULL is none.
+ */
+void fulgurite_region_free(fulgurite_region *region);
+
+/**
+ * Returns how many bytes a region has. NULL has none.
+ */
+uint64_t fulgurite_region_bytes(const fulgurite_region *region);
+
+/**
+ * Copies `length` bytes from `offset` on into a buffer.
+ *
+ * Fails with FULGURITE_OUT_OF_RANGE when they are not all inside, and with FULGURITE_POISONED when
+ * the region was rolled back or removed.
+ */
+fulgurite_status fulgurite_region_read_at(fulgurite_context *context,
+                                          fulgurite_region *region,
+                                          uint64_t offset,
+                                          void *buffer,
+                                          size_t length);
+
+/**
+ * Copies `length` bytes of a buffer to `offset`.
+ *
+ * Fails as fulgurite_region_read_at(), and with FULGURITE_NO_SPACE. After the latter some of the
+ * bytes may have been written.
+ */
+fulgurite_status fulgurite_region_write_at(fulgurite_context *context,
+                                           fulgurite_region *region,
+                                           uint64_t offset,
+                                           const void *bytes,
+                                           size_t length);
+
+/**
+ * Opens the heap of this name, or makes one of `bytes` where the name is new. In memory that keeps
+ * nothing, `name` is NULL.
+ *
+ * Fails with FULGURITE_WRONG_TYPE when the name leads to something else, with FULGURITE_NO_SPACE,
+ * FULGURITE_NO_POOL and FULGURITE_IN_A_JOB. Then `*heap` is NULL.
+ */
+fulgurite_status fulgurite_heap_open(fulgurite_pool *pool,
+                                     const char *name,
+                                     uint64_t bytes,
+                                     fulgurite_heap **heap);
+
+/**
+ * Frees a handle. The heap stays in its pool. NULL is none.
+ */
+void fulgurite_heap_free(fulgurite_heap *heap);
+
+/**
+ * Allocates `bytes`, aligned to 8 bytes, and stores their address. They have earlier contents.
+ *
+ * Fails with FULGURITE_NO_SPACE, and with FULGURITE_POISONED when the heap was rolled back or
+ * removed.
+ */
+fulgurite_status fulgurite_heap_allocate(fulgurite_context *context,
+                                         fulgurite_heap *heap,
+                                         size_t bytes,
+                                         uint64_t *address);
+
+/**
+ * Takes back what fulgurite_heap_allocate() gave for as many bytes.
+ *
+ * Fails with FULGURITE_CORRUPT when no such object was given, where that can be told. An object
+ * that is freed twice is found later, if at all.
+ */
+fulgurite_status fulgurite_heap_release(fulgurite_context *context,
+                                        fulgurite_heap *heap,
+                                        uint64_t address,
+                                        size_t bytes);
+
+/**
+ * Copies `length` bytes at an address of the heap into a buffer.
+ *
+ * Fails with FULGURITE_OUT_OF_RANGE when they are not all in this heap, and with
+ * FULGURITE_POISONED when it was rolled back or removed.
+ */
+fulgurite_status fulgurite_heap_read(fulgurite_context *context,
+                                     fulgurite_heap *heap,
+                                     uint64_t address,
+                                     void *buffer,
+                                     size_t length);
+
+/**
+ * Copies `length` bytes of a buffer to an address of the heap.
+ *
+ * Fails as fulgurite_heap_read(), and with FULGURITE_NO_SPACE. After the latter some of the bytes
+ * may have been written.
+ */
+fulgurite_status fulgurite_heap_write(fulgurite_context *context,
+                                      fulgurite_heap *heap,
+                                      uint64_t address,
+                                      const void *bytes,
+                                      size_t length);
+
+/**
+ * Opens the root of this name, or makes one that holds `first` where the name is new.
+ *
+ * Fails with FULGURITE_WRONG_TYPE when the name leads to something else, with FULGURITE_NO_SPACE,
+ * FULGURITE_NO_POOL and FULGURITE_IN_A_JOB. Then `*root` is NULL.
+ */
+fulgurite_status fulgurite_root_open(fulgurite_pool *pool,
+                                     const char *name,
+                                     uint64_t first,
+                                     fulgurite_root **root);
+
+/**
+ * Frees a handle. The root stays in its pool. NULL is none.
+ */
+void fulgurite_root_free(fulgurite_root *root);
+
+/**
+ * Stores the number of a root in `*value`.
+ *
+ * Fails with FULGURITE_POISONED when it was rolled back or removed.
+ */
+fulgurite_status fulgurite_root_load(fulgurite_context *context,
+                                     fulgurite_root *root,
+                                     uint64_t *value);
+
+/**
+ * Changes the number of a root.
+ *
+ * Fails as fulgurite_root_load(), and with FULGURITE_NO_SPACE.
+ */
+fulgurite_status fulgurite_root_store(fulgurite_context *context,
+                                      fulgurite_root *root,
+                                      uint64_t value);
+
+/**
+ * Submits a job. `user` is passed on to the callback. After `deadline_milliseconds`, unless that
+ * is 0, its calls fail with FULGURITE_DEADLINE_EXCEEDED.
+ *
+ * Fails with FULGURITE_OVERLOADED and FULGURITE_IN_A_JOB. Then `*job` is NULL, and nothing runs.
+ */
+fulgurite_status fulgurite_submit(fulgurite_pool *pool,
+                                  fulgurite_callback callback,
+                                  void *user,
+                                  uint64_t deadline_milliseconds,
+                                  fulgurite_job **job);
+
+/**
+ * Submits a job, waits for it, and stores what its callback returned, unless `result` is NULL.
+ *
+ * Fails as fulgurite_submit() and fulgurite_job_wait().
+ */
+fulgurite_status fulgurite_run(fulgurite_pool *pool,
+                               fulgurite_callback callback,
+                               void *user,
+                               int *result);
+
+/**
+ * Waits for a job, frees its handle, and stores what its callback returned, unless `result` is
+ * NULL. From any thread that is no worker.
+ *
+ * Fails with FULGURITE_STACK_OVERFLOW when the job used up its stack, and with
+ * FULGURITE_CANCELLED, FULGURITE_DEADLINE_EXCEEDED or FULGURITE_CLOSED when it never began. The
+ * handle stays only after FULGURITE_INVALID_ARGUMENT and FULGURITE_IN_A_JOB.
+ */
+fulgurite_status fulgurite_job_wait(fulgurite_job *job, int *result);
+
+/**
+ * Makes the calls of a job fail with FULGURITE_CANCELLED, from its next miss or wait on. A job
+ * that has not begun never does. The handle stays.
+ */
+fulgurite_status fulgurite_job_cancel(fulgurite_job *job);
+
+/**
+ * Stores whether a job has ended.
+ */
+fulgurite_status fulgurite_job_has_ended(const fulgurite_job *job, bool *ended);
+
+/**
+ * Frees the handle of a job, which goes on. NULL is none.
+ */
+void fulgurite_job_free(fulgurite_job *job);
+
+/**
+ * Stores what a memory has counted. `size` is sizeof(fulgurite_statistics): a program that was
+ * built with an older header gets the members that it knows.
+ *
+ * Fails with FULGURITE_IN_A_JOB.
+ */
+fulgurite_status fulgurite_get_statistics(fulgurite_pool *pool,
+                                          fulgurite_statistics *statistics,
+                                          size_t size);
+
+/**
+ * Copies what a memory has counted as Prometheus text (version 0.0.4), with a 0 at its end, and
+ * stores its length without that in `*length`.
+ *
+ * Fails with FULGURITE_BUFFER_TOO_SMALL when it and the 0 do not fit: `*length` is stored. Fails
+ * with FULGURITE_IN_A_JOB.
+ */
+fulgurite_status fulgurite_prometheus(fulgurite_pool *pool,
+                                      char *buffer,
+                                      size_t capacity,
+                                      size_t *length);
+
+/**
+ * Starts an allocator over flash of the medium and size that the options name. Its contents are
+ * overwritten. A file that it creates loses its name at once, and is gone with the process. The
+ * DRAM budget is a cap on all memory of the process, with what it has elsewhere.
+ *
+ * Fails with FULGURITE_BAD_OPTION, also for a pool or too little DRAM, with FULGURITE_CANNOT_OPEN,
+ * and with FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults
+ * (userfaultfd). Then `*allocator` is NULL.
+ */
+fulgurite_status fulgurite_allocator_start(const fulgurite_options *options,
+                                           fulgurite_allocator **allocator);
+
+/**
+ * Allocates a block of `bytes`, aligned to 16, with any contents. A block of 0 bytes has an
+ * address of its own, too.
+ *
+ * Returns NULL when the flash has no room, with a message.
+ */
+void *fulgurite_malloc(fulgurite_allocator *allocator, size_t bytes);
+
+/**
+ * Allocates a block of `count` times `bytes` zeros, aligned to 16.
+ *
+ * Returns NULL when the flash has no room or the product is no size, with a message.
+ */
+void *fulgurite_calloc(fulgurite_allocator *allocator, size_t count, size_t bytes);
+
+/**
+ * Allocates a block of `bytes`, aligned to a power of two, with any contents.
+ *
+ * Returns NULL when the flash has no room, or `alignment` is no power of two, with a message.
+ */
+void *fulgurite_aligned_alloc(fulgurite_allocator *allocator, size_t alignment, size_t bytes);
+
+/**
+ * Resizes a block, which may move, with the contents that fit. The block is aligned to 16. NULL as
+ * the block allocates one.
+ *
+ * Returns NULL when the flash has no room, or there is no such block in use, with a message. The
+ * block is as it was then.
+ */
+void *fulgurite_realloc(fulgurite_allocator *allocator, void *old, size_t bytes);
+
+/**
+ * Frees a block, from any thread. NULL is none.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when no block in use begins there. Nothing is freed then.
+ */
+fulgurite_status fulgurite_free(fulgurite_allocator *allocator, void *old);
+
+/**
+ * Stores in `*bytes` how many bytes a block has, which may be more than were asked for.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when no block in use begins there.
+ */
+fulgurite_status fulgurite_usable_size(fulgurite_allocator *allocator,
+                                       const void *old,
+                                       size_t *bytes);
+
+/**
+ * Returns whether an address lies in the memory of an allocator, in use or not.
+ */
+bool fulgurite_owns(const fulgurite_allocator *allocator, const void *address);
+
+/**
+ * Stores what an allocator has handed out, and what its pages have met. `size` is
+ * sizeof(fulgurite_allocator_statistics), as of the program's header.
+ */
+fulgurite_status fulgurite_allocator_get_statistics(fulgurite_allocator *allocator,
+                                                    fulgurite_allocator_statistics *statistics,
+                                                    size_t size);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* FULGURITE_H */

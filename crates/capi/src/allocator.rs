@@ -1,0 +1,253 @@
+//! Allocators: memory in flash for programs that change only their allocation calls.
+
+use std::alloc::Layout;
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+use fulgurite_alloc::{Allocator, FreeError, StartError};
+use fulgurite_fault::Error as FaultError;
+
+use crate::argument::{self, give};
+use crate::failure::{Failure, guard};
+use crate::options::fulgurite_options;
+use crate::status::fulgurite_status::{self, *};
+
+/// The alignment of blocks whose alignment is not told: that of any type of C.
+const ALIGNMENT: usize = 16;
+
+/// Memory in flash that is used by plain loads and stores. Any thread may allocate, and free what
+/// others have allocated. It lives as long as the process. A child after fork() must not use its
+/// blocks.
+pub struct fulgurite_allocator(&'static Allocator);
+
+/// What an allocator has handed out, and what its pages have met. Later versions add members at the
+/// end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fulgurite_allocator_statistics {
+    /// Bytes of blocks, as rounded up.
+    pub used_bytes: u64,
+    /// Bytes of the pages that hold them.
+    pub mapped_bytes: u64,
+    /// Accesses that found their page missing.
+    pub faults: u64,
+    /// Of these, how many read flash.
+    pub reads: u64,
+    /// Pages that left DRAM unchanged.
+    pub evicted_clean: u64,
+    /// Pages that left DRAM and were written.
+    pub evicted_dirty: u64,
+    /// Reads and writes of flash that failed.
+    pub errors: u64,
+    /// How long threads waited for pages, all together, in nanoseconds.
+    pub waited_ns: u64,
+    /// The most memory of the process when it was looked at, in bytes.
+    pub peak_bytes: u64,
+}
+
+fn of_start(error: StartError) -> Failure {
+    let message = error.to_string();
+    match error {
+        StartError::Medium(error) => Failure::from(fulgurite::Error::from(error)),
+        StartError::PageBuffer(FaultError::TooSmall { .. }) => Failure::new(FULGURITE_BAD_OPTION, message),
+        StartError::PageBuffer(FaultError::Userfault(_)) => Failure::new(FULGURITE_NOT_PERMITTED, message),
+        StartError::PageBuffer(FaultError::Memory(_)) => Failure::new(FULGURITE_NO_MEMORY, message),
+        _ => Failure::new(FULGURITE_CANNOT_OPEN, message),
+    }
+}
+fn of_free(error: FreeError) -> Failure {
+    Failure::new(FULGURITE_INVALID_ARGUMENT, error.to_string())
+}
+fn no_room(bytes: usize) -> Failure {
+    let message = format!("the flash has no room for {bytes} bytes; free something, or choose more flash");
+    Failure::new(FULGURITE_NO_SPACE, message)
+}
+
+/// Starts an allocator over flash of the medium and size that the options name. Its contents are
+/// overwritten. A file that it creates loses its name at once, and is gone with the process. The
+/// DRAM budget is a cap on all memory of the process, with what it has elsewhere.
+///
+/// Fails with FULGURITE_BAD_OPTION, also for a pool or too little DRAM, with FULGURITE_CANNOT_OPEN,
+/// and with FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults
+/// (userfaultfd). Then `*allocator` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_allocator_start(
+    options: *const fulgurite_options,
+    allocator: *mut *mut fulgurite_allocator,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (options, allocator) =
+            unsafe { (argument::handle(options, "options"), argument::out(allocator, "allocator")?) };
+        allocator.write(null_mut());
+        let options = options?;
+        let chosen = options.medium()?;
+        if chosen.keeps {
+            let message = "an allocator keeps nothing, so it needs no pool; call fulgurite_options_flat()";
+            return Err(Failure::new(FULGURITE_BAD_OPTION, message));
+        }
+        let started = Allocator::start(chosen.medium, options.dram_bytes()?).map_err(of_start);
+        if let Some(path) = chosen.creates {
+            // It may not have come to that.
+            let _ = std::fs::remove_file(path);
+        }
+        allocator.write(give(fulgurite_allocator(started?)));
+        Ok(())
+    })
+}
+
+/// A call that returns a block, or NULL with a message.
+fn block(call: impl FnOnce() -> Result<NonNull<u8>, Failure>) -> *mut c_void {
+    let mut block = null_mut();
+    // NULL says that it failed.
+    let _ = guard(|| {
+        block = call()?.as_ptr().cast();
+        Ok(())
+    });
+    block
+}
+
+fn layout(bytes: usize, alignment: usize) -> Result<Layout, Failure> {
+    Layout::from_size_align(bytes, alignment).map_err(|_| {
+        let message =
+            format!("{bytes} bytes aligned to {alignment} cannot be; choose a power of two, and less than 8 EiB");
+        Failure::new(FULGURITE_INVALID_ARGUMENT, message)
+    })
+}
+
+/// Allocates a block of `bytes`, aligned to 16, with any contents. A block of 0 bytes has an
+/// address of its own, too.
+///
+/// Returns NULL when the flash has no room, with a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_malloc(allocator: *mut fulgurite_allocator, bytes: usize) -> *mut c_void {
+    // SAFETY: the contract of the module `lib`.
+    unsafe { fulgurite_aligned_alloc(allocator, ALIGNMENT, bytes) }
+}
+
+/// Allocates a block of `count` times `bytes` zeros, aligned to 16.
+///
+/// Returns NULL when the flash has no room or the product is no size, with a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_calloc(
+    allocator: *mut fulgurite_allocator,
+    count: usize,
+    bytes: usize,
+) -> *mut c_void {
+    block(|| {
+        // SAFETY: the contract of the module `lib`.
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let too_many = || Failure::new(FULGURITE_OUT_OF_RANGE, format!("{count} times {bytes} bytes are no size"));
+        let bytes = count.checked_mul(bytes).ok_or_else(too_many)?;
+        allocator.allocate_zeroed(layout(bytes, ALIGNMENT)?).ok_or_else(|| no_room(bytes))
+    })
+}
+
+/// Allocates a block of `bytes`, aligned to a power of two, with any contents.
+///
+/// Returns NULL when the flash has no room, or `alignment` is no power of two, with a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_aligned_alloc(
+    allocator: *mut fulgurite_allocator,
+    alignment: usize,
+    bytes: usize,
+) -> *mut c_void {
+    block(|| {
+        // SAFETY: the contract of the module `lib`.
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        allocator.allocate(layout(bytes, alignment)?).ok_or_else(|| no_room(bytes))
+    })
+}
+
+/// Resizes a block, which may move, with the contents that fit. The block is aligned to 16. NULL as
+/// the block allocates one.
+///
+/// Returns NULL when the flash has no room, or there is no such block in use, with a message. The
+/// block is as it was then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_realloc(
+    allocator: *mut fulgurite_allocator,
+    old: *mut c_void,
+    bytes: usize,
+) -> *mut c_void {
+    block(|| {
+        // SAFETY: the contract of the module `lib`.
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let layout = layout(bytes, ALIGNMENT)?;
+        let resized = match NonNull::new(old.cast()) {
+            None => allocator.allocate(layout),
+            // SAFETY: the program gives its block up.
+            Some(old) => unsafe { allocator.resize(old, layout) }.map_err(of_free)?,
+        };
+        resized.ok_or_else(|| no_room(bytes))
+    })
+}
+
+/// Frees a block, from any thread. NULL is none.
+///
+/// Fails with FULGURITE_INVALID_ARGUMENT when no block in use begins there. Nothing is freed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_free(allocator: *mut fulgurite_allocator, old: *mut c_void) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let Some(old) = NonNull::new(old.cast()) else { return Ok(()) };
+        // SAFETY: the program gives its block up.
+        unsafe { allocator.free(old) }.map_err(of_free)
+    })
+}
+
+/// Stores in `*bytes` how many bytes a block has, which may be more than were asked for.
+///
+/// Fails with FULGURITE_INVALID_ARGUMENT when no block in use begins there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_usable_size(
+    allocator: *mut fulgurite_allocator,
+    old: *const c_void,
+    bytes: *mut usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (allocator, bytes) =
+            unsafe { (argument::handle(allocator, "allocator")?.0, argument::out(bytes, "bytes")?) };
+        let none = || Failure::new(FULGURITE_INVALID_ARGUMENT, "the block is NULL");
+        let old = NonNull::new(old.cast_mut().cast()).ok_or_else(none)?;
+        bytes.write(allocator.usable_size(old).map_err(of_free)?);
+        Ok(())
+    })
+}
+
+/// Returns whether an address lies in the memory of an allocator, in use or not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_owns(allocator: *const fulgurite_allocator, address: *const c_void) -> bool {
+    // SAFETY: the contract of the module `lib`.
+    unsafe { argument::handle(allocator, "allocator") }.is_ok_and(|allocator| allocator.0.contains(address.cast()))
+}
+
+/// Stores what an allocator has handed out, and what its pages have met. `size` is
+/// sizeof(fulgurite_allocator_statistics), as of the program's header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_allocator_get_statistics(
+    allocator: *mut fulgurite_allocator,
+    statistics: *mut fulgurite_allocator_statistics,
+    size: usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let (usage, summary) = (allocator.usage(), allocator.summary());
+        let told = fulgurite_allocator_statistics {
+            used_bytes: usage.used_bytes as u64,
+            mapped_bytes: usage.mapped_bytes as u64,
+            faults: summary.faults,
+            reads: summary.reads,
+            evicted_clean: summary.evicted_clean,
+            evicted_dirty: summary.evicted_dirty,
+            errors: summary.errors,
+            waited_ns: u64::try_from(summary.waited.as_nanos()).unwrap_or(u64::MAX),
+            peak_bytes: summary.peak_bytes,
+        };
+        // SAFETY: as above. The structure has numbers only, and no padding.
+        unsafe { argument::tell(&told, statistics, size, "statistics") }
+    })
+}

@@ -1,0 +1,317 @@
+//! Blobs: values of any length under byte strings, in the order of their keys. Whether a value is
+//! read or changed, it is one state of it.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use fulgurite::{Fulgurite, Masstree, OrderedBlobs, VersionLatch};
+
+use crate::argument::{self, User, give};
+use crate::blob_calls::{Call, Held};
+use crate::context::{fulgurite_context, run};
+use crate::failure::{Failure, guard};
+use crate::open::{Open, note_worker};
+use crate::pool::fulgurite_pool;
+use crate::status::fulgurite_status::{self, *};
+
+/// Values of 0 bytes to 1 GiB under byte strings of 0 bytes to 64 KiB. Any thread and any job may
+/// use it.
+pub struct fulgurite_blobs {
+    pool: Arc<Open>,
+    map: Held<OrderedBlobs>,
+}
+
+/// Shows a key and its value. Returns whether to go on: 0 ends the scan. It runs on a worker, on a
+/// stack of its fiber, and must not use the context of the scan. The bytes last as long as the
+/// call.
+pub type fulgurite_blob_visitor = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        key: *const c_void,
+        key_length: usize,
+        value: *const c_void,
+        value_length: usize,
+    ) -> c_int,
+>;
+
+/// Latches of blobs without a name: 8 bytes each, three times.
+const LATCHES: usize = 1 << 12;
+
+fn open(memory: &Fulgurite, name: Option<&str>, bytes: u64) -> Result<Held<OrderedBlobs>, Failure> {
+    let Some(name) = name else {
+        let heap = memory.heap(bytes)?;
+        return Ok(Held::Unnamed(memory.run(move |m| OrderedBlobs::create(m, heap, LATCHES))?));
+    };
+    Ok(Held::Named(memory.named(name).ordered_blobs(bytes)?))
+}
+
+/// Opens the blobs of this name, or makes them where the name is new. Keys and values take up to
+/// `bytes`, which counts only when they are made. In memory that keeps nothing, `name` is NULL.
+///
+/// Fails with FULGURITE_WRONG_TYPE when the name leads to something else, with FULGURITE_NO_SPACE,
+/// FULGURITE_NO_POOL and FULGURITE_IN_A_JOB. Then `*blobs` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_open(
+    pool: *mut fulgurite_pool,
+    name: *const c_char,
+    bytes: u64,
+    blobs: *mut *mut fulgurite_blobs,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        unsafe {
+            let blobs = argument::out(blobs, "blobs")?;
+            blobs.write(std::ptr::null_mut());
+            let pool = &argument::handle(pool, "pool")?.0;
+            let name = argument::name(name, pool.keeps)?;
+            let map = pool.with(|memory| open(memory, name, bytes))?;
+            blobs.write(give(fulgurite_blobs { pool: pool.clone(), map }));
+        }
+        Ok(())
+    })
+}
+
+/// The call with these arguments.
+///
+/// # Safety
+/// The contract of the module `lib`, until the call has returned.
+unsafe fn call<'c>(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    key: *const c_void,
+    key_length: usize,
+) -> Result<Call<'c, Masstree<VersionLatch>, &'static [u8]>, Failure> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let blobs: &'static fulgurite_blobs = argument::handle(blobs, "blobs")?;
+        let context = argument::handle_or_null(context, "context")?;
+        let key = argument::bytes(key, key_length, "key")?;
+        Ok(Call { context, pool: &blobs.pool, map: &blobs.map, key })
+    }
+}
+
+/// Frees a handle. The blobs stay in their pool. NULL is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_free(blobs: *mut fulgurite_blobs) {
+    // SAFETY: the contract of the module `lib`. There is nothing to return an error by.
+    let _ = guard(|| unsafe { argument::free(blobs, "blobs") });
+}
+
+/// Copies the value of a key into a buffer, and stores the value's length in `*length`. The bytes
+/// are of one state of the value.
+///
+/// Fails with FULGURITE_NOT_FOUND, and with FULGURITE_BUFFER_TOO_SMALL when the value is longer
+/// than `capacity`: `*length` is stored, and the buffer has its beginning. `capacity` may be 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_get(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    key: *const c_void,
+    key_length: usize,
+    buffer: *mut c_void,
+    capacity: usize,
+    length: *mut usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (call, buffer, length) = unsafe {
+            let call = call(context, blobs, key, key_length)?;
+            (call, argument::buffer(buffer, capacity, "buffer")?, argument::out(length, "length")?)
+        };
+        call.get(buffer, length)
+    })
+}
+
+/// Stores the length of the value of a key in `*length`.
+///
+/// Fails with FULGURITE_NOT_FOUND.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_length(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    key: *const c_void,
+    key_length: usize,
+    length: *mut usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (call, length) = unsafe { (call(context, blobs, key, key_length)?, argument::out(length, "length")?) };
+        call.len(length)
+    })
+}
+
+/// Copies what lies in a value from `offset` on, as much as there is and `capacity` allows, and
+/// stores in `*copied` how many bytes that are: 0 from the end of the value on.
+///
+/// Fails with FULGURITE_NOT_FOUND.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_read_at(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    key: *const c_void,
+    key_length: usize,
+    offset: usize,
+    buffer: *mut c_void,
+    capacity: usize,
+    copied: *mut usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (call, buffer, copied) = unsafe {
+            let call = call(context, blobs, key, key_length)?;
+            (call, argument::buffer(buffer, capacity, "buffer")?, argument::out(copied, "copied")?)
+        };
+        call.read_at(offset, buffer, copied)
+    })
+}
+
+/// Sets the value of a key, of 0 bytes to 1 GiB, whether or not it has one.
+///
+/// Fails with FULGURITE_NO_SPACE and FULGURITE_TOO_LONG. The old value is still there then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_put(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    key: *const c_void,
+    key_length: usize,
+    value: *const c_void,
+    value_length: usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (call, value) =
+            unsafe { (call(context, blobs, key, key_length)?, argument::bytes(value, value_length, "value")?) };
+        call.put(value)
+    })
+}
+
+/// Removes a key and its value.
+///
+/// Fails with FULGURITE_NOT_FOUND.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_remove(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    key: *const c_void,
+    key_length: usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let call = unsafe { call(context, blobs, key, key_length) }?;
+        call.remove()
+    })
+}
+
+/// Appends to the value of a key, which counts as empty when there is none, and stores its new
+/// length, unless `length` is NULL. Mostly only the appended bytes are written.
+///
+/// Fails as fulgurite_blobs_put().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_append(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    key: *const c_void,
+    key_length: usize,
+    bytes: *const c_void,
+    bytes_length: usize,
+    length: *mut usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (call, bytes, length) = unsafe {
+            let call = call(context, blobs, key, key_length)?;
+            (call, argument::bytes(bytes, bytes_length, "bytes")?, argument::out_or_null(length, "length")?)
+        };
+        call.append(bytes, length)
+    })
+}
+
+/// Changes bytes of a value in place, from `offset` on.
+///
+/// Fails with FULGURITE_NOT_FOUND when they do not lie inside a value of the key, and as
+/// fulgurite_blobs_put(). Nothing has changed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_write_at(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    key: *const c_void,
+    key_length: usize,
+    offset: usize,
+    bytes: *const c_void,
+    bytes_length: usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (call, bytes) =
+            unsafe { (call(context, blobs, key, key_length)?, argument::bytes(bytes, bytes_length, "bytes")?) };
+        call.write_at(offset, bytes)
+    })
+}
+
+/// Sets the value of a key if it is the expected one now. NULL expects that there is none.
+///
+/// Fails with FULGURITE_DIFFERENT, and as fulgurite_blobs_put(). Nothing has changed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_compare_and_put(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    key: *const c_void,
+    key_length: usize,
+    expected: *const c_void,
+    expected_length: usize,
+    value: *const c_void,
+    value_length: usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (call, expected, value) = unsafe {
+            let call = call(context, blobs, key, key_length)?;
+            let bytes = argument::bytes(expected, expected_length, "expected")?;
+            let expected = if expected.is_null() { None } else { Some(bytes) };
+            (call, expected, argument::bytes(value, value_length, "value")?)
+        };
+        call.compare_and_put(expected, value)
+    })
+}
+
+/// Shows up to `limit` keys from `from` on and their values, ascending, until the visitor returns
+/// 0, and stores how many it showed, unless `shown` is NULL. Each value is whole and was there when
+/// it was read. Different ones may be of different times.
+///
+/// Fails as fulgurite_blobs_get(), except for missing keys. What was shown before was right.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_blobs_scan(
+    context: *mut fulgurite_context,
+    blobs: *mut fulgurite_blobs,
+    from: *const c_void,
+    from_length: usize,
+    limit: usize,
+    visit: fulgurite_blob_visitor,
+    user: *mut c_void,
+    shown: *mut usize,
+) -> fulgurite_status {
+    guard(|| {
+        let visit = visit.ok_or_else(|| Failure::new(FULGURITE_INVALID_ARGUMENT, "visit is NULL"))?;
+        // SAFETY: the contract of the module `lib`.
+        let (call, shown) =
+            unsafe { (call(context, blobs, from, from_length)?, argument::out_or_null(shown, "shown")?) };
+        let Call { context, pool, map, key: from } = call;
+        let user = User(user);
+        let count = run(context, pool, move |m| {
+            note_worker();
+            map.scan(m, from, limit, |key, value| {
+                let (key_at, value_at) = (key.as_ptr().cast(), value.as_ptr().cast());
+                // SAFETY: the program's own function, which takes these.
+                match unsafe { visit(user.pointer(), key_at, key.len(), value_at, value.len()) } {
+                    0 => ControlFlow::Break(()),
+                    _ => ControlFlow::Continue(()),
+                }
+            })
+        })?;
+        if let Some(shown) = shown {
+            shown.write(count);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,5 @@
+//! The tests of this crate, in one program: each file is linked once.
+
+mod conform_calls;
+mod conform_examples;
+mod conform_header;

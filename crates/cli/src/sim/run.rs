@@ -1,0 +1,122 @@
+//! `fulgurite sim run` and `compare`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::{Args, ValueHint};
+
+use fulgurite_bench::bad_input::OrBadInput;
+use fulgurite_bench::report::table::table;
+use fulgurite_bench::report::{say, write_as};
+use fulgurite_bench::values::{Output, output};
+use fulgurite_sim::Report;
+use fulgurite_sim::system::Document;
+
+use super::{SystemArgs, result, system, text};
+
+/// A system, and where its result goes.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// The system.
+    #[arg(value_name = "SYSTEM", value_hint = ValueHint::FilePath)]
+    pub system: PathBuf,
+    #[command(flatten)]
+    pub with: SystemArgs,
+    /// The seed of all that is random.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the result as JSON (to standard output without FILE or with `-`).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
+    pub json: Option<Output>,
+    /// Print how fast the simulator itself is.
+    #[arg(long)]
+    pub speed: bool,
+    /// Print the keys and values as they are resolved, with their hash, and run nothing.
+    #[arg(long, conflicts_with_all = ["json", "speed"])]
+    pub print_config: bool,
+}
+
+/// Systems beside each other.
+#[derive(Clone, Debug, Args)]
+pub struct CompareArgs {
+    /// The systems.
+    #[arg(value_name = "SYSTEM", num_args = 2.., value_hint = ValueHint::FilePath)]
+    pub systems: Vec<PathBuf>,
+    #[command(flatten)]
+    pub with: SystemArgs,
+    /// The seed of all that is random.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the results as JSON (to standard output without FILE or with `-`).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
+    pub json: Option<Output>,
+}
+
+/// Runs a system.
+pub fn run(args: &RunArgs) -> Result<()> {
+    if args.print_config {
+        // Read as a run would read it, so that what is wrong is told here, too.
+        system(&args.system, &args.with)?;
+        let document = Document::read(&args.system.display().to_string(), &text(&args.system)?, &args.with.set)
+            .or_bad_input(|error| error.to_string())?;
+        return say(document.print().trim_end());
+    }
+    let system = system(&args.system, &args.with)?;
+    let begun = Instant::now();
+    let report = result(&system, args.seed)?;
+    let took = begun.elapsed().as_secs_f64();
+    warn(&report);
+    write_as(args.json.as_ref(), &report, || shown(&[&report]))?;
+    if args.speed {
+        let counted = report.counted();
+        let speed = format!(
+            "{:.2} M requests/s, {:.2} M events/s of the kernel, in {took:.2} s on one core",
+            counted.requests as f64 / took / 1e6,
+            counted.events as f64 / took / 1e6,
+        );
+        // Not into the JSON: it is of this machine, and not of the run.
+        eprintln!("{speed}");
+    }
+    Ok(())
+}
+
+/// Runs several systems.
+pub fn compare(args: &CompareArgs) -> Result<()> {
+    // All of them are read before the first one runs.
+    let systems = args.systems.iter().map(|path| system(path, &args.with)).collect::<Result<Vec<_>>>()?;
+    let reports = systems.iter().map(|system| result(system, args.seed)).collect::<Result<Vec<_>>>()?;
+    reports.iter().for_each(warn);
+    write_as(args.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))
+}
+
+pub fn warn(report: &Report) {
+    for warning in report.warnings() {
+        eprintln!("fulgurite: {}: {warning}", report.system);
+    }
+}
+
+/// A column for each.
+pub fn shown(reports: &[&Report]) -> String {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (at, report) in reports.iter().enumerate() {
+        for (name, value) in report.rows() {
+            let row = match rows.iter().position(|row| row[0] == name) {
+                Some(row) => row,
+                None => {
+                    rows.push(vec![name.to_owned()]);
+                    rows.len() - 1
+                }
+            };
+            rows[row].resize(at + 1, String::new());
+            rows[row].push(value);
+        }
+    }
+    for row in &mut rows {
+        row.resize(reports.len() + 1, String::new());
+    }
+    let heading: Vec<&str> = std::iter::once("").chain(reports.iter().map(|report| report.system.as_str())).collect();
+    table(&heading, 1, rows)
+}

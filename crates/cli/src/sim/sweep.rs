@@ -1,0 +1,187 @@
+//! `fulgurite sim sweep`: a system with each of several values of its keys.
+//!
+//! Each result is a line of FILE, whole when it is written. A line of the same system (by its hash,
+//! which the values are part of) and seed is not run again, so that an interrupted sweep goes on.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueHint};
+
+use fulgurite_bench::bad_input::{BadInput, OrBadInput};
+use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::progress;
+use fulgurite_sim::system::{Document, System};
+
+use super::{SystemArgs, records, text};
+
+/// A system, its keys and their values.
+#[derive(Clone, Debug, Args)]
+pub struct SweepArgs {
+    /// The system.
+    #[arg(value_name = "SYSTEM", value_hint = ValueHint::FilePath)]
+    pub system: PathBuf,
+    /// A key and its values. Repeat for all combinations.
+    #[arg(long, value_name = "KEY=VALUE,..", required = true, value_parser = values)]
+    pub over: Vec<(String, Vec<String>)>,
+    /// The file that each result is appended to, as a line of JSON.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub with: SystemArgs,
+    /// The seed of all that is random.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Threads: as many as cores without it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// The most points of a sweep.
+const POINTS_MAX: usize = 100_000;
+
+fn values(text: &str) -> Result<(String, Vec<String>), String> {
+    let (key, values) = super::assignment(text)?;
+    let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+    if values.iter().any(String::is_empty) {
+        return Err("a value is empty; write KEY=VALUE,VALUE".to_owned());
+    }
+    Ok((key, values))
+}
+
+/// One combination.
+struct Point {
+    set: Vec<(String, String)>,
+    system: System,
+}
+
+/// Runs all combinations that the file does not have.
+pub fn run(args: &SweepArgs) -> Result<()> {
+    let interrupt = Interrupt::catch()?;
+    let (done, whole) = already(&args.out)?;
+    let all = points(args)?;
+    let count = all.len();
+    let left: Vec<Point> =
+        all.into_iter().filter(|point| !done.contains(&(point.system.hash().to_owned(), args.seed))).collect();
+    if left.len() < count {
+        eprintln!("{} of {count} points are in {} already", count - left.len(), args.out.display());
+    }
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&args.out)
+        .or_bad_input(|error| format!("--out {}: {error}", args.out.display()))?;
+    // What an interrupted write left of a line goes.
+    if let Some(whole) = whole {
+        file.set_len(whole).with_context(|| format!("{} cannot be written", args.out.display()))?;
+    }
+    let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let bar = progress::steps("points", left.len() as u64);
+    let (next, file) = (AtomicUsize::new(0), Mutex::new(file));
+    let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(left.len()) {
+            scope.spawn(|| {
+                while interrupt.check().is_ok()
+                    && let Some(point) = left.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    match one(point, args, &file) {
+                        Ok(()) => bar.inc(1),
+                        Err(error) => {
+                            failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(error);
+                            // The others end, too.
+                            next.store(left.len(), Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    match failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+        Some(error) => Err(error),
+        None => interrupt.check(),
+    }
+}
+
+fn one(point: &Point, args: &SweepArgs, file: &Mutex<std::fs::File>) -> Result<()> {
+    let of = || {
+        let set: Vec<String> = point.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        set.join(" ")
+    };
+    let report = point.system.run(args.seed).map_err(|error| BadInput(format!("{}: {error}", of())))?;
+    let mut line = serde_json::to_value(&report)?;
+    let over: serde_json::Map<String, serde_json::Value> =
+        point.set.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+    line.as_object_mut().context("a report is an object")?.insert("over".to_owned(), over.into());
+    let mut bytes = serde_json::to_vec(&line)?;
+    bytes.push(b'\n');
+    let mut file = file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    file.write_all(&bytes).and_then(|()| file.flush()).with_context(|| {
+        format!("{} cannot be written; what it has is kept, so run the command again", args.out.display())
+    })
+}
+
+/// All combinations, each read before the first one runs.
+fn points(args: &SweepArgs) -> Result<Vec<Point>> {
+    let count = args.over.iter().try_fold(1usize, |count, (_, values)| count.checked_mul(values.len()));
+    if count.is_none_or(|count| count > POINTS_MAX) {
+        return Err(BadInput(format!("--over: more than {POINTS_MAX} points")).into());
+    }
+    let (file, text) = (args.system.display().to_string(), text(&args.system)?);
+    let records = records(&args.with.trace)?;
+    // Keys that do not exist are told before all else.
+    Document::read(&file, &text, &args.with.set).or_bad_input(|error| error.to_string())?;
+    let mut sets: Vec<Vec<(String, String)>> = vec![Vec::new()];
+    for (key, values) in &args.over {
+        sets = sets
+            .iter()
+            .flat_map(|set| {
+                values.iter().map(move |value| set.iter().cloned().chain([(key.clone(), value.clone())]).collect())
+            })
+            .collect();
+    }
+    sets.into_iter()
+        .map(|set| {
+            let all: Vec<(String, String)> = args.with.set.iter().chain(&set).cloned().collect();
+            let system =
+                System::read(&file, &text, &all, records.as_deref()).or_bad_input(|error| error.to_string())?;
+            Ok(Point { set, system })
+        })
+        .collect()
+}
+
+/// Results by the hash of the system and the seed.
+type Kept = BTreeSet<(String, u64)>;
+
+/// The results that a file has. Where its last line is not whole: how many bytes are.
+fn already(path: &Path) -> Result<(Kept, Option<u64>)> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((BTreeSet::new(), None)),
+        Err(error) => return Err(BadInput(format!("--out {}: {error}", path.display())).into()),
+    };
+    let whole = text.rfind('\n').map_or(0, |at| at + 1);
+    let mut done = BTreeSet::new();
+    for (at, line) in text[..whole].lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+        let value: Option<serde_json::Value> = serde_json::from_str(line).ok();
+        let key = value
+            .as_ref()
+            .and_then(|value| Some((value.get("hash")?.as_str()?.to_owned(), value.get("seed")?.as_u64()?)));
+        match key {
+            Some(key) => {
+                done.insert(key);
+            }
+            None => {
+                let told = format!("--out {}:{}: not the result of a sweep; name another file", path.display(), at + 1);
+                return Err(BadInput(told).into());
+            }
+        }
+    }
+    Ok((done, (whole < text.len()).then_some(whole as u64)))
+}

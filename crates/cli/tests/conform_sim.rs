@@ -1,0 +1,143 @@
+//! Goal: `fulgurite sim` as a user has it: results that repeat, sweeps that go on, explanations
+//! that add up, and bad input that is told before anything runs. Method: the program itself, over
+//! the files in `systems` made short.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::refused::{refused, run};
+
+/// Few requests, and enough that those under way at both ends are below 1%.
+const SHORT: [&str; 4] = ["--set", "requests.count=6000", "--set", "requests.warm_up=100"];
+
+/// The same of cores, of which there are fewer over less.
+const SHORT_CORES: [&str; 12] = [
+    "--set",
+    "run.jobs=30000",
+    "--set",
+    "run.warm_up=5000",
+    "--set",
+    "system.cores=2",
+    "--set",
+    "cache.controllers=1",
+    "--set",
+    "cache.sets=8192",
+    "--set",
+    "workload.data=4G",
+];
+
+fn systems() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").canonicalize().unwrap()
+}
+fn system(name: &str) -> String {
+    systems().join(name).display().to_string()
+}
+fn done(directory: &Path, words: &[&str]) -> String {
+    let output = run(directory, words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_system_runs_and_repeats() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut names: Vec<String> =
+        systems().read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert!(names.len() >= 3, "{names:?}");
+    for name in names {
+        let file = system(&name);
+        let cores = std::fs::read_to_string(&file).unwrap().contains("model = \"cores\"");
+        let short = if cores { &SHORT_CORES[..] } else { &SHORT };
+        let words = [&["sim", "run", &file, "--json"][..], short].concat();
+        let text = done(directory.path(), &words);
+        assert_eq!(done(directory.path(), &words), text, "{name}");
+        assert!(!text.contains("NaN"), "{name}: {text}");
+        let report: Value = serde_json::from_str(&text).unwrap();
+        assert!(report["law"]["deviation"].as_f64().unwrap() < 0.01, "{name}");
+        let explained = done(directory.path(), &[&["sim", "explain", &file, "--json"][..], short].concat());
+        let explained: Value = serde_json::from_str(&explained).unwrap();
+        let splits =
+            explained.as_object().unwrap().iter().filter(|(key, split)| key.ends_with("stages") && !split.is_null());
+        for (_, split) in splits {
+            let sum =
+                |of: &str| split["stages"].as_array().unwrap().iter().map(|s| s[of].as_f64().unwrap()).sum::<f64>();
+            for of in ["mean_ns", "p99_ns"] {
+                assert!((sum(of) / split[of].as_f64().unwrap() - 1.0).abs() < 0.001, "{name}: {split}");
+            }
+        }
+    }
+}
+#[test]
+fn a_sweep_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, out) = (system("nand-only.toml"), directory.path().join("out.jsonl"));
+    let sweep = |depths: &str| {
+        let over = format!("requests.depth={depths}");
+        let words =
+            ["sim", "sweep", &file, "--out", "out.jsonl", "--over", &over, "--over", "nand.timing.read=25us,75us"];
+        done(directory.path(), &[&words[..], &SHORT].concat());
+        let text = std::fs::read_to_string(&out).unwrap();
+        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(sweep("1").len(), 2);
+    // As a full disk or a kill leaves it.
+    let mut text = std::fs::read_to_string(&out).unwrap();
+    text.truncate(text.len() - 20);
+    std::fs::write(&out, &text).unwrap();
+    let points = sweep("1,4");
+    assert_eq!(points.len(), 4);
+    let of = |depth: &str, read: &str| {
+        let found =
+            points.iter().find(|p| p["over"]["requests.depth"] == depth && p["over"]["nand.timing.read"] == read);
+        found.unwrap_or_else(|| panic!("{depth} {read}"))["requests_per_s"].as_f64().unwrap()
+    };
+    assert!(of("4", "25us") > of("1", "25us") && of("1", "25us") > of("1", "75us"));
+    assert_eq!(sweep("4").len(), 4, "a point was run again");
+}
+#[test]
+fn what_is_wrong_is_told_before_anything_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (at, file) = (directory.path(), system("nand-only.toml"));
+    refused(at, &["sim", "run", "nowhere.toml"], &["nowhere.toml", "cannot be read"]);
+    refused(at, &["sim", "run", &file, "--set", "requests.dept=5"], &["did you mean requests.depth?"]);
+    refused(at, &["sim", "run", &file, "--set", "depth"], &["KEY=VALUE"]);
+    refused(at, &["sim", "run", &file, "--set", "nand.timing.read=75"], &["nand-only.toml:"]);
+    refused(at, &["sim", "run", &file, "--trace", "nowhere.csv"], &["nowhere.csv"]);
+    std::fs::write(at.join("a.toml"), "model = \"flash\"\nabout = \"x\"\nsurplus = 1\n").unwrap();
+    refused(at, &["sim", "run", "a.toml"], &["a.toml"]);
+    refused(at, &["sim", "compare", &file], &["SYSTEM"]);
+    let sweep = |over: &str, parts: &[&str]| {
+        refused(at, &["sim", "sweep", &file, "--out", "o.jsonl", "--over", over], parts);
+        assert!(!at.join("o.jsonl").exists(), "{over}");
+    };
+    sweep("requests.dept=5", &["did you mean requests.depth?"]);
+    sweep("requests.depth=5,0", &["requests.depth = 0"]);
+    sweep("requests.depth=", &["KEY=VALUE"]);
+    std::fs::write(at.join("o.txt"), "my notes\n").unwrap();
+    let words = ["sim", "sweep", &file, "--out", "o.txt", "--over", "requests.depth=5"];
+    refused(at, &words, &["o.txt:1", "not the result of a sweep"]);
+    std::fs::write(at.join("t.csv"), "0 0 0 8 1\n0 0 x 8 1\n").unwrap();
+    refused(at, &["sim", "trace", "t.csv"], &["t.csv", "line 2"]);
+    std::fs::write(at.join("m.trace"), "0x40 READ 5\n").unwrap();
+    refused(at, &["sim", "trace", "m.trace"], &["--clock"]);
+}
+#[test]
+fn a_trace_is_summarised_written_and_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("a.trace"), "0 0 0 16 1\n200000 0 32 16 0\n900000 0 64 16 1\n").unwrap();
+    assert!(done(at, &["sim", "trace", "a.trace"]).contains("mqsim: 3 accesses, 1 of them write"));
+    done(at, &["sim", "trace", "a.trace", "--write", "msr", "--out", "b.csv"]);
+    assert!(done(at, &["sim", "trace", "b.csv"]).contains("msr: 3 accesses, 1 of them write"));
+    let text = std::fs::read_to_string(system("nand-only.toml")).unwrap();
+    // What only made requests have is not read.
+    let kept = |line: &&str| !["depth", "reads =", "size", "count"].iter().any(|key| line.starts_with(key));
+    let text: String = text.lines().filter(kept).map(|line| format!("{line}\n")).collect();
+    let text = text.replace("\"closed\"", "\"trace\"").replace("pattern = \"random\"", "pattern = \"trace\"");
+    std::fs::write(at.join("s.toml"), text).unwrap();
+    let words = ["sim", "run", "s.toml", "--trace", "b.csv", "--set", "requests.warm_up=0", "--json"];
+    let report: Value = serde_json::from_str(&done(at, &words)).unwrap();
+    assert_eq!((&report["reads"]["count"], &report["writes"]["count"]), (&2.into(), &1.into()));
+}

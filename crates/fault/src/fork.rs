@@ -1,0 +1,185 @@
+//! A page buffer at a `fork`. The child's begins with all that the parent's holds, and changes what
+//! is its own.
+//!
+//! ```text
+//!   parent                                           child
+//!   prepare: handler thread stops; nothing is under
+//!     way; frames fit into half of the DRAM; slots
+//!     of flash are shared with the child's seat
+//!   ------------------------------ fork ------------------------------
+//!   in_parent: handler thread goes on                in_child: sits down; userfaultfd, queue and
+//!                                                      handler thread of its own
+//! ```
+//!
+//! Pages in DRAM are the kernel's: both have them until one writes to them. The same holds for the
+//! cache, its tables and the map of slots, which are memory as any other. So the child goes on from
+//! the very state of the parent's cache. On flash, [`ForkedFlash`] keeps contents apart.
+//!
+//! DRAM is divided before: each process alone, with every page copied, is within its part. A child
+//! that ends, or becomes another program, gives its part back.
+//!
+//! From `prepare` on, the thread that forks must not touch the region, until `in_parent` or
+//! `in_child`: nobody would handle its faults.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+
+use fulgurite_flash::Flash;
+use fulgurite_format::SUBPAGE_SHIFT;
+use fulgurite_sys::Userfault;
+
+use crate::budget::Budget;
+use crate::command::{Commands, lock};
+use crate::error::{Error, cannot};
+use crate::page_buffer::{DEPTH, Door, PageBuffer, notifier};
+use crate::pager::Pager;
+use crate::space::Space;
+use crate::statistics::Statistics;
+
+/// How long a fork waits for what is under way.
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// A fork that is under way. See the module.
+pub struct Forking {
+    /// Where the child will sit; none where it gets no memory of flash.
+    seat: Option<u32>,
+    pager: MutexGuard<'static, Option<Box<Pager>>>,
+    space: MutexGuard<'static, Space>,
+    _changes: RwLockWriteGuard<'static, ()>,
+}
+
+impl PageBuffer {
+    /// Whether a child could have all that this process has mapped.
+    #[must_use]
+    pub fn can_fork(&self) -> bool {
+        self.flash.could_share()
+    }
+
+    /// Before a fork.
+    pub fn prepare_fork(&'static self) -> Forking {
+        // While the handler thread still does what is asked.
+        let changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        self.door.forks.store(true, Ordering::Release);
+        self.commands.wake();
+        let mut pager = lock(&self.door.pager);
+        let seat = loop {
+            match pager.as_ref().and_then(|pager| pager.ready) {
+                Some(seat) => break seat,
+                None => pager = self.door.turns.wait(pager).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        let space = lock(&self.space);
+        self.inherit(&pager, seat.is_some());
+        Forking { seat, pager, space, _changes: changes }
+    }
+
+    /// Whether an address of the region can be read without a fault, before the fork and in the
+    /// child. Without memory for the child, nothing has to be there.
+    #[must_use]
+    pub fn is_there(&self, forking: &mut Forking, address: usize) -> bool {
+        let Some(offset) = self.region.offset_of(address) else { return true };
+        let pager = forking.pager.as_mut();
+        forking.seat.is_none() || pager.is_some_and(|pager| pager.is_mapped((offset >> SUBPAGE_SHIFT) as u32))
+    }
+
+    fn inherit(&self, pager: &Option<Box<Pager>>, inherited: bool) {
+        self.region.inherit(inherited);
+        if let Some(pager) = pager {
+            pager.cache.shared().frames.arena().inherit(inherited);
+        }
+    }
+
+    /// In the parent, also when there is no child.
+    pub fn in_parent(&self, forking: Forking) {
+        let Forking { mut pager, space, _changes, .. } = forking;
+        drop(space);
+        self.inherit(&pager, false);
+        if let Some(pager) = pager.as_mut() {
+            (pager.winds_down, pager.ready) = (false, None);
+        }
+        self.door.forks.store(false, Ordering::Release);
+        self.door.turns.notify_all();
+    }
+
+    /// In the child, before anything touches the region.
+    ///
+    /// # Errors
+    /// [`Error`]. The region cannot be accessed then.
+    pub fn in_child(&self, forking: Forking) -> Result<PageBuffer, Error> {
+        let Forking { seat, mut pager, mut space, _changes } = forking;
+        let pager = pager.take().expect("only a child takes it away");
+        let space = std::mem::replace(&mut *space, Space::new(0));
+        let begun = self.begin_in_child(seat, pager, space);
+        if begun.is_err() {
+            // What is missing would read as zeros. Where it was not inherited, there is nothing.
+            let _ = self.region.allow(0, self.region.len(), crate::Access::None);
+        }
+        begun
+    }
+
+    fn begin_in_child(&self, seat: Option<u32>, mut pager: Box<Pager>, space: Space) -> Result<PageBuffer, Error> {
+        let seat = seat.ok_or(Error::NotForked)?;
+        self.flash.sit(seat)?;
+        let userfault = Arc::new(Userfault::open()?.0);
+        let arena = pager.cache.shared().frames.arena().clone();
+        userfault.watch(&self.region)?;
+        userfault.take_back_to(&arena)?;
+        self.inherit(&None, false);
+        let notifier = notifier(&userfault)?;
+        let queue = self.flash.open_queue(arena, DEPTH, notifier.clone())?;
+        // Its ring, or its threads, are the parent's.
+        std::mem::forget(pager.cache.replace_queue(queue));
+        pager.cache.reset_counts();
+        pager.cache.users().renew(userfault.clone());
+        pager.userfault = userfault;
+        let commands = Arc::new(Commands::new(notifier));
+        let statistics = Arc::new(Statistics::new(self.flash.dram_bytes()));
+        pager.commands = commands.clone();
+        pager.statistics = statistics.clone();
+        pager.budget = Budget::new(self.flash.dram_bytes()).map_err(cannot("measure this process"))?;
+        (pager.winds_down, pager.ready) = (false, None);
+        pager.figures = pager.figures.again();
+        pager.look_soon();
+        let door = Arc::new(Door::default());
+        *lock(&door.pager) = Some(pager);
+        door.start()?;
+        Ok(PageBuffer {
+            region: self.region.clone(),
+            space: Mutex::new(space),
+            changes: RwLock::new(()),
+            commands,
+            statistics,
+            described: self.described.clone(),
+            door,
+            flash: self.flash.clone(),
+            told: self.told.clone(),
+        })
+    }
+}
+
+impl Pager {
+    /// Ends what is under way, and shrinks to half of the DRAM. Then it is ready for a fork.
+    pub fn wind_down(&mut self) {
+        self.winds_down = true;
+        self.ready = Some(self.seat_for_child());
+    }
+
+    fn seat_for_child(&mut self) -> Option<u32> {
+        let begun = self.clock.now_ns();
+        let seat = self.flash.make_seat(begun)?;
+        self.look_soon();
+        // One round at least: it looks at the budget.
+        self.turn();
+        while !self.is_quiet() {
+            if self.clock.now_ns() - begun > PATIENCE_NS {
+                self.flash.give_up(seat);
+                return None;
+            }
+            if !self.turn() {
+                self.sleep();
+            }
+        }
+        self.flash.share(seat);
+        Some(seat)
+    }
+}

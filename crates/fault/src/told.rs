@@ -1,0 +1,38 @@
+//! Words for the person who started the program. They go to a descriptor of our own, because the
+//! program may close its standard error output, or open something else in its place.
+
+use std::fs::File;
+use std::io::Write;
+
+use fulgurite_sys::signals;
+
+use crate::statistics::Summary;
+
+/// Where words go, if anywhere. Words that cannot be written are lost.
+#[derive(Debug, Default)]
+pub struct Told(Option<File>);
+
+impl Told {
+    /// To this file.
+    #[must_use]
+    pub fn to(file: Option<File>) -> Told {
+        Told(file)
+    }
+    /// Tells a line.
+    pub fn tell(&self, text: &str) {
+        self.write(&format!("fulgurite run: {text}\n"));
+    }
+    /// Tells figures: as a line of JSON, or as words with others before them.
+    pub fn tell_figures(&self, figures: &Summary, json: bool, before: &str) {
+        match json {
+            true => self.write(&format!("{}\n", figures.to_json())),
+            false => self.tell(&format!("{before}{figures}")),
+        }
+    }
+    fn write(&self, line: &str) {
+        if let Some(mut file) = self.0.as_ref() {
+            // One write, so that lines of several processes do not mix.
+            let _ = signals::without_pipe_signal(|| file.write_all(line.as_bytes()));
+        }
+    }
+}

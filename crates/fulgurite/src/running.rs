@@ -1,0 +1,58 @@
+//! A job as a future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use fulgurite_memory::AccessError;
+use fulgurite_runtime::{JobHandle, SubmitError};
+
+use crate::Error;
+
+/// A job under way: a future of its result ([`crate::Fulgurite::run_async`]). Dropped, it cancels
+/// the job, which then ends at its next miss or wait.
+///
+/// Its error is [`Error::Submit`] when the job was not accepted, [`Error::Job`] when it panicked or
+/// did not begin, and [`Error::Access`] with what its code returned.
+#[must_use = "a future that is dropped cancels its job"]
+pub struct Running<T: Send> {
+    job: Option<Result<JobHandle<Result<T, AccessError>>, SubmitError>>,
+}
+
+impl<T: Send> Running<T> {
+    pub(crate) fn of(job: Result<JobHandle<Result<T, AccessError>>, SubmitError>) -> Self {
+        Running { job: Some(job) }
+    }
+}
+
+impl<T: Send> std::fmt::Debug for Running<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("ended", &self.job.is_none()).finish()
+    }
+}
+
+impl<T: Send> Future for Running<T> {
+    type Output = Result<T, Error>;
+    /// # Panics
+    /// After it has ended.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        let ended = match self.job.as_mut().expect("a future is not polled after its end") {
+            Err(error) => Err(Error::Submit(*error)),
+            Ok(job) => match Pin::new(job).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(result)) => result.map_err(Error::Access),
+                Poll::Ready(Err(error)) => Err(Error::Job(error)),
+            },
+        };
+        self.job = None;
+        Poll::Ready(ended)
+    }
+}
+
+impl<T: Send> Drop for Running<T> {
+    fn drop(&mut self) {
+        if let Some(Ok(job)) = &self.job {
+            job.cancel();
+        }
+    }
+}

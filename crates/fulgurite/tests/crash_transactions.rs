@@ -1,0 +1,228 @@
+//! Goal: a process that is killed among transactions leaves all of each or nothing, and what a sync
+//! had named. Method: jobs in a process of its own move amounts between accounts in an array, a
+//! hash map, a tree and blobs, and count their transfers in the same transaction. Another thread
+//! syncs, and tells through a pipe what had been counted before. The process is killed at a random
+//! moment. The pool is opened: the accounts must have their sum, and the counts must be no less
+//! than was told. Transfers in two transactions instead of one must be found.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fulgurite::{
+    AccessError, Array, BPlusTree, Blobs, Context, Error, Fulgurite, HashMap, Medium, Rooted, Transactions,
+    VersionLatch,
+};
+use fulgurite_memory::Transaction;
+use fulgurite_testkit as trials;
+use trials::Random;
+
+const CHILD: &str = "FULGURITE_TEST_BANK";
+/// Set where each transfer is two transactions.
+const HALVES: &str = "FULGURITE_TEST_BANK_IN_HALVES";
+const WRITERS: u64 = 4;
+const KINDS: u64 = 4;
+/// Accounts of each kind: more than fit into DRAM.
+const ACCOUNTS: u64 = 30_000;
+const FIRST: u64 = 1000;
+
+#[derive(Clone)]
+struct Bank {
+    array: Array<[u64; 8]>,
+    map: Arc<Rooted<HashMap<u64, [u64; 6], VersionLatch>>>,
+    tree: Arc<Rooted<BPlusTree<[u64; 4], VersionLatch>>>,
+    blobs: Arc<Rooted<Blobs<u64>>>,
+    counts: Arc<Rooted<HashMap<u64, u64, VersionLatch>>>,
+}
+
+impl Bank {
+    fn open(memory: &Fulgurite) -> Result<Bank, Error> {
+        Ok(Bank {
+            array: memory.named("array").array(ACCOUNTS, |_| [FIRST; 8])?,
+            map: memory.named("map").hash_map(ACCOUNTS)?,
+            tree: memory.named("tree").b_plus_tree(4 << 20)?,
+            blobs: memory.named("blobs").blobs(ACCOUNTS, 4 << 20)?,
+            counts: memory.named("counts").hash_map(WRITERS)?,
+        })
+    }
+    /// What an account has. One that was never written to has [`FIRST`].
+    fn get(&self, t: &mut Transaction<'_, Context>, account: u64) -> Result<u64, AccessError> {
+        let at = account / KINDS;
+        let found = match account % KINDS {
+            0 => t.get(&self.array, &at)?.map(|row| row[7]),
+            1 => t.get(&self.map, &at)?.map(|row| row[5]),
+            2 => t.get(&self.tree, &at)?.map(|row| row[3]),
+            _ => t.get(&self.blobs, &at)?.map(|blob| u64::from_le_bytes(blob[..8].try_into().unwrap())),
+        };
+        Ok(found.unwrap_or(FIRST))
+    }
+    fn put(&self, t: &mut Transaction<'_, Context>, account: u64, amount: u64) -> Result<(), AccessError> {
+        let at = account / KINDS;
+        match account % KINDS {
+            0 => t.put(&self.array, &at, &[amount; 8]),
+            1 => t.put(&self.map, &at, &[amount; 6]),
+            2 => t.put(&self.tree, &at, &[amount; 4]),
+            _ => t.put(&self.blobs, &at, &amount.to_le_bytes().repeat(1 + at as usize % 30)),
+        }
+    }
+    fn transfer(
+        &self,
+        m: &mut Context,
+        transactions: &Transactions,
+        (from, to, amount): (u64, u64, u64),
+        (writer, number): (u64, u64),
+        halves: bool,
+    ) -> Result<(), AccessError> {
+        let take = |t: &mut Transaction<'_, Context>| {
+            let has = self.get(t, from)?;
+            self.put(t, from, has.wrapping_sub(amount))?;
+            t.put(&self.counts, &writer, &number)
+        };
+        let give = |t: &mut Transaction<'_, Context>| {
+            let has = self.get(t, to)?;
+            self.put(t, to, has.wrapping_add(amount))
+        };
+        if halves {
+            transactions.run(m, take)?;
+            return transactions.run(m, give);
+        }
+        transactions.run(m, |t| {
+            take(t)?;
+            give(t)
+        })
+    }
+    /// All accounts together, and the counts.
+    fn sum(&self, m: &mut Context) -> Result<(u64, Vec<u64>), AccessError> {
+        let transactions = Transactions::new();
+        let mut sum = 0u64;
+        for first in (0..KINDS * ACCOUNTS).step_by(100) {
+            let part = transactions.run(m, |t| {
+                (first..first + 100)
+                    .try_fold(0u64, |sum, account| Ok::<_, AccessError>(sum.wrapping_add(self.get(t, account)?)))
+            });
+            sum = sum.wrapping_add(part?);
+        }
+        let counts = (0..WRITERS).map(|writer| Ok(self.counts.get(m, &writer)?.unwrap_or(0)));
+        Ok((sum, counts.collect::<Result<_, AccessError>>()?))
+    }
+}
+
+fn open(medium: Medium) -> (Fulgurite, Bank) {
+    let memory = Fulgurite::builder(medium).dram("8M").workers(2);
+    // A build without optimization takes more stack than the 32 KiB of a fiber.
+    let memory = memory.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap();
+    let bank = Bank::open(&memory).unwrap();
+    (memory, bank)
+}
+
+/// The process that is killed.
+#[test]
+#[ignore = "started by the tests below"]
+fn writers() {
+    let Some(path) = std::env::var_os(CHILD) else { return };
+    let halves = std::env::var_os(HALVES).is_some();
+    let (memory, bank) = open(Medium::pool(&path));
+    let its = bank.clone();
+    let (_, counts) = memory.run(move |m| its.sum(m)).unwrap();
+    let done: Arc<Vec<AtomicU64>> = Arc::new(counts.into_iter().map(AtomicU64::new).collect());
+    for writer in 0..WRITERS {
+        let (bank, transactions, done) = (bank.clone(), memory.transactions(), done.clone());
+        let options = fulgurite::JobOptions::new().pins(8).worker(writer as usize % 2);
+        let code = move |m: &mut Context| {
+            let mut random = Random(u64::from(std::process::id()) << 8 | writer);
+            loop {
+                let number = done[writer as usize].load(Ordering::SeqCst) + 1;
+                // Some accounts are wanted by all.
+                let accounts = if random.one_in(4u64) { 8 } else { KINDS * ACCOUNTS };
+                let (from, to) = (random.below(accounts), random.below(accounts));
+                let what = (from, to, random.below(100u64));
+                bank.transfer(m, &transactions, what, (writer, number), halves).unwrap();
+                done[writer as usize].store(number, Ordering::SeqCst);
+                m.yield_now().unwrap();
+            }
+        };
+        drop(memory.submit_with::<()>(&options, code).unwrap());
+    }
+    loop {
+        let counts: Vec<String> = done.iter().map(|count| count.load(Ordering::SeqCst).to_string()).collect();
+        memory.sync().unwrap();
+        println!("\nsynced {}", counts.join(" "));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills `kills` times. Returns how many transfers there were, or what was wrong.
+fn kill(kills: u64, random: &mut Random, halves: bool) -> Result<u64, String> {
+    // Beside what was built there is more likely a disk than where temporary files are.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("pool");
+    drop(open(Medium::new_pool(&path, "64M")));
+    let mut transfers = 0;
+    for kill in 0..kills {
+        let told = run_and_kill(&path, Duration::from_millis(100 + random.below(300u64)), halves);
+        let (memory, bank) = open(Medium::pool(&path));
+        let its = bank.clone();
+        let (sum, counts) = memory.run(move |m| its.sum(m)).unwrap();
+        if sum != KINDS * ACCOUNTS * FIRST {
+            return Err(format!("kill {kill}: {sum} instead of {}", KINDS * ACCOUNTS * FIRST));
+        }
+        if told.iter().zip(&counts).any(|(told, count)| count < told) {
+            return Err(format!("kill {kill}: transfers are lost: {counts:?} of {told:?}"));
+        }
+        let its = bank.clone();
+        memory.run(move |m| its.map.check(m).and(its.blobs.check(m)).and(its.tree.check(m)).map(drop)).unwrap();
+        transfers = counts.iter().sum();
+    }
+    Ok(transfers)
+}
+
+#[test]
+fn a_killed_process_leaves_transfers_whole() {
+    let kills = trials::runs(20);
+    let mut random = Random::seeded("kills among transactions", trials::first_seed(1));
+    let transfers = kill(kills, &mut random, false).unwrap();
+    println!("{kills} kills, {transfers} transfers");
+    assert!(transfers > kills * 20, "only {transfers} transfers were named");
+    trials::figure(23, "kills among transactions", kills);
+}
+
+#[test]
+fn transfers_in_two_transactions_are_found() {
+    let mut random = Random::seeded("kills among halves", trials::first_seed(1));
+    let found = (0..20).any(|_| kill(1, &mut random, true).is_err());
+    assert!(found, "no kill came between the halves of a transfer");
+}
+
+/// Lets the writers run for a while, and returns what they told last.
+fn run_and_kill(path: &Path, time: Duration, halves: bool) -> Vec<u64> {
+    let mut child = trials::again(module_path!(), "writers");
+    if halves {
+        child.env(HALVES, "1");
+    }
+    let mut child = child.env(CHILD, path).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let output = child.stdout.take().unwrap();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut last = vec![0; WRITERS as usize];
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let Some(counts) = line.strip_prefix("synced ") else { continue };
+            let counts: Result<Vec<u64>, _> = counts.split(' ').map(str::parse).collect();
+            // The last line may be cut off.
+            if let Some(counts) = counts.ok().filter(|counts| counts.len() == WRITERS as usize) {
+                last = counts;
+                let _ = ready.send(());
+            }
+        }
+        last
+    });
+    // A slow machine has its time, too: it is killed after it has begun.
+    is_ready.recv_timeout(Duration::from_secs(60)).expect("the writers have synced once");
+    std::thread::sleep(time);
+    assert!(child.try_wait().unwrap().is_none(), "the writers ended by themselves");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}

@@ -1,0 +1,355 @@
+//! Growth by linear hashing (Litwin, "Linear Hashing: A New Tool for File and Table Addressing",
+//! VLDB 1980): one bucket is split at a time, by an insert that finds the map full.
+//!
+//! ```text
+//! region: | header: buckets, entries | bucket 0 | bucket 1 | .. | buckets - 1 | room to grow |
+//! ```
+//!
+//! With `n` buckets, 2^L <= n < 2^(L+1), a key lies in the bucket that its hash names by L + 1
+//! bits, or by L if there is none yet. So bucket n - 2^L is split next, into itself and bucket n.
+//!
+//! A split changes what the map holds at one store. Under the latches of both buckets it copies the
+//! entries that move to bucket n, which nobody looks at, and then writes n + 1 to the header. What
+//! it copied is left over in the old bucket, where nobody looks for it, and is cleared afterwards.
+//! An access that fails before that store has changed nothing. One that fails after it leaves
+//! entries behind that take slots until the bucket is split again or written anew.
+//!
+//! A reader asks for the count before and after its look. A bucket that it names at both times was
+//! right in between, or the version of its latch has changed.
+
+use std::sync::atomic::Ordering;
+
+use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
+use fulgurite_runtime::AccessError;
+use zerocopy::IntoBytes;
+
+use super::{ENTRIES, HashMap, NEXT, TAGS};
+use crate::hash::KeyHash;
+use crate::optimistic::Planned;
+use crate::{Apart, Heap, Latch, Memory, Ptr, Region, optimistic};
+use std::sync::Arc;
+
+/// Set in the number of buckets of a root whose map grows.
+pub(super) const GROWS: u64 = 1 << 63;
+/// The number of entries has not been read from the header.
+pub(super) const UNKNOWN: i64 = i64::MIN / 2;
+/// Buckets that a map has at first.
+const FIRST: u64 = 1;
+
+/// A bucket is being split until this goes.
+struct Splitting<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Splitting<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The bucket of `n` that is named by these bits of a hash.
+#[inline(always)]
+fn linear(bits: u64, n: u64) -> u64 {
+    let mask = u64::MAX >> n.leading_zeros();
+    let bucket = bits & mask;
+    if bucket < n { bucket } else { bucket & (mask >> 1) }
+}
+
+impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
+    /// Bytes of region for a map that grows up to `capacity` entries. Only what is used is written.
+    pub const fn bytes_to_grow(capacity: u64) -> u64 {
+        Self::bytes_needed(capacity).saturating_add(SUBPAGE_BYTES as u64)
+    }
+
+    /// Makes an empty map that grows with its entries, a bucket at a time, up to the buckets of
+    /// `capacity` entries at the front of `region`. It is as [`HashMap::create`] else.
+    ///
+    /// # Errors
+    /// As [`HashMap::create`], of [`HashMap::bytes_to_grow`].
+    pub fn create_growing<M: Memory>(
+        memory: &mut M,
+        region: Region,
+        heap: Arc<Heap>,
+        capacity: u64,
+        latch_count: usize,
+    ) -> Result<Self, AccessError> {
+        let requested = Self::bytes_to_grow(capacity);
+        if requested > region.bytes {
+            return Err(AccessError::NoSpace { requested, free: region.bytes });
+        }
+        let most = Self::buckets_for(capacity);
+        let root = super::HashMapRoot {
+            region: Region::new(region.base, requested),
+            buckets: most | GROWS,
+            key_bytes: size_of::<K>() as u32,
+            value_bytes: size_of::<V>() as u32,
+        };
+        let map = Self::open(root, heap, latch_count)?;
+        for bucket in 0..FIRST {
+            memory.view_mut(map.bucket_at(bucket), Self::BLOCK_BYTES)?.copy_from(0, &vec![0; Self::BLOCK_BYTES]);
+        }
+        memory.store(map.header(), [FIRST, 0])?;
+        Ok(map)
+    }
+
+    #[inline(always)]
+    pub(super) fn grows(&self) -> bool {
+        self.root.buckets & GROWS != 0
+    }
+    /// How many buckets there are, and entries at the last split.
+    fn header(&self) -> Ptr<[u64; 2]> {
+        Ptr::new(self.root.region.base)
+    }
+    /// How many buckets there are now.
+    ///
+    /// # Errors
+    /// What the memory says; [`AccessError::Corrupt`].
+    pub fn buckets<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
+        self.count(memory)
+    }
+    #[inline(always)]
+    pub(super) fn count<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
+        if !self.grows() {
+            return Ok(self.root.buckets);
+        }
+        let (at, most) = (self.root.region.base, self.root.buckets & !GROWS);
+        match memory.load(Ptr::<u64>::new(at)) {
+            Ok(count) if count > 0 && count <= most => Ok(count),
+            wrong => self.no_count(memory, wrong),
+        }
+    }
+    /// Why there is no number of buckets.
+    #[cold]
+    fn no_count<M: Memory>(&self, memory: &mut M, wrong: Result<u64, AccessError>) -> Result<u64, AccessError> {
+        // A map that was removed says so.
+        self.latches.get(0).read_begin(memory)?;
+        let (at, expected, got) = (self.root.region.base, self.root.buckets & !GROWS, wrong?);
+        Err(AccessError::Corrupt { what: "hash map (number of buckets)", at, expected, got })
+    }
+    /// The bucket of a hash, of so many.
+    #[inline(always)]
+    pub(super) fn home(&self, hash: u64, count: u64) -> u64 {
+        if self.grows() {
+            // The tag has the seven low bits.
+            linear(hash >> 7, count)
+        } else {
+            ((u128::from(hash) * u128::from(count)) >> 64) as u64
+        }
+    }
+    /// Whether an entry with this hash, found in `bucket`, was moved from there by a split.
+    pub(super) fn is_left_over(&self, hash: u64, bucket: u64, count: u64) -> bool {
+        // It was there when there were no more buckets than this one.
+        self.grows() && self.home(hash, count) != bucket && linear(hash >> 7, bucket + 1) == bucket
+    }
+
+    /// What `look` saw of the bucket of a hash.
+    #[inline(always)]
+    pub(super) fn look<M: Memory, R>(
+        &self,
+        memory: &mut M,
+        hash: u64,
+        mut look: impl FnMut(&mut M, u64, &dyn Fn() -> bool) -> Result<R, AccessError>,
+    ) -> Result<R, AccessError> {
+        loop {
+            let bucket = self.home(hash, self.count(memory)?);
+            let seen = optimistic::read(self.latch(bucket), memory, |memory, still| {
+                let seen = look(memory, bucket, still)?;
+                Ok((self.home(hash, self.count(memory)?) == bucket).then_some(seen))
+            })?;
+            if let Some(seen) = seen {
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// What `look` plans to change in the bucket of a hash, and the bucket's latch.
+    #[inline(always)]
+    pub(super) fn plan<M: Memory, T>(
+        &self,
+        memory: &mut M,
+        hash: u64,
+        mut look: impl FnMut(&mut M, u64, &dyn Fn() -> bool) -> Result<Option<T>, AccessError>,
+    ) -> Result<Planned<'_, T, L, M>, AccessError> {
+        loop {
+            let bucket = self.home(hash, self.count(memory)?);
+            let planned = optimistic::plan(self.latch(bucket), memory, |memory, still| look(memory, bucket, still))?;
+            // With the latch held, the bucket is not split.
+            if self.home(hash, self.count(memory)?) == bucket {
+                return Ok(planned);
+            }
+        }
+    }
+
+    /// The entries that lay in `bucket` when there were `first`: in it and in what was split off it
+    /// since, each once.
+    pub(super) fn group_entries<M: Memory>(
+        &self,
+        memory: &mut M,
+        bucket: u64,
+        first: u64,
+        into: &mut Vec<(K, V)>,
+    ) -> Result<(), AccessError> {
+        if !self.grows() {
+            return self.bucket_entries(memory, bucket, into);
+        }
+        let mut some = Vec::new();
+        loop {
+            into.clear();
+            let count = self.count(memory)?;
+            // Buckets split off it differ in the bits above those that name it.
+            let half = 1 << first.ilog2();
+            let step = if bucket < half && bucket + half >= first { half } else { 2 * half };
+            for part in (bucket..count).step_by(step as usize) {
+                self.bucket_entries(memory, part, &mut some)?;
+                into.extend(some.drain(..).filter(|(key, _)| self.home(key.key_hash(), count) == part));
+            }
+            // Nothing of the group has moved meanwhile.
+            let now = self.count(memory)?;
+            if (count..now).all(|part| linear(part, first) != bucket) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Splits a bucket if the map is full for its buckets. What fails here is the next caller's.
+    #[inline]
+    pub(super) fn grow_if_full<M: Memory>(&self, memory: &mut M) {
+        if self.grows() {
+            let _ = if M::TRACKED { memory.apart(self) } else { self.run(memory) };
+        }
+    }
+
+    /// Moves part of bucket `count - 2^L` to bucket `count`. See the top of the file.
+    fn split<M: Memory>(&self, memory: &mut M, count: u64) -> Result<(), AccessError> {
+        let (old, new) = (linear(count, count), count);
+        // Brings the chain in before a reader has to wait for it.
+        self.walk(memory, old, &|| true, |_, _, _| ())?;
+        let (a, b) = (self.latches.index(old), self.latches.index(new));
+        let held = self.latches.get(a.min(b)).lock(memory)?;
+        let held = (held, if a == b { None } else { Some(self.latches.get(a.max(b)).lock(memory)?) });
+        let moves = |hash: u64| self.home(hash, count) == old && self.home(hash, count + 1) == new;
+        let (mut entries, mut stay) = (Vec::new(), Vec::new());
+        self.walk(memory, old, &|| true, |view, at, tags| {
+            let mut rest = tags;
+            for slot in Self::used_slots(tags) {
+                let key: K = view.load(Self::entry(slot));
+                let hash = key.key_hash();
+                if moves(hash) {
+                    entries.push((hash, key, view.load::<V>(Self::entry(slot) + Self::VALUE_AT)));
+                }
+                if self.home(hash, count + 1) != old {
+                    rest &= !(0xFF << (8 * slot));
+                }
+            }
+            stay.push((at, tags, rest));
+        })?;
+        let mut blocks = vec![self.bucket_at(new)];
+        let written = self.write_chain(memory, &entries, &mut blocks).and_then(|()| {
+            let len = self.growth.len.load(Ordering::Relaxed).max(0) as u64;
+            memory.store(self.header(), [count + 1, len])
+        });
+        if let Err(error) = written {
+            drop(held);
+            blocks.into_iter().skip(1).for_each(|block| self.free_block(memory, block));
+            return Err(error);
+        }
+        // From here on the map is right, whatever fails.
+        let emptied = self.clear_moved(memory, &stay);
+        drop(held);
+        emptied.into_iter().for_each(|block| self.free_block(memory, block));
+        Ok(())
+    }
+
+    /// Writes entries to a new chain, whose first block is the only one in `blocks`. Those that are
+    /// allocated are added there.
+    fn write_chain<M: Memory>(
+        &self,
+        memory: &mut M,
+        entries: &[(u64, K, V)],
+        blocks: &mut Vec<Address>,
+    ) -> Result<(), AccessError> {
+        for _ in 1..entries.len().div_ceil(Self::SLOTS) {
+            blocks.push(self.heap.allocate(memory, Self::BLOCK_BYTES)?);
+        }
+        let mut parts = entries.chunks(Self::SLOTS);
+        for (i, block) in blocks.iter().enumerate() {
+            let (mut bytes, mut tags) = (vec![0; Self::BLOCK_BYTES], 0u64);
+            for (slot, (hash, key, value)) in parts.next().unwrap_or_default().iter().enumerate() {
+                let at = Self::entry(slot);
+                bytes[at..at + size_of::<K>()].copy_from_slice(key.as_bytes());
+                bytes[at + Self::VALUE_AT..][..size_of::<V>()].copy_from_slice(value.as_bytes());
+                tags |= Self::tag(*hash) << (8 * slot);
+            }
+            let next = blocks.get(i + 1).copied().unwrap_or(Address::NULL);
+            bytes[TAGS..TAGS + 8].copy_from_slice(tags.as_bytes());
+            bytes[NEXT..ENTRIES].copy_from_slice(next.as_bytes());
+            memory.view_mut(*block, Self::BLOCK_BYTES)?.copy_from(0, &bytes);
+        }
+        Ok(())
+    }
+
+    /// Clears what was moved from the blocks of a chain: where they lie, their tags, and those that
+    /// stay. Returns the blocks that are not in the chain any more.
+    fn clear_moved<M: Memory>(&self, memory: &mut M, chain: &[(Address, u64, u64)]) -> Vec<Address> {
+        let mut emptied = Vec::new();
+        let mut before = chain[0].0;
+        for (i, &(at, tags, rest)) in chain.iter().enumerate() {
+            if i > 0 && rest == 0 {
+                let next = chain.get(i + 1).map_or(Address::NULL, |(next, ..)| *next);
+                if memory.store(Ptr::new(before.add(NEXT as u64)), next).is_err() {
+                    return emptied;
+                }
+                emptied.push(at);
+                continue;
+            }
+            if rest != tags && memory.store(Ptr::new(at.add(TAGS as u64)), rest).is_err() {
+                return emptied;
+            }
+            before = at;
+        }
+        emptied
+    }
+
+    /// After a roll back, or when it is gone.
+    pub(crate) fn disturb(&self, gone: bool) {
+        self.latches.disturb(gone);
+        self.growth.len.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+impl<K: KeyHash + Eq, V: Plain, L: Latch> Apart for HashMap<K, V, L> {
+    fn run<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        let growth = &self.growth;
+        let mut len = growth.len.load(Ordering::Relaxed);
+        if len < UNKNOWN / 2 {
+            let [_, saved] = memory.load(self.header())?;
+            // What was counted since it became unknown is kept.
+            let _ =
+                growth.len.compare_exchange(len, len - UNKNOWN + saved as i64, Ordering::Relaxed, Ordering::Relaxed);
+            len = growth.len.load(Ordering::Relaxed);
+        }
+        let (count, most) = (self.count(memory)?, self.root.buckets & !GROWS);
+        let is_full = len.saturating_mul(4) >= (count * Self::SLOTS as u64 * 3) as i64;
+        if count == most || !is_full || growth.splitting.swap(true, Ordering::Acquire) {
+            return Ok(());
+        }
+        let _splitting = Splitting(&growth.splitting);
+        let _section = memory.write_section()?;
+        let count = self.count(memory)?;
+        if count == most { Ok(()) } else { self.split(memory, count) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bucket_changes_with_each_that_comes() {
+        for n in 1..200u64 {
+            let old = linear(n, n);
+            for bits in 0..2000u64 {
+                let (before, after) = (linear(bits, n), linear(bits, n + 1));
+                assert!(before < n && (after == before || (before == old && after == n)), "{bits} of {n}");
+            }
+        }
+    }
+}

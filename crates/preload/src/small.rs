@@ -1,0 +1,212 @@
+//! Small blocks of `malloc` in memory of flash, where the person asks for it.
+//!
+//! ```text
+//!   region:  | slab | slab | slab | ..      64 KiB each, blocks of one size
+//!   DRAM:      bits   bits   bits           one for each block, set while it is free
+//! ```
+//!
+//! Nothing of this is in the blocks themselves, so that neither `malloc` nor `free` touches a page
+//! that is on flash. One lock is for all: it is held for some tens of instructions, never while
+//! memory of flash is touched.
+//!
+//! Blocks that the dynamic linker and the C library ask for themselves stay in DRAM (`Callers`). In
+//! a child after `fork` they are used before it has memory of flash.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use fulgurite_fault::{Access, PageBuffer};
+
+const SLAB: usize = 64 << 10;
+/// Memory that is mapped for slabs at a time, if there is so much.
+const CHUNK: usize = 4 << 20;
+/// The largest small block: two of them are in a slab.
+pub const LARGEST: usize = SLAB / 2;
+/// Multiples of 16 to 128, then four sizes for each doubling.
+const CLASSES: usize = 8 + 4 * 8;
+
+const fn size_of_class(class: usize) -> usize {
+    if class < 8 { (class + 1) * 16 } else { (5 + (class - 8) % 4) << (5 + (class - 8) / 4) }
+}
+const _: () = assert!(size_of_class(7) == 128 && size_of_class(8) == 160 && size_of_class(CLASSES - 1) == LARGEST);
+
+/// The class for so many bytes at a multiple of a power of two, up to a page.
+fn class_of(bytes: usize, alignment: usize) -> Option<usize> {
+    let wanted = bytes.max(1);
+    (0..CLASSES).find(|class| size_of_class(*class) >= wanted && size_of_class(*class).is_multiple_of(alignment))
+}
+
+/// Blocks of one size.
+struct Slab {
+    class: usize,
+    used: u32,
+    /// Has free blocks, and is in the list of its class.
+    is_listed: bool,
+    /// A bit for each block, set while it is free.
+    free: Box<[u64]>,
+}
+
+impl Slab {
+    fn new(class: usize) -> Slab {
+        let count = SLAB / size_of_class(class);
+        let word = |index: usize| match count - index * 64 {
+            left @ 0..64 => (1 << left) - 1,
+            _ => u64::MAX,
+        };
+        Slab { class, used: 0, is_listed: true, free: (0..count.div_ceil(64)).map(word).collect() }
+    }
+    fn take(&mut self) -> usize {
+        let word = self.free.iter().position(|word| *word != 0).expect("a listed slab has a free block");
+        let bit = self.free[word].trailing_zeros() as usize;
+        self.free[word] &= self.free[word] - 1;
+        self.used += 1;
+        word * 64 + bit
+    }
+    fn is_full(&self) -> bool {
+        self.used as usize == SLAB / size_of_class(self.class)
+    }
+}
+
+/// All small blocks. Slabs have the numbers of their places in the region.
+pub struct Small {
+    slabs: Vec<Option<Slab>>,
+    /// Slabs with free blocks, by class.
+    listed: [Vec<u32>; CLASSES],
+    /// Places without a slab.
+    empty: Vec<u32>,
+}
+
+static SMALL: Mutex<Small> =
+    Mutex::new(Small { slabs: Vec::new(), listed: [const { Vec::new() }; CLASSES], empty: Vec::new() });
+
+/// The small blocks, locked.
+pub type Locked = MutexGuard<'static, Small>;
+
+pub fn lock() -> Locked {
+    SMALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A block; none where flash is full, or for what is not small.
+pub fn take(buffer: &PageBuffer, bytes: usize, alignment: usize) -> Option<*mut c_void> {
+    let class = class_of(bytes, alignment)?;
+    let mut small = lock();
+    let number = match small.listed[class].last() {
+        Some(number) => *number,
+        None => small.begin(buffer, class)?,
+    };
+    let slab = small.slabs[number as usize].as_mut().expect("a listed slab is there");
+    let block = slab.take();
+    if slab.is_full() {
+        slab.is_listed = false;
+        small.listed[class].pop();
+    }
+    Some((buffer.base() + number as usize * SLAB + block * size_of_class(class)) as *mut c_void)
+}
+
+/// Bytes of a small block, in use or not; none for others.
+pub fn bytes_of(buffer: &PageBuffer, block: *mut c_void) -> Option<usize> {
+    let number = (block as usize - buffer.base()) / SLAB;
+    lock().slabs.get(number)?.as_ref().map(|slab| size_of_class(slab.class))
+}
+
+/// What became of a block that was to be freed.
+pub enum Freed {
+    Done,
+    /// It is no block, or free already.
+    Wrong,
+    /// It is not a small one.
+    NotSmall,
+}
+
+/// Frees a block of the region.
+pub fn free(buffer: &PageBuffer, block: *mut c_void) -> Freed {
+    let offset = block as usize - buffer.base();
+    let (number, within) = (offset / SLAB, offset % SLAB);
+    let mut small = lock();
+    let small = &mut *small;
+    let Some(Some(slab)) = small.slabs.get_mut(number) else { return Freed::NotSmall };
+    let (class, size) = (slab.class, size_of_class(slab.class));
+    let (word, bit) = (within / size / 64, within / size % 64);
+    if !within.is_multiple_of(size) || slab.free.get(word).is_none_or(|free| free >> bit & 1 == 1) {
+        return Freed::Wrong;
+    }
+    slab.free[word] |= 1 << bit;
+    slab.used -= 1;
+    let listed = &mut small.listed[class];
+    if !std::mem::replace(&mut slab.is_listed, true) {
+        listed.push(number as u32);
+    }
+    // One stays, so that a block that comes and goes does not make and end it each time.
+    if slab.used == 0 && listed.len() > 1 {
+        listed.retain(|listed| *listed != number as u32);
+        small.slabs[number] = None;
+        small.empty.push(number as u32);
+        // It is garbage: nobody writes it to flash.
+        let _ = buffer.drop_contents(buffer.base() + number * SLAB, SLAB);
+    }
+    Freed::Done
+}
+
+impl Small {
+    /// Begins a slab, and lists it.
+    fn begin(&mut self, buffer: &PageBuffer, class: usize) -> Option<u32> {
+        if self.empty.is_empty() {
+            self.map(buffer, CHUNK).or_else(|| self.map(buffer, SLAB))?;
+        }
+        let number = self.empty.pop()?;
+        if self.slabs.len() <= number as usize {
+            self.slabs.resize_with(number as usize + 1, || None);
+        }
+        self.slabs[number as usize] = Some(Slab::new(class));
+        self.listed[class].push(number);
+        Some(number)
+    }
+
+    /// Maps places for slabs.
+    fn map(&mut self, buffer: &PageBuffer, bytes: usize) -> Option<()> {
+        let all = bytes + SLAB;
+        let start = buffer.map(all, None, Access::ReadWrite).ok()? - buffer.base();
+        let (first, end) = (start.next_multiple_of(SLAB), (start + all) / SLAB * SLAB);
+        for (from, to) in [(start, first), (end, start + all)] {
+            if from < to {
+                let _ = buffer.unmap(buffer.base() + from, to - from);
+            }
+        }
+        self.empty.extend((first / SLAB..end / SLAB).rev().map(|number| number as u32));
+        Some(())
+    }
+}
+
+/// The code of the dynamic linker and the C library.
+static CALLERS: OnceLock<Vec<Range<usize>>> = OnceLock::new();
+
+/// Looks where the code of the dynamic linker and the C library is.
+pub fn look_for_callers() {
+    extern "C" fn add(info: *mut libc::dl_phdr_info, _size: libc::size_t, to: *mut c_void) -> c_int {
+        // SAFETY: the C library passes a whole description, and on what it was given.
+        let (info, to) = unsafe { (&*info, &mut *to.cast::<Vec<Range<usize>>>()) };
+        // SAFETY: a name ends in zero, and as many headers follow as are stated.
+        let (name, headers) = unsafe {
+            let name = if info.dlpi_name.is_null() { c"" } else { std::ffi::CStr::from_ptr(info.dlpi_name) };
+            (name.to_bytes(), std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()))
+        };
+        let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if file.starts_with(b"libc.so.") || file.starts_with(b"ld-linux") {
+            for header in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0) {
+                let start = info.dlpi_addr as usize + header.p_vaddr as usize;
+                to.push(start..start + header.p_memsz as usize);
+            }
+        }
+        0
+    }
+    let mut found: Vec<Range<usize>> = Vec::new();
+    // SAFETY: the function takes what it is passed.
+    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut found).cast()) };
+    let _ = CALLERS.set(found);
+}
+
+/// Whether code at an address is the dynamic linker's or the C library's.
+pub fn is_library(caller: usize) -> bool {
+    CALLERS.get().is_none_or(|callers| callers.iter().any(|code| code.contains(&caller)))
+}

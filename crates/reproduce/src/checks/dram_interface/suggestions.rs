@@ -1,0 +1,79 @@
+//! C10: what the paper asks of future platforms, as options of the models and of `device`.
+
+use fulgurite_device::{BootImage, SECTOR_BYTES};
+
+use super::Found;
+use super::system::{load, mb_per_s, prototype};
+use super::throughput::KIB;
+use crate::check::{CheckError, Finding, Inputs};
+use crate::models::device::Op;
+use crate::units::Dimension;
+
+pub fn run(inputs: &Inputs<'_>) -> Found {
+    let exposed = inputs.bytes("driver.buffer")?;
+    // Two channels in turn: the storage's bytes lie in every second unit of the interleaving.
+    let pieces = |granule: f64| (exposed / granule).max(1.0);
+    let wasted = |granule: f64| (granule - exposed).max(0.0);
+    let granules = inputs.numbers("interleaving.granules", Dimension::Bytes)?;
+    let [fine, coarse] = granules[..] else {
+        return Err(CheckError::NoAnswer("interleaving needs two granules".to_owned()));
+    };
+
+    let image = BootImage::new(vec![1; 100_000]).map_err(|error| CheckError::NoAnswer(error.to_string()))?;
+    let boots = image.bytes() >= 100_000 && image.bytes() == image.sectors() as usize * SECTOR_BYTES;
+
+    let serial = inputs.numbers("pins.ufs", Dimension::Count)?.into_iter().fold(0.0, f64::max);
+    let parallel = inputs.numbers("pins.lpddr3", Dimension::Count)?.into_iter().fold(f64::INFINITY, f64::min);
+
+    let system = prototype(inputs, true)?;
+    let mut cached = system;
+    cached.controller.cached_write = true;
+    // A few writes at a time, which the dies keep up with: a buffer hides a program and no queue.
+    let small = load(Op::Write, 4 * KIB, 1, true, inputs);
+    let hidden = mb_per_s(&cached, small)? / mb_per_s(&system, small)?;
+
+    let mut faster = system;
+    let transfers = inputs.number("chip.host_interface", Dimension::Frequency)? * inputs.share("chip.edges")?;
+    faster.driver.dma_byte = 1e12 / (transfers * inputs.number("chip.host_width", Dimension::Bits)? / 8.0);
+    faster.driver.buffer = 2048 * KIB;
+    let large = load(Op::Read, 512 * KIB, 4, false, inputs);
+    let by_engine = mb_per_s(&faster, large)? / mb_per_s(&system, large)?;
+    Ok(vec![
+        Finding::trend(
+            "interleaving",
+            "large units waste addresses, small ones scatter the buffer",
+            wasted(coarse) > 0.0 && pieces(coarse) == 1.0 && pieces(fine) > 1.0 && wasted(fine) == 0.0,
+            (pieces(fine), "pieces at the granule of a cache block"),
+            "the bytes that the device exposes, over units of both granules",
+        )
+        .also("MiB wasted at the large one", wasted(coarse) / (1u64 << 20) as f64),
+        Finding::trend(
+            "boot",
+            "a boot image without a driver",
+            boots,
+            (f64::from(image.sectors()), "sectors of an image of 100,000 bytes"),
+            "device::BootImage, which plain loads read",
+        ),
+        Finding::trend(
+            "serial",
+            "serial links need fewer pins",
+            serial < parallel,
+            (parallel / serial, "times fewer"),
+            "UFS of two lanes beside LPDDR3 of 16 bits",
+        ),
+        Finding::trend(
+            "cached-write",
+            "cached writes hide the latency of NAND writes",
+            hidden > 1.0,
+            (hidden, "times the 4 KB writes, depth 1"),
+            "a command ends once its data is in the buffer; the dies go on",
+        ),
+        Finding::trend(
+            "dma",
+            "a faster DMA engine gets more out of the interface",
+            by_engine > 1.0,
+            (by_engine, "times the 512 KB reads, depth 4"),
+            "an engine as fast as the channel, and a buffer of 2 MB",
+        ),
+    ])
+}

@@ -1,0 +1,147 @@
+//! D6 and D10: four kinds of programs on the three systems, by technology.
+//!
+//! Rates of accesses and numbers of cores are missing in the text, so these are signs. The
+//! Videoserver, where the SSD is slightly ahead of DRAM, has no row: it compares the simulator's
+//! hardware prefetcher with Linux, and the text describes neither.
+
+use fulgurite_sim::Time;
+
+use super::Found;
+use super::memory::{flash, ssd};
+use crate::check::{CheckError, Finding, Inputs};
+use crate::models::paging::{Accesses, Flash, Way, run};
+use crate::units::Dimension;
+
+/// Pages of data, and of DRAM: data is larger, and some of it is in the DRAM.
+const PAGES: u32 = 8192;
+const FRAMES: u32 = 4096;
+
+/// Computing over all time.
+struct Ipc {
+    nvmm: f64,
+    ssd: f64,
+}
+
+/// For each workload, at a read latency, with so many threads on as many cores. `is_flash`: pages
+/// cross the flash's bus.
+fn ipc(inputs: &Inputs<'_>, read: Time, is_flash: bool, threads: u32) -> Result<Vec<Ipc>, CheckError> {
+    let random = inputs.numbers("workloads.random", Dimension::Share)?;
+    let work = inputs.numbers("workloads.work", Dimension::Time)?;
+    let around = inputs.numbers("workloads.around", Dimension::Count)?;
+    let names = inputs.text("workloads.names")?.split(", ").count();
+    if random.len() != names || work.len() != names || around.len() != names {
+        return Err(CheckError::NoAnswer("each workload needs a share, a time and a window".to_owned()));
+    }
+    let count = inputs.count("workloads.accesses")?;
+    let its = flash(inputs, read)?;
+    // Memory that is byte-addressable gives a block at a time.
+    let its = if is_flash { its } else { Flash { transfer: Time::ZERO, ..its } };
+    let mut all = Vec::new();
+    for ((random, work), around) in random.into_iter().zip(work).zip(around) {
+        // What streams is dd.
+        let work = if random == 0.0 { inputs.time("dd.read_cpu")? } else { Time(work as u64) };
+        let accesses = Accesses { pages: PAGES, frames: FRAMES, count, random, threads, work, seed: inputs.seed };
+        let share = |way| (work * count).as_s() / run(its, way, accesses).time.as_s() / f64::from(threads);
+        // The next page is looked up ahead, as the text has it for these figures.
+        all.push(Ipc { nvmm: share(Way::Controller { prefetch: 1 }), ssd: share(ssd(inputs, read, around as u32)?) });
+    }
+    Ok(all)
+}
+
+/// Read latencies of the table, fastest first, and whether each is flash.
+fn table(inputs: &Inputs<'_>) -> Result<Vec<(Time, bool)>, CheckError> {
+    let mut all: Vec<(f64, bool)> = Vec::new();
+    for name in ["technology.dram.read", "technology.pcm.read"] {
+        all.extend(inputs.numbers(name, Dimension::Time)?.into_iter().map(|read| (read, false)));
+    }
+    for name in ["technology.slc.divided", "technology.slc.read", "technology.mlc.read"] {
+        all.extend(inputs.numbers(name, Dimension::Time)?.into_iter().map(|read| (read, true)));
+    }
+    Ok(all.into_iter().map(|(read, is_flash)| (Time(read as u64), is_flash)).collect())
+}
+
+pub fn technologies(inputs: &Inputs<'_>) -> Found {
+    let mut columns = Vec::new();
+    for (read, is_flash) in table(inputs)? {
+        columns.push(ipc(inputs, read, is_flash, 1)?);
+    }
+    let workloads = columns[0].len();
+    let falls = |of: fn(&Ipc) -> f64| {
+        (0..workloads).all(|w| columns.windows(2).all(|pair| of(&pair[1][w]) <= of(&pair[0][w]) + 1e-9))
+    };
+    let (first, last) = (&columns[0], &columns[columns.len() - 1]);
+    // What is left of the IPC from the fastest technology to the slowest.
+    let left = |w: usize| (last[w].nvmm / first[w].nvmm, last[w].ssd / first[w].ssd);
+    let flattest = (0..workloads).all(|w| left(w).1 >= left(w).0);
+    Ok(vec![
+        Finding::trend(
+            "monotone",
+            "slower technologies, lower IPC",
+            falls(|ipc| ipc.nvmm) && falls(|ipc| ipc.ssd),
+            (columns.len() as f64, "technologies, each for four kinds of programs"),
+            "computing over all time: misses wait for the technology's read",
+        ),
+        Finding::trend(
+            "flattest",
+            "SSDs are the least sensitive to latency",
+            flattest,
+            (left(0).1, "of the IPC is left from DRAM to MLC, SSD, random"),
+            "most of a fault is software, and a fault brings 128 KB",
+        )
+        .also("NVMM", left(0).0),
+        Finding::trend(
+            "sequential",
+            "SSDs do well on sequential workloads",
+            last[2].ssd > last[2].nvmm && last[0].nvmm > last[0].ssd,
+            (last[2].ssd / last[2].nvmm, "of NVMM's IPC, sequential at MLC"),
+            "Linux reads far ahead, and NVMM one page here",
+        )
+        .also("random at MLC", last[0].ssd / last[0].nvmm),
+    ])
+}
+
+pub fn systems(inputs: &Inputs<'_>) -> Found {
+    let table = table(inputs)?;
+    let mlc = table.len() - 1;
+    let dram = ipc(inputs, table[0].0, false, 1)?;
+    let (of_slc, of_mlc) = (ipc(inputs, table[mlc - 1].0, true, 1)?, ipc(inputs, table[mlc].0, true, 1)?);
+    let threaded = ipc(inputs, table[mlc].0, true, inputs.count("system.cores")? as u32)?;
+    let mean = |of: &dyn Fn(usize) -> f64| {
+        let logs: f64 = (0..dram.len()).map(|w| libm::log(of(w))).sum();
+        libm::exp(logs / dram.len() as f64)
+    };
+    let of_dram = mean(&|w| of_mlc[w].nvmm / dram[w].nvmm);
+    let slc_of_dram = mean(&|w| of_slc[w].nvmm / dram[w].nvmm);
+    let one = mean(&|w| of_mlc[w].nvmm / of_mlc[w].ssd);
+    let many = mean(&|w| threaded[w].nvmm / threaded[w].ssd);
+    let over_ssd = libm::sqrt(one * many);
+    let computing = of_slc[3].nvmm / dram[3].nvmm;
+    let streaming = of_slc[2].nvmm / dram[2].nvmm;
+    Ok(vec![
+        Finding::trend(
+            "between",
+            "1.5-2x over SSD systems on average",
+            over_ssd > 1.0 && of_dram < 1.0,
+            (over_ssd, "times, geometric mean of four kinds of programs, with one thread and with several"),
+            "a miss waits for the flash and for no software, which one lock serialises",
+        )
+        .also("with one thread", one)
+        .also("with several", many)
+        .also("of DRAM, MLC", of_dram),
+        Finding::trend(
+            "cells",
+            "SLC nearer to DRAM than MLC",
+            slc_of_dram > of_dram,
+            (slc_of_dram, "of DRAM, SLC"),
+            "half the latency",
+        ),
+        Finding::trend(
+            "programs",
+            "95% of DRAM for realistic programs, far below it for file systems",
+            computing > 0.9 && streaming < 0.5 * computing,
+            (computing, "of DRAM, a program that mostly computes, SLC"),
+            "how often a program misses decides",
+        )
+        .also("of DRAM, streaming", streaming),
+    ])
+}

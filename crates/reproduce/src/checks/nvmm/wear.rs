@@ -1,0 +1,58 @@
+//! D15: how long flash lasts while the pages that live share what is written.
+
+use super::Found;
+use crate::check::{CheckError, Finding, Inputs};
+use crate::models::Planted;
+use crate::models::objects::written_for_each_byte;
+use crate::models::wear::Wear;
+use crate::units::Dimension;
+
+const FLASH_PAGE: usize = 4096;
+
+/// The model of one device.
+pub fn model(inputs: &Inputs<'_>) -> Result<Wear, CheckError> {
+    let pages = inputs.count("wear.pages")? as u32;
+    let shared = inputs.planted == Some(Planted::DeadPagesWear);
+    Ok(Wear::new(pages, inputs.share("wear.shape")?, inputs.seed, shared))
+}
+
+pub fn run(inputs: &Inputs<'_>) -> Found {
+    let wear = model(inputs)?;
+    let later = wear.until(1.0) / wear.until(0.5);
+    let day = 86_400e12;
+    let half = inputs.number("wear.half", Dimension::Time)? / day;
+    let stated = inputs.number("wear.all", Dimension::Time)? / half / day;
+    let devices = inputs.count("wear.devices")? as f64;
+    let full = inputs.share("wear.full")?;
+    let amplification = written_for_each_byte(FLASH_PAGE, false, full).map_err(CheckError::NoAnswer)?;
+    let year = 365.25;
+    let years = half * devices / year / amplification;
+    Ok(vec![
+        Finding::within(
+            "one-device",
+            "half in just under two days, all in three",
+            later,
+            "times as long until all is gone",
+            (stated * 0.95, stated * 1.05),
+            "living pages share the writes; how far pages differ was chosen to fit",
+        ),
+        Finding::within(
+            "half",
+            "1,000 devices: half in two to three years",
+            years,
+            "years",
+            (2.0, 3.0),
+            "a thousand times one device's days, over what the store writes for each page",
+        )
+        .also("pages written for each page", amplification)
+        .also("years without that", half * devices / year),
+        Finding::within(
+            "all",
+            "all in four to five",
+            years * later,
+            "years",
+            (4.0, 5.0),
+            "the same pages, a thousand times as many",
+        ),
+    ])
+}

@@ -1,0 +1,165 @@
+//! B2, B4, B5 and B6: object-per-page beside pages and swap, over SSDs.
+
+use super::Found;
+use super::ways::{Ssd, Ways, program, ssds};
+use crate::check::{CheckError, Finding, Inputs};
+use crate::units::Dimension;
+
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, 0.0), |(least, most), value| (least.min(value), most.max(value)))
+}
+
+/// Gains of objects over swap and over pages, least and most of all SSDs.
+fn gains(ways: &Ways, ssds: &[(String, Ssd)]) -> ((f64, f64), (f64, f64)) {
+    let over_swap = range(ssds.iter().map(|(_, ssd)| ways.swap(*ssd).access / ways.objects(*ssd).access));
+    let over_pages = range(ssds.iter().map(|(_, ssd)| ways.pages(*ssd).access / ways.objects(*ssd).access));
+    (over_swap, over_pages)
+}
+
+/// Objects are ahead of pages, and pages of swap, on each SSD.
+fn ordered(ways: &Ways, ssds: &[(String, Ssd)]) -> bool {
+    ssds.iter().all(|(_, ssd)| {
+        let (objects, pages, swap) = (ways.objects(*ssd), ways.pages(*ssd), ways.swap(*ssd));
+        objects.access < pages.access && pages.access < swap.access
+    })
+}
+
+fn half_written(inputs: &Inputs<'_>, in_dram: f64, skew: f64) -> Result<Ways, CheckError> {
+    Ways::of(inputs, program(inputs, in_dram, inputs.share("memcached.writes")?, skew)?)
+}
+
+pub fn programs(inputs: &Inputs<'_>) -> Found {
+    let ssds = ssds(inputs)?;
+    let in_dram = inputs.bytes("memcached.dram")? / inputs.bytes("memcached.data")?;
+    let (mut swap, mut pages) = (Vec::new(), Vec::new());
+    let mut all_ordered = true;
+    for skew in inputs.numbers("programs.skews", Dimension::Share)? {
+        let ways = half_written(inputs, in_dram, skew)?;
+        let (over_swap, over_pages) = gains(&ways, &ssds);
+        swap.extend([over_swap.0, over_swap.1]);
+        pages.extend([over_pages.0, over_pages.1]);
+        all_ordered &= ordered(&ways, &ssds);
+    }
+    let (swap, pages) = (range(swap.into_iter()), range(pages.into_iter()));
+    let original = inputs.numbers("programs.lines", Dimension::Count)?;
+    let modified = inputs.numbers("programs.modified", Dimension::Count)?;
+    let changed = original.iter().zip(&modified).map(|(all, changed)| changed / all).fold(0.0, f64::max);
+    let why = "the traffic of a skewed program over both caches, on three of the five SSDs; the programs' own \
+               sizes are not in the slides";
+    Ok(vec![
+        Finding::trend(
+            "order",
+            "objects ahead of pages, pages of swap",
+            all_ordered,
+            (ssds.len() as f64, "SSDs with data sheets; RiData's and Kingston's are not at hand"),
+            why,
+        ),
+        Finding::within("swap", "4.3-17.4x over swap", f64::midpoint(swap.0, swap.1), "times", (4.0, 18.0), why)
+            .also("least", swap.0)
+            .also("most", swap.1),
+        Finding::trend("pages", "1.3-3.5x over pages", pages.0 > 1.0, (f64::midpoint(pages.0, pages.1), "times"), why)
+            .also("least", pages.0)
+            .also("most", pages.1),
+        Finding::trend(
+            "lines",
+            "9 to 36 lines changed",
+            changed < 0.05 && modified.iter().all(|lines| (9.0..=36.0).contains(lines)),
+            (changed * 100.0, "% of a program's lines at most"),
+            "the slides' table",
+        ),
+    ])
+}
+
+pub fn array(inputs: &Inputs<'_>) -> Found {
+    let ssds = ssds(inputs)?;
+    let in_dram = inputs.bytes("array.dram")? / inputs.bytes("array.data")?;
+    let ways = half_written(inputs, in_dram, 0.0)?;
+    let (swap, pages) = gains(&ways, &ssds);
+    Ok(vec![
+        Finding::trend(
+            "order",
+            "objects ahead of pages, pages of swap",
+            ordered(&ways, &ssds),
+            (swap.0, "times over swap at least"),
+            "uniform accesses to 128 B objects, data 16 times the DRAM; half of them write",
+        )
+        .also("times over swap at most", swap.1)
+        .also("times over pages at most", pages.1),
+        Finding::trend(
+            "misses",
+            "the DRAM holds 1/16 either way",
+            (ways.misses().0 - ways.misses().1).abs() < 0.01,
+            (ways.misses().0, "misses for each access"),
+            "without skew a page's other objects are as good as any",
+        ),
+    ])
+}
+
+pub fn memcached(inputs: &Inputs<'_>) -> Found {
+    let ssds = ssds(inputs)?;
+    let in_dram = inputs.bytes("memcached.dram")? / inputs.bytes("memcached.data")?;
+    let ways = half_written(inputs, in_dram, inputs.share("memcached.skew")?)?;
+    let (swap, pages) = gains(&ways, &ssds);
+    let (of_objects, of_pages) = ways.misses();
+    Ok(vec![
+        Finding::trend(
+            "order",
+            "objects ahead of pages, pages of swap",
+            ordered(&ways, &ssds),
+            (swap.0, "times over swap at least"),
+            "half reads, half writes, of skewed keys; 30 GB of data, 4 GB of DRAM",
+        )
+        .also("times over swap at most", swap.1)
+        .also("times over pages at most", pages.1),
+        Finding::trend(
+            "compact",
+            "RAM as a compact object cache",
+            of_objects < of_pages,
+            (of_objects / of_pages, "of the misses of pages"),
+            "policy::S3Fifo over objects, and over the pages that hold them, in the same bytes",
+        ),
+    ])
+}
+
+pub fn shares(inputs: &Inputs<'_>) -> Found {
+    let ssds = ssds(inputs)?;
+    let in_dram = inputs.bytes("array.dram")? / inputs.bytes("array.data")?;
+    let ways = half_written(inputs, in_dram, 0.0)?;
+    let mean = |of: &dyn Fn(Ssd) -> f64| ssds.iter().map(|(_, ssd)| of(*ssd)).sum::<f64>() / ssds.len() as f64;
+    let native = mean(&|ssd| ways.swap(ssd).of_raw());
+    let aware = mean(&|ssd| ways.logged_swap(ssd).of_raw());
+    let objects = mean(&|ssd| ways.objects(ssd).of_raw());
+    Ok(vec![
+        Finding::within(
+            "native",
+            "the native pager: 10% of the SSD",
+            native * 100.0,
+            "%",
+            (10.0 / 1.5, 15.0),
+            "a fault reads eight pages of which one is used, and pages are written in place, the SSD's slowest way",
+        ),
+        Finding::within(
+            "aware",
+            "a flash-aware pager: 30%",
+            aware * 100.0,
+            "%",
+            (20.0, 45.0),
+            "whole pages to a log, and the system's faults",
+        ),
+        Finding::within(
+            "objects",
+            "90% of raw random reads",
+            objects * 100.0,
+            "%",
+            (60.0, 100.0),
+            "objects to a log, and the runtime beside each read",
+        ),
+        Finding::trend(
+            "order",
+            "10, 30 and 90%",
+            native < aware && aware < objects,
+            (objects / native, "times the native pager's share, objects"),
+            "means over the SSDs",
+        ),
+    ])
+}

@@ -1,0 +1,64 @@
+//! B1 and B3: the runtime's own table, and what objects spare the SSD.
+
+use super::Found;
+use crate::check::{CheckError, Finding, Inputs};
+use crate::models::Planted;
+use crate::models::objects::written_for_each_byte;
+use crate::units::Dimension;
+
+pub fn overhead(inputs: &Inputs<'_>) -> Found {
+    let parts = inputs.numbers("overhead.parts", Dimension::Time)?;
+    let (combined, flash) = (inputs.time("overhead.combined")?, inputs.time("overhead.flash")?);
+    let sum = parts.iter().sum::<f64>() / 1e6;
+    Ok(vec![
+        Finding::trend(
+            "combined",
+            "0.833 µs combined",
+            sum >= combined.as_us(),
+            (sum, "µs"),
+            "the parts are maxima, so their sum is above the combined maximum",
+        ),
+        Finding::within(
+            "iops",
+            "can reach 1 million IOPS",
+            1.0 / combined.as_us(),
+            "million a second",
+            (1.0, f64::INFINITY),
+            "one core that only runs the runtime, all flash overlapped",
+        ),
+        Finding::trend(
+            "below-flash",
+            "flash latency 30-50 µs",
+            combined.as_us() < 0.1 * flash.as_us(),
+            (combined.as_us() / flash.as_us() * 100.0, "% of a flash read"),
+            "the runtime beside the fastest flash",
+        ),
+    ])
+}
+
+pub fn written(inputs: &Inputs<'_>) -> Found {
+    let (page, object) = (inputs.bytes("page.size")?, inputs.bytes("object.size")?);
+    let full = inputs.share("log.full")?;
+    let packs = inputs.planted != Some(Planted::Unpacked);
+    let count = |packed| written_for_each_byte(object as usize, packed, full).map_err(CheckError::NoAnswer);
+    let (packed, paged) = (count(packs)?, count(false)?);
+    Ok(vec![
+        Finding::exact(
+            "less",
+            "up to 32x",
+            32.0,
+            page / object,
+            "times less",
+            "a page for each dirty object, or the object alone",
+        ),
+        Finding::within(
+            "by-the-store",
+            "up to 32x",
+            paged / packed,
+            "times less",
+            (16.0, 32.0 * 1.01),
+            "store as it is: objects packed to a log beside a flash page for each, with all metadata and reclaim",
+        )
+        .also("bytes for each byte, packed", packed),
+    ])
+}

@@ -1,0 +1,390 @@
+//! The papers' figures, as data: curves and bars that the models give, and beside them the numbers
+//! that the texts state. The curves of the papers themselves are not in the texts.
+//!
+//! A figure reads the calibration that the checks read, and no value of its own.
+
+use fulgurite_policy::SchedulingPolicy;
+use fulgurite_sim::queue::Misses;
+use fulgurite_sim::{Time, closed_forms};
+
+use crate::calibration::{CalibrationError, Values};
+use crate::check::{CheckError, Inputs};
+use crate::checks::astriflash::{arithmetic, tail};
+use crate::checks::dram_interface::throughput;
+use crate::checks::nvmm::memory::{self, Program, Times};
+use crate::checks::nvmm::wear;
+use crate::models::device::Op;
+use crate::paper::Paper;
+use crate::report::Report;
+use crate::units::Dimension;
+
+/// An axis.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Axis {
+    /// What it measures.
+    pub label: &'static str,
+    /// Even ratios at even distances.
+    pub logarithmic: bool,
+}
+
+/// Points of one name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// Its points. Of bars, x counts the groups.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// How it is drawn.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Shape {
+    /// Curves over axes.
+    Curves {
+        /// Across.
+        x: Axis,
+        /// Upwards.
+        y: Axis,
+    },
+    /// Bars in groups.
+    Bars {
+        /// Names of the groups.
+        groups: Vec<String>,
+        /// What the heights are.
+        unit: &'static str,
+    },
+}
+
+/// One figure.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// Whose.
+    pub paper: Paper,
+    /// Which figure of the paper it is, and what it shows.
+    pub title: String,
+    /// What is drawn.
+    pub subtitle: String,
+    /// How.
+    pub shape: Shape,
+    /// The curves, or the bars of each series.
+    pub series: Vec<Series>,
+}
+
+/// Numbers that the text states.
+const STATED: &str = "the paper's text";
+
+fn linear(label: &'static str) -> Axis {
+    Axis { label, logarithmic: false }
+}
+fn logarithmic(label: &'static str) -> Axis {
+    Axis { label, logarithmic: true }
+}
+fn series(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
+    Series { name: name.to_owned(), points: points.into_iter().collect() }
+}
+
+type Drawn = Result<Vec<Figure>, CheckError>;
+
+/// All figures. `shorter` divides the runs of those that are simulated, and `report` has the
+/// findings for those that show these.
+///
+/// # Errors
+/// What is wrong with a calibration, or a model that has no answer.
+pub fn all(shorter: u64, report: &Report) -> Drawn {
+    let mut all = Vec::new();
+    for (paper, of) in [
+        (Paper::AstriFlash, astriflash as fn(&Inputs<'_>, &Report) -> Drawn),
+        (Paper::DramInterface, dram_interface),
+        (Paper::Nvmm, nvmm),
+    ] {
+        let calibration = paper.calibration().map_err(|error: CalibrationError| CheckError::from(error))?;
+        let inputs = Inputs { values: Values::new(&calibration), seed: 1, shorter, planted: None };
+        all.extend(of(&inputs, report)?);
+    }
+    Ok(all)
+}
+
+fn astriflash(inputs: &Inputs<'_>, report: &Report) -> Drawn {
+    let mut figures = vec![];
+    let shares = [0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1];
+    let (of_core, block, page) =
+        (inputs.number("bandwidth.of_core", Dimension::Rate)?, inputs.bytes("l1.block")?, inputs.bytes("cache.page")?);
+    let cores = inputs.count("system.cores_large")? as f64;
+    let (mut misses, mut bandwidth) = (Vec::new(), Vec::new());
+    for share in shares {
+        let ratio = arithmetic::miss_ratio(inputs, share)?;
+        misses.push((share * 100.0, ratio * 100.0));
+        bandwidth.push((share * 100.0, of_core / block * ratio * page * cores / 1e9));
+    }
+    let stated = inputs.number("bandwidth.flash", Dimension::Rate)? / 1e9;
+    let knee = inputs.share("cache.share")? * 100.0;
+    figures.push(Figure {
+        paper: Paper::AstriFlash,
+        title: "AstriFlash, figure 1: miss rate".to_owned(),
+        subtitle: "misses of a Zipf stream, of its accesses".to_owned(),
+        shape: Shape::Curves { x: linear("% of the data in DRAM"), y: linear("% misses") },
+        series: vec![series("miss rate", misses), series(STATED, [(knee, knee)])],
+    });
+    figures.push(Figure {
+        paper: Paper::AstriFlash,
+        title: "AstriFlash, figure 1: flash bandwidth".to_owned(),
+        subtitle: "equation 1, 64 cores, for the miss rates above".to_owned(),
+        shape: Shape::Curves { x: linear("% of the data in DRAM"), y: linear("GB/s") },
+        series: vec![series("flash bandwidth", bandwidth), series(STATED, [(knee, stated)])],
+    });
+    figures.push(queues(inputs)?);
+    if let Some(figure) = throughputs(report) {
+        figures.push(figure);
+    }
+    figures.push(tails(inputs)?);
+    Ok(figures)
+}
+
+/// Figure 3: closed forms.
+fn queues(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+    let (work, flash) = (inputs.time("miss.interval")?.as_us(), inputs.time("flash.read")?.as_us());
+    let paging = inputs.time("paging.fault")?.as_us() + inputs.time("paging.switch")?.as_us();
+    let switch = inputs.time("miss.switch")?.as_us();
+    // Servers, the time of a job in them, and what a job costs the core.
+    let system = |overlapped: bool, cost: f64| {
+        let span = if overlapped { work + cost + flash } else { cost };
+        let servers = if overlapped { (span / (work + cost) + 0.5) as u32 } else { 1 };
+        (servers, if overlapped { (work + cost) * f64::from(servers) } else { span })
+    };
+    let curve = |(servers, span): (u32, f64)| -> Vec<(f64, f64)> {
+        let highest = f64::from(servers) / span;
+        let loads = [0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.985];
+        let point = |load: &f64| {
+            let rate = highest * load;
+            (rate * work, closed_forms::response_quantile(servers, span, rate, 0.99) / work)
+        };
+        loads.iter().map(point).collect()
+    };
+    let slo = inputs.share("service.slo")?;
+    Ok(Figure {
+        paper: Paper::AstriFlash,
+        title: "AstriFlash, figure 3: p99 by throughput".to_owned(),
+        subtitle: "M/M/1 and M/M/k in closed form: a miss of 50 µs every 10 µs".to_owned(),
+        shape: Shape::Curves {
+            x: linear("throughput, of the most of DRAM-only"),
+            y: logarithmic("p99 response, in service times of DRAM-only"),
+        },
+        series: vec![
+            series("DRAM-only", curve(system(false, work))),
+            series("AstriFlash", curve(system(true, switch))),
+            series("OS-Swap", curve(system(true, paging))),
+            series("Flash-Sync", curve(system(false, work + flash))),
+            series("objective of 40x", [(0.0, slo), (1.0, slo)]),
+        ],
+    })
+}
+
+/// Figure 9: what A11 found, where it ran.
+fn throughputs(report: &Report) -> Option<Figure> {
+    let rows: Vec<_> = report.rows.iter().filter(|row| row.check == "A11" && row.ours.is_some()).collect();
+    let first = rows.first()?;
+    let groups: Vec<String> = rows.iter().map(|row| row.finding.clone()).collect();
+    let ours = rows.iter().enumerate().filter_map(|(at, row)| Some((at as f64, row.ours?)));
+    Some(Figure {
+        paper: Paper::AstriFlash,
+        title: "AstriFlash, figure 9: throughput of the configurations".to_owned(),
+        subtitle: format!("{}, of DRAM-only", first.about),
+        shape: Shape::Bars { groups, unit: "of DRAM-only" },
+        series: vec![series("ours", ours)],
+    })
+}
+
+/// Figure 10: the event loop at loads.
+fn tails(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+    let threads = inputs.count("threads.of_core")? as usize;
+    let service = inputs.time("jobs.tatp")?.as_ns();
+    let ours = Misses::Switch { policy: SchedulingPolicy::PriorityAging, threads };
+    let curve = |misses: Misses, most: f64| -> Result<Vec<(f64, f64)>, CheckError> {
+        let loads = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.96, 0.97];
+        let loads = loads.into_iter().filter(|load| *load <= most);
+        loads.map(|load| Ok((load, tail::p99_ns(inputs, misses, load)? / service))).collect()
+    };
+    let load = inputs.share("load.astriflash")?;
+    let (dram, astriflash) = (curve(Misses::Absent, 0.97)?, curve(ours, load)?);
+    let last = astriflash.last().copied().unwrap_or_default();
+    Ok(Figure {
+        paper: Paper::AstriFlash,
+        title: "AstriFlash, figure 10: p99 of TATP by load".to_owned(),
+        subtitle: "Poisson arrivals on the event loop; the text has one p99 at 93% and at 96%".to_owned(),
+        shape: Shape::Curves {
+            x: linear("load, of the most of DRAM-only"),
+            y: logarithmic("p99 response, in service times of DRAM-only"),
+        },
+        series: vec![
+            series("DRAM-only", dram),
+            series("AstriFlash", astriflash),
+            series(STATED, [(load, last.1), (load + 0.03, last.1)]),
+        ],
+    })
+}
+
+fn dram_interface(inputs: &Inputs<'_>, _: &Report) -> Drawn {
+    let kib = |chunk: u64| chunk as f64 / 1024.0;
+    let chunk = logarithmic("KB of a request");
+    let (mut interface, mut protocol, mut overhead) = (Vec::new(), Vec::new(), Vec::new());
+    for size in throughput::CHUNKS {
+        let (raw, whole) = throughput::bandwidths(inputs, size)?;
+        interface.push((kib(size), raw / 1e6));
+        protocol.push((kib(size), whole / 1e6));
+        overhead.push((kib(size), (1.0 / whole - 1.0 / raw) * size as f64 * 1e6));
+    }
+    let mut figures = vec![
+        Figure {
+            paper: Paper::DramInterface,
+            title: "DRAM interface, figure 6: interface and protocol bandwidth".to_owned(),
+            subtitle: "reads at depth 1 without NAND".to_owned(),
+            shape: Shape::Curves { x: chunk, y: linear("MB/s") },
+            series: vec![
+                series("interface", interface),
+                series("protocol", protocol),
+                series(STATED, [(512.0, 366.7)]),
+            ],
+        },
+        Figure {
+            paper: Paper::DramInterface,
+            title: "DRAM interface, figure 7: latency of the protocol".to_owned(),
+            subtitle: "what a command costs beside its transfer; the text has no number for UFS".to_owned(),
+            shape: Shape::Curves { x: chunk, y: linear("µs") },
+            series: vec![series("the prototype", overhead)],
+        },
+    ];
+    let mut by_buffer = Vec::new();
+    for size in throughput::CHUNKS_OF_BUFFERS {
+        let each: Result<Vec<(f64, f64)>, CheckError> = throughput::BUFFERS
+            .iter()
+            .map(|buffer| Ok((kib(*buffer), throughput::with_buffer(inputs, size, *buffer)?)))
+            .collect();
+        by_buffer.push(series(&format!("{} KB chunks", kib(size)), each?));
+    }
+    by_buffer.push(series(STATED, [(512.0, 436.0)]));
+    figures.push(Figure {
+        paper: Paper::DramInterface,
+        title: "DRAM interface, figure 8: throughput by buffer".to_owned(),
+        subtitle: "reads at depth 4".to_owned(),
+        shape: Shape::Curves { x: logarithmic("KB of the interface's buffer"), y: linear("MB/s") },
+        series: by_buffer,
+    });
+    let by_chunk = |op, depth| -> Result<Vec<(f64, f64)>, CheckError> {
+        let each = throughput::by_chunk(inputs, op, depth)?;
+        Ok(throughput::CHUNKS.into_iter().map(kib).zip(each).collect())
+    };
+    figures.push(Figure {
+        paper: Paper::DramInterface,
+        title: "DRAM interface, figure 9: throughput by chunk".to_owned(),
+        subtitle: "reads and writes, depth 1 and 4".to_owned(),
+        shape: Shape::Curves { x: chunk, y: linear("MB/s") },
+        series: vec![
+            series("read, 4", by_chunk(Op::Read, 4)?),
+            series("read, 1", by_chunk(Op::Read, 1)?),
+            series("write, 4", by_chunk(Op::Write, 4)?),
+            series("write, 1", by_chunk(Op::Write, 1)?),
+            series(STATED, [(512.0, 432.2), (512.0, 95.8)]),
+        ],
+    });
+    let bars = throughput::beside_ufs(inputs)?;
+    let groups = ["512 KB read", "512 KB write", "4 KB read", "4 KB write"];
+    let of = |at: usize, value: f64| (at as f64, value);
+    figures.push(Figure {
+        paper: Paper::DramInterface,
+        title: "DRAM interface, figure 10: beside UFS".to_owned(),
+        subtitle: "depth 4".to_owned(),
+        shape: Shape::Bars { groups: groups.map(str::to_owned).to_vec(), unit: "MB/s" },
+        series: vec![
+            series("the prototype", bars.iter().enumerate().map(|(at, bar)| of(at, bar.0))),
+            series("UFS", bars.iter().enumerate().map(|(at, bar)| of(at, bar.1))),
+        ],
+    });
+    Ok(figures)
+}
+
+fn nvmm(inputs: &Inputs<'_>, _: &Report) -> Drawn {
+    let mut figures = Vec::new();
+    for (program, name) in [(Program::Gups, "GUPS"), (Program::Mmap, "MMAP")] {
+        for threaded in [false, true] {
+            figures.push(latencies(inputs, program, name, threaded)?);
+        }
+    }
+    figures.push(windows(inputs)?);
+    figures.push(shares(inputs)?);
+    figures.push(lifetime(inputs)?);
+    Ok(figures)
+}
+
+fn latencies(inputs: &Inputs<'_>, program: Program, name: &str, threaded: bool) -> Result<Figure, CheckError> {
+    let mut columns: [Vec<(f64, f64)>; 3] = Default::default();
+    for latency in memory::LATENCIES_NS {
+        let Times { nvmm, prefetching, ssd } = memory::times(inputs, program, Time::ns(latency), threaded)?;
+        for (column, outcome) in columns.iter_mut().zip([nvmm, prefetching, ssd]) {
+            column.push((latency as f64 / 1e3, outcome.time.as_s() * 1e3));
+        }
+    }
+    let [nvmm, prefetching, ssd] = columns;
+    let who = if threaded { "16 threads" } else { "one thread" };
+    Ok(Figure {
+        paper: Paper::Nvmm,
+        title: format!("NVMM, latency of the backing store: {name}, {who}"),
+        subtitle: "time of the whole run".to_owned(),
+        shape: Shape::Curves { x: logarithmic("µs of a read"), y: logarithmic("ms") },
+        series: vec![series("NVMM", nvmm), series("NVMM, prefetching", prefetching), series("SSD", ssd)],
+    })
+}
+
+fn windows(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+    let (slc, mlc) = (inputs.time("flash.slc")?, inputs.time("flash.mlc")?);
+    let curve = |read, work| -> Result<Vec<(f64, f64)>, CheckError> {
+        let gains = memory::gains(inputs, read, inputs.time(work)?)?;
+        Ok(gains.into_iter().map(|(window, gain)| (f64::from(window), gain)).collect())
+    };
+    Ok(Figure {
+        paper: Paper::Nvmm,
+        title: "NVMM, the prefetching window".to_owned(),
+        subtitle: "a sequential pass, over that without prefetching".to_owned(),
+        shape: Shape::Curves { x: linear("pages that are prefetched"), y: linear("times") },
+        series: vec![
+            series("dd_read, MLC", curve(mlc, "dd.read_cpu")?),
+            series("dd_write, MLC", curve(mlc, "dd.write_cpu")?),
+            series("dd_read, SLC", curve(slc, "dd.read_cpu")?),
+            series(STATED, [(16.0, 6.0), (16.0, 3.0)]),
+        ],
+    })
+}
+
+fn shares(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+    let all = memory::by_share(inputs)?;
+    let curve = |of: &dyn Fn(&(f64, Times, Times)) -> Time| -> Vec<(f64, f64)> {
+        all.iter().map(|each| (each.0 * 100.0, of(each).as_s() * 1e3)).collect()
+    };
+    Ok(Figure {
+        paper: Paper::Nvmm,
+        title: "NVMM, the share of random accesses".to_owned(),
+        subtitle: "time of the whole run; NVMM with prefetching".to_owned(),
+        shape: Shape::Curves { x: linear("% random"), y: logarithmic("ms") },
+        series: vec![
+            series("SSD, 1 thread", curve(&|each| each.1.ssd.time)),
+            series("NVMM, 1 thread", curve(&|each| each.1.prefetching.time)),
+            series("SSD, 16 threads", curve(&|each| each.2.ssd.time)),
+            series("NVMM, 16 threads", curve(&|each| each.2.prefetching.time)),
+        ],
+    })
+}
+
+fn lifetime(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+    let wear = wear::model(inputs)?;
+    let half = inputs.number("wear.half", Dimension::Time)? / 86_400e12;
+    let days = half / wear.until(0.5);
+    let curve = wear.curve(100).into_iter().map(|(written, left)| (written * days, left * 100.0));
+    let all = inputs.number("wear.all", Dimension::Time)? / 86_400e12;
+    Ok(Figure {
+        paper: Paper::Nvmm,
+        title: "NVMM, lifetime of one 8 Gb device".to_owned(),
+        subtitle: "capacity that is left; a thousand devices last a thousand times as long, less what the store writes"
+            .to_owned(),
+        shape: Shape::Curves { x: linear("days"), y: linear("% of the capacity") },
+        series: vec![series("capacity", curve), series(STATED, [(half, 50.0), (all, 0.0)])],
+    })
+}

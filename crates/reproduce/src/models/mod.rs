@@ -1,0 +1,71 @@
+//! The models that a paper's checks need beside the simulator's queues.
+//!
+//! | part | of |
+//! |---|---|
+//! | [`device`] | a device on the DRAM interface: its nine steps as timed stages |
+//! | [`paging`] | memory that is larger than its DRAM: NVMM's hybrid, and swap or files on an SSD |
+//! | [`objects`] | SSDAlloc's objects and pages: what is in DRAM, and what the store writes |
+//! | [`wear`] | capacity that is left while flash pages wear out |
+//!
+//! They hold no result of a paper, and no parameter of one: checks read those from calibrations.
+//! What decides is that of the other crates: the buddy allocator of `device`, the replacement of
+//! `policy`, and `store`.
+
+pub mod device;
+pub mod objects;
+pub mod paging;
+pub mod wear;
+
+/// Bugs that are planted in the models on purpose, and that the checks must find. No program plants
+/// one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Planted {
+    /// A miss's tags cost nothing.
+    NoTags,
+    /// A flush of the pipeline costs nothing.
+    NoFlush,
+    /// A transfer begins without being set up.
+    NoSetUp,
+    /// Caches are not invalidated.
+    NoInvalidation,
+    /// Data crosses the DRAM bus once.
+    OneCrossing,
+    /// The device finds a command before its data.
+    NoBarrier,
+    /// Reads and writes are confused.
+    OpcodesSwapped,
+    /// The buffer is larger than it is said to be.
+    EndlessBuffer,
+    /// A page fault brings one page.
+    NoReadAround,
+    /// The operating system costs nothing.
+    NoSoftware,
+    /// Prefetched pages do not stay.
+    PrefetchLost,
+    /// A page that is worn out takes its share of writes further on.
+    DeadPagesWear,
+    /// An object takes a page of its own in the log.
+    Unpacked,
+    /// An old version is not linked.
+    VersionLost,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Planted; 14] = [
+        Planted::NoTags,
+        Planted::NoFlush,
+        Planted::NoSetUp,
+        Planted::NoInvalidation,
+        Planted::OneCrossing,
+        Planted::NoBarrier,
+        Planted::OpcodesSwapped,
+        Planted::EndlessBuffer,
+        Planted::NoReadAround,
+        Planted::NoSoftware,
+        Planted::PrefetchLost,
+        Planted::DeadPagesWear,
+        Planted::Unpacked,
+        Planted::VersionLost,
+    ];
+}

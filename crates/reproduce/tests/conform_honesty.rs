@@ -1,0 +1,135 @@
+//! Goal: no check can pass because its result was put in, and no model can be wrong unseen.
+//! Method: calibrations and models are searched for the papers' results. Bugs are planted in the
+//! models one by one, and each must bring at least one finding out of its band that holds without
+//! it. All checks, run short, give the same bytes in every build.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use fulgurite_reproduce::calibration::{Kind, Value};
+use fulgurite_reproduce::models::Planted;
+use fulgurite_reproduce::{Check, Effort, Paper, Report, Row, Verdict, checks, reproduce};
+
+/// Results with digits of their own. Those that any value could have (50, 10, 95, 3) are found by
+/// the other tests, or not at all.
+const RESULTS: [f64; 24] = [
+    366.7, 436.0, 432.2, 95.8, 66.8, 3.8, 38_900.67, 38_901.0, 88_750.12, 88_750.0, 85_360.93, 85_361.0, 162_148.72,
+    162_149.0, 54.43, 45.27, 1.64, 3.7, 4.7, 1.58, 17.4, 5.5, 12.7, 17.1,
+];
+/// Values that have a result's digits, and are not it.
+const NOT_RESULTS: [&str; 0] = [];
+
+fn checks_of(ids: &[&str]) -> Vec<&'static Check> {
+    checks::all().filter(|check| ids.contains(&check.id)).collect()
+}
+fn run(checks: &[&Check], planted: Option<Planted>) -> Report {
+    let effort = Effort { shorter: 60, moves: false, threads: 1, planted };
+    reproduce(checks, effort, Path::new("nowhere"), false, &|| {}).unwrap()
+}
+fn holding(report: &Report) -> BTreeSet<String> {
+    let holds = |row: &&Row| !matches!(row.verdict, Verdict::Fail | Verdict::Undecided);
+    report.rows.iter().filter(holds).map(Row::name).collect()
+}
+fn kept() -> Report {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reproduction.json");
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn no_calibration_holds_a_result() {
+    for paper in Paper::ALL {
+        let calibration = paper.calibration().unwrap();
+        for (name, leaf) in calibration.leaves() {
+            let Value::Numbers(numbers) = &leaf.value else { continue };
+            for number in numbers {
+                let found = RESULTS.iter().any(|result| (number / result - 1.0).abs() < 1e-9);
+                assert!(!found || NOT_RESULTS.contains(&name.as_str()), "{paper:?}: {name} = {number} is a result");
+            }
+        }
+    }
+}
+#[test]
+fn no_fitted_value_is_what_its_check_states() {
+    let kept = kept();
+    for paper in Paper::ALL {
+        let calibration = paper.calibration().unwrap();
+        for (name, leaf) in calibration.leaves().iter().filter(|(_, leaf)| matches!(leaf.kind, Kind::Fitted(_))) {
+            let Value::Numbers(numbers) = &leaf.value else { panic!("{name} is fitted and no number") };
+            for row in kept.rows.iter().filter(|row| leaf.kind.is_fitted_to(&row.check, &row.finding)) {
+                // The stated numbers of the row, with their digits.
+                let stated = row.stated.split(|c: char| !c.is_ascii_digit() && c != '.').filter_map(|n| n.parse().ok());
+                let stated: Vec<f64> = stated.collect();
+                assert!(numbers.iter().all(|number| !stated.contains(number)), "{name} is {numbers:?}: {}", row.stated);
+            }
+        }
+    }
+}
+#[test]
+fn no_model_holds_a_result() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/models");
+    let mut lines = 0;
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        for line in text.lines().take_while(|line| *line != "mod tests {") {
+            lines += 1;
+            let code = line.split("//").next().unwrap_or_default();
+            let numbers = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_');
+            for number in numbers.filter_map(|word| word.replace('_', "").parse::<f64>().ok()) {
+                let is_one = RESULTS.iter().any(|result| (number / result - 1.0).abs() < 1e-9);
+                assert!(!is_one, "{}: {line}", path.display());
+            }
+        }
+    }
+    assert!(lines > 500, "the models were not found");
+}
+#[test]
+fn each_planted_bug_is_found() {
+    // The checks that a bug concerns: others would only take time.
+    let concerned: [(Planted, &[&str]); 14] = [
+        (Planted::NoTags, &["AS2", "A13"]),
+        (Planted::NoFlush, &["A13"]),
+        (Planted::NoSetUp, &["C5", "C6"]),
+        (Planted::NoInvalidation, &["C4", "C5"]),
+        (Planted::OneCrossing, &["C9"]),
+        (Planted::NoBarrier, &["C3"]),
+        (Planted::OpcodesSwapped, &["C7"]),
+        (Planted::EndlessBuffer, &["C6"]),
+        (Planted::NoReadAround, &["D9", "D10"]),
+        (Planted::NoSoftware, &["D13", "D14"]),
+        (Planted::PrefetchLost, &["D9", "D11"]),
+        (Planted::DeadPagesWear, &["D15"]),
+        (Planted::Unpacked, &["B3", "B7"]),
+        (Planted::VersionLost, &["D3"]),
+    ];
+    for planted in Planted::ALL {
+        let (_, ids) = concerned.iter().find(|(bug, _)| *bug == planted).expect("each bug concerns some check");
+        let sound = holding(&run(&checks_of(ids), None));
+        let with = run(&checks_of(ids), Some(planted));
+        let names: BTreeSet<String> = with.rows.iter().map(Row::name).collect();
+        let lost: Vec<&String> = names.iter().filter(|name| sound.contains(*name)).collect();
+        assert!(!lost.is_empty(), "{planted:?}: none of {ids:?} holds without it");
+        let found = lost.iter().filter(|name| !holding(&with).contains(**name)).count();
+        assert!(found > 0, "{planted:?} changes no verdict of {ids:?}");
+    }
+}
+#[test]
+fn all_checks_give_the_same_bytes_in_every_build() {
+    let all: Vec<&Check> = checks::all().collect();
+    let report = run(&all, None);
+    assert_eq!(
+        report.hash(),
+        include_str!("short-runs.hash").trim(),
+        "models have changed, or a build gives other bytes"
+    );
+    // A statement has no interval, so that a short run may deny it by chance.
+    let simulated = |row: &&Row| checks::all().any(|check| check.id == row.check && check.simulated);
+    let failed: Vec<&Row> = report
+        .rows
+        .iter()
+        .filter(simulated)
+        .filter(|row| row.error.is_some() || row.verdict == Verdict::Fail && row.band.is_some())
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}

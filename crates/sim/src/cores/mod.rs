@@ -1,0 +1,27 @@
+//! Cores that run threads over caches, DRAM and flash, by intervals.
+//!
+//! A core retires `per_cycle` instructions in a cycle until a load that it needs is late. A load
+//! that does not depend on another may be under way together with others, as long as no more than
+//! the reorder buffer's instructions are behind the oldest one. So the core runs ahead to its next
+//! access that leaves the on-chip caches, and there the kernel puts the cores in order.
+//!
+//! What happens at a page that is not in DRAM is the system's ([`Paging`]):
+//!
+//! | system | at a miss |
+//! |---|---|
+//! | DRAM-only | there is none |
+//! | AstriFlash | the miss signal comes back, older instructions retire, the rest is flushed, the handler switches threads |
+//! | OS-Swap | a fault and a context switch on the core |
+//! | Flash-Sync | the load is late, as any other |
+//!
+//! A store whose page is missing is rolled back to: all behind it is done again. A thread that is
+//! resumed repeats its access with the forward-progress bit set: where the page has gone again, the
+//! core waits for it. L1 and TLB are simulated, so a switch pollutes them by what the other threads
+//! touch.
+
+mod run;
+mod sram;
+mod work;
+
+pub use run::{CoreParts, CoresReport, CoresSystem, Paging};
+pub use work::{Shape, Workload, Zipf, miss_ratio};

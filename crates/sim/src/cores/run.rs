@@ -1,0 +1,880 @@
+//! A run of cores.
+
+use std::collections::VecDeque;
+
+use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_nand::Profile;
+use fulgurite_policy::{Choice, FiberIndex, MissKind, MissTable, Point, Scheduler, SchedulingPolicy, Waiter};
+use serde::Serialize;
+
+use super::sram::Sram;
+use super::work::{BLOCK, PAGE, Space, Step, TABLES, Work, Workload, Zipf, resident};
+use crate::events::Events;
+use crate::flash::Map;
+use crate::memory::{CacheShape, DramCache, DramTiming, FlashPages, Looked, Tags};
+use crate::planted::Planted;
+use crate::random::Random;
+use crate::report::{Counted, RunError, held, percent, times};
+use crate::statistics::{Distribution, Law, Population};
+use crate::system::{Document, SystemError};
+use crate::time::Time;
+
+/// What happens at a page that is not in DRAM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Paging {
+    /// All pages are in DRAM, which has no tags.
+    DramOnly,
+    /// The handler switches threads.
+    Switch {
+        /// What it takes.
+        cost: Time,
+        /// Which thread is next.
+        policy: SchedulingPolicy,
+        /// Threads that may wait at once.
+        threads: u32,
+    },
+    /// The operating system reads the page and switches. DRAM has no tags.
+    System {
+        /// The fault, with its way through the storage stack.
+        fault: Time,
+        /// The context switch.
+        cost: Time,
+        /// Threads that may wait at once.
+        threads: u32,
+    },
+    /// The core waits. DRAM has no tags.
+    Wait,
+}
+
+/// A core and the caches on the chip.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CoreParts {
+    /// A cycle.
+    pub cycle: Time,
+    /// Instructions that retire in a cycle as long as no load is late.
+    pub per_cycle: f64,
+    /// Instructions behind the oldest load that is late.
+    pub reorder_buffer: u64,
+    /// Stores that have retired and not ended.
+    pub store_buffer: usize,
+    /// Cycles until the first instruction after a flush retires.
+    pub front_end: u64,
+    /// Loads that may have missed the L1 at once.
+    pub mshrs: usize,
+    /// Entries and ways of both TLBs. The second takes so many cycles.
+    pub tlb: [(u64, u64); 2],
+    /// Cycles of the second TLB.
+    pub tlb_cycles: u64,
+    /// Bytes, ways and cycles of the L1.
+    pub l1: (u64, u64, u64),
+    /// Bytes of each tile, ways and cycles of the LLC.
+    pub llc: (u64, u64, u64),
+    /// Cycles of a hop on the mesh.
+    pub hop: u64,
+    /// Tiles in a row of the mesh.
+    pub row: u32,
+}
+
+/// Cores over DRAM over flash.
+#[derive(Clone, Debug)]
+pub struct CoresSystem {
+    /// How many.
+    pub cores: u32,
+    /// Of each.
+    pub parts: CoreParts,
+    /// Memory controllers.
+    pub controllers: u32,
+    /// Each one's cache.
+    pub cache: CacheShape,
+    /// The flash.
+    pub flash: Profile,
+    /// The share of it that is used.
+    pub filled: f64,
+    /// Pages of data: a power of two.
+    pub pages: u64,
+    /// What the threads do.
+    pub workload: Workload,
+    /// Zipf's exponent of the records.
+    pub exponent: f64,
+    /// At a page that is not in DRAM.
+    pub paging: Paging,
+    /// Jobs that run first.
+    pub warm_up: u64,
+    /// Jobs that are measured.
+    pub jobs: u64,
+    /// A bug, for the tests of the suite.
+    pub planted: Planted,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CoresReport {
+    /// Jobs that ended, a second of simulated time, on all cores.
+    pub jobs_per_s: f64,
+    /// From a job's first instruction to its end.
+    pub service: Distribution,
+    /// Little's law over jobs that have begun and not ended.
+    pub law: Law,
+    /// A core's time between two misses of DRAM, in nanoseconds. None without any.
+    pub interval_ns: Option<f64>,
+    /// Misses of DRAM.
+    pub misses: u64,
+    /// Of them, those whose page was on its way.
+    pub duplicates: u64,
+    /// Accesses that left the on-chip caches, of a job.
+    pub memory_accesses_per_job: f64,
+    /// Times that a resumed thread found its page gone.
+    pub blocked: u64,
+    /// Pages written back to flash.
+    pub written_back: u64,
+    /// Simulated seconds of the measurement.
+    pub simulated_s: f64,
+    /// Accesses to DRAM and events of the whole run.
+    pub counted: Counted,
+    /// What a reader has to know.
+    pub warnings: Vec<String>,
+}
+
+impl CoresReport {
+    /// What a reader is shown.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = vec![("jobs/s", format!("{:.0}", self.jobs_per_s))];
+        times(&mut rows, ["jobs", "service mean us", "p50 us", "p99 us", "p99.99 us"], &self.service);
+        rows.push(("under way", format!("{:.2}", self.law.mean_present)));
+        rows.extend(self.interval_ns.map(|ns| ("us between misses", format!("{:.2}", ns / 1e3))));
+        rows.push(("DRAM accesses/job", format!("{:.1}", self.memory_accesses_per_job)));
+        rows.push(("misses", self.misses.to_string()));
+        rows.push(("misses on their way", percent(self.duplicates as f64 / self.misses.max(1) as f64)));
+        rows.push(("pages written back", self.written_back.to_string()));
+        rows
+    }
+}
+
+#[derive(Debug)]
+enum Event {
+    /// A core goes on, or chooses its next thread.
+    Core(u32, Option<Why>),
+    /// A core's access reaches its controller.
+    Reaches(u32),
+    /// The flash is asked for a page, and written a victim.
+    Asks { page: u32, victim: Option<u32> },
+    /// A page is in DRAM.
+    There(u32),
+}
+
+/// Why a core chooses a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    Missed,
+    Finished,
+    Idle,
+}
+
+/// An access that leaves the chip.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    address: u64,
+    writes: bool,
+    /// The block of the page table comes first.
+    table: Option<u64>,
+    /// The way back to the core.
+    back: Time,
+    /// The forward-progress bit.
+    forced: bool,
+}
+
+struct Core {
+    front: Time,
+    /// Instructions that have entered the window.
+    position: u64,
+    /// Late loads, the oldest first: where they stand, and when they end.
+    late: VecDeque<(u64, Time)>,
+    stores: VecDeque<Time>,
+    /// When the last load has its data.
+    loaded: Time,
+    scheduler: Option<Scheduler>,
+    running: Option<u32>,
+    free: Vec<u32>,
+    begun: Vec<Time>,
+    work: Vec<Work>,
+    retry: Vec<Option<Access>>,
+    access: Option<Access>,
+    idle: bool,
+    left_by_miss: bool,
+    l1: Sram,
+    tlb: [Sram; 2],
+}
+
+/// A core that waits itself, beside the fibers.
+const ITSELF: u32 = 1 << 31;
+
+struct Run<'s> {
+    system: &'s CoresSystem,
+    events: Events<Event>,
+    cores: Vec<Core>,
+    llc: Sram,
+    caches: Vec<DramCache>,
+    /// Which pages are in DRAM, where that has no tags of its own.
+    resident: Tags,
+    flash: FlashPages,
+    waits: MissTable,
+    retry: Vec<u32>,
+    inside: Population,
+    ended: u64,
+    misses: u64,
+    duplicates: u64,
+    accesses: u64,
+    blocked: u64,
+    written_back: u64,
+    /// When the measurement began, and the accesses until then.
+    begun: (Time, u64),
+}
+
+impl CoresSystem {
+    /// Reads a system.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the line.
+    pub fn read(document: &Document) -> Result<CoresSystem, SystemError> {
+        let cycle = Time((1e12 / document.frequency("core.clock")? + 0.5) as u64);
+        let cycles = |key: &str| document.count(key, 0, 1 << 20);
+        let time = |key: &str| Ok::<Time, SystemError>(cycle * cycles(key)?);
+        let entries = |key: &str| document.count(key, 1, 1 << 20);
+        let cores = entries("system.cores")? as u32;
+        let cached = |name: &str| -> Result<(u64, u64, u64), SystemError> {
+            let (size, ways) = (document.bytes(&format!("{name}.size"))?, entries(&format!("{name}.ways"))?);
+            if size < BLOCK * ways || size > 1 << 34 {
+                return Err(document
+                    .refuse(&format!("{name}.size"), "a block of 64 B in each way is needed, and 16G is the most"));
+            }
+            Ok((size, ways, cycles(&format!("{name}.latency"))?))
+        };
+        let parts = CoreParts {
+            cycle,
+            per_cycle: document.number("core.per_cycle", 0.01, 64.0)?,
+            reorder_buffer: entries("core.reorder_buffer")?,
+            store_buffer: entries("core.store_buffer")? as usize,
+            front_end: cycles("core.front_end")?,
+            mshrs: entries("core.mshrs")? as usize,
+            tlb: [
+                (entries("tlb.first")?, document.count("tlb.first", 1, 1 << 20)?),
+                (entries("tlb.second")?, document.count("tlb.ways", 1, 1 << 10)?),
+            ],
+            tlb_cycles: cycles("tlb.latency")?,
+            l1: cached("l1")?,
+            llc: cached("llc")?,
+            hop: cycles("mesh.hop")?,
+            row: document.count("mesh.row", 1, 1024)? as u32,
+        };
+        let timing = DramTiming {
+            command: time("dram.command")?,
+            open: time("dram.open")?,
+            close: time("dram.close")?,
+            column: time("dram.column")?,
+            refresh_every: document.time("dram.refresh_every")?,
+            refresh: document.time("dram.refresh")?,
+        };
+        if timing.refresh >= timing.refresh_every && timing.refresh_every > Time::ZERO {
+            return Err(document.refuse("dram.refresh", "it must be shorter than dram.refresh_every"));
+        }
+        let cache = CacheShape {
+            sets: document.count("cache.sets", 1, 1 << 24)? as u32,
+            ways: document.count("cache.ways", 1, 64)? as u32,
+            page_bytes: PAGE,
+            status_entries: document.count("cache.status_entries", 8, 1 << 20)? as u32,
+            banks: document.count("dram.banks", 1, 1 << 12)? as u32,
+            timing,
+            backside_command: time("cache.backside_command")?,
+        };
+        let pages = document.bytes("workload.data")? / PAGE;
+        if !pages.is_power_of_two() || !(1 << 10..=1 << 28).contains(&pages) {
+            return Err(document.refuse("workload.data", "a power of two from 4M to 1T is needed"));
+        }
+        let paging =
+            match document.word("system.paging", &[("dram-only", 0), ("switch", 1), ("system", 2), ("wait", 3)])? {
+                0 => Paging::DramOnly,
+                1 => Paging::Switch {
+                    cost: document.time("threads.switch")?,
+                    policy: document
+                        .word("threads.policy", &SchedulingPolicy::ALL.map(|policy| (policy.name(), policy)))?,
+                    threads: document.count("threads.count", 1, 4096)? as u32,
+                },
+                2 => Paging::System {
+                    fault: document.time("threads.fault")?,
+                    cost: document.time("threads.switch")?,
+                    threads: document.count("threads.count", 1, 4096)? as u32,
+                },
+                _ => Paging::Wait,
+            };
+        let flash = document.nand()?;
+        if u64::from(flash.geometry.page_bytes()) != PAGE {
+            return Err(document.impossible("nand.geometry.page", "pages of NAND must be of 4K here"));
+        }
+        let filled = document.share("flash.filled")?;
+        if Map::new(flash.geometry, filled).is_err() {
+            return Err(document.refuse("flash.filled", "reclaim needs some spare blocks: write less, but not 0"));
+        }
+        Ok(CoresSystem {
+            cores,
+            parts,
+            controllers: document.count("cache.controllers", 1, 64)? as u32,
+            cache,
+            flash,
+            filled,
+            pages,
+            workload: document.word("workload.name", &Workload::ALL.map(|workload| (workload.name(), workload)))?,
+            exponent: document.number("workload.exponent", 0.1, 4.0)?,
+            paging,
+            warm_up: document.count("run.warm_up", 1, 1 << 40)?,
+            jobs: document.count("run.jobs", 1, 1 << 40)?,
+            planted: Planted::None,
+        })
+    }
+    fn threads(&self) -> u32 {
+        match self.paging {
+            // One more runs.
+            Paging::Switch { threads, .. } | Paging::System { threads, .. } => threads + 1,
+            Paging::DramOnly | Paging::Wait => 1,
+        }
+    }
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the statistics contradict each other, or nothing was measured.
+    pub fn run(&self, seed: u64) -> Result<CoresReport, RunError> {
+        let threads = self.threads();
+        let space = Space { pages: self.pages };
+        let (shape, zipf) = (self.workload.shape(self.exponent), Zipf::new(self.pages, self.exponent));
+        let parts = &self.parts;
+        let policy = match self.paging {
+            Paging::Switch { policy, .. } => Some(policy),
+            Paging::System { .. } => Some(SchedulingPolicy::ArrivedFirst),
+            Paging::DramOnly | Paging::Wait => None,
+        };
+        let core = |number: u32| Core {
+            front: Time::ZERO,
+            position: 0,
+            late: VecDeque::new(),
+            stores: VecDeque::new(),
+            loaded: Time::ZERO,
+            scheduler: policy.map(|policy| Scheduler::new(policy, threads as usize - 1, threads as usize)),
+            running: None,
+            free: (0..threads).rev().collect(),
+            begun: vec![Time::ZERO; threads as usize],
+            work: (0..threads)
+                .map(|thread| Work::new(shape, zipf, space, u64::from(number * threads + thread), seed))
+                .collect(),
+            retry: vec![None; threads as usize],
+            access: None,
+            idle: false,
+            left_by_miss: false,
+            l1: Sram::new(parts.l1.0 / BLOCK, parts.l1.1),
+            tlb: parts.tlb.map(|(entries, ways)| Sram::new(entries, ways)),
+        };
+        let all = self.cores * threads;
+        let flash = FlashPages::new(self.flash, self.filled, all as usize + (1 << 18), seed);
+        let mut run = Run {
+            system: self,
+            events: Events::new(),
+            cores: (0..self.cores).map(core).collect(),
+            llc: Sram::new(parts.llc.0 * u64::from(self.cores) / BLOCK, parts.llc.1),
+            caches: (0..self.controllers).map(|_| DramCache::new(self.cache)).collect(),
+            resident: Tags::new(self.cache.sets * self.controllers, self.cache.ways),
+            flash: flash.map_err(|_| RunError::Nothing)?,
+            waits: MissTable::new(all as usize + 1, all as usize + self.cores as usize),
+            retry: Vec::new(),
+            inside: Population::default(),
+            ended: 0,
+            misses: 0,
+            duplicates: 0,
+            accesses: 0,
+            blocked: 0,
+            written_back: 0,
+            begun: (Time::ZERO, 0),
+        };
+        run.caches.iter_mut().for_each(|cache| cache.planted = self.planted);
+        run.fill(space, u64::from(all), seed);
+        run.drive()
+    }
+}
+
+impl Run<'_> {
+    /// What DRAM holds after a long time: pages of data by their use, and what is used always.
+    fn fill(&mut self, space: Space, threads: u64, seed: u64) {
+        if self.system.paging == Paging::DramOnly {
+            return;
+        }
+        let shape = self.system.cache;
+        let controllers = u64::from(self.system.controllers);
+        let frames = u64::from(shape.sets) * u64::from(shape.ways) * controllers;
+        let random = &mut Random::new(seed, 6);
+        let ranks = resident(space.pages, self.system.exponent, frames, random).into_iter();
+        let ranks = ranks.map(|rank| space.page_of(rank));
+        let levels = self.system.workload.shape(self.system.exponent).levels;
+        let pages = ranks.chain(space.hot(levels, threads));
+        match self.system.paging {
+            Paging::DramOnly => {}
+            Paging::Switch { .. } => {
+                for page in pages {
+                    let cache = &mut self.caches[(page % controllers) as usize];
+                    cache.tags().fill(std::iter::once((page / controllers) as u32));
+                }
+            }
+            Paging::System { .. } | Paging::Wait => self.resident.fill(pages.map(|page| page as u32)),
+        }
+    }
+
+    fn drive(mut self) -> Result<CoresReport, RunError> {
+        for core in 0..self.system.cores {
+            self.events.schedule(Time::ZERO, 1, Event::Core(core, Some(Why::Idle)));
+        }
+        let mut read = Vec::new();
+        while self.ended < self.system.warm_up + self.system.jobs {
+            let (next, flash) = (self.events.next_at(), self.flash.next_at());
+            if flash.is_some_and(|at| next.is_none_or(|next| at < next)) {
+                read.clear();
+                self.flash.advance(next, &mut read);
+                for (page, at) in &read {
+                    self.arrives(*page as u32, *at);
+                }
+                continue;
+            }
+            match self.events.next().expect("a core or the flash has something ahead") {
+                Event::Core(core, why) => self.goes_on(core, why),
+                Event::Reaches(core) => self.reaches(core),
+                Event::Asks { page, victim } => self.asks(page, victim),
+                Event::There(page) => self.there(page),
+            }
+        }
+        self.report()
+    }
+
+    // ---- cores ----
+
+    fn cycles(&self, cycles: u64) -> Time {
+        self.system.parts.cycle * cycles
+    }
+    /// Hops between two tiles.
+    fn hops(&self, a: u32, b: u32) -> Time {
+        let row = self.system.parts.row;
+        let hops = (a % row).abs_diff(b % row) + (a / row).abs_diff(b / row);
+        self.cycles(self.system.parts.hop * u64::from(hops))
+    }
+    /// The tile of a controller: they are at the corners.
+    fn corner(&self, controller: u32) -> u32 {
+        let (row, last) = (self.system.parts.row, self.system.cores.saturating_sub(1));
+        match controller % 4 {
+            0 => 0,
+            1 => (row - 1).min(last),
+            2 => last - last % row,
+            _ => last,
+        }
+    }
+    fn controller(&self, address: u64) -> u32 {
+        (address / PAGE % u64::from(self.system.controllers)) as u32
+    }
+
+    fn goes_on(&mut self, number: u32, why: Option<Why>) {
+        let now = self.events.now();
+        if let Some(why) = why {
+            if why == Why::Finished {
+                self.ended(number);
+            }
+            self.cores[number as usize].front = self.cores[number as usize].front.max(now);
+            if !self.choose(number, why) {
+                return;
+            }
+        }
+        loop {
+            let core = &mut self.cores[number as usize];
+            let thread = core.running.expect("a thread runs") as usize;
+            if let Some(access) = core.retry[thread].take() {
+                // The instruction that missed is the first one.
+                let at = core.front;
+                if !self.enter(number, Access { forced: true, table: None, ..access }, at) {
+                    return;
+                }
+                continue;
+            }
+            match core.work[thread].next() {
+                Step::Compute(count) => self.computes(number, u64::from(count)),
+                Step::Load { address, depends } => {
+                    let at = if depends { core.front.max(core.loaded) } else { core.front };
+                    if !self.load_or_store(number, address, false, at) {
+                        return;
+                    }
+                }
+                Step::Store { address } => {
+                    let at = core.front;
+                    if !self.load_or_store(number, address, true, at) {
+                        return;
+                    }
+                }
+                Step::End => {
+                    // At its own time, and not at that of the last access.
+                    let ends = core.front.max(now);
+                    self.events.schedule(ends, 1, Event::Core(number, Some(Why::Finished)));
+                    return;
+                }
+            }
+        }
+    }
+    /// Chooses a thread. Returns whether one runs.
+    fn choose(&mut self, number: u32, why: Why) -> bool {
+        let core = &mut self.cores[number as usize];
+        let now = core.front;
+        let point = match why {
+            Why::Missed => Point::Missed,
+            Why::Finished => Point::Finished,
+            Why::Idle => Point::Idle,
+        };
+        let choice = match &mut core.scheduler {
+            Some(scheduler) => scheduler.pick(point, now.whole_ns(), true),
+            None => Choice::StartNew,
+        };
+        let thread = match choice {
+            Choice::Wait => {
+                core.idle = true;
+                return false;
+            }
+            Choice::Resume(FiberIndex(thread)) => thread,
+            Choice::StartNew => {
+                let thread = core.free.pop().expect("the scheduler starts no more jobs than there are threads");
+                core.begun[thread as usize] = now;
+                self.inside.enter(now);
+                thread
+            }
+        };
+        let core = &mut self.cores[number as usize];
+        core.running = Some(thread);
+        if std::mem::take(&mut core.left_by_miss) {
+            core.front += match self.system.paging {
+                Paging::Switch { cost, .. } | Paging::System { cost, .. } => cost,
+                Paging::DramOnly | Paging::Wait => Time::ZERO,
+            };
+        }
+        true
+    }
+    /// The running thread's job has ended.
+    fn ended(&mut self, number: u32) {
+        let now = self.events.now();
+        let core = &mut self.cores[number as usize];
+        let thread = core.running.take().expect("a thread runs");
+        core.free.push(thread);
+        self.inside.leave(core.begun[thread as usize], now);
+        self.ended += 1;
+        if self.ended == self.system.warm_up {
+            self.inside.measure_from(now);
+            self.begun = (now, self.accesses);
+            (self.misses, self.duplicates, self.blocked, self.written_back) = (0, 0, 0, 0);
+        }
+    }
+    fn computes(&mut self, number: u32, count: u64) {
+        let parts = &self.system.parts;
+        let core = &mut self.cores[number as usize];
+        core.front += Time((count as f64 * parts.cycle.0 as f64 / parts.per_cycle + 0.5) as u64);
+        core.position += count;
+        // What is behind the window has retired, so that its loads have ended.
+        while let Some((at, ends)) = core.late.front().copied() {
+            if ends <= core.front {
+                core.late.pop_front();
+            } else if core.position - at >= parts.reorder_buffer {
+                core.front = ends;
+                core.late.pop_front();
+            } else {
+                break;
+            }
+        }
+    }
+    /// An access by the chip's caches. Returns whether it ended there.
+    fn load_or_store(&mut self, number: u32, address: u64, writes: bool, at: Time) -> bool {
+        self.computes(number, 1);
+        let parts = self.system.parts;
+        let page = address / PAGE;
+        let core = &mut self.cores[number as usize];
+        let mut at = at;
+        let mut table = None;
+        if !core.tlb[0].touch(page) {
+            at += parts.cycle * parts.tlb_cycles;
+            if !core.tlb[1].touch(page) {
+                table = Some(Space { pages: self.system.pages }.table(page));
+            }
+        }
+        self.enter(number, Access { address, writes, table, back: Time::ZERO, forced: false }, at)
+    }
+    /// Looks in the caches for the next block of an access. Returns whether it ended there.
+    fn enter(&mut self, number: u32, mut access: Access, mut at: Time) -> bool {
+        let parts = self.system.parts;
+        loop {
+            let address = access.table.unwrap_or(access.address);
+            let block = address / BLOCK;
+            let slice = (block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % self.system.cores;
+            let core = &mut self.cores[number as usize];
+            at += parts.cycle * parts.l1.2;
+            if !core.l1.find(block) {
+                at += self.hops(number, slice) + self.cycles(parts.llc.2);
+                if !self.llc.find(block) {
+                    let corner = self.corner(self.controller(address));
+                    access.back = self.hops(corner, number);
+                    let reaches = (at + self.hops(slice, corner)).max(self.events.now());
+                    self.cores[number as usize].access = Some(access);
+                    self.events.schedule(reaches, 1, Event::Reaches(number));
+                    return false;
+                }
+                at += self.hops(slice, number);
+                self.cores[number as usize].l1.put(block);
+            }
+            if access.table.take().is_none() {
+                self.has(number, &access, at);
+                return true;
+            }
+        }
+    }
+    /// The core has what it asked for.
+    fn has(&mut self, number: u32, access: &Access, at: Time) {
+        if access.writes {
+            // The caches on the chip write it back later. Their victims are not simulated.
+            let page = (access.address / PAGE) as u32;
+            let (controller, local) = self.local(page);
+            match self.system.paging {
+                Paging::Switch { .. } => self.caches[controller].tags().soil(local),
+                Paging::DramOnly | Paging::System { .. } | Paging::Wait => self.resident.soil(page),
+            }
+        }
+        let parts = &self.system.parts;
+        let core = &mut self.cores[number as usize];
+        if access.writes {
+            // It leaves the store buffer then.
+            if core.stores.len() == parts.store_buffer
+                && let Some(first) = core.stores.pop_front()
+            {
+                core.front = core.front.max(first);
+            }
+            core.stores.push_back(at);
+        } else {
+            core.loaded = at;
+            if at > core.front {
+                if core.late.len() == parts.mshrs
+                    && let Some((_, first)) = core.late.pop_front()
+                {
+                    core.front = core.front.max(first);
+                }
+                core.late.push_back((core.position, at));
+            }
+        }
+    }
+
+    // ---- memory ----
+
+    fn reaches(&mut self, number: u32) {
+        let now = self.events.now();
+        let mut access = self.cores[number as usize].access.take().expect("an access is on its way");
+        let address = access.table.unwrap_or(access.address);
+        self.accesses += 1;
+        let controller = self.controller(address);
+        let page = (address / PAGE) as u32;
+        let local = page / self.system.controllers;
+        let cache = &mut self.caches[controller as usize];
+        let data = match self.system.paging {
+            _ if address >= TABLES => cache.flat(now, local),
+            Paging::DramOnly => cache.flat(now, local),
+            Paging::Switch { .. } => match cache.look(now, local, access.writes) {
+                Looked::Hit(at) => at,
+                Looked::Miss(at) => return self.missed(number, access, page, at),
+            },
+            Paging::System { .. } | Paging::Wait => {
+                if !self.resident.touch(page, access.writes) {
+                    return self.missed(number, access, page, now);
+                }
+                cache.flat(now, local)
+            }
+        };
+        let (at, block) = (data + access.back, address / BLOCK);
+        self.llc.put(block);
+        self.cores[number as usize].l1.put(block);
+        let goes_on = if access.table.take().is_some() {
+            self.enter(number, access, at)
+        } else {
+            self.has(number, &access, at);
+            true
+        };
+        if goes_on {
+            self.goes_on(number, None);
+        }
+    }
+    /// A page is not in DRAM. The controller knows at `at`.
+    fn missed(&mut self, number: u32, access: Access, page: u32, at: Time) {
+        self.misses += 1;
+        let asked_at = match self.system.paging {
+            Paging::System { fault, .. } => at + fault,
+            _ => at,
+        };
+        let comes = self.want(page, asked_at);
+        let parts = self.system.parts;
+        let itself = access.forced || self.system.paging == Paging::Wait;
+        self.blocked += u64::from(access.forced);
+        let core = &mut self.cores[number as usize];
+        let thread = core.running.expect("a thread runs");
+        if itself {
+            // The core has its access again when the page is there.
+            core.access = Some(access);
+            if comes {
+                self.waits_for(page, u64::from(number) << 32 | u64::from(ITSELF));
+            } else {
+                self.events.schedule(at, 1, Event::Reaches(number));
+            }
+            return;
+        }
+        // The signal comes back. What is older retires, and what is younger is flushed.
+        let older = core.late.drain(..).map(|(_, ends)| ends).max().unwrap_or_default();
+        let signalled = (at + access.back).max(older).max(core.front);
+        core.stores.clear();
+        core.front = match self.system.paging {
+            Paging::System { fault, .. } => signalled + fault,
+            _ if self.system.planted == Planted::FreeFlush => signalled,
+            _ => signalled + parts.cycle * parts.front_end,
+        };
+        core.retry[thread as usize] = Some(access);
+        core.running = None;
+        core.left_by_miss = true;
+        let (front, begun) = (core.front, core.begun[thread as usize].whole_ns());
+        let scheduler = core.scheduler.as_mut().expect("a core that switches has one");
+        scheduler.missed(FiberIndex(thread), begun, front.whole_ns());
+        if comes {
+            self.waits_for(page, u64::from(number) << 32 | u64::from(thread));
+        } else {
+            scheduler.arrived(FiberIndex(thread), front.whole_ns());
+        }
+        self.events.schedule(front, 1, Event::Core(number, Some(Why::Missed)));
+    }
+    fn waits_for(&mut self, page: u32, waiter: u64) {
+        // A first one makes the entry.
+        let _ = self.waits.begin(SubpageIndex(page), FrameIndex(0), MissKind::Read);
+        self.waits.join(SubpageIndex(page), Waiter(waiter)).expect("there is room for every thread and core");
+    }
+    /// Has a page fetched, unless it is on its way. Returns whether it is still to come.
+    fn want(&mut self, page: u32, at: Time) -> bool {
+        if self.waits.get(SubpageIndex(page)).is_some() {
+            self.duplicates += 1;
+            // The hardware looks it up nevertheless.
+            if let Paging::Switch { .. } = self.system.paging {
+                let (controller, local) = self.local(page);
+                self.caches[controller].miss(at, local);
+            }
+            return true;
+        }
+        if let Paging::Switch { .. } = self.system.paging {
+            let (controller, local) = self.local(page);
+            let cache = &mut self.caches[controller];
+            let asked = cache.miss(at, local);
+            if let Some((asked, replaced)) = asked {
+                let victim = replaced.page.filter(|_| replaced.dirty);
+                let victim = victim.map(|local| local * self.system.controllers + controller as u32);
+                self.events.schedule(asked, 0, Event::Asks { page, victim });
+                return true;
+            }
+            // It came between the look and the backside's, or it waits for an entry.
+            return !cache.tags().touch(local, false);
+        }
+        match self.resident.replace(page) {
+            Some(replaced) => {
+                let victim = replaced.page.filter(|_| replaced.dirty);
+                self.events.schedule(at, 0, Event::Asks { page, victim });
+            }
+            // All ways of the set are coming: it is tried again when one has.
+            None => self.retry.push(page),
+        }
+        true
+    }
+    fn local(&self, page: u32) -> (usize, u32) {
+        ((page % self.system.controllers) as usize, page / self.system.controllers)
+    }
+    fn asks(&mut self, page: u32, victim: Option<u32>) {
+        let now = self.events.now();
+        if let Some(victim) = victim {
+            self.written_back += 1;
+            self.flash.write(now, victim);
+        }
+        self.flash.read(now, page, u64::from(page));
+    }
+    /// A page has come from flash.
+    fn arrives(&mut self, page: u32, at: Time) {
+        let mut retry = std::mem::take(&mut self.retry);
+        let there = if let Paging::Switch { .. } = self.system.paging {
+            let (controller, local) = self.local(page);
+            let from = retry.len();
+            let there = self.caches[controller].arrive(at, local, &mut retry);
+            for waited in &mut retry[from..] {
+                *waited = *waited * self.system.controllers + controller as u32;
+            }
+            there
+        } else {
+            self.resident.arrived(page);
+            at
+        };
+        self.events.schedule(there.max(self.events.now()), 0, Event::There(page));
+        for page in retry {
+            self.again(page, there);
+        }
+    }
+    /// A miss that waited for a place comes again.
+    fn again(&mut self, page: u32, at: Time) {
+        let at = at.max(self.events.now());
+        if let Paging::Switch { .. } = self.system.paging {
+            let (controller, local) = self.local(page);
+            if let Some((asked, replaced)) = self.caches[controller].miss(at, local) {
+                let victim = replaced.page.filter(|_| replaced.dirty);
+                let victim = victim.map(|local| local * self.system.controllers + controller as u32);
+                self.events.schedule(asked, 0, Event::Asks { page, victim });
+            }
+            return;
+        }
+        match self.resident.replace(page) {
+            Some(replaced) => {
+                let victim = replaced.page.filter(|_| replaced.dirty);
+                self.events.schedule(at, 0, Event::Asks { page, victim });
+            }
+            None => self.retry.push(page),
+        }
+    }
+    fn there(&mut self, page: u32) {
+        let now = self.events.now();
+        let mut waiters = Vec::new();
+        self.waits.complete(SubpageIndex(page), |waiter| waiters.push(waiter.0));
+        for waiter in waiters {
+            let (number, fiber) = ((waiter >> 32) as u32, waiter as u32);
+            if fiber & ITSELF != 0 {
+                self.events.schedule(now, 1, Event::Reaches(number));
+                continue;
+            }
+            let core = &mut self.cores[number as usize];
+            core.scheduler.as_mut().expect("it has threads").arrived(FiberIndex(fiber), now.whole_ns());
+            if std::mem::take(&mut core.idle) {
+                self.events.schedule(now, 1, Event::Core(number, Some(Why::Idle)));
+            }
+        }
+    }
+
+    fn report(mut self) -> Result<CoresReport, RunError> {
+        self.caches.iter().for_each(DramCache::check);
+        let now = self.events.now();
+        let law = held(self.inside.law(now))?;
+        let span = (now - self.begun.0).as_s();
+        let core_ns = span * 1e9 * f64::from(self.system.cores);
+        let jobs = (self.ended - self.system.warm_up) as f64;
+        Ok(CoresReport {
+            jobs_per_s: law.rate_per_s,
+            service: self.inside.times().distribution(),
+            law,
+            interval_ns: (self.misses > 0).then(|| core_ns / self.misses as f64),
+            misses: self.misses,
+            duplicates: self.duplicates,
+            memory_accesses_per_job: (self.accesses - self.begun.1) as f64 / jobs,
+            blocked: self.blocked,
+            written_back: self.written_back,
+            simulated_s: span,
+            counted: Counted { requests: self.accesses, events: self.events.happened() },
+            warnings: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,421 @@
+//! The seven workloads as streams of addresses, without data.
+//!
+//! An operation computes, walks an index, and touches records. The index has 16 children a node and
+//! a cache block a node. A record is chosen by Zipf over all pages. Beside them, an operation
+//! touches blocks of its thread's own: stack and buffers.
+//!
+//! What a miss costs does not depend on what an operation is for. So a workload is its shape: how
+//! much it computes, and how many dependent and independent accesses it makes. The interval between
+//! misses follows from that, from Zipf's exponent and from the size of DRAM, and is reported.
+
+use crate::closed_forms::bisect;
+use crate::random::Random;
+
+/// Bytes of a page and of a cache block.
+pub const PAGE: u64 = 4096;
+pub const BLOCK: u64 = 64;
+const FANOUT: u64 = 16;
+/// The most levels of an index, and the pages of one of that many.
+pub const LEVELS_MAX: u32 = 5;
+const INDEX_PAGES: u64 = (FANOUT.pow(LEVELS_MAX + 1) - 1) / (FANOUT - 1) * BLOCK / PAGE + 1;
+/// Pages of each thread's own blocks.
+const OWN_PAGES: u64 = 2;
+
+/// Zipf's distribution over 1 to `count`, by rejection-inversion (Hörmann and Derflinger, 1996).
+#[derive(Clone, Copy, Debug)]
+pub struct Zipf {
+    exponent: f64,
+    first: f64,
+    last: f64,
+    shortcut: f64,
+    count: f64,
+}
+
+impl Zipf {
+    /// Over `count` ranks.
+    pub fn new(count: u64, exponent: f64) -> Zipf {
+        let mut zipf = Zipf { exponent, first: 0.0, last: 0.0, shortcut: 0.0, count: count as f64 };
+        zipf.first = zipf.integral(1.5) - 1.0;
+        zipf.last = zipf.integral(count as f64 + 0.5);
+        zipf.shortcut = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.density(2.0));
+        zipf
+    }
+    /// The integral of x^-exponent, up to a constant.
+    fn integral(&self, x: f64) -> f64 {
+        let (log, power) = (libm::log(x), 1.0 - self.exponent);
+        if power.abs() < 1e-9 { log } else { libm::expm1(power * log) / power }
+    }
+    fn inverse(&self, x: f64) -> f64 {
+        let power = 1.0 - self.exponent;
+        if power.abs() < 1e-9 { libm::exp(x) } else { libm::exp(libm::log1p((x * power).max(-1.0)) / power) }
+    }
+    fn density(&self, x: f64) -> f64 {
+        libm::exp(-self.exponent * libm::log(x))
+    }
+    /// A rank, from 0 on.
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        loop {
+            let u = self.last + random.unit() * (self.first - self.last);
+            let x = self.inverse(u);
+            let k = (x + 0.5).clamp(1.0, self.count) as u64;
+            let rank = k as f64;
+            if rank - x <= self.shortcut || u >= self.integral(rank + 0.5) - self.density(rank) {
+                return k - 1;
+            }
+        }
+    }
+}
+
+/// A cache of the least recently used under Zipf, by Che's approximation: an item stays for the same
+/// time since its last use, whichever it is (Che, Tung and Wang, 2002). Times are in draws.
+struct Che {
+    /// Ranks in groups that grow by a 50th, each as if all of it were its middle: the first rank, how
+    /// many, and their share of the draws.
+    groups: Vec<(u64, u64, f64)>,
+    stays: f64,
+}
+
+impl Che {
+    /// None: everything fits.
+    fn new(count: u64, exponent: f64, frames: u64) -> Option<Che> {
+        if frames >= count {
+            return None;
+        }
+        let mut groups: Vec<(u64, u64, f64)> = Vec::new();
+        let mut first = 1;
+        while first <= count {
+            let ranks = (first / 50 + 1).min(count + 1 - first);
+            let middle = first as f64 + (ranks - 1) as f64 / 2.0;
+            groups.push((first - 1, ranks, libm::exp(-exponent * libm::log(middle))));
+            first += ranks;
+        }
+        let all: f64 = groups.iter().map(|(_, ranks, weight)| *ranks as f64 * weight).sum();
+        groups.iter_mut().for_each(|(_, _, weight)| *weight /= all);
+        let held = |time: f64| {
+            let held = |(_, ranks, share): &(u64, u64, f64)| *ranks as f64 * -libm::expm1(-share * time);
+            groups.iter().map(held).sum::<f64>()
+        };
+        // The logarithm of the time, as it spans many orders.
+        let stays = libm::exp(bisect(0.0, 100.0, |log| held(libm::exp(log)) >= frames as f64));
+        Some(Che { groups, stays })
+    }
+}
+
+/// The share of draws that miss such a cache.
+pub fn miss_ratio(count: u64, exponent: f64, frames: u64) -> f64 {
+    let Some(che) = Che::new(count, exponent, frames) else { return 0.0 };
+    let missed = |(_, ranks, share): &(u64, u64, f64)| *ranks as f64 * share * libm::exp(-share * che.stays);
+    che.groups.iter().map(missed).sum()
+}
+
+/// The ranks that such a cache holds after a long time, the least recently used first.
+pub fn resident(count: u64, exponent: f64, frames: u64, random: &mut Random) -> Vec<u64> {
+    let Some(che) = Che::new(count, exponent, frames) else { return (0..count).rev().collect() };
+    let mut ages: Vec<(f64, u64)> = Vec::with_capacity(frames as usize + che.groups.len());
+    for (first, ranks, share) in &che.groups {
+        let there = -libm::expm1(-share * che.stays);
+        let held = ((*ranks as f64 * there + random.unit()) as u64).min(*ranks);
+        for turn in 0..held {
+            // One from each of as many equal parts, used at some time since it would have gone.
+            let (from, to) = (turn * ranks / held, (turn + 1) * ranks / held);
+            let rank = first + from + random.below(to - from);
+            ages.push((-libm::log1p(-random.unit() * there) / share, rank));
+        }
+    }
+    ages.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    ages.into_iter().map(|(_, rank)| rank).collect()
+}
+
+/// One step of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// So many instructions.
+    Compute(u32),
+    /// A load. With `depends` its address is what the last one has loaded.
+    Load { address: u64, depends: bool },
+    /// A store.
+    Store { address: u64 },
+    /// The job is done.
+    End,
+}
+
+/// What an operation is like.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Shape {
+    /// Operations of a job.
+    pub operations: u32,
+    /// Instructions between two accesses.
+    pub compute: u32,
+    /// Levels of the index. Each is a load that depends on the last.
+    pub levels: u32,
+    /// Records of an operation.
+    pub records: u32,
+    /// Blocks of a record that are touched.
+    pub blocks: u32,
+    /// Of 100 records, those whose last block is written.
+    pub writes: u32,
+    /// Blocks of the thread's own between two records.
+    pub own: u32,
+    /// Zipf's exponent.
+    pub exponent: f64,
+}
+
+/// The workloads of AstriFlash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload {
+    /// Two elements change places.
+    ArraySwap,
+    /// Look-ups in a red-black tree.
+    Rbt,
+    /// Look-ups in a hash table.
+    HashTable,
+    /// "Update subscriber data".
+    Tatp,
+    /// "New order".
+    Tpcc,
+    /// Transactions of Silo.
+    Silo,
+    /// Look-ups in Masstree.
+    Masstree,
+}
+
+impl Workload {
+    /// All of them, in the paper's order.
+    pub const ALL: [Workload; 7] = [
+        Workload::ArraySwap,
+        Workload::Rbt,
+        Workload::HashTable,
+        Workload::Tatp,
+        Workload::Tpcc,
+        Workload::Silo,
+        Workload::Masstree,
+    ];
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Workload::ArraySwap => "array-swap",
+            Workload::Rbt => "rbt",
+            Workload::HashTable => "hash-table",
+            Workload::Tatp => "tatp",
+            Workload::Tpcc => "tpcc",
+            Workload::Silo => "silo",
+            Workload::Masstree => "masstree",
+        }
+    }
+    /// Its shape, without its exponent: that is the system's.
+    pub const fn shape(self, exponent: f64) -> Shape {
+        // (operations, compute, levels, records, blocks, writes, own)
+        let (operations, compute, levels, records, blocks, writes, own) = match self {
+            Workload::ArraySwap => (1, 220, 0, 2, 2, 100, 8),
+            Workload::Rbt => (1, 110, 5, 1, 3, 20, 10),
+            Workload::HashTable => (1, 180, 1, 1, 3, 20, 10),
+            Workload::Tatp => (1, 280, 5, 3, 6, 34, 16),
+            Workload::Tpcc => (1, 420, 5, 14, 6, 60, 12),
+            Workload::Silo => (2, 260, 4, 2, 5, 30, 14),
+            Workload::Masstree => (2, 220, 5, 1, 4, 10, 14),
+        };
+        Shape { operations, compute, levels, records, blocks, writes, own, exponent }
+    }
+}
+
+/// Where page tables begin, in a part of DRAM that is no cache.
+pub const TABLES: u64 = 1 << 52;
+
+/// Where the space of addresses is divided: data first, then indices, then threads' own blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// Pages of data: a power of two.
+    pub pages: u64,
+}
+
+impl Space {
+    /// The page of a rank: an order without neighbours, one to one.
+    pub fn page_of(self, rank: u64) -> u64 {
+        let mask = self.pages - 1;
+        let half = (u64::BITS - mask.leading_zeros()).div_ceil(2);
+        let mut page = rank & mask;
+        // Multiplying by an odd number and folding the upper half down can be undone.
+        for factor in [0x9e37_79b9_7f4a_7c15, 0xd605_1a5f_f91c_a5a3] {
+            page = page.wrapping_mul(factor) & mask;
+            page ^= page >> half;
+        }
+        page
+    }
+    fn node(self, level: u32, rank: u64) -> u64 {
+        let nodes = FANOUT.pow(level);
+        let before = (nodes - 1) / (FANOUT - 1);
+        let node = rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        self.pages * PAGE + (before + node % nodes) * BLOCK
+    }
+    fn own(self, thread: u64, block: u64) -> u64 {
+        // They begin at another set of the L1 each.
+        (self.pages + INDEX_PAGES + thread * OWN_PAGES) * PAGE + (thread * 5 % 32 + block) * BLOCK
+    }
+    /// The pages of an index of so many levels and of so many threads, which are used at all times.
+    pub fn hot(self, levels: u32, threads: u64) -> impl Iterator<Item = u64> {
+        let index = ((FANOUT.pow(levels) - 1) / (FANOUT - 1) * BLOCK).div_ceil(PAGE);
+        let own = self.pages + INDEX_PAGES;
+        (self.pages..self.pages + index).chain(own..own + threads * OWN_PAGES)
+    }
+    /// The block of the page table that translates a page.
+    pub fn table(self, page: u64) -> u64 {
+        TABLES + page * 8 / BLOCK * BLOCK
+    }
+}
+
+/// The operations of one thread.
+#[derive(Clone, Debug)]
+pub struct Work {
+    shape: Shape,
+    zipf: Zipf,
+    space: Space,
+    thread: u64,
+    random: Random,
+    /// Steps of the record under way, the last one first.
+    steps: Vec<Step>,
+    records: u32,
+    operations: u32,
+}
+
+impl Work {
+    /// Of a thread, by its number among all of them.
+    pub fn new(shape: Shape, zipf: Zipf, space: Space, thread: u64, seed: u64) -> Work {
+        let random = Random::new(seed ^ thread.wrapping_mul(0xd605_1a5f_f91c_a5a3), 5);
+        Work { shape, zipf, space, thread, random, steps: Vec::new(), records: 0, operations: 0 }
+    }
+    /// The next step.
+    pub fn next(&mut self) -> Step {
+        if let Some(step) = self.steps.pop() {
+            return step;
+        }
+        if self.records == self.shape.records {
+            self.records = 0;
+            self.operations += 1;
+            if self.operations == self.shape.operations {
+                self.operations = 0;
+                return Step::End;
+            }
+        }
+        self.records += 1;
+        self.record();
+        self.next()
+    }
+    fn record(&mut self) {
+        let Shape { compute, levels, blocks, writes, own, .. } = self.shape;
+        let rank = self.zipf.draw(&mut self.random);
+        // About the mean, so that threads do not march in step.
+        let mut some = |mean: u32| Step::Compute(mean / 2 + self.random.below(u64::from(mean) + 1) as u32);
+        let mut steps = Vec::with_capacity(2 * (levels + blocks + own) as usize + 2);
+        for block in 0..own {
+            steps.push(some(compute));
+            steps.push(Step::Load { address: self.space.own(self.thread, u64::from(block)), depends: false });
+        }
+        for level in 0..levels {
+            steps.push(some(compute / 4));
+            steps.push(Step::Load { address: self.space.node(level, rank), depends: level > 0 });
+        }
+        let page = self.space.page_of(rank) * PAGE;
+        let first = self.random.below(PAGE / BLOCK);
+        let written = self.random.below(100) < u64::from(writes);
+        for block in 0..u64::from(blocks) {
+            let address = page + (first + block) % (PAGE / BLOCK) * BLOCK;
+            steps.push(Step::Compute(compute / 2));
+            // The record's place is what the index has said.
+            steps.push(Step::Load { address, depends: block == 0 && levels > 0 });
+            if written && block + 1 == u64::from(blocks) {
+                steps.push(Step::Store { address });
+            }
+        }
+        steps.reverse();
+        self.steps = steps;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_as_frequent_as_zipf_says() {
+        for exponent in [0.8, 1.0, 1.3] {
+            let (zipf, mut random) = (Zipf::new(1000, exponent), Random::new(1, 0));
+            let weight = |rank: u64| libm::pow(rank as f64 + 1.0, -exponent);
+            let all: f64 = (0..1000).map(weight).sum();
+            let draws = 400_000;
+            let mut counts = [0u64; 1000];
+            (0..draws).for_each(|_| counts[zipf.draw(&mut random) as usize] += 1);
+            for rank in [0, 1, 2, 10] {
+                let (ours, theory) = (counts[rank] as f64 / f64::from(draws), weight(rank as u64) / all);
+                assert!((ours / theory - 1.0).abs() < 0.05, "{exponent}, rank {rank}: {ours} and not {theory}");
+            }
+            let tail: u64 = counts[500..].iter().sum();
+            let theory: f64 = (500..1000).map(weight).sum::<f64>() / all;
+            assert!((tail as f64 / f64::from(draws) / theory - 1.0).abs() < 0.05);
+        }
+    }
+    #[test]
+    fn misses_are_those_of_a_simulated_cache() {
+        use crate::memory::Tags;
+        for (exponent, frames) in [(0.8, 400), (1.1, 400), (1.1, 1600)] {
+            let (zipf, mut random) = (Zipf::new(16_384, exponent), Random::new(1, 0));
+            let (mut tags, mut missed) = (Tags::new(frames / 16, 16), 0);
+            for number in 0..120_000 {
+                let page = zipf.draw(&mut random) as u32;
+                if !tags.touch(page, false) {
+                    missed += u32::from(number >= 40_000);
+                    tags.replace(page);
+                    tags.arrived(page);
+                }
+            }
+            let (ours, theory) = (f64::from(missed) / 80_000.0, miss_ratio(16_384, exponent, u64::from(frames)));
+            assert!((ours / theory - 1.0).abs() < 0.06, "{exponent}, {frames}: {ours} and not {theory}");
+        }
+        assert_eq!(miss_ratio(100, 1.0, 100), 0.0);
+    }
+    #[test]
+    fn a_cache_begins_as_it_goes_on() {
+        use crate::memory::Tags;
+        let (count, frames, mut random) = (16_384, 1600, Random::new(1, 0));
+        let zipf = Zipf::new(count, 1.1);
+        let mut tags = Tags::new(frames / 16, 16);
+        let ranks = resident(count, 1.1, u64::from(frames), &mut random);
+        assert!(ranks.len().abs_diff(frames as usize) < 60, "{}", ranks.len());
+        tags.fill(ranks.into_iter().map(|rank| rank as u32));
+        let mut missed = [0u32; 2];
+        for number in 0..60_000 {
+            let page = zipf.draw(&mut random) as u32;
+            if !tags.touch(page, false) {
+                missed[number / 30_000] += 1;
+                tags.replace(page);
+                tags.arrived(page);
+            }
+        }
+        let (first, then) = (f64::from(missed[0]), f64::from(missed[1]));
+        assert!((first / then - 1.0).abs() < 0.06, "{missed:?}");
+    }
+    #[test]
+    fn each_rank_has_a_page_of_its_own() {
+        for pages in [1024u64, 2048] {
+            let space = Space { pages };
+            let mut all: Vec<u64> = (0..pages).map(|rank| space.page_of(rank)).collect();
+            all.sort_unstable();
+            assert!(all.iter().enumerate().all(|(at, page)| at as u64 == *page));
+        }
+    }
+    #[test]
+    fn jobs_end_and_stay_in_their_space() {
+        let space = Space { pages: 1024 };
+        for workload in Workload::ALL {
+            let mut work = Work::new(workload.shape(1.0), Zipf::new(1024, 1.0), space, 3, 1);
+            let (mut ended, mut data) = (0, 0);
+            for _ in 0..20_000 {
+                match work.next() {
+                    Step::End => ended += 1,
+                    Step::Load { address, .. } | Step::Store { address } => data += u64::from(address < 1024 * PAGE),
+                    Step::Compute(_) => {}
+                }
+            }
+            assert!(ended > 10 && data > ended, "{}: {ended} {data}", workload.name());
+        }
+    }
+}

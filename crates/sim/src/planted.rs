@@ -1,0 +1,20 @@
+//! Bugs that the suite has to find: each leaves something out of a model.
+
+/// A bug. Only the suite's tests plant one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Planted {
+    /// None.
+    #[default]
+    None,
+    /// Data takes no time on the link of a flash device.
+    FreeLink,
+    /// Times of reads begin when the device sees them.
+    LateClock,
+    /// Tags of the DRAM cache are read in no time.
+    FreeTags,
+    /// A miss flushes the core in no time.
+    FreeFlush,
+    /// The DMA engine is set up in no time.
+    FreeSetup,
+}

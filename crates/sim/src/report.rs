@@ -1,0 +1,59 @@
+//! What every run reports, and why one has no result.
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::statistics::{Distribution, Estimate, Law};
+
+/// How much a run has done, warm-up included: what its speed is counted in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Counted {
+    /// Requests, accesses or jobs that ended.
+    pub requests: u64,
+    /// Events of the kernel.
+    pub events: u64,
+}
+
+/// Rows that show a distribution, each with its interval where there is one. None without any time.
+pub(crate) fn times(rows: &mut Vec<(&'static str, String)>, names: [&'static str; 5], of: &Distribution) {
+    let shown = |estimate: Estimate| {
+        let of = |ns: f64| format!("{:.3}", ns / 1e3);
+        estimate.half_width.map_or_else(|| of(estimate.value), |half| format!("{} ± {}", of(estimate.value), of(half)))
+    };
+    if of.count == 0 {
+        return;
+    }
+    rows.push((names[0], of.count.to_string()));
+    for (name, value) in names[1..].iter().zip([of.mean_ns, of.p50_ns, of.p99_ns, of.p9999_ns]) {
+        rows.extend(value.map(|value| (*name, shown(value))));
+    }
+}
+
+/// A share as a percentage.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.2}%", share * 100.0)
+}
+
+/// Why a run has no result.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The statistics contradict each other.
+    #[error(
+        "Little's law does not hold: {} were inside on average, and rate times time gives {}; run longer",
+        .0.mean_present, .0.rate_per_s * .0.mean_ns / 1e9
+    )]
+    Law(Law),
+    /// Nothing was left to measure.
+    #[error("nothing ended within the measurement: ask for more than the warm-up")]
+    Nothing,
+}
+
+/// The law of a run, which must hold.
+pub(crate) fn held(law: Option<Law>) -> Result<Law, RunError> {
+    match law {
+        None => Err(RunError::Nothing),
+        Some(law) if !law.holds() => Err(RunError::Law(law)),
+        Some(law) => Ok(law),
+    }
+}

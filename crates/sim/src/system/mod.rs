@@ -1,0 +1,170 @@
+//! A system: a file that says which model runs, and with what.
+//!
+//! ```toml
+//! model = "flash"
+//! about = "what it is"
+//! ```
+//!
+//! The other keys are those of the model, without defaults: a key that is missing, unknown or not
+//! read is an error with its line.
+
+mod document;
+mod units;
+
+use serde::Serialize;
+
+pub use document::{Document, Problem, SystemError};
+pub use units::Quantity;
+
+use crate::cores::{CoresReport, CoresSystem};
+use crate::flash::{FlashReport, FlashSystem};
+use crate::interface::{InterfaceReport, InterfaceSystem};
+use crate::report::{Counted, RunError};
+use crate::stages::Split;
+use crate::trace::Record;
+
+/// A system that can run.
+#[derive(Clone, Debug)]
+pub struct System {
+    file: String,
+    about: String,
+    hash: String,
+    model: Model,
+}
+
+#[derive(Clone, Debug)]
+enum Model {
+    Flash(Box<FlashSystem>),
+    Interface(Box<InterfaceSystem>),
+    Cores(Box<CoresSystem>),
+}
+
+/// What came of a run, with what it was of.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// The system's file.
+    pub system: String,
+    /// What it is.
+    pub about: String,
+    /// A hash of its keys and values.
+    pub hash: String,
+    /// The seed.
+    pub seed: u64,
+    /// Of the program.
+    pub version: &'static str,
+    /// What the model found.
+    #[serde(flatten)]
+    pub found: Found,
+}
+
+/// What a model found.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(tag = "model", rename_all = "lowercase")]
+pub enum Found {
+    /// Flash behind a link.
+    Flash(Box<FlashReport>),
+    /// A device on the DRAM interface.
+    Interface(Box<InterfaceReport>),
+    /// Cores over DRAM over flash.
+    Cores(Box<CoresReport>),
+}
+
+impl System {
+    /// Reads a system. `set` puts values in the place of the file's, and `trace` is what it runs if
+    /// it says so.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the line.
+    pub fn read(
+        file: &str,
+        text: &str,
+        set: &[(String, String)],
+        trace: Option<&[Record]>,
+    ) -> Result<System, SystemError> {
+        let document = Document::read(file, text, set)?;
+        let about = document.text("about")?.to_owned();
+        let model = match document.word("model", &[("flash", 0), ("interface", 1), ("cores", 2)])? {
+            0 => Model::Flash(Box::new(FlashSystem::read(&document, trace)?)),
+            1 => Model::Interface(Box::new(InterfaceSystem::read(&document)?)),
+            _ => Model::Cores(Box::new(CoresSystem::read(&document)?)),
+        };
+        if trace.is_some() && !matches!(model, Model::Flash(_)) {
+            return Err(document.refuse("model", "this model runs no trace"));
+        }
+        document.all_read()?;
+        Ok(System { file: file.to_owned(), about, hash: document.hash(), model })
+    }
+    /// A hash of its keys and values.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+    /// Keeps what is needed to split percentiles.
+    #[must_use]
+    pub fn explained(mut self) -> System {
+        match &mut self.model {
+            Model::Flash(flash) => flash.explain = true,
+            Model::Interface(interface) => interface.explain = true,
+            // Its requests have no stages yet.
+            Model::Cores(_) => {}
+        }
+        self
+    }
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the statistics contradict each other, or nothing was measured.
+    pub fn run(&self, seed: u64) -> Result<Report, RunError> {
+        let found = match &self.model {
+            Model::Flash(flash) => Found::Flash(Box::new(flash.run(seed)?)),
+            Model::Interface(interface) => Found::Interface(Box::new(interface.run()?)),
+            Model::Cores(cores) => Found::Cores(Box::new(cores.run(seed)?)),
+        };
+        Ok(Report {
+            system: self.file.clone(),
+            about: self.about.clone(),
+            hash: self.hash.clone(),
+            seed,
+            version: env!("CARGO_PKG_VERSION"),
+            found,
+        })
+    }
+}
+
+impl Report {
+    /// How much the run has done.
+    pub fn counted(&self) -> Counted {
+        match &self.found {
+            Found::Flash(flash) => flash.counted,
+            Found::Interface(interface) => interface.counted,
+            Found::Cores(cores) => cores.counted,
+        }
+    }
+    /// What a reader has to know.
+    pub fn warnings(&self) -> &[String] {
+        match &self.found {
+            Found::Flash(flash) => &flash.warnings,
+            Found::Interface(interface) => &interface.warnings,
+            Found::Cores(cores) => &cores.warnings,
+        }
+    }
+    /// What a reader is shown: names with values and their units.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        match &self.found {
+            Found::Flash(flash) => flash.rows(),
+            Found::Interface(interface) => interface.rows(),
+            Found::Cores(cores) => cores.rows(),
+        }
+    }
+    /// Where the time goes, by kind of request.
+    pub fn splits(&self) -> Vec<(&'static str, &Split)> {
+        fn of<'s>(name: &'static str, split: &'s Option<Split>) -> Option<(&'static str, &'s Split)> {
+            split.as_ref().map(|split| (name, split))
+        }
+        let splits = match &self.found {
+            Found::Flash(flash) => vec![of("read", &flash.read_stages), of("write", &flash.write_stages)],
+            Found::Interface(interface) => vec![of("command", &interface.stages)],
+            Found::Cores(_) => Vec::new(),
+        };
+        splits.into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,64 @@
+//! ChampSim's records: 64 bytes for each instruction, little endian.
+//!
+//! ```text
+//!   0   ip                      8
+//!   8   is branch, was taken    1 + 1
+//!  10   registers written       2
+//!  12   registers read          4
+//!  16   addresses written       2 x 8    0: none
+//!  32   addresses read          4 x 8    0: none
+//! ```
+
+use super::{Format, Record, TraceError};
+
+const RECORD: usize = 64;
+const WRITTEN: std::ops::Range<usize> = 16..32;
+const READ: std::ops::Range<usize> = 32..64;
+/// Bytes of an access: the format does not say them, and caches fetch blocks of 64.
+const ACCESS: u64 = 8;
+
+fn addresses(part: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let all = part.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+    all.filter(|address| *address != 0)
+}
+
+/// Whether bytes could be such records.
+pub fn looks_like(bytes: &[u8]) -> bool {
+    !bytes.is_empty()
+        && bytes.len().is_multiple_of(RECORD)
+        && bytes.chunks_exact(RECORD).take(1000).all(|record| record[8] <= 1 && record[9] <= 1)
+}
+
+/// Reads records.
+pub fn read(bytes: &[u8], records: &mut Vec<Record>) -> Result<(), TraceError> {
+    let (whole, rest) = bytes.as_chunks::<RECORD>();
+    for (at, record) in whole.iter().enumerate() {
+        let line = at as u64 + 1;
+        let wrong = |told| TraceError::Line { line, format: Format::Champsim, told };
+        if record[8] > 1 || record[9] > 1 {
+            return Err(wrong("whether it is a branch is neither 0 nor 1"));
+        }
+        // An instruction reads before it writes.
+        for (part, writes) in [(&record[READ], false), (&record[WRITTEN], true)] {
+            for offset in addresses(part) {
+                if offset.checked_add(ACCESS).is_none() {
+                    return Err(wrong("it ends beyond 2^64 bytes"));
+                }
+                records.push(Record { line, at: None, writes, offset, bytes: ACCESS });
+            }
+        }
+    }
+    if !rest.is_empty() {
+        let line = whole.len() as u64 + 1;
+        return Err(TraceError::Line { line, format: Format::Champsim, told: "the record is not whole" });
+    }
+    Ok(())
+}
+
+/// Writes an access as an instruction of its own.
+pub fn write(record: &Record, out: &mut Vec<u8>) {
+    let mut bytes = [0; RECORD];
+    let at = if record.writes { WRITTEN } else { READ }.start;
+    bytes[at..at + 8].copy_from_slice(&record.offset.to_le_bytes());
+    out.extend(bytes);
+}

@@ -1,0 +1,262 @@
+//! The lines of each format of text.
+
+use super::{Format, Record};
+use crate::time::Time;
+
+const SECTOR: u64 = 512;
+/// A page of the traces of Megiddo and Modha.
+const LIS_PAGE: u64 = 512;
+/// What an access of a memory's trace moves: a block of the caches.
+const BLOCK: u64 = 64;
+
+/// The unit of a format's times.
+pub fn unit(format: Format, cycle: Option<Time>) -> Time {
+    match format {
+        // Windows' file times.
+        Format::Msr => Time::ns(100),
+        Format::Mqsim | Format::Blkparse => Time::ns(1),
+        Format::Fio => Time::us(1000),
+        Format::Dramsim3 | Format::Hybridsim => cycle.unwrap_or_default(),
+        Format::Ramulator2 | Format::Champsim | Format::Lis => Time::ZERO,
+    }
+}
+
+/// What a line says.
+pub struct Said {
+    /// In the format's unit.
+    pub at: Option<u64>,
+    pub writes: bool,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+type Read = Result<Option<Said>, &'static str>;
+
+/// What a line says, in a format of text. None where it says nothing of an access.
+pub fn line(format: Format, text: &str) -> Read {
+    let text = text.trim();
+    if text.is_empty() || text.starts_with('#') {
+        return Ok(None);
+    }
+    match format {
+        Format::Msr => msr(text),
+        Format::Mqsim => mqsim(text),
+        Format::Dramsim3 => dramsim3(text),
+        Format::Hybridsim => hybridsim(text),
+        Format::Ramulator2 => ramulator2(text),
+        Format::Lis => lis(text),
+        Format::Blkparse => blkparse(text),
+        Format::Fio => fio(text),
+        Format::Champsim => Err("it is not text"),
+    }
+}
+
+fn fields<const N: usize>(text: &str) -> Result<[&str; N], &'static str> {
+    let mut parts = text.split_whitespace();
+    let all: [Option<&str>; N] = std::array::from_fn(|_| parts.next());
+    if parts.next().is_some() || all.contains(&None) {
+        return Err("it has another number of fields");
+    }
+    Ok(all.map(|part| part.expect("all are there")))
+}
+fn number(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|_| "a number is needed, and there is something else")
+}
+fn address(text: &str) -> Result<u64, &'static str> {
+    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "an address is needed, and there is something else")
+}
+fn times(a: u64, b: u64) -> Result<u64, &'static str> {
+    a.checked_mul(b).ok_or("a number is too large")
+}
+
+fn msr(text: &str) -> Read {
+    let mut parts = text.split(',').map(str::trim);
+    let all: [Option<&str>; 7] = std::array::from_fn(|_| parts.next());
+    let [Some(at), Some(_), Some(disk), Some(what), Some(offset), Some(size), Some(response)] = all else {
+        return Err("it has fewer than seven fields");
+    };
+    if parts.next().is_some() {
+        return Err("it has more than seven fields");
+    }
+    number(disk)?;
+    number(response)?;
+    let writes = match what {
+        "Read" => false,
+        "Write" => true,
+        _ => return Err("an access is Read or Write"),
+    };
+    let (at, bytes) = (number(at)?, number(size)?);
+    if bytes == 0 {
+        return Err("it is of 0 bytes");
+    }
+    Ok(Some(Said { at: Some(at), writes, offset: number(offset)?, bytes }))
+}
+
+fn mqsim(text: &str) -> Read {
+    let [at, device, sector, sectors, what] = fields::<5>(text)?;
+    number(device)?;
+    let writes = match what {
+        "0" => true,
+        "1" => false,
+        _ => return Err("the type is 0 (write) or 1 (read)"),
+    };
+    let bytes = times(number(sectors)?, SECTOR)?;
+    if bytes == 0 {
+        return Err("it is of 0 sectors");
+    }
+    Ok(Some(Said { at: Some(number(at)?), writes, offset: times(number(sector)?, SECTOR)?, bytes }))
+}
+
+fn dramsim3(text: &str) -> Read {
+    let [at, what, cycles] = fields::<3>(text)?;
+    let writes = match what {
+        "READ" | "P_MEM_RD" => false,
+        "WRITE" | "P_MEM_WR" => true,
+        _ => return Err("an access is READ or WRITE"),
+    };
+    Ok(Some(Said { at: Some(number(cycles)?), writes, offset: address(at)?, bytes: BLOCK }))
+}
+
+fn hybridsim(text: &str) -> Read {
+    let [cycles, what, at] = fields::<3>(text)?;
+    let writes = match what {
+        "0" => false,
+        "1" => true,
+        _ => return Err("the type is 0 (read) or 1 (write)"),
+    };
+    Ok(Some(Said { at: Some(number(cycles)?), writes, offset: address(at)?, bytes: BLOCK }))
+}
+
+fn ramulator2(text: &str) -> Read {
+    let [what, at] = fields::<2>(text)?;
+    let writes = match what {
+        "LD" | "R" => false,
+        "ST" | "W" => true,
+        _ => return Err("an access is LD, ST, R or W"),
+    };
+    Ok(Some(Said { at: None, writes, offset: address(at)?, bytes: BLOCK }))
+}
+
+fn lis(text: &str) -> Read {
+    let [first, count, zero, sequence] = fields::<4>(text)?;
+    number(sequence)?;
+    if zero != "0" {
+        return Err("the third field is 0");
+    }
+    let bytes = times(number(count)?, LIS_PAGE)?;
+    if bytes == 0 {
+        return Err("it is of 0 pages");
+    }
+    Ok(Some(Said { at: None, writes: false, offset: times(number(first)?, LIS_PAGE)?, bytes }))
+}
+
+/// Only requests that the driver was given (D): what waited, was merged or has ended is the same
+/// request again.
+fn blkparse(text: &str) -> Read {
+    let mut parts = text.split_whitespace();
+    let mut next = || parts.next().ok_or("it has too few fields");
+    let (device, _, _, seconds, _, action, what) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
+    if !device.split_once(',').is_some_and(|(major, minor)| number(major).is_ok() && number(minor).is_ok()) {
+        return Err("it does not begin with a device");
+    }
+    if action != "D" {
+        return Ok(None);
+    }
+    let (whole, part) = seconds.split_once('.').ok_or("its time has no point")?;
+    if part.len() != 9 {
+        return Err("its time has not nine digits after the point");
+    }
+    let ns = times(number(whole)?, 1_000_000_000)?.checked_add(number(part)?).ok_or("a number is too large")?;
+    let writes = match (what.contains('R'), what.contains('W')) {
+        (true, false) => false,
+        (false, true) => true,
+        // Flushes and discards move no data.
+        _ => return Ok(None),
+    };
+    let (sector, plus, sectors) = (next()?, next()?, next()?);
+    if plus != "+" {
+        return Err("there is no + before its sectors");
+    }
+    let bytes = times(number(sectors)?, SECTOR)?;
+    if bytes == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Said { at: Some(ns), writes, offset: times(number(sector)?, SECTOR)?, bytes }))
+}
+
+fn fio(text: &str) -> Read {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let ([at, value, what, size, offset] | [at, value, what, size, offset, _]) = parts[..] else {
+        return Err("it has not five or six fields: fio writes offsets with log_offset=1");
+    };
+    number(value)?;
+    let writes = match what {
+        "0" => false,
+        "1" => true,
+        "2" => return Ok(None),
+        _ => return Err("the type is 0 (read), 1 (write) or 2 (trim)"),
+    };
+    let bytes = number(size)?;
+    if bytes == 0 {
+        return Err("it is of 0 bytes");
+    }
+    Ok(Some(Said { at: Some(number(at)?), writes, offset: address(offset)?, bytes }))
+}
+
+/// A record as a line.
+pub fn show(format: Format, number: u64, record: &Record, cycle: Option<Time>) -> Result<String, &'static str> {
+    let Record { at, writes, offset, bytes, .. } = *record;
+    let at = || {
+        let at = at.ok_or("a time is needed, and the access has none")?;
+        let unit = unit(format, cycle).0.max(1);
+        Ok::<u64, &'static str>((at.0 + unit / 2) / unit)
+    };
+    let sectors = || {
+        let whole = offset.is_multiple_of(SECTOR) && bytes.is_multiple_of(SECTOR);
+        if whole { Ok((offset / SECTOR, bytes / SECTOR)) } else { Err("it is not of whole sectors") }
+    };
+    let block = || if bytes <= BLOCK { Ok(()) } else { Err("an access has 64 B at most") };
+    Ok(match format {
+        Format::Msr => {
+            let what = if writes { "Write" } else { "Read" };
+            format!("{},host,0,{what},{offset},{bytes},0", at()?)
+        }
+        Format::Mqsim => {
+            let (first, count) = sectors()?;
+            format!("{} 0 {first} {count} {}", at()?, u8::from(!writes))
+        }
+        Format::Dramsim3 => {
+            block()?;
+            format!("0x{offset:x} {} {}", if writes { "WRITE" } else { "READ" }, at()?)
+        }
+        Format::Hybridsim => {
+            block()?;
+            format!("{} {} {offset}", at()?, u8::from(writes))
+        }
+        Format::Ramulator2 => {
+            block()?;
+            format!("{} 0x{offset:x}", if writes { "ST" } else { "LD" })
+        }
+        Format::Lis => {
+            if writes {
+                return Err("it has reads only");
+            }
+            let (first, count) = sectors()?;
+            format!("{first} {count} 0 {number}")
+        }
+        Format::Blkparse => {
+            let ((first, count), ns) = (sectors()?, at()?);
+            let (whole, part) = (ns / 1_000_000_000, ns % 1_000_000_000);
+            let what = if writes { "W" } else { "R" };
+            format!("8,0 0 {number} {whole}.{part:09} 1 D {what} {first} + {count} [sim]")
+        }
+        Format::Fio => {
+            format!("{}, 0, {}, {bytes}, {offset}, 0", at()?, u8::from(writes))
+        }
+        Format::Champsim => return Err("it is not text"),
+    })
+}

@@ -1,0 +1,196 @@
+//! Small systems that the tests change.
+
+use fulgurite_sim::cores::CoresSystem;
+use fulgurite_sim::flash::FlashSystem;
+use fulgurite_sim::interface::InterfaceSystem;
+use fulgurite_sim::system::Document;
+
+/// NAND of a few planes that reads no bit wrong.
+const NAND: &str = r#"
+[nand.geometry]
+channels = 2
+packages_per_channel = 1
+dies_per_package = 2
+planes_per_die = 2
+registers_per_plane = 1
+blocks_per_plane = 32
+pages_per_block = 16
+page = "8K"
+
+[nand.timing]
+cell = "mlc"
+command = "300ns"
+read = "75us"
+program = "750us"
+erase = "3800us"
+bus = "333MB/s"
+commands_first = true
+
+[nand.queues]
+die_queue = 64
+reorder = true
+
+[nand.wear]
+endurance = "10000 cycles"
+failure = "20000 cycles"
+spread = 0.0
+factory_bad = 0.0
+
+[nand.ecc]
+codeword = "1K"
+corrects = "40 bits"
+bit_errors_fresh = 0.0
+bit_errors_worn = 0.0
+
+[nand.energy]
+read = "1.5uJ"
+program = "36uJ"
+erase = "90uJ"
+transfer = "75pJ"
+"#;
+
+/// One read of 8 KiB at a time, over a link of 4 GB/s.
+pub fn flash_text() -> String {
+    let own = r#"
+model = "flash"
+about = "a test"
+[requests]
+arrivals = "closed"
+depth = 1
+between = "1ms"
+pattern = "sequential"
+reads = "100%"
+size = "8K"
+warm_up = 100
+count = 2000
+[flash]
+filled = "50%"
+aged = 0
+[link]
+command = "500ns"
+rate = "4GB/s"
+"#;
+    format!("{own}{NAND}")
+}
+
+/// Reads of 256 KiB by four threads, a buffer of 512 KiB.
+pub fn interface_text() -> String {
+    let own = r#"
+model = "interface"
+about = "a test"
+[requests]
+threads = 4
+size = "256K"
+writes = false
+warm_up = 20
+count = 400
+[device]
+buffer = "512K"
+bypass = false
+[driver]
+split = "256K"
+protocol = "56us"
+[dma]
+setup = "17us"
+rate = "450MB/s"
+[host]
+processors = 2
+invalidate = "1800MB/s"
+[flash]
+filled = "50%"
+"#;
+    format!("{own}{NAND}")
+}
+
+/// Two cores over a small DRAM cache that switches, as AstriFlash does.
+pub fn cores_text() -> String {
+    let own = r#"
+model = "cores"
+about = "a test"
+[system]
+cores = 2
+paging = "switch"
+[threads]
+count = 32
+switch = "100ns"
+policy = "priority-aging"
+[workload]
+name = "hash-table"
+data = "128M"
+exponent = 1.0
+[run]
+warm_up = 5000
+jobs = 20000
+[core]
+clock = "2GHz"
+per_cycle = 1.5
+reorder_buffer = 128
+store_buffer = 32
+front_end = 13
+mshrs = 32
+[tlb]
+first = 48
+second = 1024
+ways = 4
+latency = 5
+[l1]
+size = "64K"
+ways = 4
+latency = 2
+[llc]
+size = "256K"
+ways = 16
+latency = 6
+[mesh]
+row = 2
+hop = 3
+[dram]
+banks = 16
+command = 1
+open = 55
+close = 0
+column = 3
+refresh_every = "7800ns"
+refresh = "350ns"
+[cache]
+controllers = 1
+sets = 4096
+ways = 4
+status_entries = 2048
+backside_command = 3
+[flash]
+filled = "50%"
+"#;
+    // Enough planes, and erases that are rare and short: reads hardly wait.
+    let nand = NAND.replace("page = \"8K\"", "page = \"4K\"").replace("channels = 2", "channels = 16");
+    let nand = nand
+        .replace("pages_per_block = 16", "pages_per_block = 256")
+        .replace("3800us", "200us")
+        .replace("750us", "100us");
+    format!("{own}{nand}")
+}
+
+fn document(text: &str, set: &[(&str, &str)]) -> Document {
+    let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Document::read("test.toml", text, &set).unwrap()
+}
+/// That flash system with some values changed.
+pub fn flash(set: &[(&str, &str)]) -> FlashSystem {
+    FlashSystem::read(&document(&flash_text(), set), None).unwrap()
+}
+/// That device with some values changed.
+pub fn interface(set: &[(&str, &str)]) -> InterfaceSystem {
+    InterfaceSystem::read(&document(&interface_text(), set)).unwrap()
+}
+/// Those cores with some values changed. What only switching threads read is left out without
+/// them.
+pub fn cores(set: &[(&str, &str)]) -> CoresSystem {
+    let paging = set.iter().find(|(key, _)| *key == "system.paging").map_or("switch", |(_, value)| value);
+    let mut text = cores_text();
+    if paging != "switch" {
+        let threads = "[threads]\ncount = 32\nswitch = \"100ns\"\npolicy = \"priority-aging\"\n";
+        let own = if paging == "system" { "[threads]\ncount = 32\nfault = \"5us\"\nswitch = \"5us\"\n" } else { "" };
+        text = text.replace(threads, own);
+    }
+    CoresSystem::read(&document(&text, set)).unwrap()
+}

@@ -1,0 +1,73 @@
+//! Goal: the steps of the DRAM interface take what they are said to take. Method: systems in which
+//! one part decides, within 1%.
+
+use fulgurite_sim::Planted;
+use fulgurite_sim::interface::{InterfaceReport, InterfaceSystem};
+
+use crate::common::interface;
+
+const PROTOCOL: f64 = 56_000.0;
+const SETUP: f64 = 17_000.0;
+
+fn near(what: &str, ours: f64, theory: f64) -> Result<(), String> {
+    if (ours / theory - 1.0).abs() < 0.01 { Ok(()) } else { Err(format!("{what}: {ours} and not {theory}")) }
+}
+fn run(set: &[(&str, &str)], planted: Planted) -> InterfaceReport {
+    InterfaceSystem { planted, ..interface(set) }.run().unwrap()
+}
+
+/// A request alone, without NAND: protocol, set-up, transfer and invalidation.
+fn alone(planted: Planted) -> Result<(), String> {
+    for (size, bytes) in [("4K", 4096.0), ("256K", 262_144.0)] {
+        let set = [("requests.threads", "1"), ("device.bypass", "true"), ("requests.size", size)];
+        let report = run(&set, planted);
+        let all = PROTOCOL + SETUP + bytes / 0.45 + bytes / 1.8;
+        near(size, report.requests.mean_ns.unwrap().value, all)?;
+        near("stages", report.stages.unwrap().mean_ns, all)?;
+        near("crossings", report.bus_crossings, 2.0)?;
+    }
+    Ok(())
+}
+/// Many at once: the engine decides, and its set-up with it.
+fn engine(planted: Planted) -> Result<(), String> {
+    let set = [("device.bypass", "true"), ("device.buffer", "4M")];
+    let report = run(&set, planted);
+    near("engine", report.bytes_per_s, 262_144e9 / (SETUP + 262_144.0 / 0.45))?;
+    near("busy", report.dma_busy, 1.0)
+}
+/// A buffer of one command: commands follow each other.
+fn one_place(planted: Planted) -> Result<(), String> {
+    let set = [("device.bypass", "true"), ("device.buffer", "128K")];
+    let report = run(&set, planted);
+    let bytes = 131_072.0;
+    // The invalidation after the transfer is beside the next command.
+    let cycle = PROTOCOL + SETUP + bytes / 0.45 + bytes / 1.8 / 2.0;
+    near("one place", report.bytes_per_s, bytes * 1e9 / cycle)
+}
+/// A write with NAND: the transfer first, then the program.
+fn write(planted: Planted) -> Result<(), String> {
+    let set =
+        [("requests.threads", "1"), ("requests.writes", "true"), ("requests.size", "8K"), ("requests.count", "50")];
+    let report = run(&set, planted);
+    let (bytes, nand) = (8192.0, 300.0 + 24_601.0 + 750_000.0);
+    near("write", report.requests.p50_ns.unwrap().value, PROTOCOL + SETUP + bytes / 0.45 + bytes / 1.8 + nand)
+}
+
+type Form = fn(Planted) -> Result<(), String>;
+const FORMS: [Form; 4] = [alone, engine, one_place, write];
+
+#[test]
+fn closed_forms_hold() {
+    let failed: Vec<String> = FORMS.iter().filter_map(|form| form(Planted::None).err()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+#[test]
+fn planted_bugs_are_found() {
+    assert!(FORMS.iter().any(|form| form(Planted::FreeSetup).is_err()));
+}
+#[test]
+fn commands_larger_than_the_buffer_are_split() {
+    // 256 KiB in a buffer of 64 KiB: four commands.
+    let report = run(&[("device.buffer", "64K"), ("requests.count", "1000"), ("requests.warm_up", "0")], Planted::None);
+    assert!((4000..=4016).contains(&report.counted.requests), "{:?}", report.counted);
+}

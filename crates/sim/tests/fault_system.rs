@@ -1,0 +1,103 @@
+//! Goal: a system that is wrong is refused with its line, before anything runs. Method: one thing
+//! wrong at a time, in a file that is right otherwise.
+
+use fulgurite_sim::System;
+use fulgurite_sim::trace::{Format, Record, Trace};
+
+use crate::common::{cores_text, flash_text, interface_text};
+
+/// The file without what only other arrivals read.
+fn right() -> String {
+    flash_text().replace("between = \"1ms\"\n", "")
+}
+fn told(text: &str, trace: Option<&[Record]>) -> String {
+    System::read("s.toml", text, &[], trace).unwrap_err().to_string()
+}
+fn line_of(text: &str, key: &str) -> usize {
+    1 + text.lines().position(|line| line.starts_with(key)).unwrap()
+}
+
+#[test]
+fn what_is_right_runs() {
+    System::read("s.toml", &right(), &[], None).unwrap().run(1).unwrap();
+    System::read("s.toml", &interface_text(), &[], None).unwrap().run(1).unwrap();
+    System::read("s.toml", &cores_text(), &[], None).unwrap().run(1).unwrap();
+}
+#[test]
+fn what_is_wrong_is_told_with_its_line() {
+    for (key, wrong, part) in [
+        ("depth = 1", "depth = 0", "a whole number from 1"),
+        ("depth = 1", "depth = \"1\"", "a whole number from 1"),
+        ("size = \"8K\"", "size = \"8192\"", "has no unit"),
+        ("size = \"8K\"", "size = \"0B\"", "write 1 B or more"),
+        ("size = \"8K\"", "size = \"8T\"", "the device holds"),
+        ("reads = \"100%\"", "reads = \"101%\"", "at most"),
+        ("filled = \"50%\"", "filled = \"99%\"", "\"87.5%\" or less"),
+        ("rate = \"4GB/s\"", "rate = \"0GB/s\"", "more than none"),
+        ("pattern = \"sequential\"", "pattern = \"zipf\"", "write one of random, sequential, trace"),
+        ("pattern = \"sequential\"", "pattern = \"trace\"", "--trace"),
+        ("arrivals = \"closed\"", "arrivals = \"trace\"", "only with pattern"),
+        ("aged = 0", "agd = 0", "there is no flash.aged"),
+        ("aged = 0", "aged = 0\nold = 1", "nothing reads flash.old"),
+        ("model = \"flash\"", "model = \"flush\"", "write one of flash, interface, cores"),
+        ("blocks_per_plane = 32", "blocks_per_plane = 0", "blocks_per_plane"),
+        ("channels = 2", "channels = 99999999", "too many"),
+        ("erase = \"3800us\"", "erase = \"3800\"", "has no unit"),
+        ("die_queue = 64", "die_queue = 0", "die_queue"),
+    ] {
+        let text = right();
+        assert!(text.contains(key), "{key}");
+        let message = told(&text.replacen(key, wrong, 1), None);
+        assert!(message.contains(part), "{wrong}: {message}");
+        let missing = part.starts_with("there is no");
+        let line = line_of(&text, key.split(" =").next().unwrap()) + usize::from(wrong.contains("\nold"));
+        // NAND's own errors name the line of the key, or that of the first key of [nand].
+        let named = message.starts_with(&format!("s.toml:{line}:")) || message.contains("[nand]");
+        assert!(named || missing, "{wrong}, line {line}: {message}");
+    }
+    assert!(told("model = ", None).starts_with("s.toml:1: "));
+}
+#[test]
+fn cores_that_cannot_be_are_told() {
+    for (key, wrong, part) in [
+        ("data = \"128M\"", "data = \"100M\"", "a power of two"),
+        ("page = \"4K\"", "page = \"8K\"", "must be of 4K"),
+        ("size = \"64K\"", "size = \"64B\"", "a block of 64 B in each way"),
+        ("refresh = \"350ns\"", "refresh = \"9us\"", "shorter than"),
+        ("exponent = 1.0", "exponent = 9.0", "from 0.1 to 4"),
+        ("name = \"hash-table\"", "name = \"hash\"", "array-swap, rbt"),
+        ("paging = \"switch\"", "paging = \"wait\"", "nothing reads threads.count"),
+    ] {
+        let message = told(&cores_text().replacen(key, wrong, 1), None);
+        assert!(message.contains(part) && message.starts_with("s.toml:"), "{wrong}: {message}");
+    }
+}
+#[test]
+fn traces_that_do_not_fit_are_told() {
+    let read = |text: &str| Trace::read(text.as_bytes(), Some(Format::Mqsim), None).unwrap().records;
+    let of_trace = |arrivals: &str| {
+        let text = right().replace("pattern = \"sequential\"\nreads = \"100%\"\nsize = \"8K\"", "pattern = \"trace\"");
+        let text = text.replace("count = 2000\n", "").replace("warm_up = 100\n", "warm_up = 0\n");
+        match arrivals {
+            "trace" => text.replace("arrivals = \"closed\"\ndepth = 1\n", "arrivals = \"trace\"\n"),
+            _ => text,
+        }
+    };
+    let good = read("0 0 0 16 1\n5000 0 16 16 0\n900000 0 64 33 1\n");
+    for arrivals in ["trace", "closed"] {
+        let report = System::read("s.toml", &of_trace(arrivals), &[], Some(&good)).unwrap().run(1).unwrap();
+        assert_eq!(report.counted().requests, 3);
+    }
+    assert!(told(&right(), Some(&good)).contains("write \"trace\""));
+    assert!(told(&interface_text(), Some(&good)).contains("runs no trace"));
+    let far = read("0 0 0 16 1\n\n1 0 99999999 16 1\n");
+    assert!(told(&of_trace("closed"), Some(&far)).contains("line 3 of the trace"));
+    let unsorted = read("9000 0 0 16 1\n0 0 0 16 1\n");
+    assert!(told(&of_trace("trace"), Some(&unsorted)).contains("line 2 of the trace comes before"));
+    let untimed = Trace::read(b"LD 0x40\n", None, None).unwrap().records;
+    assert!(told(&of_trace("trace"), Some(&untimed)).contains("line 1 of the trace has no time"));
+    // Shorter than its warm-up: no result, and no NaN.
+    let warm = of_trace("closed").replace("warm_up = 0", "warm_up = 50");
+    let none = System::read("s.toml", &warm, &[], Some(&good)).unwrap().run(1);
+    assert!(none.unwrap_err().to_string().contains("more than the warm-up"));
+}
