@@ -231,17 +231,17 @@ impl Objects {
         let mut left: Vec<usize> = self.shards.iter().map(|shard| shard.lock().cache.unwritten()).collect();
         loop {
             self.end_batches(pool)?;
-            for at in 0..self.shards.len() {
-                while left[at] > 0 && self.under_way.lock().len() < BATCHES_OF_SYNC {
+            for (at, left) in left.iter_mut().enumerate() {
+                while *left > 0 && self.under_way.lock().len() < BATCHES_OF_SYNC {
                     let taken = self.begin_batch(at, pool)?;
                     if taken == 0 {
                         break;
                     }
-                    left[at] = left[at].saturating_sub(taken);
+                    *left = left.saturating_sub(taken);
                 }
                 // Others may have written it meanwhile.
-                if left[at] > 0 && self.shards[at].lock().cache.unwritten() == 0 {
-                    left[at] = 0;
+                if *left > 0 && self.shards[at].lock().cache.unwritten() == 0 {
+                    *left = 0;
                 }
             }
             let waits = self.under_way.lock().len() + left.iter().sum::<usize>();
