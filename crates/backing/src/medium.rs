@@ -109,8 +109,8 @@ impl Medium {
     }
     /// Makes a pool that is created ([`Medium::new_pool`]) one that packs objects, with address
     /// space for `count` of them beside that of other data. Small values are cached and written by
-    /// their length there, and not by the subpage. Each takes 4 KiB of address space and 12 bytes of
-    /// DRAM for it, cached or not, and 8 more when it was written.
+    /// their length there, and not by the subpage. Each takes 4 KiB of address space and 12 bytes
+    /// of DRAM for it, cached or not, and 8 more when it was written.
     #[must_use]
     pub fn objects(mut self, count: u64) -> Medium {
         self.objects = count;

@@ -146,8 +146,8 @@ impl Cache {
     pub fn unwritten_bytes(&self) -> usize {
         self.stay_bytes
     }
-    /// How much of it waits to be written: three eighths are worth a batch, and half is too much. Of
-    /// objects, an eighth less, so that the queue has room for those that are let through.
+    /// How much of it waits to be written: three eighths are worth a batch, and half is too much.
+    /// Of objects, an eighth less, so that the queue has room for those that are let through.
     pub fn pressure(&self) -> Pressure {
         let (bytes, objects) = (self.buffer.len(), self.index.slots());
         if self.stay_bytes > bytes / 2 || self.stay > objects * 3 / 8 {
