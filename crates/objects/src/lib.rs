@@ -16,8 +16,8 @@
 //! Invariants:
 //! * An object that is dirty, or is being written, stays. Everything else may leave at any time.
 //! * A read of flash enters only if the object was neither changed nor freed since it began.
-//! * [`Cache::bytes`] are all it ever takes, and it allocates nothing after it was made, except what
-//!   reads under way and a batch take.
+//! * [`Cache::bytes`] are all it ever takes, and it allocates nothing after it was made, except
+//!   what reads under way and a batch take.
 //!
 //! What this crate does not do: it has no I/O, no clock and no threads. Its driver writes batches,
 //! reads what is missing, and has a lock around each cache.

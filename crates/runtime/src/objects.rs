@@ -151,8 +151,8 @@ impl Objects {
         }
         Put::Done(shard.cache.pressure())
     }
-    /// Frees an object, which nothing leads to any more. Cannot fail: where there is no room to note
-    /// it, its content stays in the pool until its number is used again.
+    /// Frees an object, which nothing leads to any more. Cannot fail: where there is no room to
+    /// note it, its content stays in the pool until its number is used again.
     pub fn free(&self, number: u32) {
         let _ = self.shards[self.of(number)].lock().cache.put(number, &[]);
     }

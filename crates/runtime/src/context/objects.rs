@@ -97,8 +97,8 @@ impl Context {
     /// fiber changes this object.
     ///
     /// # Errors
-    /// [`AccessError::TooLong`] beyond 4096 bytes. Otherwise as [`Context::access_mut`]; nothing has
-    /// changed then.
+    /// [`AccessError::TooLong`] beyond 4096 bytes. Otherwise as [`Context::access_mut`]; nothing
+    /// has changed then.
     pub fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
         let number = self.object_number(at)?;
         if bytes.len() > OBJECT_BYTES_MAX {
