@@ -13,6 +13,8 @@ pub struct Medium {
     pub(crate) kept: bool,
     /// The frames are handed to the device.
     pub(crate) share_frames: bool,
+    /// A pool that is created packs objects, and has address space for so many.
+    pub(crate) objects: u64,
 }
 
 /// Where it lies.
@@ -36,7 +38,7 @@ pub(crate) enum Place {
 
 impl Medium {
     fn of(place: Place, kept: bool) -> Medium {
-        Medium { place, kept, share_frames: false }
+        Medium { place, kept, share_frames: false, objects: 0 }
     }
     /// A pool that was made before: journaled, with the state of its last token. `path` is its file
     /// or block device. A pool that spans several is opened by any of them and needs all of them.
@@ -103,6 +105,15 @@ impl Medium {
     #[must_use]
     pub fn share_frames(mut self, share: bool) -> Medium {
         self.share_frames = share;
+        self
+    }
+    /// Makes a pool that is created ([`Medium::new_pool`]) one that packs objects, with address
+    /// space for `count` of them beside that of other data. Small values are cached and written by
+    /// their length there, and not by the subpage. Each takes 4 KiB of address space and 12 bytes
+    /// of DRAM for it, cached or not, and 8 more when it was written.
+    #[must_use]
+    pub fn objects(mut self, count: u64) -> Medium {
+        self.objects = count;
         self
     }
     /// What its constructor is called.

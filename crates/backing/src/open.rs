@@ -82,6 +82,9 @@ impl Medium {
         if served && on_device.is_some() {
             return refused("on_device", "it is a device already; leave the setting out");
         }
+        if self.objects > 0 && !matches!(self.place, Place::File { create: Some(_), .. } if self.kept) {
+            return refused("objects", "a pool packs objects from its creation on; use Medium::new_pool");
+        }
         if self.share_frames && !served {
             return refused("share_frames", "it is no device of another process; leave the setting out");
         }
@@ -112,7 +115,12 @@ impl Medium {
             Place::File { path, create: Some(size) } if self.kept => {
                 let bytes = size.bytes()?;
                 // Judged before anything is created.
-                let geometry = Geometry::usual(subpages(bytes))?;
+                let mut geometry = Geometry::usual(subpages(bytes))?;
+                if self.objects > 0 {
+                    let count = u32::try_from(self.objects).unwrap_or(u32::MAX);
+                    let addressed = geometry.subpages.saturating_add(count);
+                    geometry = Geometry::with_objects(subpages(bytes), geometry.extent_pages, addressed)?;
+                }
                 let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
                 let file = Base::File(FileConfig::create(path, bytes)).open()?.flash;
                 make(&file, geometry, id).inspect_err(|_| remove(path))?;

@@ -49,6 +49,9 @@ pub enum Outcome {
     Turn,
     /// The subpage is resident, and its frame pinned once for this waiter.
     Pinned,
+    /// What was to be fetched is in this frame, which is the waiter's until
+    /// [`Cache::end_fetch`].
+    Fetched(FrameIndex),
     /// The medium failed.
     Failed(FlashError),
     /// There is no frame for it, and there will be none.

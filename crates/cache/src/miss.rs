@@ -86,13 +86,7 @@ impl<U: Users> Cache<U> {
         // New waiters queue at the back. Otherwise one job could hold the only frame forever.
         let taken = if turn || self.frame_waiters.is_empty() { self.take_frame(subpage, now_ns) } else { None };
         let Some(frame) = taken else {
-            self.counts.frame_waits += 1;
-            if turn {
-                self.frame_waiters.push_front(waiter);
-            } else {
-                self.frame_waiters.push_back(waiter);
-            }
-            return Step::WaitForFrame;
+            return self.wait_for_frame(waiter, turn);
         };
         match self.shared.table.begin(subpage, self.id) {
             Err(_) => {
@@ -123,10 +117,50 @@ impl<U: Users> Cache<U> {
         }
     }
 
+    /// Reads a subpage past the table, into a frame that is the waiter's alone until it has copied
+    /// what it wants: an object, which is cached elsewhere. Never [`Step::Again`].
+    pub fn begin_fetch(&mut self, miss: Miss, now_ns: u64) -> Step {
+        let Miss { subpage, waiter, wanted, turn } = miss;
+        self.queue.will_poll();
+        let taken = if turn || self.frame_waiters.is_empty() { self.take_any(now_ns) } else { None };
+        let Some(frame) = taken else {
+            return self.wait_for_frame(waiter, turn);
+        };
+        self.counts.misses += 1;
+        let slot = self.submit(Op::Read, subpage, frame, Purpose::Fetch, now_ns);
+        self.requests[slot as usize].hints = Hints { waiter, wanted };
+        Step::Wait
+    }
+    /// The waiter has copied what it wanted.
+    pub fn end_fetch(&mut self, frame: FrameIndex) {
+        self.release_frame(frame);
+        self.wake_frame_waiters();
+    }
+    fn wait_for_frame(&mut self, waiter: Waiter, turn: bool) -> Step {
+        self.counts.frame_waits += 1;
+        if turn {
+            self.frame_waiters.push_front(waiter);
+        } else {
+            self.frame_waiters.push_back(waiter);
+        }
+        Step::WaitForFrame
+    }
+
     /// A frame for a miss, if there is one and a request may be begun.
     fn take_frame(&mut self, subpage: u32, now_ns: u64) -> Option<FrameIndex> {
-        if !self.has_room() {
+        if !self.make_free(now_ns) {
             return None;
+        }
+        self.free.take_home(subpage).or_else(|| self.free.pop())
+    }
+    /// The same, no matter for what.
+    fn take_any(&mut self, now_ns: u64) -> Option<FrameIndex> {
+        if self.make_free(now_ns) { self.free.pop() } else { None }
+    }
+    /// Whether a request may be begun; a frame is free then, if there is any.
+    fn make_free(&mut self, now_ns: u64) -> bool {
+        if !self.has_room() {
+            return false;
         }
         if self.free.is_empty() {
             // Demand ran ahead of the evictor. The access that asks holds no unpinned reference
@@ -134,10 +168,10 @@ impl<U: Users> Cache<U> {
             self.evict(8, now_ns);
             // Write-backs may have taken the last request.
             if !self.has_room() {
-                return None;
+                return false;
             }
         }
-        self.free.take_home(subpage).or_else(|| self.free.pop())
+        true
     }
 
     /// Starts reading subpages that will probably be wanted, where that costs nobody a frame.

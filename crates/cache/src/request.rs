@@ -54,11 +54,13 @@ pub(crate) enum Purpose {
     Ahead,
     /// A flush of the medium.
     Flush,
+    /// Contents for one waiter, which takes them out of the frame. The subpage gets none.
+    Fetch,
 }
 
 impl Purpose {
     /// Whether it moves contents to the medium.
     pub fn writes(self) -> bool {
-        !matches!(self, Purpose::Read | Purpose::Abandoned | Purpose::Flush)
+        !matches!(self, Purpose::Read | Purpose::Fetch | Purpose::Abandoned | Purpose::Flush)
     }
 }

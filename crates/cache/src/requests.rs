@@ -113,7 +113,8 @@ impl<U: Users> Cache<U> {
 
     fn complete(&mut self, completion: Completion, now_ns: u64) {
         let slot = completion.tag as u32;
-        let Request { subpage, frame, since_ns, purpose, late, .. } = std::mem::take(&mut self.requests[slot as usize]);
+        let Request { subpage, frame, since_ns, purpose, late, hints } =
+            std::mem::take(&mut self.requests[slot as usize]);
         assert!(since_ns != 0, "the medium completed a request twice");
         self.requests_free.push(slot);
         self.late -= usize::from(late);
@@ -125,6 +126,7 @@ impl<U: Users> Cache<U> {
             Purpose::Abandoned => self.release_frame(frame),
             Purpose::Flush => self.flushed(subpage, completion.result),
             Purpose::Read => self.read_done(subpage, frame, completion.result),
+            Purpose::Fetch => self.fetched(frame, hints.waiter, completion.result),
             Purpose::WriteBack => self.write_done(subpage, frame, completion.result, now_ns),
             Purpose::WriteInPlace => self.written_in_place(frame, completion.result),
             Purpose::Sealed => self.sealed_written(frame, completion.result),
@@ -157,6 +159,18 @@ impl<U: Users> Cache<U> {
                 self.end_miss(subpage, Outcome::Failed(error));
             }
         }
+    }
+
+    fn fetched(&mut self, frame: FrameIndex, waiter: Waiter, result: Result<(), FlashError>) {
+        let outcome = match result {
+            Ok(()) => Outcome::Fetched(frame),
+            Err(error) => {
+                self.counts.read_errors += 1;
+                self.release_frame(frame);
+                Outcome::Failed(error)
+            }
+        };
+        self.told.push((waiter, outcome));
     }
 
     fn pin_for(&self, waiters: u32, frame: FrameIndex) {
@@ -194,7 +208,7 @@ impl<U: Users> Cache<U> {
     pub fn give_up_late_requests(&mut self, others: Others, now_ns: u64) {
         let limit = self.device_timeout_ns;
         for slot in 0..self.requests.len() {
-            let Request { subpage, frame, since_ns, purpose, late, .. } = self.requests[slot];
+            let Request { subpage, frame, since_ns, purpose, late, hints } = self.requests[slot];
             if since_ns == 0 || now_ns.saturating_sub(since_ns) <= limit {
                 continue;
             }
@@ -212,6 +226,12 @@ impl<U: Users> Cache<U> {
                     if self.shared.has_planted(Planted::AbandonedIsFree) {
                         self.release_frame(frame);
                     }
+                }
+                Purpose::Fetch => {
+                    self.requests[slot].purpose = Purpose::Abandoned;
+                    self.counts.timeouts += 1;
+                    self.counts.read_errors += 1;
+                    self.told.push((hints.waiter, Outcome::Failed(FlashError::TimedOut)));
                 }
                 // The medium has the frame with the only copy. Its readers fail, and it stays busy
                 // until an answer comes.

@@ -285,6 +285,7 @@ impl Pager {
                 self.map(slot, frame);
                 self.cache.shared().unpin(frame);
             }
+            Outcome::Fetched(_) => unreachable!("the page buffer fetches no objects"),
             Outcome::Failed(error) => self.fail(slot, error),
             Outcome::OutOfFrames => {
                 let frames = self.cache.frame_limit();

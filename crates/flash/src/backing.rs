@@ -24,6 +24,25 @@ pub trait Backing: Send + Sync {
     fn waits_for_room(&self) -> bool;
     /// States with names, if it keeps any.
     fn versions(&self) -> Option<&dyn Versions>;
+    /// Objects, where it packs them.
+    fn objects(&self) -> Option<&dyn Objects>;
+}
+
+/// Contents of subpages that are written packed, several to a flash page. A queue reads one as its
+/// subpage, with zeros behind it.
+pub trait Objects: Send + Sync {
+    /// Begins to write objects: for each a subpage and its first bytes, up to 4096. No bytes free
+    /// the object. Returns how many of the first were taken, and the number of their batch.
+    /// Batches count in the order in which they begin.
+    ///
+    /// # Errors
+    /// When there is no such subpage, no space and none to come, or the medium takes no changes.
+    /// None was taken then.
+    fn begin_write(&self, objects: &[(u32, &[u8])]) -> Result<(usize, u64), FlashError>;
+    /// Whether a batch is written, so that reads find its objects, and the next named state has
+    /// them. None while it is under way. Drives it, and never blocks for long. An answer forgets
+    /// the batch.
+    fn written(&self, batch: u64) -> Option<Result<(), FlashError>>;
 }
 
 impl dyn Flash + '_ {
@@ -60,6 +79,9 @@ impl Backing for ReadOnly {
         false
     }
     fn versions(&self) -> Option<&dyn Versions> {
+        None
+    }
+    fn objects(&self) -> Option<&dyn Objects> {
         None
     }
 }

@@ -58,7 +58,7 @@ use std::time::Duration;
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
-pub use backing::{Backing, ReadOnly};
+pub use backing::{Backing, Objects, ReadOnly};
 pub use busy::{Asks, keep_busy};
 pub use contract::FrameContract;
 pub use counters::{DeviceCounters, LATE_NS};

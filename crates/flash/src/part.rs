@@ -14,8 +14,8 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Notifier};
 
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenedQueue, Queue, QueueFull, QueueUser, Request,
-    Switches, Traits, Versions, check_range,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Objects, Op, OpenedQueue, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, Versions, check_range,
 };
 
 /// So many subpages of a medium, from one of them on.
@@ -84,6 +84,10 @@ impl Backing for PartOfFlash {
         self.inner.backing().is_some_and(Backing::waits_for_room)
     }
     fn versions(&self) -> Option<&dyn Versions> {
+        None
+    }
+    /// Their numbers would have to be changed on the way.
+    fn objects(&self) -> Option<&dyn Objects> {
         None
     }
 }

@@ -96,6 +96,9 @@ impl Backing for Odd {
     fn versions(&self) -> Option<&dyn Versions> {
         Some(self)
     }
+    fn objects(&self) -> Option<&dyn Objects> {
+        None
+    }
 }
 
 impl Versions for Odd {

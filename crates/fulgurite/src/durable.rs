@@ -52,7 +52,7 @@ impl Fulgurite {
         runtime.keep(Arc::new(crate::pages::Temporary::new(pool.clone(), named.clone())));
         let (opened, registry) = (pool.clone(), named.clone());
         runtime.run(move |m| crate::pages::give_temporary_back(m, &opened, &registry))?;
-        if durability != Durability::Cache && pool.leave_for_sync(runtime.frames_max()) {
+        if durability != Durability::Cache && pool.leave_for_sync(runtime.changes_max()) {
             runtime.count_changes();
         }
         let syncer = match durability {

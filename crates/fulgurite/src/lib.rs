@@ -186,6 +186,7 @@ pub struct Builder {
     keep_age: Option<Duration>,
     keep_space: Option<Size>,
     on_device: Option<Option<usize>>,
+    object_cache: Option<Size>,
     adjust: Vec<Adjust>,
 }
 
@@ -201,6 +202,13 @@ impl Builder {
     /// How many OS threads run jobs.
     pub fn workers(self, count: usize) -> Self {
         self.with(move |runtime| runtime.workers(count))
+    }
+    /// How much of the DRAM budget caches objects, over a pool that packs them
+    /// ([`Medium::objects`]). By default a quarter. Less than a mebibyte is none: objects then lie
+    /// in frames of 4 KiB.
+    pub fn object_cache(mut self, size: impl Into<Size>) -> Self {
+        self.object_cache = Some(size.into());
+        self
     }
     /// Anything else that the runtime lets one choose.
     pub fn with(mut self, adjust: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder + 'static) -> Self {
@@ -254,6 +262,7 @@ impl Builder {
     pub fn start(self) -> Result<Fulgurite, Error> {
         let dram_bytes = self.dram.bytes()?;
         let keep_space = self.keep_space.map(|size| size.bytes()).transpose()?;
+        let object_cache = self.object_cache.map(|size| size.bytes()).transpose()?;
         let opened = self.medium.open(&Settings {
             durability: self.durability.map(Durability::of_store),
             keep_tokens: self.keep_tokens,
@@ -262,7 +271,9 @@ impl Builder {
             on_device: self.on_device,
             dram_bytes,
         })?;
-        let mut builder = Runtime::builder(opened.flash.clone()).dram(dram_bytes);
+        let objects = object_cache.unwrap_or(dram_bytes / 4);
+        let objects = if objects < 1 << 20 { 0 } else { objects };
+        let mut builder = Runtime::builder(opened.flash.clone()).dram(dram_bytes).objects(objects);
         if opened.kept.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
@@ -304,6 +315,7 @@ impl Fulgurite {
             keep_age: None,
             keep_space: None,
             on_device: None,
+            object_cache: None,
             adjust: Vec::new(),
         }
     }

@@ -11,6 +11,8 @@ use fulgurite_runtime::Context;
 use crate::registry::{Handle, LATCHES, hold};
 use crate::{Error, Fulgurite};
 
+const SUBPAGE: u64 = fulgurite_memory::SUBPAGE_BYTES as u64;
+
 impl Fulgurite {
     /// Named data in the pool. The calls of [`Named`] open it, or make it where the name is new.
     pub fn named<'f>(&'f self, name: &'f str) -> Named<'f> {
@@ -133,11 +135,17 @@ impl Named<'_> {
     where
         K: Stored + Eq + KeyHash + Send + Sync,
     {
-        let buckets = Blobs::<K>::bytes_needed(capacity);
+        let buckets = Blobs::<K>::bytes_needed(capacity).next_multiple_of(SUBPAGE);
+        let (has_objects, objects) = self.object_bytes(capacity);
         // Blocks beyond the buckets are in the heap, too.
         let heap = bytes.saturating_add((buckets / 2).max(1 << 20));
-        self.container(heap, buckets, move |m, heap, region| {
-            Blobs::<K>::create(m, region, heap.clone(), capacity, LATCHES)
+        self.container(heap, buckets.saturating_add(objects), move |m, heap, region| {
+            let (buckets, objects) = region.split(buckets);
+            let mut blobs = Blobs::<K>::create(m, buckets, heap.clone(), capacity, LATCHES)?;
+            if has_objects {
+                blobs.make_objects(m, objects)?;
+            }
+            Ok(blobs)
         })
     }
 
@@ -177,7 +185,21 @@ impl Named<'_> {
     /// # Errors
     /// As [`Named::hash_map`].
     pub fn ordered_blobs(&self, bytes: u64) -> Result<Handle<OrderedBlobs>, Error> {
-        self.container(bytes, 0, |m, heap, _| OrderedBlobs::create(m, heap.clone(), LATCHES))
+        // As many values of 1 KiB would take as much. Further ones are in the heap.
+        let (has_objects, objects) = self.object_bytes(bytes / 1024);
+        self.container(bytes, objects, move |m, heap, region| {
+            let mut blobs: OrderedBlobs = OrderedBlobs::create(m, heap.clone(), LATCHES)?;
+            if has_objects {
+                blobs.make_objects(m, region)?;
+            }
+            Ok(blobs)
+        })
+    }
+
+    /// Whether values are objects, and the address space for so many.
+    fn object_bytes(&self, values: u64) -> (bool, u64) {
+        let has_objects = self.memory.runtime.has_objects();
+        (has_objects, if has_objects { Blobs::<u64>::object_bytes_needed(values.max(1)) } else { 0 })
     }
 
     /// An array of `len` elements. Element `i` of a new one is `element(i)`. The handle cannot tell

@@ -122,9 +122,11 @@ impl Data {
     }
 }
 
-fn open(medium: Medium) -> (Fulgurite, std::sync::Arc<Data>) {
-    // Less DRAM than there is data, so that much of a step is on flash before it is named.
-    let memory = Fulgurite::builder(medium).dram("8M").workers(2).start().unwrap();
+fn open(path: &Path, medium: Medium) -> (Fulgurite, std::sync::Arc<Data>) {
+    // Less DRAM than there is data, so that much of a step is on flash before it is named. A pool
+    // of objects has larger tables.
+    let dram = if path.ends_with("objects") { "20M" } else { "8M" };
+    let memory = Fulgurite::builder(medium).dram(dram).object_cache("1M").workers(2).start().unwrap();
     let data = Data::open(&memory).unwrap().into();
     (memory, data)
 }
@@ -134,7 +136,7 @@ fn open(medium: Medium) -> (Fulgurite, std::sync::Arc<Data>) {
 #[ignore = "started by the test below"]
 fn writers() {
     let Some(path) = std::env::var_os(CHILD) else { return };
-    let (memory, data) = open(Medium::pool(&path));
+    let (memory, data) = open(path.as_ref(), Medium::pool(&path));
     let its = data.clone();
     let done: Vec<AtomicU64> =
         memory.run(move |m| (0..WRITERS).map(|writer| its.count(m, writer).map(AtomicU64::new)).collect()).unwrap();
@@ -163,16 +165,24 @@ fn writers() {
 
 #[test]
 fn a_killed_process_leaves_blobs_whole_and_of_one_state() {
+    kill_and_compare("blobs", 0, 1);
+}
+#[test]
+fn a_killed_process_leaves_objects_whole_and_of_one_state() {
+    kill_and_compare("objects", 20_000, 2);
+}
+
+fn kill_and_compare(what: &str, objects: u64, seed: u64) {
     let kills = trials::runs(20);
-    let mut random = Random::seeded("kills among blobs", trials::first_seed(1));
+    let mut random = Random::seeded(&format!("kills among {what}"), trials::first_seed(seed));
     // Beside what was built there is more likely a disk than where temporary files are.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = directory.path().join("pool");
-    drop(open(Medium::new_pool(&path, POOL_BYTES)));
+    let path = directory.path().join(what);
+    drop(open(&path, Medium::new_pool(&path, POOL_BYTES).objects(objects)));
     let mut models = vec![(0, BTreeMap::new()); WRITERS as usize];
     for kill in 0..kills {
         let told = run_and_kill(&path, Duration::from_millis(300 + random.below(700u64)));
-        let (memory, data) = open(Medium::pool(&path));
+        let (memory, data) = open(path.as_ref(), Medium::pool(&path));
         for (writer, (steps, model)) in models.iter_mut().enumerate() {
             let (its, writer) = (data.clone(), writer as u64);
             let (count, found) = memory.run(move |m| Ok((its.count(m, writer)?, its.blobs(m, writer)?))).unwrap();
@@ -189,7 +199,7 @@ fn a_killed_process_leaves_blobs_whole_and_of_one_state() {
     let steps: u64 = models.iter().map(|(steps, _)| steps).sum();
     println!("{kills} kills, {steps} steps");
     assert!(steps > kills * 20, "only {steps} steps were named");
-    trials::figure(23, "kills among writers of blobs", kills);
+    trials::figure(23, &format!("kills among writers of {what}"), kills);
 }
 
 /// Lets the writers run for a while, and returns what they told last.

@@ -18,8 +18,8 @@ use fulgurite::{
     AccessError, Context, Durable, Fulgurite, JobOptions, Medium, Memory, MemoryFlash, Runtime, SyncError, VersionError,
 };
 use fulgurite_flash::{
-    Backing, DeviceCounters, Fault, FaultPlan, FaultyFlash, Flash, FlashError, FrameContract, Op, OpenError, Queue,
-    QueueUser, Traits, Versions, When,
+    Backing, DeviceCounters, Fault, FaultPlan, FaultyFlash, Flash, FlashError, FrameContract, Objects, Op, OpenError,
+    Queue, QueueUser, Traits, Versions, When,
 };
 use fulgurite_format::{PoolId, SubpageIndex};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -118,6 +118,9 @@ impl Backing for Hooked {
     }
     fn versions(&self) -> Option<&dyn Versions> {
         Some(self)
+    }
+    fn objects(&self) -> Option<&dyn Objects> {
+        self.inner.backing().unwrap().objects()
     }
 }
 

@@ -28,6 +28,7 @@ mod fault_stopped_device;
 mod model_device_pool;
 mod model_device_room;
 mod model_history;
+mod model_object_blobs;
 mod model_pool;
 mod model_sync;
 mod model_transactions;

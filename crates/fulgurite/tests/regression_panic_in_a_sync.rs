@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::{AccessError, Memory, MemoryFlash, Runtime, VersionError};
 use fulgurite_flash::{
-    Backing, DeviceCounters, Flash, FlashError, FrameContract, OpenError, Queue, QueueUser, Traits, Versions,
+    Backing, DeviceCounters, Flash, FlashError, FrameContract, Objects, OpenError, Queue, QueueUser, Traits, Versions,
 };
 use fulgurite_format::{PoolId, SubpageIndex};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -93,6 +93,9 @@ impl Backing for Panics {
     }
     fn versions(&self) -> Option<&dyn Versions> {
         Some(self)
+    }
+    fn objects(&self) -> Option<&dyn Objects> {
+        self.inner.backing().unwrap().objects()
     }
 }
 

@@ -2,7 +2,8 @@
 //! again after a roll back.
 //!
 //! ```text
-//! region: | header, a subpage: heap's region, at 64 the container's root | heap | further data |
+//! region: | header, a subpage: heap's region, at 24 that of its objects with a check, at 64 the
+//!           container's root | heap | further data |
 //! ```
 //!
 //! In flash memory a container is its root and what that leads to. In DRAM it has latches, and its
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use fulgurite_format::{Address, Plain, RootEntry, SUBPAGE_BYTES, TypePart};
 use fulgurite_runtime::{AccessError, Context, Durable};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{
     Array, ArrayRoot, BPlusTree, BPlusTreeRoot, Blobs, Directory, HashMap, HashMapRoot, Heap, KeyHash, Latch, Masstree,
@@ -23,7 +25,30 @@ use crate::{
 
 /// Where in its region a container's root lies.
 const ROOT_AT: u64 = 64;
+/// Where it says which part of it is objects.
+const OBJECTS_AT: u64 = 24;
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
+
+/// The part of a container's region that is objects. Versions before it left what was there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct ObjectsRecord {
+    region: Region,
+    check: u64,
+}
+
+impl ObjectsRecord {
+    fn of(region: Region) -> ObjectsRecord {
+        let check = crate::hash_bytes(&[region.base.bits().to_le_bytes(), region.bytes.to_le_bytes()].concat());
+        ObjectsRecord { region, check: check ^ u64::from_le_bytes(*b"objects1") }
+    }
+    /// The region, if this is a record of one inside the container's.
+    fn region(self, container: Region) -> Option<Region> {
+        let Region { base, bytes } = self.region;
+        let is_one = bytes > 0 && base.subpage_offset() == 0 && container.contains(base, bytes);
+        (is_one && self == ObjectsRecord::of(self.region)).then_some(self.region)
+    }
+}
 
 /// A container that a root can name.
 pub trait Container: Sized {
@@ -48,6 +73,18 @@ pub trait Container: Sized {
     /// After a roll back, while nothing changes it: readers look again. With `gone`, users get
     /// [`AccessError::Poisoned`].
     fn disturb(&self, gone: bool);
+    /// Where it has objects, which are opened with it.
+    fn objects(&self) -> Option<Region> {
+        None
+    }
+    /// Opens the objects in this region, after the container.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] when there are none; what the memory says.
+    fn open_objects<M: Memory>(&mut self, _: &mut M, objects: Region) -> Result<(), AccessError> {
+        let (what, at) = ("objects of a container without any", objects.base);
+        Err(AccessError::Corrupt { what, at, expected: 0, got: objects.bytes })
+    }
 }
 
 /// Just a heap.
@@ -206,6 +243,12 @@ impl<K: KeyHash + Eq + Stored, L: Latch> Container for Blobs<K, L> {
     fn disturb(&self, gone: bool) {
         Blobs::<K, L>::disturb(self, gone);
     }
+    fn objects(&self) -> Option<Region> {
+        Blobs::<K, L>::objects(self)
+    }
+    fn open_objects<M: Memory>(&mut self, memory: &mut M, objects: Region) -> Result<(), AccessError> {
+        Blobs::<K, L>::open_objects(self, memory, objects)
+    }
 }
 
 impl<L: Latch> Container for OrderedBlobs<L> {
@@ -229,6 +272,12 @@ impl<L: Latch> Container for OrderedBlobs<L> {
     }
     fn disturb(&self, gone: bool) {
         OrderedBlobs::<L>::disturb(self, gone);
+    }
+    fn objects(&self) -> Option<Region> {
+        OrderedBlobs::<L>::objects(self)
+    }
+    fn open_objects<M: Memory>(&mut self, memory: &mut M, objects: Region) -> Result<(), AccessError> {
+        OrderedBlobs::<L>::open_objects(self, memory, objects)
     }
 }
 
@@ -296,6 +345,8 @@ impl<C: Container> Rooted<C> {
         let heap = Arc::new(Heap::create(memory, heap_region)?);
         let container = make(memory, &heap, data)?;
         memory.store(Ptr::new(region.base), heap_region)?;
+        let objects = container.objects().map_or(ObjectsRecord::of(Region::new(region.base, 0)), ObjectsRecord::of);
+        memory.store(Ptr::new(region.base.add(OBJECTS_AT)), objects)?;
         memory.store(Ptr::new(region.base.add(ROOT_AT)), container.root_record())?;
         let entry = RootEntry {
             name: name.to_owned(),
@@ -321,7 +372,11 @@ impl<C: Container> Rooted<C> {
         let entry = directory.find_as(memory, name, &C::type_name(), C::parts())?;
         let (heap_region, root) = Self::read_header(memory, &entry)?;
         let heap = Arc::new(Heap::open(memory, heap_region)?);
-        let container = C::open_root(memory, root, &heap, latch_count)?;
+        let mut container = C::open_root(memory, root, &heap, latch_count)?;
+        let objects: ObjectsRecord = memory.load(Ptr::new(entry.address.add(OBJECTS_AT)))?;
+        if let Some(objects) = objects.region(Region::new(entry.address, entry.bytes)) {
+            container.open_objects(memory, objects)?;
+        }
         Ok(Rooted { container, heap, entry })
     }
 

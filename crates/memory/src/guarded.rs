@@ -48,6 +48,27 @@ impl Memory for Context {
     fn yield_now(&mut self) -> Result<(), AccessError> {
         Context::yield_now(self)
     }
+    fn has_objects(&self) -> bool {
+        Context::has_objects(self)
+    }
+    #[inline]
+    fn read_object<R>(&mut self, at: Address, len: usize, mut read: impl FnMut(&[u8]) -> R) -> Result<R, AccessError> {
+        if self.has_objects() {
+            return Context::read_object(self, at, len, read);
+        }
+        let mut bytes = vec![0; len];
+        self.read_bytes(at, &mut bytes)?;
+        Ok(read(&bytes))
+    }
+    fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
+        if self.has_objects() {
+            return Context::write_object(self, at, bytes);
+        }
+        self.write_bytes(at, bytes)
+    }
+    fn free_object(&mut self, at: Address) {
+        Context::free_object(self, at);
+    }
     fn pause(&mut self, time: Duration) -> Result<(), AccessError> {
         Context::sleep(self, time)
     }

@@ -121,6 +121,31 @@ pub trait Memory {
     /// When the job was cancelled or its deadline has passed.
     fn yield_now(&mut self) -> Result<(), AccessError>;
 
+    /// Whether subpages can be used as objects: cached by their length, and changed all at once.
+    fn has_objects(&self) -> bool {
+        false
+    }
+    /// What `read` makes of the first `len` bytes of the subpage at `at`, which was written as an
+    /// object of this length.
+    ///
+    /// # Errors
+    /// As [`Memory::view`], and [`AccessError::Corrupt`] when it has another length.
+    fn read_object<R>(&mut self, at: Address, len: usize, mut read: impl FnMut(&[u8]) -> R) -> Result<R, AccessError> {
+        let mut bytes = vec![0; len];
+        self.read_bytes(at, &mut bytes)?;
+        Ok(read(&bytes))
+    }
+    /// Writes the subpage at `at` as an object: all at once where [`Memory::has_objects`]. It is
+    /// read and written as one from then on. The caller is in a write section.
+    ///
+    /// # Errors
+    /// As [`Memory::view_mut`]; nothing has changed then, where it has objects.
+    fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
+        self.write_bytes(at, bytes)
+    }
+    /// Says that nothing leads to this object any more.
+    fn free_object(&mut self, _at: Address) {}
+
     /// As [`Memory::yield_now`], for about `time` where the memory has a clock.
     ///
     /// # Errors

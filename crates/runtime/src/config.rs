@@ -6,8 +6,11 @@ use std::time::Duration;
 use fulgurite_cache::{Planted, frames, marks, near, table};
 use fulgurite_flash::{Flash, Traits};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
+use fulgurite_objects::CACHE_BYTES_MIN;
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 use fulgurite_sys::Clock;
+
+use crate::objects::packs;
 
 /// Why a runtime could not be built. Nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +59,7 @@ pub struct Builder {
     pub(crate) flash: Arc<dyn Flash>,
     pub(crate) dram_bytes: u64,
     pub(crate) dram_max_bytes: u64,
+    pub(crate) objects_bytes: u64,
     pub(crate) pool_bytes: u64,
     pub(crate) owned_bytes: u64,
     pub(crate) existing_bytes: u64,
@@ -87,6 +91,7 @@ impl Builder {
             flash,
             dram_bytes: 64 << 20,
             dram_max_bytes: 0,
+            objects_bytes: 0,
             pool_bytes,
             owned_bytes: 0,
             existing_bytes: 0,
@@ -120,6 +125,12 @@ impl Builder {
     /// Costs some 80 bytes for each such frame from the start.
     pub fn dram_max(mut self, bytes: u64) -> Self {
         self.dram_max_bytes = bytes;
+        self
+    }
+    /// How many bytes of the budget cache objects, over a medium that packs them (default: none).
+    /// Of other media all of the budget is frames. A mebibyte at the least.
+    pub fn objects(mut self, bytes: u64) -> Self {
+        self.objects_bytes = bytes;
         self
     }
     /// How many bytes of the flash to use, from its start.
@@ -254,6 +265,9 @@ impl Builder {
         if self.owned_bytes > self.pool_bytes || !self.owned_bytes.is_multiple_of(SUBPAGE_BYTES as u64) {
             return unusable("owned bytes", self.owned_bytes, "use a multiple of 4 KiB that is part of the pool");
         }
+        if (1..CACHE_BYTES_MIN as u64).contains(&self.objects_bytes) {
+            return unusable("bytes for objects", self.objects_bytes, "use 1 MiB or more, or none");
+        }
         let max_bytes = self.dram_max_bytes.max(self.dram_bytes);
         if let Some(machine) = machine_bytes()
             && max_bytes > machine
@@ -269,6 +283,7 @@ impl Builder {
         let needs = Needs::with(self.pool_bytes, self.workers, self.fibers, self.stack_bytes, depth, self.replacement);
         let Needs { fixed_bytes: fixed, per_frame_bytes: per_frame } = needs;
         let fixed = fixed.saturating_add(self.flash.traits().dram_bytes as u64);
+        let fixed = fixed.saturating_add(if packs(&*self.flash) { self.objects_bytes } else { 0 });
         let meta_of_max = max_bytes.saturating_sub(self.dram_bytes) / per_frame * (per_frame - SUBPAGE_BYTES as u64);
         let fixed = fixed.saturating_add(meta_of_max);
         let subpages = u32::try_from(subpages).unwrap_or(u32::MAX);

@@ -4,6 +4,7 @@
 //! access is dead before the fiber is switched out. [`Context::access`] returns a raw address.
 //! `fulgurite-memory` makes the safe views of it, by the rules stated there.
 
+mod objects;
 mod pins;
 mod wait;
 
@@ -336,6 +337,7 @@ impl Context {
                     // SAFETY: as in `touch`.
                     return Ok(unsafe { self.frames.add((frame.index() << SUBPAGE_SHIFT) + at.subpage_offset()) });
                 }
+                Wake::Fetched(_) => unreachable!("this fiber did not fetch"),
                 Wake::Failed(source) => return Err(AccessError::of_flash(at, source, &*self.shared.flash)),
                 Wake::OutOfFrames => return Err(AccessError::OutOfFrames),
                 Wake::ShutDown => return Err(AccessError::ShuttingDown),

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use fulgurite_cache::{Cache, Miss, Others, Outcome, Step};
 use fulgurite_flash::FlashError;
+use fulgurite_format::FrameIndex;
 use fulgurite_policy::{FiberIndex, Scheduler, Waiter};
 
 use crate::guarded::Guarded;
@@ -61,6 +62,23 @@ impl Fibers {
         true
     }
 
+    /// A fiber wants contents of a subpage that are not cached in frames, and waits.
+    pub(crate) fn begin_fetch(&mut self, subpage: u32, fiber: u32) {
+        let now = self.shared.clock.now_ns();
+        let state = &self.states[fiber as usize];
+        let (waiter, turn) = (pack(self.id, fiber), state.frame_turn.replace(false));
+        let waits_for = match self.cache.begin_fetch(Miss { subpage, waiter, wanted: 0, turn }, now) {
+            Step::WaitForFrame => WaitsFor::Frame,
+            _ => WaitsFor::Flash,
+        };
+        self.will_wait(fiber, waits_for, now);
+    }
+    /// It has copied them.
+    pub(crate) fn end_fetch(&mut self, frame: FrameIndex) {
+        self.cache.end_fetch(frame);
+        self.tell();
+    }
+
     /// Takes the completions that are there; returns how many.
     pub(crate) fn poll(&mut self) -> usize {
         let (cache, fibers, id) = (&mut self.cache, &self.states, self.id);
@@ -99,6 +117,7 @@ impl Fibers {
                     Wake::Retry
                 }
                 Outcome::Pinned => Wake::Pinned,
+                Outcome::Fetched(frame) => Wake::Fetched(frame),
                 Outcome::Failed(error) => Wake::Failed(error),
                 Outcome::OutOfFrames => Wake::OutOfFrames,
             };
@@ -132,6 +151,8 @@ impl Fibers {
                 self.statistics.miss_ns.saturating_record(now_ns.saturating_sub(missed).max(1));
             }
             self.scheduler.arrived(FiberIndex(fiber), now_ns);
+        } else if let Wake::Fetched(frame) = wake {
+            self.cache.end_fetch(frame);
         } else if wake == Wake::Pinned {
             unreachable!("a fiber was given a frame that it did not wait for");
         }

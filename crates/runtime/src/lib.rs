@@ -26,6 +26,7 @@ mod halt;
 mod job;
 mod jobs;
 mod mailbox;
+mod objects;
 mod queue;
 mod runtime;
 mod service;

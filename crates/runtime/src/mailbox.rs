@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use crossbeam_queue::SegQueue;
 use fulgurite_cache::StillThere;
 use fulgurite_flash::FlashError;
+use fulgurite_format::FrameIndex;
 use fulgurite_policy::Waiter;
 use fulgurite_sys::Notifier;
 
@@ -19,6 +20,8 @@ pub(crate) enum Wake {
     Retry,
     /// The subpage is resident and pinned once for this fiber.
     Pinned,
+    /// What was to be fetched is in this frame, which is this fiber's.
+    Fetched(FrameIndex),
     /// The medium failed.
     Failed(FlashError),
     /// There is no frame for it, and there will be none.

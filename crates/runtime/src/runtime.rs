@@ -17,6 +17,7 @@ use crate::error::{AccessError, SyncError};
 use crate::job::{JobError, JobHandle, JobOptions, SubmitError, new_job};
 use crate::jobs::Jobs;
 use crate::mailbox::Message;
+use crate::objects::Objects;
 use crate::service::{Service, ServiceEnd, ServiceFactory};
 use crate::shared::{Shared, WorkerId};
 use crate::stats::{Statistics, WorkerStatistics};
@@ -416,16 +417,27 @@ impl Runtime {
     pub fn frames_max(&self) -> u64 {
         u64::from(self.shared.layout.frames_per_worker_max) * self.workers() as u64
     }
+    /// Whether objects are cached by themselves ([`Builder::objects`]).
+    pub fn has_objects(&self) -> bool {
+        self.shared.objects.is_some()
+    }
+    /// The most changes that a sync may have to find places for: frames, and objects in units of
+    /// half a frame.
+    pub fn changes_max(&self) -> u64 {
+        let objects = if self.has_objects() { self.shared.config.objects_bytes } else { 0 };
+        self.frames_max() + Objects::changes_max(objects)
+    }
     /// About how many frames differ from the medium, without pinned ones, which always may. Looks
-    /// at the marks of all frames, at a few nanoseconds each and without the workers. From any
-    /// thread.
+    /// at the marks of all frames, at a few nanoseconds each and without the workers. Objects count
+    /// by their bytes. From any thread.
     pub fn changed_frames(&self) -> u64 {
         let differs = |frame: &u32| {
             let marks = self.shared.cache.frames.marks(FrameIndex(*frame));
             has_changes(marks.dirty.load(Ordering::Relaxed)) && marks.pins.load(Ordering::Relaxed) == 0
         };
         // No more than 2^30.
-        (0..self.frames_max() as u32).filter(differs).count() as u64
+        let frames = (0..self.frames_max() as u32).filter(differs).count() as u64;
+        frames + self.shared.objects.as_ref().map_or(0, |objects| objects.changes() / 2)
     }
     /// Bytes of the budget that are not frames: tables, stacks, rings, histograms.
     pub fn fixed_bytes(&self) -> u64 {

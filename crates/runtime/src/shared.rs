@@ -16,6 +16,7 @@ use crate::error::SyncError;
 use crate::guarded::Slots;
 use crate::halt::Gate;
 use crate::mailbox::{Mailbox, Message, Wake};
+use crate::objects::{Objects, cache_of};
 
 /// Names a worker, unique in this process over all runtimes, living or gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub id: u32,
     /// The residency table, the frames, the cut.
     pub cache: Arc<fulgurite_cache::Shared>,
+    /// What is cached by object and not by subpage, over a medium that packs objects.
+    pub objects: Option<Objects>,
     pub layout: Layout,
     /// What the fiber of each worker that runs may hold without a pin.
     pub slots: Arc<Slots>,
@@ -131,6 +134,7 @@ impl Shared {
         Ok(Shared {
             id,
             cache,
+            objects: cache_of(&*config.flash, config.objects_bytes),
             layout,
             slots: Arc::new(Slots::new(workers)),
             gates: (0..workers).map(|_| CachePadded::default()).collect(),

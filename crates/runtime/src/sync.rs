@@ -13,6 +13,7 @@ use crate::error::{AccessError, SyncError};
 use crate::halt::{Decision, Halt, HaltReport, Halted};
 use crate::job::{JobError, JobOptions, new_job};
 use crate::mailbox::Message;
+use crate::objects::Objects;
 use crate::runtime::Runtime;
 use crate::thread::assert_foreign;
 
@@ -76,8 +77,15 @@ impl StateHeld<'_> {
     pub fn take_out(&self, at: Address, bytes: u64, write_back: bool) -> Result<(), SyncError> {
         assert_foreign("take memory out of DRAM");
         let shared = &self.runtime.shared;
+        if write_back {
+            self.runtime.write_objects()?;
+        }
         let subpage = |linear: u64| u32::try_from(linear / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
         let range = subpage(at.linear())..subpage(at.linear().saturating_add(bytes));
+        if let Some((objects, pool)) = self.runtime.objects() {
+            objects.settle(pool, self.runtime.patience())?;
+            objects.forget_range(&range);
+        }
         let end_ns = shared.clock.after(shared.config.gate_timeout);
         loop {
             let replies = shared.ask(|reply| Message::TakeOut { range: range.clone(), write_back, reply });
@@ -119,6 +127,22 @@ impl Drop for Underway<'_> {
     }
 }
 
+/// Until it goes, no object is written but for the sync.
+struct HeldObjects<'a>(&'a Runtime);
+
+impl<'a> HeldObjects<'a> {
+    fn begin(runtime: &'a Runtime) -> HeldObjects<'a> {
+        runtime.shared.objects.iter().for_each(|objects| objects.hold(true));
+        HeldObjects(runtime)
+    }
+}
+
+impl Drop for HeldObjects<'_> {
+    fn drop(&mut self) {
+        self.0.shared.objects.iter().for_each(|objects| objects.hold(false));
+    }
+}
+
 /// What is written until it goes belongs to the token, or waits.
 struct OpenCut<'a>(&'a Runtime);
 
@@ -142,6 +166,9 @@ impl HeldWorkers<'_> {
     /// Lets them go on.
     fn decide(mut self, decision: Decision) {
         self.decided = true;
+        if decision == Decision::Forget {
+            self.runtime.forget_objects();
+        }
         self.halt.decide(decision);
     }
     /// Lets them continue in a poisoned memory. Returns what its users are told.
@@ -156,6 +183,7 @@ impl Drop for HeldWorkers<'_> {
     fn drop(&mut self) {
         if !self.decided {
             self.runtime.poison(FlashError::Poisoned.into());
+            self.runtime.forget_objects();
             self.halt.decide(Decision::Forget);
         }
     }
@@ -197,10 +225,14 @@ impl Runtime {
     fn sync_in_turn(&self, versions: &dyn Versions) -> Result<Synced, SyncError> {
         let shared = &self.shared;
         self.wait_for_cut()?;
+        // Most of them while writers go on, so that the gate is not closed for long.
+        self.write_objects()?;
         let begun_ns = shared.clock.now_ns();
         let gate = self.close_gate()?;
         let drain = shared.clock.since(begun_ns);
+        let held = HeldObjects::begin(self);
         self.each_part("saved", |part, context| part.save(context))?;
+        self.write_objects()?;
         *shared.cut_waits.lock() = Some(std::thread::current());
         shared.cache.cut.begin();
         let mut reports = self.halt_all(Halted::Seal).1;
@@ -219,6 +251,7 @@ impl Runtime {
             None => versions.name_state(),
         };
         drop(open);
+        drop(held);
         let token = named?;
         versions.wait_durable(token)?;
         Ok(Synced {
@@ -241,6 +274,7 @@ impl Runtime {
         versions.counting_begins();
         let counts = shared.ask(Message::CountChanges);
         let differ: u64 = counts.into_iter().map(|count| count.recv().expect("workers outlive their runtime")).sum();
+        let differ = differ + shared.objects.as_ref().map_or(0, Objects::changes);
         // Each worker may have been allowed to change another's frame, which was counted before it
         // did.
         versions.counted(differ + shared.mailboxes.len() as u64);
@@ -269,6 +303,10 @@ impl Runtime {
         self.wait_for_cut()?;
         versions.can_roll_back(token)?;
         let _gate = self.close_gate()?;
+        // What is under way would be recorded after it.
+        if let Some((objects, pool)) = self.objects() {
+            objects.settle(pool, self.patience())?;
+        }
         let (halt, reports) = self.halt_all(Halted::RollBack);
         if let Some(pins) = reports.iter().map(|r| r.pins).max().filter(|&pins| pins > 0) {
             return Err(SyncError::Busy { pins });
@@ -297,6 +335,7 @@ impl Runtime {
         }
         self.each_part("reloaded", |part, context| part.reload(context)).map_err(|error| {
             let poisoned = self.poison(error);
+            self.forget_objects();
             self.halt_all(Halted::Poison);
             poisoned
         })
@@ -310,6 +349,33 @@ impl Runtime {
     /// told.
     fn poison(&self, cause: SyncError) -> SyncError {
         self.shared.poisoned.get_or_init(|| SyncError::Poisoned { cause: Box::new(cause) }).clone()
+    }
+
+    fn objects(&self) -> Option<(&Objects, &dyn fulgurite_flash::Objects)> {
+        Some((self.shared.objects.as_ref()?, self.shared.flash.backing()?.objects()?))
+    }
+    /// Writes the objects that are dirty now, and waits.
+    fn write_objects(&self) -> Result<(), SyncError> {
+        let Some((objects, pool)) = self.objects() else { return Ok(()) };
+        objects.write_all(pool, self.patience()).map_err(|error| VersionError::Flash(error).into())
+    }
+    /// Objects are read from flash from now on.
+    fn forget_objects(&self) {
+        self.shared.objects.iter().for_each(Objects::forget);
+    }
+    /// A pause that fails when nothing has changed for as long as a request may take.
+    fn patience(&self) -> impl FnMut(usize) -> Result<(), FlashError> {
+        let (clock, limit) = (self.shared.clock.clone(), self.shared.config.device_timeout);
+        let mut seen = (usize::MAX, clock.now_ns());
+        move |waits| {
+            if waits != seen.0 {
+                seen = (waits, clock.now_ns());
+            } else if clock.since(seen.1) > limit {
+                return Err(FlashError::TimedOut);
+            }
+            clock.sleep(Duration::from_micros(20));
+            Ok(())
+        }
     }
 
     /// Keeps syncs and roll backs away until it is dropped, for changes of the medium that belong

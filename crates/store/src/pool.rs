@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Backing, Flash, FlashError, Layer, Layered, Place, ReadOnly, Shortage, VersionError, Versions, Written,
+    Backing, Flash, FlashError, Layer, Layered, Objects, Place, ReadOnly, Shortage, VersionError, Versions, Written,
 };
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
 use fulgurite_sys::{Clock, Notifier};
@@ -699,6 +699,9 @@ impl Backing for Pool {
     }
     fn versions(&self) -> Option<&dyn Versions> {
         if self.lock_to_look().read_only { None } else { Some(self) }
+    }
+    fn objects(&self) -> Option<&dyn Objects> {
+        (self.geometry.objects && !self.lock_to_look().read_only).then_some(self)
     }
 }
 

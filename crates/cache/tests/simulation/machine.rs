@@ -330,6 +330,7 @@ impl Machine {
                 Outcome::Again => Wake::Retry,
                 Outcome::Turn => Wake::Turn,
                 Outcome::Pinned => Wake::Pinned,
+                Outcome::Fetched(_) => unreachable!("no fiber here fetches objects"),
                 Outcome::Failed(error) => Wake::Failed(error),
                 Outcome::OutOfFrames => Wake::OutOfFrames,
             };

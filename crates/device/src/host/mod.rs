@@ -33,7 +33,7 @@ mod transfer;
 use std::sync::Arc;
 
 use fulgurite_flash::{
-    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, OpenedQueue, QueueUser, Traits,
+    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, Objects, OpenError, OpenedQueue, QueueUser, Traits,
     VersionError, Versions, check_range,
 };
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
@@ -175,6 +175,10 @@ impl Backing for DeviceFlash {
     }
     fn versions(&self) -> Option<&dyn Versions> {
         self.remote.as_ref().map(|remote| remote as &dyn Versions)
+    }
+    /// The protocol has no batches of objects.
+    fn objects(&self) -> Option<&dyn Objects> {
+        None
     }
 }
 

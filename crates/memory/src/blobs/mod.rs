@@ -12,8 +12,13 @@
 //! still the same. The word changes only under that latch, and the space of a value is reused only
 //! after that. So whole bytes of one value were copied, or the reader looks again.
 //!
+//! A value of up to a subpage may be an object instead (`space`): a subpage of address space that
+//! is cached and written by its length. A writer overwrites one of the same length in its place,
+//! all at once, so that nothing else changes.
+//!
 //! Invariants:
-//! * A word in the index leads to the value's own object of the heap.
+//! * A word in the index leads to the value's own object.
+//! * An object changes only under its key's turn, and all at once.
 //! * A word changes only in a write section, under the key's turn and swing latches. The swing
 //!   latch is held while the index changes, and never while a value is written.
 //! * A change that fails has changed nothing.
@@ -21,6 +26,7 @@
 //! Values are not encoded, compressed or checked beyond the checksums of the medium.
 
 mod index;
+mod space;
 mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,6 +36,7 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_runtime::AccessError;
 
 pub use index::{BlobIndex, KEY_BYTES_MAX};
+use space::Space;
 pub use values::VALUE_BYTES_MAX;
 use values::{Span, Values};
 
@@ -71,7 +78,7 @@ pub type OrderedBlobs<L = VersionLatch> = BlobMap<Masstree<L>>;
 #[derive(Debug)]
 pub struct BlobMap<I: BlobIndex> {
     index: I,
-    values: Values,
+    values: Values<I::Latch>,
     turns: LatchTable<I::Latch>,
     swings: LatchTable<I::Latch>,
 }
@@ -82,7 +89,7 @@ impl<I: BlobIndex> BlobMap<I> {
 
     fn over(index: I, heap: Arc<Heap>, latch_count: usize) -> Self {
         let latches = || LatchTable::new(latch_count.max(1));
-        BlobMap { index, values: Values { heap }, turns: latches(), swings: latches() }
+        BlobMap { index, values: Values { heap, space: None }, turns: latches(), swings: latches() }
     }
 
     /// Bytes of a value in `into`, which was read as one state. False without the key: `into` is
@@ -92,10 +99,16 @@ impl<I: BlobIndex> BlobMap<I> {
     /// As [`Memory::view`], [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
     pub fn get<M: Memory>(&self, memory: &mut M, key: &I::Key, into: &mut Vec<u8>) -> Result<bool, AccessError> {
         let found = self.look(memory, key, |memory, span, still| {
+            if span.object {
+                return memory.read_object(span.at, span.len, |bytes| {
+                    into.clear();
+                    into.extend_from_slice(bytes);
+                });
+            }
             // Without what was there: nothing is copied when the buffer grows.
             into.clear();
             into.resize(span.len, 0);
-            self.values.read(memory, span.at, into, still)
+            self.values.read(memory, span, 0, into, still)
         });
         if !matches!(found, Ok(Some(()))) {
             into.clear();
@@ -118,7 +131,7 @@ impl<I: BlobIndex> BlobMap<I> {
         self.look(memory, key, |memory, span, still| {
             let len = span.len.saturating_sub(offset).min(into.len());
             if len > 0 {
-                self.values.read(memory, span.at.add(offset as u64), &mut into[..len], still)?;
+                self.values.read(memory, span, offset, &mut into[..len], still)?;
             }
             Ok(len)
         })
@@ -138,7 +151,7 @@ impl<I: BlobIndex> BlobMap<I> {
         self.look(memory, key, |memory, span, still| {
             let len = span.len.min(into.len());
             if len > 0 {
-                self.values.read(memory, span.at, &mut into[..len], still)?;
+                self.values.read(memory, span, 0, &mut into[..len], still)?;
             }
             Ok(span.len)
         })
@@ -175,7 +188,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// memory says. The old value is still there then.
     pub fn put<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
         I::fits(key)?;
-        Values::fits(value.len())?;
+        values::fits(value.len())?;
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
         self.replace(memory, key, value)
@@ -211,7 +224,7 @@ impl<I: BlobIndex> BlobMap<I> {
         value: &[u8],
     ) -> Result<bool, AccessError> {
         I::fits(key)?;
-        Values::fits(value.len())?;
+        values::fits(value.len())?;
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
         let now = self.current(memory, key)?;
@@ -219,7 +232,7 @@ impl<I: BlobIndex> BlobMap<I> {
             (None, None) => true,
             (Some(span), Some(expected)) if span.len == expected.len() => {
                 let mut bytes = vec![0; span.len];
-                self.values.read(memory, span.at, &mut bytes, &|| true)?;
+                self.values.read(memory, span, 0, &mut bytes, &|| true)?;
                 bytes == expected
             }
             _ => false,
@@ -246,7 +259,7 @@ impl<I: BlobIndex> BlobMap<I> {
         let turn = self.turns.of(I::hash(key)).lock(memory)?;
         let Some(span) = self.current(memory, key)? else { return Ok(None) };
         let mut value = vec![0; span.len];
-        self.values.read(memory, span.at, &mut value, &|| true)?;
+        self.values.read(memory, span, 0, &mut value, &|| true)?;
         let changed = catch_unwind(AssertUnwindSafe(|| change(&mut value)));
         let changed = changed.unwrap_or_else(|panic| {
             // Nothing is half changed, so the latch is let go before the panic goes on.
@@ -266,17 +279,17 @@ impl<I: BlobIndex> BlobMap<I> {
         I::fits(key)?;
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
-        let now = self.current(memory, key)?.unwrap_or(Span { at: self.values.heap.region().base, len: 0 });
+        let now = self.current(memory, key)?.unwrap_or_else(|| self.values.empty());
         let len = now.len.saturating_add(bytes.len());
-        Values::fits(len)?;
-        if now.len > 0 && len <= self.values.room(now.len) {
+        values::fits(len)?;
+        if now.len > 0 && !now.object && len <= self.values.room(now) {
             // Nothing leads behind the value's end, so this may fail half way.
             self.values.fill(memory, now.at.add(now.len as u64), bytes)?;
-            self.swing(memory, key, Span { at: now.at, len })?;
+            self.swing(memory, key, Span { len, ..now })?;
             return Ok(len);
         }
         let mut value = vec![0; len];
-        self.values.read(memory, now.at, &mut value[..now.len], &|| true)?;
+        self.values.read(memory, now, 0, &mut value[..now.len], &|| true)?;
         value[now.len..].copy_from_slice(bytes);
         self.replace(memory, key, &value)?;
         Ok(len)
@@ -310,7 +323,7 @@ impl<I: BlobIndex> BlobMap<I> {
             return Ok(true);
         }
         let mut value = vec![0; span.len];
-        self.values.read(memory, span.at, &mut value, &|| true)?;
+        self.values.read(memory, span, 0, &mut value, &|| true)?;
         value[offset..end].copy_from_slice(bytes);
         self.replace(memory, key, &value)?;
         Ok(true)
@@ -330,6 +343,14 @@ impl<I: BlobIndex> BlobMap<I> {
     /// Puts a new value in the place of the old one, which is free then. Returns whether there was
     /// one. The caller has the key's turn.
     fn replace<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
+        if self.values.space.is_some()
+            && memory.has_objects()
+            // What is no word is replaced like any other.
+            && let Ok(Some(old)) = self.current(memory, key)
+            && self.values.overwrite(memory, old, value)?
+        {
+            return Ok(true);
+        }
         let new = self.values.write(memory, value)?;
         match self.swing(memory, key, new) {
             Ok(old) => {
@@ -358,11 +379,15 @@ impl<I: BlobIndex> BlobMap<I> {
         spans.retain(|span| span.len > 0);
         spans.sort_unstable_by_key(|span| span.at);
         for pair in spans.windows(2) {
-            let end = pair[0].at.add(self.values.room(pair[0].len) as u64);
+            let end = pair[0].at.add(self.values.room(pair[0]) as u64);
             if end > pair[1].at {
                 let (what, at) = ("value inside another one", pair[1].at);
                 return Err(AccessError::Corrupt { what, at, expected: end.bits(), got: at.bits() });
             }
+        }
+        if let Some(space) = &self.values.space {
+            let numbers: Vec<u64> = spans.iter().filter(|span| span.object).map(|span| space.number(span.at)).collect();
+            space.check(memory, &numbers)?;
         }
         self.values.heap.check(memory)?;
         Ok((keys, bytes))
@@ -370,13 +395,40 @@ impl<I: BlobIndex> BlobMap<I> {
 
     /// DRAM that its latches use, without those of index and heap.
     pub fn dram_bytes(&self) -> usize {
-        self.turns.bytes() + self.swings.bytes()
+        self.turns.bytes() + self.swings.bytes() + self.values.space.as_ref().map_or(0, Space::bytes)
     }
 
     pub(crate) fn disturb(&self, gone: bool) {
         self.index.disturb(gone);
         self.turns.disturb(gone);
         self.swings.disturb(gone);
+        self.values.space.iter().for_each(|space| space.disturb(gone));
+    }
+
+    /// Bytes of address space for so many values of up to a subpage as objects.
+    pub const fn object_bytes_needed(count: u64) -> u64 {
+        Space::<I::Latch>::bytes_needed(count)
+    }
+    /// From now on, new values of up to a subpage are objects, as many as `region` has address
+    /// space for ([`BlobMap::object_bytes_needed`]). The caller is in a write section.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSpace`] when that is not even one; what the memory says.
+    pub fn make_objects<M: Memory>(&mut self, memory: &mut M, region: Region) -> Result<(), AccessError> {
+        self.values.space = Some(Space::create(memory, region)?);
+        Ok(())
+    }
+    /// Where its objects are, if it has any.
+    pub fn objects(&self) -> Option<Region> {
+        self.values.space.as_ref().map(Space::region)
+    }
+    /// Opens the objects that were made there.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] when none were; what the memory says.
+    pub fn open_objects<M: Memory>(&mut self, memory: &mut M, region: Region) -> Result<(), AccessError> {
+        self.values.space = Some(Space::open(memory, region)?);
+        Ok(())
     }
 }
 

@@ -271,6 +271,25 @@ impl<M: Memory> Memory for Staged<'_, M> {
     type Section = ();
     const TRACKED: bool = true;
 
+    // An object is changed past its latches, which is what a transaction notes.
+    fn has_objects(&self) -> bool {
+        false
+    }
+    fn read_object<R>(&mut self, at: Address, len: usize, mut read: impl FnMut(&[u8]) -> R) -> Result<R, AccessError> {
+        if self.memory.has_objects() {
+            return Err(AccessError::ObjectInTransaction { at });
+        }
+        let mut bytes = vec![0; len];
+        self.read_bytes(at, &mut bytes)?;
+        Ok(read(&bytes))
+    }
+    fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
+        if self.memory.has_objects() {
+            return Err(AccessError::ObjectInTransaction { at });
+        }
+        self.write_bytes(at, bytes)
+    }
+
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         if self.pages.is_empty() {
             return self.memory.view(at, len);

@@ -9,13 +9,14 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_flash::{FlashError, Layer, Part, Place};
+use fulgurite_flash::{FlashError, Layer, Objects, Part, Place};
 use fulgurite_format::{ObjectPlace, PageBuffer, SUBPAGE_BYTES, crc32c};
 
 use super::{Pool, PoolError, SUBPAGES_PER_PAGE};
 use crate::driver::Driver;
 use crate::map::Located;
 use crate::recover::ReadPages;
+use crate::store::WriteError;
 
 /// Where the content of a subpage lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,5 +216,49 @@ impl Pool {
             }
         }
         Ok(lost)
+    }
+}
+
+/// Bytes of objects for which a cache claims a place: half a flash page, so that poor packing and
+/// summaries are covered.
+const BYTES_PER_CLAIM: usize = SUBPAGE_BYTES / 2;
+
+impl Objects for Pool {
+    fn begin_write(&self, objects: &[(u32, &[u8])]) -> Result<(usize, u64), FlashError> {
+        let mut inner = self.lock();
+        inner.failed()?;
+        let batch = match inner.store.write_objects(objects) {
+            Ok(batch) => batch,
+            // A sync is on its way that makes room.
+            Err(WriteError::NoSpace { .. } | WriteError::Table(_))
+                if inner.store.uncommitted() > 0 && self.helpers.waits_for_sync() =>
+            {
+                return Ok((0, 0));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        inner.turn(&self.starved);
+        if batch.taken > 0 {
+            self.helpers.has_places();
+            self.helpers.leave_work();
+            let bytes: usize = objects[..batch.taken].iter().map(|(_, bytes)| bytes.len()).sum();
+            if self.changes.placed(bytes.div_ceil(BYTES_PER_CLAIM) as u64) {
+                self.changes.look(inner.store.room_for_changes());
+            }
+        }
+        Ok((batch.taken, batch.number))
+    }
+    fn written(&self, batch: u64) -> Option<Result<(), FlashError>> {
+        // The lock's holder drives it.
+        let mut inner = self.try_lock()?;
+        inner.stirred = true;
+        inner.turn(&self.starved);
+        let ended = inner.store.take_batch(batch);
+        if ended.is_none()
+            && let Err(error) = inner.failed()
+        {
+            return Some(Err(error));
+        }
+        ended.map(|result| result.map_err(FlashError::from))
     }
 }

@@ -1,0 +1,238 @@
+//! Goal: blobs whose small values are objects hold what was put last, whole, through eviction,
+//! syncs, roll backs and restarts, and a cached one is read without the medium.
+//! Method: more values than the object cache holds, of lengths up to and past a subpage. Jobs on
+//! two workers change keys of their own and read those of others, while another thread syncs. A
+//! model has what each key must be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fulgurite::{AccessError, Blobs, Context, Error, Fulgurite, Medium, Rooted};
+use fulgurite_testkit as trials;
+use trials::Random;
+
+type Numbers = Arc<Rooted<Blobs<u64>>>;
+type Model = BTreeMap<u64, Vec<u8>>;
+
+const JOBS: u64 = 6;
+/// Keys of each job.
+const KEYS: u64 = 1500;
+
+/// A value that tells its key, and by its check whether it is whole.
+fn value(key: u64, number: u64, len: usize) -> Vec<u8> {
+    let mut value = vec![(number ^ key) as u8; len.max(24)];
+    value[..8].copy_from_slice(&key.to_le_bytes());
+    value[8..16].copy_from_slice(&number.to_le_bytes());
+    let check = fulgurite::hash_bytes(&value[..value.len() - 8]);
+    let at = value.len() - 8;
+    value[at..].copy_from_slice(&check.to_le_bytes());
+    value
+}
+fn is_whole(key: u64, value: &[u8]) -> bool {
+    let (body, check) = value.split_at(value.len() - 8);
+    body[..8] == key.to_le_bytes() && fulgurite::hash_bytes(body).to_le_bytes() == check
+}
+
+fn open(medium: Medium) -> (Fulgurite, Numbers) {
+    let memory = Fulgurite::builder(medium).dram("24M").object_cache("1M").workers(2).start().unwrap();
+    let numbers = memory.named("numbers").blobs::<u64>(JOBS * KEYS, 16 << 20).unwrap();
+    (memory, numbers)
+}
+
+/// A job's changes and looks.
+fn work(
+    m: &mut Context,
+    numbers: &Numbers,
+    job: u64,
+    seed: u64,
+    steps: u64,
+    model: &mut Model,
+) -> Result<(), AccessError> {
+    let mut random = Random(seed ^ job.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mut found = Vec::new();
+    for step in 0..steps {
+        let key = job * KEYS + random.below(KEYS);
+        match random.below(10) {
+            0 => {
+                assert_eq!(numbers.remove(m, &key)?, model.remove(&key).is_some());
+            }
+            1..5 => {
+                // Mostly of the key's own length, so that they are overwritten in place.
+                let len = if random.below(4) == 0 { random.below(5000usize) } else { 30 + key as usize % 400 };
+                let new = value(key, seed + step, len);
+                numbers.put(m, &key, &new)?;
+                model.insert(key, new);
+            }
+            5..8 => {
+                assert_eq!(numbers.get(m, &key, &mut found)?, model.contains_key(&key));
+                assert_eq!(found, *model.get(&key).unwrap_or(&Vec::new()), "key {key}");
+            }
+            _ => {
+                let other = random.below(JOBS * KEYS);
+                if numbers.get(m, &other, &mut found)? {
+                    assert!(is_whole(other, &found), "key {other} was read torn");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All jobs at once, and syncs meanwhile.
+fn work_and_sync(memory: &Fulgurite, numbers: &Numbers, seed: u64, steps: u64, models: &mut [Model]) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                memory.sync().unwrap();
+            }
+        });
+        let jobs: Vec<_> = models
+            .iter_mut()
+            .enumerate()
+            .map(|(job, model)| {
+                let (its, mut own) = (numbers.clone(), std::mem::take(model));
+                scope.spawn(move || {
+                    *model = memory
+                        .run(move |m| {
+                            work(m, &its, job as u64, seed, steps, &mut own)?;
+                            Ok(own)
+                        })
+                        .unwrap();
+                })
+            })
+            .collect();
+        let ended: Vec<_> = jobs.into_iter().map(|job| job.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok), "a job failed");
+    });
+}
+
+fn compare(memory: &Fulgurite, numbers: &Numbers, models: &[Model]) {
+    let all: Model = models.iter().flat_map(|model| model.iter().map(|(key, value)| (*key, value.clone()))).collect();
+    let its = numbers.clone();
+    memory
+        .run(move |m| {
+            let mut found = Vec::new();
+            for key in 0..JOBS * KEYS {
+                assert_eq!(its.get(m, &key, &mut found)?, all.contains_key(&key), "key {key}");
+                assert_eq!(found, *all.get(&key).unwrap_or(&Vec::new()), "key {key}");
+            }
+            let bytes = all.values().map(|value| value.len() as u64).sum();
+            assert_eq!(its.check(m)?, (all.len() as u64, bytes));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn values_are_whole_through_syncs_roll_backs_and_restarts() {
+    trials::each_seed(1, trials::runs(5), |seed| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool");
+        let (mut memory, mut numbers) = open(Medium::new_pool(&path, "64M").objects(20_000));
+        let mut models = vec![Model::new(); JOBS as usize];
+        for round in 0..3 {
+            let seed = seed * 1000 + round * 100;
+            work_and_sync(&memory, &numbers, seed, 2500, &mut models);
+            let token = memory.sync().unwrap();
+            compare(&memory, &numbers, &models);
+            // What comes after the token is undone.
+            let mut undone = models.clone();
+            for (job, model) in undone.iter_mut().enumerate() {
+                let (its, mut own) = (numbers.clone(), std::mem::take(model));
+                memory.run(move |m| work(m, &its, job as u64, seed + 1, 300, &mut own)).unwrap();
+            }
+            memory.roll_back(token).unwrap();
+            compare(&memory, &numbers, &models);
+            drop((memory, numbers));
+            (memory, numbers) = open(Medium::pool(&path));
+            compare(&memory, &numbers, &models);
+        }
+    });
+}
+
+#[test]
+fn a_cached_value_is_read_without_the_medium() {
+    let directory = tempfile::tempdir().unwrap();
+    let (memory, numbers) = open(Medium::new_pool(directory.path().join("pool"), "64M").objects(20_000));
+    let its = numbers.clone();
+    memory
+        .run(move |m| {
+            for key in 0..2000 {
+                its.put(m, &key, &value(key, key, 128))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    memory.sync().unwrap();
+    let read_all = || {
+        let its = numbers.clone();
+        memory
+            .run(move |m| {
+                let mut found = Vec::new();
+                for key in 0..2000 {
+                    assert!(its.get(m, &key, &mut found)? && found == value(key, key, 128));
+                }
+                Ok(())
+            })
+            .unwrap();
+    };
+    read_all();
+    let before = memory.runtime().statistics().device;
+    read_all();
+    let after = memory.runtime().statistics().device;
+    assert_eq!(after.reads, before.reads, "cached values were read from the medium");
+}
+
+#[test]
+fn pools_of_both_kinds_open_as_before() {
+    let directory = tempfile::tempdir().unwrap();
+    for objects in [0, 20_000] {
+        let path = directory.path().join(objects.to_string());
+        let (memory, numbers) = open(Medium::new_pool(&path, "64M").objects(objects));
+        assert_eq!(numbers.objects().is_some(), objects > 0);
+        let its = numbers.clone();
+        memory.run(move |m| (0..500).try_for_each(|key| its.put(m, &key, &value(key, 1, 100)).map(drop))).unwrap();
+        drop((memory, numbers));
+        // Without an object cache, objects lie in frames.
+        for cache in ["0", "1M", "0", "1M"] {
+            let memory = Fulgurite::builder(Medium::pool(&path)).dram("24M").object_cache(cache).start().unwrap();
+            let numbers = memory.named("numbers").blobs::<u64>(JOBS * KEYS, 16 << 20).unwrap();
+            let its = numbers.clone();
+            memory
+                .run(move |m| {
+                    let mut found = Vec::new();
+                    for key in 0..500 {
+                        assert!(its.get(m, &key, &mut found)? && is_whole(key, &found), "key {key}");
+                        if key % 3 == 0 {
+                            its.put(m, &key, &value(key, 2, found.len()))?;
+                        }
+                    }
+                    its.check(m)
+                })
+                .unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_transaction_refuses_objects_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (memory, numbers) = open(Medium::new_pool(directory.path().join("pool"), "64M").objects(20_000));
+    let its = numbers.clone();
+    memory.run(move |m| its.put(m, &1, b"as it was")).unwrap();
+    for (key, bytes) in [(1, &b"another one"[..]), (2, b"a new one")] {
+        let refused = memory.transaction(|t| t.put(&numbers, &key, bytes));
+        assert!(matches!(refused, Err(Error::Access(AccessError::ObjectInTransaction { .. }))), "{refused:?}");
+    }
+    let its = numbers.clone();
+    let found = memory.run(move |m| {
+        let mut value = Vec::new();
+        assert!(its.get(m, &1, &mut value)? && !its.get(m, &2, &mut Vec::new())?);
+        its.check(m)?;
+        Ok(value)
+    });
+    assert_eq!(found.as_deref(), Ok(&b"as it was"[..]));
+}

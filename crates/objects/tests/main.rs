@@ -1,0 +1,4 @@
+//! The tests of this crate, one program.
+
+mod conform_dram;
+mod model_cache;

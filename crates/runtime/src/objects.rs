@@ -1,0 +1,289 @@
+//! Objects: contents of up to 4096 bytes that are cached by themselves and written packed, beside
+//! the frames and under the same cap.
+//!
+//! ```text
+//!   get ---> shard: lock, copy, unlock                        DRAM only
+//!    | miss
+//!    +-----> fetch into a frame of its own, copy, enter        one read
+//!   put ---> shard, dirty --- pressure, or a sync ---> batch ---> pool, packed ---> clean
+//! ```
+//!
+//! Invariants:
+//! * A shard's lock is never held across a switch of fibers. The store's lock may be taken inside.
+//! * Between the cut of a sync and the naming of its token no batch begins but the sync's own. So a
+//!   token has all objects that were changed before its cut, and no later content.
+//! * An object's subpage is never in a frame that others find.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_utils::CachePadded;
+use fulgurite_flash::{Flash, FlashError, Objects as Packs};
+use fulgurite_objects::{Batch, CACHE_BYTES_MIN, Cache, Pressure, Ticket};
+use parking_lot::Mutex;
+
+/// Shards, where there is enough memory: more than workers, so that two seldom want the same.
+const SHARDS: usize = 64;
+/// The most bytes of a shard.
+const SHARD_BYTES_MAX: usize = 64 << 20;
+/// Objects and bytes of a batch: 32 flash pages of them.
+const BATCH_OBJECTS: usize = 1024;
+const BATCH_BYTES: usize = 128 << 10;
+/// Batches under way at a time.
+const BATCHES: usize = 4;
+/// The same of a sync, which waits for them.
+const BATCHES_OF_SYNC: usize = 16;
+
+/// The object cache of all workers.
+pub(crate) struct Objects {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    under_way: Mutex<Vec<UnderWay>>,
+    /// A sync is between its cut and its token.
+    held: AtomicBool,
+}
+
+struct Shard {
+    cache: Cache,
+    /// Bytes that became dirty, and have claimed no place yet.
+    unclaimed: usize,
+}
+
+/// A batch that the pool has not recorded yet.
+struct UnderWay {
+    number: u64,
+    shard: usize,
+    objects: Vec<u32>,
+}
+
+/// What a look found.
+pub(crate) enum Found<R> {
+    Here(R),
+    /// It has another length, which is this.
+    OtherLength(usize),
+    /// It is to be read from flash, by this name.
+    Miss(Ticket),
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Put {
+    /// It is made. So much is dirty that a batch should be written.
+    Done(Pressure),
+    /// Nothing is changed before a batch was written.
+    Wait,
+    /// The pool has no room for one more change.
+    Refused(FlashError),
+}
+
+/// Bytes that claim a place in the pool, where it asks: half of one (see `store::pool::objects`).
+const BYTES_PER_CLAIM: usize = 2048;
+
+/// Whether a medium packs objects.
+pub(crate) fn packs(flash: &dyn Flash) -> bool {
+    flash.backing().is_some_and(|backing| backing.objects().is_some())
+}
+
+/// The object cache of a runtime with so many bytes for it.
+pub(crate) fn cache_of(flash: &dyn Flash, bytes: u64) -> Option<Objects> {
+    (bytes > 0 && packs(flash)).then(|| Objects::new(usize::try_from(bytes).unwrap_or(usize::MAX)))
+}
+
+/// Shards of a cache of so many bytes.
+fn shards_of(bytes: usize) -> usize {
+    (bytes / CACHE_BYTES_MIN).clamp(1, SHARDS).max(bytes.div_ceil(SHARD_BYTES_MAX))
+}
+
+impl Objects {
+    /// A cache that takes so many bytes, which are [`CACHE_BYTES_MIN`] or more.
+    pub fn new(bytes: usize) -> Objects {
+        let count = shards_of(bytes);
+        let shard = |_| CachePadded::new(Mutex::new(Shard { cache: Cache::new(bytes / count), unclaimed: 0 }));
+        Objects {
+            shards: (0..count).map(shard).collect(),
+            under_way: Mutex::new(Vec::new()),
+            held: AtomicBool::new(false),
+        }
+    }
+    /// Frames' worth of changes that a sync may have to write.
+    pub fn changes_max(bytes: u64) -> u64 {
+        bytes / 2 / BYTES_PER_CLAIM as u64
+    }
+
+    #[inline]
+    fn of(&self, number: u32) -> usize {
+        // Neighbours are in different shards, and the cache spreads by other bits.
+        number as usize % self.shards.len()
+    }
+    /// What `read` makes of an object of this length.
+    #[inline]
+    pub fn get<R>(&self, number: u32, len: usize, read: impl FnOnce(&[u8]) -> R) -> Found<R> {
+        let mut shard = self.shards[self.of(number)].lock();
+        let found =
+            shard.cache.get(number, |bytes| if bytes.len() == len { Ok(read(bytes)) } else { Err(bytes.len()) });
+        match found {
+            Some(Ok(result)) => Found::Here(result),
+            // A reader with an outdated length may have brought it in.
+            Some(Err(got)) if !shard.cache.drop_clean(number) => Found::OtherLength(got),
+            _ => Found::Miss(shard.cache.begin_read(number)),
+        }
+    }
+    /// That read has ended. Returns whether what it found is what flash has.
+    pub fn end_read(&self, number: u32, ticket: Ticket, bytes: Option<&[u8]>) -> bool {
+        self.shards[self.of(number)].lock().cache.end_read(number, ticket, bytes)
+    }
+    /// Changes an object. `claim` is asked for each place that the pool will need for it.
+    pub fn put(&self, number: u32, bytes: &[u8], claim: impl FnOnce() -> Result<(), FlashError>) -> Put {
+        let mut shard = self.shards[self.of(number)].lock();
+        if shard.cache.pressure() == Pressure::Wait {
+            return Put::Wait;
+        }
+        let before = shard.cache.unwritten();
+        if shard.unclaimed >= BYTES_PER_CLAIM {
+            if let Err(error) = claim() {
+                return Put::Refused(error);
+            }
+            shard.unclaimed -= BYTES_PER_CLAIM;
+        }
+        if shard.cache.put(number, bytes).is_err() {
+            return Put::Wait;
+        }
+        if shard.cache.unwritten() > before {
+            shard.unclaimed += bytes.len() + size_of::<u64>();
+        }
+        Put::Done(shard.cache.pressure())
+    }
+    /// Frees an object, which nothing leads to any more. Cannot fail: where there is no room to
+    /// note it, its content stays in the pool until its number is used again.
+    pub fn free(&self, number: u32) {
+        let _ = self.shards[self.of(number)].lock().cache.put(number, &[]);
+    }
+
+    /// Begins to write a batch of the shard of this object, if it may.
+    ///
+    /// # Errors
+    /// When the pool takes none.
+    pub fn write_shard_of(&self, number: u32, pool: &dyn Packs) -> Result<(), FlashError> {
+        self.end_batches(pool)?;
+        if self.held.load(Ordering::Acquire) || self.under_way.lock().len() >= BATCHES {
+            return Ok(());
+        }
+        self.begin_batch(self.of(number), pool).map(drop)
+    }
+    /// Begins a batch of a shard. Returns how many objects it has.
+    fn begin_batch(&self, at: usize, pool: &dyn Packs) -> Result<usize, FlashError> {
+        let mut batch = Batch::new();
+        // Batches of a shard begin in the order in which their objects were taken.
+        let mut under_way = self.under_way.lock();
+        self.shards[at].lock().cache.begin_write(BATCH_OBJECTS, BATCH_BYTES, &mut batch);
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        let mut objects = batch.numbers();
+        let begun = pool.begin_write(&batch.objects());
+        let taken = begun.map_or(0, |(taken, _)| taken);
+        let rest = objects.split_off(taken);
+        if !rest.is_empty() {
+            self.shards[at].lock().cache.end_write(&rest, false);
+        }
+        let (_, number) = begun?;
+        if taken > 0 {
+            under_way.push(UnderWay { number, shard: at, objects });
+        }
+        Ok(taken)
+    }
+    /// Looks which batches have ended.
+    ///
+    /// # Errors
+    /// Of the first that failed. Its objects are dirty as before.
+    fn end_batches(&self, pool: &dyn Packs) -> Result<(), FlashError> {
+        let Some(mut under_way) = self.under_way.try_lock() else { return Ok(()) };
+        let mut result = Ok(());
+        // In their order, as the pool records them.
+        while let Some(first) = under_way.first()
+            && let Some(ended) = pool.written(first.number)
+        {
+            let UnderWay { shard, objects, .. } = under_way.remove(0);
+            self.shards[shard].lock().cache.end_write(&objects, ended.is_ok());
+            result = result.and(ended);
+        }
+        result
+    }
+
+    /// Places that they may take.
+    pub fn changes(&self) -> u64 {
+        let (mut bytes, mut objects) = (0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock();
+            bytes += shard.cache.unwritten_bytes();
+            objects += usize::from(shard.cache.unwritten() > 0);
+        }
+        (bytes.div_ceil(BYTES_PER_CLAIM) + objects) as u64
+    }
+    /// Writes what is dirty now, and waits: all of it, where nothing changes meanwhile. `pause`
+    /// while nothing ends, with an error when that has taken too long.
+    ///
+    /// # Errors
+    /// The pool's, and that of `pause`.
+    pub fn write_all(
+        &self,
+        pool: &dyn Packs,
+        mut pause: impl FnMut(usize) -> Result<(), FlashError>,
+    ) -> Result<(), FlashError> {
+        let mut left: Vec<usize> = self.shards.iter().map(|shard| shard.lock().cache.unwritten()).collect();
+        loop {
+            self.end_batches(pool)?;
+            for (at, left) in left.iter_mut().enumerate() {
+                while *left > 0 && self.under_way.lock().len() < BATCHES_OF_SYNC {
+                    let taken = self.begin_batch(at, pool)?;
+                    if taken == 0 {
+                        break;
+                    }
+                    *left = left.saturating_sub(taken);
+                }
+                // Others may have written it meanwhile.
+                if *left > 0 && self.shards[at].lock().cache.unwritten() == 0 {
+                    *left = 0;
+                }
+            }
+            let waits = self.under_way.lock().len() + left.iter().sum::<usize>();
+            if waits == 0 {
+                return Ok(());
+            }
+            pause(waits)?;
+        }
+    }
+    /// Waits until no batch is under way.
+    ///
+    /// # Errors
+    /// As [`Objects::write_all`].
+    pub fn settle(
+        &self,
+        pool: &dyn Packs,
+        mut pause: impl FnMut(usize) -> Result<(), FlashError>,
+    ) -> Result<(), FlashError> {
+        loop {
+            // One that failed has changed nothing.
+            let _ = self.end_batches(pool);
+            match self.under_way.lock().len() {
+                0 => return Ok(()),
+                waits => pause(waits)?,
+            }
+        }
+    }
+    /// Nothing begins but a sync's own batches, or again.
+    pub fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
+    }
+    /// Forgets everything. No batch is under way.
+    pub fn forget(&self) {
+        self.under_way.lock().clear();
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.cache.forget();
+            shard.unclaimed = 0;
+        }
+    }
+    /// The same of some subpages.
+    pub fn forget_range(&self, subpages: &std::ops::Range<u32>) {
+        self.shards.iter().for_each(|shard| shard.lock().cache.forget_range(subpages));
+    }
+}
