@@ -33,7 +33,8 @@ const INVALID: i32 = 22;
 pub struct PageBuffer {
     pub(crate) region: Arc<Region>,
     pub(crate) space: Mutex<Space>,
-    /// Held while a mapping is changed, and by a thread that forks: the child finds none half changed.
+    /// Held while a mapping is changed, and by a thread that forks: the child finds none half
+    /// changed.
     pub(crate) changes: RwLock<()>,
     pub(crate) commands: Arc<Commands>,
     pub(crate) statistics: Arc<Statistics>,

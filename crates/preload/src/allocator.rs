@@ -17,7 +17,7 @@ use fulgurite_fault::Access;
 use libc::size_t;
 
 use crate::early;
-use crate::functions::fail;
+use crate::errno::fail;
 use crate::run::{Run, run, run_of_any};
 use crate::small::{self, Freed};
 

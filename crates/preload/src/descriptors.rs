@@ -1,14 +1,15 @@
 //! File descriptors of the run in a program that counts on its own ones.
 //!
 //! They have high numbers, because a program may expect the lowest free ones for what it opens, and
-//! opens others in place of those that it knows (a shell's `exec 3>file`). The C library's functions
-//! that close descriptors leave them alone: a program may close all that it does not know.
+//! opens others in place of those that it knows (a shell's `exec 3>file`). The C library's
+//! functions that close descriptors leave them alone: a program may close all that it does not
+//! know.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use crate::functions::fail;
+use crate::errno::fail;
 
 /// The lowest number that is looked for, where the limit on numbers allows.
 const LOWEST: u64 = 400;

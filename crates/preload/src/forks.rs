@@ -4,8 +4,8 @@
 //!
 //! The C library calls the handlers of others before ours, and after ours: ours are registered
 //! before any other. So the others may use memory of flash. In between, the C library itself looks
-//! at its open files (`FILE`) in the child, which allocators may have put into memory of flash. They
-//! are made resident before.
+//! at its open files (`FILE`) in the child, which allocators may have put into memory of flash.
+//! They are made resident before.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fulgurite_fault::Forking;
 
 use crate::allocator::{self, Blocks, next};
-use crate::functions::fail;
+use crate::errno::fail;
 use crate::run::{self, Run, run};
 use crate::{descriptors, early, small};
 

@@ -7,15 +7,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use fulgurite_fault::Access;
 use libc::{off_t, size_t};
 
+use crate::errno::fail;
 use crate::run::{Run, run};
 
 const PAGE: usize = 4096;
-
-pub fn fail(errno: c_int) -> c_int {
-    // SAFETY: the location is this thread's own.
-    unsafe { *libc::__errno_location() = errno };
-    -1
-}
 
 fn answer(result: Result<(), i32>) -> c_int {
     result.map_or_else(fail, |()| 0)

@@ -1,9 +1,10 @@
 //! The library that `fulgurite run` loads into a program (`LD_PRELOAD`): the program's large
 //! anonymous mappings get memory of a page buffer.
 //!
-//! `own_memory` is where this library itself allocates, and `run` starts the page buffer and tells
-//! the summary. `functions`, `allocator` and `descriptors` are the C library's functions that it
-//! stands in for, with `small` for small blocks. `forks` is what happens around a `fork`, with `early` for a moment of it.
+//! `own_memory` is where this library itself allocates. `start` starts the page buffer, which `run`
+//! holds, and tells the summary. `functions`, `allocator` and `descriptors` are the C library's
+//! functions that it stands in for, with `small` for small blocks. `forks` is what happens around a
+//! `fork`, with `early` for a moment of it.
 //!
 //! Invariants:
 //! * Without settings of `fulgurite run` for this very process or its parent, each function is the
@@ -15,11 +16,13 @@
 mod allocator;
 mod descriptors;
 mod early;
+mod errno;
 mod forks;
 mod functions;
 mod own_memory;
 mod run;
 mod small;
+mod start;
 
 use own_memory::OwnMemory;
 

@@ -74,6 +74,9 @@ pub enum Expected {
     Trend(bool),
 }
 
+/// What a check finds.
+pub type Found = Result<Vec<Finding>, CheckError>;
+
 /// One number or statement of a paper, and ours.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finding {

@@ -93,8 +93,8 @@ fn over(result: &Value, workload: &str, other: &str) -> Option<String> {
     Some(format!("{:.2} times the throughput of {other}, {workload} on a disk", of("fulgurite")? / of(other)?))
 }
 
-/// The runtime's number for a finding, with the file, the day and the program that it is from. None where it
-/// was not measured, or where the kept result is not there.
+/// The runtime's number for a finding, with the file, the day and the program that it is from. None
+/// where it was not measured, or where the kept result is not there.
 pub fn figure(results: &Path, check: &str, finding: &str) -> Option<String> {
     let kept = KEPT.iter().find(|kept| kept.check == check && kept.finding == finding)?;
     let result: Value = serde_json::from_str(&fs::read_to_string(results.join(kept.file)).ok()?).ok()?;

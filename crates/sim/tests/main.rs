@@ -7,6 +7,6 @@ mod conform_flash;
 mod conform_interface;
 mod conform_sources;
 mod fault_system;
-mod fuzz_trace;
+mod fault_trace;
 mod model_core;
 mod model_cores;

@@ -410,8 +410,8 @@ impl Userfault {
                 }
                 result
             }
-            // Since a fork, the page may be one of another process as well. A copy can move. (A page
-            // that the kernel or a device holds is not copied, and stays busy.)
+            // Since a fork, the page may be one of another process as well. A copy can move. (A
+            // page that the kernel or a device holds is not copied, and stays busy.)
             Err(NotMoved::Busy) => {
                 make_own(from);
                 self.transfer(abi::IOC_MOVE, from, to)

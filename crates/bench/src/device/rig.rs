@@ -33,7 +33,8 @@ const COMPUTING: Waits = Waits::Computing(10_000);
 
 /// All ways, ready. What comes first is dropped first.
 pub struct Rig {
-    /// By what, and whether through its queue into frames. Else by the paper's driver, or the only way.
+    /// By what, and whether through its queue into frames. Else by the paper's driver, or the only
+    /// way.
     ways: HashMap<(How, bool), Box<dyn Way>>,
     nand: Option<(Arc<NandFlash>, Arc<DeviceFlash>)>,
     _server: NbdServer,

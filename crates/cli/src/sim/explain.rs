@@ -10,8 +10,8 @@ use fulgurite_bench::report::write_as;
 use fulgurite_bench::values::{Output, output};
 use fulgurite_sim::Report;
 
+use super::given::{SystemArgs, result, system};
 use super::run::warn;
-use super::{SystemArgs, result, system};
 
 /// A system to explain.
 #[derive(Clone, Debug, Args)]

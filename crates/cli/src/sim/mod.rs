@@ -1,20 +1,13 @@
 //! `fulgurite sim`: systems under a simulated clock.
 
 mod explain;
+mod given;
 pub mod run;
 mod sweep;
 mod trace;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use anyhow::Result;
-use clap::{Args, Subcommand, ValueHint};
-
-use fulgurite_bench::bad_input::{BadInput, OrBadInput};
-use fulgurite_sim::system::{System, SystemError};
-use fulgurite_sim::trace::{Format, Record, Trace};
-use fulgurite_sim::{Report, Time};
+use clap::Subcommand;
 
 /// What to do with systems.
 #[derive(Debug, Subcommand)]
@@ -75,59 +68,6 @@ Examples:
   fulgurite sim trace memory.trace --clock 1.2GHz
   fulgurite sim trace disk.csv --write mqsim --out disk.mqsim";
 
-/// What a system is given beside its file.
-#[derive(Clone, Debug, Args)]
-pub struct SystemArgs {
-    /// Put a value in the place of the file's. Repeat for several keys.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
-    pub set: Vec<(String, String)>,
-    #[command(flatten)]
-    pub trace: TraceFileArgs,
-}
-
-/// A trace, and how to read it.
-#[derive(Clone, Debug, Args)]
-pub struct TraceFileArgs {
-    /// The trace that the system runs, if its requests are of one.
-    #[arg(long = "trace", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub file: Option<PathBuf>,
-    #[command(flatten)]
-    pub reading: ReadingArgs,
-}
-
-/// How to read a trace.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct ReadingArgs {
-    /// The trace's format: msr, mqsim, dramsim3, hybridsim, ramulator2, champsim, lis, blkparse or
-    /// fio. The first line decides without it.
-    #[arg(long, value_name = "FORMAT", value_parser = format)]
-    pub format: Option<Format>,
-    /// The clock whose cycles the trace counts, where it counts cycles.
-    #[arg(long, value_name = "FREQUENCY", value_parser = clock)]
-    pub clock: Option<Time>,
-}
-
-fn assignment(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("write KEY=VALUE, for example requests.depth=16".to_owned()),
-    }
-}
-
-fn format(text: &str) -> Result<Format, String> {
-    let known = Format::ALL.map(Format::name).join(", ");
-    Format::named(text).ok_or_else(|| format!("there is no format \"{text}\"; there are {known}"))
-}
-
-fn clock(text: &str) -> Result<Time, String> {
-    let quantity = fulgurite_sim::system::Quantity::Frequency;
-    let told = |told| format!("\"{text}\" {told}; write for example {}", quantity.example());
-    match quantity.read(text).map_err(told)? {
-        hertz if (1.0..=1e12).contains(&hertz) => Ok(Time((1e12 / hertz + 0.5) as u64)),
-        _ => Err(told("is out of range")),
-    }
-}
-
 /// Runs the command.
 pub fn run(command: &SimCommand) -> Result<()> {
     match command {
@@ -137,32 +77,4 @@ pub fn run(command: &SimCommand) -> Result<()> {
         SimCommand::Explain(args) => explain::run(args),
         SimCommand::Trace(args) => trace::run(args),
     }
-}
-
-/// The text of a system's file.
-fn text(path: &Path) -> Result<String> {
-    fs::read_to_string(path).or_bad_input(|error| format!("{} cannot be read: {error}", path.display()))
-}
-
-fn read_trace(path: &Path, reading: &ReadingArgs) -> Result<Trace> {
-    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let bytes = fs::read(path).or_bad_input(|error| told(&error))?;
-    Trace::read(&bytes, reading.format, reading.clock).or_bad_input(|error| told(&error))
-}
-
-/// The accesses of the trace that was given.
-fn records(args: &TraceFileArgs) -> Result<Option<Vec<Record>>> {
-    args.file.as_ref().map(|path| Ok(read_trace(path, &args.reading)?.records)).transpose()
-}
-
-/// Reads a system with what it is given.
-fn system(path: &Path, args: &SystemArgs) -> Result<System> {
-    let text = text(path)?;
-    let records = records(&args.trace)?;
-    System::read(&path.display().to_string(), &text, &args.set, records.as_deref())
-        .or_bad_input(|error: SystemError| error.to_string())
-}
-
-fn result(system: &System, seed: u64) -> Result<Report> {
-    system.run(seed).map_err(|error| BadInput(error.to_string()).into())
 }

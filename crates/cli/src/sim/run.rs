@@ -13,7 +13,7 @@ use fulgurite_bench::values::{Output, output};
 use fulgurite_sim::Report;
 use fulgurite_sim::system::Document;
 
-use super::{SystemArgs, result, system, text};
+use super::given::{SystemArgs, result, system, text};
 
 /// A system, and where its result goes.
 #[derive(Clone, Debug, Args)]

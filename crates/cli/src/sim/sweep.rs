@@ -18,7 +18,7 @@ use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::progress;
 use fulgurite_sim::system::{Document, System};
 
-use super::{SystemArgs, records, text};
+use super::given::{SystemArgs, records, text};
 
 /// A system, its keys and their values.
 #[derive(Clone, Debug, Args)]
@@ -46,7 +46,7 @@ pub struct SweepArgs {
 const POINTS_MAX: usize = 100_000;
 
 fn values(text: &str) -> Result<(String, Vec<String>), String> {
-    let (key, values) = super::assignment(text)?;
+    let (key, values) = super::given::assignment(text)?;
     let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
     if values.iter().any(String::is_empty) {
         return Err("a value is empty; write KEY=VALUE,VALUE".to_owned());

@@ -10,7 +10,7 @@ use fulgurite_bench::report::{write_as, write_file};
 use fulgurite_bench::values::{Output, output};
 use fulgurite_sim::trace::{Format, Summary};
 
-use super::{ReadingArgs, format, read_trace};
+use super::given::{ReadingArgs, format, read_trace};
 
 /// A trace.
 #[derive(Clone, Debug, Args)]

@@ -2,8 +2,10 @@
 //! timed stages.
 //!
 //! ```text
-//!   read     buffer > host 2 > firmware 3 > dies 4 > firmware 5, 6 > host 7, 8 > invalidate > DMA 9 > invalidate
-//!   write    buffer > invalidate > DMA 1 > invalidate > host 2 > firmware 3 > dies 4 > firmware 5, 6 > host 7, 8
+//!   read     buffer > host 2 > firmware 3 > dies 4 > firmware 5, 6 > host 7, 8
+//!            > invalidate > DMA 9 > invalidate
+//!   write    buffer > invalidate > DMA 1 > invalidate > host 2 > firmware 3 > dies 4
+//!            > firmware 5, 6 > host 7, 8
 //! ```
 //!
 //! Each stage waits for its server: the host's processors, the one DMA engine, the firmware's one

@@ -10,7 +10,7 @@
 //! | system | at a miss |
 //! |---|---|
 //! | DRAM-only | there is none |
-//! | AstriFlash | the miss signal comes back, older instructions retire, the rest is flushed, the handler switches threads |
+//! | AstriFlash | miss signal; older instructions retire, the rest is flushed, threads switch |
 //! | OS-Swap | a fault and a context switch on the core |
 //! | Flash-Sync | the load is late, as any other |
 //!

@@ -66,11 +66,11 @@ impl Zipf {
     }
 }
 
-/// A cache of the least recently used under Zipf, by Che's approximation: an item stays for the same
-/// time since its last use, whichever it is (Che, Tung and Wang, 2002). Times are in draws.
+/// A cache of the least recently used under Zipf, by Che's approximation: an item stays for the
+/// same time since its last use, whichever it is (Che, Tung and Wang, 2002). Times are in draws.
 struct Che {
-    /// Ranks in groups that grow by a 50th, each as if all of it were its middle: the first rank, how
-    /// many, and their share of the draws.
+    /// Ranks in groups that grow by a 50th, each as if all of it were its middle: the first rank,
+    /// how many, and their share of the draws.
     groups: Vec<(u64, u64, f64)>,
     stays: f64,
 }

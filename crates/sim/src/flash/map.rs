@@ -122,8 +122,8 @@ impl Map {
         let page = self.planes[plane as usize].as_ref().map_or(slot, |map| map.places[slot as usize]);
         Map::nand_page(self.geometry, plane, page)
     }
-    /// Gives a logical page a new place. `commands` gets what reclaim has to do first, in order, and
-    /// then the program.
+    /// Gives a logical page a new place. `commands` gets what reclaim has to do first, in order,
+    /// and then the program.
     ///
     /// # Panics
     /// If there is no such page.

@@ -57,8 +57,8 @@ impl Banks {
     pub fn new(timing: DramTiming, banks: u32) -> Banks {
         Banks { timing, banks: vec![Bank::default(); banks as usize], met: [0; 3] }
     }
-    /// Opens a row at a time or when its bank is free, and takes the bank for `then` longer. Returns
-    /// when the row is open.
+    /// Opens a row at a time or when its bank is free, and takes the bank for `then` longer.
+    /// Returns when the row is open.
     pub fn open(&mut self, now: Time, row: u32, then: Time) -> Time {
         let timing = self.timing;
         let count = self.banks.len() as u32;

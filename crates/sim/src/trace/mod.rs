@@ -10,7 +10,7 @@
 //! | `champsim` | 64 bytes for each instruction, not text |
 //! | `lis` | `first-page pages 0 number`: pages of 512 B, reads only |
 //! | `blkparse` | `disk cpu number seconds process action type sector + sectors [name]` |
-//! | `fio` | `milliseconds, value, type, size, offset[, priority]`: a log with offsets, 0 reads and 1 writes |
+//! | `fio` | `milliseconds, value, type, size, offset[, priority]`: 0 reads, 1 writes |
 //!
 //! What a format does not say is not made up: `ramulator2`, `champsim` and `lis` have no times.
 //! Cycles are times only with the clock of the system that recorded them.

@@ -295,7 +295,8 @@ mod tests {
             rotten[at].iter_mut().for_each(|byte| *byte ^= 0x5A);
             assert!(broken(&rotten[..]).is_some() && !cut_off(&rotten[..]), "{what}");
         }
-        // The new first sector before what was there, and a longer page of which sectors are missing.
+        // The new first sector before what was there, and a longer page of which sectors are
+        // missing.
         let mut over_data = short.clone();
         over_data[512..].fill(9);
         assert!(broken(&over_data[..]).is_some() && cut_off(&over_data[..]));

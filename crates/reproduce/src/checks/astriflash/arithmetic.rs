@@ -5,12 +5,10 @@ use fulgurite_sim::queue::{Core, Jobs, Misses, Spans};
 
 use fulgurite_policy::SchedulingPolicy;
 
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
 use crate::models::objects::Program;
 use crate::units::Dimension;
-
-type Found = Result<Vec<Finding>, CheckError>;
 
 pub fn bandwidth(inputs: &Inputs<'_>) -> Found {
     let (of_core, flash) =

@@ -194,8 +194,8 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     ];
     let ends = inputs.numbers("miss.intervals", Dimension::Time)?;
     let middle_ns = ends.iter().sum::<f64>() / ends.len() as f64 / 1e3;
-    // What is expected is of a cache in which every page may be anywhere. With sets of a few ways it
-    // misses more often, which a first run tells.
+    // What is expected is of a cache in which every page may be anywhere. With sets of a few ways
+    // it misses more often, which a first run tells.
     let first = exponent(inputs, &bases, middle_ns)?;
     let mut found_ns = 0.0;
     for base in &bases {

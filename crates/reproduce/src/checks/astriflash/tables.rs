@@ -1,9 +1,7 @@
 //! A6 and A9: the tables of the system and of its silicon.
 
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
-
-type Found = Result<Vec<Finding>, CheckError>;
 
 const GIB: f64 = (1u64 << 30) as f64;
 

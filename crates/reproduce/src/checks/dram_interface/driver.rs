@@ -3,10 +3,9 @@
 use fulgurite_device::Buddy;
 use fulgurite_sim::{Random, Time};
 
-use super::Found;
 use super::system::{load, mb_per_s, prototype, run as run_load};
 use super::throughput::KIB;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::device::{Op, System};
 use crate::units::Dimension;
 

@@ -7,10 +7,8 @@ mod system;
 mod tables;
 pub(crate) mod throughput;
 
-use crate::check::{Check, CheckError, Finding, Inputs};
+use crate::check::{Check, Found, Inputs};
 use crate::paper::Paper;
-
-type Found = Result<Vec<Finding>, CheckError>;
 
 const fn check(id: &'static str, about: &'static str, simulated: bool, run: fn(&Inputs<'_>) -> Found) -> Check {
     Check { id, about, paper: Paper::DramInterface, simulated, run }

@@ -2,9 +2,8 @@
 
 use fulgurite_device::{Command, Ended, Status};
 
-use super::Found;
 use super::system::{load, prototype, run as run_load};
-use crate::check::{Finding, Inputs};
+use crate::check::{Finding, Found, Inputs};
 use crate::models::Planted;
 use crate::models::device::{Op, conflicts, stale_orders};
 use crate::units::Dimension;

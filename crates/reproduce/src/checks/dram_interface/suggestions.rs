@@ -2,10 +2,9 @@
 
 use fulgurite_device::{BootImage, SECTOR_BYTES};
 
-use super::Found;
 use super::system::{load, mb_per_s, prototype};
 use super::throughput::KIB;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::device::Op;
 use crate::units::Dimension;
 

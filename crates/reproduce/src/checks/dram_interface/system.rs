@@ -4,7 +4,8 @@ use crate::check::{CheckError, Inputs};
 use crate::models::device::{Controller, Driver, Load, Media, Op, Report, System};
 use crate::units::Dimension;
 
-/// Requests of each thread in a run. As many as a fifth of them come before, which are not measured.
+/// Requests of each thread in a run. As many as a fifth of them come before, which are not
+/// measured.
 const REQUESTS: u64 = 300;
 
 /// Picoseconds of a byte at a rate.

@@ -1,8 +1,7 @@
 //! C1, C2 and C9: the tables, and what follows from them by arithmetic.
 
-use super::Found;
 use super::system::{load, prototype, run};
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::device::Op;
 use crate::units::Dimension;
 

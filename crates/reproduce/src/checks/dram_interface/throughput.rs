@@ -1,8 +1,7 @@
 //! C5 to C8: what the pipeline of processors, DMA engine, buffer and dies moves.
 
-use super::Found;
 use super::system::{load, mb_per_s, prototype, run as run_load, ufs as ufs_system};
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::device::{Op, System};
 
 pub const KIB: u64 = 1 << 10;

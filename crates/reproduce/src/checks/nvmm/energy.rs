@@ -1,7 +1,6 @@
 //! D7: power of DRAM alone and of flash behind DRAM.
 
-use super::Found;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
 /// Watts that a size of DRAM takes without being used: standby, and what refresh adds.

@@ -1,8 +1,7 @@
 //! D14: signs of the file-system workloads, from what their personalities do in a row.
 
-use super::Found;
 use super::memory::{flash, software};
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
 /// NVMM's gain over the SSD for each workload: its name and the gain.

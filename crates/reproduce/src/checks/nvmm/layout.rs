@@ -5,8 +5,7 @@ use fulgurite_format::{
     Status, TIME_BITS, place_positional,
 };
 
-use super::Found;
-use crate::check::{Finding, Inputs};
+use crate::check::{Finding, Found, Inputs};
 use crate::units::Dimension;
 
 pub fn addresses(inputs: &Inputs<'_>) -> Found {

@@ -5,8 +5,7 @@
 
 use fulgurite_sim::Time;
 
-use super::Found;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
 use crate::models::paging::{Accesses, Flash, Outcome, Way, run};
 use crate::units::Dimension;

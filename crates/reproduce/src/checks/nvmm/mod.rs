@@ -11,10 +11,8 @@ mod sensitivity;
 mod table;
 pub(crate) mod wear;
 
-use crate::check::{Check, CheckError, Finding, Inputs};
+use crate::check::{Check, Found, Inputs};
 use crate::paper::Paper;
-
-type Found = Result<Vec<Finding>, CheckError>;
 
 const fn check(id: &'static str, about: &'static str, simulated: bool, run: fn(&Inputs<'_>) -> Found) -> Check {
     Check { id, about, paper: Paper::Nvmm, simulated, run }

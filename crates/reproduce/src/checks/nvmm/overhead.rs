@@ -1,8 +1,7 @@
 //! D13: an access to the SSD, in hardware and in software.
 
-use super::Found;
 use super::memory::{flash, software};
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
 pub fn run(inputs: &Inputs<'_>) -> Found {

@@ -6,9 +6,8 @@
 
 use fulgurite_sim::Time;
 
-use super::Found;
 use super::memory::{flash, ssd};
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::paging::{Accesses, Flash, Way, run};
 use crate::units::Dimension;
 

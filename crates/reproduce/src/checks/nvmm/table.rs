@@ -4,8 +4,7 @@ use fulgurite_format::{EntryIndex, FlashPage, PageEntry, Status};
 use fulgurite_sim::Random;
 use fulgurite_store::Table;
 
-use super::Found;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
 
 const PAGES: u32 = 64;

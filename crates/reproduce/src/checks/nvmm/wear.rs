@@ -1,7 +1,6 @@
 //! D15: how long flash lasts while the pages that live share what is written.
 
-use super::Found;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
 use crate::models::objects::written_for_each_byte;
 use crate::models::wear::Wear;

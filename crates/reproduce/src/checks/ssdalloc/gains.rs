@@ -1,8 +1,7 @@
 //! B2, B4, B5 and B6: object-per-page beside pages and swap, over SSDs.
 
-use super::Found;
 use super::ways::{Ssd, Ways, program, ssds};
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {

@@ -1,7 +1,6 @@
 //! B1 and B3: the runtime's own table, and what objects spare the SSD.
 
-use super::Found;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
 use crate::models::objects::written_for_each_byte;
 use crate::units::Dimension;

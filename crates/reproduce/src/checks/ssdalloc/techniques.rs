@@ -3,9 +3,8 @@
 //! An application rewritten for flash does what SSDAlloc does, in its own code: it has the same
 //! cells but the last.
 
-use super::Found;
 use super::ways::{Ways, program, ssds};
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
 /// Write logging, access below 4 KB, fine-grained reclaim, DRAM not polluted, high performance,
