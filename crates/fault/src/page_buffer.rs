@@ -347,7 +347,7 @@ impl PageBuffer {
     }
 }
 
-/// What wakes a handler thread: faults, and who notifies it.
+/// What wakes a handler thread: faults and notifications.
 pub fn notifier(userfault: &Userfault) -> Result<Arc<Notifier>, Error> {
     Notifier::beside(std::os::fd::AsFd::as_fd(userfault)).map(Arc::new).map_err(cannot("make an eventfd"))
 }

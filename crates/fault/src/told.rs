@@ -1,4 +1,4 @@
-//! Words for the person who started the program. They go to a descriptor of our own, because the
+//! Words for the user of the program. They go to a descriptor of our own, because the
 //! program may close its standard error output, or open something else in its place.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Servers of one queue inside a model: who is served, and who waits.
+//! Servers of one queue inside a model: which request is served, and which wait.
 
 use std::collections::VecDeque;
 
