@@ -19,7 +19,7 @@ use crate::units::Dimension;
 const PAGE: f64 = 4096.0;
 /// Simulated time of a core in a run that is reported, and the least of a shorter one.
 const SPAN: Time = Time::us(12_000);
-const SPAN_LEAST: Time = Time::us(1_500);
+const SPAN_LEAST: Time = Time::us(5_000);
 
 /// What the system is divided by: a power of two, so that its parts divide.
 fn scale(inputs: &Inputs<'_>) -> Result<u64, CheckError> {

@@ -18,7 +18,7 @@ fn device(inputs: &Inputs<'_>, planes: u32, more: f64) -> Result<FlashReport, Ch
     let reads = inputs.number("reclaim.reads", Dimension::Count)?;
     let writes = inputs.number("reclaim.writes", Dimension::Count)? * more;
     let nand = flash_of(inputs, planes)?;
-    let count = inputs.volume(REQUESTS).max(60_000);
+    let count = inputs.volume(REQUESTS).max(600_000);
     let system = FlashSystem {
         nand,
         filled: 1.0 - inputs.share("flash.spare")?,
