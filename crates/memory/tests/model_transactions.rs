@@ -123,8 +123,8 @@ impl Data {
             _ => self.strings.put(memory, &text(at.key), &bytes(value)).map(drop),
         }
     }
-    /// Bytes of the heap that are not nodes of the B+-tree. An insert splits full nodes first, each in
-    /// a change of its own, which stays when the insert then fails.
+    /// Bytes of the heap that are not nodes of the B+-tree. An insert splits full nodes first, each
+    /// in a change of its own, which stays when the insert then fails.
     fn used_beside_nodes<M: Memory>(&self, memory: &mut M) -> u64 {
         let shape = self.tree.check(memory).unwrap();
         self.heap.used_bytes() - (shape.leaves + shape.inner_nodes) * NODE_BYTES as u64
