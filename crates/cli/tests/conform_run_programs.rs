@@ -104,7 +104,7 @@ fn python() -> Option<String> {
 }
 
 fn programs() -> Vec<Program> {
-    let sort = program(&["sort", "-S", "200M", "--parallel=2"], lines(share(1_000_000)));
+    let sort = program(&["sort", "-S", "200M", "--parallel=2"], lines(share(1_000_000).max(400_000)));
     let bash = Program { large: false, ..program(&["bash", "-c", SHELL], "") };
     let mut all = vec![sort, bash];
     if !is_full() {

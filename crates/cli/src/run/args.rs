@@ -52,8 +52,8 @@ Examples:
 
 The program's large anonymous mappings get memory of flash, behind a cache in
 DRAM. All of the program's memory together stays within --dram. What the
-program maps otherwise (its code, stacks, files, and small blocks of malloc without
---small-blocks) is in DRAM as before, and takes its part of --dram.
+program maps otherwise (its code, stacks, files, and small blocks of malloc
+without --small-blocks) is in DRAM as before, and takes its part of --dram.
 
 The summary goes to the standard error output when the program ends by exit
 or by returning from main.

@@ -14,7 +14,7 @@
 //! Until a first write nothing but the order of filling is known, and no table is kept.
 //!
 //! Invariants ([`Map::check`]): each slot has one page, which names it. A block has as many living
-//! pages as its count says. Erased blocks are beyond [`RESERVE`].
+//! pages as its count says. Erased blocks are beyond `RESERVE`.
 
 use std::collections::VecDeque;
 
