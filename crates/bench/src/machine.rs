@@ -83,17 +83,24 @@ fn memory(text: &str, key: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// The day of a time, in seconds since 1970 (Hinnant, `civil_from_days`): years begin in March, so
-/// that leap days are last.
-fn day_of(seconds: u64) -> String {
+/// The year, month, day, hour, minute and second of a time in seconds since 1970, UTC (Howard
+/// Hinnant's `civil_from_days`).
+pub fn civil(seconds: u64) -> [u64; 6] {
     let days = seconds / 86_400 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
-    format!("{}-{month:02}-{day:02}", year + era * 400)
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    [year, month, day, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60]
+}
+
+/// The day of a time in seconds since 1970.
+fn day_of(seconds: u64) -> String {
+    let [year, month, day, ..] = civil(seconds);
+    format!("{year}-{month:02}-{day:02}")
 }
 
 impl Machine {

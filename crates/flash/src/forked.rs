@@ -20,15 +20,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Backed, Notifier};
 
-use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
-    Request, Switches, Traits, check_range,
-};
+use crate::moved::MovedQueue;
+use crate::{Backing, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, QueueUser, Traits, check_range};
 
 /// Processes that may share a medium at one time.
 pub const SEATS: u32 = 16;
@@ -309,7 +306,14 @@ impl Flash for Arc<ForkedFlash> {
         self.inner.staging_bytes(frames)
     }
     fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
-        Ok(Box::new(ForkedQueue { inner: self.inner.open_queue_for(user, frames, depth, wake)?, flash: self.clone() }))
+        let inner = self.inner.open_queue_for(user, frames, depth, wake)?;
+        let flash = self.clone();
+        let to = move |op, subpage| match op {
+            _ if subpage >= flash.inner.subpages() => None,
+            Op::Write => flash.place(subpage),
+            Op::Read | Op::Flush => flash.slot_of(subpage),
+        };
+        Ok(Box::new(MovedQueue { inner, to }))
     }
     /// The subpages have no slots any more. Of the medium within nothing is asked.
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
@@ -330,58 +334,12 @@ impl Flash for Arc<ForkedFlash> {
     }
 }
 
-struct ForkedQueue {
-    inner: Box<dyn Queue>,
-    flash: Arc<ForkedFlash>,
-}
-
-impl Queue for ForkedQueue {
-    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
-        let subpage = request.subpage.0;
-        let slot = match request.op {
-            Op::Flush => Some(subpage),
-            _ if subpage >= self.flash.inner.subpages() => None,
-            Op::Read => self.flash.slot_of(subpage),
-            Op::Write => self.flash.place(subpage),
-        };
-        // No medium has this one.
-        self.inner.submit(Request { subpage: SubpageIndex(slot.unwrap_or(u32::MAX)), ..request })
-    }
-    fn flush(&mut self) -> Result<(), FlashError> {
-        self.inner.flush()
-    }
-    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        self.inner.poll(completions)
-    }
-    fn will_poll(&self) {
-        self.inner.will_poll();
-    }
-    fn switch(&mut self, to: Switches) -> Switches {
-        self.inner.switch(to)
-    }
-    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
-        self.inner.use_frames(frames);
-    }
-    fn wait(&mut self, timeout: Option<Duration>) {
-        self.inner.wait(timeout);
-    }
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-    fn depth(&self) -> usize {
-        self.inner.depth()
-    }
-    fn bytes(&self) -> usize {
-        self.inner.bytes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use fulgurite_format::{FrameIndex, SUBPAGE_BYTES};
 
     use super::*;
-    use crate::MemoryFlash;
+    use crate::{MemoryFlash, Request};
 
     const SLOTS: u32 = 64;
 

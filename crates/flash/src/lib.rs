@@ -40,6 +40,7 @@ mod file;
 mod forked;
 mod layered;
 mod memory;
+mod moved;
 mod mover;
 mod nand;
 mod part;

@@ -8,14 +8,13 @@
 //! Invariant: nothing outside the part is named to the medium.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Notifier};
 
+use crate::moved::MovedQueue;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Objects, Op, OpenedQueue, Queue, QueueFull, QueueUser,
-    Request, Switches, Traits, Versions, check_range,
+    Backing, DeviceCounters, Flash, FlashError, Objects, OpenedQueue, QueueUser, Traits, Versions, check_range,
 };
 
 /// So many subpages of a medium, from one of them on.
@@ -55,7 +54,8 @@ impl Flash for PartOfFlash {
     }
     fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         let inner = self.inner.open_queue_for(user, frames, depth, wake)?;
-        Ok(Box::new(PartOfQueue { inner, first: self.first, count: self.count }))
+        let (first, count) = (self.first, self.count);
+        Ok(Box::new(MovedQueue { inner, to: move |_, subpage| (subpage < count).then(|| first + subpage) }))
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         check_range(first, count, self.count)?;
@@ -92,62 +92,13 @@ impl Backing for PartOfFlash {
     }
 }
 
-struct PartOfQueue {
-    inner: Box<dyn Queue>,
-    first: u32,
-    count: u32,
-}
-
-impl Queue for PartOfQueue {
-    #[inline]
-    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
-        let at = match request.op {
-            Op::Flush => request.subpage,
-            // No medium has this one.
-            _ if request.subpage.0 >= self.count => SubpageIndex(u32::MAX),
-            _ => SubpageIndex(self.first + request.subpage.0),
-        };
-        self.inner.submit(Request { subpage: at, ..request })
-    }
-    #[inline]
-    fn flush(&mut self) -> Result<(), FlashError> {
-        self.inner.flush()
-    }
-    #[inline]
-    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        self.inner.poll(completions)
-    }
-    #[inline]
-    fn will_poll(&self) {
-        self.inner.will_poll();
-    }
-    fn switch(&mut self, to: Switches) -> Switches {
-        self.inner.switch(to)
-    }
-    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
-        self.inner.use_frames(frames);
-    }
-    fn wait(&mut self, timeout: Option<Duration>) {
-        self.inner.wait(timeout);
-    }
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-    fn depth(&self) -> usize {
-        self.inner.depth()
-    }
-    fn bytes(&self) -> usize {
-        self.inner.bytes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use fulgurite_format::{FrameIndex, SUBPAGE_BYTES};
     use fulgurite_sys::Backed;
 
     use super::*;
-    use crate::MemoryFlash;
+    use crate::{MemoryFlash, Op, Request};
 
     #[test]
     fn parts_of_one_medium_do_not_meet() {

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use fulgurite_sim::Time;
+use fulgurite_sim::system::{did_you_mean, nearest};
 use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -210,15 +211,6 @@ pub enum Problem {
         /// The value.
         leaf: String,
     },
-}
-
-fn did_you_mean(nearest: &Option<String>) -> String {
-    nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name}?"))
-}
-
-fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<String> {
-    let all = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
-    all.min().filter(|(distance, _)| *distance <= 1 + word.len() / 4).map(|(_, name)| name.to_owned())
 }
 
 /// The values of one paper.

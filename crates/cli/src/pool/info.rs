@@ -13,6 +13,7 @@ use super::maps;
 use super::open::{name_of, to_look_at_in_use};
 use super::served::{self, Known, Look};
 use fulgurite_bench::bad_input;
+use fulgurite_bench::machine::civil;
 use fulgurite_bench::report::table::{table, thousands};
 use fulgurite_bench::values::Output;
 use fulgurite_bench::{checks, report};
@@ -91,19 +92,6 @@ struct Info {
 fn tokens_of(opened: &OpenedPool) -> Vec<Token> {
     let token = |t: TokenKept| Token { token: t.token, pinned: t.is_pinned, newest: t.is_newest, made_ms: t.made_ms };
     opened.tokens().into_iter().map(token).collect()
-}
-
-/// Year, month, day, hour, minute, second, UTC (Howard Hinnant's `civil_from_days`).
-fn civil(seconds: u64) -> [u64; 6] {
-    let days = seconds / 86_400 + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    [year, month, day, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60]
 }
 
 /// `2026-11-22 06:22 UTC`.

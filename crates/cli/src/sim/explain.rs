@@ -21,9 +21,6 @@ pub struct ExplainArgs {
     pub system: PathBuf,
     #[command(flatten)]
     pub with: SystemArgs,
-    /// The seed of all that is random.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Write the result as JSON (to standard output without FILE or with `-`).
     #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
     #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
@@ -32,7 +29,7 @@ pub struct ExplainArgs {
 
 /// Runs a system and splits its times.
 pub fn run(args: &ExplainArgs) -> Result<()> {
-    let report = result(&system(&args.system, &args.with)?.explained(), args.seed)?;
+    let report = result(&system(&args.system, &args.with)?.explained(), args.with.seed)?;
     warn(&report);
     write_as(args.json.as_ref(), &report, || shown(&report))
 }

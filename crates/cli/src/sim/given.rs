@@ -17,6 +17,9 @@ pub struct SystemArgs {
     /// Put a value in the place of the file's. Repeat for several keys.
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
+    /// The seed of all that is random.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
     #[command(flatten)]
     pub trace: TraceFileArgs,
 }

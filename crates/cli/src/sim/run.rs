@@ -23,9 +23,6 @@ pub struct RunArgs {
     pub system: PathBuf,
     #[command(flatten)]
     pub with: SystemArgs,
-    /// The seed of all that is random.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Write the result as JSON (to standard output without FILE or with `-`).
     #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
     #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
@@ -46,9 +43,6 @@ pub struct CompareArgs {
     pub systems: Vec<PathBuf>,
     #[command(flatten)]
     pub with: SystemArgs,
-    /// The seed of all that is random.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Write the results as JSON (to standard output without FILE or with `-`).
     #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
     #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
@@ -66,7 +60,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     }
     let system = system(&args.system, &args.with)?;
     let begun = Instant::now();
-    let report = result(&system, args.seed)?;
+    let report = result(&system, args.with.seed)?;
     let took = begun.elapsed().as_secs_f64();
     warn(&report);
     write_as(args.json.as_ref(), &report, || shown(&[&report]))?;
@@ -87,7 +81,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
 pub fn compare(args: &CompareArgs) -> Result<()> {
     // All of them are read before the first one runs.
     let systems = args.systems.iter().map(|path| system(path, &args.with)).collect::<Result<Vec<_>>>()?;
-    let reports = systems.iter().map(|system| result(system, args.seed)).collect::<Result<Vec<_>>>()?;
+    let reports = systems.iter().map(|system| result(system, args.with.seed)).collect::<Result<Vec<_>>>()?;
     reports.iter().for_each(warn);
     write_as(args.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))
 }

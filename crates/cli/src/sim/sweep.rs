@@ -34,9 +34,6 @@ pub struct SweepArgs {
     pub out: PathBuf,
     #[command(flatten)]
     pub with: SystemArgs,
-    /// The seed of all that is random.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Threads: as many as cores without it.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
@@ -67,7 +64,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let all = points(args)?;
     let count = all.len();
     let left: Vec<Point> =
-        all.into_iter().filter(|point| !done.contains(&(point.system.hash().to_owned(), args.seed))).collect();
+        all.into_iter().filter(|point| !done.contains(&(point.system.hash().to_owned(), args.with.seed))).collect();
     if left.len() < count {
         eprintln!("{} of {count} points are in {} already", count - left.len(), args.out.display());
     }
@@ -114,7 +111,7 @@ fn one(point: &Point, args: &SweepArgs, file: &Mutex<std::fs::File>) -> Result<(
         let set: Vec<String> = point.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
         set.join(" ")
     };
-    let report = point.system.run(args.seed).map_err(|error| BadInput(format!("{}: {error}", of())))?;
+    let report = point.system.run(args.with.seed).map_err(|error| BadInput(format!("{}: {error}", of())))?;
     let mut line = serde_json::to_value(&report)?;
     let over: serde_json::Map<String, serde_json::Value> =
         point.set.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();

@@ -16,6 +16,20 @@ pub mod objects;
 pub mod paging;
 pub mod wear;
 
+use fulgurite_format::LocalFrame;
+use fulgurite_policy::FrameView;
+
+/// Frames that nothing keeps, and whose use replacement was told of.
+struct Always;
+impl FrameView for Always {
+    fn take_referenced(&mut self, _frame: LocalFrame) -> bool {
+        false
+    }
+    fn evictable(&mut self, _frame: LocalFrame) -> bool {
+        true
+    }
+}
+
 /// Bugs that are planted in the models on purpose, and that the checks must find. No program plants
 /// one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

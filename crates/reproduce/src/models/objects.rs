@@ -13,9 +13,11 @@ use std::sync::{Mutex, PoisonError};
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::{LocalFrame, PAYLOAD_BYTES, PageBuffer, PoolId, SUBPAGE_BYTES, SubpageIndex, zero_page};
-use fulgurite_policy::{AnyReplacement, FrameView, Replacement, ReplacementPolicy};
+use fulgurite_policy::{AnyReplacement, Replacement, ReplacementPolicy};
 use fulgurite_sim::Random;
 use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, recover};
+
+use super::Always;
 
 /// A program over objects.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -43,16 +45,6 @@ pub struct Traffic {
     pub misses: f64,
     /// Entries that were evicted and had changed.
     pub written: f64,
-}
-
-struct Always;
-impl FrameView for Always {
-    fn take_referenced(&mut self, _frame: LocalFrame) -> bool {
-        false
-    }
-    fn evictable(&mut self, _frame: LocalFrame) -> bool {
-        true
-    }
 }
 
 /// Ranks by Zipf's law, by the inverse of the continuous distribution.

@@ -11,8 +11,10 @@
 use std::collections::HashMap;
 
 use fulgurite_format::{LocalFrame, SubpageIndex};
-use fulgurite_policy::{AnyReplacement, FrameView, Replacement, ReplacementPolicy};
+use fulgurite_policy::{AnyReplacement, Replacement, ReplacementPolicy};
 use fulgurite_sim::{Random, Time};
+
+use super::Always;
 
 /// The flash behind the DRAM.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -80,16 +82,6 @@ impl Outcome {
     /// Misses for each access.
     pub fn miss_ratio(&self) -> f64 {
         self.misses as f64 / self.accesses as f64
-    }
-}
-
-struct Always;
-impl FrameView for Always {
-    fn take_referenced(&mut self, _frame: LocalFrame) -> bool {
-        false
-    }
-    fn evictable(&mut self, _frame: LocalFrame) -> bool {
-        true
     }
 }
 

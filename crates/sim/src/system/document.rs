@@ -76,11 +76,13 @@ pub enum Problem {
     Impossible(String),
 }
 
-fn did_you_mean(nearest: &Option<String>) -> String {
+/// The end of a sentence about a name that is not known.
+pub fn did_you_mean(nearest: &Option<String>) -> String {
     nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name}?"))
 }
 
-fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<String> {
+/// The name that a word may have been meant to be.
+pub fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<String> {
     let all = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
     all.min().filter(|(distance, _)| *distance <= 1 + word.len() / 4).map(|(_, name)| name.to_owned())
 }

@@ -13,7 +13,7 @@ mod units;
 
 use serde::Serialize;
 
-pub use document::{Document, Problem, SystemError};
+pub use document::{Document, Problem, SystemError, did_you_mean, nearest};
 pub use units::Quantity;
 
 use crate::cores::{CoresReport, CoresSystem};

@@ -23,6 +23,15 @@ fn ordered(ways: &Ways, ssds: &[(String, Ssd)]) -> bool {
     })
 }
 
+/// That order for one program, with the gains that go with it.
+fn order(ways: &Ways, ssds: &[(String, Ssd)], mechanism: &'static str) -> Finding {
+    let (swap, pages) = gains(ways, ssds);
+    let about = "objects ahead of pages, pages of swap";
+    Finding::trend("order", about, ordered(ways, ssds), (swap.0, "times over swap at least"), mechanism)
+        .also("times over swap at most", swap.1)
+        .also("times over pages at most", pages.1)
+}
+
 fn half_written(inputs: &Inputs<'_>, in_dram: f64, skew: f64) -> Result<Ways, CheckError> {
     Ways::of(inputs, program(inputs, in_dram, inputs.share("memcached.writes")?, skew)?)
 }
@@ -73,17 +82,8 @@ pub fn array(inputs: &Inputs<'_>) -> Found {
     let ssds = ssds(inputs)?;
     let in_dram = inputs.bytes("array.dram")? / inputs.bytes("array.data")?;
     let ways = half_written(inputs, in_dram, 0.0)?;
-    let (swap, pages) = gains(&ways, &ssds);
     Ok(vec![
-        Finding::trend(
-            "order",
-            "objects ahead of pages, pages of swap",
-            ordered(&ways, &ssds),
-            (swap.0, "times over swap at least"),
-            "uniform accesses to 128 B objects, data 16 times the DRAM; half of them write",
-        )
-        .also("times over swap at most", swap.1)
-        .also("times over pages at most", pages.1),
+        order(&ways, &ssds, "uniform accesses to 128 B objects, data 16 times the DRAM; half of them write"),
         Finding::trend(
             "misses",
             "the DRAM holds 1/16 either way",
@@ -98,18 +98,9 @@ pub fn memcached(inputs: &Inputs<'_>) -> Found {
     let ssds = ssds(inputs)?;
     let in_dram = inputs.bytes("memcached.dram")? / inputs.bytes("memcached.data")?;
     let ways = half_written(inputs, in_dram, inputs.share("memcached.skew")?)?;
-    let (swap, pages) = gains(&ways, &ssds);
     let (of_objects, of_pages) = ways.misses();
     Ok(vec![
-        Finding::trend(
-            "order",
-            "objects ahead of pages, pages of swap",
-            ordered(&ways, &ssds),
-            (swap.0, "times over swap at least"),
-            "half reads, half writes, of skewed keys; 30 GB of data, 4 GB of DRAM",
-        )
-        .also("times over swap at most", swap.1)
-        .also("times over pages at most", pages.1),
+        order(&ways, &ssds, "half reads, half writes, of skewed keys; 30 GB of data, 4 GB of DRAM"),
         Finding::trend(
             "compact",
             "RAM as a compact object cache",
