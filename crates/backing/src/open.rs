@@ -97,7 +97,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Opens it. A file that is created and cannot become a pool is removed again.
+    /// Opens it. A file that is created for a pool that cannot be opened is removed again.
     ///
     /// # Errors
     /// As [`Medium::judge`], before anything is touched; what the medium says.
@@ -123,8 +123,8 @@ impl Medium {
                 }
                 let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
                 let file = Base::File(FileConfig::create(path, bytes)).open()?.flash;
-                make(&file, geometry, id).inspect_err(|_| remove(path))?;
-                return open_pool(path, file, settings);
+                let made = make(&file, geometry, id).and_then(|()| open_pool(path, file, settings));
+                return made.inspect_err(|_| remove(path));
             }
             Place::File { path, create: None } if self.kept => {
                 return open_pool(path, all_of_pool(path)?, settings);

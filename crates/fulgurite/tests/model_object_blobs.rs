@@ -64,7 +64,21 @@ fn work(
                 numbers.put(m, &key, &new)?;
                 model.insert(key, new);
             }
-            5..8 => {
+            5 => {
+                // All behind the key changes, so that it is whole again.
+                let Some(old) = model.get(&key) else { continue };
+                let new = value(key, seed + step, old.len());
+                match random.below(3) {
+                    0 => assert!(numbers.write_at(m, &key, 8, &new[8..])?),
+                    1 => assert_eq!(numbers.update(m, &key, |bytes| bytes.copy_from_slice(&new))?, Some(())),
+                    _ => {
+                        assert!(numbers.remove(m, &key)?);
+                        assert_eq!(numbers.append(m, &key, &new)?, new.len());
+                    }
+                }
+                model.insert(key, new);
+            }
+            6..8 => {
                 assert_eq!(numbers.get(m, &key, &mut found)?, model.contains_key(&key));
                 assert_eq!(found, *model.get(&key).unwrap_or(&Vec::new()), "key {key}");
             }
@@ -184,6 +198,34 @@ fn a_cached_value_is_read_without_the_medium() {
     read_all();
     let after = memory.runtime().statistics().device;
     assert_eq!(after.reads, before.reads, "cached values were read from the medium");
+}
+
+/// Freed objects wait to be told to the pool, and must not wait for a sync.
+#[test]
+fn after_many_removals_what_is_read_is_cached() {
+    const LEFT: u64 = 100;
+    let directory = tempfile::tempdir().unwrap();
+    let (memory, numbers) = open(Medium::new_pool(directory.path().join("pool"), "64M").objects(20_000));
+    let its = numbers.clone();
+    memory.run(move |m| (0..JOBS * KEYS).try_for_each(|key| its.put(m, &key, &value(key, 1, 100)).map(drop))).unwrap();
+    memory.sync().unwrap();
+    let its = numbers.clone();
+    memory.run(move |m| (LEFT..JOBS * KEYS).try_for_each(|key| its.remove(m, &key).map(drop))).unwrap();
+    let read_all = || {
+        let its = numbers.clone();
+        let read = move |m: &mut Context| {
+            let mut found = Vec::new();
+            for key in 0..LEFT {
+                assert!(its.get(m, &key, &mut found)? && is_whole(key, &found));
+            }
+            Ok(())
+        };
+        memory.run(read).unwrap();
+    };
+    read_all();
+    let before = memory.runtime().statistics().device.reads;
+    read_all();
+    assert_eq!(memory.runtime().statistics().device.reads, before, "the freed objects have taken the cache");
 }
 
 #[test]

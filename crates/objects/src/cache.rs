@@ -211,6 +211,12 @@ impl Cache {
     /// When there are more than [`OBJECT_BYTES_MAX`] bytes.
     pub fn put(&mut self, number: u32, bytes: &[u8]) -> Result<(), Full> {
         assert!(bytes.len() <= OBJECT_BYTES_MAX, "an object of {} bytes", bytes.len());
+        // The queue has no more than this, so that it never grows.
+        if self.stay >= self.dirty.capacity()
+            && !self.index.find(&self.buffer, number).is_some_and(|(.., header)| header.stays())
+        {
+            return Err(Full);
+        }
         if let Some((_, at, header)) = self.index.find(&self.buffer, number)
             && header.size() == size(bytes.len())
         {

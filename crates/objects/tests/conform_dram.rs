@@ -31,6 +31,16 @@ fn an_object_costs_its_bytes_and_24() {
     assert!(each <= 152.0, "{each:.1} bytes of DRAM for each object of 128");
 }
 
+/// Frees are let through when changes have to wait.
+#[test]
+fn it_takes_no_more_when_only_frees_come() {
+    let mut cache = Cache::new(BYTES);
+    let refused = (0..200_000).filter(|number| cache.put(*number, &[]).is_err()).count();
+    cache.check().unwrap();
+    assert!(cache.bytes() <= BYTES, "{} of {BYTES}", cache.bytes());
+    assert!(refused > 0 && cache.unwritten() + refused == 200_000, "{refused} refused");
+}
+
 /// S3-FIFO over numbers of one size.
 struct Simulated {
     small: VecDeque<u32>,

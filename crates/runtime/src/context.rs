@@ -353,7 +353,13 @@ impl Context {
     /// Starts to bring the subpage of `at` in, if there is room. Never waits.
     pub fn prefetch(&mut self, at: Address) {
         let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
-        if subpage < u64::from(self.shared.layout.subpages) && self.enough_stack().is_ok() {
+        if subpage >= u64::from(self.shared.layout.subpages) {
+            return;
+        }
+        // SAFETY: there is such a subpage, and the bits live as long as `shared`, which we hold.
+        let byte = unsafe { self.absent.add((subpage / 8) as usize).as_ref() };
+        // What is resident costs no change of stacks.
+        if Table::says_absent(byte, subpage as u32) && self.enough_stack().is_ok() {
             self.with_fibers(|fibers| fibers.cache.prefetch(subpage as u32, fibers.shared.clock.now_ns()));
         }
     }

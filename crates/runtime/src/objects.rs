@@ -152,9 +152,12 @@ impl Objects {
         Put::Done(shard.cache.pressure())
     }
     /// Frees an object, which nothing leads to any more. Cannot fail: where there is no room to
-    /// note it, its content stays in the pool until its number is used again.
-    pub fn free(&self, number: u32) {
-        let _ = self.shards[self.of(number)].lock().cache.put(number, &[]);
+    /// note it, its content stays in the pool until its number is used again. Returns how much
+    /// waits to be written.
+    pub fn free(&self, number: u32) -> Pressure {
+        let mut shard = self.shards[self.of(number)].lock();
+        let _ = shard.cache.put(number, &[]);
+        shard.cache.pressure()
     }
 
     /// Begins to write a batch of the shard of this object, if it may.

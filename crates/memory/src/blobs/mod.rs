@@ -314,7 +314,8 @@ impl<I: BlobIndex> BlobMap<I> {
         let Some(end) = offset.checked_add(bytes.len()).filter(|end| *end <= span.len) else { return Ok(false) };
         let at = span.at.add(offset as u64);
         let subpages = (at.subpage_offset() + bytes.len()).div_ceil(SUBPAGE_BYTES);
-        if subpages <= Self::PINS as usize {
+        // An object is in no frame.
+        if !span.object && subpages <= Self::PINS as usize {
             let mut set = WriteSet::new();
             set.write_bytes(at, bytes);
             // Readers look again: they may have copied a part.

@@ -140,8 +140,12 @@ impl Context {
 
     /// Frees the object at `at`, to which nothing leads any more.
     pub fn free_object(&mut self, at: Address) {
-        if let (Ok(number), Some(objects)) = (self.object_number(at), &self.shared.objects) {
-            objects.free(number);
+        let (Ok(number), Some(objects)) = (self.object_number(at), &self.shared.objects) else { return };
+        if objects.free(number) != Pressure::None
+            && let Some(pool) = self.shared.flash.backing().and_then(|backing| backing.objects())
+        {
+            // An error of the batch is for those that wait for it.
+            let _ = objects.write_shard_of(number, pool);
         }
     }
 }
