@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::{AccessError, Blobs, Context, Error, Fulgurite, Medium, Rooted};
+use fulgurite_flash::{FileConfig, FileFlash};
+use fulgurite_format::{ObjectPlace, SUBPAGE_BYTES};
+use fulgurite_store::{Pool, StoreConfig};
 use fulgurite_testkit as trials;
 use trials::Random;
 
@@ -200,17 +203,61 @@ fn a_cached_value_is_read_without_the_medium() {
     assert_eq!(after.reads, before.reads, "cached values were read from the medium");
 }
 
+/// Each object that changes is remembered as it was until the next sync, however small it is.
+#[test]
+fn changes_that_would_leave_a_sync_no_room_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let (memory, numbers) = open(Medium::new_pool(&path, "64M").objects(20_000));
+    let put_all = |number| {
+        let (its, mut done) = (numbers.clone(), 0);
+        let result = memory.run(|m| {
+            for key in 0..JOBS * KEYS {
+                its.put(m, &key, &value(key, number, 100))?;
+                done += 1;
+            }
+            Ok(())
+        });
+        (result, done)
+    };
+    put_all(1).0.unwrap();
+    memory.sync().unwrap();
+    let (result, done) = put_all(2);
+    assert!(matches!(result, Err(AccessError::PoolFull { .. })), "{result:?}");
+    memory.sync().unwrap();
+    // After the sync there is room again.
+    memory.run(|m| numbers.put(m, &(JOBS * KEYS - 1), &value(JOBS * KEYS - 1, 3, 100)).map(drop)).unwrap();
+    memory.sync().unwrap();
+    drop((memory, numbers));
+    let (memory, numbers) = open(Medium::pool(&path));
+    memory
+        .run(|m| {
+            let mut found = Vec::new();
+            for key in 0..JOBS * KEYS {
+                let number = if key + 1 == JOBS * KEYS { 3 } else { 1 + u64::from(key < done) };
+                assert!(numbers.get(m, &key, &mut found)? && found == value(key, number, 100), "key {key}");
+            }
+            numbers.check(m)
+        })
+        .unwrap();
+}
+
 /// Freed objects wait to be told to the pool, and must not wait for a sync.
 #[test]
-fn after_many_removals_what_is_read_is_cached() {
+fn after_many_removals_what_is_read_is_cached_and_the_rest_is_free() {
     const LEFT: u64 = 100;
     let directory = tempfile::tempdir().unwrap();
-    let (memory, numbers) = open(Medium::new_pool(directory.path().join("pool"), "64M").objects(20_000));
+    let path = directory.path().join("pool");
+    let (memory, numbers) = open(Medium::new_pool(&path, "64M").objects(20_000));
     let its = numbers.clone();
     memory.run(move |m| (0..JOBS * KEYS).try_for_each(|key| its.put(m, &key, &value(key, 1, 100)).map(drop))).unwrap();
     memory.sync().unwrap();
-    let its = numbers.clone();
-    memory.run(move |m| (LEFT..JOBS * KEYS).try_for_each(|key| its.remove(m, &key).map(drop))).unwrap();
+    // More than may wait in the cache, and fewer than the pool has room for between two syncs.
+    for keys in [LEFT..6000, 6000..JOBS * KEYS] {
+        let its = numbers.clone();
+        memory.run(move |m| keys.clone().try_for_each(|key| its.remove(m, &key).map(drop))).unwrap();
+        memory.sync().unwrap();
+    }
     let read_all = || {
         let its = numbers.clone();
         let read = move |m: &mut Context| {
@@ -226,6 +273,18 @@ fn after_many_removals_what_is_read_is_cached() {
     let before = memory.runtime().statistics().device.reads;
     read_all();
     assert_eq!(memory.runtime().statistics().device.reads, before, "the freed objects have taken the cache");
+    // The older state goes with the second one.
+    memory.sync().unwrap();
+    memory.sync().unwrap();
+    drop((memory, numbers));
+    let file = Arc::new(FileFlash::open(&FileConfig::existing(&path)).unwrap());
+    let (pool, _) = Pool::open(file, StoreConfig::default()).unwrap();
+    let is_object = |subpage: &u32| {
+        let found = pool.locate_object(*subpage);
+        found.is_some_and(|found| found.at != ObjectPlace::FREED && found.at.length < SUBPAGE_BYTES as u16)
+    };
+    let left = (0..pool.geometry().subpages).filter(is_object).count();
+    assert_eq!(left as u64, LEFT, "freed objects keep space in the pool");
 }
 
 #[test]

@@ -142,7 +142,15 @@ impl Cache {
     pub fn unwritten(&self) -> usize {
         self.stay
     }
-    /// Bytes of these, and of what is noted of them.
+    /// The most of them.
+    pub fn unwritten_max(&self) -> usize {
+        self.dirty.capacity()
+    }
+    /// Whether an object was changed since it was last begun to be written.
+    pub fn is_dirty(&self, number: u32) -> bool {
+        self.index.find(&self.buffer, number).is_some_and(|(.., header)| header.has(DIRTY))
+    }
+    /// Bytes of objects that flash does not have yet, and of what is noted of them.
     pub fn unwritten_bytes(&self) -> usize {
         self.stay_bytes
     }

@@ -35,16 +35,10 @@ const BATCHES_OF_SYNC: usize = 16;
 
 /// The object cache of all workers.
 pub(crate) struct Objects {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    shards: Box<[CachePadded<Mutex<Cache>>]>,
     under_way: Mutex<Vec<UnderWay>>,
     /// A sync is between its cut and its token.
     held: AtomicBool,
-}
-
-struct Shard {
-    cache: Cache,
-    /// Bytes that became dirty, and have claimed no place yet.
-    unclaimed: usize,
 }
 
 /// A batch that the pool has not recorded yet.
@@ -74,9 +68,6 @@ pub(crate) enum Put {
     Refused(FlashError),
 }
 
-/// Bytes that claim a place in the pool, where it asks: half of one (see `store::pool::objects`).
-const BYTES_PER_CLAIM: usize = 2048;
-
 /// Whether a medium packs objects.
 pub(crate) fn packs(flash: &dyn Flash) -> bool {
     flash.backing().is_some_and(|backing| backing.objects().is_some())
@@ -96,16 +87,16 @@ impl Objects {
     /// A cache that takes so many bytes, which are [`CACHE_BYTES_MIN`] or more.
     pub fn new(bytes: usize) -> Objects {
         let count = shards_of(bytes);
-        let shard = |_| CachePadded::new(Mutex::new(Shard { cache: Cache::new(bytes / count), unclaimed: 0 }));
+        let shard = |_| CachePadded::new(Mutex::new(Cache::new(bytes / count)));
         Objects {
             shards: (0..count).map(shard).collect(),
             under_way: Mutex::new(Vec::new()),
             held: AtomicBool::new(false),
         }
     }
-    /// Frames' worth of changes that a sync may have to write.
-    pub fn changes_max(bytes: u64) -> u64 {
-        bytes / 2 / BYTES_PER_CLAIM as u64
+    /// The most changes that a sync may have to write.
+    pub fn changes_max(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().unwritten_max() as u64).sum()
     }
 
     #[inline]
@@ -117,47 +108,44 @@ impl Objects {
     #[inline]
     pub fn get<R>(&self, number: u32, len: usize, read: impl FnOnce(&[u8]) -> R) -> Found<R> {
         let mut shard = self.shards[self.of(number)].lock();
-        let found =
-            shard.cache.get(number, |bytes| if bytes.len() == len { Ok(read(bytes)) } else { Err(bytes.len()) });
+        let found = shard.get(number, |bytes| if bytes.len() == len { Ok(read(bytes)) } else { Err(bytes.len()) });
         match found {
             Some(Ok(result)) => Found::Here(result),
             // A reader with an outdated length may have brought it in.
-            Some(Err(got)) if !shard.cache.drop_clean(number) => Found::OtherLength(got),
-            _ => Found::Miss(shard.cache.begin_read(number)),
+            Some(Err(got)) if !shard.drop_clean(number) => Found::OtherLength(got),
+            _ => Found::Miss(shard.begin_read(number)),
         }
     }
     /// That read has ended. Returns whether what it found is what flash has.
     pub fn end_read(&self, number: u32, ticket: Ticket, bytes: Option<&[u8]>) -> bool {
-        self.shards[self.of(number)].lock().cache.end_read(number, ticket, bytes)
+        self.shards[self.of(number)].lock().end_read(number, ticket, bytes)
     }
-    /// Changes an object. `claim` is asked for each place that the pool will need for it.
+    /// Changes an object. `claim` is asked when it was as in the pool: each object takes a place
+    /// there by itself, because its old content has to be remembered by itself.
     pub fn put(&self, number: u32, bytes: &[u8], claim: impl FnOnce() -> Result<(), FlashError>) -> Put {
         let mut shard = self.shards[self.of(number)].lock();
-        if shard.cache.pressure() == Pressure::Wait {
+        if shard.pressure() == Pressure::Wait {
             return Put::Wait;
         }
-        let before = shard.cache.unwritten();
-        if shard.unclaimed >= BYTES_PER_CLAIM {
-            if let Err(error) = claim() {
-                return Put::Refused(error);
-            }
-            shard.unclaimed -= BYTES_PER_CLAIM;
+        if !shard.is_dirty(number)
+            && let Err(error) = claim()
+        {
+            return Put::Refused(error);
         }
-        if shard.cache.put(number, bytes).is_err() {
+        if shard.put(number, bytes).is_err() {
             return Put::Wait;
         }
-        if shard.cache.unwritten() > before {
-            shard.unclaimed += bytes.len() + size_of::<u64>();
-        }
-        Put::Done(shard.cache.pressure())
+        Put::Done(shard.pressure())
     }
     /// Frees an object, which nothing leads to any more. Cannot fail: where there is no room to
-    /// note it, its content stays in the pool until its number is used again. Returns how much
-    /// waits to be written.
-    pub fn free(&self, number: u32) -> Pressure {
+    /// note it, here or in the pool, its content stays in the pool until its number is used again.
+    /// Returns how much waits to be written.
+    pub fn free(&self, number: u32, claim: impl FnOnce() -> Result<(), FlashError>) -> Pressure {
         let mut shard = self.shards[self.of(number)].lock();
-        let _ = shard.cache.put(number, &[]);
-        shard.cache.pressure()
+        if shard.is_dirty(number) || claim().is_ok() {
+            let _ = shard.put(number, &[]);
+        }
+        shard.pressure()
     }
 
     /// Begins to write a batch of the shard of this object, if it may.
@@ -176,7 +164,7 @@ impl Objects {
         let mut batch = Batch::new();
         // Batches of a shard begin in the order in which their objects were taken.
         let mut under_way = self.under_way.lock();
-        self.shards[at].lock().cache.begin_write(BATCH_OBJECTS, BATCH_BYTES, &mut batch);
+        self.shards[at].lock().begin_write(BATCH_OBJECTS, BATCH_BYTES, &mut batch);
         if batch.is_empty() {
             return Ok(0);
         }
@@ -185,7 +173,7 @@ impl Objects {
         let taken = begun.map_or(0, |(taken, _)| taken);
         let rest = objects.split_off(taken);
         if !rest.is_empty() {
-            self.shards[at].lock().cache.end_write(&rest, false);
+            self.shards[at].lock().end_write(&rest, false);
         }
         let (_, number) = begun?;
         if taken > 0 {
@@ -205,21 +193,15 @@ impl Objects {
             && let Some(ended) = pool.written(first.number)
         {
             let UnderWay { shard, objects, .. } = under_way.remove(0);
-            self.shards[shard].lock().cache.end_write(&objects, ended.is_ok());
+            self.shards[shard].lock().end_write(&objects, ended.is_ok());
             result = result.and(ended);
         }
         result
     }
 
-    /// Places that they may take.
+    /// Objects that differ from the pool.
     pub fn changes(&self) -> u64 {
-        let (mut bytes, mut objects) = (0, 0);
-        for shard in &self.shards {
-            let shard = shard.lock();
-            bytes += shard.cache.unwritten_bytes();
-            objects += usize::from(shard.cache.unwritten() > 0);
-        }
-        (bytes.div_ceil(BYTES_PER_CLAIM) + objects) as u64
+        self.shards.iter().map(|shard| shard.lock().unwritten() as u64).sum()
     }
     /// Writes what is dirty now, and waits: all of it, where nothing changes meanwhile. `pause`
     /// while nothing ends, with an error when that has taken too long.
@@ -231,7 +213,7 @@ impl Objects {
         pool: &dyn Packs,
         mut pause: impl FnMut(usize) -> Result<(), FlashError>,
     ) -> Result<(), FlashError> {
-        let mut left: Vec<usize> = self.shards.iter().map(|shard| shard.lock().cache.unwritten()).collect();
+        let mut left: Vec<usize> = self.shards.iter().map(|shard| shard.lock().unwritten()).collect();
         loop {
             self.end_batches(pool)?;
             for (at, left) in left.iter_mut().enumerate() {
@@ -243,7 +225,7 @@ impl Objects {
                     *left = left.saturating_sub(taken);
                 }
                 // Others may have written it meanwhile.
-                if *left > 0 && self.shards[at].lock().cache.unwritten() == 0 {
+                if *left > 0 && self.shards[at].lock().unwritten() == 0 {
                     *left = 0;
                 }
             }
@@ -280,13 +262,11 @@ impl Objects {
     pub fn forget(&self) {
         self.under_way.lock().clear();
         for shard in &self.shards {
-            let mut shard = shard.lock();
-            shard.cache.forget();
-            shard.unclaimed = 0;
+            shard.lock().forget();
         }
     }
     /// The same of some subpages.
     pub fn forget_range(&self, subpages: &std::ops::Range<u32>) {
-        self.shards.iter().for_each(|shard| shard.lock().cache.forget_range(subpages));
+        self.shards.iter().for_each(|shard| shard.lock().forget_range(subpages));
     }
 }

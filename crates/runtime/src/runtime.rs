@@ -421,15 +421,13 @@ impl Runtime {
     pub fn has_objects(&self) -> bool {
         self.shared.objects.is_some()
     }
-    /// The most changes that a sync may have to find places for: frames, and objects in units of
-    /// half a frame.
+    /// The most changes that a sync may have to find places for: frames and objects.
     pub fn changes_max(&self) -> u64 {
-        let objects = if self.has_objects() { self.shared.config.objects_bytes } else { 0 };
-        self.frames_max() + Objects::changes_max(objects)
+        self.frames_max() + self.shared.objects.as_ref().map_or(0, Objects::changes_max)
     }
     /// About how many frames differ from the medium, without pinned ones, which always may. Looks
     /// at the marks of all frames, at a few nanoseconds each and without the workers. Objects count
-    /// by their bytes. From any thread.
+    /// as frames. From any thread.
     pub fn changed_frames(&self) -> u64 {
         let differs = |frame: &u32| {
             let marks = self.shared.cache.frames.marks(FrameIndex(*frame));
@@ -437,7 +435,7 @@ impl Runtime {
         };
         // No more than 2^30.
         let frames = (0..self.frames_max() as u32).filter(differs).count() as u64;
-        frames + self.shared.objects.as_ref().map_or(0, |objects| objects.changes() / 2)
+        frames + self.shared.objects.as_ref().map_or(0, |objects| objects.changes())
     }
     /// Bytes of the budget that are not frames: tables, stacks, rings, histograms.
     pub fn fixed_bytes(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulgurite_flash::Objects as Packs;
+use fulgurite_flash::{FlashError, Objects as Packs};
 use fulgurite_format::{Address, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_objects::{OBJECT_BYTES_MAX, Pressure};
 
@@ -114,14 +114,17 @@ impl Context {
         let objects = shared.objects.as_ref().expect("asked above");
         let pool: &dyn Packs = shared.flash.backing().and_then(|b| b.objects()).expect("it had objects at the start");
         let of_flash = |source| AccessError::of_flash(at, source, &*shared.flash);
-        let for_sync = self.is_own_job();
+        let mut has_claimed = false;
         loop {
             if shared.poisoned.get().is_some() {
                 return Err(AccessError::MemoryPoisoned);
             }
-            let claim = || match shared.flash.backing() {
-                Some(backing) if backing.asks() => backing.begin_change(for_sync),
-                _ => Ok(()),
+            let claim = || {
+                if !has_claimed {
+                    self.claim()?;
+                    has_claimed = true;
+                }
+                Ok(())
             };
             match objects.put(number, bytes, claim) {
                 Put::Done(Pressure::None) => return Ok(()),
@@ -138,10 +141,18 @@ impl Context {
         }
     }
 
+    /// A place in the pool for one object that differs from it.
+    fn claim(&self) -> Result<(), FlashError> {
+        match self.shared.flash.backing() {
+            Some(backing) if backing.asks() => backing.begin_change(self.is_own_job()),
+            _ => Ok(()),
+        }
+    }
+
     /// Frees the object at `at`, to which nothing leads any more.
     pub fn free_object(&mut self, at: Address) {
         let (Ok(number), Some(objects)) = (self.object_number(at), &self.shared.objects) else { return };
-        if objects.free(number) != Pressure::None
+        if objects.free(number, || self.claim()) != Pressure::None
             && let Some(pool) = self.shared.flash.backing().and_then(|backing| backing.objects())
         {
             // An error of the batch is for those that wait for it.

@@ -219,10 +219,6 @@ impl Pool {
     }
 }
 
-/// Bytes of objects for which a cache claims a place: half a flash page, so that poor packing and
-/// summaries are covered.
-const BYTES_PER_CLAIM: usize = SUBPAGE_BYTES / 2;
-
 impl Objects for Pool {
     fn begin_write(&self, objects: &[(u32, &[u8])]) -> Result<(usize, u64), FlashError> {
         let mut inner = self.lock();
@@ -241,8 +237,8 @@ impl Objects for Pool {
         if batch.taken > 0 {
             self.helpers.has_places();
             self.helpers.leave_work();
-            let bytes: usize = objects[..batch.taken].iter().map(|(_, bytes)| bytes.len()).sum();
-            if self.changes.placed(bytes.div_ceil(BYTES_PER_CLAIM) as u64) {
+            // Packed as they are, each hides an older content that has to be remembered.
+            if self.changes.placed(batch.taken as u64) {
                 self.changes.look(inner.store.room_for_changes());
             }
         }
