@@ -1,7 +1,8 @@
 //! What the data lies on, below any store and any device of this process.
 //!
-//! [`Base::open`] opens it for the library, the benchmarks, and what a device serves. The files that
-//! a pool spans, and the administration of pools, have their own ways. A base describes all of a medium, where [`crate::Medium`] names what users choose.
+//! [`Base::open`] opens it for the library, the benchmarks, and what a device serves. The files
+//! that a pool spans, and the administration of pools, have their own ways. A base describes all of
+//! a medium, where [`crate::Medium`] names what users choose.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
