@@ -43,3 +43,13 @@ impl Held {
         Ok(())
     }
 }
+
+impl Drop for Held {
+    /// Returns when the device has let go of the token, so that the next sync or roll back of this
+    /// program finds it free.
+    fn drop(&mut self) {
+        if let Some(commands) = self.commands.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            commands.close_and_wait();
+        }
+    }
+}

@@ -16,6 +16,9 @@ use crate::ring::{Consumer, Producer};
 /// Completions in a row that are not believed, until the queue pair is left: so many do not come of
 /// an accident.
 pub(super) const LIES_MAX: u32 = 64;
+/// The least time for a device to let go of a queue pair that broke the protocol, before its
+/// requests fail.
+pub(super) const LET_GO_NS: u64 = 10_000_000_000;
 /// What a queue is opened with.
 #[derive(Clone)]
 pub(super) struct Opening {

@@ -18,7 +18,7 @@ use fulgurite_sys::{Arena, Clock, Notifier};
 
 use super::attach::{Attached, Attempt};
 use super::link::{died_again, patiently};
-use super::pair::{LIES_MAX, Opening, Pair};
+use super::pair::{LET_GO_NS, LIES_MAX, Opening, Pair};
 use super::shared::{Covers, Met, keeps};
 use crate::entry::{Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, Status, VERIFY_CHECKSUM};
 use crate::firmware::checksum_of;
@@ -31,9 +31,6 @@ const CHECK_NS: u64 = 1_000_000;
 const TRY_AGAIN_NS: u64 = 1_000_000;
 /// The same where it has failed for long.
 const TRY_AGAIN_MAX_NS: u64 = 50_000_000;
-/// The least time for a device to let go of a queue pair that broke the protocol, before its
-/// requests fail.
-const LET_GO_NS: u64 = 10_000_000_000;
 /// The least time for a device to answer a new attachment, whatever the host's patience is.
 const ANSWER_NS: u64 = 1_000_000_000;
 /// Queue pairs opened in a row on which no command completes, before the device is given up.

@@ -20,7 +20,7 @@ use fulgurite_sys::{Clock, Notifier};
 use super::buddy::Buddy;
 use super::chunks::Chunks;
 use super::link::{HostConfig, Want, died_again, patiently};
-use super::pair::{LIES_MAX, Opening, Pair};
+use super::pair::{LET_GO_NS, LIES_MAX, Opening, Pair};
 use super::shared::{Covers, Met, Shared, keeps};
 use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
 use crate::hosts::Who;
@@ -643,6 +643,18 @@ impl Commands {
                 self.chunks.gave(chunk, sectors, self.clock.now_ns() - started);
                 return Ok(());
             }
+        }
+    }
+}
+
+impl Commands {
+    /// Closes the queue pair, and waits until the device has let go of what it holds, for at most
+    /// [`LET_GO_NS`].
+    pub(super) fn close_and_wait(mut self) {
+        self.pair.close();
+        let end = self.clock.after(Duration::from_nanos(LET_GO_NS));
+        while !self.pair.linked.hold.has_let_go() && self.clock.now_ns() < end {
+            self.clock.sleep(Duration::from_micros(50));
         }
     }
 }
