@@ -30,4 +30,4 @@ pub use base::{Base, Laid, NandBase, Past};
 pub use devices::{flat_on_device, names_states, on_device};
 pub use error::Error;
 pub use medium::Medium;
-pub use open::{Kept, Opened, Settings};
+pub use open::{HISTORY_SHARE, Kept, Opened, Settings};

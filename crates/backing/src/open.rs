@@ -50,7 +50,7 @@ pub struct Opened {
 }
 
 /// The part of the DRAM budget that may hold what tokens remember.
-const HISTORY_SHARE: u64 = 16;
+pub const HISTORY_SHARE: u64 = 16;
 
 impl Medium {
     /// Refuses settings that it cannot honour.

@@ -344,7 +344,8 @@ const char *fulgurite_last_message(void);
 
 /**
  * Makes options: no medium, 64 MiB of DRAM, one worker of 32 fibers with stacks of 128 KiB, and
- * the default durability of pools, which is fulgurite_options_durability_sync().
+ * the default durability of pools: a crash leaves the last state whose fulgurite_sync() returned,
+ * or a later one, because a pool syncs by itself before a limit would stop writers.
  *
  * Never returns NULL. Free it with fulgurite_options_free().
  */
@@ -427,7 +428,8 @@ fulgurite_status fulgurite_options_fibers(fulgurite_options *options,
 
 /**
  * Promises of a pool the last state whose fulgurite_sync() returned, after a crash or a power
- * failure. Nothing else syncs but fulgurite_close().
+ * failure. Nothing else syncs but fulgurite_close(), so a writer past a limit gets
+ * FULGURITE_NO_SPACE.
  */
 fulgurite_status fulgurite_options_durability_sync(fulgurite_options *options);
 

@@ -103,7 +103,8 @@ impl fulgurite_options {
 }
 
 /// Makes options: no medium, 64 MiB of DRAM, one worker of 32 fibers with stacks of 128 KiB, and
-/// the default durability of pools, which is fulgurite_options_durability_sync().
+/// the default durability of pools: a crash leaves the last state whose fulgurite_sync() returned,
+/// or a later one, because a pool syncs by itself before a limit would stop writers.
 ///
 /// Never returns NULL. Free it with fulgurite_options_free().
 #[unsafe(no_mangle)]
@@ -308,7 +309,8 @@ pub unsafe extern "C" fn fulgurite_options_fibers(
 }
 
 /// Promises of a pool the last state whose fulgurite_sync() returned, after a crash or a power
-/// failure. Nothing else syncs but fulgurite_close().
+/// failure. Nothing else syncs but fulgurite_close(), so a writer past a limit gets
+/// FULGURITE_NO_SPACE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_options_durability_sync(options: *mut fulgurite_options) -> fulgurite_status {
     let change = |options: &mut fulgurite_options| {

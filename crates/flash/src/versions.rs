@@ -57,8 +57,12 @@ fn list(tokens: &[u64]) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Shortage {
-    /// Places for data.
+    /// Places for data: current contents have nearly all of them.
     Space,
+    /// Places for data: what was overwritten since the last sync has most of the others.
+    Unsynced,
+    /// Places for data: what only older tokens see has most of the others.
+    Tokens,
     /// DRAM for what tokens remember: so many bytes may hold it.
     History {
         /// The bound.

@@ -3,7 +3,26 @@
 use std::time::Duration;
 
 /// What a crash or a power failure leaves of a pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+///
+/// By default, the state of the last [`Fulgurite::sync`](crate::Fulgurite::sync) or a later one,
+/// whole. That is [`Durability::Lazy`] without a time: a thread syncs only when a limit would stop
+/// writers.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use fulgurite::{Durability, Fulgurite, Medium};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("sessions.pool");
+/// let durability = Durability::Lazy { every: Duration::from_secs(1), bytes: 64 << 20 };
+/// let builder = Fulgurite::builder(Medium::new_pool(path, "16M")).dram("8M").durability(durability);
+/// let memory = builder.start()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Durability {
     /// Nothing is promised, and no token is made: the pool may be empty. It costs least. What is
@@ -26,13 +45,18 @@ pub enum Durability {
         /// hundredth of a core. Subpages that a job has pinned do not count until they are written.
         bytes: u64,
     },
-    /// The last state whose [`Fulgurite::sync`](crate::Fulgurite::sync) returned. Only the program
-    /// knows when its state is worth a name, so nothing else syncs. A writer that exceeds the
-    /// pool's room between two syncs gets an error, and should sync more often. Room is left for a
-    /// sync of all that differs in DRAM. Only the change of one subpage more is refused, so that
-    /// readers continue and the sync can be made. A pin counts as a change.
-    #[default]
+    /// The last state whose [`Fulgurite::sync`](crate::Fulgurite::sync) returned, and none of
+    /// another moment: nothing else syncs. A writer that exceeds the pool's room between two syncs
+    /// gets an error, and should sync more often. Room is left for a sync of all that differs in
+    /// DRAM. Only the change of one subpage more is refused, so that readers continue and the sync
+    /// can be made. A pin counts as a change.
     Sync,
+}
+
+impl Default for Durability {
+    fn default() -> Durability {
+        Durability::Lazy { every: Duration::MAX, bytes: u64::MAX }
+    }
 }
 
 impl Durability {

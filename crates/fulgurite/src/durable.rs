@@ -1,6 +1,6 @@
 //! What outlives the process: tokens, sync and roll back, and the thread that syncs by itself.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,6 +26,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The least time between two looks, however often is to be synced.
 const LOOK_LEAST: Duration = Duration::from_millis(1);
+
+/// The same where writers that wait wake the thread.
+const LOOK_WHEN_WOKEN: Duration = Duration::from_secs(1);
 
 /// A pool, and what of it is in DRAM.
 pub(crate) struct Kept {
@@ -157,7 +160,7 @@ impl Fulgurite {
 
 /// The thread that syncs by itself. Dropping it stops it, after a last sync.
 pub(crate) struct Syncer {
-    stop: Option<Sender<()>>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     failed: Arc<Mutex<Option<SyncError>>>,
 }
@@ -174,19 +177,22 @@ impl Syncer {
         let bytes = bytes.min(pool.unnamed_bytes_max());
         let limits = Limits { every, bytes, dram: dram_bytes / SUBPAGE_BYTES as u64 };
         pool.set_syncs_for_writers(Some(limits.dram));
-        let (stop, stopped) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
         let failed = Arc::new(Mutex::new(None));
         let noted = failed.clone();
         fulgurite_sys::planted::start_thread().map_err(Error::Thread)?;
         let thread = std::thread::Builder::new().name("fulgurite-sync".into()).spawn(move || {
-            let ended = sync_until(&stopped, &runtime, &pool, limits);
+            let is_woken = pool.set_woken_by_writers(Some(std::thread::current()));
+            let ended = sync_until(&stopped, &runtime, &pool, limits, is_woken);
             pool.set_syncs_for_writers(None);
+            pool.set_woken_by_writers(None);
             if let Err(error) = ended {
                 eprintln!("fulgurite: the pool was not synced, and will not be any more: {error}");
                 *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
         });
-        Ok(Syncer { stop: Some(stop), thread: Some(thread.map_err(Error::Thread)?), failed })
+        Ok(Syncer { stop, thread: Some(thread.map_err(Error::Thread)?), failed })
     }
     /// Why it syncs no more, if it does not.
     fn failed(&self) -> Option<SyncError> {
@@ -216,19 +222,24 @@ fn is_told(error: &SyncError) -> bool {
 }
 
 fn sync_until(
-    stopped: &Receiver<()>,
+    stopped: &AtomicBool,
     runtime: &Runtime,
     pool: &Store,
     Limits { every, bytes, dram }: Limits,
+    is_woken: bool,
 ) -> Result<(), SyncError> {
-    let look = every.clamp(LOOK_LEAST, LOOK_EVERY);
+    let look_most = if is_woken && bytes == u64::MAX { LOOK_WHEN_WOKEN } else { LOOK_EVERY };
+    let look = every.clamp(LOOK_LEAST, look_most);
     let mut last = Instant::now();
     let mut failed: Option<Instant> = None;
     let mut count_from = last;
     // That it cannot, and nobody else would notice, is said once.
     let mut said = false;
     loop {
-        let stop = stopped.recv_timeout(look) != Err(RecvTimeoutError::Timeout);
+        if !stopped.load(Ordering::Acquire) {
+            std::thread::park_timeout(look);
+        }
+        let stop = stopped.load(Ordering::Acquire);
         let mut changed = pool.unnamed_bytes();
         // Only where what differs in DRAM could be what is missing.
         let may_be_enough = changed.saturating_add(dram.saturating_mul(SUBPAGE_BYTES as u64)) >= bytes;
@@ -271,8 +282,9 @@ fn sync_until(
 
 impl Drop for Syncer {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             // It says itself why it failed.
             let _ = thread.join();
         }

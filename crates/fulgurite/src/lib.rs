@@ -215,8 +215,9 @@ impl Builder {
         self.adjust.push(Box::new(adjust));
         self
     }
-    /// What a crash or a power failure leaves of a pool (default: [`Durability::Sync`]). Other
-    /// media keep nothing.
+    /// What a crash or a power failure leaves of a pool. By default the state of the last
+    /// [`Fulgurite::sync`] or a later one, because the pool syncs by itself before a limit stops
+    /// writers. Other media keep nothing.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self

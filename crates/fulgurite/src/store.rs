@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread::Thread;
 
 use fulgurite_backing::Kept;
 use fulgurite_device::DeviceFlash;
@@ -187,6 +188,17 @@ impl Store {
         match self {
             Store::Here(pool) => pool.set_syncs_for_writers(subpages),
             Store::There(device) => device.set_syncs_for_writers(subpages.is_some()),
+        }
+    }
+    /// Writers that begin to wait for a sync unpark this thread. Returns whether they do: those of
+    /// a device's store cannot.
+    pub fn set_woken_by_writers(&self, thread: Option<Thread>) -> bool {
+        match self {
+            Store::Here(pool) => {
+                pool.set_woken_by_writers(thread);
+                true
+            }
+            Store::There(_) => false,
         }
     }
     /// Leaves room for a sync of so many changed frames. Returns whether the store wants their

@@ -56,7 +56,10 @@ pub enum AccessError {
     #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]
     NoSpace { requested: u64, free: u64 },
     /// The pool has no place for the change, or for a write-back that would free a frame.
-    #[error("{} for {at}{}; sync, {}", shortage_of(.shortage), unsynced(.uncommitted), remedy_of(.shortage))]
+    #[error(
+        "{} for {at}{}; {}{}", shortage_of(.shortage), unsynced(.uncommitted), sync_first(.shortage),
+        remedy_of(.shortage)
+    )]
     PoolFull {
         at: Address,
         /// Subpages changed and not yet synced, in DRAM or written. None where a device's store
@@ -72,7 +75,10 @@ pub enum AccessError {
     #[error("corrupt {what} at {at}: expected {expected}, got {got}")]
     Corrupt { what: &'static str, at: Address, expected: u64, got: u64 },
     /// Every frame is pinned, or was taken by a smaller budget.
-    #[error("no frame can be freed: all are pinned; raise the DRAM budget, or hold fewer pins")]
+    #[error(
+        "no frame can be freed: all are pinned; raise the DRAM budget (Builder::dram), or hold fewer pins at a time \
+         (JobOptions::pins)"
+    )]
     OutOfFrames,
     /// What is left of the job's stack is too little for a miss or a wait.
     #[error(
@@ -102,15 +108,35 @@ pub(crate) fn shortage_of(shortage: &Option<Shortage>) -> String {
             "the {} of DRAM that may remember older contents are full, and there is no room left",
             fulgurite_format::format_bytes(*bytes)
         ),
+        Some(Shortage::Unsynced) => {
+            "what was overwritten since the last sync fills the pool, and there is no space left".to_owned()
+        }
+        Some(Shortage::Tokens) => "what older tokens keep fills the pool, and there is no space left".to_owned(),
+        Some(Shortage::Space) => "the pool is full of current data, and has no space left".to_owned(),
         _ => "the pool has no space left".to_owned(),
     }
 }
-/// What to do about that, beside a sync.
+/// What a writer does before that; a sync that is told cannot.
+pub(crate) fn sync_first(shortage: &Option<Shortage>) -> &'static str {
+    match shortage {
+        Some(Shortage::History { .. }) | None => "sync, ",
+        _ => "",
+    }
+}
+/// What to do about that.
 pub(crate) fn remedy_of(shortage: &Option<Shortage>) -> &'static str {
     match shortage {
         Some(Shortage::History { .. }) => {
-            "change less between two syncs, drop tokens, or raise the DRAM budget (Builder::dram), of which that is a share"
+            "change less between two syncs, drop tokens, or raise the DRAM budget (Builder::dram), of which that \
+             is a share"
         }
+        Some(Shortage::Unsynced) => {
+            "sync more often, or leave that to the pool (Durability::Lazy); a larger pool takes more between two syncs"
+        }
+        Some(Shortage::Tokens) => {
+            "keep fewer tokens (Builder::keep_tokens, keep_space), unpin some, or make the pool larger"
+        }
+        Some(Shortage::Space) => "remove something and sync, or make the pool larger",
         _ => "drop tokens, or make it larger",
     }
 }

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::Thread;
 use std::time::Duration;
 
 use fulgurite_sys::{Clock, Notifier};
@@ -26,6 +27,8 @@ pub struct Helpers {
     /// Since when there were no places, in nanoseconds of the clock. None while there are, or no
     /// writer waits.
     short: Mutex<Option<u64>>,
+    /// Unparked when a writer begins to wait.
+    woken: Mutex<Option<Thread>>,
     clock: Clock,
     /// Of the queues over the pool.
     sleepers: Mutex<Vec<Weak<Notifier>>>,
@@ -52,6 +55,10 @@ impl Helpers {
         self.syncs.store(room.is_some(), Ordering::Release);
         *lock(&self.short) = None;
     }
+    /// Unparks this thread when a writer begins to wait for a sync; none: nobody.
+    pub fn set_woken(&self, thread: Option<Thread>) {
+        *lock(&self.woken) = thread;
+    }
     /// From now on writers leave room for a sync of so many subpages; 0: for none.
     fn leave(&self, subpages: u64) {
         self.room.store(subpages, Ordering::Relaxed);
@@ -75,7 +82,11 @@ impl Helpers {
         if !self.syncs.load(Ordering::Acquire) {
             return false;
         }
-        self.lasts(*lock(&self.short).get_or_insert_with(|| self.clock.now_ns()))
+        let since = *lock(&self.short).get_or_insert_with(|| {
+            lock(&self.woken).iter().for_each(Thread::unpark);
+            self.clock.now_ns()
+        });
+        self.lasts(since)
     }
     /// Places were given.
     pub fn has_places(&self) {
@@ -146,6 +157,20 @@ mod tests {
         *lock(&helpers.short) = long_ago;
         helpers.has_places();
         assert_eq!(*lock(&helpers.short), long_ago);
+    }
+    #[test]
+    fn the_first_writer_that_waits_wakes_the_thread_that_syncs() {
+        let helpers = Helpers::default();
+        helpers.set_woken(Some(std::thread::current()));
+        // Nobody waits where nobody syncs, and a place ends the wait.
+        assert!(!helpers.waits_for_sync());
+        helpers.set_syncs(Some(100));
+        for _ in 0..2 {
+            assert!(helpers.waits_for_sync() && helpers.waits_for_sync());
+            // Returns at once: it was unparked.
+            std::thread::park();
+            helpers.has_places();
+        }
     }
     #[test]
     fn room_is_left_for_a_sync_unless_one_is_under_way() {

@@ -54,7 +54,10 @@ pub use planted::Planted;
 pub use pool::{LivePage, Object, Pool, PoolError, random_id};
 pub use recover::{Loss, ReadPages, RecoverError, RecoverReport, recover, superblock};
 pub use state::State;
-pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
+pub use store::{
+    Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError,
+    overwritten_max,
+};
 pub use store::{
     LOST_MAGIC, OBJECTS_AT_ONCE, ObjectBatch, ResizeError, Shrink, summary_page, superblock_pages, superblock_repairs,
 };

@@ -8,6 +8,7 @@ mod standing;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 use fulgurite_flash::{
@@ -421,6 +422,10 @@ impl Pool {
     /// progress, instead of failing.
     pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
         self.helpers.set_syncs(subpages);
+    }
+    /// Unparks this thread whenever a writer begins to wait for it to sync; none: no thread.
+    pub fn set_woken_by_writers(&self, thread: Option<Thread>) {
+        self.helpers.set_woken(thread);
     }
     /// Whether a sync would bring places: writers wait for some, or there are hardly more than a
     /// sync needs.

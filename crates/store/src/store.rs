@@ -34,6 +34,7 @@ mod wear;
 pub use config::{Durability, StoreConfig};
 pub use counters::StoreCounters;
 pub use info::{ExtentUses, StoreInfo};
+pub use keeping::overwritten_max;
 pub use objects::{OBJECTS_AT_ONCE, ObjectBatch};
 pub use repair::LOST_MAGIC;
 pub use request::{Io, IoId, Outcome, WriteError};

@@ -231,6 +231,10 @@ pub struct InfoArgs {
     /// Write cycles of a flash page. Estimates the lifetime of the flash at the rate so far.
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     pub endurance: Option<u32>,
+    /// DRAM of a program over the pool, a sixteenth of which remembers what it overwrites between
+    /// two syncs [default: 64M].
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
+    pub dram: Option<u64>,
     /// Draw maps of the pool to an .svg file: use, live share, age and older versions of its
     /// extents.
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use anyhow::Result;
+use fulgurite_backing::HISTORY_SHARE;
 use fulgurite_device::Standing;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::{OpenedPool, TokenKept};
+use fulgurite_store::{Geometry, overwritten_max};
 use serde::Serialize;
 
 use super::args::{InfoArgs, LookArgs, PoolArgs};
@@ -42,6 +44,25 @@ fn members_of(opened: &OpenedPool) -> Vec<Member> {
     all.map(|((path, id), bytes)| Member { path: path.display().to_string(), id: name_of(id), bytes }).collect()
 }
 
+/// The DRAM budget of a program that sets none.
+const DRAM_BYTES: u64 = 64 << 20;
+
+/// What a program with so much DRAM may overwrite before older contents need more of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct History {
+    dram_bytes: u64,
+    history_bytes: u64,
+    overwritten_max_bytes: u64,
+}
+
+impl History {
+    fn of(geometry: Geometry, dram_bytes: u64) -> History {
+        let history_bytes = dram_bytes / HISTORY_SHARE;
+        let subpages = overwritten_max(geometry, usize::try_from(history_bytes).unwrap_or(usize::MAX - 1));
+        History { dram_bytes, history_bytes, overwritten_max_bytes: subpages.saturating_mul(SUBPAGE_BYTES as u64) }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Info {
     path: String,
@@ -68,6 +89,9 @@ struct Info {
     /// Written and not synced, so not reclaimable: now, and at most before writers must sync.
     uncommitted_bytes: u64,
     uncommitted_max_bytes: u64,
+    /// The DRAM of a program (--dram), and what it may overwrite between two syncs at the least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<History>,
     tokens: Vec<Token>,
     /// Flash pages that failed and are not used any more, and extents with too many of them.
     bad_pages: u64,
@@ -128,6 +152,7 @@ impl Info {
             older_versions: standing.versions,
             uncommitted_bytes: bytes(standing.uncommitted),
             uncommitted_max_bytes: bytes(standing.uncommitted_max),
+            history: None,
             durability: durability(&tokens),
             tokens,
             bad_pages: standing.bad_pages,
@@ -142,7 +167,7 @@ impl Info {
             dram_bytes_max: standing.dram_bytes_max,
         }
     }
-    fn of_pool(opened: &OpenedPool, endurance: Option<u32>) -> Info {
+    fn of_pool(opened: &OpenedPool, args: &InfoArgs) -> Info {
         let (dram_bytes, dram_bytes_max) = opened.dram_bytes();
         let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
         let standing = Standing::of_pool(opened.pool());
@@ -150,7 +175,8 @@ impl Info {
             members: members_of(opened),
             made: Some(opened.superblock.made),
             written_bytes: Some(opened.written_bytes()),
-            lifetime_left_seconds: endurance.and_then(|cycles| opened.lifetime_left(cycles, now)),
+            history: Some(History::of(opened.pool().geometry(), args.dram.unwrap_or(DRAM_BYTES))),
+            lifetime_left_seconds: args.endurance.and_then(|cycles| opened.lifetime_left(cycles, now)),
             journal_pages: opened.report.journal_pages,
             checkpoint_pages: Some(opened.report.checkpoint_pages),
             dram_bytes,
@@ -244,10 +270,20 @@ fn text(info: &Info) -> String {
         (
             "not synced",
             format!(
-                "{}; {} can be written between two syncs",
+                "{}; there is space for {} between two syncs",
                 format_bytes(info.uncommitted_bytes),
                 format_bytes(info.uncommitted_max_bytes)
             ),
+        ),
+        (
+            "history",
+            info.history.map_or(String::new(), |history| {
+                format!(
+                    "with {} of DRAM (--dram) a program may overwrite {} between two syncs",
+                    format_bytes(history.dram_bytes),
+                    format_bytes(history.overwritten_max_bytes.min(info.uncommitted_max_bytes))
+                )
+            }),
         ),
         ("versions", format!("{} older entries in the page table", count(info.older_versions))),
         (
@@ -289,6 +325,9 @@ fn judge(args: &LookArgs) -> Result<()> {
 /// `pool info`.
 pub fn info(args: &InfoArgs) -> Result<()> {
     if let Some(socket) = served::socket_of(&args.look.pool.path) {
+        if args.dram.is_some() {
+            bad_input!("--dram is for pools in files: a device's store has DRAM of its own; leave it out");
+        }
         if args.maps.is_some() {
             bad_input!(
                 "--maps is for pools in files: a device does not say what each of its extents holds; leave it out"
@@ -317,7 +356,7 @@ pub fn info(args: &InfoArgs) -> Result<()> {
     if let Some(path) = &args.maps {
         report::write_file(path, maps::draw(&opened).as_bytes())?;
     }
-    let info = Info::of_pool(&opened, args.endurance);
+    let info = Info::of_pool(&opened, args);
     report::write_as(args.look.json.as_ref(), &info, || text(&info))
 }
 

@@ -90,3 +90,13 @@ pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, 
     let buckets = ((half - piece) * 2 / (3 * OLD_BUCKET_BYTES + slots) + 1).next_power_of_two() / 2;
     (StoreConfig { history_bytes: bytes, commit_after, table_limit, ..config }, buckets / 16 * 7)
 }
+
+/// How many subpages may be overwritten between two syncs before DRAM for their older contents is
+/// full ([`StoreConfig::history_bytes`]), when no other token keeps any; at least so many.
+#[must_use]
+pub fn overwritten_max(geometry: Geometry, history_bytes: usize) -> u64 {
+    let (config, checksums) = bounded(StoreConfig { history_bytes, ..StoreConfig::default() }, geometry);
+    // An entry for each version, and one for what it hides.
+    let entries = config.table_limit.saturating_sub(geometry.pages()) / 2;
+    u64::from(entries).min(checksums as u64)
+}

@@ -124,8 +124,19 @@ impl Store {
         let bytes = self.config.history_bytes;
         match bytes != usize::MAX && self.history_beside(0) <= self.space_beside(0) {
             true => Shortage::History { bytes: bytes as u64 },
-            false => Shortage::Space,
+            false => self.shortage_of_space(),
         }
+    }
+    /// What has the flash pages that are missing.
+    fn shortage_of_space(&self) -> Shortage {
+        let older = self.state.old_count() as u64;
+        let unsynced = older.min(self.uncommitted);
+        let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
+        // Little would be gained by letting go of either.
+        if unsynced.max(older - unsynced) < all / 32 && self.config.uncommitted_max == u64::MAX {
+            return Shortage::Space;
+        }
+        if unsynced >= older - unsynced { Shortage::Unsynced } else { Shortage::Tokens }
     }
     /// For how many subpages there are flash pages.
     fn space_beside(&self, older: u64) -> u64 {

@@ -1,0 +1,56 @@
+//! Goal: with the durability that a program gets unless it chooses another, no limit between two
+//! syncs stops a writer while the pool has room: the pool syncs by itself before that. An error
+//! names the limit that was met, and its knob. Method: pools of 1, 4 and 16 GiB in sparse files,
+//! each with 160 MiB of data under 64 MiB of DRAM, all of it overwritten without a sync. The same
+//! from four threads whose jobs keep write sections open. Pools of which each limit in turn is met.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use fulgurite::{AccessError, Array, Durability, Error, Fulgurite, Medium};
+use fulgurite_flash::{FileConfig, FileFlash, Flash, Shortage};
+use fulgurite_format::PoolId;
+use fulgurite_store::{Geometry, Pool};
+
+const WORDS: u64 = 512;
+
+/// A pool in a file of which only what is written takes space.
+fn sparse_pool(path: &Path, bytes: u64) {
+    File::create_new(path).unwrap().set_len(bytes).unwrap();
+    let flash: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::existing(path)).unwrap());
+    Pool::format(&flash, Geometry::usual((bytes / 4096) as u32).unwrap(), PoolId([3; 16]), 0).unwrap();
+}
+/// A word of every subpage in these is written, in jobs of 64.
+fn write(memory: &Fulgurite, array: Array<u64>, subpages: std::ops::Range<u64>, value: u64) -> Result<(), AccessError> {
+    let last = subpages.end;
+    for first in subpages.step_by(64) {
+        let some = first..last.min(first + 64);
+        memory.run(|m| some.clone().try_for_each(|n| array.set(m, n * WORDS, value)))?;
+    }
+    Ok(())
+}
+fn wrong(memory: &Fulgurite, array: Array<u64>, subpages: u64, value: u64) -> u64 {
+    let count = |m: &mut fulgurite::Context| {
+        (0..subpages).try_fold(0, |wrong, n| Ok(wrong + u64::from(array.get(m, n * WORDS)? != value)))
+    };
+    memory.run(count).unwrap()
+}
+
+#[test]
+fn a_program_that_never_syncs_overwrites_more_than_its_dram_remembers() {
+    const SUBPAGES: u64 = (160 << 20) / 4096;
+    let directory = tempfile::tempdir().unwrap();
+    for gigabytes in [1, 4, 16] {
+        let path = directory.path().join(gigabytes.to_string());
+        sparse_pool(&path, gigabytes << 30);
+        let memory = Fulgurite::builder(Medium::pool(&path)).dram("64M").start().unwrap();
+        let array = memory.named("words").array(SUBPAGES * WORDS, |_| 0u64).unwrap();
+        let first = memory.sync().unwrap();
+        write(&memory, array, 0..SUBPAGES, 1).unwrap_or_else(|e| panic!("{gigabytes} GiB: {e}"));
+        assert!(memory.tokens().unwrap().last() > Some(&first), "{gigabytes} GiB: it was not met");
+        assert_eq!(wrong(&memory, array, SUBPAGES, 1), 0, "{gigabytes} GiB");
+        drop(memory);
+        std::fs::remove_file(path).unwrap();
+    }
+}
