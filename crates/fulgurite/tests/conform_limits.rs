@@ -1,14 +1,15 @@
 //! Goal: with the durability that a program gets unless it chooses another, no limit between two
 //! syncs stops a writer while the pool has room: the pool syncs by itself before that. An error
 //! names the limit that was met, and its knob. Method: pools of 1, 4 and 16 GiB in sparse files,
-//! each with 160 MiB of data under 64 MiB of DRAM, all of it overwritten without a sync. The same
-//! from four threads whose jobs keep write sections open. Pools of which each limit in turn is met.
+//! each with 160 MiB of data under 64 MiB of DRAM, all of it overwritten without a sync. Where only
+//! the program syncs, that is refused. Then pools in which each limit in turn is met: DRAM for
+//! history, changes since the last sync, older tokens, current data.
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use fulgurite::{AccessError, Array, Durability, Error, Fulgurite, Medium};
+use fulgurite::{AccessError, Array, Durability, Fulgurite, Medium};
 use fulgurite_flash::{FileConfig, FileFlash, Flash, Shortage};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool};
@@ -51,6 +52,54 @@ fn a_program_that_never_syncs_overwrites_more_than_its_dram_remembers() {
         assert!(memory.tokens().unwrap().last() > Some(&first), "{gigabytes} GiB: it was not met");
         assert_eq!(wrong(&memory, array, SUBPAGES, 1), 0, "{gigabytes} GiB");
         drop(memory);
+        if gigabytes == 1 {
+            // It is the limit, and the durability, that make the difference.
+            let builder = Fulgurite::builder(Medium::pool(&path)).dram("64M").durability(Durability::Sync);
+            let memory = builder.start().unwrap();
+            let refused = write(&memory, array, 0..SUBPAGES, 2).unwrap_err();
+            assert_eq!(limit(refused, "Builder::dram"), Shortage::History { bytes: 4 << 20 });
+        }
         std::fs::remove_file(path).unwrap();
     }
+}
+
+/// The limit that an error names, with its knob.
+fn limit(error: AccessError, knob: &str) -> Shortage {
+    let AccessError::PoolFull { shortage: Some(shortage), .. } = error else { panic!("{error}") };
+    assert!(error.to_string().contains(knob), "{error}");
+    shortage
+}
+
+#[test]
+fn an_error_names_the_limit_that_was_met() {
+    const DATA: u64 = (20 << 20) / 4096;
+    let directory = tempfile::tempdir().unwrap();
+    let start = |name: &str, keep: usize| {
+        let medium = Medium::new_pool(directory.path().join(name), 48 << 20);
+        let builder = Fulgurite::builder(medium).dram("16M").keep_tokens(keep).durability(Durability::Sync);
+        builder.start().unwrap()
+    };
+    let until_refused = |memory: &Fulgurite, array, syncs: bool| {
+        for value in 1..100 {
+            for first in (0..DATA).step_by(512) {
+                if let Err(error) = write(memory, array, first..DATA.min(first + 512), value) {
+                    return error;
+                }
+                if syncs && memory.sync().is_err() {
+                    break;
+                }
+            }
+        }
+        panic!("nothing was refused");
+    };
+    // Everything is overwritten, and nothing synced.
+    let memory = start("unsynced", 1);
+    let array = memory.named("words").array(DATA * WORDS, |_| 0u64).unwrap();
+    memory.sync().unwrap();
+    assert_eq!(limit(until_refused(&memory, array, false), "sync more often"), Shortage::Unsynced);
+    memory.sync().unwrap();
+    // Every state is kept.
+    let memory = start("tokens", 1000);
+    let array = memory.named("words").array(DATA * WORDS, |_| 0u64).unwrap();
+    assert_eq!(limit(until_refused(&memory, array, true), "keep_tokens"), Shortage::Tokens);
 }
