@@ -17,8 +17,8 @@ use std::time::Duration;
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("sessions.pool");
 /// let durability = Durability::Lazy { every: Duration::from_secs(1), bytes: 64 << 20 };
-/// let builder = Fulgurite::builder(Medium::new_pool(path, "16M")).dram("8M").durability(durability);
-/// let memory = builder.start()?;
+/// let medium = Medium::new_pool(path, "16M");
+/// let memory = Fulgurite::builder(medium).dram("8M").durability(durability).start()?;
 /// # Ok(())
 /// # }
 /// ```
