@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use fulgurite_flash::{Completion, Flash, FlashError, Queue};
 use fulgurite_format::{FrameIndex, LocalFrame};
-use fulgurite_policy::{AnyReplacement, MissTable, PrefetchPolicy, Prefetcher, Replacement, ReplacementPolicy, Waiter};
+use fulgurite_policy::{
+    AnyReplacement, MissTable, PrefetchPolicy, Prefetcher, Remembered, Replacement, ReplacementPolicy, Waiter,
+};
 
 use crate::ahead::AheadRound;
 use crate::free::{self, Free};
@@ -298,6 +300,10 @@ impl<U: Users> Cache<U> {
     /// Whether frames hold something that are to go, as the limit was lowered.
     pub fn is_shrinking(&self) -> bool {
         self.beyond > 0
+    }
+    /// What more frames would gain.
+    pub fn remembered(&self) -> Remembered {
+        self.replacement.remembered()
     }
     /// How many wait for a frame.
     #[inline]

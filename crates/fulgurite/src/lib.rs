@@ -204,8 +204,9 @@ impl Builder {
         self.with(move |runtime| runtime.workers(count))
     }
     /// How much of the DRAM budget caches objects, over a pool that packs them
-    /// ([`Medium::objects`]). By default a quarter. Less than a mebibyte is none: objects then lie
-    /// in frames of 4 KiB.
+    /// ([`Medium::objects`]). By default a quarter at the start, and DRAM then moves between objects
+    /// and frames, to where more would be hit. A size that is given here stays. Less than a mebibyte
+    /// is none: objects then lie in frames of 4 KiB.
     pub fn object_cache(mut self, size: impl Into<Size>) -> Self {
         self.object_cache = Some(size.into());
         self
@@ -275,6 +276,7 @@ impl Builder {
         let objects = object_cache.unwrap_or(dram_bytes / 4);
         let objects = if objects < 1 << 20 { 0 } else { objects };
         let mut builder = Runtime::builder(opened.flash.clone()).dram(dram_bytes).objects(objects);
+        builder = builder.objects_move(object_cache.is_none());
         if opened.kept.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }

@@ -23,6 +23,8 @@ use trials::Random;
 const CHILD: &str = "FULGURITE_TEST_BANK";
 /// Set where each transfer is two transactions.
 const HALVES: &str = "FULGURITE_TEST_BANK_IN_HALVES";
+/// The name of a pool whose blobs are objects.
+const OBJECTS: &str = "objects";
 const WRITERS: u64 = 4;
 const KINDS: u64 = 4;
 /// Accounts of each kind: more than fit into DRAM.
@@ -110,11 +112,13 @@ impl Bank {
     }
 }
 
-fn open(medium: Medium) -> (Fulgurite, Bank) {
-    let memory = Fulgurite::builder(medium).dram("8M").workers(2);
+fn open(medium: Medium, objects: bool) -> (Fulgurite, Bank) {
+    let memory = Fulgurite::builder(medium).workers(2);
+    let memory = if objects { memory.dram("24M").object_cache("1M") } else { memory.dram("8M") };
     // A build without optimization takes more stack than the 32 KiB of a fiber.
     let memory = memory.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap();
     let bank = Bank::open(&memory).unwrap();
+    assert_eq!(bank.blobs.objects().is_some(), objects);
     (memory, bank)
 }
 
@@ -124,7 +128,7 @@ fn open(medium: Medium) -> (Fulgurite, Bank) {
 fn writers() {
     let Some(path) = std::env::var_os(CHILD) else { return };
     let halves = std::env::var_os(HALVES).is_some();
-    let (memory, bank) = open(Medium::pool(&path));
+    let (memory, bank) = open(Medium::pool(&path), path.as_encoded_bytes().ends_with(OBJECTS.as_bytes()));
     let its = bank.clone();
     let (_, counts) = memory.run(move |m| its.sum(m)).unwrap();
     let done: Arc<Vec<AtomicU64>> = Arc::new(counts.into_iter().map(AtomicU64::new).collect());
@@ -155,15 +159,15 @@ fn writers() {
 }
 
 /// Kills `kills` times. Returns how many transfers there were, or what was wrong.
-fn kill(kills: u64, random: &mut Random, halves: bool) -> Result<u64, String> {
+fn kill(kills: u64, random: &mut Random, objects: bool, halves: bool) -> Result<u64, String> {
     // Beside what was built there is more likely a disk than where temporary files are.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = directory.path().join("pool");
-    drop(open(Medium::new_pool(&path, "64M")));
+    let path = directory.path().join(if objects { OBJECTS } else { "pool" });
+    drop(open(Medium::new_pool(&path, "64M").objects(if objects { 40_000 } else { 0 }), objects));
     let mut transfers = 0;
     for kill in 0..kills {
         let told = run_and_kill(&path, Duration::from_millis(100 + random.below(300u64)), halves);
-        let (memory, bank) = open(Medium::pool(&path));
+        let (memory, bank) = open(Medium::pool(&path), objects);
         let its = bank.clone();
         let (sum, counts) = memory.run(move |m| its.sum(m)).unwrap();
         if sum != KINDS * ACCOUNTS * FIRST {
@@ -181,18 +185,26 @@ fn kill(kills: u64, random: &mut Random, halves: bool) -> Result<u64, String> {
 
 #[test]
 fn a_killed_process_leaves_transfers_whole() {
+    kill_all("transactions", false, 1);
+}
+#[test]
+fn a_killed_process_leaves_transfers_of_objects_whole() {
+    kill_all("transactions over objects", true, 2);
+}
+
+fn kill_all(what: &str, objects: bool, seed: u64) {
     let kills = trials::runs(20);
-    let mut random = Random::seeded("kills among transactions", trials::first_seed(1));
-    let transfers = kill(kills, &mut random, false).unwrap();
+    let mut random = Random::seeded(&format!("kills among {what}"), trials::first_seed(seed));
+    let transfers = kill(kills, &mut random, objects, false).unwrap();
     println!("{kills} kills, {transfers} transfers");
     assert!(transfers > kills * 20, "only {transfers} transfers were named");
-    trials::figure(23, "kills among transactions", kills);
+    trials::figure(23, &format!("kills among {what}"), kills);
 }
 
 #[test]
 fn transfers_in_two_transactions_are_found() {
     let mut random = Random::seeded("kills among halves", trials::first_seed(1));
-    let found = (0..20).any(|_| kill(1, &mut random, true).is_err());
+    let found = (0..20).any(|_| kill(1, &mut random, false, true).is_err());
     assert!(found, "no kill came between the halves of a transfer");
 }
 

@@ -10,6 +10,7 @@ mod conform_calls;
 mod conform_circles;
 mod conform_device;
 mod conform_device_pool;
+mod conform_dram_moves;
 mod conform_figures;
 mod conform_layers;
 mod conform_limits;

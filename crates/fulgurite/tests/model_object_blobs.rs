@@ -203,6 +203,72 @@ fn a_cached_value_is_read_without_the_medium() {
     assert_eq!(after.reads, before.reads, "cached values were read from the medium");
 }
 
+/// Objects of many lengths in a pool that was opened just now, so that none is cached.
+fn cold(count: u64, len: impl Fn(u64) -> usize + Sync) -> (tempfile::TempDir, Fulgurite, Numbers) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let (memory, numbers) = open(Medium::new_pool(&path, "64M").objects(20_000));
+    memory
+        .run(|m| {
+            for key in 0..count {
+                numbers.put(m, &key, &value(key, 1, len(key)))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    memory.sync().unwrap();
+    drop((memory, numbers));
+    let (memory, numbers) = open(Medium::pool(&path));
+    (directory, memory, numbers)
+}
+
+#[test]
+fn a_cold_value_costs_one_read() {
+    const COUNT: u64 = 200;
+    let len = |key| 1 + key as usize * SUBPAGE_BYTES / COUNT as usize;
+    let (_directory, memory, numbers) = cold(COUNT, len);
+    let reads = |memory: &Fulgurite| memory.runtime().statistics().device.reads;
+    for key in 0..COUNT {
+        // Its part of the index is resident then, and nothing of the value.
+        let length = memory.run(|m| numbers.value_len(m, &key)).unwrap();
+        assert_eq!(length, Some(len(key).max(24)));
+        let before = reads(&memory);
+        let found = memory.run(|m| {
+            let mut found = Vec::new();
+            Ok(numbers.get(m, &key, &mut found)? && found == value(key, 1, len(key)))
+        });
+        assert_eq!((found, reads(&memory) - before), (Ok(true), 1), "key {key}");
+    }
+}
+
+#[test]
+fn jobs_that_miss_one_object_share_a_read() {
+    const JOBS: u64 = 40;
+    let (_directory, memory, numbers) = cold(100, |_| 700);
+    for key in 0..100 {
+        memory.run(|m| numbers.value_len(m, &key)).unwrap();
+        let before = memory.runtime().statistics().device.reads;
+        let ready = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let jobs: Vec<_> = (0..JOBS)
+            .map(|job| {
+                let (numbers, ready) = (numbers.clone(), ready.clone());
+                let options = fulgurite::JobOptions::new().worker(job as usize % 2);
+                let code = move |m: &mut Context| {
+                    ready.fetch_add(1, Ordering::SeqCst);
+                    while ready.load(Ordering::SeqCst) < JOBS {
+                        m.yield_now()?;
+                    }
+                    let mut found = Vec::new();
+                    Ok::<_, AccessError>(numbers.get(m, &key, &mut found)? && is_whole(key, &found))
+                };
+                memory.submit_with(&options, code).unwrap()
+            })
+            .collect();
+        jobs.into_iter().for_each(|job| assert_eq!(job.wait().unwrap(), Ok(true)));
+        assert_eq!(memory.runtime().statistics().device.reads - before, 1, "key {key}");
+    }
+}
+
 /// Each object that changes is remembered as it was until the next sync, however small it is.
 #[test]
 fn changes_that_would_leave_a_sync_no_room_are_refused() {
@@ -319,21 +385,50 @@ fn pools_of_both_kinds_open_as_before() {
 }
 
 #[test]
-fn a_transaction_refuses_objects_and_changes_nothing() {
+fn a_transaction_changes_objects_all_or_none() {
     let directory = tempfile::tempdir().unwrap();
-    let (memory, numbers) = open(Medium::new_pool(directory.path().join("pool"), "64M").objects(20_000));
-    let its = numbers.clone();
-    memory.run(move |m| its.put(m, &1, b"as it was")).unwrap();
-    for (key, bytes) in [(1, &b"another one"[..]), (2, b"a new one")] {
-        let refused = memory.transaction(|t| t.put(&numbers, &key, bytes));
-        assert!(matches!(refused, Err(Error::Access(AccessError::ObjectInTransaction { .. }))), "{refused:?}");
-    }
-    let its = numbers.clone();
-    let found = memory.run(move |m| {
-        let mut value = Vec::new();
-        assert!(its.get(m, &1, &mut value)? && !its.get(m, &2, &mut Vec::new())?);
-        its.check(m)?;
-        Ok(value)
-    });
-    assert_eq!(found.as_deref(), Ok(&b"as it was"[..]));
+    let path = directory.path().join("pool");
+    let (memory, numbers) = open(Medium::new_pool(&path, "64M").objects(20_000));
+    let put = |keys: std::ops::Range<u64>, number: u64| {
+        memory.transaction(|t| {
+            for key in keys.clone() {
+                let new = value(key, number, 100);
+                t.put(&numbers, &key, &new)?;
+                // The last of two puts counts, and the transaction sees it.
+                t.put(&numbers, &key, &new)?;
+                assert_eq!(t.get(&numbers, &key)?, Some(new));
+            }
+            if number == 2 { Err(Error::Access(AccessError::Cancelled)) } else { Ok(()) }
+        })
+    };
+    put(0..20, 1).unwrap();
+    let token = memory.sync().unwrap();
+    assert!(put(10..30, 2).is_err());
+    put(15..25, 3).unwrap();
+    let removed = memory.transaction(|t| Ok::<_, Error>((t.remove(&numbers, &0)?, t.remove(&numbers, &900)?)));
+    assert_eq!(removed.unwrap(), (true, false));
+    let compare = |memory: &Fulgurite, numbers: &Numbers, expected: &dyn Fn(u64) -> Option<u64>| {
+        for key in 0..40 {
+            let found = memory.run(|m| {
+                let mut found = Vec::new();
+                Ok(numbers.get(m, &key, &mut found)?.then_some(found))
+            });
+            assert_eq!(found.unwrap(), expected(key).map(|number| value(key, number, 100)), "key {key}");
+        }
+        memory.run(|m| numbers.check(m)).unwrap();
+    };
+    let after = |key: u64| match key {
+        1..15 => Some(1),
+        15..25 => Some(3),
+        _ => None,
+    };
+    compare(&memory, &numbers, &after);
+    memory.roll_back(token).unwrap();
+    compare(&memory, &numbers, &|key| (key < 20).then_some(1));
+    put(15..25, 3).unwrap();
+    memory.transaction(|t| t.remove(&numbers, &0)).unwrap();
+    memory.sync().unwrap();
+    drop((memory, numbers));
+    let (memory, numbers) = open(Medium::pool(&path));
+    compare(&memory, &numbers, &after);
 }

@@ -112,10 +112,18 @@ impl World {
                 let at = random.below(KEYS);
                 (vec![(key(1, at), self.data.map.get(m, &at)?.unwrap_or(INITIAL))], Vec::new())
             }
-            2 => {
+            2 if number.is_multiple_of(2) => {
                 let at = random.below(KEYS);
                 let old = self.data.map.insert(m, &at, number)?;
                 (vec![(key(1, at), old.unwrap_or(INITIAL))], vec![key(1, at)])
+            }
+            // Where it has the length of the old value, an object changes in its place.
+            2 => {
+                let at = random.below(KEYS);
+                let mut old = INITIAL;
+                let change = |value: &mut Vec<u8>| old = self::number(&std::mem::replace(value, bytes(number)));
+                let there = self.data.blobs.update(m, &at, change)?.is_some();
+                (vec![(key(3, at), old)], if there { vec![key(3, at)] } else { Vec::new() })
             }
             _ => {
                 let (writes, fails) = (keys.len() * usize::from(what > 4), what == 9);
@@ -168,18 +176,25 @@ struct Bench {
 }
 
 fn bench(dram: &str) -> Bench {
+    bench_with_objects(dram, 0)
+}
+
+/// With so many objects, short blobs are objects.
+fn bench_with_objects(dram: &str, objects: u64) -> Bench {
     let directory = tempfile::tempdir().unwrap();
-    let medium = Medium::new_pool(directory.path().join("pool"), "64M");
+    let medium = Medium::new_pool(directory.path().join("pool"), "64M").objects(objects);
     let builder = Fulgurite::builder(medium).dram(dram).workers(2).durability(fulgurite::Durability::Sync);
+    let builder = if objects > 0 { builder.object_cache("1M") } else { builder };
     // A build without optimization takes more stack than the 32 KiB of a fiber.
     let memory = builder.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap();
     Bench { memory, _directory: directory }
 }
 
-fn history(seed: u64, count: u64, bug: Option<TransactionBug>) -> Result<Vec<Committed>, Violation> {
-    let bench = bench("8M");
+fn history(seed: u64, count: u64, objects: u64, bug: Option<TransactionBug>) -> Result<Vec<Committed>, Violation> {
+    let bench = if objects > 0 { bench_with_objects("24M", objects) } else { bench("8M") };
     let memory = &bench.memory;
     let data = Data::open(memory).unwrap();
+    assert_eq!(data.blobs.objects().is_some(), objects > 0);
     let transactions = match bug {
         Some(bug) => Arc::new(Transactions::new().plant(bug)),
         None => memory.transactions(),
@@ -217,7 +232,9 @@ fn history(seed: u64, count: u64, bug: Option<TransactionBug>) -> Result<Vec<Com
 fn histories_are_serializable() {
     let (mut total, mut writers) = (0, 0);
     trials::each_seed(1, 10, |seed| {
-        let all = history(seed, 12_000, None).unwrap_or_else(|why| panic!("seed {seed}: {why:?}"));
+        // Blobs in a heap, and as objects.
+        let objects = if seed % 2 == 0 { 20_000 } else { 0 };
+        let all = history(seed, 12_000, objects, None).unwrap_or_else(|why| panic!("seed {seed}: {why:?}"));
         total += all.len() as u64;
         writers += all.iter().filter(|t| !t.writes.is_empty()).count();
     });
@@ -230,7 +247,9 @@ fn planted_bugs_are_found_in_histories() {
     let wanted = [TransactionBug::ReadsNotValidated, TransactionBug::LatchesNotHeld, TransactionBug::PageForgotten];
     for bug in wanted {
         // Some are found by the job itself, which finds its own write gone.
-        let found = |seed| std::panic::catch_unwind(|| history(seed, 4000, Some(bug)).is_err()).unwrap_or(true);
+        let objects = |seed| if seed % 2 == 0 { 20_000 } else { 0 };
+        let run = |seed| history(seed, 4000, objects(seed), Some(bug)).is_err();
+        let found = |seed| std::panic::catch_unwind(|| run(seed)).unwrap_or(true);
         assert!((1..10).any(found), "{bug:?} is not found");
     }
 }

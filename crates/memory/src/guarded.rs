@@ -66,6 +66,9 @@ impl Memory for Context {
         }
         self.write_bytes(at, bytes)
     }
+    fn wait_for_object_room(&mut self, at: Address) -> Result<(), AccessError> {
+        if self.has_objects() { Context::wait_for_object_room(self, at) } else { Ok(()) }
+    }
     fn free_object(&mut self, at: Address) {
         Context::free_object(self, at);
     }

@@ -143,6 +143,14 @@ pub trait Memory {
     fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
         self.write_bytes(at, bytes)
     }
+    /// Waits until the object at `at` can be written without a long wait. Never needed, and no
+    /// promise.
+    ///
+    /// # Errors
+    /// As [`Memory::yield_now`]; that the medium failed.
+    fn wait_for_object_room(&mut self, _at: Address) -> Result<(), AccessError> {
+        Ok(())
+    }
     /// Says that nothing leads to this object any more.
     fn free_object(&mut self, _at: Address) {}
 

@@ -560,3 +560,31 @@ fn a_panic_in_a_change_changes_nothing() {
     // The only latch is not poisoned.
     assert_eq!(blobs.put(&mut memory, &2, b"new"), Ok(false));
 }
+
+/// An update once let go of the key after its change, and before the new value was there.
+#[test]
+fn an_update_inside_an_update_is_not_lost() {
+    let memory = plain();
+    let (blobs, _) = hashed(&mut memory.clone(), 64, 10, 4);
+    let mut asked = 0;
+    for count in 0..200 {
+        blobs.put(&mut memory.clone(), &1, &0u64.to_le_bytes()).unwrap();
+        let add = |value: &mut Vec<u8>| {
+            let number = u64::from_le_bytes(value[..8].try_into().unwrap()) + 1;
+            value[..8].copy_from_slice(&number.to_le_bytes());
+            // Longer each time, so that it goes elsewhere.
+            value.extend([0; 100]);
+        };
+        let mut done = 0;
+        let mut other = |memory: &mut NeverParks| {
+            asked += 1;
+            done = u64::from(blobs.update(memory, &1, add).is_ok());
+        };
+        let mut outer = SwitchingMemory::new(memory.clone(), count, &mut other);
+        assert_eq!(blobs.update(&mut outer, &1, add), Ok(Some(())));
+        let mut found = Vec::new();
+        blobs.get(&mut memory.clone(), &1, &mut found).unwrap();
+        assert_eq!(found[..8], (1 + done).to_le_bytes(), "with another one at access {count}");
+    }
+    assert!(asked > 5, "only {asked} updates came between");
+}

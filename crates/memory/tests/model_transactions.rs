@@ -48,6 +48,9 @@ struct Data {
     transactions: Transactions,
 }
 
+/// Numbers for blobs that are objects: fewer than keys, so that some lie in the heap.
+const OBJECTS: u64 = 8;
+
 /// A blob that says which number it is, and is longer for some.
 fn bytes(number: u64) -> Vec<u8> {
     number.to_le_bytes().repeat([1, 2, 300, 700][number as usize % 4])
@@ -65,12 +68,16 @@ impl Data {
         let region = |page, pages| Region::new(Address::from_linear(page * PAGE), pages * PAGE);
         let heap = Arc::new(Heap::create(memory, region(1, 200)).unwrap());
         let transactions = Transactions::new();
+        let mut blobs = Blobs::<u64>::create(memory, region(203, 1), heap.clone(), 4, 4).unwrap();
+        blobs
+            .make_objects(memory, Region::new(region(204, 1).base, Blobs::<u64>::object_bytes_needed(OBJECTS)))
+            .unwrap();
         Data {
             array: Array::create(memory, region(201, 1), KEYS, |_| 0).unwrap(),
             map: HashMap::create_growing(memory, region(202, 1), heap.clone(), 40, 4).unwrap().into(),
             tree: BPlusTree::create_with_nodes(memory, heap.clone(), 4, NODE_BYTES).unwrap().into(),
             red: RedBlackTree::create(memory, heap.clone(), 4).unwrap().into(),
-            blobs: Blobs::<u64>::create(memory, region(203, 1), heap.clone(), 4, 4).unwrap().into(),
+            blobs: blobs.into(),
             strings: OrderedBlobs::create(memory, heap.clone(), 4).unwrap().into(),
             transactions: match bug {
                 Some(bug) => transactions.plant(bug),

@@ -46,6 +46,8 @@ pub struct Counts {
     pub hits: u64,
     /// The same, not found.
     pub misses: u64,
+    /// Of these, objects that left a short time ago. A larger cache would have had them.
+    pub returned: u64,
     /// Objects that left.
     pub evicted: u64,
     /// Objects that were handed over to be written.
@@ -93,6 +95,10 @@ impl Cache {
     /// # Panics
     /// When these are outside of [`CACHE_BYTES_MIN`] to [`CACHE_BYTES_MAX`].
     pub fn new(bytes: usize) -> Cache {
+        Cache::with_unwritten(bytes, usize::MAX)
+    }
+    /// The same, in which so many objects wait to be written at the most.
+    fn with_unwritten(bytes: usize, unwritten_max: usize) -> Cache {
         assert!((CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&bytes), "a cache of {bytes} bytes");
         // Index and queue have 6 bytes a slot, the ghost 4 a number. A moving entry is beside them.
         let beside = 2 * OBJECT_BYTES_MAX;
@@ -106,7 +112,7 @@ impl Cache {
             main: Ring::new(small, buffer - small),
             index: Index::new(slots),
             ghost: vec![0; buffer / BYTES_PER_GHOST].into(),
-            dirty: VecDeque::with_capacity(slots / 2),
+            dirty: VecDeque::with_capacity(unwritten_max.min(slots / 2)),
             stay: 0,
             stay_bytes: 0,
             reading: Vec::new(),
@@ -120,6 +126,56 @@ impl Cache {
     #[doc(hidden)]
     pub fn plant(&mut self, bug: Option<Planted>) {
         self.planted = bug;
+    }
+    /// Takes so many bytes of DRAM from now on, and keeps what fits. While this runs, it takes both.
+    ///
+    /// No more objects may wait to be written than before, however large it becomes.
+    ///
+    /// # Errors
+    /// [`Full`], and nothing has changed: more waits to be written than a cache of that size lets
+    /// wait.
+    ///
+    /// # Panics
+    /// As [`Cache::new`].
+    pub fn resize(&mut self, bytes: usize) -> Result<(), Full> {
+        let mut other = Cache::with_unwritten(bytes, self.unwritten_max());
+        if self.stay > other.unwritten_max() || self.stay_bytes > other.buffer.len() / 2 {
+            return Err(Full);
+        }
+        // Oldest first, so that the order stays. What has to leave for others is what would have
+        // left next.
+        for (ring, is_main) in [(self.main, true), (self.small, false)] {
+            for (at, header) in ring.entries(&self.buffer).filter(|(_, header)| header.has(LIVE)) {
+                let fits = !other.index.is_full() || other.evict_any().is_ok();
+                let size = header.size();
+                let place = if is_main { other.place_in_main(size) } else { other.place_in_small(size) };
+                match place.ok().filter(|_| fits) {
+                    Some(to) => {
+                        other.buffer[to..to + size].copy_from_slice(&self.buffer[at..at + size]);
+                        other.change(to, Header::new(header.number(), header.length(), LIVE), header);
+                        other.index.insert(header.number(), to);
+                    }
+                    None if header.stays() => return Err(Full),
+                    None => {}
+                }
+            }
+        }
+        for &number in self.ghost.iter().filter(|&&number| number != 0) {
+            let at = other.ghost_of(number.wrapping_sub(1));
+            other.ghost[at] = number;
+        }
+        other.dirty.extend(&self.dirty);
+        other.reading = std::mem::take(&mut self.reading);
+        (other.next_ticket, other.planted) = (self.next_ticket, self.planted);
+        let evicted = (self.index.len() - other.index.len()) as u64;
+        other.counts = Counts { evicted: self.counts.evicted + evicted, ..self.counts };
+        *self = other;
+        Ok(())
+    }
+    /// About how many bytes of entries it remembers that have left.
+    pub fn remembered_bytes(&self) -> usize {
+        let used = self.small.used() + self.main.used();
+        self.ghost.len() * used.checked_div(self.index.len()).unwrap_or(0)
     }
     /// DRAM that it takes.
     pub fn bytes(&self) -> usize {
@@ -142,7 +198,7 @@ impl Cache {
     pub fn unwritten(&self) -> usize {
         self.stay
     }
-    /// The most of them.
+    /// The most of them, at any size.
     pub fn unwritten_max(&self) -> usize {
         self.dirty.capacity()
     }
@@ -157,7 +213,7 @@ impl Cache {
     /// How much of it waits to be written: three eighths are worth a batch, and half is too much.
     /// Of objects, an eighth less, so that the queue has room for those that are let through.
     pub fn pressure(&self) -> Pressure {
-        let (bytes, objects) = (self.buffer.len(), self.index.slots());
+        let (bytes, objects) = (self.buffer.len(), self.index.slots().min(2 * self.dirty.capacity()));
         if self.stay_bytes > bytes / 2 || self.stay > objects * 3 / 8 {
             Pressure::Wait
         } else if self.stay_bytes > bytes * 3 / 8 || self.stay > objects / 4 {
@@ -190,6 +246,11 @@ impl Cache {
         !header.stays()
     }
 
+    /// Whether a read of an object is under way, and the object was not changed since it began.
+    /// Another one would find the same.
+    pub fn is_being_read(&self, number: u32) -> bool {
+        self.reading.iter().any(|read| read.0 == number)
+    }
     /// An object that is not here is going to be read from flash.
     pub fn begin_read(&mut self, number: u32) -> Ticket {
         self.next_ticket = self.next_ticket.wrapping_add(1);
@@ -203,6 +264,8 @@ impl Cache {
         if let Some(bytes) = bytes
             && self.index.find(&self.buffer, number).is_none()
         {
+            let at = self.ghost_of(number);
+            self.counts.returned += u64::from(self.ghost[at] == number.wrapping_add(1));
             // A cache in which everything waits to be written goes without it.
             let _ = self.insert(number, bytes, LIVE);
         }

@@ -17,7 +17,7 @@
 //! * An object that is dirty, or is being written, stays. Everything else may leave at any time.
 //! * A read of flash enters only if the object was neither changed nor freed since it began.
 //! * [`Cache::bytes`] are all it ever takes, and it allocates nothing after it was made, except
-//!   what reads under way and a batch take.
+//!   what reads under way and a batch take, and for a moment in [`Cache::resize`].
 //!
 //! What this crate does not do: it has no I/O, no clock and no threads. Its driver writes batches,
 //! reads what is missing, and has a lock around each cache.
@@ -37,6 +37,6 @@ pub use planted::Planted;
 /// The longest object.
 pub const OBJECT_BYTES_MAX: usize = 4096;
 /// The least bytes that a cache is made of.
-pub const CACHE_BYTES_MIN: usize = 1 << 20;
+pub const CACHE_BYTES_MIN: usize = 256 << 10;
 /// The most: positions have 24 bits, in units of 8 bytes.
 pub const CACHE_BYTES_MAX: usize = 128 << 20;

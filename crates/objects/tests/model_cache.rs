@@ -1,14 +1,15 @@
 //! Goal: what the cache says of an object is what was put last, and flash gets it in the end,
-//! whatever is evicted, read, written late, or fails.
+//! whatever is evicted, read, written late, or fails, and however large the cache becomes.
 //! Method: random operations beside a map of what must be there and one of what flash has. Writes
-//! and reads are under way for a while, and end in any order, well or not. Each planted bug is
-//! found.
+//! and reads are under way for a while, and end in any order, well or not. The cache is resized
+//! meanwhile. Each planted bug is found.
 
 use std::collections::HashMap;
 
-use fulgurite_objects::{Batch, CACHE_BYTES_MIN, Cache, Planted, Pressure, Ticket};
+use fulgurite_objects::{Batch, Cache, Planted, Pressure, Ticket};
 use fulgurite_testkit::Random;
 
+const BYTES: usize = 1 << 20;
 const NUMBERS: u64 = 9000;
 const STEPS: usize = 120_000;
 
@@ -30,14 +31,24 @@ struct World {
     writing: Vec<Batch>,
     reading: Vec<(u32, Ticket, Vec<u8>)>,
     version: u64,
+    resized: u64,
 }
 
 impl World {
     fn new(seed: u64, bug: Option<Planted>) -> World {
-        let mut cache = Cache::new(CACHE_BYTES_MIN);
+        let mut cache = Cache::new(BYTES);
         cache.plant(bug);
         let (now, flash) = (HashMap::new(), HashMap::new());
-        World { cache, random: Random(seed), now, flash, writing: Vec::new(), reading: Vec::new(), version: 0 }
+        World {
+            cache,
+            random: Random(seed),
+            now,
+            flash,
+            writing: Vec::new(),
+            reading: Vec::new(),
+            version: 0,
+            resized: 0,
+        }
     }
     fn number(&mut self) -> u32 {
         // Half of the accesses go to a tenth.
@@ -110,6 +121,26 @@ impl World {
         let well = self.random.below(8) > 0;
         self.cache.end_read(number, ticket, well.then_some(&bytes));
     }
+    /// To a size between a quarter of the first one and twice it.
+    fn resize(&mut self) -> Result<(), String> {
+        let bytes = BYTES / 4 + self.random.below(BYTES * 7 / 4);
+        let before = (self.cache.unwritten(), self.cache.unwritten_bytes(), self.cache.bytes(), self.cache.len());
+        let resized = self.cache.resize(bytes);
+        self.cache.check()?;
+        let after = (self.cache.unwritten(), self.cache.unwritten_bytes(), self.cache.bytes(), self.cache.len());
+        match resized {
+            Ok(()) if after.2 <= bytes && (after.0, after.1) == (before.0, before.1) => {
+                // What fits stays.
+                if bytes > before.2 * 5 / 4 && after.3 < before.3 {
+                    return Err(format!("objects left a cache that grew: {before:?}, {after:?}"));
+                }
+                self.resized += 1;
+            }
+            Err(_) if after == before => {}
+            _ => return Err(format!("resized to {bytes} from {before:?}: {resized:?}, {after:?}")),
+        }
+        Ok(())
+    }
     fn run(&mut self) -> Result<(), String> {
         for step in 0..STEPS {
             let number = self.number();
@@ -122,6 +153,9 @@ impl World {
                     self.end_write(well);
                 }
                 _ => self.end_read(),
+            }
+            if step % 3000 == 0 {
+                self.resize()?;
             }
             if step % 10_000 == 0 {
                 self.cache.check()?;
@@ -150,6 +184,8 @@ fn what_was_put_is_found() {
         world.run().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let counts = world.cache.counts();
         assert!(counts.evicted > 1000 && counts.hits > 1000 && counts.written > 1000, "{counts:?}");
+        assert!(counts.returned > 100 && counts.returned < counts.misses, "{counts:?}");
+        assert!(world.resized > 10, "only {} times", world.resized);
     });
 }
 
@@ -163,8 +199,33 @@ fn planted_bugs_are_found() {
 }
 
 #[test]
+fn a_cache_keeps_what_was_used_when_it_shrinks() {
+    let mut cache = Cache::new(BYTES);
+    for number in 0..6000u32 {
+        let ticket = cache.begin_read(number);
+        assert!(cache.end_read(number, ticket, Some(&[number as u8; 100])));
+    }
+    for _ in 0..2 {
+        (0..1000).for_each(|number| _ = cache.get(number, |_| ()));
+    }
+    let all = cache.len();
+    cache.resize(BYTES / 2).unwrap();
+    cache.check().unwrap();
+    assert!(cache.bytes() <= BYTES / 2 && cache.len() < all && cache.len() > all / 3, "{} of {all}", cache.len());
+    let used = (0..1000).filter(|number| cache.get(*number, |_| ()).is_some()).count();
+    assert!(used > 950, "only {used} of those that were used");
+    // What waits to be written is not lost for a size.
+    for number in 0..2000 {
+        cache.put(number, &[1; 100]).unwrap();
+    }
+    assert!(cache.resize(BYTES / 4).is_err());
+    cache.check().unwrap();
+    assert_eq!(cache.unwritten(), 2000);
+}
+
+#[test]
 fn what_is_forgotten_is_gone() {
-    let mut cache = Cache::new(CACHE_BYTES_MIN);
+    let mut cache = Cache::new(BYTES);
     for number in 0..100 {
         cache.put(number, &[number as u8; 40]).unwrap();
     }

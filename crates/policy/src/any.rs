@@ -6,7 +6,7 @@ use fulgurite_format::{FrameIndex, LocalFrame, SubpageIndex};
 
 use crate::clock::Clock;
 use crate::lru::Lru;
-use crate::replacement::{ColdCursor, FrameView, Replacement, ReplacementPolicy};
+use crate::replacement::{ColdCursor, FrameView, Remembered, Replacement, ReplacementPolicy};
 use crate::s3fifo::S3Fifo;
 
 /// DRAM a policy uses for each frame, rounded up: what to plan with before the number of frames is
@@ -103,6 +103,9 @@ impl Replacement for AnyReplacement {
     #[inline]
     fn last_victim_holds(&self) -> Option<SubpageIndex> {
         each!(self, p => p.last_victim_holds())
+    }
+    fn remembered(&self) -> Remembered {
+        each!(self, p => p.remembered())
     }
     #[inline]
     fn len(&self) -> usize {

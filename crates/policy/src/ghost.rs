@@ -57,6 +57,10 @@ impl Ghost {
         }
     }
 
+    /// Evictions that it remembers.
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.buckets)
     }

@@ -11,6 +11,7 @@
 //! * [`schedule`]: which fiber a worker runs next.
 //! * [`prefetch`]: which subpages to read ahead.
 //! * [`admission`]: whether to take one more job.
+//! * [`share`]: how DRAM is divided between page frames and objects.
 //!
 //! Invariants: every structure is bounded when it is made and allocates nothing afterwards
 //! ([`simulate`] is for study, and does); every structure with an invariant has `check(&self)`. One
@@ -28,6 +29,7 @@ pub mod prefetch;
 pub mod replacement;
 pub mod s3fifo;
 pub mod schedule;
+pub mod share;
 pub mod simulate;
 
 mod any;
@@ -45,7 +47,8 @@ pub use lru::Lru;
 pub use miss::{BeginError, JoinError, MissEntry, MissKind, MissTable, Waiter};
 pub use name::UnknownName;
 pub use prefetch::{PrefetchPolicy, Prefetcher};
-pub use replacement::{ColdCursor, FrameView, Replacement, ReplacementPolicy};
+pub use replacement::{ColdCursor, FrameView, Remembered, Replacement, ReplacementPolicy};
 pub use s3fifo::S3Fifo;
 pub use schedule::{Choice, FiberIndex, Point, Scheduler, SchedulingPolicy};
+pub use share::{Marginal, Share};
 pub use simulate::{Hits, MissCount, miss_ratio, miss_ratio_with};

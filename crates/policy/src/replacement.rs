@@ -48,6 +48,15 @@ impl ColdCursor {
     pub const START: ColdCursor = ColdCursor(u32::MAX);
 }
 
+/// What a policy knows of frames that it does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Remembered {
+    /// How many subpages came in that it remembered to have evicted, in all.
+    pub returned: u64,
+    /// How many it remembers at the most.
+    pub frames: u64,
+}
+
 /// A replacement policy. See the module for when each call is allowed.
 pub trait Replacement {
     /// Contents came in after a miss.
@@ -91,6 +100,10 @@ pub trait Replacement {
     #[inline]
     fn last_victim_holds(&self) -> Option<SubpageIndex> {
         None
+    }
+    /// How many misses more frames would have spared, if the policy remembers what it evicted.
+    fn remembered(&self) -> Remembered {
+        Remembered::default()
     }
     /// Frames in the policy.
     fn len(&self) -> usize;

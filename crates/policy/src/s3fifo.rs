@@ -34,7 +34,7 @@ use fulgurite_format::{LocalFrame, SubpageIndex};
 
 use crate::fifo::{Entry, Fifo};
 use crate::ghost::Ghost;
-use crate::replacement::{ColdCursor, FrameView, Replacement};
+use crate::replacement::{ColdCursor, FrameView, Remembered, Replacement};
 
 /// One in this many frames is in the small queue (its authors' ratio: 10%).
 const SMALL_SHARE: usize = 10;
@@ -82,6 +82,8 @@ pub struct S3Fifo {
     small: u32,
     main: Fifo,
     ghost: Ghost,
+    /// Subpages that came in while the ghost remembered them.
+    returned: u64,
     last_victim: SubpageIndex,
 }
 
@@ -95,6 +97,7 @@ impl S3Fifo {
             small: 0,
             main: Fifo::new(capacity),
             ghost: Ghost::new(capacity - capacity / SMALL_SHARE),
+            returned: 0,
             last_victim: SubpageIndex(0),
         }
     }
@@ -232,6 +235,7 @@ impl Replacement for S3Fifo {
         self.assert_out(frame);
         let entry = Entry::new(frame.0, subpage.0);
         if self.ghost.take(subpage) {
+            self.returned += 1;
             self.push_main(entry);
         } else {
             self.push_fresh(entry);
@@ -323,6 +327,10 @@ impl Replacement for S3Fifo {
         }
         let slot = ring(in_main).slot(age);
         ColdCursor(if in_main { Place::main(slot).0 } else { Place::young(slot).0 })
+    }
+
+    fn remembered(&self) -> Remembered {
+        Remembered { returned: self.returned, frames: self.ghost.window().into() }
     }
 
     fn len(&self) -> usize {

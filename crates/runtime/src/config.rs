@@ -6,11 +6,11 @@ use std::time::Duration;
 use fulgurite_cache::{Planted, frames, marks, near, table};
 use fulgurite_flash::{Flash, Traits};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
-use fulgurite_objects::CACHE_BYTES_MIN;
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 use fulgurite_sys::Clock;
 
-use crate::objects::packs;
+use crate::objects::{MOVING_BYTES_MIN, packs};
+use crate::split::LEAST;
 
 /// Why a runtime could not be built. Nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +60,7 @@ pub struct Builder {
     pub(crate) dram_bytes: u64,
     pub(crate) dram_max_bytes: u64,
     pub(crate) objects_bytes: u64,
+    pub(crate) objects_move: bool,
     pub(crate) pool_bytes: u64,
     pub(crate) owned_bytes: u64,
     pub(crate) existing_bytes: u64,
@@ -92,6 +93,7 @@ impl Builder {
             dram_bytes: 64 << 20,
             dram_max_bytes: 0,
             objects_bytes: 0,
+            objects_move: false,
             pool_bytes,
             owned_bytes: 0,
             existing_bytes: 0,
@@ -131,6 +133,13 @@ impl Builder {
     /// Of other media all of the budget is frames. A mebibyte at the least.
     pub fn objects(mut self, bytes: u64) -> Self {
         self.objects_bytes = bytes;
+        self
+    }
+    /// Lets DRAM move between objects and frames by need, from [`Builder::objects`] bytes on. Each
+    /// keeps an eighth of what both have. Needs a replacement policy that remembers what it evicted
+    /// ([`ReplacementPolicy::S3Fifo`]) and 32 MiB for both. Otherwise nothing moves.
+    pub fn objects_move(mut self, moves: bool) -> Self {
+        self.objects_move = moves;
         self
     }
     /// How many bytes of the flash to use, from its start.
@@ -265,7 +274,7 @@ impl Builder {
         if self.owned_bytes > self.pool_bytes || !self.owned_bytes.is_multiple_of(SUBPAGE_BYTES as u64) {
             return unusable("owned bytes", self.owned_bytes, "use a multiple of 4 KiB that is part of the pool");
         }
-        if (1..CACHE_BYTES_MIN as u64).contains(&self.objects_bytes) {
+        if (1..OBJECTS_BYTES_MIN).contains(&self.objects_bytes) {
             return unusable("bytes for objects", self.objects_bytes, "use 1 MiB or more, or none");
         }
         let max_bytes = self.dram_max_bytes.max(self.dram_bytes);
@@ -283,7 +292,18 @@ impl Builder {
         let needs = Needs::with(self.pool_bytes, self.workers, self.fibers, self.stack_bytes, depth, self.replacement);
         let Needs { fixed_bytes: fixed, per_frame_bytes: per_frame } = needs;
         let fixed = fixed.saturating_add(self.flash.traits().dram_bytes as u64);
-        let fixed = fixed.saturating_add(if packs(&*self.flash) { self.objects_bytes } else { 0 });
+        let objects = if packs(&*self.flash) { self.objects_bytes } else { 0 };
+        let fixed = fixed.saturating_add(objects);
+        // What may move: with less on one side, there are more frames on the other.
+        let both = self.dram_bytes.saturating_sub(fixed).saturating_add(objects);
+        let moves = self.objects_move && objects > 0 && self.replacement == ReplacementPolicy::S3Fifo;
+        let objects_least = (both / LEAST).max(MOVING_BYTES_MIN).min(objects);
+        let objects_least = if moves && objects_least >= MOVING_BYTES_MIN && both / LEAST >= MOVING_BYTES_MIN {
+            objects_least
+        } else {
+            objects
+        };
+        let max_bytes = max_bytes.saturating_add(objects - objects_least);
         let meta_of_max = max_bytes.saturating_sub(self.dram_bytes) / per_frame * (per_frame - SUBPAGE_BYTES as u64);
         let fixed = fixed.saturating_add(meta_of_max);
         let subpages = u32::try_from(subpages).unwrap_or(u32::MAX);
@@ -308,6 +328,8 @@ impl Builder {
             fixed_bytes: fixed,
             per_frame_bytes: per_frame,
             queue_depth: depth,
+            objects_least,
+            objects_most: if objects_least < objects { both - both / LEAST } else { objects },
         };
         if u64::from(layout.frames_per_worker_max) * workers >= u64::from(fulgurite_format::FrameIndex::LIMIT) - 1 {
             return unusable("DRAM budget", self.dram_bytes, "use less than 4 TiB");
@@ -316,6 +338,8 @@ impl Builder {
     }
 }
 
+/// The least bytes of an object cache.
+const OBJECTS_BYTES_MIN: u64 = 1 << 20;
 /// Two latency histograms of a worker and a snapshot: 12 bits of magnitude at 1 in 128, 8 bytes
 /// each.
 const HISTOGRAM_BYTES: usize = 192 << 10;
@@ -394,6 +418,9 @@ pub(crate) struct Layout {
     pub per_frame_bytes: u64,
     /// Requests in flight per worker.
     pub queue_depth: usize,
+    /// Least and most bytes of objects. The same where they do not move.
+    pub objects_least: u64,
+    pub objects_most: u64,
 }
 
 /// The machine's memory in bytes, where the kernel says.

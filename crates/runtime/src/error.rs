@@ -49,9 +49,6 @@ pub enum AccessError {
     /// A transaction was run again and again, and others changed what it read each time.
     #[error("the transaction met conflicts in all of its {runs} runs; let it read less, or write it less often")]
     Conflict { runs: u32 },
-    /// A transaction reached a value that is cached as an object, which it cannot follow yet.
-    #[error("the value at {at} is an object, which no transaction can read or change yet; use a pool without objects")]
-    ObjectInTransaction { at: Address },
     /// The region or heap is full.
     #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]
     NoSpace { requested: u64, free: u64 },

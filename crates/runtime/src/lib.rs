@@ -31,6 +31,7 @@ mod queue;
 mod runtime;
 mod service;
 mod shared;
+mod split;
 mod state;
 mod stats;
 mod sync;

@@ -4,7 +4,7 @@
 //! ```text
 //!   get ---> shard: lock, copy, unlock                        DRAM only
 //!    | miss
-//!    +-----> fetch into a frame of its own, copy, enter        one read
+//!    +-----> fetch into a frame of its own, copy, enter        one read, whoever else wants it
 //!   put ---> shard, dirty --- pressure, or a sync ---> batch ---> pool, packed ---> clean
 //! ```
 //!
@@ -14,17 +14,23 @@
 //!   token has all objects that were changed before its cut, and no later content.
 //! * An object's subpage is never in a frame that others find.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_flash::{Flash, FlashError, Objects as Packs};
-use fulgurite_objects::{Batch, CACHE_BYTES_MIN, Cache, Pressure, Ticket};
+use fulgurite_objects::{Batch, CACHE_BYTES_MAX, CACHE_BYTES_MIN, Cache, Pressure, Ticket};
 use parking_lot::Mutex;
 
 /// Shards, where there is enough memory: more than workers, so that two seldom want the same.
 const SHARDS: usize = 64;
+/// Bytes of a shard that there is enough memory for.
+const SHARD_BYTES: usize = 1 << 20;
 /// The most bytes of a shard.
 const SHARD_BYTES_MAX: usize = 64 << 20;
+/// Shards of a cache whose size changes. One of them is there twice for a moment.
+const SHARDS_MOVING_MIN: usize = 16;
+/// The least bytes of such a cache.
+pub(crate) const MOVING_BYTES_MIN: u64 = (SHARDS_MOVING_MIN * CACHE_BYTES_MIN) as u64;
 /// Objects and bytes of a batch: 32 flash pages of them.
 const BATCH_OBJECTS: usize = 1024;
 const BATCH_BYTES: usize = 128 << 10;
@@ -33,9 +39,14 @@ const BATCHES: usize = 4;
 /// The same of a sync, which waits for them.
 const BATCHES_OF_SYNC: usize = 16;
 
+/// Words that fibers wait at for reads of others, by number.
+const ARRIVALS: usize = 256;
+
 /// The object cache of all workers.
 pub(crate) struct Objects {
     shards: Box<[CachePadded<Mutex<Cache>>]>,
+    /// How many reads have ended: of objects whose numbers have the same remainder.
+    arrivals: Box<[AtomicU64]>,
     under_way: Mutex<Vec<UnderWay>>,
     /// A sync is between its cut and its token.
     held: AtomicBool,
@@ -55,6 +66,8 @@ pub(crate) enum Found<R> {
     OtherLength(usize),
     /// It is to be read from flash, by this name.
     Miss(Ticket),
+    /// It is being read. That has ended when [`Objects::arrivals`] is not this any more.
+    Joined(u64),
 }
 
 /// What became of a change.
@@ -74,26 +87,55 @@ pub(crate) fn packs(flash: &dyn Flash) -> bool {
 }
 
 /// The object cache of a runtime with so many bytes for it.
-pub(crate) fn cache_of(flash: &dyn Flash, bytes: u64) -> Option<Objects> {
-    (bytes > 0 && packs(flash)).then(|| Objects::new(usize::try_from(bytes).unwrap_or(usize::MAX)))
+/// `least` and `most` are other sizes that it may take.
+pub(crate) fn cache_of(flash: &dyn Flash, bytes: u64, least: u64, most: u64) -> Option<Objects> {
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    (bytes > 0 && packs(flash)).then(|| Objects::new(size(bytes), shards_of(size(bytes), size(least), size(most))))
 }
 
-/// Shards of a cache of so many bytes.
-fn shards_of(bytes: usize) -> usize {
-    (bytes / CACHE_BYTES_MIN).clamp(1, SHARDS).max(bytes.div_ceil(SHARD_BYTES_MAX))
+/// Shards of a cache of so many bytes, which may shrink and grow.
+fn shards_of(bytes: usize, least: usize, most: usize) -> usize {
+    let wanted = (bytes / SHARD_BYTES).clamp(1, SHARDS).max(most.div_ceil(SHARD_BYTES_MAX));
+    if least == most { wanted } else { wanted.max(SHARDS_MOVING_MIN).min(least / CACHE_BYTES_MIN) }
 }
 
 impl Objects {
-    /// A cache that takes so many bytes, which are [`CACHE_BYTES_MIN`] or more.
-    pub fn new(bytes: usize) -> Objects {
-        let count = shards_of(bytes);
+    /// A cache of so many shards that takes so many bytes, [`CACHE_BYTES_MIN`] or more for each.
+    pub fn new(bytes: usize, count: usize) -> Objects {
         let shard = |_| CachePadded::new(Mutex::new(Cache::new(bytes / count)));
         Objects {
             shards: (0..count).map(shard).collect(),
+            arrivals: (0..ARRIVALS).map(|_| AtomicU64::new(0)).collect(),
             under_way: Mutex::new(Vec::new()),
             held: AtomicBool::new(false),
         }
     }
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+    /// DRAM that it takes.
+    pub fn bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().bytes() as u64).sum()
+    }
+    /// The same, of the largest shard.
+    pub fn largest_shard(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().bytes() as u64).max().unwrap_or(0)
+    }
+    /// Misses of objects that had left a short time ago.
+    pub fn returned(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().counts().returned).sum()
+    }
+    /// With how many bytes more they would have been hits.
+    pub fn remembered_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().remembered_bytes() as u64).sum()
+    }
+    /// Gives a shard its part of so many bytes. False when more waits to be written than fits.
+    pub fn resize_shard(&self, at: usize, bytes_of_all: u64) -> bool {
+        let bytes = (bytes_of_all / self.shards.len() as u64) as usize;
+        self.shards[at].lock().resize(bytes.clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX)).is_ok()
+    }
+
     /// The most changes that a sync may have to write.
     pub fn changes_max(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().unwritten_max() as u64).sum()
@@ -113,12 +155,20 @@ impl Objects {
             Some(Ok(result)) => Found::Here(result),
             // A reader with an outdated length may have brought it in.
             Some(Err(got)) if !shard.drop_clean(number) => Found::OtherLength(got),
+            _ if shard.is_being_read(number) => Found::Joined(self.arrivals(number).load(Ordering::Relaxed)),
             _ => Found::Miss(shard.begin_read(number)),
         }
     }
-    /// That read has ended. Returns whether what it found is what flash has.
+    /// What a fiber that has joined a read waits at.
+    pub fn arrivals(&self, number: u32) -> &AtomicU64 {
+        &self.arrivals[number as usize % ARRIVALS]
+    }
+    /// That read has ended. Returns whether what it found is what flash has. The caller wakes those
+    /// that have joined it.
     pub fn end_read(&self, number: u32, ticket: Ticket, bytes: Option<&[u8]>) -> bool {
-        self.shards[self.of(number)].lock().end_read(number, ticket, bytes)
+        let is_so = self.shards[self.of(number)].lock().end_read(number, ticket, bytes);
+        self.arrivals(number).fetch_add(1, Ordering::Relaxed);
+        is_so
     }
     /// Changes an object. `claim` is asked when it was as in the pool: each object takes a place
     /// there by itself, because its old content has to be remembered by itself.
@@ -137,6 +187,10 @@ impl Objects {
         }
         Put::Done(shard.pressure())
     }
+    /// Whether nothing of the shard of this object is changed before a batch was written.
+    pub fn has_to_wait(&self, number: u32) -> bool {
+        self.shards[self.of(number)].lock().pressure() == Pressure::Wait
+    }
     /// Frees an object, which nothing leads to any more. Cannot fail: where there is no room to
     /// note it, here or in the pool, its content stays in the pool until its number is used again.
     /// Returns how much waits to be written.
@@ -153,11 +207,18 @@ impl Objects {
     /// # Errors
     /// When the pool takes none.
     pub fn write_shard_of(&self, number: u32, pool: &dyn Packs) -> Result<(), FlashError> {
+        self.write_shard(self.of(number), pool)
+    }
+    /// The same of a shard.
+    ///
+    /// # Errors
+    /// As [`Objects::write_shard_of`].
+    pub fn write_shard(&self, at: usize, pool: &dyn Packs) -> Result<(), FlashError> {
         self.end_batches(pool)?;
         if self.held.load(Ordering::Acquire) || self.under_way.lock().len() >= BATCHES {
             return Ok(());
         }
-        self.begin_batch(self.of(number), pool).map(drop)
+        self.begin_batch(at, pool).map(drop)
     }
     /// Begins a batch of a shard. Returns how many objects it has.
     fn begin_batch(&self, at: usize, pool: &dyn Packs) -> Result<usize, FlashError> {

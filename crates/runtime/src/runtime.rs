@@ -172,11 +172,7 @@ impl Runtime {
     }
 
     fn frames_per_worker(&self) -> u32 {
-        let layout = &self.shared.layout;
-        let frames = self.dram_bytes().saturating_sub(layout.fixed_bytes)
-            / layout.per_frame_bytes
-            / self.shared.mailboxes.len() as u64;
-        (frames as u32).clamp(1, layout.frames_per_worker_max)
+        self.shared.frames_per_worker()
     }
 
     /// Runs `code` as a job and waits for it. It may borrow from its caller.
@@ -299,7 +295,9 @@ impl Runtime {
     pub fn set_dram(&self, bytes: u64) -> Result<(), BuildError> {
         let layout = &self.shared.layout;
         let workers = self.shared.mailboxes.len() as u64;
-        let least = layout.fixed_bytes + workers * layout.per_frame_bytes;
+        // Objects may give what they have beyond their least.
+        let given = self.shared.objects.as_ref().map_or(0, |_| self.shared.config.objects_bytes - layout.objects_least);
+        let least = layout.fixed_bytes - given + workers * layout.per_frame_bytes;
         if bytes < least {
             return Err(BuildError::TooSmall { budget: bytes, fixed: layout.fixed_bytes, least });
         }
@@ -312,6 +310,10 @@ impl Runtime {
             });
         }
         self.shared.dram_bytes.store(bytes, Ordering::Relaxed);
+        if let (Some(split), Some(objects)) = (&self.shared.split, &self.shared.objects) {
+            split.lock().budget_changed(&self.shared, objects, self.shared.clock.now_ns());
+            return Ok(());
+        }
         let frames = self.frames_per_worker();
         self.shared.mailboxes.iter().for_each(|m| m.send(Message::SetFrames(frames)));
         Ok(())
@@ -437,7 +439,12 @@ impl Runtime {
         let frames = (0..self.frames_max() as u32).filter(differs).count() as u64;
         frames + self.shared.objects.as_ref().map_or(0, |objects| objects.changes())
     }
-    /// Bytes of the budget that are not frames: tables, stacks, rings, histograms.
+    /// Bytes of the budget that objects have now ([`Builder::objects`]).
+    pub fn objects_bytes(&self) -> u64 {
+        self.shared.objects_bytes.load(Ordering::Relaxed)
+    }
+    /// Bytes of the budget that are not frames at the start: tables, stacks, rings, histograms, and
+    /// objects.
     pub fn fixed_bytes(&self) -> u64 {
         self.shared.layout.fixed_bytes
     }

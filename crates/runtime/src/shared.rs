@@ -17,6 +17,7 @@ use crate::guarded::Slots;
 use crate::halt::Gate;
 use crate::mailbox::{Mailbox, Message, Wake};
 use crate::objects::{Objects, cache_of};
+use crate::split::{OfWorker, Split};
 
 /// Names a worker, unique in this process over all runtimes, living or gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -43,6 +44,12 @@ pub(crate) struct Shared {
     pub cache: Arc<fulgurite_cache::Shared>,
     /// What is cached by object and not by subpage, over a medium that packs objects.
     pub objects: Option<Objects>,
+    /// How DRAM moves between these and frames, if it does.
+    pub split: Option<Mutex<Split>>,
+    /// What each worker says of its frames for that.
+    pub of_workers: Box<[CachePadded<OfWorker>]>,
+    /// DRAM of the objects.
+    pub objects_bytes: AtomicU64,
     pub layout: Layout,
     /// What the fiber of each worker that runs may hold without a pin.
     pub slots: Arc<Slots>,
@@ -128,13 +135,20 @@ impl Shared {
             moved: false,
         };
         let cache = Arc::new(fulgurite_cache::Shared::new(config.flash.clone(), shape, config.planted)?);
+        let (bytes, least, most) = (config.objects_bytes, layout.objects_least, layout.objects_most);
+        let objects = cache_of(&*config.flash, bytes, least, most);
+        let objects_bytes = if objects.is_some() { bytes } else { 0 };
+        let both = config.dram_bytes - layout.fixed_bytes + objects_bytes;
         let mailboxes: Box<[Mailbox]> = (0..workers).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
         let id = RUNTIMES.fetch_add(1, Ordering::Relaxed);
         assert!(id != u32::MAX, "a process has made more runtimes than can be told apart");
         Ok(Shared {
             id,
             cache,
-            objects: cache_of(&*config.flash, config.objects_bytes),
+            objects,
+            split: (layout.objects_least < layout.objects_most).then(|| Mutex::new(Split::new(both))),
+            of_workers: (0..workers).map(|_| CachePadded::default()).collect(),
+            objects_bytes: AtomicU64::new(objects_bytes),
             layout,
             slots: Arc::new(Slots::new(workers)),
             gates: (0..workers).map(|_| CachePadded::default()).collect(),
@@ -154,6 +168,21 @@ impl Shared {
         })
     }
 
+    /// Bytes of the budget for frames and objects.
+    pub(crate) fn frames_and_objects(&self) -> u64 {
+        let others = self.layout.fixed_bytes - self.objects.as_ref().map_or(0, |_| self.config.objects_bytes);
+        self.dram_bytes.load(Ordering::Relaxed).saturating_sub(others)
+    }
+    /// Frames of each worker now.
+    pub(crate) fn frames_per_worker(&self) -> u32 {
+        self.frames_per_worker_beside(self.objects_bytes.load(Ordering::Relaxed))
+    }
+    /// The same beside so many bytes of objects.
+    pub(crate) fn frames_per_worker_beside(&self, objects: u64) -> u32 {
+        let bytes = self.frames_and_objects().saturating_sub(objects);
+        let frames = bytes / self.layout.per_frame_bytes / self.mailboxes.len() as u64;
+        u32::try_from(frames).unwrap_or(u32::MAX).clamp(1, self.layout.frames_per_worker_max)
+    }
     /// Fibers resumed and jobs begun, on all workers.
     pub(crate) fn turns(&self) -> u64 {
         self.running.iter().map(|running| running.turns.load(Ordering::Relaxed)).sum()

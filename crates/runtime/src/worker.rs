@@ -40,6 +40,7 @@ use crate::jobs::Jobs;
 use crate::mailbox::Message;
 use crate::service::{Next, Service, ServiceEnd, ServiceFactory};
 use crate::shared::Shared;
+use crate::split::STEP_NS;
 use crate::state::{FiberState, WaitsFor};
 use crate::stats::WorkerStatistics;
 use crate::thread::Here;
@@ -79,6 +80,8 @@ pub(crate) struct Worker {
     decided: Option<Choice>,
     next_arrival_ns: u64,
     next_check_ns: u64,
+    /// When it says next what its frames would gain by more DRAM.
+    next_share_ns: u64,
     /// Scheduling points, for what is done at few of them.
     points: u32,
     /// It has told the others that it has no fibers any more.
@@ -166,6 +169,7 @@ impl Worker {
             decided: None,
             next_arrival_ns: u64::MAX,
             next_check_ns: 0,
+            next_share_ns: 0,
             points: 0,
             left: false,
             drained: None,
@@ -322,7 +326,9 @@ impl Worker {
             self.fibers.cache.hand_over();
         }
         if self.points.is_multiple_of(CHECK_POINTS) {
-            self.check_late(self.shared.clock.now_ns());
+            let now = self.shared.clock.now_ns();
+            self.check_late(now);
+            self.share_dram(now);
         }
         self.end_service();
         if self.cut_goes_on() {
@@ -353,6 +359,25 @@ impl Worker {
         }
     }
 
+    /// Says what its frames would gain by more DRAM, and goes on with what moves.
+    fn share_dram(&mut self, now_ns: u64) {
+        if now_ns < self.next_share_ns || self.shared.split.is_none() {
+            return;
+        }
+        self.next_share_ns = now_ns + STEP_NS;
+        let shared = self.shared.clone();
+        let (cache, of_mine) = (&self.fibers.cache, &shared.of_workers[self.id as usize]);
+        let remembered = cache.remembered();
+        of_mine.returned.store(remembered.returned, Ordering::Relaxed);
+        of_mine.remembered.store(remembered.frames, Ordering::Relaxed);
+        of_mine.frames.store(if cache.is_shrinking() { u32::MAX } else { cache.frame_limit() }, Ordering::Release);
+        if let (Some(split), Some(objects)) = (&shared.split, &shared.objects)
+            && let Some(mut split) = split.try_lock()
+        {
+            split.step(&shared, objects, now_ns);
+        }
+    }
+
     fn read_mail(&mut self) {
         let shared = self.shared.clone();
         while let Some(message) = self.mail_put_off.pop_front().or_else(|| shared.mailboxes[self.id as usize].next()) {
@@ -365,7 +390,11 @@ impl Worker {
                 Message::Wake { fiber, ticket, wake } => self.fibers.wake_ticket(fiber, ticket, wake),
                 Message::Stop => self.begin_stop(),
                 Message::Work => self.take_work(),
-                Message::SetFrames(count) => self.fibers.cache.set_frames(count),
+                Message::SetFrames(count) => {
+                    self.fibers.cache.set_frames(count);
+                    // Somebody waits to be told.
+                    self.next_share_ns = 0;
+                }
                 Message::Statistics { reset, reply } => {
                     let statistics = self.fibers.told_statistics();
                     // A fiber that stopped waiting does not get it, so that it is not lost.
@@ -465,6 +494,7 @@ impl Worker {
             self.shared.clock.relax();
         }
         self.check_late(now);
+        self.share_dram(now);
         if self.fibers.scheduler.has_runnable() {
             return Point::Idle;
         }

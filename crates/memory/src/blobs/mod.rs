@@ -18,9 +18,10 @@
 //!
 //! Invariants:
 //! * A word in the index leads to the value's own object.
-//! * An object changes only under its key's turn, and all at once.
+//! * An object changes only under its key's turn and swing latches, and all at once. So a
+//!   transaction that read it finds out.
 //! * A word changes only in a write section, under the key's turn and swing latches. The swing
-//!   latch is held while the index changes, and never while a value is written.
+//!   latch is held while the index or an object changes, and never while another value is written.
 //! * A change that fails has changed nothing.
 //!
 //! Values are not encoded, compressed or checked beyond the checksums of the medium.
@@ -29,7 +30,6 @@ mod index;
 mod space;
 mod values;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use fulgurite_format::SUBPAGE_BYTES;
@@ -40,6 +40,7 @@ use space::Space;
 pub use values::VALUE_BYTES_MAX;
 use values::{Span, Values};
 
+use crate::latch::harmless;
 use crate::{
     HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Masstree, MasstreeRoot, Memory, Region, VersionLatch,
     WriteSet, optimistic,
@@ -260,12 +261,8 @@ impl<I: BlobIndex> BlobMap<I> {
         let Some(span) = self.current(memory, key)? else { return Ok(None) };
         let mut value = vec![0; span.len];
         self.values.read(memory, span, 0, &mut value, &|| true)?;
-        let changed = catch_unwind(AssertUnwindSafe(|| change(&mut value)));
-        let changed = changed.unwrap_or_else(|panic| {
-            // Nothing is half changed, so the latch is let go before the panic goes on.
-            drop(turn);
-            resume_unwind(panic)
-        });
+        // Held until the new value is there, or another writer's would be lost.
+        let (changed, _turn) = harmless(turn, || change(&mut value));
         self.replace(memory, key, &value)?;
         Ok(Some(changed))
     }
@@ -348,8 +345,13 @@ impl<I: BlobIndex> BlobMap<I> {
             && memory.has_objects()
             // What is no word is replaced like any other.
             && let Ok(Some(old)) = self.current(memory, key)
-            && self.values.overwrite(memory, old, value)?
+            && self.values.can_overwrite(memory, old, value.len())
         {
+            // Without the latch, which readers wait for.
+            memory.wait_for_object_room(old.at)?;
+            // A transaction that read the old value finds out.
+            let _swing = self.swings.of(I::hash(key)).lock(memory)?;
+            memory.write_object(old.at, value)?;
             return Ok(true);
         }
         let new = self.values.write(memory, value)?;

@@ -4,17 +4,19 @@
 //!  | header, a subpage | free numbers, 4 bytes each | objects, a subpage each                  |
 //! ```
 //!
-//! Header and list are ordinary memory, so what a number is follows each sync and roll back. Only
-//! the latch is in DRAM.
+//! Header and list are ordinary memory, so what a number is follows each sync and roll back. In
+//! DRAM are the latch, and numbers that a failed access kept out of the list.
 //!
-//! Invariants: a number below `next` is free and listed once, or a word leads to it, or it was lost
-//! to a failed access. A change that fails has changed nothing.
+//! Invariants: a number below `next` is free and listed once, or a word leads to it, or it was kept
+//! out of the list. A change that fails has changed nothing.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::{Latch, Memory, Ptr, Region};
+use crate::{Allocator, Latch, Memory, Ptr, Region};
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 const MAGIC: u64 = u64::from_le_bytes(*b"flgobjs1");
@@ -39,6 +41,8 @@ pub(super) struct Space<L> {
     region: Region,
     count: u64,
     latch: L,
+    /// Free numbers that are not listed. The next ones that are taken; lost when the program ends.
+    unlisted: Mutex<Vec<u32>>,
 }
 
 impl<L: Latch> Space<L> {
@@ -51,7 +55,7 @@ impl<L: Latch> Space<L> {
         count.saturating_mul(SUBPAGE).saturating_add(list).saturating_add(SUBPAGE)
     }
     fn over(region: Region, count: u64) -> Self {
-        Space { region, count, latch: L::default() }
+        Space { region, count, latch: L::default(), unlisted: Mutex::new(Vec::new()) }
     }
     /// Makes one with as many numbers as fit into a region of whole subpages.
     pub fn create<M: Memory>(memory: &mut M, region: Region) -> Result<Self, AccessError> {
@@ -93,6 +97,10 @@ impl<L: Latch> Space<L> {
     pub fn number(&self, at: Address) -> u64 {
         at.bits().wrapping_sub(self.at(0).bits()) / SUBPAGE
     }
+    fn unlisted(&self) -> MutexGuard<'_, Vec<u32>> {
+        // A vector of numbers is whole whenever somebody dies.
+        self.unlisted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
     fn header(&self) -> Ptr<Header> {
         Ptr::new(self.region.base)
     }
@@ -107,8 +115,31 @@ impl<L: Latch> Space<L> {
         }
         Ok(header)
     }
-    /// Takes a free number. None when all are in use. The caller is in a write section.
-    pub fn take<M: Memory>(&self, memory: &mut M) -> Result<Option<u64>, AccessError> {
+    /// Takes the place of an object of so many bytes. None when all are in use. The caller is in a
+    /// write section.
+    pub fn allocate<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Option<Address>, AccessError> {
+        let taken = if M::TRACKED { memory.allocate_from(self, bytes) } else { self.take(memory, bytes) };
+        match taken {
+            Err(AccessError::NoSpace { .. }) => Ok(None),
+            taken => taken.map(Some),
+        }
+    }
+    /// Gives the place of an object back, to which nothing leads.
+    pub fn free<M: Memory>(&self, memory: &mut M, at: Address) {
+        if M::TRACKED {
+            return memory.free_to(self, at, SUBPAGE_BYTES);
+        }
+        memory.free_object(at);
+        let number = self.number(at);
+        if self.list(memory, number).is_err() && number < self.count {
+            self.unlisted().push(number as u32);
+        }
+    }
+
+    fn take_number<M: Memory>(&self, memory: &mut M) -> Result<Option<u64>, AccessError> {
+        if let Some(number) = self.unlisted().pop() {
+            return Ok(Some(number.into()));
+        }
         let _held = self.latch.lock(memory)?;
         let mut header = self.load(memory)?;
         let number = if header.free > 0 {
@@ -128,8 +159,8 @@ impl<L: Latch> Space<L> {
         memory.store(self.header(), header)?;
         Ok(Some(number))
     }
-    /// Gives a number back, to which nothing leads.
-    pub fn give_back<M: Memory>(&self, memory: &mut M, number: u64) -> Result<(), AccessError> {
+    /// Lists a free number.
+    fn list<M: Memory>(&self, memory: &mut M, number: u64) -> Result<(), AccessError> {
         let _held = self.latch.lock(memory)?;
         let mut header = self.load(memory)?;
         if header.free >= header.next || number >= header.next {
@@ -160,6 +191,22 @@ impl<L: Latch> Space<L> {
         size_of::<L>()
     }
     pub fn disturb(&self, gone: bool) {
+        // They are free in the state that is gone.
+        self.unlisted().clear();
         self.latch.disturb(gone);
+    }
+}
+
+impl<L: Latch> Allocator for Space<L> {
+    fn room_of(_: usize) -> usize {
+        SUBPAGE_BYTES
+    }
+    fn take<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Address, AccessError> {
+        let none = AccessError::NoSpace { requested: bytes as u64, free: 0 };
+        Ok(self.at(self.take_number(memory)?.ok_or(none)?))
+    }
+    fn give_back<M: Memory>(&self, memory: &mut M, at: Address, _: usize) -> Result<(), AccessError> {
+        self.free(memory, at);
+        Ok(())
     }
 }

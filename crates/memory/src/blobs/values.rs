@@ -117,7 +117,7 @@ impl<L: Latch> Values<L> {
         let len = value.len();
         let number = match &self.space {
             // Without a number it goes to the heap.
-            Some(space) if len <= SUBPAGE_BYTES => space.take(memory)?.map(|number| space.at(number)),
+            Some(space) if len <= SUBPAGE_BYTES => space.allocate(memory, len)?,
             _ => None,
         };
         let (at, object) = match number {
@@ -144,14 +144,9 @@ impl<L: Latch> Values<L> {
         fence(Ordering::Release);
         memory.write_object(at, value)
     }
-    /// Changes an object in its place, all at once, where the memory can. Returns whether it has.
-    /// The caller has the turn of its key.
-    pub fn overwrite<M: Memory>(&self, memory: &mut M, old: Span, value: &[u8]) -> Result<bool, AccessError> {
-        let can = old.object && old.len == value.len() && memory.has_objects();
-        if can {
-            memory.write_object(old.at, value)?;
-        }
-        Ok(can)
+    /// Whether a value can be changed in its place, all at once, to one of this length.
+    pub fn can_overwrite<M: Memory>(&self, memory: &M, old: Span, len: usize) -> bool {
+        old.object && old.len == len && memory.has_objects()
     }
 
     /// Writes bytes that no word covers yet.
@@ -221,9 +216,7 @@ impl<L: Latch> Values<L> {
     pub fn free<M: Memory>(&self, memory: &mut M, Span { at, len, object }: Span) {
         if let Some(space) = self.space.as_ref().filter(|_| object) {
             fence(Ordering::Release);
-            memory.free_object(at);
-            // A failed access costs the number, and nothing else.
-            let _ = space.give_back(memory, space.number(at));
+            space.free(memory, at);
         } else if len > 0 {
             // As in `fill`: the heap writes links into free objects.
             fence(Ordering::Release);

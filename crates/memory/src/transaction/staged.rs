@@ -271,13 +271,13 @@ impl<M: Memory> Memory for Staged<'_, M> {
     type Section = ();
     const TRACKED: bool = true;
 
-    // An object is changed past its latches, which is what a transaction notes.
+    // No object is changed in its place: a new one is written, to which nothing leads yet.
     fn has_objects(&self) -> bool {
         false
     }
     fn read_object<R>(&mut self, at: Address, len: usize, mut read: impl FnMut(&[u8]) -> R) -> Result<R, AccessError> {
         if self.memory.has_objects() {
-            return Err(AccessError::ObjectInTransaction { at });
+            return self.memory.read_object(at, len, read);
         }
         let mut bytes = vec![0; len];
         self.read_bytes(at, &mut bytes)?;
@@ -285,7 +285,8 @@ impl<M: Memory> Memory for Staged<'_, M> {
     }
     fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
         if self.memory.has_objects() {
-            return Err(AccessError::ObjectInTransaction { at });
+            assert!(self.unreached.contains_key(&at), "a transaction changes no object in its place");
+            return self.memory.write_object(at, bytes).inspect_err(|error| _ = self.failed.get_or_insert(*error));
         }
         self.write_bytes(at, bytes)
     }

@@ -49,16 +49,28 @@ impl Context {
                 Found::Here(result) => return Ok(result),
                 Found::OtherLength(got) => return Err(other_length(at, len, got)),
                 Found::Miss(ticket) => ticket,
+                Found::Joined(arrivals) => {
+                    self.park_at_arrivals(number, arrivals)?;
+                    continue;
+                }
             };
             let fetched = self.fetch(at, number, len);
             let objects = self.shared.objects.as_ref().expect("asked above");
             let entered = objects.end_read(number, ticket, fetched.as_deref().ok());
+            Context::unpark_all(objects.arrivals(number));
             let bytes = fetched?;
             if entered {
                 return Ok(read(&bytes));
             }
             // It was changed meanwhile.
         }
+    }
+
+    /// Waits until a read of another fiber has ended. Where it failed, this one reads itself.
+    #[cold]
+    fn park_at_arrivals(&mut self, number: u32, seen: u64) -> Result<(), AccessError> {
+        let shared = self.shared.clone();
+        self.park(shared.objects.as_ref().expect("asked above").arrivals(number), seen)
     }
 
     /// The first bytes of an object from flash.
@@ -139,6 +151,25 @@ impl Context {
             objects.write_shard_of(number, pool).map_err(of_flash)?;
             self.sleep(LOOK_AGAIN)?;
         }
+    }
+
+    /// Waits while so many objects beside the one at `at` are to be written first that
+    /// [`Context::write_object`] would have to.
+    ///
+    /// # Errors
+    /// As [`Context::write_object`].
+    pub fn wait_for_object_room(&mut self, at: Address) -> Result<(), AccessError> {
+        let number = self.object_number(at)?;
+        let shared = self.shared.clone();
+        let objects = shared.objects.as_ref().expect("asked above");
+        while objects.has_to_wait(number) {
+            if let Some(pool) = shared.flash.backing().and_then(|backing| backing.objects()) {
+                let written = objects.write_shard_of(number, pool);
+                written.map_err(|source| AccessError::of_flash(at, source, &*shared.flash))?;
+            }
+            self.sleep(LOOK_AGAIN)?;
+        }
+        Ok(())
     }
 
     /// A place in the pool for one object that differs from it.

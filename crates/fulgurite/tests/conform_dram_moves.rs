@@ -1,0 +1,138 @@
+//! Goal: DRAM moves to objects while objects are missed, and back to frames while pages are, and
+//! both together never pass the budget. Method: this binary again as a child in a memory cgroup of
+//! the budget and 64 MiB (as root; else without one). It reads more objects than their first share
+//! holds until their share has grown. The budget is lowered and raised again. Then it reads more
+//! pages, until their share has grown. Each value that is read must be what was put.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fulgurite::{AccessError, Array, Blobs, Fulgurite, Medium, Rooted};
+use fulgurite_testkit as trials;
+use trials::Random;
+
+const CHILD: &str = "FULGURITE_TEST_MOVES";
+const NAME: &str = "dram_moves_to_where_it_is_missed_and_stays_below_the_cap";
+const BUDGET: u64 = 96 << 20;
+/// Objects of 200 bytes, which take 35 MiB of DRAM. A quarter of the budget is 24.
+const OBJECTS: u64 = 160_000;
+/// Subpages: 80 MiB.
+const PAGES: u64 = 20_000;
+
+fn value(key: u64, number: u64) -> Vec<u8> {
+    (key ^ (number << 32)).to_le_bytes().repeat(25)
+}
+
+struct Data {
+    objects: Arc<Rooted<Blobs<u64>>>,
+    pages: Array<[u64; 512]>,
+}
+
+/// Reads at random until `is_enough`.
+fn read(memory: &Fulgurite, data: &Data, pages: bool, is_enough: &dyn Fn() -> bool) {
+    let begun = Instant::now();
+    for seed in 0.. {
+        if is_enough() {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "objects still have {}", memory.runtime().objects_bytes());
+        let jobs: Vec<_> = (0..32u64)
+            .map(|job| {
+                let (objects, pages_of, mut random) = (data.objects.clone(), data.pages, Random(seed << 8).split(job));
+                let code = move |m: &mut fulgurite::Context| {
+                    let mut found = Vec::new();
+                    for _ in 0..500 {
+                        if pages {
+                            let at = random.below(PAGES);
+                            assert_eq!(pages_of.get(m, at)?[511], at, "a page");
+                        } else {
+                            let key = random.below(OBJECTS);
+                            assert!(objects.get(m, &key, &mut found)? && found == value(key, 1), "object {key}");
+                        }
+                        // Some change, so that what is dirty moves, too.
+                        if random.one_in(50u64) {
+                            let key = random.below(OBJECTS);
+                            objects.put(m, &key, &value(key, 1))?;
+                        }
+                    }
+                    Ok::<_, AccessError>(())
+                };
+                memory.submit(code).unwrap()
+            })
+            .collect();
+        jobs.into_iter().for_each(|job| job.wait().unwrap().unwrap());
+        memory.sync().unwrap();
+    }
+}
+
+fn moves(directory: &Path) {
+    let medium = Medium::new_pool(directory.join("pool"), "256M").objects(300_000);
+    let memory = Fulgurite::builder(medium).dram(BUDGET).workers(2).start().unwrap();
+    let data = Data {
+        objects: memory.named("objects").blobs(OBJECTS, 1 << 20).unwrap(),
+        pages: memory.named("pages").array(PAGES, |at| [at; 512]).unwrap(),
+    };
+    for first in (0..OBJECTS).step_by(4000) {
+        let objects = data.objects.clone();
+        let put = move |m: &mut fulgurite::Context| {
+            (first..first + 4000).try_for_each(|key| objects.put(m, &key, &value(key, 1)).map(drop))
+        };
+        memory.run(put).unwrap();
+        memory.sync().unwrap();
+    }
+    let now = || memory.runtime().objects_bytes();
+    let first = now();
+    assert!(first <= BUDGET / 4 && first > BUDGET / 5, "{first}");
+    read(&memory, &data, false, &|| now() > first * 5 / 4);
+    let most = now();
+    // Then there is less than objects have, and they give it although they are missed.
+    memory.runtime().set_dram(BUDGET - (16 << 20)).unwrap();
+    read(&memory, &data, false, &|| now() < most * 9 / 10);
+    memory.runtime().set_dram(BUDGET).unwrap();
+    let before = now();
+    read(&memory, &data, true, &|| now() < before * 3 / 4);
+    let objects = data.objects.clone();
+    memory.run(move |m| objects.check(m)).unwrap();
+    println!("objects had {first}, {most} and {} bytes", now());
+}
+
+/// A memory cgroup for one child; removed when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(limit: u64) -> Option<Group> {
+        let name = format!("fulgurite-moves-{}", std::process::id());
+        for (root, max) in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")] {
+            let path = Path::new(root).join(&name);
+            if std::fs::create_dir(&path).is_ok() {
+                let group = Group(path);
+                if std::fs::write(group.0.join(max), limit.to_string()).is_ok() {
+                    return Some(group);
+                }
+            }
+        }
+        None
+    }
+}
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn dram_moves_to_where_it_is_missed_and_stays_below_the_cap() {
+    if let Some(group) = std::env::var_os(CHILD) {
+        if !group.is_empty() {
+            std::fs::write(Path::new(&group).join("cgroup.procs"), std::process::id().to_string()).unwrap();
+        }
+        // On a disk: what a file in memory takes would count.
+        return moves(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap().path());
+    }
+    let group = Group::new(BUDGET + (64 << 20));
+    let path = group.as_ref().map(|group| group.0.clone()).unwrap_or_default();
+    let child = trials::again(module_path!(), NAME).env(CHILD, &path).output().unwrap();
+    println!("{}{}", if group.is_some() { "" } else { "without a cgroup: " }, String::from_utf8_lossy(&child.stdout));
+    assert!(child.status.success(), "{:?}: {}", child.status, String::from_utf8_lossy(&child.stderr));
+}
