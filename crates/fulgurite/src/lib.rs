@@ -204,9 +204,9 @@ impl Builder {
         self.with(move |runtime| runtime.workers(count))
     }
     /// How much of the DRAM budget caches objects, over a pool that packs them
-    /// ([`Medium::objects`]). By default a quarter at the start, and DRAM then moves between objects
-    /// and frames, to where more would be hit. A size that is given here stays. Less than a mebibyte
-    /// is none: objects then lie in frames of 4 KiB.
+    /// ([`Medium::objects`]). By default a quarter at the start. DRAM then moves between objects
+    /// and frames, to where more would be hit. A size that is given here stays. Less than a
+    /// mebibyte is none: objects then lie in frames of 4 KiB.
     pub fn object_cache(mut self, size: impl Into<Size>) -> Self {
         self.object_cache = Some(size.into());
         self

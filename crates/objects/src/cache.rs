@@ -127,7 +127,8 @@ impl Cache {
     pub fn plant(&mut self, bug: Option<Planted>) {
         self.planted = bug;
     }
-    /// Takes so many bytes of DRAM from now on, and keeps what fits. While this runs, it takes both.
+    /// Takes so many bytes of DRAM from now on, and keeps what fits. While this runs, it takes
+    /// both.
     ///
     /// No more objects may wait to be written than before, however large it becomes.
     ///
