@@ -4,7 +4,7 @@
 //! ```text
 //!   get ---> shard: lock, copy, unlock                        DRAM only
 //!    | miss
-//!    +-----> fetch into a frame of its own, copy, enter        one read, whoever else wants it
+//!    +-----> fetch into a frame of its own, copy, enter        one read for all that want it
 //!   put ---> shard, dirty --- pressure, or a sync ---> batch ---> pool, packed ---> clean
 //! ```
 //!
