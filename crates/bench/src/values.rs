@@ -464,6 +464,8 @@ pub enum Prefetch {
     Adaptive,
     /// Always so many subpages.
     Window(u8),
+    /// The next so many after any miss.
+    Next(u8),
 }
 
 /// Reads [`Prefetch`].
@@ -471,10 +473,15 @@ pub fn prefetch(text: &str) -> Result<Prefetch, String> {
     match text {
         "off" | "0" => Ok(Prefetch::Off),
         "adaptive" => Ok(Prefetch::Adaptive),
+        next if next.starts_with("next-") => match next["next-".len()..].parse::<u8>() {
+            Ok(window @ 1..=16) => Ok(Prefetch::Next(window)),
+            _ => Err("write next-1 to next-16".to_owned()),
+        },
         number => match number.parse::<u8>() {
             Ok(window) if window <= 16 => Ok(Prefetch::Window(window)),
             Ok(_) => Err("a window of at most 16 subpages".to_owned()),
-            Err(_) => Err(unknown("prefetch", text, ["off", "adaptive"].into_iter()) + ", or a window of 1 to 16"),
+            Err(_) => Err(unknown("prefetch", text, ["off", "adaptive"].into_iter())
+                + ", a window of 1 to 16, or next-1 to next-16"),
         },
     }
 }
@@ -599,6 +606,7 @@ mod tests {
         for far in [config("").unwrap_err(), one_workload("all").unwrap_err(), replacement("2q").unwrap_err()] {
             assert!(!far.contains("did you mean") && far.contains("All of them"), "{far}");
         }
+        assert!(prefetch("next-17").is_err() && prefetch("next-16") == Ok(Prefetch::Next(16)));
         assert!(prefetch("17").is_err() && prefetch("16") == Ok(Prefetch::Window(16)));
     }
     #[test]

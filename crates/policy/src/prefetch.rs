@@ -51,8 +51,11 @@ const TRIAL_GAP_MAX: u32 = 4096;
 pub enum PrefetchPolicy {
     /// Never.
     Off,
-    /// Always this many subpages (1 to 16).
+    /// Always this many subpages (1 to 16), ahead of a sequential run.
     Fixed(u8),
+    /// The next so many (1 to 16) after any miss, sequential or not (NVMM, "DRAM Cache and
+    /// Prefetching").
+    Next(u8),
     /// As far as it pays.
     #[default]
     Adaptive,
@@ -63,6 +66,7 @@ impl fmt::Display for PrefetchPolicy {
         match self {
             PrefetchPolicy::Off => f.pad("off"),
             PrefetchPolicy::Fixed(window) => fmt::Display::fmt(window, f),
+            PrefetchPolicy::Next(window) => f.pad(&format!("next-{window}")),
             PrefetchPolicy::Adaptive => f.pad("adaptive"),
         }
     }
@@ -74,12 +78,13 @@ impl FromStr for PrefetchPolicy {
         match text {
             "off" => Ok(PrefetchPolicy::Off),
             "adaptive" => Ok(PrefetchPolicy::Adaptive),
-            _ => match text.parse() {
-                Ok(window @ 1..=WINDOW_MAX) => Ok(PrefetchPolicy::Fixed(window)),
+            _ => match (text.strip_prefix("next-"), text.strip_prefix("next-").unwrap_or(text).parse()) {
+                (None, Ok(window @ 1..=WINDOW_MAX)) => Ok(PrefetchPolicy::Fixed(window)),
+                (Some(_), Ok(window @ 1..=WINDOW_MAX)) => Ok(PrefetchPolicy::Next(window)),
                 _ => Err(UnknownName {
                     what: "prefetch policy",
                     got: text.to_owned(),
-                    expected: "off, adaptive, or a window of 1 to 16 subpages",
+                    expected: "off, adaptive, a window of 1 to 16 subpages, or next-1 to next-16",
                 }),
             },
         }
@@ -133,7 +138,7 @@ impl Prefetcher {
     pub fn new(policy: PrefetchPolicy) -> Self {
         let window = match policy {
             PrefetchPolicy::Off => 0,
-            PrefetchPolicy::Fixed(window) => {
+            PrefetchPolicy::Fixed(window) | PrefetchPolicy::Next(window) => {
                 assert!((1..=WINDOW_MAX).contains(&window), "a prefetch window is 1 to 16 subpages, not {window}");
                 window
             }
@@ -174,6 +179,11 @@ impl Prefetcher {
         }
         let here = subpage.0;
         let after = here.checked_add(1)?;
+        if let PrefetchPolicy::Next(window) = self.policy {
+            let range = after..after.saturating_add(u32::from(window));
+            self.unused += range.len() as u32;
+            return (!range.is_empty()).then_some(range);
+        }
         let expected = &mut self.expected[Self::slot(here)];
         if expected.subpage != here || expected.run == 0 {
             self.expect(after, 1);
@@ -309,7 +319,7 @@ impl Prefetcher {
     /// If one does not hold.
     pub fn check(&self) {
         assert!(self.window <= WINDOW_MAX);
-        if let PrefetchPolicy::Fixed(window) = self.policy {
+        if let PrefetchPolicy::Fixed(window) | PrefetchPolicy::Next(window) = self.policy {
             assert_eq!(self.window, window, "a fixed window does not change");
         }
         assert!(self.policy != PrefetchPolicy::Off || self.window == 0);

@@ -161,14 +161,27 @@ fn the_end_of_the_space_is_the_end() {
 }
 
 #[test]
+fn the_next_ones_come_after_any_miss() {
+    let mut cache = Cache::new(PrefetchPolicy::Next(4), 1_000);
+    // No two of them in a row, and each brings four.
+    (0..50).for_each(|s| cache.touch(s * 100));
+    assert_eq!((cache.misses, cache.fetched), (50, 200));
+    // What was brought hits, and brings nothing more.
+    (0..50).for_each(|s| cache.touch(s * 100 + 3));
+    assert_eq!((cache.misses, cache.fetched), (50, 200));
+}
+
+#[test]
 fn off_is_off_and_names_parse_as_printed() {
     let mut cache = Cache::new(PrefetchPolicy::Off, 10);
     (0..100).for_each(|s| cache.touch(s));
     assert_eq!((cache.fetched, cache.prefetcher.window()), (0, 0));
-    for policy in [PrefetchPolicy::Off, PrefetchPolicy::Adaptive, PrefetchPolicy::Fixed(1), PrefetchPolicy::Fixed(16)] {
+    let next = [PrefetchPolicy::Next(1), PrefetchPolicy::Next(16)];
+    let fixed = [PrefetchPolicy::Fixed(1), PrefetchPolicy::Fixed(16)];
+    for policy in [PrefetchPolicy::Off, PrefetchPolicy::Adaptive].into_iter().chain(fixed).chain(next) {
         assert_eq!(policy.to_string().parse(), Ok(policy));
     }
-    for bad in ["0", "17", "-1", "on", "", "300"] {
+    for bad in ["0", "17", "-1", "on", "", "300", "next-", "next-0", "next-17", "next"] {
         let error = bad.parse::<PrefetchPolicy>().unwrap_err();
         assert!(error.to_string().contains("1 to 16"), "{error}");
     }

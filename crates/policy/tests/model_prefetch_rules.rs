@@ -59,7 +59,7 @@ impl Model {
             policy,
             window: match policy {
                 PrefetchPolicy::Off => 0,
-                PrefetchPolicy::Fixed(window) => window.into(),
+                PrefetchPolicy::Fixed(window) | PrefetchPolicy::Next(window) => window.into(),
                 PrefetchPolicy::Adaptive => 4,
             },
             expectations: Vec::new(),
@@ -79,6 +79,10 @@ impl Model {
     fn missed(&mut self, here: u32) -> Option<Range<u32>> {
         if self.policy == PrefetchPolicy::Off || here == u32::MAX {
             return None;
+        }
+        if let PrefetchPolicy::Next(window) = self.policy {
+            let range = here + 1..(here + 1).saturating_add(window.into());
+            return (!range.is_empty()).then_some(range);
         }
         let known = self.expectations.iter_mut().rfind(|e| place(e.subpage) == place(here));
         let before = known.filter(|e| e.subpage == here).and_then(|e| e.run.take());
@@ -249,6 +253,7 @@ proptest! {
         policy in prop_oneof![
             5 => Just(PrefetchPolicy::Adaptive),
             2 => (1_u8..17).prop_map(PrefetchPolicy::Fixed),
+            2 => (1_u8..17).prop_map(PrefetchPolicy::Next),
             1 => Just(PrefetchPolicy::Off),
         ],
         // Phases in which prefetch pays, and others in which it does not.

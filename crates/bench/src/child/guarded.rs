@@ -224,6 +224,7 @@ impl Prefetch {
             Prefetch::Off | Prefetch::Window(0) => PrefetchPolicy::Off,
             Prefetch::Adaptive => PrefetchPolicy::Adaptive,
             Prefetch::Window(subpages) => PrefetchPolicy::Fixed(subpages),
+            Prefetch::Next(subpages) => PrefetchPolicy::Next(subpages),
         }
     }
 }
