@@ -81,8 +81,9 @@ pub struct FlashArgs {
     #[arg(long, value_name = "POLICY", value_parser = Replacement::parser())]
     #[arg(default_value = "s3-fifo")]
     pub replacement: Replacement,
-    /// Sequential prefetch: off, adaptive, or a window of 1 to 16 subpages.
-    #[arg(long, value_name = "off|adaptive|N", value_parser = values::prefetch_parser())]
+    /// Prefetch: off, adaptive, a window of 1 to 16 subpages ahead of sequential runs, or the next 1
+    /// to 16 after any miss.
+    #[arg(long, value_name = "off|adaptive|N|next-N", value_parser = values::prefetch_parser())]
     #[arg(default_value = "adaptive")]
     pub prefetch: Prefetch,
     /// Directory for swap files and mapped files [default: that of the --flash file, else the
@@ -92,6 +93,15 @@ pub struct FlashArgs {
 }
 
 impl FlashArgs {
+    /// What the command line has without options.
+    pub fn usual() -> FlashArgs {
+        #[derive(clap::Parser)]
+        struct Alone {
+            #[command(flatten)]
+            flash: FlashArgs,
+        }
+        <Alone as clap::Parser>::parse_from(["usual"]).flash
+    }
     /// The requested flash, for the checks.
     pub fn wanted(&self) -> Wanted<'_> {
         Wanted { flash: &self.flash, create: self.create, force: self.force, share_frames: self.share_frames }
@@ -152,6 +162,19 @@ pub struct MicroArgs {
     /// Rounds, of which the median is reported.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
+    /// Measure what requests of a configuration cost beyond those of plain memory as well, with data
+    /// and DRAM as in `bench live`, and write this system for `fulgurite sim`.
+    #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
+    pub system: Option<PathBuf>,
+    /// The configuration of --system, as in `bench live`: fulgurite, pool, on-device,
+    /// pool-on-device, os-swap or mmap.
+    #[arg(long, value_name = "CONFIG", value_parser = Config::parser(), default_value = "fulgurite")]
+    #[arg(requires = "system", hide_possible_values = true)]
+    pub of: Config,
+    /// Fibers of --system.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64_000))]
+    #[arg(requires = "system")]
+    pub fibers: u32,
 }
 
 /// The work of a request beside its misses.

@@ -7,6 +7,7 @@ mod drawing;
 mod hit;
 mod miss;
 mod primitives;
+mod system;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::medium::{Holds, Judged, TestBed};
-use crate::args::MicroArgs;
+use crate::args::{FlashArgs, MicroArgs, OnFlashArgs};
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::interrupt::{Interrupt, until_interrupted};
@@ -24,7 +25,7 @@ use crate::machine::Machine;
 use crate::progress;
 use crate::report::rows::Spread;
 use crate::report::{self, Report, table};
-use crate::values::{FlashChoice, Measure};
+use crate::values::{Config, FlashChoice, Measure};
 use hit::Hits;
 use miss::{Measured, Misses, Phase, Sizes};
 
@@ -169,6 +170,8 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     checks::outputs(&args.output)?;
     let amounts = Amounts::of(args);
     let machine = Machine::describe();
+    let of_system =
+        args.system.as_ref().map(|path| Ok::<_, anyhow::Error>((path, system_wanted(args)?))).transpose()?;
     let (data, dram) = (format_bytes(amounts.data_bytes), format_bytes(amounts.dram_bytes));
     if !amounts.data_bytes.is_power_of_two() || amounts.data_bytes < DATA_OVER_DRAM * amounts.dram_bytes {
         bad_input!(
@@ -181,7 +184,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         // The frames, and those of the hits.
         let beside = amounts.dram_bytes + (96 << 20);
         Some(Judged::new(wanted, Holds::Data, amounts.data_bytes, beside, &machine)?.planes(miss::PLANES))
-    } else if args.on.flash.is_some() {
+    } else if args.on.flash.is_some() && args.system.is_none() {
         bad_input!(
             "--flash is what misses are read from, and --config names none; add miss to it, or leave --flash out"
         )
@@ -203,26 +206,33 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         round(&amounts, &args.config, &mut rigs, &mut collected)
     })?;
     bar.finish_and_clear();
-    let medium = rigs.medium;
-    let misses = rigs.misses;
-    let device_core = medium.as_ref().and_then(TestBed::device_core);
-    let flash = misses.as_ref().map(|misses| misses.flash().describe());
+    let device_core = rigs.medium.as_ref().and_then(TestBed::device_core);
+    let flash = rigs.misses.as_ref().map(|misses| misses.flash().describe());
+    let (frames, work) = (rigs.misses.as_ref().map(Misses::frames), rigs.misses.as_ref().map(Misses::work_iterations));
 
     let figures = collected.figures();
+    // What the processes of a system need is free again.
+    (rigs.hits, rigs.misses, rigs.medium) = (None, None, None);
+    let written = match (of_system, interrupted) {
+        (Some((path, mut wanted)), false) => {
+            wanted.hit_ns = figures.iter().find(|f| f.name == "chained_overhead_ns").map(|f| f.spread.median);
+            Some(system::write(path, &wanted, &interrupt)?)
+        }
+        _ => None,
+    };
     let notes = notes(&figures, &collected, &cores, load_before);
     report::print(
         &args.output,
-        &match (&misses, &flash) {
-            (Some(misses), Some(flash)) => format!(
-                "{data} of data on {flash}, {dram} of DRAM ({} frames), {} rounds",
-                misses.frames(),
-                amounts.rounds
-            ),
+        &match (frames, &flash) {
+            (Some(frames), Some(flash)) => {
+                format!("{data} of data on {flash}, {dram} of DRAM ({frames} frames), {} rounds", amounts.rounds)
+            }
             _ => format!("{} rounds", amounts.rounds),
         },
     )?;
     report::print(&args.output, &figures_table(&figures))?;
     report::print_all(&args.output, &notes)?;
+    report::print_all(&args.output, &written)?;
     let setting = serde_json::json!({
         "rounds": amounts.rounds,
         "flash": wanted.flash.to_string(),
@@ -230,8 +240,8 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         "data_bytes": amounts.data_bytes,
         "dram_bytes": amounts.dram_bytes,
         "measures": args.config,
-        "frames": misses.as_ref().map(Misses::frames),
-        "work_iterations": misses.as_ref().map(Misses::work_iterations),
+        "frames": frames,
+        "work_iterations": work,
         "requests_per_phase": amounts.requests,
         "worker_core": worker_core,
         "device_core": device_core,
@@ -246,6 +256,38 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         report = report.with(figure.name, figure.spread.median)?;
     }
     report.finish(&args.output, || drawing::draw(&figures, &machine.line()))
+}
+
+/// Data of a system, as in `bench live`.
+const SYSTEM_DATA_BYTES: u64 = 2 << 30;
+const SYSTEM_QUICK_DATA_BYTES: u64 = 160 << 20;
+
+/// What `--system` asks for, judged before anything is measured.
+fn system_wanted(args: &MicroArgs) -> Result<system::Wanted> {
+    if matches!(args.of, Config::DramOnly | Config::Resident | Config::Hits | Config::FlashSync) {
+        bad_input!("--of {}: it has no misses to switch at; use fulgurite, pool or os-swap", args.of);
+    }
+    let quick = args.output.quick;
+    let path = args.system.as_ref().expect("--of has no meaning without --system");
+    checks::writable("--system", path)?;
+    let OnFlashArgs { flash, create, force, share_frames } = args.on.clone();
+    Ok(system::Wanted {
+        config: args.of,
+        flash: FlashArgs {
+            flash: flash.unwrap_or(FlashChoice::Emulated),
+            create,
+            force,
+            share_frames,
+            fibers: args.fibers,
+            ..FlashArgs::usual()
+        },
+        data_bytes: if quick { SYSTEM_QUICK_DATA_BYTES } else { SYSTEM_DATA_BYTES },
+        rounds: args.rounds.unwrap_or(if quick { 3 } else { 15 }),
+        requests: if quick { 4_000 } else { 40_000 },
+        seed: args.output.seed,
+        quick,
+        hit_ns: None,
+    })
 }
 
 /// What is measured on, each made at its first use: filling the flash takes seconds.

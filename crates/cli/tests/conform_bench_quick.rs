@@ -9,6 +9,7 @@ use quick::{bench_and_table, number, rows, whole};
 use serde_json::Value;
 
 use crate::quick;
+use crate::refused::{refused, run};
 
 /// Runs the program, and returns its JSON and its drawing.
 fn bench(directory: &Path, words: &[&str]) -> (Value, String) {
@@ -39,6 +40,54 @@ fn micro() {
         assert!(drawing.contains(key), "{key} is not drawn");
     }
     assert!(number(&json["setting"], "frames") > 0.0 && number(&json["setting"], "work_iterations") > 0.0);
+}
+
+#[test]
+fn predictions_come_first_and_stand_beside_the_measurement() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let done = |words: &[&str]| {
+        let output = run(at, words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let micro = ["bench", "micro", "--quick", "--rounds", "1", "--config", "switch", "--system", "s.toml"];
+    assert!(done(&micro).contains("model = \"workers\""));
+    let workloads = "hash-table,tatp";
+    let predict = ["sim", "predict", "s.toml", "--quick", "--workload", workloads, "--miss-every", "10us"];
+    let table = done(&[&predict[..], &["--out", "p.json"]].concat());
+    assert!(table.contains("tatp") && table.contains("fulgurite"), "{table}");
+    // The same again: nothing is measured here.
+    let written = std::fs::read_to_string(at.join("p.json")).unwrap();
+    done(&[&predict[..], &["--out", "q.json"]].concat());
+    let again = std::fs::read_to_string(at.join("q.json")).unwrap();
+    assert_eq!(again.replace("q.json", "p.json"), written);
+    let live = ["bench", "live", "--quick", "--workload", workloads, "--config", "fulgurite", "--rounds", "1"];
+    done(&[&live[..], &["--miss-every", "10us", "--zipf", "1.2", "--json", "live.json"]].concat());
+    let both: Value =
+        serde_json::from_str(&done(&["sim", "predict", "s.toml", "--beside", "live.json", "--quick", "--json"]))
+            .unwrap();
+    assert_eq!(both.as_array().unwrap().len(), 2, "{both}");
+    for row in both.as_array().unwrap() {
+        let (ours, simple) = (number(row, "share_of_dram_only"), number(row, "simple_share"));
+        assert!(ours > 0.0 && ours <= simple && simple < 1.0 && number(row, "measured") > 0.0, "{row}");
+    }
+    // Whether the time between misses was reached is the machine's affair, and told.
+    let kept = run(at, &["sim", "predict", "--from", "p.json", "--beside", "live.json"]);
+    let told = String::from_utf8_lossy(&kept.stderr).into_owned() + &String::from_utf8_lossy(&kept.stdout);
+    assert!(told.contains("points off") || told.contains("the time between misses must agree"), "{told}");
+    let nand_only = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/nand-only.toml");
+    for (words, part) in [
+        (&["sim", "predict", nand_only][..], "bench micro --system"),
+        (&["sim", "predict", "s.toml", "--beside", "p.json"], "p.json: not what was expected"),
+        (&["sim", "predict", "--from", "nowhere.json", "--beside", "live.json"], "nowhere.json"),
+        (&["sim", "predict"], "SYSTEM"),
+        (&["bench", "micro", "--of", "pool"], "--system"),
+        (&["bench", "micro", "--of", "resident", "--system", "t.toml"], "use fulgurite, pool or os-swap"),
+        (&["bench", "micro", "--system", "no/such.toml"], "--system"),
+    ] {
+        refused(at, words, &[part]);
+    }
 }
 
 #[test]

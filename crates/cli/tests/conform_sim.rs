@@ -27,6 +27,18 @@ const SHORT_CORES: [&str; 12] = [
     "workload.data=4G",
 ];
 
+/// The same of workers.
+const SHORT_WORKERS: [&str; 8] = [
+    "--set",
+    "workload.data=32M",
+    "--set",
+    "dram.frames=400",
+    "--set",
+    "run.requests=20000",
+    "--set",
+    "run.warm_up=20000",
+];
+
 fn systems() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").canonicalize().unwrap()
 }
@@ -48,8 +60,12 @@ fn every_system_runs_and_repeats() {
     assert!(names.len() >= 3, "{names:?}");
     for name in names {
         let file = system(&name);
-        let cores = std::fs::read_to_string(&file).unwrap().contains("model = \"cores\"");
-        let short = if cores { &SHORT_CORES[..] } else { &SHORT };
+        let text = std::fs::read_to_string(&file).unwrap();
+        let short = match text.lines().find_map(|line| line.strip_prefix("model = ")) {
+            Some("\"cores\"") => &SHORT_CORES[..],
+            Some("\"workers\"") => &SHORT_WORKERS,
+            _ => &SHORT,
+        };
         let words = [&["sim", "run", &file, "--json"][..], short].concat();
         let text = done(directory.path(), &words);
         assert_eq!(done(directory.path(), &words), text, "{name}");

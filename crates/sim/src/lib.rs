@@ -9,6 +9,9 @@
 //! | [`front_end`] | what a thread does next: the one trait of all sources of work |
 //! | [`flash`] | flash behind a link: `nand` as it is, a map of pages, reclaim |
 //! | [`memory`] | DRAM banks, DRAM as a cache of flash with its two controllers |
+//! | [`executed`] | workloads that run as they are, and what they touch |
+//! | [`workers`] | the runtime on a machine whose costs were measured |
+//! | [`path`] | requests over a link to DRAM that may be a cache of flash pages |
 //! | [`cores`] | cores by intervals, their caches, threads and modelled workloads |
 //! | [`interface`] | a device on the DRAM interface: the steps of its protocol |
 //! | [`trace`] | traces of other programs, read and written |
@@ -27,10 +30,12 @@
 pub mod closed_forms;
 pub mod cores;
 pub mod events;
+pub mod executed;
 pub mod flash;
 pub mod front_end;
 pub mod interface;
 pub mod memory;
+pub mod path;
 pub mod planted;
 pub mod queue;
 pub mod random;
@@ -41,6 +46,7 @@ pub mod statistics;
 pub mod system;
 pub mod time;
 pub mod trace;
+pub mod workers;
 
 pub use events::Events;
 pub use front_end::{FrontEnd, Step};

@@ -44,6 +44,9 @@ pub enum RunError {
         .0.mean_present, .0.rate_per_s * .0.mean_ns / 1e9
     )]
     Law(Law),
+    /// The workload could not be executed.
+    #[error("the workload: {0}")]
+    Workload(String),
     /// Nothing was left to measure.
     #[error("nothing ended within the measurement: ask for more than the warm-up")]
     Nothing,

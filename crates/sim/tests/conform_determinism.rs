@@ -6,7 +6,7 @@ use fulgurite_policy::SchedulingPolicy;
 use fulgurite_sim::Time;
 use fulgurite_sim::queue::{Core, Jobs, Misses, Servers, Spans};
 
-use crate::common::{cores, flash, interface};
+use crate::common::{cores, flash, interface, workers};
 
 /// Of all results with seed 7. A change of a model or of its random numbers changes it.
 const KEPT: &str = "d9c2da442a95b3ac";
@@ -47,6 +47,7 @@ fn results(seed: u64) -> String {
     ];
     all += &serde_json::to_string(&flash(&used).run(seed).unwrap()).unwrap();
     all += &serde_json::to_string(&interface(&[]).run().unwrap()).unwrap();
+    all += &serde_json::to_string(&workers(&[]).run(seed).unwrap()).unwrap();
     all + &serde_json::to_string(&cores(&[]).run(seed).unwrap()).unwrap()
 }
 

@@ -4,7 +4,7 @@
 use fulgurite_sim::System;
 use fulgurite_sim::trace::{Format, Record, Trace};
 
-use crate::common::{cores_text, flash_text, interface_text};
+use crate::common::{cores_text, flash_text, interface_text, workers_text};
 
 /// The file without what only other arrivals read.
 fn right() -> String {
@@ -22,6 +22,7 @@ fn what_is_right_runs() {
     System::read("s.toml", &right(), &[], None).unwrap().run(1).unwrap();
     System::read("s.toml", &interface_text(), &[], None).unwrap().run(1).unwrap();
     System::read("s.toml", &cores_text(), &[], None).unwrap().run(1).unwrap();
+    System::read("s.toml", &workers_text(), &[], None).unwrap().run(1).unwrap();
 }
 #[test]
 fn what_is_wrong_is_told_with_its_line() {
@@ -39,7 +40,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("arrivals = \"closed\"", "arrivals = \"trace\"", "only with pattern"),
         ("aged = 0", "agd = 0", "there is no flash.aged"),
         ("aged = 0", "aged = 0\nold = 1", "nothing reads flash.old"),
-        ("model = \"flash\"", "model = \"flush\"", "write one of flash, interface, cores"),
+        ("model = \"flash\"", "model = \"flush\"", "write one of flash, interface, cores, workers, memory"),
         ("blocks_per_plane = 32", "blocks_per_plane = 0", "blocks_per_plane"),
         ("channels = 2", "channels = 99999999", "too many"),
         ("erase = \"3800us\"", "erase = \"3800\"", "has no unit"),
@@ -56,6 +57,27 @@ fn what_is_wrong_is_told_with_its_line() {
         assert!(named || missing, "{wrong}, line {line}: {message}");
     }
     assert!(told("model = ", None).starts_with("s.toml:1: "));
+}
+#[test]
+fn workers_that_cannot_be_are_told() {
+    for (key, wrong, part) in [
+        ("name = \"hash-table\"", "name = \"search\"", "write one of array-swap"),
+        ("data = \"8M\"", "data = \"8K\"", "1M to 1T"),
+        ("frames = 300", "frames = 200", "260 frames are needed"),
+        ("read_around = 1", "read_around = 3", "a power of two"),
+        ("read_around = 1", "read_around = 8", "16 times as many frames"),
+        ("prefetch = \"off\"", "prefetch = \"next-99\"", "next-1 to next-16"),
+        ("writes = \"dirty\"", "writes = \"some\"", "write one of dirty, all"),
+        ("planes = 256", "planes = 0", "a whole number from 1"),
+        ("miss = \"391ns\"", "miss = 391", "a text with a unit"),
+        ("copies = 0", "copies = -1", "not negative"),
+        ("replacement = \"s3-fifo\"", "replacement = \"random\"", "clock, s3-fifo, lru"),
+    ] {
+        let text = workers_text();
+        assert!(text.contains(key), "{key}");
+        let message = told(&text.replacen(key, wrong, 1), None);
+        assert!(message.starts_with("s.toml:") && message.contains(part), "{wrong}: {message}");
+    }
 }
 #[test]
 fn cores_that_cannot_be_are_told() {

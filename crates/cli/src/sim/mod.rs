@@ -2,6 +2,8 @@
 
 mod explain;
 mod given;
+mod plot;
+mod predict;
 pub mod run;
 mod sweep;
 mod trace;
@@ -25,6 +27,9 @@ pub enum SimCommand {
     /// Run a system and split the mean and the 99th percentile of its requests by stage.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(explain::ExplainArgs),
+    /// Predict the throughput of workloads on a measured machine, beside what `bench live` measures.
+    #[command(after_help = PREDICT_EXAMPLES)]
+    Predict(predict::PredictArgs),
     /// Summarise a trace, or write it in another format.
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(trace::TraceArgs),
@@ -37,6 +42,7 @@ Examples:
     --out depths.jsonl
   fulgurite sim compare systems/nand-only.toml systems/compat-mqsim.toml
   fulgurite sim explain systems/compat-mqsim.toml
+  fulgurite sim predict machine.toml --miss-every 10us
   fulgurite sim trace disk.csv
 
 docs/simulator.md describes the systems and their keys.";
@@ -52,16 +58,32 @@ Examples:
   fulgurite sim sweep systems/nand-only.toml --over requests.depth=1,4,16,64 \\
     --out depths.jsonl
   fulgurite sim sweep systems/nand-only.toml --over requests.depth=1,16 \\
-    --over nand.timing.read=25us,75us --out both.jsonl
+    --over nand.timing.read=25us,75us --out both.jsonl --plot both.html
 
 A point that FILE has already, of the same system and seed, is not run again.";
 const COMPARE_EXAMPLES: &str = "\
 Examples:
-  fulgurite sim compare systems/nand-only.toml systems/compat-mqsim.toml";
+  fulgurite sim compare systems/nand-only.toml systems/compat-mqsim.toml
+  fulgurite sim compare systems/nand-only.toml systems/compat-mqsim.toml \\
+    --plot both.svg --figure reads.p99_ns.value";
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   fulgurite sim explain systems/compat-mqsim.toml
   fulgurite sim explain systems/compat-mqsim.toml --set requests.depth=16";
+const PREDICT_EXAMPLES: &str = "\
+Examples:
+  # what costs what here, on emulated flash, over a pool on a file, for swap
+  fulgurite bench micro --system emulated.toml
+  fulgurite bench micro --flash flash.img --create --of pool --fibers 256 \\
+    --system pool.toml
+  fulgurite bench micro --of os-swap --system swap.toml
+  # predictions first, then the measurement, then both
+  fulgurite sim predict emulated.toml --miss-every 10us --out predicted.json
+  fulgurite bench live --miss-every 10us --zipf 1.2 \\
+    --config dram-only,fulgurite --json live.json
+  fulgurite sim predict --from predicted.json --beside live.json
+  # with the calibration of a kept measurement
+  fulgurite sim predict emulated.toml swap.toml --beside live.json";
 const TRACE_EXAMPLES: &str = "\
 Examples:
   fulgurite sim trace disk.csv
@@ -75,6 +97,7 @@ pub fn run(command: &SimCommand) -> Result<()> {
         SimCommand::Sweep(args) => sweep::run(args),
         SimCommand::Compare(args) => run::compare(args),
         SimCommand::Explain(args) => explain::run(args),
+        SimCommand::Predict(args) => predict::run(args),
         SimCommand::Trace(args) => trace::run(args),
     }
 }

@@ -14,6 +14,7 @@ use fulgurite_sim::Report;
 use fulgurite_sim::system::Document;
 
 use super::given::{SystemArgs, result, system, text};
+use super::plot::{self, PlotArgs};
 
 /// A system, and where its result goes.
 #[derive(Clone, Debug, Args)]
@@ -47,6 +48,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
     #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
+    #[command(flatten)]
+    pub plot: PlotArgs,
 }
 
 /// Runs a system.
@@ -83,6 +86,8 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     let systems = args.systems.iter().map(|path| system(path, &args.with)).collect::<Result<Vec<_>>>()?;
     let reports = systems.iter().map(|system| result(system, args.with.seed)).collect::<Result<Vec<_>>>()?;
     reports.iter().for_each(warn);
+    let results = reports.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    plot::compare(&args.plot, &results)?;
     write_as(args.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))
 }
 

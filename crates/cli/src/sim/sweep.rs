@@ -19,6 +19,7 @@ use fulgurite_bench::progress;
 use fulgurite_sim::system::{Document, System};
 
 use super::given::{SystemArgs, records, text};
+use super::plot::{self, PlotArgs};
 
 /// A system, its keys and their values.
 #[derive(Clone, Debug, Args)]
@@ -37,6 +38,8 @@ pub struct SweepArgs {
     /// Threads: as many as cores without it.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+    #[command(flatten)]
+    pub plot: PlotArgs,
 }
 
 /// The most points of a sweep.
@@ -101,9 +104,39 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     });
     bar.finish_and_clear();
     match failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-        Some(error) => Err(error),
-        None => interrupt.check(),
+        Some(error) => return Err(error),
+        None => interrupt.check()?,
     }
+    draw(args)
+}
+
+/// Draws the points of this sweep, those of earlier runs included.
+fn draw(args: &SweepArgs) -> Result<()> {
+    if args.plot.plot.is_none() {
+        return Ok(());
+    }
+    let hashes: BTreeSet<String> = points(args)?.iter().map(|point| point.system.hash().to_owned()).collect();
+    let keys: Vec<String> = args.over.iter().map(|(key, _)| key.clone()).collect();
+    let text =
+        std::fs::read_to_string(&args.out).with_context(|| format!("{} cannot be read back", args.out.display()))?;
+    let mut results: Vec<serde_json::Value> = Vec::new();
+    for line in text.lines() {
+        let value: serde_json::Value = serde_json::from_str(line)?;
+        let ours = value["hash"].as_str().is_some_and(|hash| hashes.contains(hash));
+        if ours && value["seed"].as_u64() == Some(args.with.seed) {
+            results.push(value);
+        }
+    }
+    // In the order of the command, and not in that in which they ended.
+    let place = |value: &serde_json::Value| -> Vec<usize> {
+        args.over
+            .iter()
+            .map(|(key, values)| values.iter().position(|v| value["over"][key] == v.as_str()).unwrap_or(usize::MAX))
+            .collect()
+    };
+    results.sort_by_key(|value| place(value));
+    let about = results.first().and_then(|result| result["about"].as_str()).unwrap_or_default().to_owned();
+    plot::sweep(&args.plot, &results, &keys, &about)
 }
 
 fn one(point: &Point, args: &SweepArgs, file: &Mutex<std::fs::File>) -> Result<()> {

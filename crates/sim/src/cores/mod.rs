@@ -24,4 +24,5 @@ mod sram;
 mod work;
 
 pub use run::{CoreParts, CoresReport, CoresSystem, Paging};
+pub(crate) use sram::Sram;
 pub use work::{Shape, Workload, Zipf, miss_ratio};

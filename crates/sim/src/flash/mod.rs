@@ -12,9 +12,10 @@
 //! NAND counts nanoseconds. A request that reaches it within one is submitted at its end.
 
 pub mod map;
-mod requests;
+pub(crate) mod requests;
 mod run;
 
 pub use map::{Map, Reclaimed};
 pub use requests::{Arrivals, Pattern, Requests};
+pub(crate) use run::check_trace;
 pub use run::{FlashReport, FlashSystem};

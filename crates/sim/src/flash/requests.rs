@@ -96,7 +96,7 @@ impl Requests {
 
 /// One request: when it comes, what for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     /// None: at once.
     pub at: Option<Time>,
     pub writes: bool,
@@ -108,7 +108,7 @@ pub(super) struct Asked {
 }
 
 /// Where requests come from.
-pub(super) enum Source {
+pub(crate) enum Source {
     Made { requests: Requests, page_bytes: u64, pages: u64, next: u64, clock: Time, random: Random, times: Random },
     Trace { records: VecDeque<Record>, timed: bool, page_bytes: u64 },
 }

@@ -237,13 +237,18 @@ impl FlashSystem {
 }
 
 /// Whether a trace can be run on a device.
-fn check_trace(document: &Document, records: &[Record], arrivals: Arrivals, capacity: u64) -> Result<(), SystemError> {
+pub(crate) fn check_trace(
+    document: &Document,
+    records: &[Record],
+    arrivals: Arrivals,
+    capacity: u64,
+) -> Result<(), SystemError> {
     if let Some(record) = records.iter().find(|record| record.offset.saturating_add(record.bytes) > capacity) {
         let told = format!(
             "line {} of the trace is for {} B at {}, and the device holds {capacity} B",
             record.line, record.bytes, record.offset
         );
-        return Err(document.impossible("flash.filled", told));
+        return Err(document.impossible(if document.has("flash.filled") { "flash.filled" } else { "dram.rows" }, told));
     }
     if arrivals == Arrivals::Trace {
         if let Some(record) = records.iter().find(|record| record.at.is_none()) {

@@ -14,9 +14,11 @@
 //! associative, least recently used first, as AstriFlash has it.
 
 mod cache;
+mod controller;
 mod dram;
 mod pages;
 
 pub use cache::{CacheCounters, CacheShape, DramCache, Looked, Replaced, Tags};
+pub use controller::{Controller, ControllerTiming, Met, Wanted};
 pub use dram::{Banks, DramTiming};
 pub use pages::FlashPages;

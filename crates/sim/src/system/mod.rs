@@ -19,9 +19,11 @@ pub use units::Quantity;
 use crate::cores::{CoresReport, CoresSystem};
 use crate::flash::{FlashReport, FlashSystem};
 use crate::interface::{InterfaceReport, InterfaceSystem};
+use crate::path::{PathReport, PathSystem};
 use crate::report::{Counted, RunError};
 use crate::stages::Split;
 use crate::trace::Record;
+use crate::workers::{WorkersReport, WorkersSystem};
 
 /// A system that can run.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ enum Model {
     Flash(Box<FlashSystem>),
     Interface(Box<InterfaceSystem>),
     Cores(Box<CoresSystem>),
+    Workers(Box<WorkersSystem>),
+    Memory(Box<PathSystem>),
 }
 
 /// What came of a run, with what it was of.
@@ -67,6 +71,10 @@ pub enum Found {
     Interface(Box<InterfaceReport>),
     /// Cores over DRAM over flash.
     Cores(Box<CoresReport>),
+    /// Workers that run fibers.
+    Workers(Box<WorkersReport>),
+    /// The path of memory.
+    Memory(Box<PathReport>),
 }
 
 impl System {
@@ -83,12 +91,15 @@ impl System {
     ) -> Result<System, SystemError> {
         let document = Document::read(file, text, set)?;
         let about = document.text("about")?.to_owned();
-        let model = match document.word("model", &[("flash", 0), ("interface", 1), ("cores", 2)])? {
+        let models = [("flash", 0), ("interface", 1), ("cores", 2), ("workers", 3), ("memory", 4)];
+        let model = match document.word("model", &models)? {
             0 => Model::Flash(Box::new(FlashSystem::read(&document, trace)?)),
             1 => Model::Interface(Box::new(InterfaceSystem::read(&document)?)),
-            _ => Model::Cores(Box::new(CoresSystem::read(&document)?)),
+            2 => Model::Cores(Box::new(CoresSystem::read(&document)?)),
+            3 => Model::Workers(Box::new(WorkersSystem::read(&document)?)),
+            _ => Model::Memory(Box::new(PathSystem::read(&document, trace)?)),
         };
-        if trace.is_some() && !matches!(model, Model::Flash(_)) {
+        if trace.is_some() && !matches!(model, Model::Flash(_) | Model::Memory(_)) {
             return Err(document.refuse("model", "this model runs no trace"));
         }
         document.all_read()?;
@@ -106,6 +117,8 @@ impl System {
             Model::Interface(interface) => interface.explain = true,
             // Its requests have no stages yet.
             Model::Cores(_) => {}
+            Model::Workers(workers) => workers.explain = true,
+            Model::Memory(memory) => memory.explain = true,
         }
         self
     }
@@ -118,6 +131,8 @@ impl System {
             Model::Flash(flash) => Found::Flash(Box::new(flash.run(seed)?)),
             Model::Interface(interface) => Found::Interface(Box::new(interface.run()?)),
             Model::Cores(cores) => Found::Cores(Box::new(cores.run(seed)?)),
+            Model::Workers(workers) => Found::Workers(Box::new(workers.run(seed)?)),
+            Model::Memory(memory) => Found::Memory(Box::new(memory.run(seed)?)),
         };
         Ok(Report {
             system: self.file.clone(),
@@ -137,6 +152,8 @@ impl Report {
             Found::Flash(flash) => flash.counted,
             Found::Interface(interface) => interface.counted,
             Found::Cores(cores) => cores.counted,
+            Found::Workers(workers) => workers.counted,
+            Found::Memory(memory) => memory.counted,
         }
     }
     /// What a reader has to know.
@@ -145,6 +162,8 @@ impl Report {
             Found::Flash(flash) => &flash.warnings,
             Found::Interface(interface) => &interface.warnings,
             Found::Cores(cores) => &cores.warnings,
+            Found::Workers(workers) => &workers.warnings,
+            Found::Memory(memory) => &memory.warnings,
         }
     }
     /// What a reader is shown: names with values and their units.
@@ -153,6 +172,8 @@ impl Report {
             Found::Flash(flash) => flash.rows(),
             Found::Interface(interface) => interface.rows(),
             Found::Cores(cores) => cores.rows(),
+            Found::Workers(workers) => workers.rows(),
+            Found::Memory(memory) => memory.rows(),
         }
     }
     /// Where the time goes, by kind of request.
@@ -164,6 +185,8 @@ impl Report {
             Found::Flash(flash) => vec![of("read", &flash.read_stages), of("write", &flash.write_stages)],
             Found::Interface(interface) => vec![of("command", &interface.stages)],
             Found::Cores(_) => Vec::new(),
+            Found::Workers(workers) => vec![of("miss", &workers.miss_stages)],
+            Found::Memory(memory) => vec![of("request", &memory.stages)],
         };
         splits.into_iter().flatten().collect()
     }

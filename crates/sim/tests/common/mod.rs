@@ -4,6 +4,7 @@ use fulgurite_sim::cores::CoresSystem;
 use fulgurite_sim::flash::FlashSystem;
 use fulgurite_sim::interface::InterfaceSystem;
 use fulgurite_sim::system::Document;
+use fulgurite_sim::workers::WorkersSystem;
 
 /// NAND of a few planes that reads no bit wrong.
 const NAND: &str = r#"
@@ -170,6 +171,50 @@ filled = "50%"
     format!("{own}{nand}")
 }
 
+/// One worker over 300 frames, for which a hash table is executed.
+pub fn workers_text() -> String {
+    r#"
+model = "workers"
+configuration = "fulgurite"
+about = "a test"
+[workload]
+name = "hash-table"
+data = "8M"
+exponent = 0.9
+computing = "between-misses"
+time = "10us"
+[run]
+warm_up = 10000
+requests = 10000
+[threads]
+count = 64
+policy = "arrived-first"
+[dram]
+frames = 300
+replacement = "s3-fifo"
+writes = "dirty"
+read_around = 1
+prefetch = "off"
+[costs]
+request = "10ns"
+hit = "1ns"
+far_hit = "15ns"
+near = 64
+miss = "391ns"
+write_back = "46ns"
+join = "391ns"
+read_around = "0ns"
+[device]
+read = "50us"
+write = "100us"
+planes = 256
+read_gap = "0ns"
+write_gap = "0ns"
+copies = 0
+"#
+    .to_owned()
+}
+
 fn document(text: &str, set: &[(&str, &str)]) -> Document {
     let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     Document::read("test.toml", text, &set).unwrap()
@@ -177,6 +222,10 @@ fn document(text: &str, set: &[(&str, &str)]) -> Document {
 /// That flash system with some values changed.
 pub fn flash(set: &[(&str, &str)]) -> FlashSystem {
     FlashSystem::read(&document(&flash_text(), set), None).unwrap()
+}
+/// That worker with some values changed.
+pub fn workers(set: &[(&str, &str)]) -> WorkersSystem {
+    WorkersSystem::read(&document(&workers_text(), set)).unwrap()
 }
 /// That device with some values changed.
 pub fn interface(set: &[(&str, &str)]) -> InterfaceSystem {

@@ -1,0 +1,25 @@
+//! Workers that run fibers over frames over a device: the runtime itself on a machine whose costs
+//! were measured, and kernel paging beside it.
+//!
+//! ```text
+//!   executed workload --> accesses --> frames (policy's replacement) -- miss --> device
+//!                            |                                                     |
+//!                            +-- hit: a measured cost          runnable (policy's scheduler)
+//! ```
+//!
+//! A request computes between its accesses. An access that hits costs what a guard costs. One that
+//! misses costs its core the measured CPU time of a miss, and its fiber waits for the device. The
+//! worker sees completions when it chooses what runs next, as the runtime does.
+//!
+//! Kernel paging is the same model with other costs: threads for fibers, a fault and a context
+//! switch for a miss, nothing for a hit.
+//!
+//! What it predicts is throughput as a share of plain memory. The simple prediction beside it is
+//! W / (W + o), of W computing between two misses and o CPU time of a miss.
+
+mod device;
+mod frames;
+mod run;
+
+pub use device::{Device, DeviceShape};
+pub use run::{Computing, Costs, WorkersReport, WorkersSystem};

@@ -1,0 +1,691 @@
+//! A run of a worker.
+
+use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_policy::{
+    AnyReplacement, Choice, FiberIndex, MissKind, MissTable, Point, PrefetchPolicy, Prefetcher, Replacement,
+    ReplacementPolicy, Scheduler, SchedulingPolicy, Waiter,
+};
+use serde::Serialize;
+
+use super::device::{Device, DeviceShape};
+use super::frames::{Frames, Place};
+use crate::cores::Sram;
+use crate::events::Events;
+use crate::executed::{Executed, Touch};
+use crate::report::{Counted, RunError, held, percent, times};
+use crate::stages::{Split, Stages};
+use crate::statistics::{Distribution, Law, Population};
+use crate::system::{Document, SystemError};
+use crate::time::Time;
+
+/// Ways of what the processor's caches keep of the words of subpages.
+const NEAR_WAYS: u64 = 8;
+/// Frames that each fiber must be able to have: what it waits for, and what it has pinned.
+const FRAMES_OF_A_FIBER: u64 = 4;
+
+/// What a request computes on plain memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Computing {
+    /// So long each.
+    Request(Time),
+    /// So long between two misses, of the misses that a warm cache has.
+    BetweenMisses(Time),
+}
+
+/// CPU time that is more than plain memory's. Measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Of a request, without its accesses.
+    pub request: Time,
+    /// Of an access that hits, where what is known of its subpage is in the processor's caches.
+    pub hit: Time,
+    /// Of one where it is not.
+    pub far_hit: Time,
+    /// Subpages of which the processor's caches keep what is known.
+    pub near: u64,
+    /// Of a miss, with the eviction of a clean victim and the switch.
+    pub miss: Time,
+    /// More, where the victim is dirty.
+    pub write_back: Time,
+    /// Of a miss on a subpage that is on its way.
+    pub join: Time,
+    /// Of each further subpage that is read with a miss.
+    pub read_around: Time,
+}
+
+/// A worker over frames over a device.
+#[derive(Clone, Debug)]
+pub struct WorkersSystem {
+    /// The configuration of `bench live` that it is of.
+    pub configuration: String,
+    /// The workload, by its name.
+    pub workload: String,
+    /// Bytes of its data.
+    pub data: u64,
+    /// Zipf's exponent of its keys.
+    pub exponent: f64,
+    /// What a request computes.
+    pub computing: Computing,
+    /// Requests that run first, without time.
+    pub warm_up: u64,
+    /// Requests that are measured. A tenth as many run before them.
+    pub requests: u64,
+    /// Fibers, or threads, that may wait at once.
+    pub fibers: u32,
+    /// Which of them runs next.
+    pub policy: SchedulingPolicy,
+    /// Frames of DRAM.
+    pub frames: u32,
+    /// Which frame is evicted.
+    pub replacement: ReplacementPolicy,
+    /// Whether clean victims are written, too, as where swap gives their place away.
+    pub writes_all: bool,
+    /// Subpages that a miss reads, aligned: 1 for the one that missed alone.
+    pub read_around: u32,
+    /// What is read ahead. Each subpage costs as one of `read_around`.
+    pub prefetch: PrefetchPolicy,
+    /// CPU time.
+    pub costs: Costs,
+    /// The device.
+    pub device: DeviceShape,
+    /// Keeps what is needed to split percentiles.
+    pub explain: bool,
+}
+
+/// Where the worker's time goes, as shares of it. They add up to one.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Spent {
+    /// What plain memory computes, too.
+    pub computing: f64,
+    /// Beginning and ending requests.
+    pub requests: f64,
+    /// Guards of accesses that hit.
+    pub hits: f64,
+    /// Misses.
+    pub misses: f64,
+    /// Dirty victims.
+    pub write_backs: f64,
+    /// Nothing to run.
+    pub waiting: f64,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct WorkersReport {
+    /// Requests that ended, a second of simulated time.
+    pub requests_per_s: f64,
+    /// The configuration of `bench live` that it is of.
+    pub configuration: String,
+    /// Computing of a request, in nanoseconds.
+    pub request_ns: f64,
+    /// Throughput as a share of plain memory's.
+    pub share_of_dram_only: f64,
+    /// The simple prediction of the same: W / (W + o). None without misses.
+    pub simple_share: Option<f64>,
+    /// Computing between two misses, in nanoseconds: W.
+    pub work_ns_per_miss: Option<f64>,
+    /// Accesses that were looked up, for each miss.
+    pub accesses_per_miss: Option<f64>,
+    /// Misses of a request, those that joined others included.
+    pub misses_per_request: f64,
+    /// Of the misses, those whose subpage was on its way. None without misses.
+    pub joined_share: Option<f64>,
+    /// Subpages that were read ahead, of a request.
+    pub prefetched_per_request: f64,
+    /// Of those, the ones that were evicted without a touch. None without any.
+    pub wasted_share: Option<f64>,
+    /// Of the hits, those that were far. None without hits.
+    pub far_share: Option<f64>,
+    /// Where the time goes.
+    pub spent: Spent,
+    /// From a request's begin to its end.
+    pub service: Distribution,
+    /// Little's law over requests that have begun and not ended.
+    pub law: Law,
+    /// The stages of a miss.
+    pub miss_stages: Option<Split>,
+    /// Reads and writes of the device, a second.
+    pub device_reads_per_s: f64,
+    /// Writes of it.
+    pub device_writes_per_s: f64,
+    /// Simulated seconds of the measurement.
+    pub simulated_s: f64,
+    /// Requests and events of the whole run.
+    pub counted: Counted,
+    /// What a reader has to know.
+    pub warnings: Vec<String>,
+}
+
+impl WorkersReport {
+    /// What a reader is shown.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = vec![
+            ("requests/s", format!("{:.0}", self.requests_per_s)),
+            ("of plain memory", percent(self.share_of_dram_only)),
+        ];
+        rows.extend(self.simple_share.map(|share| ("W/(W+o)", percent(share))));
+        times(&mut rows, ["requests", "service mean us", "p50 us", "p99 us", "p99.99 us"], &self.service);
+        rows.push(("under way", format!("{:.2}", self.law.mean_present)));
+        rows.extend(self.work_ns_per_miss.map(|ns| ("us between misses", format!("{:.2}", ns / 1e3))));
+        rows.push(("misses/request", format!("{:.3}", self.misses_per_request)));
+        rows.extend(self.accesses_per_miss.map(|accesses| ("accesses/miss", format!("{accesses:.1}"))));
+        rows.extend(self.joined_share.map(|share| ("misses on their way", percent(share))));
+        rows.extend(self.wasted_share.map(|share| ("read ahead in vain", percent(share))));
+        rows.extend(self.far_share.map(|share| ("hits that are far", percent(share))));
+        let spent = &self.spent;
+        rows.extend([
+            ("time computing", percent(spent.computing)),
+            ("time of requests", percent(spent.requests)),
+            ("time of hits", percent(spent.hits)),
+            ("time of misses", percent(spent.misses)),
+            ("time of write-backs", percent(spent.write_backs)),
+            ("time waiting", percent(spent.waiting)),
+            ("device reads/s", format!("{:.0}", self.device_reads_per_s)),
+            ("device writes/s", format!("{:.0}", self.device_writes_per_s)),
+        ]);
+        rows
+    }
+}
+
+#[derive(Debug)]
+enum Event {
+    /// Contents are in a frame.
+    Data(u32),
+    /// The worker chooses what runs.
+    Free(Point),
+}
+
+/// Ranks of events at one time: completions are seen before the worker chooses.
+const SEEN: u8 = 0;
+const CHOOSES: u8 = 1;
+
+/// A fiber and its request.
+#[derive(Default)]
+struct Fiber {
+    touches: Vec<Touch>,
+    next: usize,
+    /// Computing before each access.
+    each: Time,
+    begun: Time,
+    /// The frame that it waits for, since when, and until when it was on its way.
+    waits: Option<u32>,
+    missed: Time,
+    cost: Time,
+    came: Time,
+}
+
+/// Nanoseconds of each purpose, and counts, of the measurement.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    computing: Time,
+    requests: Time,
+    hits: Time,
+    misses: Time,
+    write_backs: Time,
+    accesses: u64,
+    hit: u64,
+    far: u64,
+    missed: u64,
+    joined: u64,
+    prefetched: u64,
+    wasted: u64,
+}
+
+struct Run<'s, R> {
+    system: &'s WorkersSystem,
+    workload: Executed,
+    /// Computing of a request.
+    request: Time,
+    events: Events<Event>,
+    frames: Frames<R>,
+    near: Sram,
+    device: Device,
+    scheduler: Scheduler,
+    waits: MissTable,
+    prefetcher: Prefetcher,
+    fibers: Vec<Fiber>,
+    free: Vec<u32>,
+    running: Option<u32>,
+    idle: bool,
+    /// The worker's own time: what runs has come so far.
+    at: Time,
+    inside: Population,
+    stages: Stages<3>,
+    sums: Sums,
+    before: (Sums, (u64, u64)),
+    begun: Time,
+    ended: u64,
+}
+
+impl WorkersSystem {
+    /// Reads a system.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the line.
+    pub fn read(document: &Document) -> Result<WorkersSystem, SystemError> {
+        let names: Vec<(&str, &str)> = Executed::names().map(|name| (name, name)).collect();
+        let workload = document.word("workload.name", &names)?.to_owned();
+        let data = document.bytes("workload.data")?;
+        if !(1 << 20..=1 << 40).contains(&data) {
+            return Err(document.refuse("workload.data", "1M to 1T of data are needed"));
+        }
+        let time = document.time("workload.time")?;
+        let computing = match document.word("workload.computing", &[("request", false), ("between-misses", true)])? {
+            false => Computing::Request(time),
+            true => Computing::BetweenMisses(time),
+        };
+        let count = |key: &str, high| document.count(key, 1, high);
+        let fibers = count("threads.count", 1 << 20)? as u32;
+        let frames = count("dram.frames", 1 << 29)?;
+        if frames < u64::from(fibers + 1) * FRAMES_OF_A_FIBER {
+            let told = format!("{} frames are needed for so many threads", u64::from(fibers + 1) * FRAMES_OF_A_FIBER);
+            return Err(document.refuse("dram.frames", told));
+        }
+        let read_around = count("dram.read_around", 256)? as u32;
+        if !read_around.is_power_of_two()
+            || frames < u64::from(read_around) * 16 * u64::from(fibers + 1) && read_around > 1
+        {
+            let told = "a power of two is needed, and 16 times as many frames for each thread";
+            return Err(document.refuse("dram.read_around", told));
+        }
+        Ok(WorkersSystem {
+            configuration: document.text("configuration")?.to_owned(),
+            workload,
+            data,
+            exponent: document.number("workload.exponent", 0.0, 4.0)?,
+            computing,
+            warm_up: document.count("run.warm_up", 0, 1 << 40)?,
+            requests: count("run.requests", 1 << 40)?,
+            fibers,
+            policy: document.word("threads.policy", &SchedulingPolicy::ALL.map(|policy| (policy.name(), policy)))?,
+            frames: frames as u32,
+            replacement: document
+                .word("dram.replacement", &ReplacementPolicy::ALL.map(|policy| (policy.name(), policy)))?,
+            writes_all: document.word("dram.writes", &[("dirty", false), ("all", true)])?,
+            read_around,
+            prefetch: document.text("dram.prefetch")?.parse().map_err(|error: fulgurite_policy::UnknownName| {
+                document.refuse("dram.prefetch", format!("write {}", error.expected))
+            })?,
+            costs: Costs {
+                request: document.time("costs.request")?,
+                hit: document.time("costs.hit")?,
+                far_hit: document.time("costs.far_hit")?,
+                near: count("costs.near", 1 << 30)?,
+                miss: document.time("costs.miss")?,
+                write_back: document.time("costs.write_back")?,
+                join: document.time("costs.join")?,
+                read_around: document.time("costs.read_around")?,
+            },
+            device: DeviceShape {
+                read: document.time("device.read")?,
+                write: document.time("device.write")?,
+                planes: count("device.planes", 1 << 20)? as u32,
+                read_gap: document.time("device.read_gap")?,
+                write_gap: document.time("device.write_gap")?,
+                copies: document.number("device.copies", 0.0, 64.0)?,
+            },
+            explain: false,
+        })
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the workload cannot be built, the statistics contradict each other, or nothing was
+    /// measured.
+    pub fn run(&self, seed: u64) -> Result<WorkersReport, RunError> {
+        self.run_with(seed, |frames| AnyReplacement::new(self.replacement, frames))
+    }
+    /// Runs it with a replacement policy of one's own, which `policy` makes for so many frames. The
+    /// example `own_policy` has one.
+    ///
+    /// # Errors
+    /// As [`WorkersSystem::run`].
+    pub fn run_with<R: Replacement>(
+        &self,
+        seed: u64,
+        policy: impl FnOnce(usize) -> R,
+    ) -> Result<WorkersReport, RunError> {
+        let failed = |error: crate::executed::ExecutedError| RunError::Workload(error.to_string());
+        let mut workload = Executed::build(&self.workload, self.data, self.exponent, seed).map_err(failed)?;
+        let subpages = workload.subpages();
+        // The workload's own tables take the place of frames.
+        let own = workload.dram_bytes().div_ceil(SUBPAGE_BYTES as u64) as u32;
+        let least = (self.fibers + 1) * FRAMES_OF_A_FIBER as u32;
+        let count = self.frames.saturating_sub(own).max(least).min(subpages.max(least));
+        let mut frames = Frames::new(policy(count as usize), subpages);
+        let misses = warm(&mut workload, &mut frames, self.warm_up).map_err(failed)?;
+        let request = match self.computing {
+            Computing::Request(time) => time,
+            Computing::BetweenMisses(time) => Time((time.0 as f64 * misses.unwrap_or(0.0) + 0.5) as u64),
+        };
+        let threads = self.fibers as usize + 1;
+        let mut run = Run {
+            system: self,
+            workload,
+            request,
+            events: Events::new(),
+            frames,
+            near: Sram::new(self.costs.near.max(NEAR_WAYS), NEAR_WAYS),
+            device: Device::new(self.device),
+            scheduler: Scheduler::new(self.policy, self.fibers as usize, threads),
+            waits: MissTable::new(self.frames as usize + threads, threads),
+            prefetcher: Prefetcher::new(self.prefetch),
+            fibers: (0..threads).map(|_| Fiber::default()).collect(),
+            free: (0..threads as u32).rev().collect(),
+            running: None,
+            idle: false,
+            at: Time::ZERO,
+            inside: Population::default(),
+            stages: Stages::new(["CPU of the miss", "device", "until it runs"], self.explain),
+            sums: Sums::default(),
+            before: Default::default(),
+            begun: Time::ZERO,
+            ended: 0,
+        };
+        run.drive().map_err(failed)?;
+        run.report()
+    }
+}
+
+/// Runs requests without time, until the frames hold what they will hold. Returns the misses of a
+/// request over the second half. None without requests.
+fn warm(
+    workload: &mut Executed,
+    frames: &mut Frames<impl Replacement>,
+    requests: u64,
+) -> Result<Option<f64>, crate::executed::ExecutedError> {
+    let (mut touches, mut misses) = (Vec::new(), 0u64);
+    for number in 0..requests {
+        workload.request(&mut touches)?;
+        for touch in &touches {
+            match frames.place(touch.subpage()) {
+                Place::Resident(frame) => frames.used(frame, touch.writes),
+                Place::Coming(_) => unreachable!("nothing takes time here"),
+                Place::Absent => {
+                    misses += u64::from(number >= requests / 2);
+                    let (frame, _) = frames.take(touch.subpage()).expect("no frame is waited for here");
+                    frames.pin(frame);
+                    frames.arrived(frame);
+                    frames.waited(frame, touch.writes);
+                }
+            }
+        }
+    }
+    let counted = requests - requests / 2;
+    Ok((counted > 0).then(|| misses as f64 / counted as f64))
+}
+
+impl<R: Replacement> Run<'_, R> {
+    fn drive(&mut self) -> Result<(), crate::executed::ExecutedError> {
+        let before = self.system.requests / 10;
+        self.events.schedule(Time::ZERO, CHOOSES, Event::Free(Point::Idle));
+        while self.ended < before + self.system.requests {
+            match self.events.next().expect("the worker or the device has something ahead") {
+                Event::Data(frame) => self.data(frame),
+                Event::Free(why) => {
+                    if why == Point::Finished {
+                        self.end();
+                        if self.ended == before {
+                            self.measure();
+                        }
+                    }
+                    self.choose(why)?;
+                }
+            }
+        }
+        Ok(())
+    }
+    fn measure(&mut self) {
+        let now = self.events.now();
+        self.inside.measure_from(now);
+        self.stages.clear();
+        (self.begun, self.before) = (now, (self.sums, self.device.counts()));
+    }
+
+    fn data(&mut self, frame: u32) {
+        let now = self.events.now();
+        self.frames.arrived(frame);
+        let mut waiters = Vec::new();
+        let subpage = self.frames.held(frame);
+        self.waits.complete(SubpageIndex(subpage), |waiter| waiters.push(waiter.0 as u32));
+        for fiber in waiters {
+            self.fibers[fiber as usize].came = now;
+            self.scheduler.arrived(FiberIndex(fiber), now.whole_ns());
+        }
+        if self.scheduler.has_runnable() && std::mem::take(&mut self.idle) {
+            self.events.schedule(now, CHOOSES, Event::Free(Point::Idle));
+        }
+    }
+    fn end(&mut self) {
+        let now = self.events.now();
+        let fiber = self.running.take().expect("a fiber runs");
+        self.inside.leave(self.fibers[fiber as usize].begun, now);
+        self.free.push(fiber);
+        self.ended += 1;
+    }
+
+    fn choose(&mut self, why: Point) -> Result<(), crate::executed::ExecutedError> {
+        let now = self.events.now();
+        self.at = now;
+        match self.scheduler.pick(why, now.whole_ns(), true) {
+            Choice::Wait => self.idle = true,
+            Choice::Resume(FiberIndex(fiber)) => {
+                self.resumes(fiber);
+                self.goes_on(fiber);
+            }
+            Choice::StartNew => {
+                let fiber = self.free.pop().expect("the scheduler starts no more requests than there are fibers");
+                let of = &mut self.fibers[fiber as usize];
+                self.workload.request(&mut of.touches)?;
+                let looked_up = of.touches.iter().filter(|touch| !touch.pinned).count().max(1);
+                (of.next, of.begun, of.waits) = (0, now, None);
+                of.each = Time(self.request.0 / looked_up as u64);
+                self.inside.enter(now);
+                self.at += self.system.costs.request;
+                self.sums.requests += self.system.costs.request;
+                // What the division leaves.
+                let rest = self.request - of.each * looked_up as u64;
+                self.at += rest;
+                self.sums.computing += rest;
+                self.goes_on(fiber);
+            }
+        }
+        Ok(())
+    }
+    /// The access that missed is done.
+    fn resumes(&mut self, fiber: u32) {
+        let of = &mut self.fibers[fiber as usize];
+        let frame = of.waits.take().expect("it waited");
+        self.frames.waited(frame, of.touches[of.next].writes);
+        of.next += 1;
+        let (device, until) = (of.came.since(of.missed + of.cost), self.at.since(of.came.max(of.missed + of.cost)));
+        self.stages.record([of.cost, device, until]);
+    }
+    /// Runs a fiber until it misses or ends.
+    fn goes_on(&mut self, fiber: u32) {
+        self.running = Some(fiber);
+        loop {
+            let of = &mut self.fibers[fiber as usize];
+            let Some(touch) = of.touches.get(of.next).copied() else {
+                self.events.schedule(self.at, CHOOSES, Event::Free(Point::Finished));
+                return;
+            };
+            if !touch.pinned {
+                self.at += of.each;
+                self.sums.computing += of.each;
+                self.sums.accesses += 1;
+            }
+            self.fibers[fiber as usize].missed = self.at;
+            if !self.touches(fiber, touch) {
+                return;
+            }
+            self.fibers[fiber as usize].next += 1;
+        }
+    }
+    /// An access. Returns whether it hits.
+    fn touches(&mut self, fiber: u32, touch: Touch) -> bool {
+        let costs = self.system.costs;
+        let subpage = touch.subpage();
+        match self.frames.place(subpage) {
+            Place::Resident(frame) => {
+                self.frames.used(frame, touch.writes);
+                if !touch.pinned {
+                    let near = self.near.touch(u64::from(subpage));
+                    let cost = if near { costs.hit } else { costs.far_hit };
+                    self.at += cost;
+                    self.sums.hits += cost;
+                    self.sums.hit += 1;
+                    self.sums.far += u64::from(!near);
+                }
+                self.was_prefetched(frame, subpage);
+                return true;
+            }
+            Place::Coming(frame) => {
+                self.sums.joined += 1;
+                self.sums.missed += 1;
+                self.was_prefetched(frame, subpage);
+                self.waits_for(fiber, subpage, frame, costs.join);
+            }
+            Place::Absent => {
+                self.sums.missed += 1;
+                self.near.touch(u64::from(subpage));
+                self.spend_miss(costs.miss);
+                let mut asked = vec![self.takes(subpage).expect("there are more frames than fibers can keep")];
+                let around = self.system.read_around;
+                let first = subpage / around * around;
+                for other in first..first + around {
+                    if let Some(frame) = self.takes(other) {
+                        self.spend_miss(costs.read_around);
+                        asked.push(frame);
+                    }
+                }
+                // One request of the device, however many subpages.
+                let comes = self.device.read(self.at, subpage);
+                asked.iter().for_each(|frame| self.events.schedule(comes, SEEN, Event::Data(*frame)));
+                let ahead = self.prefetcher.missed(SubpageIndex(subpage));
+                self.prefetches(ahead);
+                self.waits_for(fiber, subpage, asked[0], Time::ZERO);
+            }
+        }
+        false
+    }
+    fn spend_miss(&mut self, cost: Time) {
+        self.at += cost;
+        self.sums.misses += cost;
+    }
+    /// Takes a frame for a subpage that is in flash, and evicts what was there. None: it is not in
+    /// flash alone, or every frame is in use.
+    fn takes(&mut self, subpage: u32) -> Option<u32> {
+        if subpage >= self.workload.subpages() || self.frames.place(subpage) != Place::Absent {
+            return None;
+        }
+        let (frame, victim) = self.frames.take(subpage)?;
+        // It has an entry until its contents have come. There are as many as frames.
+        let entry = self.waits.begin(SubpageIndex(subpage), FrameIndex(frame), MissKind::Read);
+        entry.expect("a subpage in flash has no entry, and there is one for each frame");
+        if let Some(victim) = victim {
+            if victim.prefetched {
+                self.prefetcher.wasted(SubpageIndex(victim.subpage));
+                self.sums.wasted += 1;
+            }
+            if victim.dirty || self.system.writes_all {
+                self.at += self.system.costs.write_back;
+                self.sums.write_backs += self.system.costs.write_back;
+                self.device.write(self.at, victim.subpage);
+            }
+        }
+        Some(frame)
+    }
+    /// Reads ahead, each subpage by a request of its own.
+    fn prefetches(&mut self, ahead: Option<core::ops::Range<u32>>) {
+        for subpage in ahead.into_iter().flatten() {
+            match self.takes(subpage) {
+                Some(frame) => {
+                    self.spend_miss(self.system.costs.read_around);
+                    self.frames.prefetch(frame);
+                    self.sums.prefetched += 1;
+                    let comes = self.device.read(self.at, subpage);
+                    self.events.schedule(comes, SEEN, Event::Data(frame));
+                }
+                // It is there, or does not exist: no sign that the prefetch was wrong.
+                None => {
+                    self.prefetcher.used(SubpageIndex(subpage));
+                }
+            }
+        }
+    }
+    /// The first touch of what was read ahead.
+    fn was_prefetched(&mut self, frame: u32, subpage: u32) {
+        if self.frames.take_prefetched(frame) {
+            let ahead = self.prefetcher.used(SubpageIndex(subpage));
+            self.prefetches(ahead);
+        }
+    }
+    /// The fiber waits for what comes to a frame, after so much more CPU time.
+    fn waits_for(&mut self, fiber: u32, subpage: u32, frame: u32, more: Time) {
+        self.spend_miss(more);
+        let of = &mut self.fibers[fiber as usize];
+        (of.waits, of.cost) = (Some(frame), self.at - of.missed);
+        let begun = of.begun;
+        self.frames.pin(frame);
+        let _ = self.waits.join(SubpageIndex(subpage), Waiter(u64::from(fiber)));
+        self.scheduler.missed(FiberIndex(fiber), begun.whole_ns(), self.at.whole_ns());
+        self.running = None;
+        self.events.schedule(self.at, CHOOSES, Event::Free(Point::Missed));
+    }
+
+    fn report(mut self) -> Result<WorkersReport, RunError> {
+        self.frames.check();
+        let now = self.events.now();
+        let law = held(self.inside.law(now))?;
+        let span = now - self.begun;
+        let (sums, (before, devices)) = (self.sums, self.before);
+        let share = |of: fn(&Sums) -> Time| (of(&sums) - of(&before)).as_s() / span.as_s();
+        let since = |of: fn(&Sums) -> u64| (of(&sums) - of(&before)) as f64;
+        let ended = (self.ended - self.system.requests / 10) as f64;
+        let (missed, hit) = (since(|s| s.missed), since(|s| s.hit));
+        let mut spent = Spent {
+            computing: share(|s| s.computing),
+            requests: share(|s| s.requests),
+            hits: share(|s| s.hits),
+            misses: share(|s| s.misses),
+            write_backs: share(|s| s.write_backs),
+            waiting: 0.0,
+        };
+        let busy = spent.computing + spent.requests + spent.hits + spent.misses + spent.write_backs;
+        spent.waiting = 1.0 - busy;
+        let work = (missed > 0.0).then(|| self.request.as_ns() * ended / missed);
+        let counts = self.device.counts();
+        let mut warnings = Vec::new();
+        if missed == 0.0 {
+            warnings.push("there was no miss: all that is used fits into the frames".to_owned());
+        }
+        if self.request == Time::ZERO {
+            warnings.push("requests compute nothing: a share of plain memory has no meaning".to_owned());
+        }
+        Ok(WorkersReport {
+            requests_per_s: law.rate_per_s,
+            configuration: self.system.configuration.clone(),
+            request_ns: self.request.as_ns(),
+            share_of_dram_only: law.rate_per_s * self.request.as_s(),
+            simple_share: work.map(|work| work / (work + self.system.costs.miss.as_ns())),
+            work_ns_per_miss: work,
+            accesses_per_miss: (missed > 0.0).then(|| since(|s| s.accesses) / missed),
+            misses_per_request: missed / ended,
+            joined_share: (missed > 0.0).then(|| since(|s| s.joined) / missed),
+            prefetched_per_request: since(|s| s.prefetched) / ended,
+            wasted_share: (since(|s| s.prefetched) > 0.0).then(|| since(|s| s.wasted) / since(|s| s.prefetched)),
+            far_share: (hit > 0.0).then(|| since(|s| s.far) / hit),
+            spent,
+            service: self.inside.times().distribution(),
+            law,
+            miss_stages: self.stages.split(),
+            device_reads_per_s: (counts.0 - devices.0) as f64 / span.as_s(),
+            device_writes_per_s: (counts.1 - devices.1) as f64 / span.as_s(),
+            simulated_s: span.as_s(),
+            counted: Counted { requests: self.ended, events: self.events.happened() },
+            warnings,
+        })
+    }
+}

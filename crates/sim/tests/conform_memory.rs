@@ -1,0 +1,117 @@
+//! Goal: the path of memory comes to what its parts say, in the configurations that stand for other
+//! simulators. Method: the files in `systems`, in which one part decides at a time, each with its
+//! closed form, within 1%.
+
+use std::path::Path;
+
+use fulgurite_sim::path::{PathReport, PathSystem};
+use fulgurite_sim::system::Document;
+
+fn run(file: &str, set: &[(&str, &str)]) -> PathReport {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    let short = [("requests.warm_up", "1000"), ("requests.count", "20000")];
+    let set: Vec<(String, String)> =
+        short.iter().chain(set).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    PathSystem::read(&Document::read(file, &text, &set).unwrap(), None).unwrap().run(1).unwrap()
+}
+fn near(what: &str, ours: f64, theory: f64) {
+    assert!((ours / theory - 1.0).abs() < 0.01, "{what}: {ours} and not {theory}");
+}
+fn mean(report: &PathReport) -> f64 {
+    report.reads.mean_ns.unwrap().value
+}
+
+const DRAM: &str = "compat-dramsim3.toml";
+/// In nanoseconds, of DDR4-2400: 16 cycles each, a burst of 4, refresh.
+const STEP: f64 = 13.328;
+const BURST: f64 = 3.332;
+const REFRESH: (f64, f64) = (349.86, 7800.212);
+const WITHOUT_REFRESH: (&str, &str) = ("dram.refresh_every", "0ns");
+
+#[test]
+fn rows_that_hit_miss_and_conflict() {
+    // One line after the other: the open row, but for the first of its 128 lines.
+    let hits = run(DRAM, &[WITHOUT_REFRESH, ("requests.pattern", "sequential")]);
+    near("hits", mean(&hits), STEP + BURST + 2.0 * STEP / 128.0);
+    near("their share", hits.row_hits.unwrap(), 127.0 / 128.0);
+    // By chance: nearly always another row of one of 16 banks, which has been open for long.
+    let conflicts = run(DRAM, &[WITHOUT_REFRESH]);
+    near("conflicts", mean(&conflicts), 3.0 * STEP + BURST);
+    assert!(conflicts.row_conflicts.unwrap() > 0.99, "{conflicts:?}");
+    // Refreshed after each: no row is open.
+    let closed = run(DRAM, &[("requests.arrivals", "poisson"), ("requests.between", "20us")]);
+    assert!(closed.row_misses.unwrap() > 0.99, "{closed:?}");
+    // One that comes during a refresh waits for half of it on average.
+    let waits = REFRESH.0 * REFRESH.0 / 2.0 / REFRESH.1;
+    near("closed", mean(&closed), 2.0 * STEP + BURST + waits);
+}
+#[test]
+fn one_row_of_a_bank_is_open_for_tras_at_the_least() {
+    // One bank, one request at a time: closed, opened, read, as fast as tRAS and tRP let it.
+    let set = [WITHOUT_REFRESH, ("dram.banks", "1"), ("dram.active", "60ns")];
+    near("tRC", 1e9 / run(DRAM, &set).requests_per_s, 60.0 + STEP);
+}
+#[test]
+fn the_data_bus_and_refresh_decide() {
+    let streams = [("requests.pattern", "sequential"), ("requests.depth", "64")];
+    let all = run(DRAM, &[&streams[..], &[WITHOUT_REFRESH]].concat());
+    near("bandwidth", all.bytes_per_s, 64e9 / BURST);
+    near("busy", all.bus_busy, 1.0);
+    // A refresh takes its time, closes the rows, and one is opened again.
+    let refreshed = run(DRAM, &streams);
+    let lost = (REFRESH.0 + 2.0 * STEP) / REFRESH.1;
+    near("with refresh", refreshed.bytes_per_s, 64e9 / BURST * (1.0 - lost));
+    assert!(refreshed.refreshes > 5);
+}
+#[test]
+fn channels_multiply() {
+    let of = |channels| {
+        run(DRAM, &[("requests.depth", "256"), ("dram.channels", channels), ("requests.pattern", "sequential")])
+    };
+    near("four channels", of("4").bytes_per_s, of("1").bytes_per_s * 4.0);
+}
+#[test]
+fn deeper_queues_find_more_open_rows() {
+    // Two streams, each of its own rows: served first come, first served, they close each other's.
+    let of =
+        |queue| run(DRAM, &[WITHOUT_REFRESH, ("dram.queue", queue), ("requests.depth", "64"), ("dram.banks", "2")]);
+    assert!(of("16").requests_per_s > of("1").requests_per_s * 1.3);
+}
+
+const HYBRID: &str = "compat-hybridsim.toml";
+
+#[test]
+fn a_cache_of_pages_hits_and_misses() {
+    let alone = [("requests.depth", "1"), ("requests.reads", "100%"), ("dram.refresh_every", "0ns")];
+    // All requests within what is in DRAM: tags, and a line.
+    let hits = run(HYBRID, &[&alone[..], &[("requests.pattern", "sequential")]].concat());
+    let line = 3.0 + 13.5 + 6.0 + 2.0 * 13.5 / 128.0;
+    near("hits", mean(&hits), line);
+    assert_eq!(hits.page_misses, Some(0.0));
+    // By chance over the whole device: what is in DRAM hits, the rest waits for NAND and 4 KiB at 2.5 ns.
+    let misses = run(HYBRID, &[&alone[..], &[("requests.count", "6000")]].concat());
+    let share = misses.page_misses.unwrap();
+    let device = 16.0 * 2.0 * 256.0 * 64.0 * 0.9;
+    near("their share", share, 1.0 - 131_072.0 / device);
+    let split = misses.stages.as_ref().unwrap();
+    let of = |name: &str| split.stages.iter().find(|stage| stage.name == name).unwrap().mean_ns;
+    near("flash", of("flash"), share * (25_000.0 + 4096.0 * 2.5));
+    near("sum", split.mean_ns, mean(&misses));
+    // The page crosses DRAM's bus before its line is read: 64 bursts behind an opened row.
+    assert!(of("DRAM") > share * 64.0 * 6.0 && of("DRAM") < share * 64.0 * 6.0 + 80.0, "{split:?}");
+}
+#[test]
+fn dirty_pages_go_back_to_flash() {
+    let writes = run(HYBRID, &[("requests.reads", "50%"), ("requests.count", "10000"), ("cache.sets", "64")]);
+    let evicted = writes.page_misses.unwrap() * 10_000.0;
+    // Each page was touched once or twice since it came: half of them by a write.
+    let share = writes.written_back as f64 / evicted;
+    assert!((0.4..0.75).contains(&share), "{share}");
+}
+#[test]
+fn a_link_adds_its_time_both_ways() {
+    let set = [("requests.depth", "1"), ("requests.reads", "100%"), ("requests.pattern", "sequential")];
+    let with = |latency| mean(&run("cxl-flash.toml", &[&set[..], &[("link.latency", latency)]].concat()));
+    near("both ways", with("570ns") - with("70ns"), 1000.0);
+}

@@ -1,0 +1,121 @@
+//! Goal: a worker pays what its system says, and predictions come out of costs and workloads alone.
+//! Method: systems in which one cost decides, for each of which there is a closed form; kernel
+//! paging as another set of costs; the data's own limits.
+
+use fulgurite_sim::workers::WorkersReport;
+use fulgurite_sim::{RunError, Time};
+
+use crate::common::workers;
+
+fn run(set: &[(&str, &str)]) -> WorkersReport {
+    workers(set).run(1).unwrap()
+}
+fn near(what: &str, ours: f64, theory: f64, share: f64) {
+    assert!((ours / theory - 1.0).abs() < share, "{what}: {ours} and not {theory}");
+}
+/// Nothing costs anything but a miss.
+const FREE: [(&str, &str); 4] =
+    [("costs.request", "0ns"), ("costs.hit", "0ns"), ("costs.far_hit", "0ns"), ("costs.write_back", "0ns")];
+fn free(more: &[(&str, &str)]) -> WorkersReport {
+    run(&[&FREE[..], more].concat())
+}
+
+#[test]
+fn a_miss_alone_costs_what_the_simple_prediction_says() {
+    for every in ["5us", "10us"] {
+        let report = free(&[("workload.time", every)]);
+        near("share", report.share_of_dram_only, report.simple_share.unwrap(), 0.003);
+        assert!(report.spent.waiting < 0.003, "{report:?}");
+        // The misses of the measurement are about those of the warm-up.
+        let asked = if every == "5us" { 5000.0 } else { 10_000.0 };
+        near("between misses", report.work_ns_per_miss.unwrap(), asked, 0.1);
+    }
+}
+#[test]
+fn each_cost_takes_its_share() {
+    let report = run(&[]);
+    let sum = report.spent.computing
+        + report.spent.requests
+        + report.spent.hits
+        + report.spent.misses
+        + report.spent.write_backs
+        + report.spent.waiting;
+    near("sum", sum, 1.0, 1e-9);
+    near("computing", report.spent.computing, report.share_of_dram_only, 0.01);
+    assert!(report.share_of_dram_only < report.simple_share.unwrap(), "hits and write-backs cost something");
+    // Hits by their number.
+    let far = report.far_share.unwrap();
+    let accesses = report.accesses_per_miss.unwrap() * report.misses_per_request;
+    let hit_ns = (1.0 - far) * 1.0 + far * 15.0;
+    let hits = (accesses - report.misses_per_request) * hit_ns * report.requests_per_s / 1e9;
+    near("hits", report.spent.hits, hits, 0.01);
+    assert!(report.spent.write_backs > 0.0 && far > 0.0 && far < 1.0, "{report:?}");
+    // A miss's stages are its cost, the device, and other fibers.
+    let stages = report.miss_stages.unwrap();
+    let of = |name: &str| stages.stages.iter().find(|stage| stage.name == name).unwrap().mean_ns;
+    assert!(of("device") > 40_000.0 && of("CPU of the miss") > 350.0 && of("until it runs") > 0.0, "{stages:?}");
+}
+#[test]
+fn one_fiber_waits_for_each_miss() {
+    // Flash-Sync: the device's time is on the way.
+    let report = free(&[("threads.count", "1"), ("workload.time", "10us"), ("device.planes", "65536")]);
+    let waits = 1.0 - 10.0 / (10.0 + 0.391 + 50.0);
+    // One more fiber runs while one waits, so that half of a wait is hidden.
+    assert!(report.spent.waiting > waits * 0.4 && report.spent.waiting < waits, "{report:?}");
+}
+#[test]
+fn a_slow_device_decides() {
+    // 50,000 reads a second, and 100,000 are asked for.
+    let report = free(&[("device.read_gap", "20us"), ("workload.time", "10us"), ("dram.writes", "dirty")]);
+    near("reads", report.device_reads_per_s, 50_000.0, 0.02);
+    assert!(report.spent.waiting > 0.4, "{report:?}");
+}
+#[test]
+fn kernel_paging_is_another_set_of_costs() {
+    let set = [
+        ("threads.count", "8"),
+        ("dram.replacement", "lru"),
+        ("dram.writes", "all"),
+        ("costs.miss", "10us"),
+        ("costs.join", "10us"),
+        ("device.planes", "65536"),
+    ];
+    let report = free(&set);
+    near("half of the time", report.share_of_dram_only, 0.5, 0.05);
+    // Clean victims are written, too.
+    near("writes", report.device_writes_per_s, report.device_reads_per_s, 0.02);
+    // A cluster brings neighbours, which others than their own miss do not want here.
+    let around = free(&[&set[..], &[("dram.read_around", "4"), ("dram.frames", "2400")]].concat());
+    assert!(
+        around.misses_per_request > 0.0 && around.device_writes_per_s > 2.0 * around.device_reads_per_s,
+        "{around:?}"
+    );
+}
+#[test]
+fn policies_decide_as_they_do_in_the_runtime() {
+    let misses = |policy| run(&[("dram.replacement", policy)]).misses_per_request;
+    assert!(misses("s3-fifo") < misses("clock"), "S3-FIFO has fewer misses on Zipf keys");
+}
+#[test]
+fn prefetch_is_the_runtimes() {
+    let with =
+        |prefetch| run(&[("workload.name", "mmap-bench"), ("workload.exponent", "0.0"), ("dram.prefetch", prefetch)]);
+    let (off, next, runs) = (with("off"), with("next-4"), with("4"));
+    assert_eq!((off.prefetched_per_request, off.wasted_share), (0.0, None));
+    // Uniform places: four for each miss, in vain but for chance. No runs, so none of the other kind.
+    near("prefetched", next.prefetched_per_request / next.misses_per_request, 4.0, 0.2);
+    assert!(next.wasted_share.unwrap() > 0.7 && runs.prefetched_per_request < 0.1, "{next:?}");
+    assert!(next.device_reads_per_s > off.device_reads_per_s * 2.0);
+}
+#[test]
+fn what_cannot_run_is_told() {
+    let told = |set: &[(&str, &str)]| match workers(set).run(1) {
+        Err(RunError::Workload(told)) => told,
+        other => panic!("{other:?}"),
+    };
+    assert!(told(&[("workload.name", "tpcc"), ("workload.data", "1M")]).contains("tpcc"));
+    let all = run(&[("dram.frames", "100000")]);
+    assert!(all.warnings.iter().any(|warning| warning.contains("no miss")), "{:?}", all.warnings);
+    assert_eq!((all.simple_share, all.accesses_per_miss, all.joined_share), (None, None, None));
+    assert!(Time::ZERO.as_ns() < all.request_ns + 1.0);
+}
