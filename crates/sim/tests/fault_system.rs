@@ -61,7 +61,7 @@ fn what_is_wrong_is_told_with_its_line() {
 #[test]
 fn workers_that_cannot_be_are_told() {
     for (key, wrong, part) in [
-        ("name = \"hash-table\"", "name = \"search\"", "write one of array-swap"),
+        ("name = \"array-swap\"", "name = \"search\"", "write one of array-swap"),
         ("data = \"8M\"", "data = \"8K\"", "1M to 1T"),
         ("frames = 300", "frames = 200", "260 frames are needed"),
         ("read_around = 1", "read_around = 3", "a power of two"),

@@ -3,7 +3,7 @@
 //! threads; and bugs that are planted.
 
 use fulgurite_sim::Planted;
-use fulgurite_sim::cores::{CoresReport, CoresSystem};
+use fulgurite_sim::cores::{CoresReport, CoresSystem, Front};
 
 use crate::common::cores;
 
@@ -38,6 +38,23 @@ fn each_system_pays_its_own_at_a_miss() {
     near("system", cost_ns(&run(&[("system.paging", "system")]), &dram), 10_000.0, 0.05);
 }
 #[test]
+fn the_stages_of_a_miss_are_its_costs() {
+    let of = |paging: &str| {
+        let split = run(&[("system.paging", paging)]).miss_stages.unwrap();
+        let times: Vec<f64> = split.stages.iter().map(|stage| stage.mean_ns).collect();
+        near("sum", times.iter().sum(), split.mean_ns, 1e-9);
+        times
+    };
+    // The flash: command, array, bus. A switch, where the thread before has missed.
+    let flash = 300.0 + 75_000.0 + 12_301.0;
+    let switch = of("switch");
+    assert!(switch[0] < 1000.0 && switch[1] > flash * 0.9 && switch[3] <= 100.0 && switch[3] > 1.0, "{switch:?}");
+    let system = of("system");
+    assert!(system[0] > 5000.0 && system[0] < 6000.0 && system[3] > 100.0, "{system:?}");
+    let wait = of("wait");
+    assert!(wait[1] >= flash * 0.95 && wait[2] == 0.0 && wait[3] == 0.0, "{wait:?}");
+}
+#[test]
 fn the_window_hides_what_is_independent() {
     let with = |entries| job_ns(&run(&[("system.paging", "dram-only"), ("core.reorder_buffer", entries)]));
     let (one, usual, large) = (with("1"), with("128"), with("4096"));
@@ -68,4 +85,31 @@ fn planted_bugs_are_found() {
     assert!(cost_ns(&planted(&flush, Planted::FreeFlush), &dram) < 2000.0, "FreeFlush was not found");
     let slow = job_ns(&planted(&tags, Planted::None)) / job_ns(&planted(&tags, Planted::FreeTags));
     assert!(slow > 1.02, "FreeTags was not found: {slow}");
+}
+/// Throughput of AstriFlash as a share of DRAM-only, and its time between misses.
+fn share(set: &[(&str, &str)], front: Front) -> (f64, f64) {
+    let of = |paging| cores(&[&[("system.paging", paging)], set].concat()).run_with(1, front, false).unwrap();
+    let switch = of("switch");
+    (switch.jobs_per_s / of("dram-only").jobs_per_s, switch.interval_ns.unwrap())
+}
+#[test]
+fn executed_and_modelled_workloads_agree() {
+    // The others differ by more, where a model has other accesses between two misses (docs/status.md).
+    for (name, exponent) in [("hash-table", "1.2"), ("hash-table", "1.3")] {
+        let set = [
+            ("workload.name", name),
+            ("workload.data", "32M"),
+            ("workload.exponent", exponent),
+            ("cache.sets", "1024"),
+            ("run.warm_up", "1000"),
+            ("run.jobs", "16000"),
+        ];
+        let (modelled, interval) = share(&set, Front::Modelled);
+        // As much computing between accesses as gives the same time between misses.
+        let try_with = |instructions| share(&set, Front::Executed { instructions, own: 8 });
+        let (_, first) = try_with(20_000);
+        let (executed, reached) = try_with((20_000.0 * interval / first) as u32);
+        near("interval", reached, interval, 0.2);
+        assert!((modelled - executed).abs() < 0.01, "{name}: {modelled} and {executed}, a miss every {interval} ns");
+    }
 }

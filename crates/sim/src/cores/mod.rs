@@ -19,10 +19,11 @@
 //! core waits for it. L1 and TLB are simulated, so a switch pollutes them by what the other threads
 //! touch.
 
+mod executed;
 mod run;
 mod sram;
 mod work;
 
-pub use run::{CoreParts, CoresReport, CoresSystem, Paging};
+pub use run::{CoreParts, CoresReport, CoresSystem, Front, Paging};
 pub(crate) use sram::Sram;
 pub use work::{Shape, Workload, Zipf, miss_ratio};

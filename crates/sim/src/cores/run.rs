@@ -1,20 +1,25 @@
 //! A run of cores.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_nand::Profile;
 use fulgurite_policy::{Choice, FiberIndex, MissKind, MissTable, Point, Scheduler, SchedulingPolicy, Waiter};
 use serde::Serialize;
 
+use super::executed::{Replay, Shared};
 use super::sram::Sram;
 use super::work::{BLOCK, PAGE, Space, Step, TABLES, Work, Workload, Zipf, resident};
 use crate::events::Events;
+use crate::executed::{Executed, ExecutedError};
 use crate::flash::Map;
 use crate::memory::{CacheShape, DramCache, DramTiming, FlashPages, Looked, Tags};
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::report::{Counted, RunError, held, percent, times};
+use crate::stages::{Split, Stages};
 use crate::statistics::{Distribution, Law, Population};
 use crate::system::{Document, SystemError};
 use crate::time::Time;
@@ -44,6 +49,52 @@ pub enum Paging {
     },
     /// The core waits. DRAM has no tags.
     Wait,
+}
+
+/// Where the work of threads comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Front {
+    /// Streams of addresses without data.
+    #[default]
+    Modelled,
+    /// Crate `workloads`, over data as large as the system says.
+    Executed {
+        /// Instructions between two accesses.
+        instructions: u32,
+        /// Blocks of the thread's own between them.
+        own: u32,
+    },
+}
+
+impl Front {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the line.
+    pub fn read(document: &Document) -> Result<Front, SystemError> {
+        Ok(match document.word("workload.front", &[("modelled", false), ("executed", true)])? {
+            false => Front::Modelled,
+            true => Front::Executed {
+                instructions: document.count("workload.instructions", 1, 1 << 20)? as u32,
+                own: document.count("workload.own", 0, 128)? as u32,
+            },
+        })
+    }
+}
+
+/// The work of a thread.
+enum ThreadWork {
+    Modelled(Work),
+    Executed(Replay),
+}
+
+impl ThreadWork {
+    fn next(&mut self) -> Step {
+        match self {
+            ThreadWork::Modelled(work) => work.next(),
+            ThreadWork::Executed(replay) => replay.next(),
+        }
+    }
 }
 
 /// A core and the caches on the chip.
@@ -127,6 +178,8 @@ pub struct CoresReport {
     pub blocked: u64,
     /// Pages written back to flash.
     pub written_back: u64,
+    /// Where the time of misses goes. None without any that a thread or core has waited for.
+    pub miss_stages: Option<Split>,
     /// Simulated seconds of the measurement.
     pub simulated_s: f64,
     /// Accesses to DRAM and events of the whole run.
@@ -183,6 +236,17 @@ struct Access {
     forced: bool,
 }
 
+/// When a miss was at its controller, when its core was free for another thread, and when its page
+/// had come.
+#[derive(Clone, Copy, Default)]
+struct MissTimes {
+    reached: Time,
+    left: Time,
+    came: Time,
+}
+
+const MISS_STAGES: [&str; 4] = ["signal, fault and flush", "flash", "until it is chosen", "switch"];
+
 struct Core {
     front: Time,
     /// Instructions that have entered the window.
@@ -196,13 +260,23 @@ struct Core {
     running: Option<u32>,
     free: Vec<u32>,
     begun: Vec<Time>,
-    work: Vec<Work>,
+    work: Vec<ThreadWork>,
     retry: Vec<Option<Access>>,
+    /// Of each thread, and at last of the core itself.
+    missed: Vec<MissTimes>,
     access: Option<Access>,
     idle: bool,
     left_by_miss: bool,
     l1: Sram,
     tlb: [Sram; 2],
+}
+
+/// Before an executed run, pages come until DRAM was filled so often, or after so many requests.
+const WARM_FILLS: u64 = 2;
+const WARM_REQUESTS: u64 = 1 << 20;
+
+fn failed(error: ExecutedError) -> RunError {
+    RunError::Workload(error.to_string())
 }
 
 /// A core that waits itself, beside the fibers.
@@ -226,6 +300,7 @@ struct Run<'s> {
     accesses: u64,
     blocked: u64,
     written_back: u64,
+    stages: Stages<4>,
     /// When the measurement began, and the accesses until then.
     begun: (Time, u64),
 }
@@ -337,11 +412,31 @@ impl CoresSystem {
             Paging::DramOnly | Paging::Wait => 1,
         }
     }
+    fn switch_cost(&self) -> Time {
+        match self.paging {
+            Paging::Switch { cost, .. } | Paging::System { cost, .. } => cost,
+            Paging::DramOnly | Paging::Wait => Time::ZERO,
+        }
+    }
     /// Runs it.
     ///
     /// # Errors
     /// When the statistics contradict each other, or nothing was measured.
     pub fn run(&self, seed: u64) -> Result<CoresReport, RunError> {
+        self.run_with(seed, Front::Modelled, false)
+    }
+    /// Runs it with another front. With `explain`, percentiles of misses are split.
+    ///
+    /// # Errors
+    /// As [`CoresSystem::run`], and when the workload cannot be executed.
+    pub fn run_with(&self, seed: u64, front: Front, explain: bool) -> Result<CoresReport, RunError> {
+        let shared = match front {
+            Front::Modelled => None,
+            Front::Executed { .. } => {
+                let built = Executed::build(self.workload.name(), self.pages * PAGE, self.exponent, seed);
+                Some(Rc::new(RefCell::new(Shared::new(built.map_err(failed)?))))
+            }
+        };
         let threads = self.threads();
         let space = Space { pages: self.pages };
         let (shape, zipf) = (self.workload.shape(self.exponent), Zipf::new(self.pages, self.exponent));
@@ -362,9 +457,19 @@ impl CoresSystem {
             free: (0..threads).rev().collect(),
             begun: vec![Time::ZERO; threads as usize],
             work: (0..threads)
-                .map(|thread| Work::new(shape, zipf, space, u64::from(number * threads + thread), seed))
+                .map(|thread| {
+                    let thread = u64::from(number * threads + thread);
+                    match (&shared, front) {
+                        (Some(shared), Front::Executed { instructions, own }) => {
+                            let of = (instructions, own);
+                            ThreadWork::Executed(Replay::new(shared.clone(), of, space, thread, seed))
+                        }
+                        _ => ThreadWork::Modelled(Work::new(shape, zipf, space, thread, seed)),
+                    }
+                })
                 .collect(),
             retry: vec![None; threads as usize],
+            missed: vec![MissTimes::default(); threads as usize + 1],
             access: None,
             idle: false,
             left_by_miss: false,
@@ -390,11 +495,19 @@ impl CoresSystem {
             accesses: 0,
             blocked: 0,
             written_back: 0,
+            stages: Stages::new(MISS_STAGES, explain),
             begun: (Time::ZERO, 0),
         };
         run.caches.iter_mut().for_each(|cache| cache.planted = self.planted);
-        run.fill(space, u64::from(all), seed);
-        run.drive()
+        match &shared {
+            None => run.fill(space, u64::from(all), seed),
+            Some(shared) => run.warm(&mut shared.borrow_mut()).map_err(failed)?,
+        }
+        let report = run.drive()?;
+        match shared.and_then(|shared| shared.borrow_mut().failed()) {
+            Some(error) => Err(failed(error)),
+            None => Ok(report),
+        }
     }
 }
 
@@ -422,6 +535,33 @@ impl Run<'_> {
             }
             Paging::System { .. } | Paging::Wait => self.resident.fill(pages.map(|page| page as u32)),
         }
+    }
+
+    /// What DRAM holds after as many requests as fill it several times.
+    fn warm(&mut self, workload: &mut Shared) -> Result<(), ExecutedError> {
+        if self.system.paging == Paging::DramOnly {
+            return Ok(());
+        }
+        let shape = self.system.cache;
+        let controllers = u64::from(self.system.controllers);
+        let frames = u64::from(shape.sets) * u64::from(shape.ways) * controllers;
+        let (mut came, mut requests) = (0, 0);
+        while came < WARM_FILLS * frames && requests < WARM_REQUESTS {
+            requests += 1;
+            for page in workload.pages()? {
+                let (tags, page) = match self.system.paging {
+                    Paging::Switch { .. } => {
+                        (self.caches[(page % controllers) as usize].tags(), (page / controllers) as u32)
+                    }
+                    _ => (&mut self.resident, page as u32),
+                };
+                if !tags.touch(page, false) && tags.replace(page).is_some() {
+                    tags.arrived(page);
+                    came += 1;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn drive(mut self) -> Result<CoresReport, RunError> {
@@ -537,7 +677,12 @@ impl Run<'_> {
                 core.idle = true;
                 return false;
             }
-            Choice::Resume(FiberIndex(thread)) => thread,
+            Choice::Resume(FiberIndex(thread)) => {
+                let MissTimes { reached, left, came } = core.missed[thread as usize];
+                let switch = if core.left_by_miss { self.system.switch_cost() } else { Time::ZERO };
+                self.stages.record([left - reached, came.since(left), now.since(came.max(left)), switch]);
+                thread
+            }
             Choice::StartNew => {
                 let thread = core.free.pop().expect("the scheduler starts no more jobs than there are threads");
                 core.begun[thread as usize] = now;
@@ -548,10 +693,7 @@ impl Run<'_> {
         let core = &mut self.cores[number as usize];
         core.running = Some(thread);
         if std::mem::take(&mut core.left_by_miss) {
-            core.front += match self.system.paging {
-                Paging::Switch { cost, .. } | Paging::System { cost, .. } => cost,
-                Paging::DramOnly | Paging::Wait => Time::ZERO,
-            };
+            core.front += self.system.switch_cost();
         }
         true
     }
@@ -567,6 +709,7 @@ impl Run<'_> {
             self.inside.measure_from(now);
             self.begun = (now, self.accesses);
             (self.misses, self.duplicates, self.blocked, self.written_back) = (0, 0, 0, 0);
+            self.stages.clear();
         }
     }
     fn computes(&mut self, number: u32, count: u64) {
@@ -716,6 +859,9 @@ impl Run<'_> {
         let core = &mut self.cores[number as usize];
         let thread = core.running.expect("a thread runs");
         if itself {
+            if let Some(times) = core.missed.last_mut() {
+                *times = MissTimes { reached: self.events.now(), left: self.events.now(), came: Time::ZERO };
+            }
             // The core has its access again when the page is there.
             core.access = Some(access);
             if comes {
@@ -738,6 +884,7 @@ impl Run<'_> {
         core.running = None;
         core.left_by_miss = true;
         let (front, begun) = (core.front, core.begun[thread as usize].whole_ns());
+        core.missed[thread as usize] = MissTimes { reached: self.events.now(), left: front, came: front };
         let scheduler = core.scheduler.as_mut().expect("a core that switches has one");
         scheduler.missed(FiberIndex(thread), begun, front.whole_ns());
         if comes {
@@ -844,10 +991,13 @@ impl Run<'_> {
         for waiter in waiters {
             let (number, fiber) = ((waiter >> 32) as u32, waiter as u32);
             if fiber & ITSELF != 0 {
+                let reached = self.cores[number as usize].missed.last().map_or(now, |times| times.reached);
+                self.stages.record([Time::ZERO, now - reached, Time::ZERO, Time::ZERO]);
                 self.events.schedule(now, 1, Event::Reaches(number));
                 continue;
             }
             let core = &mut self.cores[number as usize];
+            core.missed[fiber as usize].came = now;
             core.scheduler.as_mut().expect("it has threads").arrived(FiberIndex(fiber), now.whole_ns());
             if std::mem::take(&mut core.idle) {
                 self.events.schedule(now, 1, Event::Core(number, Some(Why::Idle)));
@@ -872,6 +1022,7 @@ impl Run<'_> {
             memory_accesses_per_job: (self.accesses - self.begun.1) as f64 / jobs,
             blocked: self.blocked,
             written_back: self.written_back,
+            miss_stages: self.stages.split(),
             simulated_s: span,
             counted: Counted { requests: self.accesses, events: self.events.happened() },
             warnings: Vec::new(),

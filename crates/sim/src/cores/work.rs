@@ -247,7 +247,8 @@ impl Space {
         let node = rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         self.pages * PAGE + (before + node % nodes) * BLOCK
     }
-    fn own(self, thread: u64, block: u64) -> u64 {
+    /// A block of a thread's own.
+    pub fn own(self, thread: u64, block: u64) -> u64 {
         // They begin at another set of the L1 each.
         (self.pages + INDEX_PAGES + thread * OWN_PAGES) * PAGE + (thread * 5 % 32 + block) * BLOCK
     }

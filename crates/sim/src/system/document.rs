@@ -367,6 +367,17 @@ impl Document {
             _ => Err(self.refuse(key, "a text is needed")),
         }
     }
+    /// Words, or a whole number, as text.
+    ///
+    /// # Errors
+    /// When there is no such key, or its value is neither.
+    pub fn text_or_count(&self, key: &str) -> Result<String, SystemError> {
+        match &self.leaf(key)?.value {
+            Value::Text(text) => Ok(text.clone()),
+            Value::Integer(count) => Ok(count.to_string()),
+            _ => Err(self.refuse(key, "a text or a whole number is needed")),
+        }
+    }
     /// One of several words.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use serde::Serialize;
 pub use document::{Document, Problem, SystemError, did_you_mean, nearest};
 pub use units::Quantity;
 
-use crate::cores::{CoresReport, CoresSystem};
+use crate::cores::{CoresReport, CoresSystem, Front};
 use crate::flash::{FlashReport, FlashSystem};
 use crate::interface::{InterfaceReport, InterfaceSystem};
 use crate::path::{PathReport, PathSystem};
@@ -38,7 +38,7 @@ pub struct System {
 enum Model {
     Flash(Box<FlashSystem>),
     Interface(Box<InterfaceSystem>),
-    Cores(Box<CoresSystem>),
+    Cores(Box<CoresSystem>, Front, bool),
     Workers(Box<WorkersSystem>),
     Memory(Box<PathSystem>),
 }
@@ -95,7 +95,7 @@ impl System {
         let model = match document.word("model", &models)? {
             0 => Model::Flash(Box::new(FlashSystem::read(&document, trace)?)),
             1 => Model::Interface(Box::new(InterfaceSystem::read(&document)?)),
-            2 => Model::Cores(Box::new(CoresSystem::read(&document)?)),
+            2 => Model::Cores(Box::new(CoresSystem::read(&document)?), Front::read(&document)?, false),
             3 => Model::Workers(Box::new(WorkersSystem::read(&document)?)),
             _ => Model::Memory(Box::new(PathSystem::read(&document, trace)?)),
         };
@@ -115,8 +115,7 @@ impl System {
         match &mut self.model {
             Model::Flash(flash) => flash.explain = true,
             Model::Interface(interface) => interface.explain = true,
-            // Its requests have no stages yet.
-            Model::Cores(_) => {}
+            Model::Cores(.., explain) => *explain = true,
             Model::Workers(workers) => workers.explain = true,
             Model::Memory(memory) => memory.explain = true,
         }
@@ -130,7 +129,7 @@ impl System {
         let found = match &self.model {
             Model::Flash(flash) => Found::Flash(Box::new(flash.run(seed)?)),
             Model::Interface(interface) => Found::Interface(Box::new(interface.run()?)),
-            Model::Cores(cores) => Found::Cores(Box::new(cores.run(seed)?)),
+            Model::Cores(cores, front, explain) => Found::Cores(Box::new(cores.run_with(seed, *front, *explain)?)),
             Model::Workers(workers) => Found::Workers(Box::new(workers.run(seed)?)),
             Model::Memory(memory) => Found::Memory(Box::new(memory.run(seed)?)),
         };
@@ -184,7 +183,7 @@ impl Report {
         let splits = match &self.found {
             Found::Flash(flash) => vec![of("read", &flash.read_stages), of("write", &flash.write_stages)],
             Found::Interface(interface) => vec![of("command", &interface.stages)],
-            Found::Cores(_) => Vec::new(),
+            Found::Cores(cores) => vec![of("miss", &cores.miss_stages)],
             Found::Workers(workers) => vec![of("miss", &workers.miss_stages)],
             Found::Memory(memory) => vec![of("request", &memory.stages)],
         };

@@ -303,9 +303,11 @@ impl WorkersSystem {
                 .word("dram.replacement", &ReplacementPolicy::ALL.map(|policy| (policy.name(), policy)))?,
             writes_all: document.word("dram.writes", &[("dirty", false), ("all", true)])?,
             read_around,
-            prefetch: document.text("dram.prefetch")?.parse().map_err(|error: fulgurite_policy::UnknownName| {
-                document.refuse("dram.prefetch", format!("write {}", error.expected))
-            })?,
+            prefetch: document.text_or_count("dram.prefetch")?.parse().map_err(
+                |error: fulgurite_policy::UnknownName| {
+                    document.refuse("dram.prefetch", format!("write {}", error.expected))
+                },
+            )?,
             costs: Costs {
                 request: document.time("costs.request")?,
                 hit: document.time("costs.hit")?,
@@ -428,6 +430,10 @@ impl<R: Replacement> Run<'_, R> {
                         self.end();
                         if self.ended == before {
                             self.measure();
+                        }
+                        if self.ended == before + self.system.requests {
+                            // What runs next is of no measurement.
+                            break;
                         }
                     }
                     self.choose(why)?;

@@ -119,6 +119,7 @@ policy = "priority-aging"
 name = "hash-table"
 data = "128M"
 exponent = 1.0
+front = "modelled"
 [run]
 warm_up = 5000
 jobs = 20000
@@ -171,14 +172,14 @@ filled = "50%"
     format!("{own}{nand}")
 }
 
-/// One worker over 300 frames, for which a hash table is executed.
+/// One worker over 300 frames, for which two elements of an array change places.
 pub fn workers_text() -> String {
     r#"
 model = "workers"
 configuration = "fulgurite"
 about = "a test"
 [workload]
-name = "hash-table"
+name = "array-swap"
 data = "8M"
 exponent = 0.9
 computing = "between-misses"
