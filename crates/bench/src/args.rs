@@ -81,8 +81,8 @@ pub struct FlashArgs {
     #[arg(long, value_name = "POLICY", value_parser = Replacement::parser())]
     #[arg(default_value = "s3-fifo")]
     pub replacement: Replacement,
-    /// Prefetch: off, adaptive, a window of 1 to 16 subpages ahead of sequential runs, or the next 1
-    /// to 16 after any miss.
+    /// Prefetch: off, adaptive, a window of 1 to 16 subpages ahead of sequential runs, or the next
+    /// 1 to 16 after any miss.
     #[arg(long, value_name = "off|adaptive|N|next-N", value_parser = values::prefetch_parser())]
     #[arg(default_value = "adaptive")]
     pub prefetch: Prefetch,
@@ -162,8 +162,8 @@ pub struct MicroArgs {
     /// Rounds, of which the median is reported.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// Measure what requests of a configuration cost beyond those of plain memory as well, with data
-    /// and DRAM as in `bench live`, and write this system for `fulgurite sim`.
+    /// Measure what requests of a configuration cost beyond those of plain memory as well, with
+    /// data and DRAM as in `bench live`, and write this system for `fulgurite sim`.
     #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
     pub system: Option<PathBuf>,
     /// The configuration of --system, as in `bench live`: fulgurite, pool, on-device,

@@ -70,7 +70,7 @@ fn predictions_come_first_and_stand_beside_the_measurement() {
     assert_eq!(both.as_array().unwrap().len(), 2, "{both}");
     for row in both.as_array().unwrap() {
         let (ours, simple) = (number(row, "share_of_dram_only"), number(row, "simple_share"));
-        assert!(ours > 0.0 && ours <= simple && simple < 1.0 && number(row, "measured") > 0.0, "{row}");
+        assert!(ours > 0.0 && ours <= simple + 1e-9 && simple <= 1.0 && number(row, "measured") > 0.0, "{row}");
     }
     // Whether the time between misses was reached is the machine's affair, and told.
     let kept = run(at, &["sim", "predict", "--from", "p.json", "--beside", "live.json"]);

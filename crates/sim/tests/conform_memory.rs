@@ -92,12 +92,13 @@ fn a_cache_of_pages_hits_and_misses() {
     let alone = [("requests.depth", "1"), ("requests.reads", "100%"), ("dram.refresh_every", "0ns")];
     // All requests within what is in DRAM: tags, and a line.
     let hits = run(HYBRID, &[&alone[..], &[("requests.pattern", "sequential")]].concat());
-    // Each page lies in a row with one that is not its neighbour, so that each of its 64 lines has a part in
-    // closing and opening one. The link takes 64 ps.
+    // Each page lies in a row with one that is not its neighbour, so that each of its 64 lines has
+    // a part in closing and opening one. The link takes 64 ps.
     let line = 3.0 + 13.5 + 6.0 + 2.0 * 13.5 / 64.0 + 0.064;
     near("hits", mean(&hits), line);
     assert_eq!(hits.page_misses, Some(0.0));
-    // By chance over the whole device: what is in DRAM hits, the rest waits for NAND and 4 KiB at 2.5 ns.
+    // By chance over the whole device: what is in DRAM hits, the rest waits for NAND and 4 KiB at
+    // 2.5 ns.
     let misses = run(HYBRID, &[&alone[..], &[("requests.count", "6000")]].concat());
     let share = misses.page_misses.unwrap();
     let device = 16.0 * 2.0 * 256.0 * 64.0 * 0.9;

@@ -94,7 +94,8 @@ fn share(set: &[(&str, &str)], front: Front) -> (f64, f64) {
 }
 #[test]
 fn executed_and_modelled_workloads_agree() {
-    // The others differ by more, where a model has other accesses between two misses (docs/status.md).
+    // The others differ by more, where a model has other accesses between two misses
+    // (docs/status.md).
     for (name, exponent) in [("hash-table", "1.2"), ("hash-table", "1.3")] {
         let set = [
             ("workload.name", name),

@@ -103,7 +103,8 @@ fn prefetch_is_the_runtimes() {
         |prefetch| run(&[("workload.name", "mmap-bench"), ("workload.exponent", "0.0"), ("dram.prefetch", prefetch)]);
     let (off, next, runs) = (with("off"), with("next-4"), with("4"));
     assert_eq!((off.prefetched_per_request, off.wasted_share), (0.0, None));
-    // Uniform places: four for each miss, in vain but for chance. No runs, so none of the other kind.
+    // Uniform places: four for each miss, in vain but for chance. No runs, so none of the other
+    // kind.
     near("prefetched", next.prefetched_per_request / next.misses_per_request, 4.0, 0.2);
     assert!(next.wasted_share.unwrap() > 0.7 && runs.prefetched_per_request < 0.1, "{next:?}");
     assert!(next.device_reads_per_s > off.device_reads_per_s * 2.0);

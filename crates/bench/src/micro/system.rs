@@ -102,12 +102,8 @@ pub fn measure(wanted: &Wanted, interrupt: &Interrupt) -> Result<(String, Measur
     let mut session = Session::start(&wanted.flash, wanted.data_bytes, &mut configs, &way, interrupt)?;
     ensure!(configs.contains(&wanted.config), "{}", session.notes.join(" "));
     let machine = session.machine.line();
-    let mut probe = Probe { session: &mut session, wanted, next: 0 };
-    let measured = probe.measure(hits);
-    if wanted.config == Config::OsSwap {
-        session.helper.tell(&Request::SwapOff)?;
-    }
-    Ok((machine, measured?))
+    let measured = Probe { session: &mut session, wanted, next: 0 }.measure(hits)?;
+    Ok((machine, measured))
 }
 
 fn way(config: Config, quick: bool) -> Way {
@@ -164,7 +160,8 @@ impl Probe<'_> {
         let batch = self.batch(count, iterations);
         let (before, of) = (plain.child.run(&batch)?, other.child.run(&batch)?);
         let each = |outcome: &Outcome, ns: u64| ns as f64 / outcome.requests as f64;
-        // Waiting is the device's, and simulated. Under kernel paging it cannot be told from the rest.
+        // Waiting is the device's, and simulated. Under kernel paging it cannot be told from the
+        // rest.
         let busy = of.elapsed_ns.saturating_sub(of.wait_ns);
         Ok(Round {
             more_ns: each(&of, busy) - each(&before, before.elapsed_ns),
@@ -202,10 +199,18 @@ impl Probe<'_> {
     /// Accesses nearly all of which miss. Returns the rounds, and how many frames there are.
     fn misses(&mut self, image: &Image, device: Option<&mut Measured>) -> Result<(Vec<Round>, u64)> {
         let config = self.wanted.config;
-        if config == Config::OsSwap {
-            let (scratch, bytes) = (self.session.scratch.clone(), swap_bytes(image.region_bytes, 1));
-            self.session.helper.tell(&Request::SwapOn { scratch, bytes })?;
+        if config != Config::OsSwap {
+            return self.misses_of(config, image, device);
         }
+        let (scratch, bytes) = (self.session.scratch.clone(), swap_bytes(image.region_bytes, 1));
+        self.session.helper.tell(&Request::SwapOn { scratch, bytes })?;
+        let measured = self.misses_of(config, image, device);
+        let off = self.session.helper.tell(&Request::SwapOff);
+        let measured = measured?;
+        off.context("the swap file cannot be taken out of use")?;
+        Ok(measured)
+    }
+    fn misses_of(&mut self, config: Config, image: &Image, device: Option<&mut Measured>) -> Result<(Vec<Round>, u64)> {
         let mut plain = self.session.spawn(image, way(Config::DramOnly, self.wanted.quick))?;
         let mut other = self.session.spawn(image, way(config, self.wanted.quick))?;
         let iterations = {

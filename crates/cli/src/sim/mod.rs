@@ -27,7 +27,8 @@ pub enum SimCommand {
     /// Run a system and split the mean and the 99th percentile of its requests by stage.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(explain::ExplainArgs),
-    /// Predict the throughput of workloads on a measured machine, beside what `bench live` measures.
+    /// Predict the throughput of workloads on a measured machine, beside what `bench live`
+    /// measures.
     #[command(after_help = PREDICT_EXAMPLES)]
     Predict(predict::PredictArgs),
     /// Summarise a trace, or write it in another format.

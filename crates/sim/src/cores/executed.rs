@@ -1,9 +1,9 @@
 //! Executed workloads on cores: the accesses of a request, as loads and stores.
 //!
-//! A request runs when a thread takes it, and the thread repeats its accesses. An access is a load of
-//! each cache block that it covers. The first one depends on the last access, as an address that was
-//! read there. Where the access writes, its blocks are stored to as well. Between two accesses a
-//! thread computes.
+//! A request runs when a thread takes it, and the thread repeats its accesses. An access is a load
+//! of each cache block that it covers. The first one depends on the last access, as an address that
+//! was read there. Where the access writes, its blocks are stored to as well. Between two accesses
+//! a thread computes.
 
 use std::cell::RefCell;
 use std::rc::Rc;

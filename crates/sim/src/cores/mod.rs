@@ -22,8 +22,10 @@
 mod executed;
 mod run;
 mod sram;
+mod system;
 mod work;
 
-pub use run::{CoreParts, CoresReport, CoresSystem, Front, Paging};
+pub use run::CoresReport;
 pub(crate) use sram::Sram;
+pub use system::{CoreParts, CoresSystem, Front, Paging};
 pub use work::{Shape, Workload, Zipf, miss_ratio};

@@ -1,8 +1,8 @@
 //! A memory controller that serves what its open rows have first (FR-FCFS: Rixner et al., 2000).
 //!
 //! ```text
-//!   queue, oldest first --> a request whose row is open and ready ----> column command --> data bus
-//!                     \---> the oldest one of each other bank --------> close, open
+//!   queue, oldest first --> a request whose row is open and ready --> column command --> data bus
+//!                     \---> the oldest one of each other bank ------> close, open
 //! ```
 //!
 //! A bank opens a row for its oldest request while no request for its open row waits. Row commands
@@ -135,8 +135,8 @@ impl Controller {
         // False: what it meets is counted when its bank is opened for it.
         self.queue.push_back((wanted, bank.row == wanted.row));
     }
-    /// Does what can be done at a time. Returns when to look again: [`Time`]'s largest where nothing
-    /// waits. `done` gets tags with the time of their last data.
+    /// Does what can be done at a time. Returns when to look again: [`Time`]'s largest where
+    /// nothing waits. `done` gets tags with the time of their last data.
     pub fn advance(&mut self, now: Time, done: &mut Vec<(u32, Time)>) -> Time {
         if now >= self.refresh_at {
             self.refresh(now);

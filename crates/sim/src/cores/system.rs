@@ -1,0 +1,244 @@
+//! What a system of cores is, and how it is read.
+
+use fulgurite_nand::Profile;
+use fulgurite_policy::SchedulingPolicy;
+
+use super::work::{BLOCK, PAGE, Workload};
+use crate::flash::Map;
+use crate::memory::{CacheShape, DramTiming};
+use crate::planted::Planted;
+use crate::system::{Document, SystemError};
+use crate::time::Time;
+
+/// What happens at a page that is not in DRAM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Paging {
+    /// All pages are in DRAM, which has no tags.
+    DramOnly,
+    /// The handler switches threads.
+    Switch {
+        /// What it takes.
+        cost: Time,
+        /// Which thread is next.
+        policy: SchedulingPolicy,
+        /// Threads that may wait at once.
+        threads: u32,
+    },
+    /// The operating system reads the page and switches. DRAM has no tags.
+    System {
+        /// The fault, with its way through the storage stack.
+        fault: Time,
+        /// The context switch.
+        cost: Time,
+        /// Threads that may wait at once.
+        threads: u32,
+    },
+    /// The core waits. DRAM has no tags.
+    Wait,
+}
+
+/// Where the work of threads comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Front {
+    /// Streams of addresses without data.
+    #[default]
+    Modelled,
+    /// Crate `workloads`, over data as large as the system says.
+    Executed {
+        /// Instructions between two accesses.
+        instructions: u32,
+        /// Blocks of the thread's own between them.
+        own: u32,
+    },
+}
+
+impl Front {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the line.
+    pub fn read(document: &Document) -> Result<Front, SystemError> {
+        Ok(match document.word("workload.front", &[("modelled", false), ("executed", true)])? {
+            false => Front::Modelled,
+            true => Front::Executed {
+                instructions: document.count("workload.instructions", 1, 1 << 20)? as u32,
+                own: document.count("workload.own", 0, 128)? as u32,
+            },
+        })
+    }
+}
+
+/// A core and the caches on the chip.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CoreParts {
+    /// A cycle.
+    pub cycle: Time,
+    /// Instructions that retire in a cycle as long as no load is late.
+    pub per_cycle: f64,
+    /// Instructions behind the oldest load that is late.
+    pub reorder_buffer: u64,
+    /// Stores that have retired and not ended.
+    pub store_buffer: usize,
+    /// Cycles until the first instruction after a flush retires.
+    pub front_end: u64,
+    /// Loads that may have missed the L1 at once.
+    pub mshrs: usize,
+    /// Entries and ways of both TLBs. The second takes so many cycles.
+    pub tlb: [(u64, u64); 2],
+    /// Cycles of the second TLB.
+    pub tlb_cycles: u64,
+    /// Bytes, ways and cycles of the L1.
+    pub l1: (u64, u64, u64),
+    /// Bytes of each tile, ways and cycles of the LLC.
+    pub llc: (u64, u64, u64),
+    /// Cycles of a hop on the mesh.
+    pub hop: u64,
+    /// Tiles in a row of the mesh.
+    pub row: u32,
+}
+
+/// Cores over DRAM over flash.
+#[derive(Clone, Debug)]
+pub struct CoresSystem {
+    /// How many.
+    pub cores: u32,
+    /// Of each.
+    pub parts: CoreParts,
+    /// Memory controllers.
+    pub controllers: u32,
+    /// Each one's cache.
+    pub cache: CacheShape,
+    /// The flash.
+    pub flash: Profile,
+    /// The share of it that is used.
+    pub filled: f64,
+    /// Pages of data: a power of two.
+    pub pages: u64,
+    /// What the threads do.
+    pub workload: Workload,
+    /// Zipf's exponent of the records.
+    pub exponent: f64,
+    /// At a page that is not in DRAM.
+    pub paging: Paging,
+    /// Jobs that run first.
+    pub warm_up: u64,
+    /// Jobs that are measured.
+    pub jobs: u64,
+    /// A bug, for the tests of the suite.
+    pub planted: Planted,
+}
+
+impl CoresSystem {
+    /// Reads a system.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the line.
+    pub fn read(document: &Document) -> Result<CoresSystem, SystemError> {
+        let cycle = Time((1e12 / document.frequency("core.clock")? + 0.5) as u64);
+        let cycles = |key: &str| document.count(key, 0, 1 << 20);
+        let time = |key: &str| Ok::<Time, SystemError>(cycle * cycles(key)?);
+        let entries = |key: &str| document.count(key, 1, 1 << 20);
+        let cores = entries("system.cores")? as u32;
+        let cached = |name: &str| -> Result<(u64, u64, u64), SystemError> {
+            let (size, ways) = (document.bytes(&format!("{name}.size"))?, entries(&format!("{name}.ways"))?);
+            if size < BLOCK * ways || size > 1 << 34 {
+                return Err(document
+                    .refuse(&format!("{name}.size"), "a block of 64 B in each way is needed, and 16G is the most"));
+            }
+            Ok((size, ways, cycles(&format!("{name}.latency"))?))
+        };
+        let parts = CoreParts {
+            cycle,
+            per_cycle: document.number("core.per_cycle", 0.01, 64.0)?,
+            reorder_buffer: entries("core.reorder_buffer")?,
+            store_buffer: entries("core.store_buffer")? as usize,
+            front_end: cycles("core.front_end")?,
+            mshrs: entries("core.mshrs")? as usize,
+            tlb: [
+                (entries("tlb.first")?, document.count("tlb.first", 1, 1 << 20)?),
+                (entries("tlb.second")?, document.count("tlb.ways", 1, 1 << 10)?),
+            ],
+            tlb_cycles: cycles("tlb.latency")?,
+            l1: cached("l1")?,
+            llc: cached("llc")?,
+            hop: cycles("mesh.hop")?,
+            row: document.count("mesh.row", 1, 1024)? as u32,
+        };
+        let timing = DramTiming {
+            command: time("dram.command")?,
+            open: time("dram.open")?,
+            close: time("dram.close")?,
+            column: time("dram.column")?,
+            refresh_every: document.time("dram.refresh_every")?,
+            refresh: document.time("dram.refresh")?,
+        };
+        if timing.refresh >= timing.refresh_every && timing.refresh_every > Time::ZERO {
+            return Err(document.refuse("dram.refresh", "it must be shorter than dram.refresh_every"));
+        }
+        let cache = CacheShape {
+            sets: document.count("cache.sets", 1, 1 << 24)? as u32,
+            ways: document.count("cache.ways", 1, 64)? as u32,
+            page_bytes: PAGE,
+            status_entries: document.count("cache.status_entries", 8, 1 << 20)? as u32,
+            banks: document.count("dram.banks", 1, 1 << 12)? as u32,
+            timing,
+            backside_command: time("cache.backside_command")?,
+        };
+        let pages = document.bytes("workload.data")? / PAGE;
+        if !pages.is_power_of_two() || !(1 << 10..=1 << 28).contains(&pages) {
+            return Err(document.refuse("workload.data", "a power of two from 4M to 1T is needed"));
+        }
+        let paging =
+            match document.word("system.paging", &[("dram-only", 0), ("switch", 1), ("system", 2), ("wait", 3)])? {
+                0 => Paging::DramOnly,
+                1 => Paging::Switch {
+                    cost: document.time("threads.switch")?,
+                    policy: document
+                        .word("threads.policy", &SchedulingPolicy::ALL.map(|policy| (policy.name(), policy)))?,
+                    threads: document.count("threads.count", 1, 4096)? as u32,
+                },
+                2 => Paging::System {
+                    fault: document.time("threads.fault")?,
+                    cost: document.time("threads.switch")?,
+                    threads: document.count("threads.count", 1, 4096)? as u32,
+                },
+                _ => Paging::Wait,
+            };
+        let flash = document.nand()?;
+        if u64::from(flash.geometry.page_bytes()) != PAGE {
+            return Err(document.impossible("nand.geometry.page", "pages of NAND must be of 4K here"));
+        }
+        let filled = document.share("flash.filled")?;
+        if Map::new(flash.geometry, filled).is_err() {
+            return Err(document.refuse("flash.filled", "reclaim needs some spare blocks: write less, but not 0"));
+        }
+        Ok(CoresSystem {
+            cores,
+            parts,
+            controllers: document.count("cache.controllers", 1, 64)? as u32,
+            cache,
+            flash,
+            filled,
+            pages,
+            workload: document.word("workload.name", &Workload::ALL.map(|workload| (workload.name(), workload)))?,
+            exponent: document.number("workload.exponent", 0.1, 4.0)?,
+            paging,
+            warm_up: document.count("run.warm_up", 1, 1 << 40)?,
+            jobs: document.count("run.jobs", 1, 1 << 40)?,
+            planted: Planted::None,
+        })
+    }
+    pub(super) fn threads(&self) -> u32 {
+        match self.paging {
+            // One more runs.
+            Paging::Switch { threads, .. } | Paging::System { threads, .. } => threads + 1,
+            Paging::DramOnly | Paging::Wait => 1,
+        }
+    }
+    pub(super) fn switch_cost(&self) -> Time {
+        match self.paging {
+            Paging::Switch { cost, .. } | Paging::System { cost, .. } => cost,
+            Paging::DramOnly | Paging::Wait => Time::ZERO,
+        }
+    }
+}
