@@ -117,6 +117,25 @@ impl<U: Users> Cache<U> {
         }
     }
 
+    /// All of a subpage will be written next, whatever flash holds there. It comes into a zeroed
+    /// frame without a read, if there is a free one. Otherwise nothing happens, and the write
+    /// misses. What flash holds comes back if it is not written after all.
+    pub fn begin_blank(&mut self, subpage: u32, now_ns: u64) {
+        let state = residency::decode(self.shared.table.word(subpage).load(Ordering::Acquire));
+        if !matches!(state, State::Fresh | State::Absent) || !self.frame_waiters.is_empty() {
+            return;
+        }
+        let Some(frame) = self.take_frame(subpage, now_ns) else { return };
+        match self.shared.table.begin(subpage, self.id) {
+            Err(_) => self.release_frame(frame),
+            Ok(state) => {
+                self.shared.frames.zero(frame);
+                self.counts.fresh += 1;
+                self.install(subpage, frame, state == State::Fresh, State::Resident(frame));
+            }
+        }
+    }
+
     /// Reads a subpage past the table, into a frame that is the waiter's alone until it has copied
     /// what it wants: an object, which is cached elsewhere. Never [`Step::Again`].
     pub fn begin_fetch(&mut self, miss: Miss, now_ns: u64) -> Step {

@@ -134,7 +134,7 @@ pub mod containers {
     pub use fulgurite_memory::{
         ArrayRoot, BPlusTreeRoot, BPlusTreeShape, BlobIndex, BlobMap, Container, Directory, HashMapRoot, Layout,
         Masstree, MasstreeRoot, MasstreeShape, Ranged, RedBlackTree, RedBlackTreeRoot, Reservation, RootEntry,
-        RootError, Transact, hash_bytes,
+        RootError, Transact, ValueReader, ValueWriter, hash_bytes,
     };
 }
 

@@ -2,13 +2,14 @@
 //! syncs, roll backs and restarts, and a cached one is read without the medium.
 //! Method: more values than the object cache holds, of lengths up to and past a subpage. Jobs on
 //! two workers change keys of their own and read those of others, while another thread syncs. A
-//! model has what each key must be.
+//! model has what each key must be. Objects and elements of an array change together, and a roll
+//! back must find them of one state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fulgurite::{AccessError, Blobs, Context, Error, Fulgurite, Medium, Rooted};
+use fulgurite::{AccessError, Blobs, Context, Durability, Error, Fulgurite, Medium, Rooted};
 use fulgurite_flash::{FileConfig, FileFlash};
 use fulgurite_format::{ObjectPlace, SUBPAGE_BYTES};
 use fulgurite_store::{Pool, StoreConfig};
@@ -220,6 +221,87 @@ fn cold(count: u64, len: impl Fn(u64) -> usize + Sync) -> (tempfile::TempDir, Fu
     drop((memory, numbers));
     let (memory, numbers) = open(Medium::pool(&path));
     (directory, memory, numbers)
+}
+
+/// Jobs change an object and an element of an array in one section each, while a thread syncs. Then
+/// the last token is restored. What is wrong, if anything is.
+fn of_one_state(seed: u64) -> Result<u64, String> {
+    const EACH: u64 = 2000;
+    let directory = tempfile::tempdir().unwrap();
+    let medium = Medium::new_pool(directory.path().join("pool"), "64M").objects(20_000);
+    let builder = Fulgurite::builder(medium).dram("24M").object_cache("1M").workers(2).durability(Durability::Sync);
+    let memory = builder.start().unwrap();
+    let numbers: Numbers = memory.named("numbers").blobs::<u64>(4 * EACH, 1 << 20).unwrap();
+    let counts = memory.named("counts").array(4 * EACH, |_| 0u64).unwrap();
+    let is = |m: &mut Context, key: u64| {
+        let (mut found, count) = (Vec::new(), counts.get(m, key)?);
+        let there = numbers.get(m, &key, &mut found)?;
+        Ok(if count == 0 { !there } else { there && found == value(key, count, 200) })
+    };
+    let mut changes = 0;
+    for round in 0..2 {
+        let over = AtomicBool::new(false);
+        let (ended, token) = std::thread::scope(|scope| {
+            let syncs = scope.spawn(|| {
+                let mut token = memory.sync().unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    token = memory.sync().unwrap();
+                }
+                token
+            });
+            let jobs: Vec<_> = (0..4u64)
+                .map(|job| {
+                    let mut random = Random(seed << 8 | round).split(job);
+                    let (memory, numbers, is) = (&memory, &numbers, &is);
+                    scope.spawn(move || {
+                        memory.run(|m| {
+                            for step in 0..3000 {
+                                let key = job * EACH + random.below(EACH);
+                                if random.one_in(3u64) {
+                                    // Also of others, which change them meanwhile.
+                                    numbers.get(m, &(random.below(4 * EACH)), &mut Vec::new())?;
+                                    if !is(m, key)? {
+                                        return Ok(Err(format!("key {key} is not what its job has put")));
+                                    }
+                                    continue;
+                                }
+                                let _section = m.write_section()?;
+                                let count = counts.get(m, key)? + 1;
+                                match numbers.put(m, &key, &value(key, count, 200)) {
+                                    Err(AccessError::PoolFull { .. }) => return Ok(Ok(step)),
+                                    put => put?,
+                                };
+                                counts.set(m, key, count)?;
+                            }
+                            Ok(Ok(3000))
+                        })
+                    })
+                })
+                .collect();
+            let ended: Vec<_> = jobs.into_iter().map(|job| job.join().unwrap()).collect();
+            over.store(true, Ordering::Relaxed);
+            (ended, syncs.join().unwrap())
+        });
+        for job in ended {
+            changes += job.map_err(|error| error.to_string())??;
+        }
+        memory.roll_back(token).map_err(|error| error.to_string())?;
+        for key in 0..4 * EACH {
+            if !memory.run(|m| is(m, key)).map_err(|error| error.to_string())? {
+                return Err(format!("round {round}: key {key} and its count are of two states"));
+            }
+        }
+    }
+    Ok(changes)
+}
+
+#[test]
+fn objects_and_pages_are_of_one_state() {
+    let mut changes = 0;
+    trials::each_seed(1, 2, |seed| {
+        changes += of_one_state(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    });
+    assert!(changes > 1000, "only {changes} changes");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! region: | header, a subpage: heap's region, at 24 that of its objects with a check, at 64 the
-//!           container's root | heap | further data |
+//!           container's root, at 2048 notes of values in parts | heap | further data |
 //! ```
 //!
 //! In flash memory a container is its root and what that leads to. In DRAM it has latches, and its
@@ -18,6 +18,7 @@ use fulgurite_format::{Address, Plain, RootEntry, SUBPAGE_BYTES, TypePart};
 use fulgurite_runtime::{AccessError, Context, Durable};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::blobs::NOTES_BYTES;
 use crate::{
     Array, ArrayRoot, BPlusTree, BPlusTreeRoot, Blobs, Directory, HashMap, HashMapRoot, Heap, KeyHash, Latch, Masstree,
     MasstreeRoot, Memory, OrderedBlobs, Ptr, RedBlackTree, RedBlackTreeRoot, Region, RootError, Stored,
@@ -27,6 +28,9 @@ use crate::{
 const ROOT_AT: u64 = 64;
 /// Where it says which part of it is objects.
 const OBJECTS_AT: u64 = 24;
+/// Where notes of values that are written in parts lie.
+const NOTES_AT: u64 = 2048;
+const _: () = assert!(NOTES_AT as usize + NOTES_BYTES <= SUBPAGE_BYTES);
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 
 /// The part of a container's region that is objects. Versions before it left what was there.
@@ -77,6 +81,8 @@ pub trait Container: Sized {
     fn objects(&self) -> Option<Region> {
         None
     }
+    /// Where it keeps notes of what is written in parts, if it writes anything so.
+    fn keep_notes(&mut self, _at: Address) {}
     /// Opens the objects in this region, after the container.
     ///
     /// # Errors
@@ -243,6 +249,9 @@ impl<K: KeyHash + Eq + Stored, L: Latch> Container for Blobs<K, L> {
     fn disturb(&self, gone: bool) {
         Blobs::<K, L>::disturb(self, gone);
     }
+    fn keep_notes(&mut self, at: Address) {
+        Blobs::<K, L>::keep_notes(self, at);
+    }
     fn objects(&self) -> Option<Region> {
         Blobs::<K, L>::objects(self)
     }
@@ -272,6 +281,9 @@ impl<L: Latch> Container for OrderedBlobs<L> {
     }
     fn disturb(&self, gone: bool) {
         OrderedBlobs::<L>::disturb(self, gone);
+    }
+    fn keep_notes(&mut self, at: Address) {
+        OrderedBlobs::<L>::keep_notes(self, at);
     }
     fn objects(&self) -> Option<Region> {
         OrderedBlobs::<L>::objects(self)
@@ -343,7 +355,9 @@ impl<C: Container> Rooted<C> {
     ) -> Result<Self, RootError> {
         let (heap_region, data) = rooms(region, heap_bytes);
         let heap = Arc::new(Heap::create(memory, heap_region)?);
-        let container = make(memory, &heap, data)?;
+        let mut container = make(memory, &heap, data)?;
+        memory.write_bytes(region.base.add(NOTES_AT), &[0; NOTES_BYTES])?;
+        container.keep_notes(region.base.add(NOTES_AT));
         memory.store(Ptr::new(region.base), heap_region)?;
         let objects = container.objects().map_or(ObjectsRecord::of(Region::new(region.base, 0)), ObjectsRecord::of);
         memory.store(Ptr::new(region.base.add(OBJECTS_AT)), objects)?;
@@ -377,6 +391,7 @@ impl<C: Container> Rooted<C> {
         if let Some(objects) = objects.region(Region::new(entry.address, entry.bytes)) {
             container.open_objects(memory, objects)?;
         }
+        container.keep_notes(entry.address.add(NOTES_AT));
         Ok(Rooted { container, heap, entry })
     }
 

@@ -35,6 +35,9 @@ impl Memory for Context {
     fn prefetch(&mut self, at: Address) {
         Context::prefetch(self, at);
     }
+    fn will_overwrite(&mut self, at: Address) {
+        Context::will_overwrite(self, at);
+    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         Context::park(self, word, expected)
     }

@@ -44,7 +44,7 @@ use std::time::Duration;
 
 pub use array::{Array, ArrayRoot};
 pub use b_plus_tree::{BPlusTree, BPlusTreeRoot, BPlusTreeShape};
-pub use blobs::{BlobIndex, BlobMap, Blobs, KEY_BYTES_MAX, OrderedBlobs, VALUE_BYTES_MAX};
+pub use blobs::{BlobIndex, BlobMap, Blobs, KEY_BYTES_MAX, OrderedBlobs, VALUE_BYTES_MAX, ValueReader, ValueWriter};
 pub use container::{Container, Rooted};
 pub use directory::{Directory, RootError};
 pub use fulgurite_format::{Address, PAGE_BYTES, Plain, RootEntry, SUBPAGE_BYTES, SubpageIndex, TypePart};
@@ -94,6 +94,10 @@ pub trait Memory {
 
     /// Says that `at` will be wanted soon. Never waits; may do nothing.
     fn prefetch(&mut self, at: Address);
+
+    /// Says that all of the subpage of `at` will be written next. Until then it holds what it held,
+    /// or zeros. May spare a read. Never waits.
+    fn will_overwrite(&mut self, _at: Address) {}
 
     /// Waits until [`Memory::unpark_all`] is called with the same word. Returns at once when the
     /// word is not `expected`, which is checked under `unpark_all`'s lock, so that no wake-up is

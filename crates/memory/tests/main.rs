@@ -21,6 +21,7 @@ mod model_guarded;
 mod model_hash_map;
 mod model_heap;
 mod model_masstree;
+mod model_parts;
 mod model_red_black_tree;
 mod model_roots;
 mod model_transactions;

@@ -364,6 +364,28 @@ impl Context {
         }
     }
 
+    /// Says that all of the subpage of `at` will be written next. If it is not in DRAM, it is not
+    /// read for that, and the next access may find zeros. Never waits.
+    pub fn will_overwrite(&mut self, at: Address) {
+        let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
+        if subpage >= self.shared_subpages {
+            return;
+        }
+        // SAFETY: there is such a subpage, and the bits live as long as `shared`, which we hold.
+        let byte = unsafe { self.absent.add((subpage / 8) as usize).as_ref() };
+        let absent = Table::says_absent(byte, subpage as u32);
+        if !absent || self.shared.poisoned.get().is_some() || self.enough_stack().is_err() {
+            return;
+        }
+        let subpage = subpage as u32;
+        if self.cache.backing().is_none_or(|backing| backing.may(subpage, true)) {
+            self.with_fibers(|fibers| {
+                fibers.cache.begin_blank(subpage, fibers.shared.clock.now_ns());
+                fibers.tell();
+            });
+        }
+    }
+
     /// The worker that runs this job.
     pub fn worker(&self) -> usize {
         // SAFETY: as in `with_fibers`.

@@ -68,6 +68,12 @@ pub enum AccessError {
     /// A key or a value is longer than any can be.
     #[error("a {what} of {bytes} bytes is too long: {most} are the most; divide it")]
     TooLong { what: &'static str, bytes: u64, most: u64 },
+    /// The value that was read or written in parts has another state now.
+    #[error("the value at {at} was changed, removed or rolled back while it was read or written in parts; begin again")]
+    ValueGone { at: Address },
+    /// A value that is written in parts was put before its end.
+    #[error("{written} of {bytes} bytes of the value were written; write the others first")]
+    Unfinished { written: u64, bytes: u64 },
     /// What was read cannot be what was written: a damaged structure or a stale pointer.
     #[error("corrupt {what} at {at}: expected {expected}, got {got}")]
     Corrupt { what: &'static str, at: Address, expected: u64, got: u64 },

@@ -27,15 +27,19 @@
 //! Values are not encoded, compressed or checked beyond the checksums of the medium.
 
 mod index;
+mod parts;
 mod space;
 mod values;
 
 use std::sync::Arc;
 
-use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 
 pub use index::{BlobIndex, KEY_BYTES_MAX};
+pub(crate) use parts::NOTES_BYTES;
+use parts::{PART_BYTES, Parts};
+pub use parts::{ValueReader, ValueWriter};
 use space::Space;
 pub use values::VALUE_BYTES_MAX;
 use values::{Span, Values};
@@ -82,6 +86,7 @@ pub struct BlobMap<I: BlobIndex> {
     values: Values<I::Latch>,
     turns: LatchTable<I::Latch>,
     swings: LatchTable<I::Latch>,
+    parts: Parts,
 }
 
 impl<I: BlobIndex> BlobMap<I> {
@@ -90,7 +95,8 @@ impl<I: BlobIndex> BlobMap<I> {
 
     fn over(index: I, heap: Arc<Heap>, latch_count: usize) -> Self {
         let latches = || LatchTable::new(latch_count.max(1));
-        BlobMap { index, values: Values { heap, space: None }, turns: latches(), swings: latches() }
+        let (values, parts) = (Values { heap, space: None }, Parts::default());
+        BlobMap { index, values, turns: latches(), swings: latches(), parts }
     }
 
     /// Bytes of a value in `into`, which was read as one state. False without the key: `into` is
@@ -182,7 +188,8 @@ impl<I: BlobIndex> BlobMap<I> {
         })
     }
 
-    /// Sets the value of `key`. Returns whether there was one before.
+    /// Sets the value of `key`. Returns whether there was one before. Of a value of more than 1 MiB
+    /// under a name, each MiB is a section of its own, so that a sync does not wait for all of it.
     ///
     /// # Errors
     /// [`AccessError::TooLong`], [`AccessError::NoSpace`], [`AccessError::PoolFull`]; what the
@@ -190,6 +197,9 @@ impl<I: BlobIndex> BlobMap<I> {
     pub fn put<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
         I::fits(key)?;
         values::fits(value.len())?;
+        if value.len() > PART_BYTES && !M::TRACKED && self.parts.has_notes() {
+            return self.put_in_parts(memory, key, value);
+        }
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
         self.replace(memory, key, value)
@@ -207,7 +217,7 @@ impl<I: BlobIndex> BlobMap<I> {
             self.index.unset(memory, key)?
         };
         if let Some(old) = old {
-            self.values.free_word(memory, old);
+            self.free_word(memory, old);
         }
         Ok(old.is_some())
     }
@@ -317,6 +327,7 @@ impl<I: BlobIndex> BlobMap<I> {
             set.write_bytes(at, bytes);
             // Readers look again: they may have copied a part.
             let _swing = self.swings.of(I::hash(key)).lock(memory)?;
+            self.parts.goes(memory, span);
             set.commit(memory)?;
             return Ok(true);
         }
@@ -332,6 +343,13 @@ impl<I: BlobIndex> BlobMap<I> {
         self.index.word(memory, key)?.map(|word| self.values.span(word)).transpose()
     }
 
+    /// Gives back what a word led to before.
+    fn free_word<M: Memory>(&self, memory: &mut M, word: u64) {
+        // A damaged word led to nothing that could be given back.
+        let Ok(span) = self.values.span(word) else { return };
+        self.parts.goes(memory, span);
+        self.values.free(memory, span);
+    }
     /// Lets the key lead to another value, and returns the word that it had.
     fn swing<M: Memory>(&self, memory: &mut M, key: &I::Key, to: Span) -> Result<Option<u64>, AccessError> {
         let _swing = self.swings.of(I::hash(key)).lock(memory)?;
@@ -358,7 +376,7 @@ impl<I: BlobIndex> BlobMap<I> {
         match self.swing(memory, key, new) {
             Ok(old) => {
                 if let Some(old) = old {
-                    self.values.free_word(memory, old);
+                    self.free_word(memory, old);
                 }
                 Ok(old.is_some())
             }
@@ -406,6 +424,7 @@ impl<I: BlobIndex> BlobMap<I> {
         self.turns.disturb(gone);
         self.swings.disturb(gone);
         self.values.space.iter().for_each(|space| space.disturb(gone));
+        self.parts.disturb();
     }
 
     /// Bytes of address space for so many values of up to a subpage as objects.
@@ -420,6 +439,11 @@ impl<I: BlobIndex> BlobMap<I> {
     pub fn make_objects<M: Memory>(&mut self, memory: &mut M, region: Region) -> Result<(), AccessError> {
         self.values.space = Some(Space::create(memory, region)?);
         Ok(())
+    }
+    /// From now on, what is written in parts is noted here, so that a kill loses no space. Notes of
+    /// this map are here already, or zeros.
+    pub(crate) fn keep_notes(&mut self, at: Address) {
+        self.parts.with_notes(at);
     }
     /// Where its objects are, if it has any.
     pub fn objects(&self) -> Option<Region> {

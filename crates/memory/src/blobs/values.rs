@@ -149,7 +149,7 @@ impl<L: Latch> Values<L> {
         old.object && old.len == len && memory.has_objects()
     }
 
-    /// Writes bytes that no word covers yet.
+    /// Writes bytes that no word covers yet. The caller is in a write section.
     pub fn fill<M: Memory>(&self, memory: &mut M, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
         // A reader may still look at the value that was here. When it sees any of these bytes, it
         // must see that its version has passed, too.
@@ -158,7 +158,17 @@ impl<L: Latch> Values<L> {
             if i > 0 {
                 memory.yield_now()?;
             }
-            memory.write_bytes(at.add((i * YIELD_BYTES) as u64), part)?;
+            let (at, mut done) = (at.add((i * YIELD_BYTES) as u64), 0);
+            while done < part.len() {
+                let here = at.add(done as u64);
+                let len = (part.len() - done).min(SUBPAGE_BYTES - here.subpage_offset());
+                if len == SUBPAGE_BYTES {
+                    // Nothing of what is there is read.
+                    memory.will_overwrite(here);
+                }
+                memory.view_mut(here, len)?.copy_from(0, &part[done..done + len]);
+                done += len;
+            }
         }
         Ok(())
     }

@@ -1,0 +1,486 @@
+//! Long values that are read and written in parts.
+//!
+//! ```text
+//!  writer: | take space, note it | part | part | .. | forget the note, swing |  a section each
+//!  reader: find the value, tell | part | part | ..            told when the value goes
+//! ```
+//!
+//! A writer has no latch and no section between two parts, so a sync waits for one part at the
+//! most. What a kill or a roll back leaves of a value that nothing leads to yet is found by its
+//! note, in the header of its container, and freed before the next one is written. A reader has no
+//! latch either. Each change of a value tells its readers before it gives the value's space away,
+//! so they get an error and no bytes of another value.
+//!
+//! Invariants:
+//! * A note names a value to which no word leads, or none. A note changes in the section in which
+//!   the value's space is taken, freed or led to.
+//! * After a roll back no writer writes on: its space may be another's.
+//! * A reader whose value has gone returns no more bytes.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fulgurite_format::Address;
+use fulgurite_runtime::AccessError;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::values::{self, Span};
+use super::{BlobIndex, BlobMap};
+use crate::{Latch, Memory, Ptr, hash_bytes};
+
+/// Bytes that are written in one section: some 100 µs of copying.
+pub(super) const PART_BYTES: usize = 1 << 20;
+/// Values that may be written in parts at a time. More are written, and lost to a kill.
+const NOTES: usize = 32;
+/// Bytes of the notes.
+pub(crate) const NOTES_BYTES: usize = NOTES * size_of::<Note>();
+
+/// The word of a value that is being written, with a check. Anything else is none.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Note {
+    word: u64,
+    check: u64,
+}
+
+impl Note {
+    const NONE: Note = Note { word: 0, check: 0 };
+    fn of(word: u64, at: Address) -> Note {
+        let check = hash_bytes(&[word.to_le_bytes(), at.bits().to_le_bytes()].concat());
+        Note { word, check: check ^ u64::from_le_bytes(*b"notes001") }
+    }
+}
+
+/// What the readers and writers of a map's values in parts share.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// Where its notes are, if it has any.
+    notes: Option<Address>,
+    /// Notes of writers that live. Others are left from an earlier run or state.
+    taken: Mutex<u64>,
+    /// What writers without a note have left.
+    dropped: Mutex<Vec<Span>>,
+    /// No note is left of an earlier run or state.
+    swept: AtomicBool,
+    /// Roll backs so far.
+    roll_backs: AtomicU64,
+    readers: Mutex<Vec<Arc<Reading>>>,
+    /// How many these are, so that writers mostly need no lock.
+    reader_count: AtomicUsize,
+    /// Long values that transactions have replaced or removed.
+    by_transactions: AtomicI64,
+}
+
+/// A value that is being read in parts.
+#[derive(Debug)]
+struct Reading {
+    at: Address,
+    gone: AtomicBool,
+}
+
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is inside is whole whenever somebody dies.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Parts {
+    pub fn with_notes(&mut self, at: Address) {
+        self.notes = Some(at);
+    }
+    pub fn has_notes(&self) -> bool {
+        self.notes.is_some()
+    }
+    fn note(&self, place: usize) -> Option<(Ptr<Note>, Address)> {
+        let at = self.notes?.add((place * size_of::<Note>()) as u64);
+        Some((Ptr::new(at), at))
+    }
+    /// After a roll back.
+    pub fn disturb(&self) {
+        self.roll_backs.fetch_add(1, Ordering::SeqCst);
+        *hold(&self.taken) = 0;
+        hold(&self.dropped).clear();
+        self.swept.store(false, Ordering::SeqCst);
+        hold(&self.readers).iter().for_each(|reading| reading.gone.store(true, Ordering::SeqCst));
+    }
+    /// A value that was reached is going to be freed, or changed in its place. The key's word is
+    /// another already, or its swing latch is held.
+    pub fn goes<M: Memory>(&self, memory: &mut M, span: Span) {
+        if span.len == 0 || span.object {
+            return;
+        }
+        if M::TRACKED {
+            // At the commit, before it is freed. Readers then cannot tell which value it was.
+            return memory.add(&self.by_transactions, 1);
+        }
+        if self.reader_count.load(Ordering::SeqCst) > 0 {
+            let readers = hold(&self.readers);
+            readers.iter().filter(|reading| reading.at == span.at).for_each(|reading| {
+                reading.gone.store(true, Ordering::SeqCst);
+            });
+        }
+        // A reader that sees bytes that are written from now on sees that its value has gone, too.
+        fence(Ordering::Release);
+    }
+}
+
+/// Reads a value in parts. [`BlobMap::reader`] makes one.
+///
+/// It holds no latch and pins nothing, so it may live as long as it likes. When the value is
+/// changed, replaced or removed, [`ValueReader::read`] fails with [`AccessError::ValueGone`]. A
+/// value that only grew is read as it was.
+pub struct ValueReader<'b, I: BlobIndex> {
+    blobs: &'b BlobMap<I>,
+    span: Span,
+    /// A value that is an object, which was copied.
+    copied: Option<Vec<u8>>,
+    reading: Arc<Reading>,
+    by_transactions: i64,
+    position: usize,
+}
+
+impl<I: BlobIndex> std::fmt::Debug for ValueReader<'_, I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ValueReader").field("span", &self.span).field("position", &self.position).finish()
+    }
+}
+
+impl<I: BlobIndex> Drop for ValueReader<'_, I> {
+    fn drop(&mut self) {
+        let parts = &self.blobs.parts;
+        let mut readers = hold(&parts.readers);
+        if let Some(at) = readers.iter().position(|reading| Arc::ptr_eq(reading, &self.reading)) {
+            readers.swap_remove(at);
+            parts.reader_count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl<I: BlobIndex> ValueReader<'_, I> {
+    /// Bytes of the value.
+    pub fn len(&self) -> usize {
+        self.span.len
+    }
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.span.len == 0
+    }
+    /// Where the next read begins.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+    /// The next read begins here. Behind the end there is nothing to read.
+    pub fn seek(&mut self, position: usize) {
+        self.position = position;
+    }
+    /// Copies the next bytes, as many as `into` holds, and returns how many. 0 at the end.
+    ///
+    /// # Errors
+    /// [`AccessError::ValueGone`] when the value was changed since the reader was made. Otherwise
+    /// as [`BlobMap::get`]. The position has not changed then, and `into` holds anything.
+    pub fn read<M: Memory>(&mut self, memory: &mut M, into: &mut [u8]) -> Result<usize, AccessError> {
+        let len = self.span.len.saturating_sub(self.position).min(into.len());
+        let into = &mut into[..len];
+        if let Some(copied) = &self.copied {
+            into.copy_from_slice(&copied[self.position..][..len]);
+        } else if len > 0 {
+            let read = self.blobs.values.read(memory, self.span, self.position, into, &|| !self.is_gone());
+            // What was read must not be read below this.
+            fence(Ordering::Acquire);
+            if self.is_gone() {
+                return Err(AccessError::ValueGone { at: self.span.at });
+            }
+            read?;
+        }
+        self.position += len;
+        Ok(len)
+    }
+    fn is_gone(&self) -> bool {
+        self.reading.gone.load(Ordering::SeqCst)
+            || self.blobs.parts.by_transactions.load(Ordering::SeqCst) != self.by_transactions
+    }
+}
+
+/// Writes a value in parts. [`BlobMap::writer`] makes one.
+///
+/// Nobody sees the value before [`ValueWriter::finish`]. It holds no latch, and a sync waits for
+/// one of its parts of 1 MiB at the most. Dropped before its end, it changes nothing. Its space is
+/// then free when the next value is written in parts.
+pub struct ValueWriter<'b, I: BlobIndex> {
+    blobs: &'b BlobMap<I>,
+    span: Span,
+    place: Option<usize>,
+    /// Its space is not another's yet.
+    owns: bool,
+    roll_backs: u64,
+    written: usize,
+}
+
+impl<I: BlobIndex> std::fmt::Debug for ValueWriter<'_, I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ValueWriter").field("span", &self.span).field("written", &self.written).finish()
+    }
+}
+
+impl<I: BlobIndex> Drop for ValueWriter<'_, I> {
+    fn drop(&mut self) {
+        if !self.owns || !self.is_of_this_state() {
+            return;
+        }
+        let parts = &self.blobs.parts;
+        match self.place {
+            Some(place) => *hold(&parts.taken) &= !(1 << place),
+            None => hold(&parts.dropped).push(self.span),
+        }
+        parts.swept.store(false, Ordering::SeqCst);
+    }
+}
+
+impl<I: BlobIndex> ValueWriter<'_, I> {
+    /// Bytes that it was made for.
+    pub fn len(&self) -> usize {
+        self.span.len
+    }
+    /// Whether it was made for none.
+    pub fn is_empty(&self) -> bool {
+        self.span.len == 0
+    }
+    /// Bytes that were written.
+    pub fn written(&self) -> usize {
+        self.written
+    }
+    fn is_of_this_state(&self) -> bool {
+        self.blobs.parts.roll_backs.load(Ordering::SeqCst) == self.roll_backs
+    }
+    /// In a section: no roll back comes before its end.
+    fn still_has_space(&self) -> Result<(), AccessError> {
+        if self.is_of_this_state() { Ok(()) } else { Err(AccessError::ValueGone { at: self.span.at }) }
+    }
+
+    /// Writes the next bytes.
+    ///
+    /// # Errors
+    /// [`AccessError::TooLong`] when there are more than it was made for.
+    /// [`AccessError::ValueGone`] after a roll back. Otherwise what the memory says. Nothing was
+    /// written then, and the same bytes can be written again.
+    pub fn write<M: Memory>(&mut self, memory: &mut M, bytes: &[u8]) -> Result<(), AccessError> {
+        let end = self.written.saturating_add(bytes.len());
+        if end > self.span.len {
+            let (bytes, most) = (end as u64, self.span.len as u64);
+            return Err(AccessError::TooLong { what: "value written in parts", bytes, most });
+        }
+        let mut done = 0;
+        for part in bytes.chunks(PART_BYTES) {
+            if done > 0 {
+                memory.yield_now()?;
+            }
+            let _section = memory.write_section()?;
+            self.still_has_space()?;
+            self.blobs.values.fill(memory, self.span.at.add((self.written + done) as u64), part)?;
+            done += part.len();
+        }
+        self.written = end;
+        Ok(())
+    }
+
+    /// Lets `key` lead to what was written. Returns whether there was a value before.
+    ///
+    /// # Errors
+    /// [`AccessError::Unfinished`] when it was made for more bytes. Otherwise as [`BlobMap::put`],
+    /// and [`AccessError::ValueGone`] after a roll back. The old value is still there then.
+    pub fn finish<M: Memory>(mut self, memory: &mut M, key: &I::Key) -> Result<bool, AccessError> {
+        I::fits(key)?;
+        if self.written < self.span.len {
+            return Err(AccessError::Unfinished { written: self.written as u64, bytes: self.span.len as u64 });
+        }
+        let blobs = self.blobs;
+        let _section = memory.write_section()?;
+        let _turn = blobs.turns.of(I::hash(key)).lock(memory)?;
+        self.still_has_space()?;
+        self.forget_note(memory)?;
+        match blobs.swing(memory, key, self.span) {
+            Ok(old) => {
+                if let Some(old) = old {
+                    blobs.free_word(memory, old);
+                }
+                Ok(old.is_some())
+            }
+            Err(error) => {
+                blobs.values.free(memory, self.span);
+                Err(error)
+            }
+        }
+    }
+    /// Gives its space back at once.
+    fn cancel<M: Memory>(mut self, memory: &mut M) {
+        // Where this fails, the next writer does it.
+        let Ok(_section) = memory.write_section() else { return };
+        if self.still_has_space().is_ok() && self.forget_note(memory).is_ok() {
+            self.blobs.values.free(memory, self.span);
+        }
+    }
+    /// The value is its own from now on, or free.
+    fn forget_note<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
+        let parts = &self.blobs.parts;
+        if let Some(place) = self.place {
+            if let Some((note, _)) = parts.note(place) {
+                memory.store(note, Note::NONE)?;
+            }
+            *hold(&parts.taken) &= !(1 << place);
+        }
+        self.owns = false;
+        Ok(())
+    }
+}
+
+impl<I: BlobIndex> BlobMap<I> {
+    /// Begins to read the value of `key` in parts. None without the key.
+    ///
+    /// ```
+    /// use fulgurite_memory::{AccessError, Address, Blobs, Heap, PlainMemory, Region};
+    /// use fulgurite_sys::Backed;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut memory = PlainMemory::new(Backed::BasePages)?;
+    /// # let (heap, buckets) = Region::new(Address::from_linear(1 << 20), 8 << 20).split(4 << 20);
+    /// # let heap = Heap::create(&mut memory, heap)?.into();
+    /// # let films = Blobs::<u64>::create(&mut memory, buckets, heap, 1000, 64)?;
+    /// let mut writer = films.writer(&mut memory, 300_000)?;
+    /// for _ in 0..300 {
+    ///     writer.write(&mut memory, &[7; 1000])?;
+    /// }
+    /// writer.finish(&mut memory, &1)?;
+    ///
+    /// let mut reader = films.reader(&mut memory, &1)?.ok_or("no such film")?;
+    /// let (mut part, mut bytes) = ([0; 4096], 0);
+    /// loop {
+    ///     match reader.read(&mut memory, &mut part)? {
+    ///         0 => break,
+    ///         read => bytes += read,
+    ///     }
+    /// }
+    /// assert_eq!(bytes, 300_000);
+    ///
+    /// reader.seek(0);
+    /// films.remove(&mut memory, &1)?;
+    /// let gone = reader.read(&mut memory, &mut part);
+    /// assert!(matches!(gone, Err(AccessError::ValueGone { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`BlobMap::get`].
+    pub fn reader<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<Option<ValueReader<'_, I>>, AccessError> {
+        self.look(memory, key, |memory, span, _| {
+            let mut copied = None;
+            if span.object {
+                copied = Some(memory.read_object(span.at, span.len, <[u8]>::to_vec)?);
+            }
+            let reading = Arc::new(Reading { at: span.at, gone: AtomicBool::new(false) });
+            let by_transactions = self.parts.by_transactions.load(Ordering::SeqCst);
+            if copied.is_none() {
+                // Before the key's version is validated: a change after that finds it.
+                hold(&self.parts.readers).push(reading.clone());
+                self.parts.reader_count.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(ValueReader { blobs: self, span, copied, reading, by_transactions, position: 0 })
+        })
+    }
+
+    /// Takes space for a value of `len` bytes that is written in parts, and put under a key at its
+    /// end ([`ValueWriter::finish`]). [`BlobMap::reader`] has an example.
+    ///
+    /// # Errors
+    /// [`AccessError::TooLong`], [`AccessError::NoSpace`]; what the memory says.
+    pub fn writer<M: Memory>(&self, memory: &mut M, len: usize) -> Result<ValueWriter<'_, I>, AccessError> {
+        values::fits(len)?;
+        let _section = memory.write_section()?;
+        self.sweep(memory)?;
+        let mut span = self.values.empty();
+        if len > 0 {
+            span = Span { at: self.values.heap.allocate(memory, len)?, len, object: false };
+        }
+        let roll_backs = self.parts.roll_backs.load(Ordering::SeqCst);
+        let place = if len > 0 { self.parts.take_place() } else { None };
+        if let Some(place) = place
+            && let Err(error) = self.note(memory, place, span)
+        {
+            *hold(&self.parts.taken) &= !(1 << place);
+            self.values.free(memory, span);
+            return Err(error);
+        }
+        Ok(ValueWriter { blobs: self, span, place, owns: len > 0, roll_backs, written: 0 })
+    }
+    fn note<M: Memory>(&self, memory: &mut M, place: usize, span: Span) -> Result<(), AccessError> {
+        let (note, at) = self.parts.note(place).expect("a place was taken");
+        // The other one that sweeps may not have come here yet.
+        self.sweep_note(memory, note, at)?;
+        memory.store(note, Note::of(self.values.word(span), at))
+    }
+
+    /// Puts a long value, so that a sync does not wait for all of it.
+    pub(super) fn put_in_parts<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        value: &[u8],
+    ) -> Result<bool, AccessError> {
+        let mut writer = self.writer(memory, value.len())?;
+        match writer.write(memory, value) {
+            Ok(()) => writer.finish(memory, key),
+            Err(error) => {
+                writer.cancel(memory);
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees what an earlier run, an earlier state or a dropped writer has left. In a section.
+    fn sweep<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        if self.parts.swept.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        for span in std::mem::take(&mut *hold(&self.parts.dropped)) {
+            self.values.free(memory, span);
+        }
+        for place in 0..NOTES {
+            let Some((note, at)) = self.parts.note(place) else { break };
+            // Taken meanwhile, so that no other does the same.
+            if !self.parts.take(place) {
+                continue;
+            }
+            let swept = self.sweep_note(memory, note, at);
+            *hold(&self.parts.taken) &= !(1 << place);
+            if let Err(error) = swept {
+                self.parts.swept.store(false, Ordering::SeqCst);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+    fn sweep_note<M: Memory>(&self, memory: &mut M, note: Ptr<Note>, at: Address) -> Result<(), AccessError> {
+        let found = memory.load(note)?;
+        if found != Note::NONE && found == Note::of(found.word, at) {
+            memory.store(note, Note::NONE)?;
+            self.values.free_word(memory, found.word);
+        }
+        Ok(())
+    }
+}
+
+impl Parts {
+    /// Takes a note that nobody has. None where there are none.
+    fn take_place(&self) -> Option<usize> {
+        self.notes?;
+        let mut taken = hold(&self.taken);
+        let place = (0..NOTES).find(|place| *taken & (1 << place) == 0)?;
+        *taken |= 1 << place;
+        Some(place)
+    }
+    fn take(&self, place: usize) -> bool {
+        let mut taken = hold(&self.taken);
+        let is_free = *taken & (1 << place) == 0;
+        *taken |= 1 << place;
+        is_free
+    }
+}
