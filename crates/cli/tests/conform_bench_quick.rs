@@ -70,17 +70,18 @@ fn predictions_come_first_and_stand_beside_the_measurement() {
     assert_eq!(both.as_array().unwrap().len(), 2, "{both}");
     for row in both.as_array().unwrap() {
         let (ours, simple) = (number(row, "share_of_dram_only"), number(row, "simple_share"));
-        assert!(ours > 0.0 && ours <= simple + 1e-9 && simple <= 1.0 && number(row, "measured") > 0.0, "{row}");
+        assert!(ours > 0.0 && ours <= simple + 0.01 && simple <= 1.0 && number(row, "measured") > 0.0, "{row}");
     }
-    // Whether the time between misses was reached is the machine's affair, and told.
-    let kept = run(at, &["sim", "predict", "--from", "p.json", "--beside", "live.json"]);
-    let told = String::from_utf8_lossy(&kept.stderr).into_owned() + &String::from_utf8_lossy(&kept.stdout);
-    assert!(told.contains("points off") || told.contains("the time between misses must agree"), "{told}");
+    assert!(done(&["sim", "predict", "--from", "p.json", "--beside", "live.json"]).contains("points off"));
+    let five = std::fs::read_to_string(at.join("live.json")).unwrap();
+    let five = five.replace("\"miss_every_ns\": 10000", "\"miss_every_ns\": 5000");
+    std::fs::write(at.join("five.json"), five).unwrap();
     let nand_only = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/nand-only.toml");
     for (words, part) in [
         (&["sim", "predict", nand_only][..], "bench micro --system"),
         (&["sim", "predict", "s.toml", "--beside", "p.json"], "p.json: not what was expected"),
         (&["sim", "predict", "--from", "nowhere.json", "--beside", "live.json"], "nowhere.json"),
+        (&["sim", "predict", "--from", "p.json", "--beside", "five.json"], "the time between misses must agree"),
         (&["sim", "predict"], "SYSTEM"),
         (&["bench", "micro", "--of", "pool"], "--system"),
         (&["bench", "micro", "--of", "resident", "--system", "t.toml"], "use fulgurite, pool or os-swap"),

@@ -296,11 +296,14 @@ pub fn file(wanted: &Wanted, machine: &str, measured: &Measured, day: &str) -> S
     let (threads, writes) =
         if kernel { (way(*config, wanted.quick).threads as u32, "all") } else { (flash.fibers, "dirty") };
     let prefetch = if kernel { "off".to_owned() } else { flash.prefetch.policy().to_string() };
+    // What other work took from plain memory alone can be more than what a miss costs.
+    let busy = if miss > 0.0 { "" } else { "# The machine was too busy to tell what a miss costs: measure again.\n" };
     let ns = |ns: f64| format!("{ns:.1}ns");
     format!(
         "# Written by `{}` on {day}.\n\
          # {machine}\n\
-         # {} of data, {} frames. The costs are medians of {} rounds. [workload] and [run] are examples.\n\n\
+         # {} of data, {} frames. The costs are medians of {} rounds. [workload] and [run] are examples.\n\
+         {busy}\n\
          model = \"workers\"\n\
          configuration = \"{config}\"\n\
          about = \"{config} on {}, measured {day}\"\n\n\

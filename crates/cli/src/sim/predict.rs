@@ -77,7 +77,7 @@ const QUICK_REQUESTS: u64 = 20_000;
 /// Requests without time before the measurement: each frame is filled this often by tatp's misses.
 const WARM_UP_OF_A_FRAME: u64 = 20;
 /// By how much the time between two misses may differ for a prediction to be of a measurement.
-const SAME_DISTANCE: f64 = 0.15;
+const SAME_DISTANCE: f64 = 0.01;
 
 /// One prediction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -137,7 +137,6 @@ struct LiveRow {
     config: String,
     data_bytes: u64,
     share_of_dram_only: Option<Spread>,
-    work_us_per_miss: Option<f64>,
     calibration: Calibration,
 }
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
@@ -145,6 +144,7 @@ struct Calibration {
     zipf: f64,
     own_work_ns: f64,
     added_work_ns: f64,
+    miss_every_ns: Option<f64>,
 }
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 struct Spread {
@@ -192,7 +192,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     match &live {
         None => write_as(args.json.as_ref(), &written, || predicted(&written.predictions)),
         Some(live) => {
-            let rows = beside(&written.predictions, live);
+            let rows = beside(&written.predictions, live, args.from.is_some());
             if rows.is_empty() {
                 bad_input!(
                     "no prediction is of a row of {}: workloads, configurations and the time between misses must agree",
@@ -352,7 +352,7 @@ fn of_live(live: &Live, names: &[&str]) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for row in live.rows.iter().filter(|row| names.contains(&row.workload.as_str()) && row.config != "hits") {
         if cases.iter().all(|case| case.workload != row.workload) {
-            let Calibration { zipf, own_work_ns, added_work_ns } = row.calibration;
+            let Calibration { zipf, own_work_ns, added_work_ns, .. } = row.calibration;
             cases.push(Case {
                 workload: row.workload.clone(),
                 zipf,
@@ -365,15 +365,15 @@ fn of_live(live: &Live, names: &[&str]) -> Vec<Case> {
     cases
 }
 
-fn beside<'p>(predictions: &'p [Prediction], live: &Live) -> Vec<Beside<'p>> {
+/// `written`: before the measurement, so that it may have asked for something else.
+fn beside<'p>(predictions: &'p [Prediction], live: &Live, written: bool) -> Vec<Beside<'p>> {
     let mut rows = Vec::new();
     for prediction in predictions {
         let same = |row: &&LiveRow| row.workload == prediction.workload && row.config == prediction.config;
-        // Of the guarded path, whose misses the first system predicts.
+        // What was made with the measurement's own calibration is of it in any case.
         let near = |row: &&LiveRow| {
-            let guarded = live.rows.iter().find(|other| other.workload == row.workload && other.config == "fulgurite");
-            let work = guarded.unwrap_or(row).work_us_per_miss;
-            work.is_none_or(|us| (us * 1e3 / prediction.miss_every_ns - 1.0).abs() < SAME_DISTANCE)
+            let asked = row.calibration.miss_every_ns;
+            !written || asked.is_some_and(|ns| (ns / prediction.miss_every_ns - 1.0).abs() < SAME_DISTANCE)
         };
         let row = live.rows.iter().find(|row| same(row) && near(row));
         if let Some(share) = row.and_then(|row| row.share_of_dram_only) {
@@ -465,11 +465,11 @@ mod tests {
     }
     const LIVE: &str = r#"{"machine": {"day": "2026-11-25", "cpu": "x"}, "rows": [
         {"workload": "tatp", "config": "dram-only", "data_bytes": 100, "share_of_dram_only": {"median": 1.0, "min": 1.0, "max": 1.0},
-         "work_us_per_miss": null, "calibration": {"zipf": 1.1, "own_work_ns": 150.0, "added_work_ns": 1000.0, "more": 1}},
+         "calibration": {"zipf": 1.1, "own_work_ns": 150.0, "added_work_ns": 1000.0, "more": 1, "miss_every_ns": 10000}},
         {"workload": "tatp", "config": "fulgurite", "data_bytes": 100, "share_of_dram_only": {"median": 0.95, "min": 0.9, "max": 0.96},
-         "work_us_per_miss": 10.5, "calibration": {"zipf": 1.1, "own_work_ns": 150.0, "added_work_ns": 1000.0}},
+         "calibration": {"zipf": 1.1, "own_work_ns": 150.0, "added_work_ns": 1000.0, "miss_every_ns": 10000}},
         {"workload": "silo", "config": "fulgurite", "data_bytes": 100, "share_of_dram_only": {"median": 0.9, "min": 0.9, "max": 0.9},
-         "work_us_per_miss": 5.0, "calibration": {"zipf": 0.99, "own_work_ns": 10.0, "added_work_ns": 0.0}}]}"#;
+         "calibration": {"zipf": 0.99, "own_work_ns": 10.0, "added_work_ns": 0.0, "miss_every_ns": 5000}}]}"#;
 
     #[test]
     fn predictions_stand_beside_their_own_rows() {
@@ -479,10 +479,11 @@ mod tests {
             prediction("silo", "fulgurite", 0.9),
             prediction("tatp", "pool", 0.9),
         ];
-        let rows = beside(&all, &live);
+        let rows = beside(&all, &live, true);
         // Silo's is of another time between misses.
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].measured, rows[0].prediction.workload.as_str()), (0.95, "tatp"));
+        assert_eq!(beside(&all, &live, false).len(), 2);
         let text = compared(&rows, "2026-11-24", "2026-11-25");
         assert!(text.contains("-1.0") && text.contains("fulgurite: 1.0 points off on average"), "{text}");
     }
