@@ -29,6 +29,9 @@ pub struct Fingerprints {
 
 impl Fingerprints {
     /// A new key.
+    ///
+    /// # Errors
+    /// When the kernel has no random bytes.
     pub fn new() -> io::Result<Fingerprints> {
         let bytes: Box<[u8; SUBPAGE_BYTES]> = Box::new(random_bytes()?);
         let key = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
@@ -37,12 +40,19 @@ impl Fingerprints {
         Ok(made)
     }
 
+    /// Of so many words, at most a page of them, at an offset of an arena.
+    #[must_use]
+    pub fn of_part(&self, arena: &Arena, offset: usize, words: usize) -> Fingerprint {
+        self.of_words(arena.words(offset, words).iter().map(|word| word.load(Ordering::Relaxed)))
+    }
     /// Of the page at an offset of an arena.
+    #[must_use]
     pub fn of(&self, arena: &Arena, offset: usize) -> Fingerprint {
         self.of_words(arena.words(offset, WORDS).iter().map(|word| word.load(Ordering::Relaxed)))
     }
 
     /// Of a page of zeros.
+    #[must_use]
     pub fn of_zeros(&self) -> Fingerprint {
         self.zeros
     }
@@ -51,7 +61,9 @@ impl Fingerprints {
     fn of_words(&self, mut words: impl Iterator<Item = u64>) -> Fingerprint {
         let mut sum = 0u128;
         for key in self.key.chunks_exact(2) {
-            let (Some(one), Some(other)) = (words.next(), words.next()) else { break };
+            // A part of an odd number of words goes on with zeros.
+            let Some(one) = words.next() else { break };
+            let other = words.next().unwrap_or(0);
             let product = u128::from(one.wrapping_add(key[0])) * u128::from(other.wrapping_add(key[1]));
             sum = sum.wrapping_add(product);
         }

@@ -35,6 +35,7 @@ mod statistics;
 mod told;
 
 pub use error::Error;
+pub use fingerprint::{Fingerprint, Fingerprints};
 pub use fork::Forking;
 pub use fulgurite_sys::userfault::Access;
 pub use page_buffer::PageBuffer;

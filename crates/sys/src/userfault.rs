@@ -33,6 +33,7 @@ const PAGE: usize = 4096;
 /// older than its kernel.
 mod abi {
     pub const API: u64 = 0xAA;
+    pub const FEATURE_SIGBUS: u64 = 1 << 7;
     pub const FEATURE_POISON: u64 = 1 << 14;
     pub const FEATURE_MOVE: u64 = 1 << 16;
     pub const REGISTER_MISSING: u64 = 1;
@@ -306,11 +307,24 @@ impl Userfault {
     /// # Errors
     /// [`UserfaultError`].
     pub fn open() -> Result<(Userfault, Way), UserfaultError> {
+        Userfault::open_with(0)
+    }
+    /// Opens one that sends a thread that touches a missing page `SIGBUS`
+    /// ([`crate::signals::on_bus_error`]). System calls with addresses of missing pages fail with
+    /// `EFAULT`. There is nothing to be read from it.
+    ///
+    /// # Errors
+    /// [`UserfaultError`].
+    pub fn open_in_line() -> Result<(Userfault, Way), UserfaultError> {
+        Userfault::open_with(abi::FEATURE_SIGBUS)
+    }
+    fn open_with(features: u64) -> Result<(Userfault, Way), UserfaultError> {
         let (fd, way) = match by_device() {
             Ok(fd) => (fd, Way::Device),
             Err(_) => (by_call(0).map_err(|source| UserfaultError::Refused { source })?, Way::Call),
         };
-        let mut api = abi::Api { api: abi::API, features: abi::FEATURE_MOVE | abi::FEATURE_POISON, ioctls: 0 };
+        let features = features | abi::FEATURE_MOVE | abi::FEATURE_POISON;
+        let mut api = abi::Api { api: abi::API, features, ioctls: 0 };
         // SAFETY: the call reads and writes the structure that it is given.
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), abi::IOC_API, &raw mut api) };
         if result != 0 {
@@ -353,8 +367,12 @@ impl Userfault {
 
     /// Appends the addresses of accesses that wait, up to 64, and returns how many. Never blocks.
     pub fn read(&self, into: &mut Vec<usize>) -> usize {
+        self.read_some::<64>(into)
+    }
+    /// The same of up to `N`: the others are left to other threads.
+    pub fn read_some<const N: usize>(&self, into: &mut Vec<usize>) -> usize {
         const NONE: abi::Message = abi::Message { event: 0, reserved: [0; 7], flags: 0, address: 0, thread: 0 };
-        let mut messages = [NONE; 64];
+        let mut messages = [NONE; N];
         // SAFETY: the buffer is as long as stated. Any bytes are a message.
         let read = unsafe { libc::read(self.fd.as_raw_fd(), messages.as_mut_ptr().cast(), size_of_val(&messages)) };
         let count = usize::try_from(read).unwrap_or(0) / size_of::<abi::Message>();
