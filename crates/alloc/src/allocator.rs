@@ -8,20 +8,8 @@ use allocator_api2::alloc::AllocError;
 use fulgurite_backing::Medium;
 use fulgurite_fault::{Access, PageBuffer, Settings, Summary};
 
-use crate::blocks::{Block, Blocks, FreeError, Source, Usage};
-
-/// Why an allocator cannot be started.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The flash cannot be opened.
-    #[error(transparent)]
-    Medium(#[from] fulgurite_backing::Error),
-    /// There is no page buffer: the machine handles no faults for this process, or the cap is too
-    /// small.
-    #[error(transparent)]
-    PageBuffer(#[from] fulgurite_fault::Error),
-}
+use crate::blocks::{Block, Blocks, Source, Usage};
+use crate::error::{FreeError, StartError};
 
 /// Pages of a page buffer.
 struct Pages(PageBuffer);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fulgurite_format::SUBPAGE_BYTES;
 
 use crate::classes::{CLASSES, class_of};
+use crate::error::FreeError;
 use crate::slab::{SLAB_BYTES, Slab};
 
 /// Where addresses come from, in whole pages.
@@ -13,17 +14,6 @@ pub trait Source {
     fn map(&self, bytes: usize) -> Option<usize>;
     /// Unmaps some of what was mapped. What cannot be unmapped stays mapped, and is not used.
     fn unmap(&self, address: usize, bytes: usize);
-}
-
-/// Why an address is not freed or resized.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FreeError {
-    /// It is not of this allocator.
-    #[error("{0:#x} is not an address of this allocator; free it where it was allocated")]
-    Foreign(usize),
-    /// No block that is in use begins there.
-    #[error("no block in use begins at {0:#x}; it was freed already, or lies inside another block")]
-    NotABlock(usize),
 }
 
 /// What is handed out.

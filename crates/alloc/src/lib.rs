@@ -1,5 +1,11 @@
-//! Allocators for programs that change only their allocation calls: SSDAlloc's memory-page
-//! allocator, over the memory of a page buffer.
+//! Allocators for programs that change only their allocation calls, as in SSDAlloc.
+//!
+//! | allocator | hands out | caches | addresses |
+//! |---|---|---|---|
+//! | [`Allocator`] (memory-page) | blocks of any size | pages | of blocks side by side |
+//! | [`ObjectAllocator`] (object-per-page) | objects of up to 4082 bytes | objects | a page each |
+//!
+//! The rest of this page is the memory-page allocator, and the module `objects` has the other one.
 //!
 //! ```text
 //! addresses: | slab of 64 B | a large block | slab of 16 B | free | slab of 64 B | ..   (flash)
@@ -24,7 +30,14 @@
 mod allocator;
 mod blocks;
 mod classes;
+mod error;
+mod objects;
 mod slab;
 
-pub use allocator::{Allocator, StartError};
-pub use blocks::{Blocks, FreeError, Source, Usage};
+pub use allocator::Allocator;
+pub use blocks::{Blocks, Source, Usage};
+pub use error::{BadSize, FreeError, StartError};
+pub use objects::{
+    Mode, OBJECT_BYTES_MAX, OBJECT_STRIDE, ObjectAllocator, ObjectArray, ObjectPool, ObjectSettings, ObjectSummary,
+    ObjectValues, Overrun,
+};

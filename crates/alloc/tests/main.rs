@@ -1,3 +1,4 @@
 //! The tests of this crate, in one program: each file is linked once.
 
 mod conform_allocator;
+mod conform_objects;

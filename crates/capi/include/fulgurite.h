@@ -10,6 +10,29 @@
 #include <stdint.h>
 
 /**
+ * The distance of two objects of an array, in bytes.
+ */
+#define FULGURITE_OBJECT_STRIDE 4096
+
+/**
+ * The longest object, in bytes.
+ */
+#define FULGURITE_OBJECT_BYTES_MAX 4082
+
+/**
+ * Fills in missing pages in the thread that touches them, in a handler of SIGBUS. A fault costs a
+ * fifth. But a system call that is given an object without a page fails with EFAULT, a handler of
+ * a signal must touch no object, and threads must not block SIGBUS.
+ */
+#define FULGURITE_OBJECTS_IN_LINE 1
+
+/**
+ * Looks for writes past the end of an object whenever its page leaves DRAM, and ends the process
+ * by abort() with a message when there was one.
+ */
+#define FULGURITE_OBJECTS_CHECK_OVERRUNS 2
+
+/**
  * What a function returns: 0 when it did what it says, else why it did not.
  *
  * fulgurite_last_message() says more: what failed, where, and what to do.
@@ -155,6 +178,14 @@ typedef struct fulgurite_heap fulgurite_heap;
  * fulgurite_job_free().
  */
 typedef struct fulgurite_job fulgurite_job;
+
+/**
+ * Objects in flash that are used by plain loads and stores: SSDAlloc's object-per-page allocation.
+ * Each begins a page of addresses, and only its own bytes take DRAM and flash. Any thread may
+ * allocate, and free what others have allocated. It lives as long as the process. A child after
+ * fork() must not use its objects.
+ */
+typedef struct fulgurite_objects fulgurite_objects;
 
 /**
  * Where a memory lies, how large it is, and what it promises. Make one, set what is needed, and
@@ -324,6 +355,44 @@ typedef struct {
      */
     uint64_t peak_bytes;
 } fulgurite_allocator_statistics;
+
+/**
+ * What objects have met. Later versions add members at the end.
+ */
+typedef struct {
+    /**
+     * Objects that are handed out.
+     */
+    uint64_t objects;
+    /**
+     * Accesses that found their object without a page.
+     */
+    uint64_t faults;
+    /**
+     * Of these, how many read flash.
+     */
+    uint64_t reads;
+    /**
+     * Pages that left DRAM with their object unchanged.
+     */
+    uint64_t left_clean;
+    /**
+     * The same, changed.
+     */
+    uint64_t left_dirty;
+    /**
+     * Bytes written to flash.
+     */
+    uint64_t bytes_written;
+    /**
+     * Reads and writes of flash that failed.
+     */
+    uint64_t errors;
+    /**
+     * How long threads waited for objects, all together, in nanoseconds.
+     */
+    uint64_t waited_ns;
+} fulgurite_objects_statistics;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1116,6 +1185,71 @@ bool fulgurite_owns(const fulgurite_allocator *allocator, const void *address);
 fulgurite_status fulgurite_allocator_get_statistics(fulgurite_allocator *allocator,
                                                     fulgurite_allocator_statistics *statistics,
                                                     size_t size);
+
+/**
+ * Starts an allocator of at most `objects_max` objects over flash of the medium and size that the
+ * options name. Its contents are overwritten. A file that it creates loses its name at once, and
+ * is gone with the process. The DRAM budget is that of the objects alone: the program's other
+ * memory is not counted. `flags` is 0, or FULGURITE_OBJECTS_IN_LINE and
+ * FULGURITE_OBJECTS_CHECK_OVERRUNS together or one of them.
+ *
+ * Fails with FULGURITE_BAD_OPTION, also for a pool or too little DRAM or flash, with
+ * FULGURITE_INVALID_ARGUMENT for other flags, with FULGURITE_CANNOT_OPEN, and with
+ * FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults (userfaultfd). Then
+ * `*objects` is NULL.
+ */
+fulgurite_status fulgurite_objects_start(const fulgurite_options *options,
+                                         uint32_t objects_max,
+                                         uint32_t flags,
+                                         fulgurite_objects **objects);
+
+/**
+ * Allocates an object of `bytes`, 1 to FULGURITE_OBJECT_BYTES_MAX, which reads as zeros and begins
+ * a page. Objects of one size form a pool.
+ *
+ * Returns NULL when the flash has no room, there are as many objects as there may be, or no object
+ * has that size, with a message.
+ */
+void *fulgurite_object_alloc(fulgurite_objects *objects, size_t bytes);
+
+/**
+ * Allocates an array of `count` objects of `bytes` each, which read as zeros. The object `i`
+ * begins `i * FULGURITE_OBJECT_STRIDE` bytes behind the first.
+ *
+ * Returns NULL as fulgurite_object_alloc() does, and for a count of 0.
+ */
+void *fulgurite_object_array_alloc(fulgurite_objects *objects, uint32_t count, size_t bytes);
+
+/**
+ * Frees an object, from any thread: one by itself, or one of an array. NULL is none.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when no object in use begins there. Nothing is freed then.
+ */
+fulgurite_status fulgurite_object_free(fulgurite_objects *objects, void *object);
+
+/**
+ * Frees the objects of an array that were not freed one by one. NULL is none.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when no array in use begins there.
+ */
+fulgurite_status fulgurite_object_array_free(fulgurite_objects *objects, void *array);
+
+/**
+ * Stores in `*bytes` how many bytes an object has.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when no object in use begins there.
+ */
+fulgurite_status fulgurite_object_size(fulgurite_objects *objects,
+                                       const void *object,
+                                       size_t *bytes);
+
+/**
+ * Stores what objects have met. `size` is sizeof(fulgurite_objects_statistics), as of the
+ * program's header.
+ */
+fulgurite_status fulgurite_objects_get_statistics(fulgurite_objects *objects,
+                                                  fulgurite_objects_statistics *statistics,
+                                                  size_t size);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -45,20 +45,25 @@ pub struct fulgurite_allocator_statistics {
     pub peak_bytes: u64,
 }
 
-fn of_start(error: StartError) -> Failure {
+pub(crate) fn of_start(error: StartError) -> Failure {
     let message = error.to_string();
     match error {
         StartError::Medium(error) => Failure::from(fulgurite::Error::from(error)),
-        StartError::PageBuffer(FaultError::TooSmall { .. }) => Failure::new(FULGURITE_BAD_OPTION, message),
+        StartError::PageBuffer(FaultError::TooSmall { .. })
+        | StartError::TooSmall { .. }
+        | StartError::SmallFlash { .. }
+        | StartError::NoObjects => Failure::new(FULGURITE_BAD_OPTION, message),
         StartError::PageBuffer(FaultError::Userfault(_)) => Failure::new(FULGURITE_NOT_PERMITTED, message),
-        StartError::PageBuffer(FaultError::Memory(_)) => Failure::new(FULGURITE_NO_MEMORY, message),
+        StartError::PageBuffer(FaultError::Memory(_)) | StartError::Memory(_) => {
+            Failure::new(FULGURITE_NO_MEMORY, message)
+        }
         _ => Failure::new(FULGURITE_CANNOT_OPEN, message),
     }
 }
-fn of_free(error: FreeError) -> Failure {
+pub(crate) fn of_free(error: FreeError) -> Failure {
     Failure::new(FULGURITE_INVALID_ARGUMENT, error.to_string())
 }
-fn no_room(bytes: usize) -> Failure {
+pub(crate) fn no_room(bytes: usize) -> Failure {
     let message = format!("the flash has no room for {bytes} bytes; free something, or choose more flash");
     Failure::new(FULGURITE_NO_SPACE, message)
 }
@@ -97,7 +102,7 @@ pub unsafe extern "C" fn fulgurite_allocator_start(
 }
 
 /// A call that returns a block, or NULL with a message.
-fn block(call: impl FnOnce() -> Result<NonNull<u8>, Failure>) -> *mut c_void {
+pub(crate) fn block(call: impl FnOnce() -> Result<NonNull<u8>, Failure>) -> *mut c_void {
     let mut block = null_mut();
     // NULL says that it failed.
     let _ = guard(|| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Sources of the interface, in the order of the header.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "status",
     "failure",
     "options",
@@ -20,6 +20,7 @@ const SOURCES: [&str; 13] = [
     "job",
     "statistics",
     "allocator",
+    "objects",
 ];
 
 fn made() -> String {

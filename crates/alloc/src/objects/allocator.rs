@@ -1,0 +1,392 @@
+//! The object allocator: pools and arrays of objects, each in a page of its own.
+
+use std::alloc::Layout as Shape;
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex};
+
+use allocator_api2::alloc::AllocError;
+use fulgurite_fault::Fingerprints;
+use fulgurite_flash::{Flash, FlashError};
+use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT, format_bytes};
+use fulgurite_objects::Cache;
+use fulgurite_sys::userfault::{Access, Way};
+use fulgurite_sys::{Arena, Backed, Clock, Notifier, Region, Userfault, signals};
+
+use super::buffer::Buffer;
+use super::door::{Door, Doors};
+use super::log::Log;
+use super::numbers::{NoNumber, Numbers};
+use super::packed::OBJECT_BYTES_MAX;
+use super::pager::{self, Pager, Shard, Shards};
+use super::places::Places;
+use super::settings::{DOORS, LOG_FRAMES, Layout, Mode, ObjectSettings};
+use super::statistics::{ObjectSummary, Statistics};
+use super::writer::{Wanted, Writer};
+use super::{OBJECT_STRIDE, lock};
+use crate::{BadSize, FreeError, StartError};
+
+/// Threads that resolve faults in compatible mode.
+const HANDLERS: usize = 4;
+
+/// Memory in flash by the object. Threads use it by plain loads and stores. See [`ObjectSettings`].
+///
+/// ```no_run
+/// use fulgurite_alloc::{ObjectAllocator, ObjectSettings};
+/// use fulgurite_backing::Medium;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let flash = Medium::new_file("flash", "16G");
+/// let objects = ObjectAllocator::start(&ObjectSettings::new(flash, 1 << 30, 100_000_000))?;
+/// let array = objects.array(100_000_000, 128).ok_or("the flash has no room")?;
+/// let at = array.at(99_999_999).cast::<u64>();
+/// // SAFETY: the array is this function's alone, and an object has room for it.
+/// unsafe { at.write(7) };
+/// # Ok(())
+/// # }
+/// ```
+///
+/// An object must not be used by a child after `fork`, and its contents are gone with the process.
+pub struct ObjectAllocator {
+    pager: Pager,
+    layout: Layout,
+    described: String,
+}
+
+impl ObjectAllocator {
+    /// Starts an allocator. It lives as long as the process, as its objects may be used anywhere.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(settings: &ObjectSettings) -> Result<&'static ObjectAllocator, StartError> {
+        let of_medium = fulgurite_backing::Settings { dram_bytes: settings.dram_bytes, ..Default::default() };
+        let opened = settings.medium.open(&of_medium)?;
+        ObjectAllocator::over(&*opened.flash, settings)
+    }
+
+    /// The same over flash that is open, instead of the medium of the settings.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn over(flash: &dyn Flash, settings: &ObjectSettings) -> Result<&'static ObjectAllocator, StartError> {
+        let cannot = |what| move |source| StartError::System { what, source };
+        let mut doors = (0..DOORS).map(|_| Door::new(flash, 1)).collect::<Result<Vec<_>, _>>()?;
+        doors.push(Door::new(flash, LOG_FRAMES)?);
+        let layout = Layout::new(settings, flash.subpages(), &doors, flash.traits().dram_bytes as u64)?;
+        let (userfault, way) = match settings.mode {
+            Mode::Compatible => Userfault::open(),
+            Mode::InLine => Userfault::open_in_line(),
+        }
+        .map_err(fulgurite_fault::Error::from)?;
+        let bytes = (u64::from(layout.chunks) * u64::from(super::numbers::CHUNK)) << SUBPAGE_SHIFT;
+        let region = Region::reserve(bytes as usize).map_err(cannot("reserve addresses"))?;
+        userfault.watch(&region).map_err(fulgurite_fault::Error::from)?;
+        region.allow(0, region.len(), Access::ReadWrite).map_err(cannot("reserve addresses"))?;
+        let frames = Arc::new(Arena::anonymous(layout.pages as usize * SUBPAGE_BYTES, Backed::BasePages)?);
+        userfault.take_back_to(&frames).map_err(fulgurite_fault::Error::from)?;
+        let chunks = (layout.chunks as usize).div_ceil(layout.shards);
+        let shard = |_| Shard { cache: Cache::new(layout.shard_bytes), places: Places::new(chunks), is_writing: false };
+        let before = (0..layout.pages).map(|_| Default::default()).collect();
+        let writer = Writer { log: Log::new(layout.extents), door: doors.pop().expect("it was pushed") };
+        let pager = Pager {
+            mode: settings.mode,
+            userfault,
+            region,
+            frames,
+            fingerprints: Fingerprints::new().map_err(cannot("read random bytes"))?,
+            before,
+            buffer: Mutex::new(Buffer::new(layout.pages)),
+            changed: Condvar::new(),
+            numbers: Mutex::new(Numbers::new(layout.chunks, Log::room(layout.extents))),
+            shards: Shards::new((0..layout.shards).map(shard).collect()),
+            doors: Doors::new(doors),
+            wanted: Wanted::default(),
+            statistics: Statistics::default(),
+            on_overrun: settings.on_overrun,
+            clock: Clock::get(),
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(FlashError::Closed),
+            poisoned: Mutex::new(BTreeSet::new()),
+        };
+        let described = format!(
+            "object per page by {}, {}; {} for pages, {} for objects; {}",
+            match way {
+                Way::Device => "/dev/userfaultfd",
+                Way::Call => "userfaultfd",
+            },
+            match settings.mode {
+                Mode::Compatible => "handler threads (compatible mode)",
+                Mode::InLine => "in the thread that faults (in-line mode)",
+            },
+            format_bytes(u64::from(layout.pages) << SUBPAGE_SHIFT),
+            format_bytes((layout.shard_bytes * layout.shards) as u64),
+            flash.describe()
+        );
+        let made: &'static ObjectAllocator = Box::leak(Box::new(ObjectAllocator { pager, layout, described }));
+        made.begin(writer)?;
+        Ok(made)
+    }
+
+    fn begin(&'static self, writer: Writer) -> Result<(), StartError> {
+        let cannot = |what| move |source| StartError::System { what, source };
+        signals::start_for_good(c"fulgurite-log", move || writer.run(&self.pager)).map_err(cannot("start a thread"))?;
+        match self.pager.mode {
+            Mode::InLine => {
+                signals::on_bus_error(pager::on_bus_error).map_err(cannot("handle SIGBUS"))?;
+                if !pager::register(&self.pager) {
+                    return Err(StartError::TooMany);
+                }
+            }
+            Mode::Compatible => {
+                for _ in 0..HANDLERS {
+                    let notifier = Notifier::new().map_err(cannot("make an eventfd"))?;
+                    let handles = move || pager::handle(&self.pager, &notifier);
+                    signals::start_for_good(c"fulgurite", handles).map_err(cannot("start a thread"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A pool of objects of so many bytes: 1 to [`OBJECT_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// [`BadSize`].
+    pub fn pool(&'static self, bytes: usize) -> Result<ObjectPool, BadSize> {
+        if !(1..=OBJECT_BYTES_MAX).contains(&bytes) {
+            return Err(BadSize(bytes));
+        }
+        Ok(ObjectPool { allocator: self, size: bytes as u16 })
+    }
+
+    /// An array of `count` objects, 1 or more, of so many bytes, which read as zeros. Their
+    /// distance is [`OBJECT_STRIDE`]. None when the flash or the numbers have no room, and for a
+    /// size that no object has.
+    #[must_use]
+    pub fn array(&self, count: u32, bytes: usize) -> Option<ObjectArray> {
+        if count == 0 || !(1..=OBJECT_BYTES_MAX).contains(&bytes) {
+            return None;
+        }
+        let first = self.take(|numbers, is_clear| numbers.take_array(bytes as u16, count, is_clear))?;
+        for number in first..first + count {
+            self.unpoison(number);
+        }
+        let first = NonNull::new(self.pager.address(first) as *mut u8)?;
+        Some(ObjectArray { first, count, bytes })
+    }
+
+    /// Takes numbers. Where there are none, frees may not have reached the log.
+    fn take(&self, take: impl Fn(&mut Numbers, &dyn Fn(u32) -> bool) -> Result<u32, NoNumber>) -> Option<u32> {
+        let is_clear = |chunk| self.pager.shards.is_clear(chunk);
+        let first = take(&mut lock(&self.pager.numbers), &is_clear);
+        match first {
+            Ok(number) => Some(number),
+            Err(NoNumber::Flash) => None,
+            Err(NoNumber::Numbers) => {
+                self.pager.wanted.all();
+                take(&mut lock(&self.pager.numbers), &is_clear).ok()
+            }
+        }
+    }
+
+    fn unpoison(&self, number: u32) {
+        let mut poisoned = lock(&self.pager.poisoned);
+        if !poisoned.is_empty() && poisoned.remove(&number) {
+            let _ = self.pager.region.unmap_pages((number as usize) << SUBPAGE_SHIFT, SUBPAGE_BYTES);
+        }
+    }
+
+    fn number_of(&self, object: NonNull<u8>) -> Result<u32, FreeError> {
+        let address = object.as_ptr() as usize;
+        let number = self.pager.number(address).ok_or(FreeError::Foreign(address))?;
+        if address.is_multiple_of(SUBPAGE_BYTES) { Ok(number) } else { Err(FreeError::NotABlock(address)) }
+    }
+
+    /// Bytes that an object has.
+    ///
+    /// # Errors
+    /// [`FreeError`] when it is no object in use.
+    pub fn size_of(&self, object: NonNull<u8>) -> Result<usize, FreeError> {
+        let number = self.number_of(object)?;
+        lock(&self.pager.numbers).size_of(number).ok_or(FreeError::NotABlock(object.as_ptr() as usize))
+    }
+
+    /// Frees an object of a pool, or one of an array, from any thread. What it held is garbage to
+    /// the log.
+    ///
+    /// # Errors
+    /// [`FreeError`] when it is no object in use: nothing was freed.
+    ///
+    /// # Safety
+    /// Nothing may use the object any more.
+    pub unsafe fn free(&self, object: NonNull<u8>) -> Result<(), FreeError> {
+        self.size_of(object)?;
+        self.free_number(self.number_of(object)?)
+    }
+
+    fn free_number(&self, number: u32) -> Result<(), FreeError> {
+        let address = self.pager.address(number);
+        // Its number is handed out again only when nothing is known of it.
+        if self.pager.forget(number).is_err() {
+            return Err(FreeError::Flash(address));
+        }
+        if lock(&self.pager.numbers).give(number) { Ok(()) } else { Err(FreeError::NotABlock(address)) }
+    }
+
+    /// Frees the objects of an array that were not freed one by one.
+    ///
+    /// # Errors
+    /// [`FreeError`] when no array in use begins there.
+    ///
+    /// # Safety
+    /// Nothing may use the array any more.
+    pub unsafe fn free_array(&self, first: NonNull<u8>) -> Result<(), FreeError> {
+        let number = self.number_of(first)?;
+        let none = FreeError::NotABlock(first.as_ptr() as usize);
+        let count = lock(&self.pager.numbers).array_at(number).ok_or(none)?;
+        for number in number..number + count {
+            let is_used = lock(&self.pager.numbers).size_of(number).is_some();
+            if is_used {
+                self.free_number(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all objects whose changes have left the page buffer, and waits. Then most of the
+    /// object cache may be evicted.
+    pub fn write_back(&self) {
+        self.pager.wanted.all();
+    }
+
+    /// Whether an address is in the memory of this allocator.
+    #[must_use]
+    pub fn contains(&self, address: *const u8) -> bool {
+        self.pager.number(address as usize).is_some()
+    }
+    /// Which way faults take, and how the DRAM is divided, for people.
+    #[must_use]
+    pub fn describe(&self) -> &str {
+        &self.described
+    }
+    /// What it has done so far.
+    #[must_use]
+    pub fn summary(&self) -> ObjectSummary {
+        ObjectSummary {
+            objects: lock(&self.pager.numbers).count(),
+            pages: self.layout.pages,
+            cache_bytes: (self.layout.shard_bytes * self.layout.shards) as u64,
+            ..self.pager.statistics.summary()
+        }
+    }
+    /// Checks the invariants.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn check(&self) {
+        lock(&self.pager.numbers).check();
+        for shard in 0..self.pager.shards.len() {
+            if let Err(broken) = self.pager.shards.at(shard).cache.check() {
+                panic!("shard {shard}: {broken}");
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ObjectAllocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObjectAllocator").field("summary", &self.summary()).finish_non_exhaustive()
+    }
+}
+
+/// Objects of one size, allocated one by one. It is an allocator for a collection that allocates
+/// one object at a time: a list, a tree, a box.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectPool {
+    allocator: &'static ObjectAllocator,
+    size: u16,
+}
+
+impl ObjectPool {
+    /// Allocates an object, which reads as zeros and begins a page. None when the flash or the
+    /// numbers have no room.
+    #[must_use]
+    pub fn allocate(&self) -> Option<NonNull<u8>> {
+        let number = self.allocator.take(|numbers, is_clear| numbers.take(self.size, is_clear))?;
+        self.allocator.unpoison(number);
+        NonNull::new(self.allocator.pager.address(number) as *mut u8)
+    }
+    /// Bytes of its objects.
+    #[must_use]
+    pub fn object_bytes(&self) -> usize {
+        self.size.into()
+    }
+}
+
+// SAFETY: an object is a page of the region that only its holder knows until it is freed. The
+// allocator lives as long as the process.
+unsafe impl allocator_api2::alloc::Allocator for ObjectPool {
+    fn allocate(&self, layout: Shape) -> Result<NonNull<[u8]>, AllocError> {
+        if layout.size() > self.size.into() || layout.align() > SUBPAGE_BYTES {
+            return Err(AllocError);
+        }
+        let at = ObjectPool::allocate(self).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(at, self.size.into()))
+    }
+    fn allocate_zeroed(&self, layout: Shape) -> Result<NonNull<[u8]>, AllocError> {
+        allocator_api2::alloc::Allocator::allocate(self, layout)
+    }
+    unsafe fn deallocate(&self, object: NonNull<u8>, _: Shape) {
+        // SAFETY: the caller's contract.
+        let freed = unsafe { self.allocator.free(object) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+}
+
+/// Objects side by side, a page apart. It does not free itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectArray {
+    first: NonNull<u8>,
+    count: u32,
+    bytes: usize,
+}
+
+impl ObjectArray {
+    /// Where an object begins.
+    ///
+    /// # Panics
+    /// When the array has not so many.
+    #[inline]
+    #[must_use]
+    pub fn at(&self, index: u32) -> NonNull<u8> {
+        assert!(index < self.count, "object {index} of an array of {}", self.count);
+        // SAFETY: the objects of an array are side by side in one mapping.
+        unsafe { self.first.add(index as usize * OBJECT_STRIDE) }
+    }
+    /// The first object: for [`ObjectAllocator::free_array`].
+    #[must_use]
+    pub fn first(&self) -> NonNull<u8> {
+        self.first
+    }
+    /// How many objects it has.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+    /// Whether it has none. An array that was allocated has some.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+    /// Bytes of each.
+    #[must_use]
+    pub fn object_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+// SAFETY: an array is an address and two numbers.
+unsafe impl Send for ObjectArray {}
+// SAFETY: as above.
+unsafe impl Sync for ObjectArray {}

@@ -1,0 +1,131 @@
+//! Settings of an object allocator, and how they divide its DRAM.
+
+use fulgurite_backing::Medium;
+use fulgurite_format::SUBPAGE_BYTES;
+
+use super::buffer;
+use super::door::Door;
+use super::log::{EXTENT_PAGES, EXTENTS_MIN, Log};
+use super::numbers::{self, CHUNK};
+use super::places;
+use crate::StartError;
+
+/// Which thread fills a missing page in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Threads of the allocator. System calls may be given objects, which they wait for.
+    #[default]
+    Compatible,
+    /// The thread that touches it, in a handler of `SIGBUS`: a fault costs a fifth. But a system
+    /// call that is given an object without a page fails with `EFAULT`, a handler of a signal must
+    /// touch no object, and threads must not block `SIGBUS`.
+    InLine,
+}
+
+/// A write past the end of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overrun {
+    /// Where the object begins.
+    pub object: usize,
+    /// Bytes that it has.
+    pub size: usize,
+    /// The first byte behind its end that was written to, counted from its begin.
+    pub at: usize,
+}
+
+impl std::fmt::Display for Overrun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Overrun { object, size, at } = self;
+        write!(f, "the object of {size} bytes at {object:#x} was written to behind its end, at byte {at}")
+    }
+}
+
+/// What an object allocator is started with.
+#[derive(Clone, Debug)]
+pub struct ObjectSettings {
+    /// The flash. Its contents are overwritten.
+    pub medium: Medium,
+    /// Bytes of DRAM for all that the allocator keeps: page buffer, object cache, tables. Memory
+    /// that the program has elsewhere is not counted.
+    pub dram_bytes: u64,
+    /// The most objects that there may be at a time. Each has a page of addresses, and 3 bytes of
+    /// DRAM at the most beside its contents.
+    pub objects_max: u32,
+    /// Bytes of DRAM for the page buffer, page tables included. Without, an eighth of `dram_bytes`
+    /// or 128 MiB, whichever is less.
+    pub page_buffer_bytes: Option<u64>,
+    /// Which thread fills a missing page in.
+    pub mode: Mode,
+    /// Looks for writes past the end of an object, whenever its page leaves the page buffer, and
+    /// calls this function. It must touch no object. Without, nothing is looked for.
+    pub on_overrun: Option<fn(Overrun)>,
+}
+
+impl ObjectSettings {
+    /// For so many objects over a medium, with so much DRAM.
+    #[must_use]
+    pub fn new(medium: Medium, dram_bytes: u64, objects_max: u32) -> ObjectSettings {
+        let (page_buffer_bytes, mode, on_overrun) = (None, Mode::default(), None);
+        ObjectSettings { medium, dram_bytes, objects_max, page_buffer_bytes, mode, on_overrun }
+    }
+}
+
+/// A page of the buffer: its frame, and a page of the kernel's page table that it may have alone.
+const BYTES_PER_PAGE: u64 = 2 * SUBPAGE_BYTES as u64 + buffer::BYTES_PER_SLOT as u64 + 16;
+const PAGES_MIN: u64 = 64;
+const PAGE_BUFFER_MAX: u64 = 128 << 20;
+/// Of the page buffer, unless it was told.
+const SHARE: u64 = 8;
+
+/// Doors for faults.
+pub const DOORS: usize = 16;
+/// Frames of the log's thread: an extent that is cleaned, and as much that is written.
+pub const LOG_FRAMES: usize = EXTENT_PAGES as usize;
+/// Beside frames: what packing and a batch take.
+const LOG_BYTES: u64 = 3 * (LOG_FRAMES * SUBPAGE_BYTES) as u64;
+
+/// How the DRAM is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    pub chunks: u32,
+    pub extents: u32,
+    pub pages: u32,
+    pub shards: usize,
+    pub shard_bytes: usize,
+}
+
+impl Layout {
+    pub fn new(settings: &ObjectSettings, flash_pages: u32, doors: &[Door], medium: u64) -> Result<Layout, StartError> {
+        let chunks = settings.objects_max.div_ceil(CHUNK);
+        let extents = flash_pages.min(places::PAGES_MAX) / EXTENT_PAGES;
+        if extents < EXTENTS_MIN {
+            let least = u64::from(EXTENTS_MIN * EXTENT_PAGES) * SUBPAGE_BYTES as u64;
+            return Err(StartError::SmallFlash { least });
+        }
+        if settings.objects_max == 0 {
+            return Err(StartError::NoObjects);
+        }
+        let doors: usize = doors.iter().map(Door::bytes).sum();
+        let per_chunk = numbers::BYTES_PER_CHUNK + places::CHUNK_BYTES + 24;
+        let tables =
+            u64::from(chunks) * per_chunk as u64 + Log::bytes(extents) as u64 + doors as u64 + medium + LOG_BYTES;
+        let asked = settings.page_buffer_bytes.unwrap_or((settings.dram_bytes / SHARE).min(PAGE_BUFFER_MAX));
+        let pages = (asked / BYTES_PER_PAGE).max(PAGES_MIN).min(u64::from(settings.objects_max).max(PAGES_MIN));
+        let taken = tables + pages * BYTES_PER_PAGE;
+        let left = settings.dram_bytes.saturating_sub(taken);
+        let cache_min = fulgurite_objects::CACHE_BYTES_MIN as u64;
+        if left < cache_min {
+            return Err(StartError::TooSmall { dram: settings.dram_bytes, tables, least: taken + cache_min });
+        }
+        // Few enough that each has a few megabytes.
+        let most = fulgurite_objects::CACHE_BYTES_MAX as u64;
+        let shards = (left / (4 << 20)).clamp(1, 16).max(left.div_ceil(most));
+        Ok(Layout {
+            chunks,
+            extents,
+            pages: pages as u32,
+            shards: shards as usize,
+            shard_bytes: (left / shards) as usize,
+        })
+    }
+}

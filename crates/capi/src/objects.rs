@@ -1,0 +1,228 @@
+//! Objects: memory in flash by the object, each in a page of its own.
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+use fulgurite_alloc::{BadSize, Mode, OBJECT_BYTES_MAX, ObjectAllocator, ObjectSettings, Overrun};
+
+use crate::allocator::{block, no_room, of_free, of_start};
+use crate::argument::{self, give};
+use crate::failure::{Failure, guard};
+use crate::options::fulgurite_options;
+use crate::status::fulgurite_status::{self, *};
+
+/// The distance of two objects of an array, in bytes.
+pub const FULGURITE_OBJECT_STRIDE: usize = 4096;
+/// The longest object, in bytes.
+pub const FULGURITE_OBJECT_BYTES_MAX: usize = 4082;
+const _: () = assert!(FULGURITE_OBJECT_STRIDE == fulgurite_alloc::OBJECT_STRIDE);
+const _: () = assert!(FULGURITE_OBJECT_BYTES_MAX == OBJECT_BYTES_MAX);
+
+/// Objects in flash that are used by plain loads and stores: SSDAlloc's object-per-page allocation.
+/// Each begins a page of addresses, and only its own bytes take DRAM and flash. Any thread may
+/// allocate, and free what others have allocated. It lives as long as the process. A child after
+/// fork() must not use its objects.
+pub struct fulgurite_objects(&'static ObjectAllocator);
+
+/// Fills in missing pages in the thread that touches them, in a handler of SIGBUS. A fault costs a
+/// fifth. But a system call that is given an object without a page fails with EFAULT, a handler of
+/// a signal must touch no object, and threads must not block SIGBUS.
+pub const FULGURITE_OBJECTS_IN_LINE: u32 = 1;
+/// Looks for writes past the end of an object whenever its page leaves DRAM, and ends the process
+/// by abort() with a message when there was one.
+pub const FULGURITE_OBJECTS_CHECK_OVERRUNS: u32 = 2;
+
+/// What objects have met. Later versions add members at the end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fulgurite_objects_statistics {
+    /// Objects that are handed out.
+    pub objects: u64,
+    /// Accesses that found their object without a page.
+    pub faults: u64,
+    /// Of these, how many read flash.
+    pub reads: u64,
+    /// Pages that left DRAM with their object unchanged.
+    pub left_clean: u64,
+    /// The same, changed.
+    pub left_dirty: u64,
+    /// Bytes written to flash.
+    pub bytes_written: u64,
+    /// Reads and writes of flash that failed.
+    pub errors: u64,
+    /// How long threads waited for objects, all together, in nanoseconds.
+    pub waited_ns: u64,
+}
+
+fn abort_on(overrun: Overrun) {
+    eprintln!("fulgurite: {overrun}");
+    std::process::abort();
+}
+
+fn of_size(error: BadSize) -> Failure {
+    Failure::new(FULGURITE_INVALID_ARGUMENT, error.to_string())
+}
+
+/// Starts an allocator of at most `objects_max` objects over flash of the medium and size that the
+/// options name. Its contents are overwritten. A file that it creates loses its name at once, and
+/// is gone with the process. The DRAM budget is that of the objects alone: the program's other
+/// memory is not counted. `flags` is 0, or FULGURITE_OBJECTS_IN_LINE and
+/// FULGURITE_OBJECTS_CHECK_OVERRUNS together or one of them.
+///
+/// Fails with FULGURITE_BAD_OPTION, also for a pool or too little DRAM or flash, with
+/// FULGURITE_INVALID_ARGUMENT for other flags, with FULGURITE_CANNOT_OPEN, and with
+/// FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults (userfaultfd). Then
+/// `*objects` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_objects_start(
+    options: *const fulgurite_options,
+    objects_max: u32,
+    flags: u32,
+    objects: *mut *mut fulgurite_objects,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (options, objects) = unsafe { (argument::handle(options, "options"), argument::out(objects, "objects")?) };
+        objects.write(null_mut());
+        let options = options?;
+        if flags & !(FULGURITE_OBJECTS_IN_LINE | FULGURITE_OBJECTS_CHECK_OVERRUNS) != 0 {
+            let message = format!("{flags:#x} has flags that there are not; see FULGURITE_OBJECTS_ in the header");
+            return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, message));
+        }
+        let chosen = options.medium()?;
+        if chosen.keeps {
+            let message = "objects end with the process, so they need no pool; call fulgurite_options_flat()";
+            return Err(Failure::new(FULGURITE_BAD_OPTION, message));
+        }
+        let mut settings = ObjectSettings::new(chosen.medium, options.dram_bytes()?, objects_max);
+        if flags & FULGURITE_OBJECTS_IN_LINE != 0 {
+            settings.mode = Mode::InLine;
+        }
+        if flags & FULGURITE_OBJECTS_CHECK_OVERRUNS != 0 {
+            settings.on_overrun = Some(abort_on);
+        }
+        let started = ObjectAllocator::start(&settings).map_err(of_start);
+        if let Some(path) = chosen.creates {
+            // It may not have come to that.
+            let _ = std::fs::remove_file(path);
+        }
+        objects.write(give(fulgurite_objects(started?)));
+        Ok(())
+    })
+}
+
+/// Allocates an object of `bytes`, 1 to FULGURITE_OBJECT_BYTES_MAX, which reads as zeros and begins
+/// a page. Objects of one size form a pool.
+///
+/// Returns NULL when the flash has no room, there are as many objects as there may be, or no object
+/// has that size, with a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_object_alloc(objects: *mut fulgurite_objects, bytes: usize) -> *mut c_void {
+    block(|| {
+        // SAFETY: the contract of the module `lib`.
+        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        objects.pool(bytes).map_err(of_size)?.allocate().ok_or_else(|| no_room(bytes))
+    })
+}
+
+/// Allocates an array of `count` objects of `bytes` each, which read as zeros. The object `i`
+/// begins `i * FULGURITE_OBJECT_STRIDE` bytes behind the first.
+///
+/// Returns NULL as fulgurite_object_alloc() does, and for a count of 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_object_array_alloc(
+    objects: *mut fulgurite_objects,
+    count: u32,
+    bytes: usize,
+) -> *mut c_void {
+    block(|| {
+        // SAFETY: the contract of the module `lib`.
+        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        objects.pool(bytes).map_err(of_size)?;
+        if count == 0 {
+            return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, "an array has 1 object or more, and not 0"));
+        }
+        let array = objects.array(count, bytes).ok_or_else(|| no_room(bytes.saturating_mul(count as usize)))?;
+        Ok(array.first())
+    })
+}
+
+/// Frees an object, from any thread: one by itself, or one of an array. NULL is none.
+///
+/// Fails with FULGURITE_INVALID_ARGUMENT when no object in use begins there. Nothing is freed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_object_free(
+    objects: *mut fulgurite_objects,
+    object: *mut c_void,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        let Some(object) = NonNull::new(object.cast()) else { return Ok(()) };
+        // SAFETY: the program gives its object up.
+        unsafe { objects.free(object) }.map_err(of_free)
+    })
+}
+
+/// Frees the objects of an array that were not freed one by one. NULL is none.
+///
+/// Fails with FULGURITE_INVALID_ARGUMENT when no array in use begins there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_object_array_free(
+    objects: *mut fulgurite_objects,
+    array: *mut c_void,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        let Some(first) = NonNull::new(array.cast()) else { return Ok(()) };
+        // SAFETY: the program gives its array up.
+        unsafe { objects.free_array(first) }.map_err(of_free)
+    })
+}
+
+/// Stores in `*bytes` how many bytes an object has.
+///
+/// Fails with FULGURITE_INVALID_ARGUMENT when no object in use begins there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_object_size(
+    objects: *mut fulgurite_objects,
+    object: *const c_void,
+    bytes: *mut usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (objects, bytes) = unsafe { (argument::handle(objects, "objects")?.0, argument::out(bytes, "bytes")?) };
+        let none = || Failure::new(FULGURITE_INVALID_ARGUMENT, "the object is NULL");
+        let object = NonNull::new(object.cast_mut().cast()).ok_or_else(none)?;
+        bytes.write(objects.size_of(object).map_err(of_free)?);
+        Ok(())
+    })
+}
+
+/// Stores what objects have met. `size` is sizeof(fulgurite_objects_statistics), as of the
+/// program's header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_objects_get_statistics(
+    objects: *mut fulgurite_objects,
+    statistics: *mut fulgurite_objects_statistics,
+    size: usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        let summary = objects.summary();
+        let told = fulgurite_objects_statistics {
+            objects: summary.objects.into(),
+            faults: summary.faults,
+            reads: summary.reads,
+            left_clean: summary.left_clean,
+            left_dirty: summary.left_dirty,
+            bytes_written: summary.bytes_written,
+            errors: summary.errors,
+            waited_ns: u64::try_from(summary.waited.as_nanos()).unwrap_or(u64::MAX),
+        };
+        // SAFETY: as above. The structure has numbers only, and no padding.
+        unsafe { argument::tell(&told, statistics, size, "statistics") }
+    })
+}
