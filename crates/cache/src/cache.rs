@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_flash::{Completion, Flash, FlashError, Queue};
+use fulgurite_flash::{Completion, Flash, FlashError, Queue, Switches};
 use fulgurite_format::{FrameIndex, LocalFrame};
 use fulgurite_policy::{
     AnyReplacement, MissTable, PrefetchPolicy, Prefetcher, Remembered, Replacement, ReplacementPolicy, Waiter,
@@ -151,6 +151,8 @@ pub struct Cache<U: Users> {
     pub(crate) queue: Box<dyn Queue>,
     /// The queue may keep writes back.
     pub(crate) holds_writes: bool,
+    /// The queue notifies at each completion.
+    pub(crate) notifies: bool,
     pub(crate) completions: Vec<Completion>,
     /// Submitted and not yet handed over.
     pub(crate) unflushed: usize,
@@ -233,6 +235,7 @@ impl<U: Users> Cache<U> {
             users,
             queue,
             holds_writes: false,
+            notifies: false,
             completions: Vec::with_capacity(depth),
             unflushed: 0,
             requests: vec![Request::default(); depth],
@@ -346,6 +349,13 @@ impl<U: Users> Cache<U> {
     pub fn replace_queue(&mut self, queue: Box<dyn Queue>) -> Box<dyn Queue> {
         assert_eq!(self.in_flight(), 0, "a request would be lost");
         std::mem::replace(&mut self.queue, queue)
+    }
+    /// Has the medium notify at each completion, also while nothing sleeps in [`Cache::sleep`].
+    /// Returns whether it does.
+    pub fn notify_each(&mut self) -> bool {
+        let switches = Switches { hold_writes: self.holds_writes, notifies: true, ..Switches::default() };
+        self.notifies = self.queue.switch(switches).notifies;
+        self.notifies
     }
     /// Sleeps until the medium has something, or so long.
     pub fn sleep(&mut self, time: Option<Duration>) {

@@ -68,7 +68,7 @@ impl<U: Users> Cache<U> {
             let hold_writes = !self.shared.cut.holds_back();
             if hold_writes != self.holds_writes {
                 self.holds_writes = hold_writes;
-                self.queue.switch(Switches { hold_writes, ..Switches::default() });
+                self.queue.switch(Switches { hold_writes, notifies: self.notifies, ..Switches::default() });
             }
             // A medium that takes no more completes its requests with an error for their waiters.
             let _ = self.queue.flush();

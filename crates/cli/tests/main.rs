@@ -6,6 +6,8 @@ mod common;
 mod quick;
 #[path = "common/refused.rs"]
 mod refused;
+#[path = "common/runs.rs"]
+mod runs;
 #[path = "common/served.rs"]
 mod served;
 #[path = "../../store/tests/world/mod.rs"]
@@ -23,7 +25,9 @@ mod conform_pool_objects;
 mod conform_pool_served;
 mod conform_reproduce;
 mod conform_run;
+mod conform_run_memcached;
 mod conform_run_programs;
+mod conform_run_ways;
 mod conform_sim;
 mod conform_store_quick;
 mod conform_tail_quick;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use fulgurite_sys::Notifier;
 use fulgurite_sys::userfault::Access;
+use fulgurite_sys::{Notifier, signals};
 
 /// What is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,7 +62,9 @@ impl Commands {
     /// A number of the system.
     pub fn ask(&self, command: Command) -> Result<(), i32> {
         let reply = Arc::new(Reply::default());
-        lock(&self.queue).push_back((command, reply.clone()));
+        // A handler of the program that interrupts this may fault, and the handler thread takes this
+        // lock.
+        signals::with_all_blocked(|| lock(&self.queue).push_back((command, reply.clone())));
         self.notifier.notify();
         reply.wait()
     }

@@ -40,6 +40,9 @@ pub enum Error {
          its reads and writes do not end; choose more (--flash-size)"
     )]
     NotForked,
+    /// Faults that are signals cannot be handled.
+    #[error("cannot handle SIGSEGV: {0}")]
+    Signals(#[source] io::Error),
     /// The settings cannot be read.
     #[error("{0} is not what `fulgurite run` passes on to its program: start the program by it")]
     Settings(String),

@@ -24,14 +24,15 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
+use fulgurite_cache::marks::DIRTY;
 use fulgurite_flash::Flash;
 use fulgurite_format::SUBPAGE_SHIFT;
-use fulgurite_sys::Userfault;
+use fulgurite_sys::ForkMark;
 
 use crate::budget::Budget;
 use crate::command::{Commands, lock};
 use crate::error::{Error, cannot};
-use crate::page_buffer::{DEPTH, Door, PageBuffer, notifier};
+use crate::page_buffer::{Lent, PageBuffer, door, notifier, open_queue};
 use crate::pager::Pager;
 use crate::space::Space;
 use crate::statistics::Statistics;
@@ -69,6 +70,7 @@ impl PageBuffer {
             }
         };
         let space = lock(&self.space);
+        lock(&self.lent).clear();
         self.inherit(&pager, seat.is_some());
         Forking { seat, pager, space, _changes: changes }
     }
@@ -78,12 +80,20 @@ impl PageBuffer {
     #[must_use]
     pub fn is_there(&self, forking: &mut Forking, address: usize) -> bool {
         let Some(offset) = self.region.offset_of(address) else { return true };
-        let pager = forking.pager.as_mut();
-        forking.seat.is_none() || pager.is_some_and(|pager| pager.is_mapped((offset >> SUBPAGE_SHIFT) as u32))
+        let Some(pager) = forking.pager.as_mut().filter(|_| forking.seat.is_some()) else { return true };
+        let subpage = (offset >> SUBPAGE_SHIFT) as u32;
+        if !self.way.is_hidden() {
+            return pager.is_mapped(subpage);
+        }
+        let frame = pager.frame_of(subpage);
+        lock(&self.lent).extend(frame.map(|frame| Lent { subpage, frame, is_used: false }));
+        frame.is_some()
     }
 
     fn inherit(&self, pager: &Option<Box<Pager>>, inherited: bool) {
-        self.region.inherit(inherited);
+        if !self.way.is_hidden() {
+            self.region.inherit(inherited);
+        }
         if let Some(pager) = pager {
             pager.cache.shared().frames.arena().inherit(inherited);
         }
@@ -120,19 +130,28 @@ impl PageBuffer {
     fn begin_in_child(&self, seat: Option<u32>, mut pager: Box<Pager>, space: Space) -> Result<PageBuffer, Error> {
         let seat = seat.ok_or(Error::NotForked)?;
         self.flash.sit(seat)?;
-        let userfault = Arc::new(Userfault::open()?.0);
         let arena = pager.cache.shared().frames.arena().clone();
-        userfault.watch(&self.region)?;
-        userfault.take_back_to(&arena)?;
+        // What was changed before is to be kept.
+        for Lent { subpage, frame, .. } in lock(&self.lent).drain(..).filter(|lent| lent.is_used) {
+            let copied =
+                self.region.copy_back((subpage as usize) << SUBPAGE_SHIFT, &arena, frame.index() << SUBPAGE_SHIFT);
+            copied.map_err(cannot("copy a page back"))?;
+            pager.cache.shared().frames.marks(frame).dirty.store(DIRTY, Ordering::Relaxed);
+        }
+        let pages = self.region.len() >> SUBPAGE_SHIFT;
+        let way = Arc::new(self.way.again(&self.region, &space.taken_of(0, pages), &space.limited_of(0, pages))?);
+        way.take_back_to(&arena)?;
         self.inherit(&None, false);
-        let notifier = notifier(&userfault)?;
-        let queue = self.flash.open_queue(arena, DEPTH, notifier.clone())?;
+        let notifier = notifier(&way)?;
+        let flash: Arc<dyn Flash> = Arc::new(self.flash.clone());
+        let queue = open_queue(&flash, &way, arena.clone(), notifier.clone())?;
         // Its ring, or its threads, are the parent's.
         std::mem::forget(pager.cache.replace_queue(queue));
         pager.cache.reset_counts();
-        pager.cache.users().renew(userfault.clone());
-        pager.userfault = userfault;
-        let commands = Arc::new(Commands::new(notifier));
+        pager.cache.users().renew(way.clone());
+        let space = Arc::new(Mutex::new(space));
+        (pager.way, pager.space) = (way.clone(), space.clone());
+        let commands = Arc::new(Commands::new(notifier.clone()));
         let statistics = Arc::new(Statistics::new(self.flash.dram_bytes()));
         pager.commands = commands.clone();
         pager.statistics = statistics.clone();
@@ -140,12 +159,12 @@ impl PageBuffer {
         (pager.winds_down, pager.ready) = (false, None);
         pager.figures = pager.figures.again();
         pager.look_soon();
-        let door = Arc::new(Door::default());
-        *lock(&door.pager) = Some(pager);
+        let door = door(pager, &way, notifier);
         door.start()?;
         Ok(PageBuffer {
             region: self.region.clone(),
-            space: Mutex::new(space),
+            way,
+            space,
             changes: RwLock::new(()),
             commands,
             statistics,
@@ -153,6 +172,9 @@ impl PageBuffer {
             door,
             flash: self.flash.clone(),
             told: self.told.clone(),
+            mark: ForkMark::new().map_err(cannot("map a page that forks wipe"))?,
+            lent: Mutex::default(),
+            arena,
         })
     }
 }
@@ -177,6 +199,14 @@ impl Pager {
             }
             if !self.turn() {
                 self.sleep();
+            }
+        }
+        if self.way.is_hidden() {
+            // The child has what is in the frames, and maps memory of its own over the region.
+            let (shared, mapped) = (self.cache.shared().clone(), self.cache.users().all_mapped());
+            if !self.cache.users().take_back_all(&shared.frames, mapped.into_iter()) {
+                self.flash.give_up(seat);
+                return None;
             }
         }
         self.flash.share(seat);

@@ -13,16 +13,18 @@
 //! * A subpage's page is in the region, or in its frame, or nowhere: it is never in two places that
 //!   can be written to.
 //! * Whether a page was written to is decided after it has left the region, by its fingerprint.
-//! * The handler thread touches no address of the region, blocks all signals, and waits for no lock
-//!   that is held while the region is touched.
+//! * What holds the pager touches no address of the region, has all signals blocked, and waits for
+//!   no lock that is held while the region is touched.
 //!
-//! It has one handler thread. A child after `fork` gets a page buffer of its own, which begins with
+//! It has one handler thread. Where there is no userfaultfd (`way`), faults are signals, and threads
+//! resolve their own (`door`). A child after `fork` gets a page buffer of its own, which begins with
 //! all that its parent's holds (`fork`). The allocators and the functions that programs call are in
 //! other crates.
 #![forbid(unsafe_code)]
 
 mod budget;
 mod command;
+mod door;
 mod error;
 mod fingerprint;
 mod fork;
@@ -33,12 +35,14 @@ mod settings;
 mod space;
 mod statistics;
 mod told;
+mod way;
 
 pub use error::Error;
 pub use fingerprint::{Fingerprint, Fingerprints};
 pub use fork::Forking;
+pub use fulgurite_sys::faults::{Fault, Signal, Verdict};
 pub use fulgurite_sys::userfault::Access;
-pub use page_buffer::PageBuffer;
-pub use settings::{ENVIRONMENT, RunSettings, Settings};
+pub use page_buffer::{Held, PageBuffer};
+pub use settings::{ENVIRONMENT, RunSettings, Settings, Wanted};
 pub use statistics::{Statistics, Summary};
 pub use told::Told;

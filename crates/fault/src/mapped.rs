@@ -18,10 +18,12 @@ use std::sync::Arc;
 use fulgurite_cache::marks::{DIRTY, has_changes};
 use fulgurite_cache::{Frames, Users};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
+use fulgurite_sys::Region;
 use fulgurite_sys::userfault::NotMoved;
-use fulgurite_sys::{Arena, Region, Userfault};
 
+use crate::Access;
 use crate::fingerprint::{Fingerprint, Fingerprints};
+use crate::way::{Given, Way};
 
 use std::sync::atomic::Ordering;
 
@@ -47,7 +49,7 @@ pub enum Mapping {
 
 /// See the module.
 pub struct Mapped {
-    userfault: Arc<Userfault>,
+    way: Arc<Way>,
     region: Arc<Region>,
     fingerprints: Fingerprints,
     places: Box<[Place]>,
@@ -66,9 +68,9 @@ pub struct Mapped {
 pub const BYTES_PER_FRAME: usize = size_of::<Place>() + size_of::<Fingerprint>() + size_of::<bool>();
 
 impl Mapped {
-    pub fn new(userfault: Arc<Userfault>, region: Arc<Region>, fingerprints: Fingerprints, frames: u32) -> Mapped {
+    pub fn new(way: Arc<Way>, region: Arc<Region>, fingerprints: Fingerprints, frames: u32) -> Mapped {
         Mapped {
-            userfault,
+            way,
             region,
             fingerprints,
             places: vec![Place::Frame; frames as usize].into(),
@@ -84,9 +86,14 @@ impl Mapped {
     pub fn has_mapped(&self, frame: FrameIndex) -> bool {
         self.places[frame.index()] != Place::Frame
     }
-    /// The same pages, in a child that has its own userfaultfd.
-    pub fn renew(&mut self, userfault: Arc<Userfault>) {
-        self.userfault = userfault;
+    /// The same pages, in a child that has a way of its own.
+    pub fn renew(&mut self, way: Arc<Way>) {
+        self.way = way;
+    }
+    /// Frames whose pages the program has.
+    pub fn all_mapped(&self) -> Vec<FrameIndex> {
+        let mapped = self.places.iter().enumerate().filter(|(_, place)| **place != Place::Frame);
+        mapped.map(|(index, _)| FrameIndex(index as u32)).collect()
     }
 
     /// How many frames certainly have a page.
@@ -107,29 +114,24 @@ impl Mapped {
     }
 
     /// Gives the program the page of a frame, and wakes what waits for it.
-    pub fn map(&mut self, frames: &Frames, frame: FrameIndex, subpage: u32) -> Mapping {
+    pub fn map(&mut self, frames: &Frames, frame: FrameIndex, subpage: u32, access: Access) -> Mapping {
         let (arena, from, to) =
             (&**frames.arena(), frame.index() << SUBPAGE_SHIFT, (subpage as usize) << SUBPAGE_SHIFT);
         self.set_paged(frame, true);
         self.end = self.end.max(frame.0 + 1);
         if self.places[frame.index()] != Place::Frame {
-            self.userfault.wake(&self.region, to);
+            self.way.wake(&self.region, to);
             return Mapping::Done;
         }
         if !has_changes(frames.marks(frame).dirty.load(Ordering::Relaxed)) {
             self.before[frame.index()] = self.fingerprints.of(arena, from);
         }
-        match self.userfault.move_in(arena, from, &self.region, to) {
-            Ok(()) => self.places[frame.index()] = Place::Moved(subpage),
+        match self.way.give(arena, from, &self.region, to, access) {
+            Ok(Given::Moved) => self.places[frame.index()] = Place::Moved(subpage),
+            Ok(Given::Copied) => self.places[frame.index()] = Place::Copied(subpage),
             Err(NotMoved::Busy) => return Mapping::Later,
-            // The program may only read here.
-            Err(NotMoved::Access) => {
-                if self.userfault.copy_in(arena, from, &self.region, to).is_ok() {
-                    self.places[frame.index()] = Place::Copied(subpage);
-                } else {
-                    self.userfault.wake(&self.region, to);
-                }
-            }
+            // The program may do nothing here.
+            Err(NotMoved::Access) => self.way.wake(&self.region, to),
             // A page that the cache does not know of: the fingerprint above has just made the one
             // that is to be moved. What is there was never of this program.
             Err(NotMoved::Exists) => {
@@ -156,7 +158,7 @@ impl Mapped {
             Place::Moved(subpage) => subpage,
         };
         let mark = &frames.marks(frame).dirty;
-        match self.move_out(subpage, arena, to) {
+        match self.way.take(&self.region, (subpage as usize) << SUBPAGE_SHIFT, arena, to) {
             Ok(()) => {
                 if !has_changes(mark.load(Ordering::Relaxed))
                     && self.fingerprints.of(arena, to) != self.before[frame.index()]
@@ -177,18 +179,6 @@ impl Mapped {
         true
     }
 
-    fn move_out(&self, subpage: u32, arena: &Arena, to: usize) -> Result<(), NotMoved> {
-        let from = (subpage as usize) << SUBPAGE_SHIFT;
-        match self.userfault.move_out(&self.region, from, arena, to) {
-            Err(NotMoved::Exists) => {
-                // A look at the frame has made a page of zeros there.
-                arena.discard(to, SUBPAGE_BYTES);
-                self.userfault.move_out(&self.region, from, arena, to)
-            }
-            result => result,
-        }
-    }
-
     /// Takes the pages of some frames back. Returns whether all of them are.
     pub fn take_back_all(&mut self, frames: &Frames, all: impl Iterator<Item = FrameIndex>) -> bool {
         let mut done = true;
@@ -200,15 +190,12 @@ impl Mapped {
 
     /// Unmaps a range of the region, where the contents are to be dropped.
     pub fn unmap(&self, range: &Range<u32>) -> std::io::Result<()> {
-        self.region.unmap_pages((range.start as usize) << SUBPAGE_SHIFT, range.len() << SUBPAGE_SHIFT)
+        self.way.forget(&self.region, (range.start as usize) << SUBPAGE_SHIFT, range.len() << SUBPAGE_SHIFT)
     }
 
-    /// Ends accesses to a subpage with a `SIGBUS`.
+    /// Ends accesses to a subpage with a `SIGBUS`, where they wait in the kernel.
     pub fn poison(&self, subpage: u32) {
-        let offset = (subpage as usize) << SUBPAGE_SHIFT;
-        if self.userfault.poison(&self.region, offset).is_ok() {
-            self.userfault.wake(&self.region, offset);
-        }
+        self.way.poison(&self.region, (subpage as usize) << SUBPAGE_SHIFT);
     }
 }
 

@@ -1,17 +1,19 @@
 //! The page buffer as the program's threads use it: mappings in one region.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use fulgurite_cache::{Cache, Setup, Shape, Shared};
-use fulgurite_flash::{Flash, ForkedFlash};
-use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT};
+use fulgurite_flash::{Flash, ForkedFlash, Queue, QueueUser};
+use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy};
-use fulgurite_sys::userfault::{Access, Way};
-use fulgurite_sys::{Clock, Notifier, Region, Userfault, signals};
+use fulgurite_sys::faults::{Fault, Signal, Verdict};
+use fulgurite_sys::userfault::Access;
+use fulgurite_sys::{Arena, Clock, ForkMark, Notifier, Region, signals};
 
 use crate::budget::{Budget, FRAMES_LEAST};
 use crate::command::{Command, Commands, lock};
+use crate::door::Door;
 use crate::error::{Error, cannot};
 use crate::fingerprint::Fingerprints;
 use crate::mapped::{self, Mapped};
@@ -20,6 +22,7 @@ use crate::settings::Settings;
 use crate::space::Space;
 use crate::statistics::{Statistics, Summary};
 use crate::told::Told;
+use crate::way::Way;
 
 /// Requests in flight.
 pub const DEPTH: usize = 128;
@@ -32,7 +35,8 @@ const INVALID: i32 = 22;
 #[derive(Debug)]
 pub struct PageBuffer {
     pub(crate) region: Arc<Region>,
-    pub(crate) space: Mutex<Space>,
+    pub(crate) way: Arc<Way>,
+    pub(crate) space: Arc<Mutex<Space>>,
     /// Held while a mapping is changed, and by a thread that forks: the child finds none half
     /// changed.
     pub(crate) changes: RwLock<()>,
@@ -42,53 +46,19 @@ pub struct PageBuffer {
     pub(crate) door: Arc<Door>,
     pub(crate) flash: Arc<ForkedFlash>,
     pub(crate) told: Arc<Told>,
+    /// Tells a child, until it has a page buffer of its own.
+    pub(crate) mark: ForkMark,
+    /// Pages that such a child may need before.
+    pub(crate) lent: Mutex<Vec<Lent>>,
+    pub(crate) arena: Arc<Arena>,
 }
 
-/// Where the handler thread works, and waits while a thread forks.
-#[derive(Default)]
-pub struct Door {
-    /// Taken away by a child.
-    pub pager: Mutex<Option<Box<Pager>>>,
-    /// A thread wants to fork.
-    pub forks: AtomicBool,
-    /// Notified when all is ready for it, and when it is over.
-    pub turns: Condvar,
-}
-
-impl std::fmt::Debug for Door {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("forks", &self.forks).finish_non_exhaustive()
-    }
-}
-
-impl Door {
-    /// The handler thread's life.
-    fn handle(&self) -> ! {
-        let mut pager = lock(&self.pager);
-        loop {
-            let forks = self.forks.load(Ordering::Acquire);
-            let now = pager.as_mut().expect("only a child takes it away");
-            if !forks {
-                if !now.turn() {
-                    now.sleep();
-                }
-                continue;
-            }
-            // Here, because no other thread may use the queue.
-            if now.ready.is_none() {
-                now.wind_down();
-                self.turns.notify_all();
-            }
-            pager = self.turns.wait(pager).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-    /// Starts the handler thread.
-    pub fn start(self: &Arc<Door>) -> Result<(), Error> {
-        let door = self.clone();
-        // The program's signal handlers may touch its memory, for which this thread would wait.
-        let started = signals::start_for_good(c"fulgurite", move || door.handle());
-        started.map_err(cannot("start the thread that handles faults"))
-    }
+/// A page in its frame, for a child that touches it before it has memory of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent {
+    pub subpage: u32,
+    pub frame: FrameIndex,
+    pub is_used: bool,
 }
 
 impl PageBuffer {
@@ -114,16 +84,16 @@ impl PageBuffer {
         if settings.dram_bytes < least {
             return Err(Error::TooSmall { cap: settings.dram_bytes, taken, least });
         }
-        let (userfault, way) = Userfault::open()?;
-        let userfault = Arc::new(userfault);
         let region = Region::reserve((subpages as usize) << SUBPAGE_SHIFT).map_err(cannot("reserve addresses"))?;
-        userfault.watch(&region)?;
-        let region = Arc::new(region);
+        let (way, refused) = Way::choose(&region, settings.way)?;
+        let (region, way) = (Arc::new(region), Arc::new(way));
+        let most = if way.takes_mappings() { most.min(frames_by_mappings()?) } else { most };
         let shape = Shape { subpages, existing: 0, caches: 1, frames_max: most, moved: true };
         let shared = Arc::new(Shared::new(flash.clone(), shape, None)?);
-        userfault.take_back_to(shared.frames.arena())?;
-        let notifier = notifier(&userfault)?;
-        let queue = flash.open_queue(shared.frames.arena().clone(), DEPTH, notifier.clone())?;
+        let arena = shared.frames.arena().clone();
+        way.take_back_to(&arena)?;
+        let notifier = notifier(&way)?;
+        let queue = open_queue(&flash, &way, arena.clone(), notifier.clone())?;
         let setup = Setup {
             id: 0,
             depth: DEPTH,
@@ -133,25 +103,20 @@ impl PageBuffer {
             device_timeout_ns: TIMEOUT_NS,
         };
         let fingerprints = Fingerprints::new().map_err(cannot("read random bytes"))?;
-        let users = Mapped::new(userfault.clone(), region.clone(), fingerprints, most);
+        let users = Mapped::new(way.clone(), region.clone(), fingerprints, most);
         let mut cache = Cache::new(shared, queue, users, setup);
         cache.set_frames(budget.frames(used, 0, FRAMES_LEAST.min(most), most));
-        let (commands, told) = (Arc::new(Commands::new(notifier)), settings.told.clone());
-        let how = match way {
-            Way::Device => "userfaultfd by /dev/userfaultfd",
-            Way::Call => "userfaultfd by its system call",
-        };
-        let described = format!(
-            "{how}, which also serves system calls; a handler thread (compatible mode); pages are moved, and compared \
-             by fingerprints; {}",
-            flash.describe()
-        );
-        let (statistics, door) = (Arc::new(Statistics::new(settings.dram_bytes)), Arc::new(Door::default()));
+        let (commands, told) = (Arc::new(Commands::new(notifier.clone())), settings.told.clone());
+        let refused = refused.map_or_else(String::new, |why| format!("{why}; so "));
+        let described = format!("{refused}{way}, and compared by fingerprints; {}", flash.describe());
+        let statistics = Arc::new(Statistics::new(settings.dram_bytes));
+        let space = Arc::new(Mutex::new(Space::new(subpages as usize)));
         let pager = Pager::new(
             cache,
             forked.clone(),
             Clock::get(),
-            userfault,
+            way.clone(),
+            space.clone(),
             region.clone(),
             commands.clone(),
             statistics.clone(),
@@ -159,16 +124,83 @@ impl PageBuffer {
             told.clone(),
             Figures::new(settings.json, settings.stats_ms),
         );
-        *lock(&door.pager) = Some(Box::new(pager));
-        let space = Mutex::new(Space::new(subpages as usize));
-        let changes = RwLock::new(());
-        Ok(PageBuffer { region, space, changes, commands, statistics, described, door, flash: forked, told })
+        let door = door(Box::new(pager), &way, notifier);
+        let mark = ForkMark::new().map_err(cannot("map a page that forks wipe"))?;
+        Ok(PageBuffer {
+            region,
+            way,
+            space,
+            changes: RwLock::new(()),
+            commands,
+            statistics,
+            described,
+            door,
+            flash: forked,
+            told,
+            mark,
+            lent: Mutex::default(),
+            arena,
+        })
     }
 
     /// Which way was taken, for people.
     #[must_use]
     pub fn describe(&self) -> &str {
         &self.described
+    }
+    /// Whether faults are signals, for which [`PageBuffer::judge`] is to be asked, and addresses
+    /// that are passed to the kernel have to be made resident ([`PageBuffer::hold`]).
+    #[must_use]
+    pub fn is_in_line(&self) -> bool {
+        self.door.is_in_line
+    }
+    /// The signal of such a fault.
+    #[must_use]
+    pub fn signal(&self) -> Signal {
+        self.way.signal()
+    }
+    /// Judges a fault of this thread, all of whose signals are blocked: resolves it, if it is of
+    /// the region.
+    #[must_use]
+    pub fn judge(&self, fault: &Fault) -> Verdict {
+        match self.region.offset_of(fault.address).map(|offset| (offset >> SUBPAGE_SHIFT) as u32) {
+            Some(subpage) if self.mark.is_child() => self.lend(subpage),
+            Some(subpage) => self.door.judge(subpage, fault),
+            None => Verdict::NotMine,
+        }
+    }
+    /// In a child that has no page buffer yet.
+    fn lend(&self, subpage: u32) -> Verdict {
+        let mut lent = lock(&self.lent);
+        let Some(lent) = lent.iter_mut().find(|lent| lent.subpage == subpage) else { return Verdict::NotMine };
+        let (offset, from) = ((subpage as usize) << SUBPAGE_SHIFT, lent.frame.index() << SUBPAGE_SHIFT);
+        lent.is_used = self.region.lend(offset, &self.arena, from).is_ok();
+        if lent.is_used { Verdict::Again } else { Verdict::NotMine }
+    }
+    /// Makes all pages of a range resident that the program may use, and keeps them so until
+    /// [`PageBuffer::let_go`]. Returns the range of what is held: it ends at the first page that
+    /// cannot be.
+    #[must_use]
+    pub fn hold(&self, address: usize, len: usize) -> Held {
+        let Some((from, len)) = self.part_of(address, len) else { return Held(0..0) };
+        let first = (from - self.region.base()) >> SUBPAGE_SHIFT;
+        let end = (from - self.region.base() + len).div_ceil(SUBPAGE_BYTES);
+        let range = first as u32..end as u32;
+        signals::with_all_blocked(|| {
+            let failed = range.clone().find(|subpage| !self.door.hold(*subpage));
+            Held(range.start..failed.unwrap_or(range.end))
+        })
+    }
+    /// Ends a hold.
+    pub fn let_go(&self, held: Held) {
+        if !held.0.is_empty() {
+            signals::with_all_blocked(|| self.door.let_go(held.0));
+        }
+    }
+    /// The most pages that one thread should hold at a time.
+    #[must_use]
+    pub fn hold_most(&self) -> usize {
+        HOLD_MOST
     }
     /// What it has done so far.
     #[must_use]
@@ -218,22 +250,19 @@ impl PageBuffer {
         if !self.flash.map(pages as u64) {
             return Err(NO_MEMORY);
         }
-        let taken = {
-            let mut space = lock(&self.space);
-            match wanted {
-                None => space.take(pages),
-                Some(start) => space.take_at(start, pages).then_some(start),
-            }
-        };
+        let taken = self.with_space(|space| match wanted {
+            None => space.take(pages),
+            Some(start) => space.take_at(start, pages).then_some(start),
+        });
         let Some(start) = taken else {
             self.flash.unmap(pages as u64);
             return Err(NO_MEMORY);
         };
-        if let Err(errno) = self.allow(start, pages, access) {
+        self.with_space(|space| space.set_access(start, pages, access));
+        if let Err(errno) = self.begin(start, pages, access) {
             self.give_back(start, pages);
             return Err(errno);
         }
-        lock(&self.space).set_access(start, pages, access);
         Ok(self.region.base() + (start << SUBPAGE_SHIFT))
     }
 
@@ -245,19 +274,20 @@ impl PageBuffer {
     pub fn replace(&self, address: usize, len: usize, access: Access) -> Result<(), i32> {
         let (start, pages) = self.place(address, len)?;
         let _change = self.change();
-        {
-            let mut space = lock(&self.space);
+        self.with_space(|space| {
             let more = pages - space.taken_of(start, pages).iter().map(|(_, length)| length).sum::<usize>();
             if !self.flash.map(more as u64) {
                 return Err(NO_MEMORY);
             }
             space.give_back(start, pages);
             assert!(space.take_at(start, pages), "what was given back is free");
-            space.set_access(start, pages, access);
-        }
+            space.set_access(start, pages, Access::None);
+            Ok(())
+        })?;
         self.allow(start, pages, Access::None)?;
         self.commands.ask(Command::Drop(start as u32..(start + pages) as u32))?;
-        self.allow(start, pages, access)
+        self.with_space(|space| space.set_access(start, pages, access));
+        self.begin(start, pages, access)
     }
 
     /// Unmaps what is mapped of a range of the region.
@@ -267,9 +297,10 @@ impl PageBuffer {
     pub fn unmap(&self, address: usize, len: usize) -> Result<(), i32> {
         let (start, pages) = self.place(address, len)?;
         let _change = self.change();
-        let taken = lock(&self.space).taken_of(start, pages);
+        let taken = self.with_space(|space| space.taken_of(start, pages));
         for (start, pages) in taken {
             // First, so that no access begins a read of what is dropped.
+            self.with_space(|space| space.set_access(start, pages, Access::None));
             self.allow(start, pages, Access::None)?;
             self.commands.ask(Command::Drop(start as u32..(start + pages) as u32))?;
             self.give_back(start, pages);
@@ -277,9 +308,15 @@ impl PageBuffer {
         Ok(())
     }
 
+    /// Looks at the addresses with all signals blocked: a handler of the program that interrupts
+    /// this may fault, and its judge looks at them as well.
+    fn with_space<T>(&self, f: impl FnOnce(&mut Space) -> T) -> T {
+        signals::with_all_blocked(|| f(&mut lock(&self.space)))
+    }
+
     /// Gives back pages all of which are taken.
     fn give_back(&self, start: usize, pages: usize) {
-        lock(&self.space).give_back(start, pages);
+        self.with_space(|space| space.give_back(start, pages));
         self.flash.unmap(pages as u64);
     }
 
@@ -287,8 +324,12 @@ impl PageBuffer {
         self.changes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn begin(&self, start: usize, pages: usize, access: Access) -> Result<(), i32> {
+        let begun = self.way.begin(&self.region, start << SUBPAGE_SHIFT, pages << SUBPAGE_SHIFT, access);
+        begun.map_err(|error| error.raw_os_error().unwrap_or(NO_MEMORY))
+    }
     fn allow(&self, start: usize, pages: usize, access: Access) -> Result<(), i32> {
-        let allowed = self.region.allow(start << SUBPAGE_SHIFT, pages << SUBPAGE_SHIFT, access);
+        let allowed = self.way.allow(&self.region, start << SUBPAGE_SHIFT, pages << SUBPAGE_SHIFT, access);
         allowed.map_err(|error| error.raw_os_error().unwrap_or(NO_MEMORY))
     }
 
@@ -310,11 +351,10 @@ impl PageBuffer {
     pub fn protect(&self, address: usize, len: usize, access: Access) -> Result<(), i32> {
         let (start, pages) = self.place(address, len)?;
         let _change = self.change();
-        let taken = lock(&self.space).taken_of(start, pages);
+        let taken = self.with_space(|space| space.taken_of(start, pages));
         let mapped = taken.first().filter(|(first, _)| *first == start).map_or(0, |(_, length)| *length);
         if mapped > 0 {
             self.commands.ask(Command::Protect(start as u32..(start + mapped) as u32, access))?;
-            lock(&self.space).set_access(start, mapped, access);
         }
         if mapped == pages { Ok(()) } else { Err(NO_MEMORY) }
     }
@@ -324,7 +364,7 @@ impl PageBuffer {
     #[must_use]
     pub fn limited_of(&self, address: usize, len: usize) -> Vec<(usize, usize, Access)> {
         let Ok((start, pages)) = self.place(address, len) else { return Vec::new() };
-        let runs = lock(&self.space).limited_of(start, pages);
+        let runs = self.with_space(|space| space.limited_of(start, pages));
         let bytes = |pages: usize| pages << SUBPAGE_SHIFT;
         runs.into_iter()
             .map(|(first, pages, access)| (self.region.base() + bytes(first), bytes(pages), access))
@@ -334,7 +374,7 @@ impl PageBuffer {
     /// Whether all of a range is mapped.
     #[must_use]
     pub fn is_mapped(&self, address: usize, len: usize) -> bool {
-        self.place(address, len).is_ok_and(|(start, pages)| lock(&self.space).is_taken(start, pages))
+        self.place(address, len).is_ok_and(|(start, pages)| self.with_space(|space| space.is_taken(start, pages)))
     }
 
     fn place(&self, address: usize, len: usize) -> Result<(usize, usize), i32> {
@@ -348,8 +388,63 @@ impl PageBuffer {
 }
 
 /// What wakes a handler thread: faults and notifications.
-pub fn notifier(userfault: &Userfault) -> Result<Arc<Notifier>, Error> {
-    Notifier::beside(std::os::fd::AsFd::as_fd(userfault)).map(Arc::new).map_err(cannot("make an eventfd"))
+pub fn notifier(way: &Way) -> Result<Arc<Notifier>, Error> {
+    let made = match way {
+        Way::Userfault(userfault) if !way.is_in_line() => Notifier::beside(std::os::fd::AsFd::as_fd(userfault)),
+        _ => Notifier::new(),
+    };
+    made.map(Arc::new).map_err(cannot("make an eventfd"))
+}
+
+/// The cache's queue. Threads of its own take no signals, as the handler thread.
+pub fn open_queue(
+    flash: &Arc<dyn Flash>,
+    way: &Way,
+    arena: Arc<Arena>,
+    notifier: Arc<Notifier>,
+) -> Result<Box<dyn Queue>, Error> {
+    let user = if way.is_in_line() { QueueUser::AnyThread } else { QueueUser::OneThread };
+    Ok(signals::with_all_blocked(|| flash.open_queue_for(user, arena, DEPTH, notifier))?)
+}
+
+/// Where faults come in.
+pub fn door(mut pager: Box<Pager>, way: &Way, notifier: Arc<Notifier>) -> Arc<Door> {
+    let is_in_line = way.is_in_line();
+    let (gates, notifies) = (pager.gates().clone(), is_in_line && pager.cache.notify_each());
+    let (pager, forks, turns) = (Mutex::new(Some(pager)), AtomicBool::new(false), Condvar::new());
+    Arc::new(Door { pager, forks, turns, gates, notifier, is_in_line, notifies })
+}
+
+/// How many frames may have pages, where each of them may take two mappings.
+fn frames_by_mappings() -> Result<u32, Error> {
+    let read = |path| std::fs::read_to_string(path).map_err(cannot("count the mappings of this process"));
+    let most: usize = read("/proc/sys/vm/max_map_count")?.trim().parse().unwrap_or(MAPPINGS);
+    let now = read("/proc/self/maps")?.lines().count();
+    Ok((most.saturating_sub(now + MAPPINGS_LEFT) / 2).max(FRAMES_LEAST as usize) as u32)
+}
+/// Mappings of a process, where the kernel does not say it.
+const MAPPINGS: usize = 65_530;
+/// Mappings that are left for the program.
+const MAPPINGS_LEFT: usize = 8192;
+/// Pages that a thread holds at a time: a small part of the fewest frames.
+const HOLD_MOST: usize = 32;
+
+/// Pages that are resident and stay so.
+#[derive(Debug)]
+#[must_use = "what is held has to be let go"]
+pub struct Held(std::ops::Range<u32>);
+
+impl Held {
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// Pages of so many bytes; none of no bytes, or too many.

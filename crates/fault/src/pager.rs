@@ -1,14 +1,15 @@
-//! The handler thread: the third driver of the cache. Its waiters are accesses that found their
-//! page missing.
+//! The pager: the third driver of the cache. Its waiters are accesses that found their page missing.
 //!
-//! It goes round: faults, commands, completions, eviction ahead of demand, budget. Then it sleeps
-//! until there is a fault, a command or a completion.
+//! The handler thread goes round with it: faults, commands, completions, eviction ahead of demand,
+//! budget. Then it sleeps until there is a fault, a command or a completion. Threads that resolve
+//! their own faults take it in between (`door`).
 //!
-//! It stops while another thread forks (`fork`).
+//! It stops while a thread forks (`fork`).
 
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fulgurite_cache::residency::{State, decode};
@@ -16,13 +17,17 @@ use fulgurite_cache::{Cache, Miss, Others, Outcome, Step};
 use fulgurite_flash::{Flash, FlashError, ForkedFlash};
 use fulgurite_format::{FrameIndex, SUBPAGE_SHIFT, SubpageIndex, format_bytes};
 use fulgurite_policy::Waiter;
-use fulgurite_sys::{Clock, Region, Userfault};
+use fulgurite_sys::faults::{Fault, Verdict};
+use fulgurite_sys::{Clock, Gate, Region};
 
+use crate::Access;
 use crate::budget::Budget;
-use crate::command::{Command, Commands, Reply};
+use crate::command::{Command, Commands, Reply, lock};
 use crate::mapped::{Mapped, Mapping};
+use crate::space::Space;
 use crate::statistics::Statistics;
 use crate::told::Told;
+use crate::way::Way;
 
 /// Faults that are under way at one time. Later ones stay in the kernel.
 pub const WAITS: usize = 1024;
@@ -33,12 +38,45 @@ const SLEEP: Duration = Duration::from_millis(100);
 /// The sleep while something is to be tried again.
 const SHORT_SLEEP: Duration = Duration::from_micros(200);
 
+/// How often at the most the budget is looked at because frames are short.
+const SHORT_LOOK_NS: u64 = 1_000_000;
+
+/// Words of the gate of a wait: under way or unused, and the ends.
+pub const IDLE: u32 = 0;
+pub const DONE: u32 = 1;
+pub const FAILED: u32 = 2;
+
+/// What became of a fault or a hold that a thread began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun {
+    Ended(Verdict),
+    /// The thread sleeps on the gate of this wait.
+    Waits(u32),
+    /// All waits are taken.
+    Full,
+}
+
+/// Where a wait came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Waiting {
+    /// The kernel, which is told by the page's coming.
+    #[default]
+    Kernel,
+    /// A thread that has not gone to sleep yet.
+    Caller,
+    /// A thread that sleeps, or is about to.
+    Thread,
+}
+
 /// A fault that is under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
     subpage: u32,
     since_ns: u64,
     turn: bool,
+    waiting: Waiting,
+    /// The page is to be pinned for the thread.
+    holds: bool,
 }
 
 /// Figures that are told from time to time.
@@ -85,7 +123,8 @@ pub struct Pager {
     /// The medium of the cache.
     pub flash: Arc<ForkedFlash>,
     pub clock: Clock,
-    pub userfault: Arc<Userfault>,
+    pub way: Arc<Way>,
+    pub space: Arc<Mutex<Space>>,
     pub region: Arc<Region>,
     pub commands: Arc<Commands>,
     pub statistics: Arc<Statistics>,
@@ -94,7 +133,8 @@ pub struct Pager {
     pub figures: Figures,
     said: Said,
     waits: Box<[Wait]>,
-    free: Vec<u32>,
+    free: VecDeque<u32>,
+    gates: Arc<[Gate]>,
     /// Addresses that were read from the kernel.
     faults: Vec<usize>,
     ended: Vec<(Waiter, Outcome)>,
@@ -103,6 +143,7 @@ pub struct Pager {
     /// Commands that something under way holds up.
     held_up: Vec<(Command, Arc<Reply>)>,
     next_look_ns: u64,
+    next_short_look_ns: u64,
     /// A fork is near: nothing new is begun.
     pub winds_down: bool,
     /// All is ready for a fork. Inside: the seat of the child, if it can have one.
@@ -115,7 +156,8 @@ impl Pager {
         cache: Cache<Mapped>,
         flash: Arc<ForkedFlash>,
         clock: Clock,
-        userfault: Arc<Userfault>,
+        way: Arc<Way>,
+        space: Arc<Mutex<Space>>,
         region: Arc<Region>,
         commands: Arc<Commands>,
         statistics: Arc<Statistics>,
@@ -127,7 +169,8 @@ impl Pager {
             cache,
             flash,
             clock,
-            userfault,
+            way,
+            space,
             region,
             commands,
             statistics,
@@ -136,12 +179,14 @@ impl Pager {
             figures,
             said: Said::default(),
             waits: vec![Wait::default(); WAITS].into(),
-            free: (0..WAITS as u32).rev().collect(),
+            free: (0..WAITS as u32).collect(),
+            gates: (0..WAITS).map(|_| Gate::new()).collect(),
             faults: Vec::with_capacity(64),
             ended: Vec::with_capacity(WAITS),
             again: Vec::with_capacity(WAITS),
             held_up: Vec::new(),
             next_look_ns: 0,
+            next_short_look_ns: 0,
             winds_down: false,
             ready: None,
         }
@@ -176,12 +221,8 @@ impl Pager {
         for (command, reply) in std::mem::take(&mut self.held_up) {
             self.obey(command, reply);
         }
-        if self.cache.wants_room() {
-            self.cache.make_room(Others::Wait, now);
-            self.tell();
-        }
-        let grows = self.cache.frames_free() == 0 && self.cache.frame_limit() < self.cache.shared().frames_max();
-        if now >= self.next_look_ns || grows && busy {
+        self.make_room(now);
+        if self.is_look_due(now, busy) {
             self.look(now);
         }
         self.cache.hand_over();
@@ -189,19 +230,55 @@ impl Pager {
         busy
     }
 
+    fn make_room(&mut self, now: u64) {
+        if self.cache.wants_room() {
+            self.cache.make_room(Others::Wait, now);
+            self.tell();
+        }
+    }
+
+    /// Whether the budget is to be looked at: from time to time, and when frames are short.
+    fn is_look_due(&self, now: u64, busy: bool) -> bool {
+        let is_short = self.cache.frames_free() == 0 && self.cache.frame_limit() < self.cache.shared().frames_max();
+        now >= self.next_look_ns || is_short && busy && now >= self.next_short_look_ns
+    }
+
+    /// The gates of waits.
+    pub fn gates(&self) -> &Arc<[Gate]> {
+        &self.gates
+    }
+    /// What a thread does that has begun something, before it gives the pager back. Returns whether
+    /// the handler thread has something to do.
+    pub fn tend(&mut self) -> bool {
+        self.tell();
+        let now = self.clock.now_ns();
+        self.make_room(now);
+        self.cache.hand_over();
+        self.is_to_be_looked_at() || self.is_look_due(now, true)
+    }
+    /// Something is to be tried again soon, which the handler thread does.
+    fn is_to_be_looked_at(&self) -> bool {
+        !self.again.is_empty() || !self.held_up.is_empty()
+    }
+
     pub fn sleep(&mut self) {
-        let soon = !self.again.is_empty() || !self.held_up.is_empty();
+        let time = self.sleep_time();
+        self.cache.sleep(Some(time));
+        // What was notified is looked at in the next round.
+        self.commands.awake();
+    }
+
+    /// How long the handler thread may sleep.
+    pub fn sleep_time(&self) -> Duration {
+        let soon = self.is_to_be_looked_at();
         let looks = self.cache.in_flight() > 0 || self.cache.is_shrinking() || self.cache.frame_waiters() > 0;
-        let time = if soon {
+        if soon {
             SHORT_SLEEP
         } else if looks {
             Duration::from_nanos(LOOK_NS)
         } else {
             SLEEP
-        };
-        self.cache.sleep(Some(time));
-        // What was notified is looked at in the next round.
-        self.commands.awake();
+        }
     }
 
     // ---- faults ----
@@ -211,16 +288,111 @@ impl Pager {
             return false;
         }
         let mut faults = std::mem::take(&mut self.faults);
-        let count = self.userfault.read(&mut faults);
+        let count = self.way.read(&mut faults);
         for address in faults.drain(..) {
             let Some(offset) = self.region.offset_of(address) else { continue };
-            let slot = self.free.pop().expect("there is room for what is read at a time");
-            self.waits[slot as usize] = Wait { subpage: (offset >> SUBPAGE_SHIFT) as u32, since_ns: now, turn: false };
+            let slot = self.take_wait().expect("there is room for what is read at a time");
+            let subpage = (offset >> SUBPAGE_SHIFT) as u32;
+            self.waits[slot as usize] = Wait { subpage, since_ns: now, ..Wait::default() };
             self.statistics.faults.fetch_add(1, Ordering::Relaxed);
             self.resolve(slot);
         }
         self.faults = faults;
         count > 0
+    }
+
+    /// A wait that nothing uses. One that has ended is in use until its thread has seen it.
+    fn take_wait(&mut self) -> Option<u32> {
+        for _ in 0..self.free.len() {
+            let slot = self.free.pop_front()?;
+            if self.gates[slot as usize].get() == IDLE {
+                return Some(slot);
+            }
+            self.free.push_back(slot);
+        }
+        None
+    }
+
+    /// What the program may do with a page; none where nothing is mapped.
+    fn access_of(&self, subpage: u32) -> Option<Access> {
+        lock(&self.space).access_of(subpage as usize)
+    }
+
+    /// Begins to resolve a fault of the calling thread.
+    pub fn begin_fault(&mut self, subpage: u32, fault: &Fault) -> Begun {
+        let may = match self.access_of(subpage) {
+            None | Some(Access::None) => false,
+            Some(Access::Read) => !fault.is_write,
+            Some(Access::ReadWrite) => true,
+        };
+        if !may {
+            return Begun::Ended(Verdict::NotMine);
+        }
+        // It may have come since, or what may be done there may have changed.
+        if !fault.is_missing && !self.way.takes_mappings() || self.is_mapped(subpage) {
+            return Begun::Ended(Verdict::Again);
+        }
+        self.statistics.faults.fetch_add(1, Ordering::Relaxed);
+        self.begin_wait(subpage, false)
+    }
+
+    /// Begins to make a page resident for the calling thread, and to pin it.
+    pub fn begin_hold(&mut self, subpage: u32) -> Begun {
+        match self.access_of(subpage) {
+            // The kernel refuses it by itself.
+            None | Some(Access::None) => Begun::Ended(Verdict::NotMine),
+            Some(_) => self.begin_wait(subpage, true),
+        }
+    }
+
+    fn begin_wait(&mut self, subpage: u32, holds: bool) -> Begun {
+        let Some(slot) = self.take_wait() else { return Begun::Full };
+        let (since_ns, waiting) = (self.clock.now_ns(), Waiting::Caller);
+        self.waits[slot as usize] = Wait { subpage, since_ns, turn: false, waiting, holds };
+        self.resolve(slot);
+        self.tell();
+        match self.gates[slot as usize].get() {
+            IDLE => {
+                self.waits[slot as usize].waiting = Waiting::Thread;
+                Begun::Waits(slot)
+            }
+            ended => {
+                self.gates[slot as usize].set_quietly(IDLE);
+                Begun::Ended(if ended == DONE { Verdict::Again } else { Verdict::Failed })
+            }
+        }
+    }
+
+    /// Ends a wait.
+    fn end(&mut self, slot: u32, word: u32) {
+        let Wait { subpage, waiting, holds, .. } = self.waits[slot as usize];
+        if holds
+            && word == DONE
+            && let Some(frame) = self.frame_of(subpage)
+        {
+            self.cache.shared().pin(frame);
+        }
+        match waiting {
+            Waiting::Kernel => {}
+            Waiting::Caller => self.gates[slot as usize].set_quietly(word),
+            Waiting::Thread => self.gates[slot as usize].set(word),
+        }
+        self.free.push_back(slot);
+    }
+
+    /// Ends a hold of a subpage.
+    pub fn let_go(&mut self, subpage: u32) {
+        if let Some(frame) = self.frame_of(subpage) {
+            self.cache.shared().unpin(frame);
+        }
+    }
+
+    /// The frame of a resident subpage.
+    pub fn frame_of(&self, subpage: u32) -> Option<FrameIndex> {
+        match decode(self.cache.shared().table.word(subpage).load(Ordering::Acquire)) {
+            State::Resident(frame) => Some(frame),
+            _ => None,
+        }
     }
 
     /// Goes on with a fault as far as it goes now.
@@ -245,10 +417,17 @@ impl Pager {
     fn map(&mut self, slot: u32, frame: FrameIndex) {
         let shared = self.cache.shared().clone();
         let Wait { subpage, since_ns, .. } = self.waits[slot as usize];
-        match self.cache.users().map(&shared.frames, frame, subpage) {
+        let access = if self.way.takes_mappings() { self.access_of(subpage) } else { Some(Access::ReadWrite) };
+        let mapping = match access {
+            Some(access) => self.cache.users().map(&shared.frames, frame, subpage, access),
+            // Unmapped meanwhile: the access fails by itself.
+            None => Mapping::Done,
+        };
+        match mapping {
             Mapping::Done => {
-                self.statistics.waited_ns.fetch_add(self.clock.now_ns() - since_ns, Ordering::Relaxed);
-                self.free.push(slot);
+                let waited = self.clock.now_ns().saturating_sub(since_ns);
+                self.statistics.waited_ns.fetch_add(waited, Ordering::Relaxed);
+                self.end(slot, DONE);
             }
             Mapping::Later => self.again.push(slot),
         }
@@ -301,7 +480,7 @@ impl Pager {
         let address = self.region.base() + ((subpage as usize) << SUBPAGE_SHIFT);
         self.told.tell(&format!("the flash failed ({error}): SIGBUS for accesses to {address:#x}..+4096"));
         self.cache.users().poison(subpage);
-        self.free.push(slot);
+        self.end(slot, FAILED);
     }
 
     // ---- commands ----
@@ -328,9 +507,12 @@ impl Pager {
             Command::Protect(range, access) => {
                 let resident = self.resident(range);
                 let shared = self.cache.shared().clone();
+                let (first, pages) = (range.start as usize, range.len());
+                // First: what comes from now on is for what may be done then.
+                lock(&self.space).set_access(first, pages, *access);
                 if self.cache.users().take_back_all(&shared.frames, resident.into_iter()) {
-                    let (offset, len) = ((range.start as usize) << SUBPAGE_SHIFT, range.len() << SUBPAGE_SHIFT);
-                    self.region.allow(offset, len, *access).map(|()| true)
+                    let allowed = self.way.allow(&self.region, first << SUBPAGE_SHIFT, pages << SUBPAGE_SHIFT, *access);
+                    allowed.map(|()| true)
                 } else {
                     Ok(false)
                 }
@@ -356,7 +538,7 @@ impl Pager {
     // ---- the budget ----
 
     fn look(&mut self, now: u64) {
-        self.next_look_ns = now + LOOK_NS;
+        (self.next_look_ns, self.next_short_look_ns) = (now + LOOK_NS, now + SHORT_LOOK_NS);
         self.cache.give_up_late_requests(Others::Wait, now);
         self.tell();
         if let Some(since) = self.figures.due(now) {
@@ -396,7 +578,7 @@ impl Pager {
                 format_bytes(others)
             ));
         }
-        if self.userfault.has_unlocked() && !std::mem::replace(&mut self.said.unlocked, true) {
+        if self.way.has_unlocked() && !std::mem::replace(&mut self.said.unlocked, true) {
             self.told.tell("the program locked memory of flash, and its locks are ended: such pages have to move");
         }
     }

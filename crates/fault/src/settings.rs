@@ -12,6 +12,33 @@ use crate::told::Told;
 /// The environment variable with the settings of a run.
 pub const ENVIRONMENT: &str = "FULGURITE_RUN";
 
+/// Which way to find missing pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wanted {
+    /// The best that this process may take.
+    #[default]
+    Any,
+    /// userfaultfd with a handler thread, which serves the kernel as well.
+    Compatible,
+    /// The best in which threads resolve their own faults.
+    InLine,
+    /// Guard pages, or what is left without them.
+    Guards,
+    /// Pages without access.
+    Protection,
+}
+
+impl Wanted {
+    const ALL: [Wanted; 5] = [Wanted::Any, Wanted::Compatible, Wanted::InLine, Wanted::Guards, Wanted::Protection];
+
+    fn number(self) -> usize {
+        Wanted::ALL.iter().position(|one| *one == self).expect("it is one of all")
+    }
+    fn of(number: u64) -> Option<Wanted> {
+        Wanted::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
 /// What a page buffer is made with.
 #[derive(Clone)]
 pub struct Settings {
@@ -19,6 +46,8 @@ pub struct Settings {
     pub opened: Opened,
     /// The cap on all memory of the process.
     pub dram_bytes: u64,
+    /// Which way to find missing pages.
+    pub way: Wanted,
     /// Where words go.
     pub told: Arc<Told>,
     /// Tell figures as JSON.
@@ -46,6 +75,8 @@ pub struct RunSettings {
     pub json: bool,
     /// Tell figures every so many milliseconds; never for 0.
     pub stats_ms: u64,
+    /// Which way to find missing pages.
+    pub way: Wanted,
     /// What the program's own `LD_PRELOAD` was.
     pub preload_before: String,
     /// The file of the temporary flash, which is made and loses its name at once.
@@ -57,7 +88,7 @@ impl RunSettings {
     #[must_use]
     pub fn to_text(&self) -> String {
         format!(
-            "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
+            "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
             self.pid,
             self.dram_bytes,
             self.flash_bytes,
@@ -66,6 +97,7 @@ impl RunSettings {
             u8::from(self.small),
             u8::from(self.json),
             self.stats_ms,
+            self.way.number(),
             self.preload_before,
             self.flash.display()
         )
@@ -77,7 +109,7 @@ impl RunSettings {
     /// [`Error::Settings`] when it is no such text.
     pub fn from_text(text: &str) -> Result<RunSettings, Error> {
         let refused = || Error::Settings(format!("{ENVIRONMENT}={text:?}"));
-        let mut lines = text.splitn(10, '\n');
+        let mut lines = text.splitn(11, '\n');
         let mut line = || lines.next().ok_or_else(refused);
         let number = |line: &str| line.parse::<u64>().map_err(|_| refused());
         Ok(RunSettings {
@@ -89,6 +121,7 @@ impl RunSettings {
             small: number(line()?)? != 0,
             json: number(line()?)? != 0,
             stats_ms: number(line()?)?,
+            way: Wanted::of(number(line()?)?).ok_or_else(refused)?,
             preload_before: line()?.to_owned(),
             flash: line()?.into(),
         })
@@ -103,7 +136,8 @@ impl RunSettings {
         let settings = fulgurite_backing::Settings { dram_bytes: self.dram_bytes, ..Default::default() };
         let opened = Medium::new_file(&self.flash, self.flash_bytes).open(&settings)?;
         std::fs::remove_file(&self.flash).map_err(cannot("remove the name of the temporary flash"))?;
-        Ok(Settings { opened, dram_bytes: self.dram_bytes, told, json: self.json, stats_ms: self.stats_ms })
+        let (dram_bytes, way) = (self.dram_bytes, self.way);
+        Ok(Settings { opened, dram_bytes, way, told, json: self.json, stats_ms: self.stats_ms })
     }
 }
 
@@ -122,6 +156,7 @@ mod tests {
             small: true,
             json: false,
             stats_ms: 1500,
+            way: Wanted::InLine,
             preload_before: "/lib/a.so:/lib/b.so".into(),
             flash: "/tmp/a\nb c".into(),
         };
@@ -129,9 +164,10 @@ mod tests {
         for text in [
             "",
             "1\n2\n3",
-            "1\n2\n3\n4\n5\n6\n7\n8\n9",
-            "x\n2\n3\n4\n1\n1\n0\n0\n\n/a",
-            "5000000000\n2\n3\n4\n1\n1\n0\n0\n\n/a",
+            "1\n2\n3\n4\n5\n6\n7\n8\n9\n10",
+            "1\n2\n3\n4\n1\n1\n0\n0\n9\n\n/a",
+            "x\n2\n3\n4\n1\n1\n0\n0\n0\n\n/a",
+            "5000000000\n2\n3\n4\n1\n1\n0\n0\n0\n\n/a",
         ] {
             assert!(matches!(RunSettings::from_text(text), Err(Error::Settings(_))), "{text:?}");
         }

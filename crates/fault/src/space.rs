@@ -125,6 +125,16 @@ impl Space {
         before.into_iter().chain(self.limited.range(start..end)).filter_map(cut).collect()
     }
 
+    /// What the program may do in a page; none where it is free.
+    pub fn access_of(&self, page: usize) -> Option<Access> {
+        if !self.is_taken(page, 1) {
+            return None;
+        }
+        let limited = self.limited.range(..=page).next_back();
+        let limit = limited.filter(|(first, (length, _))| page < **first + length).map(|(_, (_, access))| *access);
+        Some(limit.unwrap_or(Access::ReadWrite))
+    }
+
     /// Whether all of these pages are taken.
     pub fn is_taken(&self, start: usize, pages: usize) -> bool {
         let end = start.saturating_add(pages);
@@ -199,6 +209,8 @@ mod tests {
                 }
                 assert_eq!((&taken[start..end], &limits[start..end]), (&model[start..end], &access[start..end]));
                 assert!(!taken[..start].contains(&true) && !taken[end..].contains(&true));
+                let of_page = model[start].then_some(access[start]);
+                assert_eq!(space.access_of(start), of_page);
                 assert_eq!(space.taken(), model.iter().filter(|taken| **taken).count());
                 let all = start + pages <= PAGES && model[start..end].iter().all(|taken| *taken);
                 assert_eq!(space.is_taken(start, pages), all);

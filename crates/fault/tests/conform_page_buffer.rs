@@ -1,33 +1,63 @@
 //! Goal: memory of a page buffer behaves as the kernel's own would, in much less DRAM. Method:
 //! several threads read and write four times the frames by plain accesses and compare with what
 //! they wrote last. Mappings are dropped, protected and unmapped between. System calls get
-//! addresses of missing pages. Where the machine gives no userfaultfd, the tests say so.
+//! addresses of missing pages. All of it is done in each way to find missing pages. Where the
+//! machine gives no userfaultfd, the tests say so.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Access, Error, PageBuffer, Settings};
+use fulgurite_fault::{Access, Error, Fault, PageBuffer, Settings, Verdict, Wanted};
+use fulgurite_sys::faults;
 use fulgurite_testkit::Random;
 
 const PAGE: usize = 4096;
 
+/// Page buffers of this process whose faults are signals.
+static BUFFERS: [AtomicPtr<PageBuffer>; 32] = [const { AtomicPtr::new(null_mut()) }; 32];
+
+fn judge(fault: &Fault) -> Verdict {
+    let buffers = BUFFERS.iter().map(|buffer| buffer.load(Ordering::Acquire)).take_while(|buffer| !buffer.is_null());
+    // SAFETY: a page buffer is stored once it is whole, and lives as long as the process.
+    let mut verdicts = buffers.map(|buffer| unsafe { &*buffer }.judge(fault));
+    verdicts.find(|verdict| *verdict != Verdict::NotMine).unwrap_or(Verdict::NotMine)
+}
+
 /// A page buffer over flash of so many MiB, for frames of about so many MiB beside this process.
-fn buffer(flash_mib: u64, frames_mib: u64) -> Option<PageBuffer> {
+fn buffer(way: Wanted, flash_mib: u64, frames_mib: u64) -> Option<&'static PageBuffer> {
     let directory = tempfile::tempdir().unwrap();
     let opened = Medium::new_file(directory.path().join("flash"), flash_mib << 20).open(&Default::default()).unwrap();
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let resident: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     let dram_bytes = resident * PAGE as u64 + ((frames_mib + 4) << 20);
-    match PageBuffer::start(&Settings { opened, dram_bytes, told: Default::default(), json: false, stats_ms: 0 }) {
-        Ok(buffer) => Some(buffer),
-        Err(Error::Userfault(error)) => {
-            eprintln!("skipped: {error}");
-            None
+    match PageBuffer::start(&Settings { opened, dram_bytes, way, told: Default::default(), json: false, stats_ms: 0 }) {
+        Ok(buffer) => {
+            println!("{}", buffer.describe());
+            let buffer = Box::leak(Box::new(buffer));
+            if buffer.is_in_line() {
+                let is_free = |place: &&AtomicPtr<PageBuffer>| {
+                    place.compare_exchange(null_mut(), &raw mut *buffer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                };
+                BUFFERS.iter().find(is_free).expect("there is room for all of these tests");
+                faults::judge_by(buffer.signal(), judge).unwrap();
+                equip();
+            }
+            Some(buffer)
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+const WAYS: [Wanted; 4] = [Wanted::Any, Wanted::InLine, Wanted::Guards, Wanted::Protection];
+
+/// Gives this thread a stack for signals that is large enough for a judge.
+fn equip() {
+    let stack = faults::SignalStack::new(64 << 10).unwrap();
+    stack.use_here().unwrap();
 }
 
 fn write(address: usize, value: u64) {
@@ -41,16 +71,24 @@ fn read(address: usize) -> u64 {
 
 #[test]
 fn threads_find_what_they_wrote_in_four_times_the_frames() {
-    let Some(buffer) = buffer(64, 8) else { return };
+    for way in WAYS {
+        if let Some(buffer) = buffer(way, 64, 8) {
+            threads_find_what_they_wrote_in_four_times_the_frames_in(buffer);
+        }
+    }
+}
+
+fn threads_find_what_they_wrote_in_four_times_the_frames_in(buffer: &'static PageBuffer) {
     let (threads, pages) = (4, 48 << 20 >> 12);
     let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..threads {
             scope.spawn(move || {
+                equip();
                 let mut random = Random::seeded("page_buffer", thread as u64);
                 let mine = pages / threads;
                 let mut model = vec![0u64; mine];
-                for step in 1..40_000u64 {
+                for step in 1..20_000u64 {
                     let page = random.below(mine as u64) as usize;
                     // Pages of all threads are neighbours.
                     let address = base + (page * threads + thread) * PAGE + page % 512 * 8;
@@ -64,13 +102,20 @@ fn threads_find_what_they_wrote_in_four_times_the_frames() {
         }
     });
     let summary = buffer.statistics().summary();
-    assert!(summary.evicted_dirty > 1000 && summary.reads > 1000 && summary.evicted_clean > 100, "{summary:?}");
+    assert!(summary.evicted_dirty > 500 && summary.reads > 500 && summary.evicted_clean > 50, "{summary:?}");
     assert_eq!(summary.errors, 0);
 }
 
 #[test]
 fn dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again() {
-    let Some(buffer) = buffer(64, 4) else { return };
+    for way in WAYS {
+        if let Some(buffer) = buffer(way, 64, 4) {
+            dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again_in(buffer);
+        }
+    }
+}
+
+fn dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again_in(buffer: &'static PageBuffer) {
     let pages = 4096;
     let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
     for page in 0..pages {
@@ -100,7 +145,14 @@ fn rustix_errno(kind: std::io::ErrorKind) -> i32 {
 
 #[test]
 fn what_may_only_be_read_keeps_what_it_holds() {
-    let Some(buffer) = buffer(32, 4) else { return };
+    for way in WAYS {
+        if let Some(buffer) = buffer(way, 32, 4) {
+            what_may_only_be_read_keeps_what_it_holds_in(buffer);
+        }
+    }
+}
+
+fn what_may_only_be_read_keeps_what_it_holds_in(buffer: &'static PageBuffer) {
     let pages = 2048;
     let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
     for round in 1..4u64 {
@@ -122,7 +174,14 @@ fn what_may_only_be_read_keeps_what_it_holds() {
 
 #[test]
 fn system_calls_find_missing_pages() {
-    let Some(buffer) = buffer(32, 4) else { return };
+    for way in WAYS {
+        if let Some(buffer) = buffer(way, 32, 4) {
+            system_calls_find_missing_pages_in(buffer);
+        }
+    }
+}
+
+fn system_calls_find_missing_pages_in(buffer: &'static PageBuffer) {
     let pages = 2048;
     let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
     for page in 0..pages {
@@ -131,6 +190,9 @@ fn system_calls_find_missing_pages() {
     let file: File = tempfile::tempfile().unwrap();
     // SAFETY: the memory is mapped, and no other thread writes to it.
     let all = unsafe { std::slice::from_raw_parts_mut(base as *mut u8, pages * PAGE) };
+    if buffer.is_in_line() {
+        return held_pages_stay(buffer, base, pages, &file);
+    }
     file.write_all_at(all, 0).unwrap();
     buffer.drop_contents(base, pages * PAGE).unwrap();
     assert_eq!(read(base + 77 * PAGE), 0);
@@ -143,6 +205,35 @@ fn system_calls_find_missing_pages() {
     assert!(file.as_raw_fd() >= 0);
 }
 
+/// What the kernel is passed is held.
+fn held_pages_stay(buffer: &PageBuffer, base: usize, pages: usize, file: &File) {
+    // SAFETY: the memory is mapped, and no other thread writes to it.
+    let piece = |page: usize| unsafe { std::slice::from_raw_parts_mut((base + page * PAGE) as *mut u8, 8 * PAGE) };
+    assert!(file.write_all_at(piece(0), 0).is_err(), "it has left DRAM");
+    for page in (0..pages).step_by(8) {
+        let held = buffer.hold(base + page * PAGE + 1, 8 * PAGE - 1);
+        assert_eq!(held.len(), 8);
+        file.write_all_at(piece(page), (page * PAGE) as u64).unwrap();
+        buffer.let_go(held);
+    }
+    buffer.drop_contents(base, pages * PAGE).unwrap();
+    let held = buffer.hold(base + 40 * PAGE, 8 * PAGE);
+    // All others pass through.
+    for page in 0..pages {
+        write(base + page * PAGE + 8, 5);
+    }
+    file.read_exact_at(piece(40), 40 * PAGE as u64).unwrap();
+    buffer.let_go(held);
+    for page in 0..pages {
+        let expected = if (40..48).contains(&page) { (page as u64, 0) } else { (0, 5) };
+        assert_eq!((read(base + page * PAGE), read(base + page * PAGE + 8)), expected, "page {page}");
+    }
+    buffer.protect(base, PAGE, Access::None).unwrap();
+    let none = buffer.hold(base, PAGE);
+    assert!(none.is_empty() && buffer.hold(1 << 20, PAGE).is_empty());
+    buffer.let_go(none);
+}
+
 #[test]
 fn a_cap_that_leaves_no_frames_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -150,6 +241,7 @@ fn a_cap_that_leaves_no_frames_is_refused() {
     let refused = PageBuffer::start(&Settings {
         opened,
         dram_bytes: 1 << 20,
+        way: Wanted::Any,
         told: Default::default(),
         json: false,
         stats_ms: 0,

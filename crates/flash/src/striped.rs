@@ -318,6 +318,7 @@ impl Queue for StripedQueue {
                 checksums: all.checksums & one.checksums,
                 hold_writes: all.hold_writes | one.hold_writes,
                 own_work: all.own_work | one.own_work,
+                notifies: all.notifies & one.notifies,
             })
             .unwrap_or_default()
     }

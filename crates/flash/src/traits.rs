@@ -86,6 +86,9 @@ pub struct Switches {
     /// Writes may be kept back for a while ([`Traits::holds_writes`]): nothing waits for them but
     /// the need for their frames.
     pub hold_writes: bool,
+    /// Each completion notifies the queue's `wake`, whether or not a thread is in
+    /// [`Queue::wait`](crate::Queue::wait). So a thread can wait that does not have the queue.
+    pub notifies: bool,
     /// What is submitted is a store's own work: its journal, its copies. A medium that counts what
     /// waits for what tells it from what programs asked for.
     pub own_work: bool,

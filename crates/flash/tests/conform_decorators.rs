@@ -224,7 +224,8 @@ struct Seen {
     has_versions: bool,
 }
 
-const ALL: Switches = Switches { gather_reads: true, checksums: true, hold_writes: true, own_work: true };
+const ALL: Switches =
+    Switches { gather_reads: true, checksums: true, hold_writes: true, own_work: true, notifies: true };
 
 impl Default for Seen {
     /// Everything.

@@ -23,13 +23,13 @@ use crate::{descriptors, early, small};
 type Parting = Option<(&'static Run, Forking)>;
 
 /// What the thread that forks holds.
-struct Held(UnsafeCell<Option<(Blocks, small::Locked, Parting)>>);
+struct Held(UnsafeCell<Option<(Blocks, small::Locked, Parting)>>, UnsafeCell<u64>);
 
 // SAFETY: it is reached by a thread between its `prepare` and its `in_parent` or `in_child` only,
 // with the lock of the blocks held.
 unsafe impl Sync for Held {}
 
-static HELD: Held = Held(UnsafeCell::new(None));
+static HELD: Held = Held(UnsafeCell::new(None), UnsafeCell::new(0));
 
 type Handler = Option<extern "C" fn()>;
 
@@ -121,7 +121,21 @@ fn prepare() -> Parting {
     None
 }
 
+/// Sets which signals this thread blocks, but for those that resolve faults.
+fn set_signals(word: u64) -> u64 {
+    // SAFETY: all zeros is a set, and its first word has all signals.
+    unsafe {
+        let (mut new, mut old): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        (&raw mut new).cast::<u64>().write(word);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const new, &raw mut old);
+        (&raw const old).cast::<u64>().read()
+    }
+}
+
 extern "C" fn before() {
+    // A handler of the program would wait for its pages, and this thread has the page buffer.
+    // SAFETY: one thread forks at a time, as the C library has a lock for these handlers.
+    unsafe { *HELD.1.get() = set_signals(u64::MAX) };
     if run().is_some() {
         // First: its holder may wait for a page, and may free a block. The C library locks the list
         // once more, when no page would come any more. In the child it makes a new lock of it.
@@ -151,14 +165,19 @@ extern "C" fn in_parent() {
         // SAFETY: the list was locked in `before`.
         unsafe { unlock_files() };
     }
+    // SAFETY: as in `before`.
+    set_signals(unsafe { *HELD.1.get() });
 }
 
 extern "C" fn in_child() {
     run::is_child();
-    let Some((run, forking)) = release() else { return };
-    // The program's allocator may still hold its own locks.
-    early::with(|| {
-        let buffer = descriptors::with_high_numbers(|| run.buffer.in_child(forking));
-        run::go_on(run, buffer);
-    });
+    if let Some((run, forking)) = release() {
+        // The program's allocator may still hold its own locks.
+        early::with(|| {
+            let buffer = descriptors::with_high_numbers(|| run.buffer.in_child(forking));
+            run::go_on(run, buffer);
+        });
+    }
+    // SAFETY: as in `before`.
+    set_signals(unsafe { *HELD.1.get() });
 }

@@ -4,7 +4,8 @@
 //! `own_memory` is where this library itself allocates. `start` starts the page buffer, which `run`
 //! holds, and tells the summary. `functions`, `allocator` and `descriptors` are the C library's
 //! functions that it stands in for, with `small` for small blocks. `forks` is what happens around a
-//! `fork`, with `early` for a moment of it.
+//! `fork`, with `early` for a moment of it. Where faults are signals, `signals` keeps the program
+//! from taking them, and `calls` makes resident what is passed to the kernel.
 //!
 //! Invariants:
 //! * Without settings of `fulgurite run` for this very process or its parent, each function is the
@@ -14,6 +15,7 @@
 //! * `errno` changes only where a function fails.
 
 mod allocator;
+mod calls;
 mod descriptors;
 mod early;
 mod errno;
@@ -21,6 +23,7 @@ mod forks;
 mod functions;
 mod own_memory;
 mod run;
+mod signals;
 mod small;
 mod start;
 

@@ -9,6 +9,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fulgurite_sys::signals;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// The smallest block: room for the pointer to the next free one.
@@ -54,11 +55,14 @@ impl OwnMemory {
         self.locked.store(false, Ordering::Release);
     }
     fn with<T>(&self, f: impl FnOnce(&mut Lists) -> T) -> T {
-        self.lock();
-        // SAFETY: this thread holds the lock until after the last use.
-        let result = f(unsafe { &mut *self.lists.get() });
-        self.unlock();
-        result
+        // A handler of the program that interrupts this may fault, and what resolves that allocates.
+        signals::with_all_blocked(|| {
+            self.lock();
+            // SAFETY: this thread holds the lock until after the last use.
+            let result = f(unsafe { &mut *self.lists.get() });
+            self.unlock();
+            result
+        })
     }
 }
 

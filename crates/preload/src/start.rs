@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fulgurite_fault::{ENVIRONMENT, Error, PageBuffer, RunSettings, Told};
 
 use crate::run::{Run, run, set};
-use crate::{allocator, descriptors, forks, small};
+use crate::{allocator, descriptors, forks, signals, small};
 
 /// Called by the dynamic linker before `main`.
 #[used]
@@ -73,6 +73,10 @@ fn start(text: &str) -> Result<(), Error> {
             false => "the program has an allocator of its own, whose large mappings go to flash",
         });
     }
+    let signal = run.buffer.is_in_line().then(|| run.buffer.signal());
     set(run);
+    if let Some(signal) = signal {
+        signals::begin(signal).map_err(Error::Signals)?;
+    }
     Ok(())
 }

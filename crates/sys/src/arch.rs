@@ -67,3 +67,51 @@ pub unsafe fn zero_opaque(to: *mut u8, len: usize) {
         );
     }
 }
+
+/// The flag of an action that names where a handler returns to.
+pub(crate) const SA_RESTORER: u64 = 0x0400_0000;
+
+/// Where a handler of a signal returns to. Unwinders know a signal's frame by these very bytes.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn signal_return() {
+    // The system call `rt_sigreturn`.
+    core::arch::naked_asm!(".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00", "syscall")
+}
+
+/// Whether the access that a signal is about was a write.
+///
+/// # Safety
+/// The context is that of a `SIGSEGV` or `SIGBUS`.
+pub(crate) unsafe fn was_write(context: *const libc::ucontext_t) -> bool {
+    // Bit 1 of the page fault's error code (Intel SDM, volume 3, 4.7).
+    // SAFETY: the caller's contract.
+    unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0 }
+}
+
+/// Makes a system call without the C library. Returns what the kernel does: an error is a negative
+/// number.
+///
+/// # Safety
+/// As the system call.
+#[inline(always)]
+pub unsafe fn system_call(number: usize, arguments: [usize; 6]) -> isize {
+    let result: isize;
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the caller's contract. The instruction changes two registers beside the result.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
+            in("r8") e,
+            in("r9") f,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack)
+        );
+    }
+    result
+}

@@ -12,6 +12,9 @@ pub mod barrier;
 pub mod clock;
 pub mod counters;
 pub mod direct_file;
+pub mod faults;
+pub mod gate;
+pub mod hidden;
 pub mod image_file;
 pub mod notify;
 #[doc(hidden)]
@@ -26,6 +29,8 @@ pub use arena::{Arena, ArenaError, Backed};
 pub use clock::{Clock, SimulatedTime};
 pub use counters::Counter;
 pub use direct_file::DirectFile;
+pub use gate::Gate;
+pub use hidden::{ForkMark, HiddenFile, Hiding};
 pub use image_file::{ImageChild, ImageFile};
 pub use notify::Notifier;
 pub use random::random_bytes;

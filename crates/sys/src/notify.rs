@@ -36,6 +36,10 @@ impl Notifier {
         }
         Ok(Notifier { both: Some(both), ..notifier })
     }
+    /// The event itself, for a ring that is to notify.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
     /// Wakes the sleeper, now or when it next waits.
     pub fn notify(&self) {
         // EAGAIN means that the counter is full, that is, a wake-up is kept already.

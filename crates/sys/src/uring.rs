@@ -232,6 +232,17 @@ impl Uring {
         unsafe { self.ring.submitter().register_buffers(&buffers) }
     }
 
+    /// Notifies at each operation that ends, or no more, so that another thread than the ring's may
+    /// wait for it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn notify_each(&mut self, notify: bool) -> io::Result<()> {
+        match notify {
+            true => self.ring.submitter().register_eventfd(self.wake.event().as_raw_fd()),
+            false => self.ring.submitter().unregister_eventfd(),
+        }
+    }
     /// Whether memory can be registered: operations then need not pin its pages each time.
     #[must_use]
     pub fn may_register(&self) -> bool {

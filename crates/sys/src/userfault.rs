@@ -191,7 +191,7 @@ impl Region {
     }
 
     /// Ends the locks (`mlock`) of pages around one, which keep it from moving.
-    fn unlock_around(&self, offset: usize) {
+    pub(crate) fn unlock_around(&self, offset: usize) {
         // More than one at a time: each change of a lock inside a region costs a mapping.
         const BLOCK: usize = 512 * PAGE;
         let start = offset / BLOCK * BLOCK;
@@ -219,10 +219,70 @@ impl Region {
         self.advise(offset, len, Advice::LinuxDontNeed)
     }
 
+    /// Maps a part of a file over a range, shared with whatever else has it mapped.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Panics
+    /// When the range is not inside the region.
+    pub(crate) fn map_over(&self, file: BorrowedFd<'_>, offset: usize, len: usize, access: Access) -> io::Result<()> {
+        let start = self.range(offset, len);
+        let protection = ProtFlags::from_bits_retain(access.flags().bits());
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the range is this mapping's, to which no reference exists.
+        unsafe { rustix::mm::mmap(start.cast(), len, protection, flags, file, offset as u64) }?;
+        self.advise(offset, len, Advice::LinuxNoHugepage)?;
+        self.advise(offset, len, Advice::LinuxDontFork)
+    }
+
+    /// Gives the kernel advice that it may be newer than this library's list of.
+    pub(crate) fn advise_raw(&self, offset: usize, len: usize, advice: libc::c_int) -> io::Result<()> {
+        let start = self.range(offset, len);
+        // SAFETY: as for `allow`. The callers' advice hides or shows pages. The kernel is called
+        // directly: a library that stands in for `madvise` may call this.
+        let result = unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     fn advise(&self, offset: usize, len: usize, advice: Advice) -> io::Result<()> {
         let start = self.range(offset, len);
         // SAFETY: as for `allow`.
         unsafe { rustix::mm::madvise(start.cast(), len, advice) }.map_err(Into::into)
+    }
+
+    /// Puts a copy of a page of an arena at a place of the region where nothing is mapped any more,
+    /// as private memory: in a child after `fork`, until it has memory of its own there.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Panics
+    /// When a place is not inside its range.
+    pub fn lend(&self, offset: usize, arena: &Arena, from: usize) -> io::Result<()> {
+        let (start, from) = (self.range(offset, PAGE), arena.range(from, PAGE));
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        // SAFETY: the range is this region's, to which no reference exists. Both are pages.
+        unsafe {
+            rustix::mm::mmap_anonymous(start.cast(), PAGE, ProtFlags::READ | ProtFlags::WRITE, flags)?;
+            crate::arch::copy_opaque(from.as_ptr(), start, PAGE);
+        }
+        Ok(())
+    }
+
+    /// Copies a page that was lent back to an arena.
+    ///
+    /// # Errors
+    /// The kernel's, where nothing can be read.
+    ///
+    /// # Panics
+    /// When a place is not inside its range.
+    pub fn copy_back(&self, offset: usize, arena: &Arena, to: usize) -> io::Result<()> {
+        let here = libc::iovec { iov_base: arena.range(to, PAGE).as_ptr().cast(), iov_len: PAGE };
+        let there = libc::iovec { iov_base: self.range(offset, PAGE).cast(), iov_len: PAGE };
+        // SAFETY: the kernel writes a page of the arena, which is reached as opaque copies only.
+        let moved = unsafe { libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0) };
+        if moved == PAGE as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     fn range(&self, offset: usize, len: usize) -> *mut u8 {
@@ -273,6 +333,8 @@ pub enum Way {
     Device,
     /// By the system call.
     Call,
+    /// By the system call, for accesses in user mode only.
+    UserMode,
 }
 
 /// Why a page did not move.
@@ -294,6 +356,8 @@ pub enum NotMoved {
 #[derive(Debug)]
 pub struct Userfault {
     fd: OwnedFd,
+    way: Way,
+    is_in_line: bool,
     unlocked: AtomicBool,
 }
 
@@ -306,37 +370,54 @@ impl Userfault {
     ///
     /// # Errors
     /// [`UserfaultError`].
-    pub fn open() -> Result<(Userfault, Way), UserfaultError> {
-        Userfault::open_with(0)
+    pub fn open() -> Result<Userfault, UserfaultError> {
+        Userfault::open_as(false)
     }
-    /// Opens one that sends a thread that touches a missing page `SIGBUS`
-    /// ([`crate::signals::on_bus_error`]). System calls with addresses of missing pages fail with
-    /// `EFAULT`. There is nothing to be read from it.
+
+    /// Opens one that makes a `SIGBUS` of an access to a missing page, so that its thread can resolve
+    /// it. The kernel's own accesses fail. So it needs no right beyond that to the system call.
     ///
     /// # Errors
     /// [`UserfaultError`].
-    pub fn open_in_line() -> Result<(Userfault, Way), UserfaultError> {
-        Userfault::open_with(abi::FEATURE_SIGBUS)
+    pub fn open_in_line() -> Result<Userfault, UserfaultError> {
+        Userfault::open_as(true)
     }
-    fn open_with(features: u64) -> Result<(Userfault, Way), UserfaultError> {
-        let (fd, way) = match by_device() {
-            Ok(fd) => (fd, Way::Device),
-            Err(_) => (by_call(0).map_err(|source| UserfaultError::Refused { source })?, Way::Call),
+
+    fn open_as(is_in_line: bool) -> Result<Userfault, UserfaultError> {
+        let refused = |source| UserfaultError::Refused { source };
+        let (fd, way) = match (by_device(), by_call(0)) {
+            (Ok(fd), _) => (fd, Way::Device),
+            (_, Ok(fd)) => (fd, Way::Call),
+            (_, Err(_)) if is_in_line => (by_call(abi::USER_MODE_ONLY).map_err(refused)?, Way::UserMode),
+            (_, Err(source)) => return Err(refused(source)),
         };
-        let features = features | abi::FEATURE_MOVE | abi::FEATURE_POISON;
+        let sigbus = if is_in_line { abi::FEATURE_SIGBUS } else { 0 };
+        let features = abi::FEATURE_MOVE | abi::FEATURE_POISON | sigbus;
         let mut api = abi::Api { api: abi::API, features, ioctls: 0 };
         // SAFETY: the call reads and writes the structure that it is given.
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), abi::IOC_API, &raw mut api) };
         if result != 0 {
             return Err(UserfaultError::Old);
         }
-        Ok((Userfault { fd, unlocked: AtomicBool::new(false) }, way))
+        Ok(Userfault { fd, way, is_in_line, unlocked: AtomicBool::new(false) })
     }
 
-    /// Whether a userfaultfd that serves only accesses in user mode would be given.
+    /// Another one of the same kind: for a child after `fork`.
+    ///
+    /// # Errors
+    /// [`UserfaultError`].
+    pub fn again(&self) -> Result<Userfault, UserfaultError> {
+        Userfault::open_as(self.is_in_line)
+    }
+    /// How it was made.
     #[must_use]
-    pub fn is_allowed_in_user_mode() -> bool {
-        by_call(abi::USER_MODE_ONLY).is_ok()
+    pub fn way(&self) -> Way {
+        self.way
+    }
+    /// Whether accesses to missing pages are signals.
+    #[must_use]
+    pub fn is_in_line(&self) -> bool {
+        self.is_in_line
     }
 
     /// Watches a region.
@@ -541,7 +622,7 @@ mod tests {
     /// None where the machine gives no userfaultfd that serves the kernel, which is said.
     fn watched(pages: usize) -> Option<(Userfault, Region, Arena)> {
         let userfault = match Userfault::open() {
-            Ok((userfault, _)) => userfault,
+            Ok(userfault) => userfault,
             Err(error) => {
                 eprintln!("skipped: {error}");
                 return None;

@@ -247,9 +247,15 @@ fn switches(flash: &dyn Flash, seed: u64) {
     let frames = arena(16);
     let mut queue = Driver::new(flash, &frames, 16);
     queue.queue.use_frames(0..16);
-    for bits in (0..16u64).chain([0]) {
+    for bits in (0..32u64).chain([0]) {
         let bit = |i: u64| bits >> i & 1 == 1;
-        let asked = Switches { gather_reads: bit(0), checksums: bit(1), hold_writes: bit(2), own_work: bit(3) };
+        let asked = Switches {
+            gather_reads: bit(0),
+            checksums: bit(1),
+            hold_writes: bit(2),
+            own_work: bit(3),
+            notifies: bit(4),
+        };
         let heeded = queue.queue.switch(asked);
         let within = |heeded: bool, asked: bool| asked || !heeded;
         assert!(within(heeded.gather_reads, asked.gather_reads) && within(heeded.checksums, asked.checksums));

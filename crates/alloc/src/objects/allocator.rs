@@ -74,7 +74,7 @@ impl ObjectAllocator {
         let mut doors = (0..DOORS).map(|_| Door::new(flash, 1)).collect::<Result<Vec<_>, _>>()?;
         doors.push(Door::new(flash, LOG_FRAMES)?);
         let layout = Layout::new(settings, flash.subpages(), &doors, flash.traits().dram_bytes as u64)?;
-        let (userfault, way) = match settings.mode {
+        let userfault = match settings.mode {
             Mode::Compatible => Userfault::open(),
             Mode::InLine => Userfault::open_in_line(),
         }
@@ -111,7 +111,7 @@ impl ObjectAllocator {
         };
         let described = format!(
             "object per page by {}, {}; {} for pages, {} for objects; {}",
-            match way {
+            match userfault.way() {
                 Way::Device => "/dev/userfaultfd",
                 Way::Call => "userfaultfd",
             },

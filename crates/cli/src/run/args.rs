@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use fulgurite_bench::values;
 
 /// The options of `fulgurite run`.
@@ -26,6 +26,10 @@ pub struct RunArgs {
     /// Let small blocks of malloc go to flash as well.
     #[arg(long)]
     pub small_blocks: bool,
+    /// Which threads resolve faults: a handler thread (compatible), the faulting ones (in-line), or
+    /// the best that this user may have.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub mode: Mode,
     /// Tell which way faults are handled, and why.
     #[arg(long)]
     pub explain: bool,
@@ -38,6 +42,17 @@ pub struct RunArgs {
     /// The program, and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
+}
+
+/// Which threads resolve faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Mode {
+    /// A handler thread, where the user has the right to userfaultfd; else in-line.
+    Auto,
+    /// A handler thread. System calls work as they are. Needs the right to userfaultfd.
+    Compatible,
+    /// The threads themselves. System calls of the C library are wrapped.
+    InLine,
 }
 
 /// Examples for the help.

@@ -14,10 +14,10 @@ use std::process::Command;
 use anyhow::{Result, anyhow};
 use fulgurite_bench::bad_input;
 use fulgurite_bench::bad_input::OrBadInput;
-use fulgurite_fault::{ENVIRONMENT, RunSettings};
+use fulgurite_fault::{ENVIRONMENT, RunSettings, Wanted};
 use fulgurite_format::PAGE_BYTES;
 
-use args::RunArgs;
+use args::{Mode, RunArgs};
 
 const LIBRARY: &str = "libfulgurite_preload.so";
 /// Flash in times of DRAM, unless it is said.
@@ -43,6 +43,11 @@ pub fn run(args: &RunArgs) -> Result<()> {
         small: args.small_blocks,
         json: args.json,
         stats_ms: args.stats.map_or(0, |every| every.as_millis().max(1) as u64),
+        way: match args.mode {
+            Mode::Auto => Wanted::Any,
+            Mode::Compatible => Wanted::Compatible,
+            Mode::InLine => Wanted::InLine,
+        },
         preload_before: preload_before.clone(),
         flash: flash(args)?,
     };

@@ -126,6 +126,8 @@ pub(super) const EINTR: i32 = 4;
 pub(super) const EAGAIN: i32 = 11;
 /// It has no memory at the moment.
 pub(super) const ENOMEM: i32 = 12;
+/// The thread has ended that began it, in a queue of several threads.
+const ECANCELED: i32 = 125;
 
 /// How often a request may be put off (`EAGAIN`, `ENOMEM`, `EINTR`) before that is an error. With
 /// the pauses between, that is after half a second of a kernel that has no room.
@@ -159,7 +161,7 @@ impl Tries {
 /// What the kernel's result (bytes, or a negative errno) means for a request; none: try the whole
 /// request again.
 ///
-/// Short transfers, `EAGAIN`, `ENOMEM` and `EINTR` are normal. A short one is tried again whole (a
+/// Short transfers, `EAGAIN`, `ENOMEM`, `EINTR` and `ECANCELED` are normal. A short one is tried again whole (a
 /// remainder would not be aligned for `O_DIRECT`), once. What there was no room for is tried again
 /// after a pause ([`Tries::pause`]), which is the caller's to keep. A flush is never tried again.
 fn judge(op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
@@ -172,7 +174,9 @@ fn judge(op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError
             tries.short = true;
             None
         }
-        (Op::Read | Op::Write, n) if (tries.no_room || n == -EINTR) && tries.put_off < PUT_OFF_MAX => {
+        (Op::Read | Op::Write, n)
+            if (tries.no_room || n == -EINTR || n == -ECANCELED) && tries.put_off < PUT_OFF_MAX =>
+        {
             tries.put_off += 1;
             None
         }
@@ -205,6 +209,7 @@ mod tests {
     fn pauses_are_for_room_and_bounded() {
         let mut tries = Tries::default();
         assert_eq!(judge(Op::Read, -EINTR, &mut tries), None);
+        assert_eq!(judge(Op::Write, -ECANCELED, &mut Tries::default()), None);
         assert_eq!(tries.pause(), Duration::ZERO);
         let mut last = Duration::ZERO;
         for errno in [EAGAIN, ENOMEM].into_iter().cycle().take(usize::from(PUT_OFF_MAX) - 1) {

@@ -24,6 +24,7 @@ pub use open::claim;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes};
@@ -109,6 +110,8 @@ pub struct FileFlash {
     path: PathBuf,
     backend: FileBackend,
     warnings: Mutex<Vec<String>>,
+    /// io_uring was not to be had.
+    has_fallen_back: AtomicBool,
 }
 
 impl FileFlash {
@@ -148,6 +151,7 @@ impl FileFlash {
             path: config.path.clone(),
             backend: config.backend,
             warnings: Mutex::new(warnings),
+            has_fallen_back: AtomicBool::new(false),
         })
     }
 
@@ -179,6 +183,9 @@ impl Flash for FileFlash {
     fn describe(&self) -> String {
         let cached = if self.medium.file.direct() { "" } else { ", through the page cache" };
         let backend = match self.backend {
+            FileBackend::Auto if self.has_fallen_back.load(Ordering::Relaxed) => {
+                format!("{FALLBACK_THREADS} threads a queue, without io_uring")
+            }
             FileBackend::Auto | FileBackend::Uring => "io_uring".to_owned(),
             FileBackend::UringUnregistered => "io_uring, unregistered frames".to_owned(),
             FileBackend::Threads(n) => format!("{} threads a queue", n.max(1)),
@@ -231,6 +238,7 @@ impl FileFlash {
                 Ok(Box::new(uring::UringQueue::new(self.medium.clone(), ring, &frames, depth, wake)))
             }
             Err(source) if self.backend == FileBackend::Auto => {
+                self.has_fallen_back.store(true, Ordering::Relaxed);
                 self.warn(format!(
                     "io_uring is not available ({source}): {FALLBACK_THREADS} threads a queue read and write instead, at \
                      several times the CPU"

@@ -43,6 +43,8 @@ struct Pool {
     ended: Mutex<Vec<(u32, Result<(), FlashError>)>>,
     /// Entries in `ended`, so that a poll that finds nothing takes no lock.
     ended_count: AtomicUsize,
+    /// The worker is notified of each end, asleep or not.
+    notifies: AtomicBool,
     /// The worker sleeps, or is about to and will look at `ended_count` once more.
     waiting: AtomicBool,
 }
@@ -78,6 +80,7 @@ impl ThreadQueue {
             more: Condvar::new(),
             ended: Mutex::new(Vec::with_capacity(depth)),
             ended_count: AtomicUsize::new(0),
+            notifies: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
         });
         let slots = Slots::new(depth);
@@ -125,7 +128,7 @@ impl Pool {
             // Pairs with the worker's fence between announcing its wait and its last look at the
             // count.
             fence(Ordering::SeqCst);
-            if self.waiting.swap(false, Ordering::Relaxed) {
+            if self.waiting.swap(false, Ordering::Relaxed) || self.notifies.load(Ordering::Relaxed) {
                 self.wake.notify();
             }
         }
@@ -219,8 +222,9 @@ impl Queue for ThreadQueue {
         completions.len() - before
     }
     fn will_poll(&self) {}
-    fn switch(&mut self, _: Switches) -> Switches {
-        Switches::default()
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.pool.notifies.store(to.notifies, Ordering::Relaxed);
+        Switches { notifies: to.notifies, ..Switches::default() }
     }
     fn use_frames(&mut self, _: std::ops::Range<u32>) {}
     fn wait(&mut self, timeout: Option<Duration>) {

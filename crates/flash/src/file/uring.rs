@@ -57,6 +57,8 @@ pub(super) struct UringQueue {
     /// The same of reads, where these are gathered.
     reads: Vec<(u32, u32)>,
     gathers_reads: bool,
+    /// The ring notifies `wake` at each end.
+    notifies: bool,
     /// Reads pushed singly, and not counted yet.
     uncounted: u64,
     /// Results of one poll, as the ring gave them.
@@ -108,6 +110,7 @@ impl UringQueue {
             batch: Vec::with_capacity(depth),
             reads: Vec::new(),
             gathers_reads: false,
+            notifies: false,
             uncounted: 0,
             ended: Vec::with_capacity(depth),
             again: Vec::with_capacity(depth),
@@ -391,7 +394,10 @@ impl Queue for UringQueue {
             self.reads.reserve(self.slots.depth());
         }
         self.gathers_reads = to.gather_reads;
-        Switches { gather_reads: to.gather_reads, ..Switches::default() }
+        if to.notifies != self.notifies && self.ring.notify_each(to.notifies).is_ok() {
+            self.notifies = to.notifies;
+        }
+        Switches { gather_reads: to.gather_reads, notifies: self.notifies, ..Switches::default() }
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         let end = frames.end.min(self.frame_count) as usize;

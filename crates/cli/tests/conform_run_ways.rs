@@ -1,0 +1,79 @@
+//! Goal: without the right to userfaultfd and io_uring, programs run under `fulgurite run` with the
+//! same answers, within the same cap, and it says which way it took. Method: programs of
+//! `conform_run`, started by one that gives up rights: those of root, and the system calls that
+//! Docker's default profile denies. Guard pages may be denied as well. What the kernel is passed has
+//! left DRAM before. Where the kernel has no guard pages, the next way is taken and said.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::runs::{FULGURITE, Group, compiled, peak_of_summary, text};
+
+/// Rights that are taken away, and what is said then.
+const WAYS: [(&[&str], &str); 3] = [
+    (&["user", "docker"], "guard pages"),
+    (&["user", "docker", "guards"], "pages without access"),
+    (&["user"], "user mode only"),
+];
+
+/// A directory that every user may use, a program in it, and the one that takes rights away. None
+/// without a compiler.
+fn place(name: &str) -> Option<(tempfile::TempDir, String, String)> {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, confined) = (compiled(directory.path(), name)?, compiled(directory.path(), "confined")?);
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let shown = |path: &Path| path.to_str().unwrap().to_owned();
+    Some((directory, shown(&program), shown(&confined)))
+}
+
+/// Whether this user may take its own rights away.
+fn is_root() -> bool {
+    let is_root = rustix::process::getuid().is_root();
+    if !is_root {
+        println!("SKIPPED: only root can take the rights of root away");
+    }
+    is_root
+}
+
+/// Runs words of `fulgurite run` without some rights.
+fn run(confined: &str, taken: &[&str], group: Option<&Group>, words: &[&str]) -> Output {
+    let mut command = Command::new("/bin/sh");
+    match group {
+        Some(group) => command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.procs()),
+        None => command.args(["-c", "exec \"$@\"", "sh"]),
+    };
+    command.arg(confined).args(taken).args(["--", FULGURITE, "run"]).args(words).output().unwrap()
+}
+
+#[test]
+fn threads_find_what_they_wrote_without_userfaultfd() {
+    let Some((directory, program, confined)) = place("touch").filter(|_| is_root()) else { return };
+    let flash = directory.path().to_str().unwrap();
+    let cap = 32 << 20;
+    for (taken, way) in WAYS {
+        let group = Group::new("ways", cap);
+        let words = ["--dram", "32M", "--flash", flash, "--flash-size", "160M", "--explain", "--", &program, "96"];
+        let output = run(&confined, taken, group.as_ref(), &words);
+        let told = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "24576 pages, 0 wrong\n", "{taken:?}, {:?}: {told}", output.status);
+        assert!(told.contains("userfaultfd is refused"), "{told}");
+        assert!(told.contains(way) || told.contains(WAYS[1].1), "{told}");
+        assert!(peak_of_summary(&told) <= cap, "{told}");
+    }
+}
+
+#[test]
+fn system_calls_find_what_has_left_dram() {
+    let Some((directory, program, confined)) = place("calls").filter(|_| is_root()) else { return };
+    let flash = directory.path().to_str().unwrap();
+    let without = Command::new(&program).args([flash, "24"]).output().unwrap();
+    let expected = text(&without.stdout);
+    assert!(expected.ends_with("wrong: 0\n"), "{expected}");
+    for taken in [&[][..], WAYS[0].0, WAYS[1].0, WAYS[2].0] {
+        let words = ["--dram", "16M", "--flash", flash, "--flash-size", "128M", "--", &program, flash, "24"];
+        let output = run(&confined, taken, None, &words);
+        assert_eq!(text(&output.stdout), expected, "{taken:?}: {:?} {}", output.status, text(&output.stderr));
+    }
+}

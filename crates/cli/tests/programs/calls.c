@@ -1,0 +1,324 @@
+/* Passes addresses to the kernel whose pages have left DRAM: each call has pages of its own, all are prepared, and then
+ * so much other memory is written that they have to leave. Prints what each call found, which must be the same without
+ * fulgurite. Arguments: a directory for files, and MiB of other memory. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, PAGES = 4096, LONG = 600 * 1024 };
+
+static char *pages, *other;
+static size_t used, other_bytes;
+extern char **environ;
+
+/* A place of its own. */
+static void *take(size_t bytes) {
+    void *place = pages + used;
+    used += (bytes + PAGE - 1) / PAGE * PAGE;
+    if (used > (size_t)PAGES * PAGE)
+        abort();
+    return place;
+}
+static char *text(const char *string) {
+    /* Across the border of two pages. */
+    char *place = (char *)take(2 * PAGE) + PAGE - 3;
+    return strcpy(place, string);
+}
+static char *path(const char *directory, const char *name) {
+    char whole[512];
+    snprintf(whole, sizeof whole, "%s/%s", directory, name);
+    return text(whole);
+}
+static void evict(void) {
+    for (int round = 0; round < 2; round++)
+        for (size_t at = 0; at < other_bytes; at += PAGE)
+            other[at] += 1;
+}
+static void say(const char *name, long result) {
+    printf("%s: %ld%s%s\n", name, result, result < 0 ? " " : "", result < 0 ? strerror(errno) : "");
+}
+static unsigned sum(const void *bytes, size_t count) {
+    unsigned found = 0;
+    for (size_t i = 0; i < count; i++)
+        found = found * 31 + ((const unsigned char *)bytes)[i];
+    return found;
+}
+static char *pattern(size_t bytes) {
+    char *place = take(bytes);
+    for (size_t i = 0; i < bytes; i++)
+        place[i] = (char)(i * 7 + i / 4096);
+    return place;
+}
+
+static struct locks {
+    pthread_mutex_t mutex;
+    pthread_cond_t condition;
+    char gap[PAGE];
+    sem_t semaphore;
+    char gap2[PAGE];
+    pthread_barrier_t barrier;
+    char gap3[PAGE];
+    int word, go;
+} *locks;
+
+static void *other_thread(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&locks->mutex);
+    while (!locks->go)
+        pthread_cond_wait(&locks->condition, &locks->mutex);
+    pthread_mutex_unlock(&locks->mutex);
+    sem_wait(&locks->semaphore);
+    syscall(SYS_futex, &locks->word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+    pthread_barrier_wait(&locks->barrier);
+    return NULL;
+}
+
+static void *writer(void *argument) {
+    /* A stream that comes in pieces, the last of which the reader has to wait for. */
+    int fd = (int)(intptr_t)argument;
+    static char bytes[LONG];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (char)(i * 13);
+    for (size_t at = 0; at < sizeof bytes; at += sizeof bytes / 4)
+        if (write(fd, bytes + at, sizeof bytes / 4) < 0)
+            return NULL;
+    close(fd);
+    return NULL;
+}
+
+int main(int count, char **words) {
+    if (count < 3)
+        return 2;
+    const char *directory = words[1];
+    other_bytes = strtoull(words[2], NULL, 10) << 20;
+    pages = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    other = mmap(NULL, other_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || other == MAP_FAILED)
+        return 3;
+
+    /* All that is passed. */
+    char *name = path(directory, "file"), *renamed = path(directory, "renamed"), *linked = path(directory, "link");
+    char *sub = path(directory, "sub"), *here = path(directory, ".");
+    char *out = pattern(LONG), *in = take(LONG), *at_in = take(LONG), *small = take(100);
+    struct iovec *list = take(3 * sizeof *list), *list_in = take(3 * sizeof *list_in);
+    char *parts[3], *parts_in[3];
+    for (int i = 0; i < 3; i++) {
+        parts[i] = pattern(5000 + i);
+        parts_in[i] = take(5000 + i);
+        list[i] = (struct iovec){parts[i], 5000 + i};
+        list_in[i] = (struct iovec){parts_in[i], 5000 + i};
+    }
+    struct stat *status = take(sizeof *status), *status2 = take(sizeof *status2), *status3 = take(sizeof *status3);
+    struct statx *extended = take(sizeof *extended);
+    char *to = take(PAGE), *cwd = take(PAGE), *entries = take(32 * 1024), *stream = take(LONG), *read_back = take(LONG);
+    int *fds = take(2 * sizeof *fds), *pair = take(2 * sizeof *pair), *ends = take(2 * sizeof *ends);
+    int *available = take(sizeof *available), *child = take(sizeof *child), *option = take(sizeof *option);
+    socklen_t *length = take(sizeof *length), *address_length = take(sizeof *address_length);
+    struct pollfd *polled = take(sizeof *polled), *ppolled = take(sizeof *ppolled);
+    struct epoll_event *event = take(sizeof *event), *events = take(4 * sizeof *events);
+    fd_set *set = take(sizeof *set);
+    struct timespec *time = take(sizeof *time), *left = take(sizeof *left);
+    struct timeval *moment = take(sizeof *moment);
+    struct utsname *system_name = take(sizeof *system_name);
+    struct rusage *usage = take(sizeof *usage);
+    struct rlimit *limit = take(sizeof *limit);
+    struct sockaddr_in *address = take(sizeof *address), *peer = take(sizeof *peer), *bound = take(sizeof *bound);
+    struct msghdr *message = take(sizeof *message), *message_in = take(sizeof *message_in);
+    struct iovec *vector = take(sizeof *vector), *vector_in = take(sizeof *vector_in);
+    char *control = take(256), *control_in = take(256), *datagram = pattern(3000), *datagram_in = take(3000);
+    char *random = take(5000), *shell = text("exit 7"), *echo = text("echo from a shell");
+    char **arguments = take(4 * sizeof *arguments);
+    arguments[0] = text("sh"), arguments[1] = text("-c"), arguments[2] = text("exit 9"), arguments[3] = NULL;
+    char *program = text("/bin/sh");
+    off_t *offset = take(sizeof *offset);
+    sigset_t *mask = take(sizeof *mask), *mask_before = take(sizeof *mask_before);
+    struct sigaction *action = take(sizeof *action), *action_before = take(sizeof *action_before);
+    struct flock *lock = take(sizeof *lock);
+    locks = take(sizeof *locks);
+    pthread_mutex_init(&locks->mutex, NULL);
+    pthread_cond_init(&locks->condition, NULL);
+    sem_init(&locks->semaphore, 0, 0);
+    pthread_barrier_init(&locks->barrier, NULL, 2);
+    *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    *address_length = *length = sizeof *address;
+    time->tv_nsec = 1000;
+    sigemptyset(mask);
+    sigaddset(mask, SIGUSR1);
+    sigaddset(mask, SIGSEGV);
+    action->sa_handler = SIG_IGN;
+    evict();
+
+    /* Files. */
+    int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    say("open", fd >= 0);
+    say("write", write(fd, out, LONG));
+    say("pwrite", pwrite(fd, out + 1, 70001, LONG));
+    say("writev", writev(fd, list, 3));
+    say("lseek", lseek(fd, 0, SEEK_SET));
+    say("read", read(fd, in, LONG));
+    say("same", memcmp(in, out, LONG));
+    say("pread", pread(fd, at_in, 70001, 5));
+    say("same", memcmp(at_in, out + 5, 70001));
+    say("lseek", lseek(fd, LONG, SEEK_SET));
+    say("readv", readv(fd, list_in, 3));
+    say("sum", sum(parts_in[0], 5000) + sum(parts_in[1], 5001) + sum(parts_in[2], 5002));
+    say("fstat", fstat(fd, status));
+    say("size", status->st_size);
+    say("stat", stat(name, status2) + (status2->st_size != status->st_size));
+    say("lstat", lstat(name, status3) + (status3->st_ino != status->st_ino));
+    say("statx", statx(AT_FDCWD, name, 0, STATX_SIZE, extended) + (extended->stx_size != (unsigned long)status->st_size));
+    *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    say("fcntl", fcntl(fd, F_SETLK, lock));
+    say("access", access(name, R_OK));
+    say("symlink", symlink(name, linked));
+    say("readlink", readlink(linked, to, PAGE) == (long)strlen(name));
+    say("rename", rename(name, renamed));
+    say("unlink", unlink(renamed) + unlink(linked));
+    say("mkdir", mkdir(sub, 0700));
+    int directory_fd = open(here, O_RDONLY | O_DIRECTORY);
+    say("getdents64", getdents64(directory_fd, entries, 32 * 1024) > 0);
+    say("rmdir", rmdir(sub));
+    say("getcwd", getcwd(cwd, PAGE) == cwd && cwd[0] == '/');
+    FILE *file = tmpfile();
+    say("fwrite", fwrite(out, 1, LONG, file));
+    rewind(file);
+    say("fread", fread(stream, 3, LONG / 3, file));
+    say("same", memcmp(stream, out, LONG));
+    fclose(file);
+
+    /* Pipes and sockets. */
+    say("pipe", pipe(fds));
+    say("write", write(fds[1], small, 100));
+    say("ioctl", ioctl(fds[0], FIONREAD, available) + *available);
+    *polled = *ppolled = (struct pollfd){fds[0], POLLIN, 0};
+    say("poll", poll(polled, 1, 0));
+    say("ppoll", ppoll(ppolled, 1, time, mask));
+    FD_ZERO(set);
+    FD_SET(fds[0], set);
+    say("select", select(fds[0] + 1, set, NULL, NULL, moment));
+    int epoll = epoll_create1(0);
+    event->events = EPOLLIN;
+    event->data.u32 = 77;
+    say("epoll_ctl", epoll_ctl(epoll, EPOLL_CTL_ADD, fds[0], event));
+    say("epoll_wait", epoll_wait(epoll, events, 4, 0));
+    say("epoll_data", events[0].data.u32);
+    pthread_t thread;
+    int stream_fds[2];
+    if (pipe(stream_fds) || pthread_create(&thread, NULL, writer, (void *)(intptr_t)stream_fds[1]))
+        return 4;
+    size_t got = 0;
+    for (long now; (now = read(stream_fds[0], read_back + got, LONG - got)) > 0; got += (size_t)now) {
+    }
+    pthread_join(thread, NULL);
+    say("stream", (long)got);
+    say("sum", sum(read_back, LONG));
+    say("socketpair", socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
+    *vector = (struct iovec){datagram, 3000};
+    *vector_in = (struct iovec){datagram_in, 3000};
+    *message = (struct msghdr){.msg_iov = vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(4)};
+    struct cmsghdr *passed = CMSG_FIRSTHDR(message);
+    *passed = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(4)};
+    memcpy(CMSG_DATA(passed), &fd, 4);
+    *message_in = (struct msghdr){.msg_iov = vector_in, .msg_iovlen = 1, .msg_control = control_in, .msg_controllen = 256};
+    say("sendmsg", sendmsg(pair[0], message, 0));
+    say("recvmsg", recvmsg(pair[1], message_in, 0));
+    say("same", memcmp(datagram, datagram_in, 3000));
+    say("passed", CMSG_FIRSTHDR(message_in) && CMSG_FIRSTHDR(message_in)->cmsg_type == SCM_RIGHTS);
+    int udp = socket(AF_INET, SOCK_DGRAM, 0);
+    say("bind", bind(udp, (struct sockaddr *)address, sizeof *address));
+    say("getsockname", getsockname(udp, (struct sockaddr *)bound, address_length));
+    say("sendto", sendto(udp, datagram, 2000, 0, (struct sockaddr *)bound, sizeof *bound));
+    say("recvfrom", recvfrom(udp, datagram_in, 3000, 0, (struct sockaddr *)peer, length));
+    say("peer", peer->sin_port == bound->sin_port);
+    *length = sizeof *option;
+    say("getsockopt", getsockopt(udp, SOL_SOCKET, SO_TYPE, option, length) + *option);
+    say("setsockopt", setsockopt(udp, SOL_SOCKET, SO_REUSEADDR, option, sizeof *option));
+
+    /* The system, and time. */
+    say("uname", uname(system_name) + (system_name->sysname[0] != 'L'));
+    say("getrusage", getrusage(RUSAGE_SELF, usage));
+    say("getrlimit", getrlimit(RLIMIT_NOFILE, limit) + (limit->rlim_cur == 0));
+    say("getrandom", getrandom(random, 5000, 0));
+    say("nanosleep", nanosleep(time, left));
+    say("clock_gettime", clock_gettime(CLOCK_MONOTONIC, left));
+    say("sigprocmask", sigprocmask(SIG_SETMASK, mask, mask_before));
+    say("usr1", !sigismember(mask_before, SIGUSR1));
+    say("sigaction", sigaction(SIGUSR2, action, action_before) + (action_before->sa_handler != SIG_DFL));
+    *offset = 0;
+    int null = open("/dev/null", O_WRONLY);
+    say("copy", syscall(SYS_sendfile, null, fd, NULL, 100));
+
+    /* Children. */
+    evict();
+    say("system", WEXITSTATUS(system(shell)));
+    FILE *answer = popen(echo, "r");
+    char line[100] = "";
+    say("popen", answer && fgets(line, sizeof line, answer) != NULL);
+    say("line", sum(line, strlen(line)));
+    pclose(answer);
+    pid_t pid;
+    say("posix_spawn", posix_spawn(&pid, program, NULL, NULL, arguments, environ));
+    say("waitpid", waitpid(pid, child, 0) == pid ? WEXITSTATUS(*child) : -1);
+    if ((pid = vfork()) == 0) {
+        execv(program, arguments);
+        _exit(99);
+    }
+    say("execv", waitpid(pid, child, 0) == pid ? WEXITSTATUS(*child) : -1);
+
+    /* Locks: the other thread waits at each, and their pages leave in between. */
+    if (pthread_create(&thread, NULL, other_thread, NULL))
+        return 4;
+    for (int step = 0; step < 4; step++) {
+        usleep(2000);
+        evict();
+        switch (step) {
+        case 0:
+            pthread_mutex_lock(&locks->mutex);
+            locks->go = 1;
+            pthread_cond_signal(&locks->condition);
+            pthread_mutex_unlock(&locks->mutex);
+            break;
+        case 1:
+            sem_post(&locks->semaphore);
+            break;
+        case 2:
+            __atomic_store_n(&locks->word, 1, __ATOMIC_SEQ_CST);
+            syscall(SYS_futex, &locks->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+            break;
+        default:
+            pthread_barrier_wait(&locks->barrier);
+        }
+    }
+    say("locks", pthread_join(thread, NULL));
+    size_t wrong = 0;
+    for (size_t at = 0; at < other_bytes; at += PAGE)
+        wrong += other[at] != 12;
+    say("wrong", (long)wrong);
+    return 0;
+}

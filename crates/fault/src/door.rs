@@ -1,0 +1,145 @@
+//! Where faults come in, and where the pager is: with the handler thread, a thread that resolves its
+//! own fault, or one that forks.
+//!
+//! ```text
+//!  compatible:  kernel --userfaultfd--> handler thread, which has the pager for good
+//!  in-line:     thread --SIGSEGV--> judge: takes the pager, begins, gives it back
+//!                                     +--> sleeps on its gate <-- the thread that gets the completion
+//! ```
+//!
+//! A judge runs with all signals blocked. What holds the pager touches no memory of the region, and
+//! takes no lock that a program's thread holds without blocking signals.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fulgurite_sys::faults::{Fault, Verdict};
+use fulgurite_sys::{Gate, Notifier, gate, signals};
+
+use crate::command::lock;
+use crate::error::{Error, cannot};
+use crate::pager::{Begun, DONE, IDLE, Pager};
+
+/// How long a thread waits for another to end its fault, where all places for faults are taken.
+const CROWDED: Duration = Duration::from_micros(200);
+/// The handler thread's sleep while something is in flight on a medium that does not notify.
+const POLL: Duration = Duration::from_micros(100);
+
+/// See the module.
+pub struct Door {
+    /// Taken away by a child.
+    pub pager: Mutex<Option<Box<Pager>>>,
+    /// A thread wants to fork.
+    pub forks: AtomicBool,
+    /// Notified when all is ready for it, and when it is over.
+    pub turns: Condvar,
+    /// Where threads sleep, by their waits.
+    pub gates: Arc<[Gate]>,
+    /// Wakes the handler thread.
+    pub notifier: Arc<Notifier>,
+    /// Threads resolve their own faults.
+    pub is_in_line: bool,
+    /// The medium notifies at each completion.
+    pub notifies: bool,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door").field("forks", &self.forks).field("is_in_line", &self.is_in_line).finish_non_exhaustive()
+    }
+}
+
+impl Door {
+    /// The handler thread's life.
+    fn handle(&self) -> ! {
+        let mut pager = lock(&self.pager);
+        loop {
+            let forks = self.forks.load(Ordering::Acquire);
+            let now = pager.as_mut().expect("only a child takes it away");
+            if forks {
+                // Here, because no other thread may use the queue of a handler thread.
+                if now.ready.is_none() {
+                    now.wind_down();
+                    self.turns.notify_all();
+                }
+                pager = self.turns.wait(pager).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let is_busy = now.turn();
+            if !self.is_in_line {
+                if !is_busy {
+                    now.sleep();
+                }
+                continue;
+            }
+            let time = match now.sleep_time() {
+                time if !self.notifies && now.cache.in_flight() > 0 => time.min(POLL),
+                time => time,
+            };
+            drop(pager);
+            if !is_busy {
+                self.notifier.wait(Some(time));
+            }
+            pager = lock(&self.pager);
+        }
+    }
+
+    /// Starts the handler thread.
+    pub fn start(self: &Arc<Door>) -> Result<(), Error> {
+        let door = self.clone();
+        // The program's signal handlers may touch its memory, for which this thread would wait.
+        let started = signals::start_for_good(c"fulgurite", move || door.handle());
+        started.map_err(cannot("start the thread that handles faults"))
+    }
+
+    /// The pager, when no fork is under way.
+    fn take(&self) -> MutexGuard<'_, Option<Box<Pager>>> {
+        let mut pager = lock(&self.pager);
+        while pager.as_ref().is_some_and(|pager| pager.winds_down) {
+            pager = self.turns.wait(pager).unwrap_or_else(PoisonError::into_inner);
+        }
+        pager
+    }
+
+    /// Resolves a fault of this thread. All signals are blocked.
+    pub fn judge(&self, subpage: u32, fault: &Fault) -> Verdict {
+        self.wait_for(|pager| pager.begin_fault(subpage, fault))
+    }
+
+    /// Makes a subpage resident and pins it. Returns whether it is pinned. All signals are blocked.
+    pub fn hold(&self, subpage: u32) -> bool {
+        self.wait_for(|pager| pager.begin_hold(subpage)) == Verdict::Again
+    }
+
+    /// Gives pins back.
+    pub fn let_go(&self, subpages: impl Iterator<Item = u32>) {
+        if let Some(pager) = lock(&self.pager).as_mut() {
+            subpages.for_each(|subpage| pager.let_go(subpage));
+        }
+    }
+
+    /// Begins a fault, and waits for its end.
+    fn wait_for(&self, mut begin: impl FnMut(&mut Pager) -> Begun) -> Verdict {
+        loop {
+            let mut guard = self.take();
+            let Some(pager) = guard.as_mut() else { return Verdict::NotMine };
+            let begun = begin(pager);
+            let wakes = pager.tend() || !self.notifies && pager.cache.in_flight() > 0;
+            drop(guard);
+            if wakes {
+                self.notifier.notify();
+            }
+            match begun {
+                Begun::Ended(verdict) => return verdict,
+                Begun::Full => gate::nap(CROWDED),
+                Begun::Waits(slot) => {
+                    let gate = &self.gates[slot as usize];
+                    let ended = gate.wait_while(IDLE);
+                    gate.set_quietly(IDLE);
+                    return if ended == DONE { Verdict::Again } else { Verdict::Failed };
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The ways to find missing pages and to fill them in, tried in this order:
+//!
+//! | way | needs | a page goes to the program by | and comes back by |
+//! |---|---|---|---|
+//! | userfaultfd, compatible | the right to it, and Linux 6.8 | moving it | moving it |
+//! | userfaultfd, in-line | the system call, and Linux 6.8 | the same | the same |
+//! | guard markers | Linux 6.15 | a copy to a file, then shown | hidden, then a copy |
+//! | protection | a mapping for each lone page | the same | the same |
+//!
+//! With all but the first, the kernel's own accesses to missing pages fail (`EFAULT`). So addresses that
+//! are passed to it are made resident before ([`crate::PageBuffer::hold`]).
+
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_sys::faults::Signal;
+use fulgurite_sys::userfault::{self, NotMoved};
+use fulgurite_sys::{Arena, HiddenFile, Hiding, Region, Userfault};
+
+use crate::Access;
+use crate::error::{Error, cannot};
+use crate::settings::Wanted;
+
+/// See the module.
+#[derive(Debug)]
+pub enum Way {
+    /// userfaultfd, which serves the kernel or makes signals.
+    Userfault(Userfault),
+    /// A file whose missing pages are hidden.
+    Hidden(HiddenFile),
+}
+
+/// Where a page is that was given to the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Given {
+    /// There, and no more in its frame.
+    Moved,
+    /// There, read only, and in its frame.
+    Copied,
+}
+
+impl Way {
+    /// The best way that this process may take of those that are wanted. Also says why it is not the
+    /// best of all.
+    pub fn choose(region: &Region, wanted: Wanted) -> Result<(Way, Option<String>), Error> {
+        let mut refused = None;
+        if let Wanted::Any | Wanted::Compatible = wanted {
+            match (Userfault::open(), wanted) {
+                (Ok(userfault), _) => return Ok((Way::watch(userfault, region)?, None)),
+                (Err(error), Wanted::Compatible) => return Err(error.into()),
+                (Err(error), _) => refused = Some(error.to_string()),
+            }
+        }
+        if let Wanted::Any | Wanted::InLine = wanted {
+            match Userfault::open_in_line() {
+                Ok(userfault) => return Ok((Way::watch(userfault, region)?, refused)),
+                Err(error) => refused = Some(error.to_string()),
+            }
+        }
+        let hiding = if wanted == Wanted::Protection { Some(Hiding::Protection) } else { None };
+        Ok((Way::Hidden(HiddenFile::back(region, hiding).map_err(cannot("map memory of a file"))?), refused))
+    }
+
+    fn watch(userfault: Userfault, region: &Region) -> Result<Way, Error> {
+        userfault.watch(region)?;
+        Ok(Way::Userfault(userfault))
+    }
+
+    /// The same way in a child. There, `taken` pages have been given to the program, and it may do
+    /// with them what `limited` says, or read and write.
+    pub fn again(
+        &self,
+        region: &Region,
+        taken: &[(usize, usize)],
+        limited: &[(usize, usize, Access)],
+    ) -> Result<Way, Error> {
+        match self {
+            Way::Userfault(userfault) => Way::watch(userfault.again()?, region),
+            Way::Hidden(file) => {
+                let file = HiddenFile::back(region, Some(file.hiding())).map_err(cannot("map memory of a file"))?;
+                let way = Way::Hidden(file);
+                let read_write = taken.iter().map(|(start, pages)| (*start, *pages, Access::ReadWrite));
+                for (start, pages, access) in read_write.chain(limited.iter().copied()) {
+                    let (offset, len) = (start * SUBPAGE_BYTES, pages * SUBPAGE_BYTES);
+                    way.begin(region, offset, len, access).map_err(cannot("map memory of a file"))?;
+                }
+                Ok(way)
+            }
+        }
+    }
+
+    /// Lets pages come back to an arena.
+    pub fn take_back_to(&self, arena: &Arena) -> Result<(), Error> {
+        match self {
+            Way::Userfault(userfault) => Ok(userfault.take_back_to(arena)?),
+            Way::Hidden(_) => {
+                arena.inherit(false);
+                Ok(())
+            }
+        }
+    }
+
+    /// The kernel's own accesses to missing pages fail, and threads resolve their faults themselves.
+    pub fn is_in_line(&self) -> bool {
+        match self {
+            Way::Userfault(userfault) => userfault.is_in_line(),
+            Way::Hidden(_) => true,
+        }
+    }
+    /// The signal of an access to a missing page.
+    pub fn signal(&self) -> Signal {
+        match self {
+            Way::Userfault(_) => Signal::Bus,
+            Way::Hidden(_) => Signal::Segmentation,
+        }
+    }
+    /// The region is memory of a file, of which a child cannot have a copy.
+    pub fn is_hidden(&self) -> bool {
+        matches!(self, Way::Hidden(_))
+    }
+    /// Each lone page may take mappings, of which a process has so many.
+    pub fn takes_mappings(&self) -> bool {
+        matches!(self, Way::Hidden(file) if file.hiding() == Hiding::Protection)
+    }
+
+    /// Appends the addresses of accesses that wait in the kernel.
+    pub fn read(&self, into: &mut Vec<usize>) -> usize {
+        match self {
+            Way::Userfault(userfault) => userfault.read(into),
+            Way::Hidden(_) => 0,
+        }
+    }
+    /// Lets accesses to a page that wait in the kernel try again.
+    pub fn wake(&self, region: &Region, offset: usize) {
+        if let Way::Userfault(userfault) = self {
+            userfault.wake(region, offset);
+        }
+    }
+    /// Ends accesses to a page with a `SIGBUS`. Where threads resolve their faults, each of them
+    /// is told.
+    pub fn poison(&self, region: &Region, offset: usize) {
+        if let Way::Userfault(userfault) = self
+            && userfault.poison(region, offset).is_ok()
+        {
+            userfault.wake(region, offset);
+        }
+    }
+    /// Whether locks of the program were ended to move its pages.
+    pub fn has_unlocked(&self) -> bool {
+        matches!(self, Way::Userfault(userfault) if userfault.has_unlocked())
+    }
+
+    /// Begins with pages that are all missing: the program may do this with them.
+    pub fn begin(&self, region: &Region, offset: usize, len: usize, access: Access) -> std::io::Result<()> {
+        match self {
+            Way::Userfault(_) => region.allow(offset, len, access),
+            Way::Hidden(file) => {
+                file.hide(region, offset, len)?;
+                self.allow(region, offset, len, access)
+            }
+        }
+    }
+    /// Changes what the program may do with pages. With protection, all of them are missing.
+    pub fn allow(&self, region: &Region, offset: usize, len: usize, access: Access) -> std::io::Result<()> {
+        if self.takes_mappings() { Ok(()) } else { region.allow(offset, len, access) }
+    }
+    /// Forgets pages with what they hold: the next access finds them missing.
+    pub fn forget(&self, region: &Region, offset: usize, len: usize) -> std::io::Result<()> {
+        match self {
+            Way::Userfault(_) => region.unmap_pages(offset, len),
+            Way::Hidden(file) => {
+                file.hide(region, offset, len)?;
+                file.discard(offset, len)
+            }
+        }
+    }
+
+    /// Gives the program the page at `from` in the arena, at `to` in the region, and wakes what
+    /// waits for it in the kernel.
+    pub fn give(
+        &self,
+        arena: &Arena,
+        from: usize,
+        region: &Region,
+        to: usize,
+        access: Access,
+    ) -> Result<Given, NotMoved> {
+        match self {
+            Way::Userfault(userfault) => match userfault.move_in(arena, from, region, to) {
+                Ok(()) => Ok(Given::Moved),
+                // The program may only read here.
+                Err(NotMoved::Access) => {
+                    userfault.copy_in(arena, from, region, to).map(|()| Given::Copied).map_err(|_| NotMoved::Access)
+                }
+                Err(error) => Err(error),
+            },
+            Way::Hidden(file) => {
+                let shown = file
+                    .write(arena, from, to)
+                    .and_then(|()| file.show(region, to, SUBPAGE_BYTES, access))
+                    .inspect_err(|_| drop(file.discard(to, SUBPAGE_BYTES)));
+                shown.map_err(not_moved)?;
+                // Never twice in DRAM for longer than this.
+                arena.discard(from, SUBPAGE_BYTES);
+                Ok(Given::Moved)
+            }
+        }
+    }
+
+    /// Takes the page at `from` in the region back to `to` in the arena.
+    pub fn take(&self, region: &Region, from: usize, arena: &Arena, to: usize) -> Result<(), NotMoved> {
+        match self {
+            Way::Userfault(userfault) => match userfault.move_out(region, from, arena, to) {
+                Err(NotMoved::Exists) => {
+                    // A look at the frame has made a page of zeros there.
+                    arena.discard(to, SUBPAGE_BYTES);
+                    userfault.move_out(region, from, arena, to)
+                }
+                result => result,
+            },
+            Way::Hidden(file) => {
+                file.hide(region, from, SUBPAGE_BYTES).map_err(not_moved)?;
+                file.read(from, arena, to).map_err(not_moved)?;
+                let _ = file.discard(from, SUBPAGE_BYTES);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn not_moved(error: std::io::Error) -> NotMoved {
+    NotMoved::Other(error.raw_os_error().unwrap_or(0))
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Way::Userfault(userfault) => match (userfault.is_in_line(), userfault.way()) {
+                (false, userfault::Way::Device) => {
+                    "userfaultfd by /dev/userfaultfd, which also serves system calls; a handler thread (compatible \
+                     mode); pages are moved"
+                }
+                (false, _) => {
+                    "userfaultfd by its system call, which also serves system calls; a handler thread (compatible \
+                     mode); pages are moved"
+                }
+                (true, userfault::Way::UserMode) => {
+                    "userfaultfd for user mode only, found by SIGBUS; threads resolve their own faults (in-line mode), \
+                     and system calls are wrapped; pages are moved"
+                }
+                (true, _) => {
+                    "userfaultfd, found by SIGBUS; threads resolve their own faults (in-line mode), and system calls \
+                     are wrapped; pages are moved"
+                }
+            },
+            Way::Hidden(file) => match file.hiding() {
+                Hiding::Guards => {
+                    "guard pages on memory of a file, found by SIGSEGV; threads resolve their own faults (in-line \
+                     mode), and system calls are wrapped; pages are copied"
+                }
+                Hiding::Protection => {
+                    "pages without access on memory of a file, found by SIGSEGV; threads resolve their own faults \
+                     (in-line mode), and system calls are wrapped; pages are copied"
+                }
+            },
+        })
+    }
+}

@@ -1,0 +1,434 @@
+//! Accesses that the kernel ends with a signal, and a judge of them that comes before the program's
+//! own handler.
+//!
+//! ```text
+//!   access --> SIGSEGV, SIGBUS --> judge: try again --------> back to the access
+//!                                         cannot be had ----> SIGBUS (BUS_MCEERR_AR)
+//!                                         not mine ---------> the program's action
+//! ```
+//!
+//! The judge runs on the thread that accessed, with all signals blocked, on the thread's alternate
+//! stack where it has one. So it must neither allocate from the program nor wait for a lock that
+//! the interrupted code may hold.
+//!
+//! The program's own actions for these signals are kept here ([`exchange_action`]) and called with
+//! the mask that they ask for. The kernel is asked directly: a library that stands in for the C
+//! library's `sigaction` may call this.
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::mem::zeroed;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use libc::{c_int, c_void};
+
+use crate::arch;
+
+/// An access that the kernel could not do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// Its address.
+    pub address: usize,
+    /// It was to change memory.
+    pub is_write: bool,
+    /// There is no page; else what may be done there does not allow it.
+    pub is_missing: bool,
+}
+
+/// What is to become of an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is tried again.
+    Again,
+    /// Its contents cannot be had: `SIGBUS` with `BUS_MCEERR_AR`, as for memory that broke.
+    Failed,
+    /// It is the program's own.
+    NotMine,
+}
+
+/// The signal of an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// `SIGSEGV`.
+    Segmentation,
+    /// `SIGBUS`.
+    Bus,
+}
+
+impl Signal {
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> c_int {
+        match self {
+            Signal::Segmentation => libc::SIGSEGV,
+            Signal::Bus => libc::SIGBUS,
+        }
+    }
+}
+
+/// A judge of accesses.
+pub type Judge = fn(&Fault) -> Verdict;
+
+static JUDGE: AtomicUsize = AtomicUsize::new(0);
+
+/// The program's action for a signal that is handled here.
+struct Slot {
+    number: c_int,
+    is_handled: AtomicBool,
+    is_locked: AtomicBool,
+    action: UnsafeCell<Option<libc::sigaction>>,
+}
+
+// SAFETY: the action is reached by the thread that holds the lock only.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    const fn new(number: c_int) -> Slot {
+        let (is_handled, is_locked) = (AtomicBool::new(false), AtomicBool::new(false));
+        Slot { number, is_handled, is_locked, action: UnsafeCell::new(None) }
+    }
+    /// Calls `f` with the action. All signals are blocked, or a handler could wait for itself.
+    fn with<T>(&self, f: impl FnOnce(&mut Option<libc::sigaction>) -> T) -> T {
+        let before = set_mask(u64::MAX);
+        while self.is_locked.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // SAFETY: this thread holds the lock until after the last use.
+        let result = f(unsafe { &mut *self.action.get() });
+        self.is_locked.store(false, Ordering::Release);
+        set_mask(before);
+        result
+    }
+}
+
+static SLOTS: [Slot; 2] = [Slot::new(libc::SIGSEGV), Slot::new(libc::SIGBUS)];
+
+fn slot_of(number: c_int) -> Option<&'static Slot> {
+    SLOTS.iter().find(|slot| slot.number == number)
+}
+
+/// Whether a signal is handled here.
+#[must_use]
+pub fn is_handled(number: c_int) -> bool {
+    slot_of(number).is_some_and(|slot| slot.is_handled.load(Ordering::Acquire))
+}
+
+/// The signals that are handled here, as bits of a mask: they must never be blocked.
+#[must_use]
+pub fn handled() -> u64 {
+    SLOTS.iter().filter(|slot| slot.is_handled.load(Ordering::Acquire)).fold(0, |mask, slot| mask | bit(slot.number))
+}
+
+const fn bit(number: c_int) -> u64 {
+    1 << (number - 1)
+}
+
+/// What the kernel takes as an action.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+fn kernel_action(number: c_int, new: Option<&KernelAction>) -> io::Result<KernelAction> {
+    let mut old = KernelAction::default();
+    let new = new.map_or(null(), std::ptr::from_ref);
+    // SAFETY: the call reads and writes the structures that it is given. The callers' handlers are
+    // functions that live as long as the process.
+    let result = unsafe { libc::syscall(libc::SYS_rt_sigaction, number, new, &raw mut old, size_of::<u64>()) };
+    if result == 0 { Ok(old) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets which signals this thread blocks, and returns which it did.
+fn set_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: the call reads and writes the words that it is given.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut old, size_of::<u64>())
+    };
+    old
+}
+
+/// The first word of a set of signals, which has all that there are.
+fn word_of(set: &libc::sigset_t) -> u64 {
+    // SAFETY: a set is at least as long as a word, and any bits are a number.
+    unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
+}
+
+/// Lets a judge decide on accesses that end with this signal, from now on.
+///
+/// # Errors
+/// The kernel's.
+pub fn judge_by(signal: Signal, judge: Judge) -> io::Result<()> {
+    let number = signal.number();
+    let slot = slot_of(number).expect("a signal of an access");
+    JUDGE.store(judge as usize, Ordering::Release);
+    let flags = (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | arch::SA_RESTORER;
+    let restorer = arch::signal_return as *const () as usize;
+    let new = KernelAction { handler: on_signal as *const () as usize, flags, restorer, mask: u64::MAX };
+    let old = kernel_action(number, Some(&new))?;
+    slot.with(|action| {
+        // SAFETY: all zeros is the default action.
+        let mut kept: libc::sigaction = unsafe { zeroed() };
+        (kept.sa_sigaction, kept.sa_flags) = (old.handler, (old.flags & !arch::SA_RESTORER) as c_int);
+        // SAFETY: a set is at least as long as a word.
+        unsafe { (&raw mut kept.sa_mask).cast::<u64>().write(old.mask) };
+        *action = Some(kept);
+    });
+    slot.is_handled.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Exchanges the program's action for a signal that is handled here ([`is_handled`]). Without a new
+/// one, only tells it.
+///
+/// # Safety
+/// A handler of the new action must be a function of the type that its flags say.
+#[must_use]
+pub unsafe fn exchange_action(number: c_int, new: Option<&libc::sigaction>) -> Option<libc::sigaction> {
+    let slot = slot_of(number).filter(|slot| slot.is_handled.load(Ordering::Acquire))?;
+    slot.with(|action| if let Some(new) = new { action.replace(*new) } else { *action })
+}
+
+unsafe extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the location is this thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the kernel passes both to a handler.
+    let (code, address, is_write) =
+        unsafe { ((*info).si_code, (*info).si_addr() as usize, arch::was_write(context.cast())) };
+    let is_missing = match (number, code) {
+        (libc::SIGSEGV, SEGV_MAPERR) | (libc::SIGBUS, BUS_ADRERR) => Some(true),
+        (libc::SIGSEGV, SEGV_ACCERR) => Some(false),
+        _ => None,
+    };
+    let judge = JUDGE.load(Ordering::Acquire);
+    // SAFETY: it was stored from a function of this type.
+    let judge = (judge != 0).then(|| unsafe { std::mem::transmute::<usize, Judge>(judge) });
+    let verdict = match (is_missing, judge) {
+        (Some(is_missing), Some(judge)) => judge(&Fault { address, is_write, is_missing }),
+        _ => Verdict::NotMine,
+    };
+    match verdict {
+        Verdict::Again => {}
+        // SAFETY: the context is this signal's.
+        Verdict::Failed => unsafe { fail(address, context.cast()) },
+        // SAFETY: all is this signal's.
+        Verdict::NotMine => unsafe { pass_on(number, info, context) },
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+const SEGV_MAPERR: c_int = 1;
+const SEGV_ACCERR: c_int = 2;
+const BUS_ADRERR: c_int = 2;
+const BUS_MCEERR_AR: c_int = 4;
+
+/// Sends this thread a `SIGBUS` that arrives before the access is tried again.
+///
+/// # Safety
+/// The context is that of the signal that is being handled.
+unsafe fn fail(address: usize, context: *mut libc::ucontext_t) {
+    // As the kernel does where it must: a signal that is blocked or ignored ends the process.
+    // SAFETY: the mask is that to which the kernel returns.
+    let mask = unsafe { &mut *(&raw mut (*context).uc_sigmask).cast::<u64>() };
+    let is_ignored = kernel_action(libc::SIGBUS, None).is_ok_and(|action| action.handler == libc::SIG_IGN);
+    if *mask & bit(libc::SIGBUS) != 0 || is_ignored {
+        let _ = kernel_action(libc::SIGBUS, Some(&KernelAction::default()));
+        *mask &= !bit(libc::SIGBUS);
+    }
+    // SAFETY: all zeros is a value of this structure, which is as long as the kernel's. The address
+    // of an access stands behind three numbers and a gap.
+    unsafe {
+        let mut info: libc::siginfo_t = zeroed();
+        (info.si_signo, info.si_code) = (libc::SIGBUS, BUS_MCEERR_AR);
+        (&raw mut info).cast::<usize>().add(2).write(address);
+        let (pid, thread) = (libc::syscall(libc::SYS_getpid), libc::syscall(libc::SYS_gettid));
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, thread, libc::SIGBUS, &raw const info);
+    }
+}
+
+/// Does what the program has set for a signal.
+///
+/// # Safety
+/// The arguments are those that the kernel passed to the handler.
+unsafe fn pass_on(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let slot = slot_of(number).expect("a signal that is handled here");
+    // SAFETY: all zeros is the default action.
+    let default: libc::sigaction = unsafe { zeroed() };
+    let action = slot.with(|action| {
+        let now = action.unwrap_or(default);
+        if now.sa_flags & libc::SA_RESETHAND != 0 {
+            *action = Some(default);
+        }
+        now
+    });
+    // SAFETY: the caller's contract.
+    let was_sent = unsafe { (*info).si_code } <= 0;
+    match action.sa_sigaction {
+        libc::SIG_IGN if was_sent => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // The access fails once more, and the kernel ends the process. What another process
+            // sent is sent again.
+            let _ = kernel_action(number, Some(&KernelAction::default()));
+            if was_sent {
+                // SAFETY: the calls have numbers as arguments.
+                unsafe {
+                    let (pid, thread) = (libc::syscall(libc::SYS_getpid), libc::syscall(libc::SYS_gettid));
+                    libc::syscall(libc::SYS_tgkill, pid, thread, number);
+                }
+            }
+        }
+        handler => {
+            // SAFETY: the caller's contract.
+            let before = unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read() };
+            let own = if action.sa_flags & libc::SA_NODEFER == 0 { bit(number) } else { 0 };
+            // A handler may touch memory of flash, too.
+            set_mask((before | word_of(&action.sa_mask) | own) & !handled());
+            // SAFETY: the program gave a handler of the type that its flags say. Its return comes
+            // back here, and the kernel then restores the mask.
+            unsafe {
+                if action.sa_flags & libc::SA_SIGINFO != 0 {
+                    type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+                    std::mem::transmute::<usize, Handler>(handler)(number, info, context);
+                } else {
+                    std::mem::transmute::<usize, unsafe extern "C" fn(c_int)>(handler)(number);
+                }
+            }
+        }
+    }
+}
+
+/// An alternate stack, on which handlers of signals run.
+#[derive(Debug)]
+pub struct SignalStack {
+    base: usize,
+    len: usize,
+}
+
+impl SignalStack {
+    /// Maps one of so many bytes, with a guard below it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(len: usize) -> io::Result<SignalStack> {
+        let len = len.next_multiple_of(GUARD);
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping at an address of the kernel's choice. The kernel is called
+        // directly, because a library that stands in for `mmap` may call this.
+        let start = unsafe {
+            let flags = flags | libc::MAP_NORESERVE | libc::MAP_STACK;
+            libc::syscall(libc::SYS_mmap, null_mut::<c_void>(), len + GUARD, protection, flags, -1, 0)
+        };
+        if start == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the first pages of what was just mapped.
+        unsafe { libc::syscall(libc::SYS_mprotect, start, GUARD, libc::PROT_NONE) };
+        Ok(SignalStack { base: start as usize + GUARD, len })
+    }
+
+    /// Bytes in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Makes it this thread's alternate stack, for good: it is never unmapped.
+    ///
+    /// # Errors
+    /// The kernel's: this thread runs on an alternate stack now.
+    pub fn use_here(&self) -> io::Result<()> {
+        let stack = libc::stack_t { ss_sp: self.base as *mut c_void, ss_flags: 0, ss_size: self.len };
+        set_stack(&stack)
+    }
+
+    /// Takes the alternate stack away from this thread.
+    pub fn leave() {
+        let _ = set_stack(&libc::stack_t { ss_sp: null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 });
+    }
+}
+
+const GUARD: usize = 4096;
+
+fn set_stack(stack: &libc::stack_t) -> io::Result<()> {
+    // SAFETY: the call reads the structure that it is given. The memory is a mapping that stays.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sigaltstack, std::ptr::from_ref(stack), null_mut::<libc::stack_t>()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+    use crate::Region;
+    use crate::userfault::Access;
+
+    static BASE: AtomicUsize = AtomicUsize::new(0);
+    static JUDGED: AtomicU32 = AtomicU32::new(0);
+    static PASSED: AtomicU32 = AtomicU32::new(0);
+
+    fn judge(fault: &Fault) -> Verdict {
+        let base = BASE.load(Ordering::Relaxed);
+        match fault.address.wrapping_sub(base) / 4096 {
+            0 => {
+                assert!(!fault.is_missing && fault.is_write);
+                JUDGED.fetch_add(1, Ordering::Relaxed);
+                // SAFETY: the page is the test's.
+                unsafe { libc::mprotect(base as *mut c_void, 4096, libc::PROT_READ | libc::PROT_WRITE) };
+                Verdict::Again
+            }
+            1 => Verdict::Failed,
+            _ => Verdict::NotMine,
+        }
+    }
+    unsafe extern "C" fn own(number: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+        // SAFETY: the kernel passes it.
+        let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+        PASSED.fetch_add(1, Ordering::Relaxed);
+        let page = (address - BASE.load(Ordering::Relaxed)) & !4095;
+        assert!(number == libc::SIGSEGV && page == 8192 || code == BUS_MCEERR_AR && page == 4096);
+        let start = BASE.load(Ordering::Relaxed) + page;
+        // SAFETY: the page is the test's.
+        unsafe { libc::mprotect(start as *mut c_void, 4096, libc::PROT_READ | libc::PROT_WRITE) };
+    }
+
+    #[test]
+    fn a_judge_comes_before_the_programs_own_handler() {
+        let region = Region::reserve(3 * 4096).unwrap();
+        region.allow(0, 3 * 4096, Access::None).unwrap();
+        BASE.store(region.base(), Ordering::Relaxed);
+        judge_by(Signal::Segmentation, judge).unwrap();
+        assert!(is_handled(libc::SIGSEGV) && !is_handled(libc::SIGBUS) && !is_handled(libc::SIGUSR1));
+        assert_eq!(handled(), bit(libc::SIGSEGV));
+        // SAFETY: all zeros is a value of this structure, and the handler has the type of its flags.
+        unsafe {
+            let mut action: libc::sigaction = zeroed();
+            (action.sa_sigaction, action.sa_flags) = (own as *const () as usize, libc::SA_SIGINFO);
+            let _ = exchange_action(libc::SIGSEGV, Some(&action));
+            let now = exchange_action(libc::SIGSEGV, None).unwrap();
+            assert_eq!(now.sa_sigaction, own as *const () as usize);
+            assert_eq!(libc::sigaction(libc::SIGBUS, &raw const action, null_mut()), 0);
+        }
+        let stack = SignalStack::new(64 << 10).unwrap();
+        stack.use_here().unwrap();
+        for page in 0..3 {
+            // SAFETY: the page is the region's. The judge or the handler allows it.
+            unsafe { ((region.base() + page * 4096) as *mut u8).write_volatile(1) };
+        }
+        SignalStack::leave();
+        assert_eq!((JUDGED.load(Ordering::Relaxed), PASSED.load(Ordering::Relaxed)), (1, 2));
+        assert_eq!(set_mask(0) & bit(libc::SIGSEGV), 0);
+    }
+}
