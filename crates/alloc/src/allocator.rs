@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use allocator_api2::alloc::AllocError;
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Access, PageBuffer, Settings, Summary};
+use fulgurite_fault::{Access, PageBuffer, Settings, Summary, Wanted};
 
 use crate::blocks::{Block, Blocks, Source, Usage};
 use crate::error::{FreeError, StartError};
@@ -62,6 +62,8 @@ impl Allocator {
         Ok(Allocator::over(PageBuffer::start(&Settings {
             opened,
             dram_bytes,
+            // A library does not take a program's signals.
+            way: Wanted::Compatible,
             told: Arc::default(),
             json: false,
             stats_ms: 0,

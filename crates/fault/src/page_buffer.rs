@@ -180,7 +180,6 @@ impl PageBuffer {
     /// Makes all pages of a range resident that the program may use, and keeps them so until
     /// [`PageBuffer::let_go`]. Returns the range of what is held: it ends at the first page that
     /// cannot be.
-    #[must_use]
     pub fn hold(&self, address: usize, len: usize) -> Held {
         let Some((from, len)) = self.part_of(address, len) else { return Held(0..0) };
         let first = (from - self.region.base()) >> SUBPAGE_SHIFT;

@@ -81,6 +81,29 @@ next!(next_create, c"pthread_create", (thread: *mut libc::pthread_t, attributes:
 
 type Body = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
+/// Attributes as these, with a stack of the C library's own, where the stack would be in memory of
+/// flash. The kernel writes to what lies on top of it at any time.
+///
+/// # Safety
+/// They are null, or were made.
+unsafe fn in_dram(attributes: *const libc::pthread_attr_t) -> Option<libc::pthread_attr_t> {
+    let (mut start, mut len, mut guard, mut state) = (null_mut(), 0, 0, 0);
+    // SAFETY: the caller's contract. The calls write what they are given places for.
+    unsafe {
+        let is_set =
+            !attributes.is_null() && libc::pthread_attr_getstack(attributes, &raw mut start, &raw mut len) == 0;
+        run_of_any().filter(|run| is_set && run.buffer.part_of(start as usize, len).is_some())?;
+        libc::pthread_attr_getguardsize(attributes, &raw mut guard);
+        libc::pthread_attr_getdetachstate(attributes, &raw mut state);
+        let mut own: libc::pthread_attr_t = zeroed();
+        libc::pthread_attr_init(&raw mut own);
+        libc::pthread_attr_setstacksize(&raw mut own, len);
+        libc::pthread_attr_setguardsize(&raw mut own, guard);
+        libc::pthread_attr_setdetachstate(&raw mut own, state);
+        Some(own)
+    }
+}
+
 struct Begun {
     body: Body,
     argument: *mut c_void,
@@ -111,8 +134,15 @@ pub unsafe extern "C" fn pthread_create(
     // The C library blocks all signals while it looks at these: they are there then.
     let mut copied = 0;
     let begun = Box::into_raw(Box::new(Begun { body, argument }));
+    // SAFETY: the caller's contract.
+    let mut own = unsafe { in_dram(attributes) };
+    let attributes = own.as_ref().map_or(attributes, std::ptr::from_ref);
     // SAFETY: the caller's contract. The new thread takes the box.
     let result = unsafe { next_create(&raw mut copied, attributes, begin_thread, begun.cast()) };
+    if let Some(own) = &mut own {
+        // SAFETY: they were made by `in_dram`.
+        unsafe { libc::pthread_attr_destroy(own) };
+    }
     if result == 0 {
         // SAFETY: the caller gives a place for it.
         unsafe { thread.write(copied) };
