@@ -77,3 +77,33 @@ fn system_calls_find_what_has_left_dram() {
         assert_eq!(text(&output.stdout), expected, "{taken:?}: {:?} {}", output.status, text(&output.stderr));
     }
 }
+
+#[test]
+fn signals_stacks_and_threads_are_the_programs_own() {
+    let Some((directory, program, confined)) = place("signals").filter(|_| is_root()) else { return };
+    let flash = directory.path().to_str().unwrap();
+    let expected = text(&Command::new(&program).arg("24").output().unwrap().stdout);
+    assert!(expected.ends_with("given back, wrong: 0\n"), "{expected}");
+    for taken in [&[][..], WAYS[0].0, WAYS[1].0, WAYS[2].0] {
+        let words = ["--dram", "24M", "--flash", flash, "--flash-size", "128M", "--", &program, "24"];
+        let output = run(&confined, taken, None, &words);
+        assert_eq!(text(&output.stdout), expected, "{taken:?}: {:?} {}", output.status, text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_mode_that_is_asked_for_is_taken_or_refused() {
+    let Some((directory, program, confined)) = place("touch").filter(|_| is_root()) else { return };
+    let flash = directory.path().to_str().unwrap();
+    let told = |taken: &[&str], mode: &str| {
+        let words = ["--dram", "24M", "--flash", flash, "--flash-size", "64M", "--explain", "--mode", mode, "--"];
+        let output = run(&confined, taken, None, &[&words[..], &[&program, "4"]].concat());
+        (output.status.success(), text(&output.stderr))
+    };
+    let (is_done, words) = told(&[], "in-line");
+    assert!(is_done && words.contains("userfaultfd, found by SIGBUS"), "{words}");
+    let (is_done, words) = told(WAYS[0].0, "in-line");
+    assert!(is_done && !words.contains("userfaultfd, found"), "{words}");
+    let (is_done, words) = told(WAYS[0].0, "compatible");
+    assert!(!is_done && words.contains("userfaultfd is refused"), "{words}");
+}

@@ -94,7 +94,7 @@ unsafe fn in_dram(attributes: *const libc::pthread_attr_t) -> Option<libc::pthre
             !attributes.is_null() && libc::pthread_attr_getstack(attributes, &raw mut start, &raw mut len) == 0;
         run_of_any().filter(|run| is_set && run.buffer.part_of(start as usize, len).is_some())?;
         libc::pthread_attr_getguardsize(attributes, &raw mut guard);
-        libc::pthread_attr_getdetachstate(attributes, &raw mut state);
+        pthread_attr_getdetachstate(attributes, &raw mut state);
         let mut own: libc::pthread_attr_t = zeroed();
         libc::pthread_attr_init(&raw mut own);
         libc::pthread_attr_setstacksize(&raw mut own, len);
@@ -102,6 +102,10 @@ unsafe fn in_dram(attributes: *const libc::pthread_attr_t) -> Option<libc::pthre
         libc::pthread_attr_setdetachstate(&raw mut own, state);
         Some(own)
     }
+}
+
+unsafe extern "C" {
+    fn pthread_attr_getdetachstate(attributes: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
 }
 
 struct Begun {
