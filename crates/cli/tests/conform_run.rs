@@ -7,11 +7,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::runs::{FULGURITE, Group, cannot, command, compiled, peak_of_summary, text};
+use crate::runs::{Group, cannot, command, compiled, peak_of_summary, text};
 
 #[test]
 fn threads_find_what_they_wrote_in_four_times_the_cap() {
