@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fulgurite_sys::userfault::Access;
-use fulgurite_sys::{Notifier, signals};
+use fulgurite_sys::{Gate, Notifier, signals};
 
 /// What is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,26 +21,24 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An answer, and its waiter.
+/// An answer, and its waiter. It has no lock: a handler of the program that interrupts the waiter
+/// may fault, and the handler thread that answers would wait for the lock.
 #[derive(Debug, Default)]
-pub struct Reply {
-    given: Mutex<Option<Result<(), i32>>>,
-    wake: Condvar,
-}
+pub struct Reply(Gate);
+
+/// Words of an answer. Errors follow.
+const NONE: u32 = 0;
+const DONE: u32 = 1;
 
 impl Reply {
     /// Gives it. An error is a number of the system.
     pub fn give(&self, result: Result<(), i32>) {
-        *lock(&self.given) = Some(result);
-        self.wake.notify_one();
+        self.0.set(result.map_or_else(|error| DONE + 1 + error.unsigned_abs(), |()| DONE));
     }
     fn wait(&self) -> Result<(), i32> {
-        let mut given = lock(&self.given);
-        loop {
-            match given.take() {
-                Some(result) => return result,
-                None => given = self.wake.wait(given).unwrap_or_else(PoisonError::into_inner),
-            }
+        match self.0.wait_while(NONE) {
+            DONE => Ok(()),
+            error => Err((error - DONE - 1) as i32),
         }
     }
 }

@@ -675,29 +675,40 @@ unsafe extern "C" {
     static environ: *const Text;
 }
 
-/// Copies of strings in DRAM, and a list of them that ends in null.
+/// A list of strings that ends in null: copies in DRAM where any of it is in memory of flash. After
+/// `vfork` they stay for good, as the memory is the parent's.
 struct Strings {
-    list: Vec<Text>,
-    _strings: Vec<Vec<u8>>,
+    given: *const Text,
+    copies: Option<(Vec<Text>, Vec<Vec<u8>>)>,
 }
 
 impl Strings {
     /// # Safety
     /// The list is null, or one of strings that ends in null.
     unsafe fn of(list: *const Text) -> Strings {
-        let (mut at, mut strings) = (list, Vec::new());
+        let mut count = 0;
         // SAFETY: the caller's contract.
-        unsafe {
-            while !at.is_null() && !(*at).is_null() {
-                strings.push(CStr::from_ptr(*at).to_bytes_with_nul().to_vec());
-                at = at.add(1);
-            }
+        while !list.is_null() && !unsafe { *list.add(count) }.is_null() {
+            count += 1;
         }
-        let list = strings.iter().map(|string: &Vec<u8>| string.as_ptr().cast()).chain([std::ptr::null()]).collect();
-        Strings { list, _strings: strings }
+        // SAFETY: as above. So many have been looked at.
+        let strings = if list.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
+        let is_ours = |at: usize, len| in_line().is_some_and(|run| run.buffer.part_of(at, len).is_some());
+        let is_there = |string: &Text| {
+            // SAFETY: as above.
+            !is_ours(*string as usize, unsafe { CStr::from_ptr(*string) }.count_bytes() + 1)
+        };
+        if !is_ours(list as usize, (count + 1) * size_of::<Text>()) && strings.iter().all(is_there) {
+            return Strings { given: list, copies: None };
+        }
+        // SAFETY: as above.
+        let copy = |string: &Text| unsafe { CStr::from_ptr(*string) }.to_bytes_with_nul().to_vec();
+        let copies: Vec<Vec<u8>> = strings.iter().map(copy).collect();
+        let pointers = copies.iter().map(|string| string.as_ptr().cast()).chain([std::ptr::null()]).collect();
+        Strings { given: list, copies: Some((pointers, copies)) }
     }
     fn list(&self) -> *const Text {
-        self.list.as_ptr()
+        self.copies.as_ref().map_or(self.given, |(list, _)| list.as_ptr())
     }
 }
 
