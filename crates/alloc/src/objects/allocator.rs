@@ -111,9 +111,10 @@ impl ObjectAllocator {
         };
         let described = format!(
             "object per page by {}, {}; {} for pages, {} for objects; {}",
-            match userfault.way() {
+            match pager.userfault.way() {
                 Way::Device => "/dev/userfaultfd",
                 Way::Call => "userfaultfd",
+                Way::UserMode => "userfaultfd for user mode only",
             },
             match settings.mode {
                 Mode::Compatible => "handler threads (compatible mode)",
