@@ -1,8 +1,8 @@
 //! Goal: without the right to userfaultfd and io_uring, programs run under `fulgurite run` with the
 //! same answers, within the same cap, and it says which way it took. Method: programs of
 //! `conform_run`, started by one that gives up rights: those of root, and the system calls that
-//! Docker's default profile denies. Guard pages may be denied as well. What the kernel is passed has
-//! left DRAM before. Where the kernel has no guard pages, the next way is taken and said.
+//! Docker's default profile denies. Guard pages may be denied as well. What the kernel is passed
+//! has left DRAM before. Where the kernel has no guard pages, the next way is taken and said.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -60,8 +60,8 @@ impl Commands {
     /// A number of the system.
     pub fn ask(&self, command: Command) -> Result<(), i32> {
         let reply = Arc::new(Reply::default());
-        // A handler of the program that interrupts this may fault, and the handler thread takes this
-        // lock.
+        // A handler of the program that interrupts this may fault, and the handler thread takes
+        // this lock.
         signals::with_all_blocked(|| lock(&self.queue).push_back((command, reply.clone())));
         self.notifier.notify();
         reply.wait()

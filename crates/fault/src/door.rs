@@ -1,10 +1,10 @@
-//! Where faults come in, and where the pager is: with the handler thread, a thread that resolves its
-//! own fault, or one that forks.
+//! Where faults come in, and where the pager is: with the handler thread, a thread that resolves
+//! its own fault, or one that forks.
 //!
 //! ```text
 //!  compatible:  kernel --userfaultfd--> handler thread, which has the pager for good
 //!  in-line:     thread --SIGSEGV--> judge: takes the pager, begins, gives it back
-//!                                     +--> sleeps on its gate <-- the thread that gets the completion
+//!                                     +--> sleeps on its gate <-- completion
 //! ```
 //!
 //! A judge runs with all signals blocked. What holds the pager touches no memory of the region, and

@@ -1,4 +1,5 @@
-//! The pager: the third driver of the cache. Its waiters are accesses that found their page missing.
+//! The pager: the third driver of the cache. Its waiters are accesses that found their page
+//! missing.
 //!
 //! The handler thread goes round with it: faults, commands, completions, eviction ahead of demand,
 //! budget. Then it sleeps until there is a fault, a command or a completion. Threads that resolve

@@ -7,8 +7,8 @@
 //! | guard markers | Linux 6.15 | a copy to a file, then shown | hidden, then a copy |
 //! | protection | a mapping for each lone page | the same | the same |
 //!
-//! With all but the first, the kernel's own accesses to missing pages fail (`EFAULT`). So addresses that
-//! are passed to it are made resident before ([`crate::PageBuffer::hold`]).
+//! With all but the first, the kernel's own accesses to missing pages fail (`EFAULT`). So addresses
+//! that are passed to it are made resident before ([`crate::PageBuffer::hold`]).
 
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::faults::Signal;
@@ -38,8 +38,8 @@ pub enum Given {
 }
 
 impl Way {
-    /// The best way that this process may take of those that are wanted. Also says why it is not the
-    /// best of all.
+    /// The best way that this process may take of those that are wanted. Also says why it is not
+    /// the best of all.
     pub fn choose(region: &Region, wanted: Wanted) -> Result<(Way, Option<String>), Error> {
         let mut refused = None;
         if let Wanted::Any | Wanted::Compatible = wanted {
@@ -98,7 +98,8 @@ impl Way {
         }
     }
 
-    /// The kernel's own accesses to missing pages fail, and threads resolve their faults themselves.
+    /// The kernel's own accesses to missing pages fail, and threads resolve their faults
+    /// themselves.
     pub fn is_in_line(&self) -> bool {
         match self {
             Way::Userfault(userfault) => userfault.is_in_line(),

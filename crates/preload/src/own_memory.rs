@@ -55,7 +55,8 @@ impl OwnMemory {
         self.locked.store(false, Ordering::Release);
     }
     fn with<T>(&self, f: impl FnOnce(&mut Lists) -> T) -> T {
-        // A handler of the program that interrupts this may fault, and what resolves that allocates.
+        // A handler of the program that interrupts this may fault, and what resolves that
+        // allocates.
         signals::with_all_blocked(|| {
             self.lock();
             // SAFETY: this thread holds the lock until after the last use.

@@ -412,7 +412,8 @@ mod tests {
         judge_by(Signal::Segmentation, judge).unwrap();
         assert!(is_handled(libc::SIGSEGV) && !is_handled(libc::SIGBUS) && !is_handled(libc::SIGUSR1));
         assert_eq!(handled(), bit(libc::SIGSEGV));
-        // SAFETY: all zeros is a value of this structure, and the handler has the type of its flags.
+        // SAFETY: all zeros is a value of this structure, and the handler has the type of its
+        // flags.
         unsafe {
             let mut action: libc::sigaction = zeroed();
             (action.sa_sigaction, action.sa_flags) = (own as *const () as usize, libc::SA_SIGINFO);

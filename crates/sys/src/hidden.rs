@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!            write                       show
-//!   arena  ----------> page of the file -------> region          hidden: a guard marker in the page
-//!   (ours) <---------- page of the file <------- (the program's)         table, or no access at all
+//!   arena  ----------> page of the file -------> region         hidden: a guard marker in the page
+//!   (ours) <---------- page of the file <------- (program)      table, or no access at all
 //!            read, discard               hide
 //! ```
 //!
@@ -12,8 +12,8 @@
 //! It is hidden before it is read, so nobody changes it any more.
 //!
 //! Guard markers (`MADV_GUARD_INSTALL`, Linux 6.15 for memory of files) split no mapping. Where the
-//! kernel has none, hidden pages are inaccessible ones. Then each lone page takes a mapping, and the
-//! kernel allows 65,530.
+//! kernel has none, hidden pages are inaccessible ones. Then each lone page takes a mapping, and
+//! the kernel allows 65,530.
 //!
 //! The file is reached by `pread` and `pwrite` and never mapped a second time. A second mapping
 //! would count each page twice in what the kernel says of the process.

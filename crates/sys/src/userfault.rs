@@ -374,8 +374,9 @@ impl Userfault {
         Userfault::open_as(false)
     }
 
-    /// Opens one that makes a `SIGBUS` of an access to a missing page, so that its thread can resolve
-    /// it. The kernel's own accesses fail. So it needs no right beyond that to the system call.
+    /// Opens one that makes a `SIGBUS` of an access to a missing page, so that its thread can
+    /// resolve it. The kernel's own accesses fail. So it needs no right beyond that to the system
+    /// call.
     ///
     /// # Errors
     /// [`UserfaultError`].

@@ -161,9 +161,10 @@ impl Tries {
 /// What the kernel's result (bytes, or a negative errno) means for a request; none: try the whole
 /// request again.
 ///
-/// Short transfers, `EAGAIN`, `ENOMEM`, `EINTR` and `ECANCELED` are normal. A short one is tried again whole (a
-/// remainder would not be aligned for `O_DIRECT`), once. What there was no room for is tried again
-/// after a pause ([`Tries::pause`]), which is the caller's to keep. A flush is never tried again.
+/// Short transfers, `EAGAIN`, `ENOMEM`, `EINTR` and `ECANCELED` are normal. A short one is tried
+/// again whole (a remainder would not be aligned for `O_DIRECT`), once. What there was no room for
+/// is tried again after a pause ([`Tries::pause`]), which is the caller's to keep. A flush is never
+/// tried again.
 fn judge(op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
     tries.no_room = result == -EAGAIN || result == -ENOMEM;
     match (op, result) {
