@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo install test test-full bench soak coverage mutants fmt clean
+.PHONY: help demo install test test-full bench peers soak coverage mutants fmt clean
 
 help:
 	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM;"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-full  the same with more of all that is random, the sanitizer, and all quick benchmarks"
 	@echo "make bench   the figures, into docs/results/ (some hours; 30 GiB of disk, for the file"
 	@echo "             that FLASH=PATH names and those beside it; root for the comparison with swap)"
+	@echo "make peers   the comparison with redb, fjall, LMDB and foyer (20 GiB of disk, root; ARGS='--quick --dir DIR')"
 	@echo "make coverage  what share of each crate's lines its tests run"
 	@echo "make soak    make test-full, then the tests of durability up to the larger aims of scripts/figures, with ever new seeds"
 	@echo "             (ROWS: which of them, or no), 1,000 kills of a device's process under load, some mutants"
@@ -43,6 +44,9 @@ test-full:
 bench:
 	@$(TOOLS) scripts/bench
 
+peers:
+	@$(TOOLS) cargo run --quiet --release --manifest-path peers/Cargo.toml --target-dir $(TARGET) -- $(ARGS)
+
 soak:
 	@$(TOOLS) --with nextest,deny scripts/soak
 
@@ -54,6 +58,7 @@ mutants:
 
 fmt:
 	@$(TOOLS) cargo fmt --all
+	@$(TOOLS) cargo fmt --manifest-path peers/Cargo.toml
 
 clean:
 	@$(TOOLS) cargo clean

@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 use fulgurite_device::DeviceFlash;
 use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, Flash, OpenError};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
-use fulgurite_store::{Driver, Durability, Geometry, MemberError, Members, Pool, PoolError, StoreConfig, superblock};
+use fulgurite_store::{
+    Driver, Durability, Geometry, GeometryError, MemberError, Members, Pool, PoolError, StoreConfig, superblock,
+};
 
 use crate::medium::{Medium, Place};
 use crate::{Base, Error, devices};
@@ -115,7 +117,11 @@ impl Medium {
             Place::File { path, create: Some(size) } if self.kept => {
                 let bytes = size.bytes()?;
                 // Judged before anything is created.
-                let mut geometry = Geometry::usual(subpages(bytes))?;
+                let mut geometry = Geometry::usual(subpages(bytes)).map_err(|error| match error {
+                    // As it was asked for, which may be less than a subpage.
+                    GeometryError::TooSmall { needed, .. } => GeometryError::TooSmall { found: bytes, needed },
+                    error => error,
+                })?;
                 if self.objects > 0 {
                     let count = u32::try_from(self.objects).unwrap_or(u32::MAX);
                     let addressed = geometry.subpages.saturating_add(count);

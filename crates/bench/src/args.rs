@@ -68,8 +68,8 @@ pub struct FlashArgs {
     /// Maximum pages of a block of built-in NAND. Shorter blocks make reclaim erase more often.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub block_pages: Option<u32>,
-    /// DRAM budget of the whole runtime: a size, or a share of the data.
-    #[arg(long, value_name = "64M|3%", default_value = "3%", value_parser = values::size)]
+    /// DRAM budget of the whole runtime: a size (`64M`), or a share of the data (`3%`).
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "3%", value_parser = values::size)]
     pub dram: Size,
     /// Worker threads, each on a core of its own.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -367,8 +367,8 @@ pub struct CheckpointArgs {
     /// Bytes that change between two checkpoints [default: a sixteenth of the data].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub dirty: Option<u64>,
-    /// DRAM in front of the pool: a size, or a share of the data.
-    #[arg(long, value_name = "64M|25%", default_value = "25%", value_parser = values::size)]
+    /// DRAM in front of the pool: a size (`64M`), or a share of the data (`25%`).
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "25%", value_parser = values::size)]
     pub dram: Size,
     /// Computing time between two checkpoints, and after the last one [default: 500ms; --quick:
     /// 50ms].

@@ -1,5 +1,7 @@
 //! Bad input: it ends the program with exit code 2 before anything is created.
 
+use std::io::ErrorKind;
+
 use anyhow::Error;
 use fulgurite_device::SocketError;
 use fulgurite_flash::OpenError;
@@ -11,9 +13,13 @@ use crate::interrupt::Interrupted;
 #[error("{0}")]
 pub struct BadInput(pub String);
 
-/// What is wrong with the socket of an option. Something else at its path is bad input.
+/// What is wrong with the socket of an option. Nobody or something else at its path is bad input.
 pub fn socket_error(option: &str, error: SocketError) -> Error {
+    let nobody = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
     match error {
+        SocketError::Socket { ref source, .. } if nobody.contains(&source.kind()) => {
+            BadInput(format!("{option}: {error}")).into()
+        }
         // As a server's: somebody was faster than the check.
         SocketError::InUse { .. } | SocketError::NotASocket { .. } => BadInput(format!("{option}: {error}")).into(),
         error => error.into(),

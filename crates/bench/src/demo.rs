@@ -99,9 +99,20 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     setting["text_bytes"] = corpus.text_bytes().into();
     let mut failed = searched.as_ref().map_or_else(Vec::new, |s| s.failed.clone());
     failed.extend(survived.as_ref().and_then(|s| s.failure.clone()));
-    report::write_file(&args.report, page(&machine, &text, searched.as_ref(), survived.as_ref()).as_bytes())?;
     let seconds = start.elapsed().as_secs_f64();
-    report::print(&args.output, &format!("The report is in {}; {seconds:.0} s in all", args.report.display()))?;
+    let (report, kept) = (args.report.display(), interrupted && args.report.is_file());
+    if !kept {
+        let page = page(&machine, &text, searched.as_ref(), survived.as_ref(), interrupted);
+        report::write_file(&args.report, page.as_bytes())?;
+    }
+    let sentence = match (kept, interrupted) {
+        (true, _) => format!("Interrupted: {report} is that of an earlier run, as before"),
+        (false, true) => {
+            format!("Interrupted: the report in {report} is incomplete, and says so; {seconds:.0} s in all")
+        }
+        (false, false) => format!("The report is in {report}; {seconds:.0} s in all"),
+    };
+    report::print(&args.output, &sentence)?;
     Report { interrupted, failed: &failed, ..Report::new(&machine, setting, rows) }
         .with("survive", &survived)?
         .finish(&args.output, || super::live::plot(rows))
@@ -367,8 +378,18 @@ fn columns(rows: &[LiveRow]) -> Columns<'_, LiveRow> {
 }
 
 /// The report.
-fn page(machine: &Machine, text: &str, searched: Option<&Searched>, survived: Option<&Survived>) -> String {
-    let mut page = Page::new(&searched.map_or_else(|| "Fulgurite".to_owned(), |s| title(&s.rows)));
+fn page(
+    machine: &Machine,
+    text: &str,
+    searched: Option<&Searched>,
+    survived: Option<&Survived>,
+    interrupted: bool,
+) -> String {
+    let title = searched.map_or_else(|| "Fulgurite".to_owned(), |s| title(&s.rows));
+    let mut page = Page::new(&if interrupted { format!("{title} (incomplete)") } else { title });
+    if interrupted {
+        page.paragraph("This run was interrupted. What is here is whole, and the rest is missing.");
+    }
     if let Some(searched) = searched {
         search_page(&mut page, text, searched);
     }

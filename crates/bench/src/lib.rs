@@ -57,5 +57,13 @@ pub mod commands {
     pub use crate::survive::counter::run as counter;
     pub use crate::tail::run as tail;
 }
+/// What another program measures with: processes in cgroups, latencies, rounds.
+pub mod measuring {
+    pub use crate::child::measure::{Latencies, Usage};
+    pub use crate::kernel_threads::during as with_kernel_threads;
+    pub use crate::own_process::{Answer, Measured, serve};
+    pub use crate::privileged::{Capabilities, Helper, Request};
+    pub use crate::report::rows::Spread;
+}
 pub use child::nand_counts::NandCounts;
 pub use medium::open_base;

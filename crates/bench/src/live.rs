@@ -559,10 +559,18 @@ pub fn share_bars(rows: &[LiveRow]) -> Bars {
     }
 }
 
+/// The highest percentile that so many requests tell: ten of them are above it.
+fn highest_percentile(requests: u64) -> f64 {
+    100.0 * (1.0 - 10.0 / requests.max(10) as f64)
+}
+
 pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
     let of = |row: &LiveRow| Curve {
         name: row.label(),
-        points: row.curve.iter().map(|(p, us)| (nines(*p), us.max(0.01))).collect(),
+        // Beyond it fewer than ten requests decide.
+        points: (row.curve.iter().filter(|(p, _)| *p <= highest_percentile(row.requests)))
+            .map(|(p, us)| (nines(*p), us.max(0.01)))
+            .collect(),
     };
     // The denominator runs beside every medium, and is drawn once.
     let again = |i: usize| rows[..i].iter().any(|old| old.workload == workload && old.label() == rows[i].label());
@@ -603,6 +611,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_curve_ends_where_its_sample_does() {
+        let curve: Vec<(f64, f64)> = [50.0, 90.0, 99.0, 99.9, 99.99].map(|p| (p, p)).to_vec();
+        let row = |requests| LiveRow { workload: "tatp".into(), requests, curve: curve.clone(), ..LiveRow::default() };
+        let points = |requests| latency_curves(&[row(requests)], "tatp").curves[0].points.len();
+        assert_eq!([5, 100, 1000, 10_000, 99_999, 100_000].map(points), [0, 2, 3, 4, 4, 5]);
+    }
     #[test]
     fn a_round_is_held_against_what_was_allowed_right_after() {
         let dram_only = contestant(Config::DramOnly, &[(1000, 0, 0.0), (1000, 0, 0.0)]);

@@ -1,6 +1,7 @@
 //! The command line: commands, their help and examples. `fulgurite_bench::args` has the options of
 //! the benchmarks.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueHint};
@@ -125,7 +126,19 @@ pub enum BenchCommand {
     /// Measure miss ratios of all replacement policies on traces and workloads.
     #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
+    /// Compare with redb, fjall, LMDB and foyer on one disk. A program of its own, by `make peers`.
+    #[command(after_help = PEERS_EXAMPLES, disable_help_flag = true)]
+    Peers {
+        /// Its arguments: `fulgurite bench peers --help`, once it is built.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
 }
+
+const PEERS_EXAMPLES: &str = "\
+Examples:
+  fulgurite bench peers --quick
+  fulgurite bench peers values --peers redb,lmdb --json=peers.json";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:

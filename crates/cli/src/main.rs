@@ -11,6 +11,7 @@
 mod args;
 mod device;
 mod pages;
+mod peers;
 mod pool;
 mod reproduce;
 mod reproduced;
@@ -28,7 +29,8 @@ use fulgurite_bench::commands;
 use fulgurite_bench::interrupt::Interrupted;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(words::joined(std::env::args_os(), &Cli::command()));
+    let words = words::joined(std::env::args_os(), &Cli::command());
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| words::refuse(&error));
     let result = match cli.command {
         Command::Child => return commands::child(),
         Command::Counter => return commands::counter(),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Bench(BenchCommand::Store(args)) => commands::store(&args),
         Command::Bench(BenchCommand::Checkpoint(args)) => commands::checkpoint(&args),
         Command::Bench(BenchCommand::Policies(args)) => commands::policies(&args),
+        Command::Bench(BenchCommand::Peers { arguments }) => peers::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -56,7 +56,7 @@ pub fn manual(directory: &Path) -> Result<()> {
 }
 
 fn manual_of(command: &Command, directory: &Path) -> std::io::Result<()> {
-    for inner in command.get_subcommands() {
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         manual_of(inner, directory)?;
     }
     let (page, text) = (Man::new(command.clone()), manual_page(command)?);
@@ -188,6 +188,15 @@ mod tests {
         assert!(size.contains(" -r -f"), "{size}");
         let file = fish.lines().find(|l| l.contains("-l flash ")).unwrap();
         assert!(file.contains(" -r -F"), "{file}");
+    }
+    #[test]
+    fn hidden_commands_have_no_page() {
+        let directory = tempfile::tempdir().unwrap();
+        manual(directory.path()).unwrap();
+        let pages: Vec<_> =
+            std::fs::read_dir(directory.path()).unwrap().map(|page| page.unwrap().file_name()).collect();
+        assert!(pages.iter().any(|page| page == "fulgurite-bench-live.1"), "{pages:?}");
+        assert!(pages.iter().all(|page| !page.to_string_lossy().contains("__")), "{pages:?}");
     }
     #[test]
     fn examples_of_manual_pages_keep_their_lines() {

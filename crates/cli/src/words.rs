@@ -1,10 +1,11 @@
-//! The words of the command line before they are parsed: a negative value belongs to the option
-//! before it.
+//! The words of the command line before they are parsed, and those in which they are refused.
 //!
+//! A negative value belongs to the option before it.
 //! The parser takes `-5` in `--data -5` for an option. Joined to `--data=-5`, it is judged as a
 //! value. No option begins with a digit, so `--data --dram 1G` still lacks a value.
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 
 use clap::Command;
 
@@ -48,6 +49,30 @@ fn wants_value(command: &Command, name: &str) -> bool {
         .get_arguments()
         .find(named)
         .is_some_and(|arg| arg.get_action().takes_values() && arg.get_num_args().is_none_or(|n| n.min_values() > 0))
+}
+
+/// What the standard library says of a number that it cannot read, and what one can do about it.
+const NUMBERS: [(&str, &str); 4] = [
+    ("invalid digit found in string", "write a whole number, 0 or more"),
+    ("cannot parse integer from empty string", "write a whole number, 0 or more"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("invalid float literal", "write a number, for example 0.99"),
+];
+
+/// A refusal of the parser, in words that say what to do.
+fn in_words(told: String) -> String {
+    NUMBERS.iter().fold(told, |told, (theirs, ours)| told.replace(theirs, ours))
+}
+
+/// Tells why the words were refused, or the help that they ask for, and ends the program.
+pub fn refuse(error: &clap::Error) -> ! {
+    let told = error.render();
+    if error.use_stderr() && in_words(told.to_string()) != told.to_string() {
+        let terminal = std::io::stderr().is_terminal();
+        eprint!("{}", in_words(if terminal { told.ansi().to_string() } else { told.to_string() }));
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }
 
 #[cfg(test)]

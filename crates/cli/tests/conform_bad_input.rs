@@ -64,7 +64,7 @@ fn values_below_zero() {
         ("--zipf", "-1", "0 (uniform) to 4"),
         ("--miss-every", "-1us", "negative"),
         ("--workers", "-1", "1..=4096"),
-        ("--seed", "-1", "invalid digit"),
+        ("--seed", "-1", "write a whole number, 0 or more"),
     ] {
         refused(&["bench", "live", "--quick", option, value], &[option, value, part]);
     }

@@ -23,6 +23,8 @@ struct Left {
     printed: String,
     /// Files in its directory.
     files: Vec<String>,
+    /// The report of a demonstration, if there is one.
+    report: Option<String>,
     /// Its JSON, if it came so far.
     json: Option<serde_json::Value>,
 }
@@ -73,7 +75,8 @@ fn interrupt(words: &[&str], line: Option<&str>, moment: Duration) -> Left {
         assert!(!Path::new(&format!("/proc/{child}")).exists(), "process {child} is still there");
     }
     let json = std::fs::read_to_string(directory.path().join("out.json")).ok();
-    Left { printed, files, json: json.map(|json| serde_json::from_str(&json).expect("JSON")) }
+    let report = std::fs::read_to_string(directory.path().join("fulgurite-demo.html")).ok();
+    Left { printed, files, report, json: json.map(|json| serde_json::from_str(&json).expect("JSON")) }
 }
 
 /// The same of a calibrated benchmark, which always has results to keep. Returns its table and
@@ -111,7 +114,7 @@ fn live() {
         .find(|(_, json)| json["rows"].as_array().is_some_and(|rows| !rows.is_empty()))
         .expect("rounds that have ended are kept");
     assert_eq!(json["rows"].as_array().unwrap().len(), 2, "{printed}");
-    for part in ["workload", "ops/s", "p99 µs", "hash-table", "dram-only", "fulgurite"] {
+    for part in ["ops/s", "p99 µs", "hash-table", "dram-only", "fulgurite"] {
         assert!(printed.contains(part), "the table lacks \"{part}\": {printed}");
     }
 }
@@ -128,8 +131,14 @@ fn text() -> tempfile::TempDir {
 
 #[test]
 fn demo() {
-    let input = text();
-    let input = format!("--input={}", input.path().display());
+    let text = text();
+    let input = format!("--input={}", text.path().display());
+    // The report of an earlier run is kept.
+    let old = text.path().join("old.html");
+    std::fs::write(&old, "an earlier run").unwrap();
+    let report = format!("--report={}", old.display());
+    interrupt(&["demo", &input, "--scratch=.", &report], Some("Indexing"), Duration::ZERO);
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "an earlier run");
     // While it indexes: there is nothing to keep.
     let words = ["demo", &input, "--scratch=."];
     let left = interrupt(&words, Some("Indexing"), Duration::ZERO);
@@ -137,6 +146,7 @@ fn demo() {
     // While it serves.
     let left = interrupt(&words, Some(CALIBRATED), Duration::from_secs(3));
     assert_eq!(left.files, ["fulgurite-demo.html", "out.json"]);
+    assert!(left.report.unwrap().contains("(incomplete)"), "the report does not say that it is incomplete");
     let json = left.json.unwrap();
     whole(&json);
     assert!(left.printed.contains("queries/s"), "no table: {}", left.printed);

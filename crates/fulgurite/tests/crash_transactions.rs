@@ -193,7 +193,7 @@ fn a_killed_process_leaves_transfers_of_objects_whole() {
 }
 
 fn kill_all(what: &str, objects: bool, seed: u64) {
-    let kills = trials::runs(20);
+    let kills = trials::runs(if trials::is_full() { 100 } else { 20 });
     let mut random = Random::seeded(&format!("kills among {what}"), trials::first_seed(seed));
     let transfers = kill(kills, &mut random, objects, false).unwrap();
     println!("{kills} kills, {transfers} transfers");

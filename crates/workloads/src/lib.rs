@@ -23,6 +23,7 @@ mod search;
 pub mod silo;
 mod tatp;
 mod tpcc;
+pub mod value;
 
 pub use array_swap::{ArraySwap, SwapRequest};
 pub use bank::{Bank, TransferRequest};

@@ -23,11 +23,19 @@ const COLLECTED: usize = 512;
 
 const LONGEST_NS: u64 = 120_000_000_000;
 
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies::new()
+    }
+}
+
 impl Latencies {
+    /// None yet.
     pub fn new() -> Latencies {
         let counts = Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("valid bounds");
         Latencies { counts, collected: Vec::with_capacity(COLLECTED) }
     }
+    /// Adds one.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         if self.collected.len() == COLLECTED {
@@ -39,10 +47,12 @@ impl Latencies {
     fn count(&mut self) {
         self.collected.drain(..).for_each(|ns| self.counts.saturating_record(ns.max(1)));
     }
+    /// Adds another thread's.
     pub fn add(&mut self, other: &mut Latencies) {
         other.count();
         self.counts.add(&other.counts).expect("the same bounds");
     }
+    /// Values, and how often each was seen.
     pub fn pairs(&mut self) -> Vec<(u64, u64)> {
         self.count();
         self.counts.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
@@ -141,6 +151,7 @@ fn answer_hash(number: u64, answer: u64) -> u64 {
 pub struct Usage {
     /// CPU time of all threads, user and kernel.
     pub cpu_ns: u64,
+    /// Pages that had to be read first.
     pub major_faults: u64,
     /// 4 KiB blocks that this process has caused to be read.
     pub blocks_read: u64,
@@ -149,6 +160,7 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Until now.
     pub fn now() -> Usage {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // proc_pid_stat(5): `majflt` is field 12, the tenth after the name in parentheses.

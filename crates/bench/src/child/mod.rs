@@ -9,7 +9,7 @@ mod arrivals;
 mod device;
 mod guarded;
 mod handle;
-mod measure;
+pub(crate) mod measure;
 pub mod nand;
 pub mod nand_counts;
 mod plain;

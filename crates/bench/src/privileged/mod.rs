@@ -32,6 +32,9 @@ pub struct Helper {
 
 impl Helper {
     /// Starts a helper.
+    ///
+    /// # Errors
+    /// The kernel's.
     pub fn start() -> Result<Helper> {
         let started = own_process::start(&["__privileged".as_ref()]);
         let (process, input, output) = started.context("the helper process could not be started")?;
@@ -49,17 +52,26 @@ impl Helper {
         }
     }
     /// Has it do something.
+    ///
+    /// # Errors
+    /// What it could not do, or that it has ended.
     pub fn tell(&mut self, request: &Request) -> Result<()> {
         self.ask(request).map(|_| ())
     }
     /// What can be had, with swap files in this directory.
+    ///
+    /// # Errors
+    /// What it could not do, or that it has ended.
     pub fn probe(&mut self, scratch: &Path) -> Result<Capabilities> {
         match self.ask(&Request::Probe { scratch: scratch.to_owned() })? {
             Reply::Capabilities(capabilities) => Ok(capabilities),
             reply => bail!("the helper answered {reply:?}"),
         }
     }
-    /// Its highest use in bytes, and how many processes were killed in it.
+    /// A cgroup's highest use in bytes, and how many processes were killed in it.
+    ///
+    /// # Errors
+    /// What it could not do, or that it has ended.
     pub fn peak(&mut self, name: &str) -> Result<(u64, u64)> {
         match self.ask(&Request::Peak { name: name.to_owned() })? {
             Reply::Peak { bytes, killed } => Ok((bytes, killed)),
@@ -67,10 +79,16 @@ impl Helper {
         }
     }
     /// Has a file removed at the end.
+    ///
+    /// # Errors
+    /// What it could not do, or that it has ended.
     pub fn adopt(&mut self, path: &Path) -> Result<()> {
         self.tell(&Request::Adopt { path: std::path::absolute(path)? })
     }
     /// Leaves a path alone that it was to remove at the end: the file is gone.
+    ///
+    /// # Errors
+    /// What it could not do, or that it has ended.
     pub fn release(&mut self, path: &Path) -> Result<()> {
         self.tell(&Request::Release { path: std::path::absolute(path)? })
     }

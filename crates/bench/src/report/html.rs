@@ -92,6 +92,7 @@ th:first-child,td:first-child{text-align:left}
 th{color:var(--soft);font-weight:600}
 tr.strong td{background:var(--tint);font-weight:600}
 svg{max-width:100%;height:auto;display:block;margin:1rem 0}
+@media(max-width:44rem){svg{max-width:none}}
 ";
 
 #[cfg(test)]

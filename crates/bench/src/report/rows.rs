@@ -10,7 +10,9 @@ use crate::child::nand_counts::{NandCounts, NandShape};
 pub struct Spread {
     /// Middle value.
     pub median: f64,
+    /// Lowest.
     pub min: f64,
+    /// Highest.
     pub max: f64,
 }
 

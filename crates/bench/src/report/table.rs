@@ -9,8 +9,49 @@ use super::rows::{LiveRow, Spread};
 use crate::child::nand_counts::{NandCounts, NandShape};
 use fulgurite_format::format_bytes;
 
-/// A table with a heading; all columns after the first `left` are aligned to the right.
+/// Columns that output has which goes to no terminal.
+const WIDTH: usize = 80;
+
+/// A table with a heading; all columns after the first `left` are aligned to the right. One that is
+/// wider than the terminal, or than 80 columns without one, becomes records.
 pub fn table(heading: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let rows: Vec<Vec<String>> = rows.into_iter().collect();
+    let width = terminal_width().unwrap_or(WIDTH).max(WIDTH);
+    let table = laid_out(heading, left, &rows);
+    if table.lines().any(|line| line.chars().count() > width) { records(heading, left, &rows, width) } else { table }
+}
+
+/// A line for each row's words, and its figures below, with their headings.
+fn records(heading: &[&str], left: usize, rows: &[Vec<String>], width: usize) -> String {
+    let mut text = String::new();
+    let mut words: Vec<&str> = vec![""; left];
+    for row in rows {
+        // An empty word is that of the row above.
+        for (word, cell) in words.iter_mut().zip(row) {
+            *word = if cell.is_empty() { *word } else { cell };
+        }
+        text.push_str(&words.join(", "));
+        let mut used = usize::MAX;
+        for (name, cell) in heading.iter().zip(row).skip(left).filter(|(_, cell)| !cell.is_empty()) {
+            let pair = format!("{name} {cell}");
+            let long = pair.chars().count();
+            if used.saturating_add(long + 3) > width {
+                text.push_str("\n  ");
+                used = 2;
+            } else {
+                text.push_str("   ");
+                used += 3;
+            }
+            text.push_str(&pair);
+            used += long;
+        }
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn laid_out(heading: &[&str], left: usize, rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     let rule = LineStyle::none().fill('─').junction('─');
     let style = TableStyle::new()
@@ -21,7 +62,7 @@ pub fn table(heading: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<S
     table.load_style(style).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(heading.iter().copied());
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.clone());
     }
     for column in table.column_iter_mut().skip(left) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -184,6 +225,28 @@ pub(crate) fn nand(rows: &[LiveRow]) -> Option<String> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_is_wider_than_the_page_becomes_records() {
+        let cells = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let heading = ["workload", "config", "ops/s", "p99 µs", "of what the device allows in the same mix", "peak"];
+        let rows = [
+            cells(&["tatp", "dram-only", "490,680", "9.24", "-", "1.0 GiB"]),
+            cells(&["", "fulgurite", "464,121", "123", "66.2% (64.0%-70.1%)", "81.2 MiB"]),
+        ];
+        let shown = table(&heading, 2, rows.clone());
+        let expected = [
+            "tatp, dram-only",
+            "  ops/s 490,680   p99 µs 9.24   of what the device allows in the same mix -",
+            "  peak 1.0 GiB",
+            "tatp, fulgurite",
+            "  ops/s 464,121   p99 µs 123",
+            "  of what the device allows in the same mix 66.2% (64.0%-70.1%)   peak 81.2 MiB",
+        ];
+        assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
+        assert!(shown.lines().all(|line| line.chars().count() <= WIDTH));
+        let narrow = table(&heading[..4], 2, rows.map(|row| row[..4].to_vec()));
+        assert!(narrow.contains("─"), "{narrow}");
+    }
     #[test]
     fn numbers_people_read() {
         assert_eq!(number(1_234_567.8), "1,234,568");

@@ -147,9 +147,9 @@ pub struct ServeArgs {
     /// file's plane with more than twice the blocks that --size needs gets only those.
     #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
     pub nand: Below,
-    /// Bytes of the device. With --store: bytes of its pool, of which programs get about five
-    /// sixths [default: those of --data, where that exists].
-    #[arg(long, value_name = "8G", value_parser = values::bytes)]
+    /// Bytes of the device, for example 8G. With --store: bytes of its pool, of which programs get
+    /// about five sixths [default: those of --data, where that exists].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// The file or block device for the data. A missing file is created. With --nand or --store it
     /// may also be blank. Other contents are refused without --force [default: nothing is kept].
@@ -172,14 +172,14 @@ pub struct ServeArgs {
     /// programs, and flushes.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub keep_tokens: u32,
-    /// Maximum age of a store's tokens. Older ones are dropped when a newer one is made [default:
-    /// any age].
-    #[arg(long, value_name = "3600s", value_parser = values::duration)]
+    /// Maximum age of a store's tokens, for example 3600s. Older ones are dropped when a newer one
+    /// is made [default: any age].
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub keep_age: Option<Duration>,
     /// DRAM budget of the firmware: its store's tables and buffers, --write-cache, --boot, queue
     /// pairs. At the bound, older states are dropped, then writes wait for a flush. More queue
     /// pairs are refused [default: no bound].
-    #[arg(long, value_name = "32M", value_parser = values::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub dram: Option<u64>,
     /// Image for the boot region, up to 64M. Programs read it by plain loads, even before the
     /// device is up.
@@ -187,7 +187,7 @@ pub struct ServeArgs {
     pub boot: Option<PathBuf>,
     /// Volatile buffer in which writes complete. Flushes write it out. Not over NAND, whose store
     /// has its own [default: none].
-    #[arg(long, value_name = "64M", value_parser = values::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub write_cache: Option<u64>,
     /// Also serve a block device over NBD, at the path of a socket or a port on loopback.
     #[arg(long, value_name = "PATH|localhost:PORT", value_parser = NbdAddress::from_str, value_hint = ValueHint::FilePath)]

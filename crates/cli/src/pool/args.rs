@@ -248,12 +248,12 @@ pub struct CreateArgs {
     /// several.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub paths: Vec<PathBuf>,
-    /// Bytes of the pool, over all its files, rounded down to whole extents [default: the existing
-    /// size; required for a new file].
-    #[arg(long, value_name = "16G", value_parser = values::bytes)]
+    /// Bytes of the pool, over all its files, for example 16G. Rounded down to whole extents
+    /// [default: the existing size; required for a new file].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
-    #[arg(long, value_name = "12G", value_parser = values::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
     /// Create a pool of objects. Contents of subpages shorter than 4096 bytes are packed several to
     /// a flash page, so --data may exceed --size (up to 16T). The address space costs some 12 bytes
@@ -262,7 +262,7 @@ pub struct CreateArgs {
     pub objects: bool,
     /// Bytes of an extent, the unit of reclaim: 32K to 256M [default: 2M, less for a pool under
     /// 256M].
-    #[arg(long, value_name = "2M", value_parser = values::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub extent: Option<u64>,
     /// Overwrite existing files or devices. All their contents are lost.
     #[arg(long)]
@@ -330,12 +330,13 @@ pub struct CompactArgs {
 pub struct ResizeArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// Bytes of the pool, over all its files, rounded down to whole extents [default: as now].
-    #[arg(long, value_name = "32G", value_parser = values::bytes)]
+    /// Bytes of the pool, over all its files, for example 32G. Rounded down to whole extents
+    /// [default: as now].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit,
     /// in a pool of objects as now].
-    #[arg(long, value_name = "24G", value_parser = values::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
 }
 
@@ -348,7 +349,7 @@ pub struct AddMemberArgs {
     pub new: PathBuf,
     /// Bytes of the new member, rounded down to whole extents, one of which is for its own metadata
     /// [default: the existing size].
-    #[arg(long, value_name = "16G", value_parser = values::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// Overwrite an existing file or block device. All its contents are lost.
     #[arg(long)]

@@ -10,18 +10,18 @@ use fulgurite_bench::values;
 /// The options of `fulgurite run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The cap on all memory of the program.
-    #[arg(long, value_name = "512M", value_parser = values::bytes)]
+    /// The cap on all memory of the program, for example 512M.
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub dram: u64,
     /// Where flash is: a directory, or a file that does not exist yet. What is made there is gone
     /// when the program ends.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub flash: PathBuf,
     /// How much of it [default: 8 times --dram]
-    #[arg(long, value_name = "4G", value_parser = values::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub flash_size: Option<u64>,
     /// The smallest mapping that goes to flash.
-    #[arg(long, value_name = "128K", value_parser = values::bytes, default_value = "128K")]
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes, default_value = "128K")]
     pub threshold: u64,
     /// Let small blocks of malloc go to flash as well.
     #[arg(long)]
@@ -33,8 +33,8 @@ pub struct RunArgs {
     /// Tell which way faults are handled, and why.
     #[arg(long)]
     pub explain: bool,
-    /// Tell figures every so often while the program runs, each child's as well.
-    #[arg(long, value_name = "1s", value_parser = values::non_zero_duration)]
+    /// Tell figures every so often (`1s`) while the program runs, each child's as well.
+    #[arg(long, value_name = "TIME", value_parser = values::non_zero_duration)]
     pub stats: Option<Duration>,
     /// Tell figures as lines of JSON.
     #[arg(long)]

@@ -1,0 +1,68 @@
+//! Transfers between accounts, a transaction each, at equal durability: a sync a second.
+
+use anyhow::Result;
+use fulgurite_format::format_bytes;
+
+use crate::contest::{Contest, Kept, Results};
+use crate::drive::What;
+use crate::series::{self, Keys, Row};
+use crate::stores::{ACCOUNT_BYTES, Name, Spec};
+use crate::values;
+
+/// Clients: as many as keep two workers busy while some wait for flash.
+const CLIENTS: [usize; 2] = [2, 32];
+/// The most accounts.
+const ACCOUNTS: u64 = 2_000_000;
+
+/// Runs all of them.
+///
+/// # Errors
+/// Interrupted.
+pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
+    let args = contest.args.clone();
+    let accounts = args.keys.min(ACCOUNTS);
+    for name in args.peers.iter().filter(|name| !name.has_transactions()) {
+        let lacks = name.lacks().unwrap_or("has no transactions");
+        contest.notes.push(format!("{} has no row in bank: it {lacks}.", name.label()));
+    }
+    let names = args.peers.iter().copied().filter(|name| name.has_transactions());
+    let spec = |name| Spec {
+        name,
+        directory: Default::default(),
+        keys: accounts,
+        value_bytes: ACCOUNT_BYTES,
+        memory_bytes: args.memory,
+        dram: None,
+        workers: 2.min(contest.machine.cores),
+        bank: true,
+    };
+    let specs: Vec<Spec> = std::iter::once(Name::Fulgurite).chain(names).map(spec).collect();
+    let mut stores = values::filled(contest, &specs)?;
+    let mut all: Vec<_> = CLIENTS.iter().flat_map(|clients| series::all(&stores, *clients, What::Bank)).collect();
+    let keys = Keys { count: accounts, value_bytes: ACCOUNT_BYTES, zipf: args.zipf };
+    let ran = series::take_turns(contest, &mut stores, &mut all, keys);
+    // A transfer writes two accounts.
+    results.rows.extend(series::rows("bank", &stores, &all, 2 * ACCOUNT_BYTES));
+    // Each store's accounts have the sum that they began with.
+    let ended = ran.and_then(|()| stores.iter_mut().try_for_each(|one| contest.end(one)));
+    results.stores.extend(stores.iter().map(|one| Kept::of("bank", one)));
+    ended
+}
+
+/// The tables.
+pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
+    let mut told = Vec::new();
+    for clients in CLIENTS {
+        let rows: Vec<&Row> = results.rows.iter().filter(|row| row.part == "bank" && row.clients == clients).collect();
+        if !rows.is_empty() {
+            told.push(format!(
+                "\nbank: transfers between {} accounts, {} for each store, {clients} clients, 2 workers",
+                contest.args.keys.min(ACCOUNTS),
+                format_bytes(contest.args.memory)
+            ));
+            told.push(values::throughput(rows));
+        }
+    }
+    told.push(values::cost(results, "bank"));
+    told
+}

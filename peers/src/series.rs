@@ -1,0 +1,192 @@
+//! Rounds of stores in turns, and what they come to.
+
+use anyhow::Result;
+use fulgurite_bench::measuring::Spread;
+use fulgurite_bench::progress;
+use serde::Serialize;
+
+use crate::contest::{Contest, Contestant, Turn};
+use crate::drive::{Plan, What};
+use crate::stores::Name;
+
+/// The rounds of one store with one kind and number of clients, and one mix.
+pub struct Series {
+    /// Of the stores.
+    pub at: usize,
+    pub fibers: bool,
+    pub clients: usize,
+    pub what: What,
+    pub turns: Vec<Option<Turn>>,
+}
+
+/// What all series of a part have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys {
+    pub count: u64,
+    pub value_bytes: usize,
+    pub zipf: f64,
+}
+
+/// What a series came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// `values`, `small`, `bank` or `hits`.
+    pub part: &'static str,
+    pub store: Name,
+    /// Fibers; else OS threads.
+    pub fibers: bool,
+    pub clients: usize,
+    /// Percent of the requests that are gets.
+    pub gets: u32,
+    pub rounds: usize,
+    /// Requests a second, over the rounds.
+    pub ops_per_s: Option<Spread>,
+    /// Throughput as a multiple of the best peer's that keeps every key, round by round.
+    pub of_best_peer: Option<Spread>,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    /// CPU time of the process and of the kernel's threads.
+    pub cpu_us_per_op: f64,
+    pub read_bytes_per_op: f64,
+    /// Written to the disk for each byte of values put; none where nothing is put.
+    pub written_per_byte_put: Option<f64>,
+    /// Gets that needed no read of flash, where the store tells.
+    pub hit_ratio: Option<f64>,
+    /// Gets that found no key.
+    pub lost: u64,
+    /// Requests in all rounds.
+    pub requests: u64,
+}
+
+impl Row {
+    /// The name of its store and clients.
+    pub fn name(&self) -> String {
+        match (self.store.ours(), self.fibers) {
+            (true, true) => "ours, fibers".to_owned(),
+            (true, false) => "ours, threads".to_owned(),
+            (false, _) => self.store.label().to_owned(),
+        }
+    }
+}
+
+/// A series for each store and kind of client: ours have fibers as well as threads.
+pub fn all(stores: &[Contestant], clients: usize, what: What) -> Vec<Series> {
+    let mut all = Vec::new();
+    for (at, one) in stores.iter().enumerate() {
+        for fibers in [true, false] {
+            if one.name.ours() || !fibers {
+                all.push(Series { at, fibers, clients, what, turns: Vec::new() });
+            }
+        }
+    }
+    all
+}
+
+/// Has all of them execute their rounds, in turns. A store that failed takes no more.
+///
+/// # Errors
+/// Interrupted.
+pub fn take_turns(contest: &mut Contest, stores: &mut [Contestant], all: &mut [Series], keys: Keys) -> Result<()> {
+    let (rounds, time, seed) = (contest.args.rounds, contest.args.round_time, contest.args.seed);
+    let bar = progress::steps("peers: turns", u64::from(rounds) * all.len() as u64);
+    for round in 0..rounds {
+        // None is always behind the same one.
+        let first = round as usize * all.len() / rounds as usize;
+        for i in 0..all.len() {
+            let number = (first + i) % all.len();
+            let one = &mut all[number];
+            let store = &mut stores[one.at];
+            bar.set_message(format!("{}, {} clients", store.name.label(), one.clients));
+            let plan = Plan {
+                what: one.what,
+                clients: one.clients,
+                fibers: one.fibers,
+                time,
+                // The same requests for all stores.
+                first: (u64::from(round) * 1000 + u64::from(one.what.gets())) << 36,
+                seed,
+                zipf: keys.zipf,
+                keys: keys.count,
+                value_bytes: keys.value_bytes,
+            };
+            let turn = if store.runs() { contest.turn(store, &plan)? } else { None };
+            one.turns.push(turn);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// The rate of each round; none where it did not end.
+pub fn rates(one: &Series) -> impl Iterator<Item = Option<f64>> {
+    one.turns.iter().map(|turn| turn.as_ref().map(|turn| turn.outcome.rate()))
+}
+
+/// Latency that this share of the requests does not exceed, in µs.
+fn quantile(pairs: &[(u64, u64)], share: f64) -> f64 {
+    let all: u64 = pairs.iter().map(|(_, count)| count).sum();
+    let wanted = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
+    let mut seen = 0;
+    for (ns, count) in pairs {
+        seen += count;
+        if seen >= wanted {
+            return *ns as f64 / 1000.0;
+        }
+    }
+    0.0
+}
+
+/// The rows of series.
+pub fn rows(part: &'static str, stores: &[Contestant], all: &[Series], value_bytes: usize) -> Vec<Row> {
+    let median = |one: &Series| Spread::of(rates(one).flatten()).median;
+    let row = |one: &Series| {
+        let rivals = all.iter().filter(|other| {
+            let of = stores[other.at].name;
+            of.keeps() && !of.ours() && (other.clients, other.what) == (one.clients, one.what)
+        });
+        let best = rivals.max_by(|a, b| median(a).total_cmp(&median(b)));
+        let ratios = best.into_iter().flat_map(|best| rates(one).zip(rates(best))).filter_map(|(a, b)| Some(a? / b?));
+        let turns: Vec<&Turn> = one.turns.iter().flatten().collect();
+        let sum = |of: fn(&Turn) -> u64| turns.iter().map(|turn| of(turn)).sum::<u64>() as f64;
+        let requests = sum(|turn| turn.outcome.requests());
+        let mut latency: Vec<_> = turns.iter().flat_map(|turn| turn.outcome.latency.iter().copied()).collect();
+        latency.sort_unstable();
+        let put_bytes = sum(|turn| turn.outcome.puts) * value_bytes as f64;
+        let reads = turns.iter().map(|turn| turn.outcome.flash_reads).sum::<Option<u64>>();
+        Row {
+            part,
+            store: stores[one.at].name,
+            fibers: one.fibers,
+            clients: one.clients,
+            gets: one.what.gets(),
+            rounds: turns.len(),
+            ops_per_s: Spread::of_any(rates(one).flatten()),
+            of_best_peer: Spread::of_any(ratios),
+            p50_us: quantile(&latency, 0.5),
+            p99_us: quantile(&latency, 0.99),
+            p999_us: quantile(&latency, 0.999),
+            cpu_us_per_op: sum(|turn| turn.outcome.cpu_ns + turn.kernel_ns) / 1000.0 / requests.max(1.0),
+            read_bytes_per_op: sum(|turn| turn.outcome.read_bytes) / requests.max(1.0),
+            written_per_byte_put: (put_bytes > 0.0).then(|| sum(|turn| turn.outcome.written_bytes) / put_bytes),
+            hit_ratio: reads.filter(|_| requests > 0.0).map(|reads| 1.0 - reads as f64 / requests),
+            lost: sum(|turn| turn.outcome.lost) as u64,
+            requests: requests as u64,
+        }
+    };
+    all.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_counts() {
+        let pairs = [(1000, 98), (5000, 1), (9000, 1)];
+        let all = [0.5, 0.98, 0.99, 0.999].map(|share| quantile(&pairs, share));
+        assert_eq!(all, [1.0, 1.0, 5.0, 9.0]);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+}

@@ -1,0 +1,265 @@
+//! Fulgurite by its public crate: blobs in a pool in a file. Clients are OS threads that wait for
+//! a job each request, or fibers, whose job goes on.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ::fulgurite::{Blobs, Context, Durability, Fulgurite as Memory, HashMap, JobOptions, Medium, Rooted, Transactions};
+use anyhow::{Context as _, Result, anyhow};
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+
+use super::{ACCOUNT_BYTES, Client, Name, Spec, Store, account, balance};
+use crate::drive::{Plan, Taken, drive};
+
+/// What the process needs beside the budget: its binary, its clients, page tables.
+const PROCESS_BYTES: u64 = 20 << 20;
+/// Jobs that load at the same time.
+const LOADERS: u64 = 16;
+/// Puts that a transaction's job may hold pinned.
+const PINS: u32 = 32;
+
+type Accounts = HashMap<u64, [u8; ACCOUNT_BYTES], ::fulgurite::latches::VersionLatch>;
+
+/// What tables, stacks, rings and the frames of the index take, about.
+const BESIDE_BYTES: u64 = 36 << 20;
+/// The same for each key: its place in the pool's tables, and in the index.
+const BESIDE_KEY_BYTES: u64 = 48;
+
+/// Of so much DRAM, what caches objects: most of what the tables and the index leave.
+fn objects_of(dram: u64, keys: u64) -> u64 {
+    (dram.saturating_sub(BESIDE_BYTES + keys * BESIDE_KEY_BYTES) / 4 * 3).max(4 << 20)
+}
+
+enum Data {
+    Values(Arc<Rooted<Blobs<u64>>>),
+    Bank(Arc<Rooted<Accounts>>),
+}
+
+impl Clone for Data {
+    fn clone(&self) -> Data {
+        match self {
+            Data::Values(values) => Data::Values(values.clone()),
+            Data::Bank(accounts) => Data::Bank(accounts.clone()),
+        }
+    }
+}
+
+pub struct Fulgurite {
+    // Before the memory, which ends with a sync.
+    data: Data,
+    transactions: Arc<Transactions>,
+    memory: Memory,
+    settings: String,
+    /// Keys that are loaded between two syncs: each object that changes claims a place in the pool.
+    load_keys: u64,
+}
+
+impl Fulgurite {
+    pub fn open(spec: &Spec) -> Result<Fulgurite> {
+        let left = spec.memory_bytes.checked_sub(PROCESS_BYTES).context("too little memory for a process")?;
+        let dram = spec.dram.map_or(left, |dram| dram.total);
+        // A quarter of room for reclaim, and a fixed part for journal and checkpoints.
+        let pool_bytes = (spec.data_bytes() + spec.data_bytes() / 2 + (192 << 20)).next_multiple_of(1 << 20);
+        let path = spec.directory.join("values.pool");
+        let objects = spec.name == Name::Fulgurite && !spec.bank;
+        let medium = Medium::new_pool(&path, pool_bytes);
+        let medium = if objects { medium.objects(spec.keys + spec.keys / 8) } else { medium };
+        let cache = if objects { spec.dram.map_or(objects_of(dram, spec.keys), |dram| dram.objects) } else { 0 };
+        let durability = Durability::Lazy { every: Duration::from_secs(1), bytes: dram / 4 };
+        let workers = spec.workers;
+        let memory = Memory::builder(medium)
+            .dram(dram)
+            .object_cache(cache)
+            .workers(workers)
+            .durability(durability)
+            // Clients are jobs that run as long as a round.
+            .with(|runtime| runtime.run_limit(Duration::from_secs(600)))
+            .start()?;
+        let data = if spec.bank {
+            Data::Bank(memory.named("accounts").hash_map(spec.keys + spec.keys / 8)?)
+        } else {
+            Data::Values(
+                memory.named("values").blobs(spec.keys + spec.keys / 8, spec.data_bytes() * 5 / 4 + (16 << 20))?,
+            )
+        };
+        let objects = if cache > 0 { format!(", {} of it for objects", format_bytes(cache)) } else { String::new() };
+        let settings = format!(
+            "fulgurite {}: DRAM {}{objects}, pool {}, {workers} workers; Durability::Lazy, a second",
+            env!("CARGO_PKG_VERSION"),
+            format_bytes(dram),
+            format_bytes(pool_bytes),
+        );
+        let load_keys = (pool_bytes / SUBPAGE_BYTES as u64 / 4).max(1000);
+        Ok(Fulgurite { data, transactions: memory.transactions(), memory, settings, load_keys })
+    }
+    fn fiber<'m>(&self, m: &'m mut Context) -> Fiber<'m> {
+        Fiber { m, data: self.data.clone(), transactions: self.transactions.clone(), value: Vec::new() }
+    }
+}
+
+impl Fulgurite {
+    /// Puts keys by several jobs at once.
+    fn load_some(&self, keys: Range<u64>, value: &(dyn Fn(u64, &mut Vec<u8>) + Sync)) -> Result<()> {
+        let step = (keys.end - keys.start).div_ceil(LOADERS).max(1);
+        let load = |part: Range<u64>| {
+            self.memory.run_with(&JobOptions::new().name("load").pins(PINS), |m| {
+                let mut bytes = Vec::new();
+                for key in part {
+                    value(key, &mut bytes);
+                    match &self.data {
+                        Data::Values(values) => values.put(m, &key, &bytes)?,
+                        Data::Bank(accounts) => {
+                            let bytes = bytes.first_chunk().expect("an account");
+                            accounts.insert(m, &key, *bytes)?.is_some()
+                        }
+                    };
+                }
+                Ok(())
+            })
+        };
+        std::thread::scope(|scope| {
+            let parts = keys.clone().step_by(step as usize).map(|from| from..(from + step).min(keys.end));
+            let loaders: Vec<_> = parts.map(|part| scope.spawn(|| load(part))).collect();
+            let ended = loaders.into_iter().map(|loader| loader.join().map_err(|_| anyhow!("a loader panicked")));
+            ended.into_iter().try_for_each(|loaded| Ok(loaded??))
+        })
+    }
+}
+
+impl Store for Fulgurite {
+    fn settings(&self) -> String {
+        self.settings.clone()
+    }
+    fn load(&self, keys: Range<u64>, value: &(dyn Fn(u64, &mut Vec<u8>) + Sync)) -> Result<()> {
+        let mut from = keys.start;
+        while from < keys.end {
+            let to = (from + self.load_keys).min(keys.end);
+            self.load_some(from..to, value)?;
+            self.sync()?;
+            from = to;
+        }
+        Ok(())
+    }
+    fn client(&self) -> Box<dyn Client + '_> {
+        Box::new(self)
+    }
+    fn sync(&self) -> Result<()> {
+        self.memory.sync()?;
+        Ok(())
+    }
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+    fn flash_reads(&self) -> Option<u64> {
+        Some(self.memory.statistics().device.reads)
+    }
+    fn warm(&self, keys: u64) -> Result<()> {
+        Ok(self.memory.run_with(&JobOptions::new().name("warm").pins(PINS), |m| {
+            let Data::Values(values) = &self.data else { return Ok(()) };
+            let mut value = Vec::new();
+            (0..keys).try_for_each(|key| values.get(m, &key, &mut value).map(drop))
+        })?)
+    }
+    fn run(&self, plan: &Plan) -> Result<Vec<Taken>> {
+        let taken = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for number in 0..plan.clients {
+                let taken = &taken;
+                scope.spawn(move || {
+                    let one = if plan.fibers {
+                        let options = JobOptions::new().name("client").pins(PINS);
+                        let ran = self.memory.run_with(&options, |m| Ok(drive(&mut self.fiber(m), plan, number)));
+                        ran.map_err(Into::into).and_then(|result| result)
+                    } else {
+                        drive(&mut *self.client(), plan, number)
+                    };
+                    taken.lock().expect("no client panics with it").push(one);
+                });
+            }
+        });
+        taken.into_inner().expect("no client panics with it").into_iter().collect()
+    }
+}
+
+/// A client that is a fiber.
+struct Fiber<'m> {
+    m: &'m mut Context,
+    data: Data,
+    transactions: Arc<Transactions>,
+    value: Vec<u8>,
+}
+
+impl Client for Fiber<'_> {
+    fn get(&mut self, key: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        match &self.data {
+            Data::Values(values) => {
+                let found = values.get(self.m, &key, &mut self.value)?;
+                if found {
+                    look(&self.value);
+                }
+                Ok(found)
+            }
+            Data::Bank(accounts) => {
+                let found = accounts.get(self.m, &key)?;
+                if let Some(account) = &found {
+                    look(account);
+                }
+                Ok(found.is_some())
+            }
+        }
+    }
+    fn put(&mut self, key: u64, value: &[u8]) -> Result<()> {
+        let Data::Values(values) = &self.data else { return Err(anyhow!("a bank has no values")) };
+        values.put(self.m, &key, value)?;
+        Ok(())
+    }
+    fn transfer(&mut self, from: u64, to: u64, amount: u64) -> Result<()> {
+        let Data::Bank(accounts) = &self.data else { return Err(anyhow!("there is no bank")) };
+        self.transactions.run(self.m, |t| {
+            let mut has = |key| balance(&t.get(accounts, &key)?.context("an account")?);
+            let (less, more) = (has(from)?.wrapping_sub(amount), has(to)?.wrapping_add(amount));
+            t.put(accounts, &from, &account(less))?;
+            t.put(accounts, &to, &account(more))?;
+            Ok(())
+        })
+    }
+}
+
+/// A client that is an OS thread, and has a job for each request.
+impl Client for &Fulgurite {
+    fn get(&mut self, key: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        // As a service would: the value is copied out of the job.
+        let value = self.memory.run(|m| {
+            let mut value = Vec::new();
+            let found = match &self.data {
+                Data::Values(values) => values.get(m, &key, &mut value)?,
+                Data::Bank(accounts) => {
+                    let account = accounts.get(m, &key)?;
+                    value.extend_from_slice(account.as_ref().map_or(&[], |account| &account[..]));
+                    account.is_some()
+                }
+            };
+            Ok(found.then_some(value))
+        })?;
+        if let Some(value) = &value {
+            look(value);
+        }
+        Ok(value.is_some())
+    }
+    fn put(&mut self, key: u64, value: &[u8]) -> Result<()> {
+        let Data::Values(values) = &self.data else { return Err(anyhow!("a bank has no values")) };
+        self.memory.run(|m| values.put(m, &key, value))?;
+        Ok(())
+    }
+    fn transfer(&mut self, from: u64, to: u64, amount: u64) -> Result<()> {
+        let Data::Bank(accounts) = &self.data else { return Err(anyhow!("there is no bank")) };
+        self.memory.transaction(|t| {
+            let mut has = |key| balance(&t.get(accounts, &key)?.context("an account")?);
+            let (less, more) = (has(from)?.wrapping_sub(amount), has(to)?.wrapping_add(amount));
+            t.put(accounts, &from, &account(less))?;
+            t.put(accounts, &to, &account(more))?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Gets and puts of values larger than memory: how many each store serves, how fast, at what cost.
+
+use anyhow::Result;
+use fulgurite_bench::progress;
+use fulgurite_bench::report::table::{Columns, number, or_dash};
+use fulgurite_format::format_bytes;
+
+use crate::contest::{Contest, Contestant, Kept, Results};
+use crate::drive::What;
+use crate::series::{self, Keys, Row, Series};
+use crate::stores::{Name, Spec};
+
+/// Runs all of them.
+///
+/// # Errors
+/// Interrupted.
+pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
+    let args = contest.args.clone();
+    let names = std::iter::once(Name::Fulgurite).chain(args.peers.iter().copied());
+    let spec = |name| Spec {
+        name,
+        directory: Default::default(),
+        keys: args.keys,
+        value_bytes: args.value as usize,
+        memory_bytes: args.memory,
+        dram: None,
+        workers: contest.machine.cores,
+        bank: false,
+    };
+    let specs: Vec<Spec> = names.map(spec).collect();
+    let mut stores = filled(contest, &specs)?;
+    let mut all: Vec<Series> = Vec::new();
+    for &clients in &args.clients {
+        for &gets in &args.gets {
+            all.extend(series::all(&stores, clients as usize, What::Values { gets }));
+        }
+    }
+    let keys = Keys { count: args.keys, value_bytes: args.value as usize, zipf: args.zipf };
+    let ran = series::take_turns(contest, &mut stores, &mut all, keys);
+    results.rows.extend(series::rows("values", &stores, &all, keys.value_bytes));
+    let ended = ran.and_then(|()| stores.iter_mut().try_for_each(|one| contest.end(one)));
+    results.stores.extend(stores.iter().map(|one| Kept::of("values", one)));
+    ended
+}
+
+/// The stores, filled one after the other. What fails is noted.
+///
+/// # Errors
+/// Interrupted.
+pub fn filled(contest: &mut Contest, specs: &[Spec]) -> Result<Vec<Contestant>> {
+    let bar = progress::steps("peers: filled", specs.len() as u64);
+    let mut stores = Vec::new();
+    for spec in specs {
+        bar.set_message(spec.name.label());
+        stores.extend(contest.begin(spec)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(stores)
+}
+
+/// The tables.
+pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
+    let args = &contest.args;
+    let rows: Vec<&Row> = results.rows.iter().filter(|row| row.part == "values").collect();
+    let mut told = Vec::new();
+    let mut last = None;
+    for row in &rows {
+        let (clients, gets) = (row.clients, row.gets);
+        if last.replace((clients, gets)) == Some((clients, gets)) {
+            continue;
+        }
+        told.push(format!(
+            "\n{} values of {} B, {} for each store, {clients} {}, {gets}% gets",
+            args.keys,
+            args.value,
+            format_bytes(args.memory),
+            if clients == 1 { "client" } else { "clients" }
+        ));
+        let section = rows.iter().copied().filter(|row| (row.clients, row.gets) == (clients, gets));
+        told.push(throughput(section));
+    }
+    told.push(cost(results, "values"));
+    told
+}
+
+/// A table of throughput and latency.
+pub fn throughput<'r>(rows: impl IntoIterator<Item = &'r Row>) -> String {
+    Columns::of(rows)
+        .left("store", Row::name)
+        .right("ops/s", |row| or_dash(row.ops_per_s, |spread| number(spread.median)))
+        .right("of best peer", |row| or_dash(row.of_best_peer, of_rounds))
+        .right("p50 µs", |row| number(row.p50_us))
+        .right("p99", |row| number(row.p99_us))
+        .right("p99.9", |row| number(row.p999_us))
+        .right("CPU", |row| number(row.cpu_us_per_op))
+        .table()
+}
+
+/// The median of a ratio, with its lowest and highest round.
+fn of_rounds(ratio: fulgurite_bench::measuring::Spread) -> String {
+    format!("{:.2} {}", ratio.median, ratio.range(|ratio| format!("{ratio:.1}")))
+}
+
+/// A table of what stores take.
+pub fn cost(results: &Results, part: &str) -> String {
+    let written = |one: &Kept| {
+        let of = results.rows.iter().filter(|row| row.part == part && row.store == one.store);
+        fulgurite_bench::measuring::Spread::of_any(of.filter_map(|row| row.written_per_byte_put))
+    };
+    let table = Columns::of(results.stores.iter().filter(|one| one.part == part))
+        .left("store", |one| one.store.label())
+        .right("load s", |one| number(one.load_s))
+        .right("written", |one| format_bytes(one.load_written_bytes))
+        .right("on flash", |one| format_bytes(one.flash_bytes))
+        .right("at the end", |one| or_dash(one.flash_bytes_after, format_bytes))
+        .right("B/B put", |one| or_dash(written(one), |spread| number(spread.median)))
+        .right("peak", |one| or_dash(one.peak_bytes, format_bytes))
+        .right("lost", |one| or_dash(one.lost, |lost| lost.to_string()))
+        .table();
+    format!("\n{table}")
+}

@@ -1,0 +1,3 @@
+//! The tests of the comparison, as one program.
+
+mod conform_peers;
