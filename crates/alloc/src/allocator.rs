@@ -153,6 +153,40 @@ impl Allocator {
         Ok(Some(to))
     }
 
+    /// Cuts a block of whole pages in two, each of which is freed by itself.
+    ///
+    /// # Errors
+    /// [`FreeError`] when no block of whole pages begins there that has more than `first_bytes`, a
+    /// multiple of 4096.
+    pub fn split(&self, block: NonNull<u8>, first_bytes: usize) -> Result<(), FreeError> {
+        self.own(block)?;
+        self.blocks().split(block.as_ptr() as usize, first_bytes)
+    }
+    /// Makes one block of two blocks of whole pages that are neighbours.
+    ///
+    /// # Errors
+    /// [`FreeError`] when they are not.
+    pub fn join(&self, first: NonNull<u8>, second: NonNull<u8>) -> Result<(), FreeError> {
+        self.own(first)?;
+        self.blocks().join(first.as_ptr() as usize, second.as_ptr() as usize)
+    }
+    /// Drops what whole pages of a block hold: they read as zeros, and take neither DRAM nor flash.
+    ///
+    /// # Errors
+    /// [`FreeError`] when the range is not of whole pages of one block of whole pages.
+    ///
+    /// # Safety
+    /// Nothing may rely on what the pages hold.
+    pub unsafe fn discard(&self, at: NonNull<u8>, bytes: usize) -> Result<(), FreeError> {
+        self.own(at)?;
+        let address = at.as_ptr() as usize;
+        let is_whole = (address | bytes).is_multiple_of(fulgurite_format::SUBPAGE_BYTES) && bytes > 0;
+        if !is_whole || !self.blocks().has_pages(address, bytes) {
+            return Err(FreeError::NotABlock(address));
+        }
+        self.pages.0.drop_contents(address, bytes).map_err(|_| FreeError::NotABlock(address))
+    }
+
     fn own(&self, block: NonNull<u8>) -> Result<(), FreeError> {
         let address = block.as_ptr() as usize;
         if self.pages.0.contains(address) { Ok(()) } else { Err(FreeError::Foreign(address)) }

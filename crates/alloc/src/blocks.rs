@@ -155,6 +155,42 @@ impl Blocks {
         Ok(None)
     }
 
+    /// Cuts a block of whole pages in two, each a block by itself. `first_bytes` is a multiple of a
+    /// page.
+    ///
+    /// # Errors
+    /// [`FreeError::NotABlock`] when no block of more pages begins there: nothing was changed.
+    pub fn split(&mut self, address: usize, first_bytes: usize) -> Result<(), FreeError> {
+        let bytes = self.large.get_mut(&address).ok_or(FreeError::NotABlock(address))?;
+        if first_bytes == 0 || !first_bytes.is_multiple_of(SUBPAGE_BYTES) || first_bytes >= *bytes {
+            return Err(FreeError::NotABlock(address));
+        }
+        let rest = *bytes - first_bytes;
+        *bytes = first_bytes;
+        self.large.insert(address + first_bytes, rest);
+        Ok(())
+    }
+    /// Makes one block of two blocks of whole pages, the second of which begins where the first
+    /// ends.
+    ///
+    /// # Errors
+    /// [`FreeError::NotABlock`] when they are not: nothing was changed.
+    pub fn join(&mut self, first: usize, second: usize) -> Result<(), FreeError> {
+        let before = *self.large.get(&first).ok_or(FreeError::NotABlock(first))?;
+        let after = *self.large.get(&second).ok_or(FreeError::NotABlock(second))?;
+        if first + before != second {
+            return Err(FreeError::NotABlock(second));
+        }
+        self.large.remove(&second);
+        self.large.insert(first, before + after);
+        Ok(())
+    }
+    /// Whether all of a range is of one block of whole pages.
+    pub fn has_pages(&self, address: usize, bytes: usize) -> bool {
+        let block = self.large.range(..=address).next_back();
+        block.is_some_and(|(at, all)| address.checked_add(bytes).is_some_and(|end| end <= at + all))
+    }
+
     /// Checks the invariants.
     ///
     /// # Panics
@@ -206,6 +242,29 @@ mod tests {
             assert!(!pages.contains(&false), "what is unmapped was mapped");
             pages.fill(false);
         }
+    }
+
+    #[test]
+    fn blocks_of_pages_are_cut_and_joined() {
+        const PAGE: usize = SUBPAGE_BYTES;
+        let pages = Pages(RefCell::new(vec![false; 64]));
+        let mut blocks = Blocks::default();
+        let at = blocks.allocate(&pages, 10 * PAGE, 1).unwrap().address;
+        for bad in [0, 100, 10 * PAGE, 11 * PAGE] {
+            assert_eq!(blocks.split(at, bad), Err(FreeError::NotABlock(at)));
+        }
+        blocks.split(at, 4 * PAGE).unwrap();
+        assert_eq!((blocks.bytes_of(at), blocks.bytes_of(at + 4 * PAGE)), (Ok(4 * PAGE), Ok(6 * PAGE)));
+        assert!(blocks.has_pages(at + PAGE, 3 * PAGE) && !blocks.has_pages(at + PAGE, 4 * PAGE));
+        blocks.split(at + 4 * PAGE, PAGE).unwrap();
+        assert_eq!(blocks.join(at, at + 5 * PAGE), Err(FreeError::NotABlock(at + 5 * PAGE)), "there is one between");
+        blocks.join(at + 4 * PAGE, at + 5 * PAGE).unwrap();
+        blocks.join(at, at + 4 * PAGE).unwrap();
+        blocks.check();
+        assert_eq!(blocks.free(at), Ok(Some((at, 10 * PAGE))));
+        let small = blocks.allocate(&pages, 16, 1).unwrap().address;
+        assert_eq!(blocks.split(small, PAGE), Err(FreeError::NotABlock(small)));
+        assert!(!blocks.has_pages(small, 16));
     }
 
     #[test]

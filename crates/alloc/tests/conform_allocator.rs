@@ -166,6 +166,30 @@ fn sizes_zeros_and_foreign_addresses() {
 }
 
 #[test]
+fn blocks_of_pages_are_cut_joined_and_discarded() {
+    let Some((allocator, _turn)) = allocator(32, 8) else { return };
+    let whole = allocator.allocate(Layout::from_size_align(16 << 12, 16).unwrap()).unwrap();
+    let at = |page: usize| NonNull::new(whole.as_ptr().wrapping_add(page << 12)).unwrap();
+    // SAFETY: the block is this test's, and has these pages.
+    unsafe {
+        whole.write_bytes(7, 16 << 12);
+        allocator.split(whole, 4 << 12).unwrap();
+        assert_eq!(allocator.split(whole, 4 << 12), Err(FreeError::NotABlock(whole.as_ptr() as usize)));
+        assert_eq!(allocator.usable_size(at(4)), Ok(12 << 12));
+        assert!(allocator.discard(at(3), 2 << 12).is_err(), "it ends in another block");
+        assert!(allocator.discard(at(5), 100).is_err() && allocator.discard(at(5), 0).is_err());
+        allocator.discard(at(5), 2 << 12).unwrap();
+        assert_eq!((at(4).read(), at(5).read(), at(6).read(), at(7).read()), (7, 0, 0, 7));
+        allocator.free(at(4)).unwrap();
+        assert!(allocator.join(whole, at(4)).is_err(), "it was freed");
+        assert_eq!(whole.add(3 << 12).read(), 7);
+        allocator.free(whole).unwrap();
+    }
+    allocator.check();
+    assert_eq!(allocator.usage().used_bytes, 0);
+}
+
+#[test]
 fn collections_live_in_flash() {
     let Some((allocator, _turn)) = allocator(64, 8) else { return };
     let mut numbers = FlashVec::new_in(allocator);

@@ -1174,6 +1174,29 @@ fulgurite_status fulgurite_usable_size(fulgurite_allocator *allocator,
                                        size_t *bytes);
 
 /**
+ * Cuts a block in two: one of `first_bytes`, a multiple of 4096, and one of the rest. Each is a
+ * block by itself from then on. Only blocks of more than 4096 bytes are of whole pages.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when no block of more whole pages begins there.
+ */
+fulgurite_status fulgurite_split(fulgurite_allocator *allocator, void *old, size_t first_bytes);
+
+/**
+ * Makes one block of two blocks of whole pages. The second begins where the first ends.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when they are not such blocks.
+ */
+fulgurite_status fulgurite_join(fulgurite_allocator *allocator, void *first, void *second);
+
+/**
+ * Drops what whole pages of a block hold. They read as zeros afterwards, and take neither DRAM nor
+ * flash. `at` and `bytes` are multiples of 4096.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when these are not whole pages of one block.
+ */
+fulgurite_status fulgurite_discard(fulgurite_allocator *allocator, void *at, size_t bytes);
+
+/**
  * Returns whether an address lies in the memory of an allocator, in use or not.
  */
 bool fulgurite_owns(const fulgurite_allocator *allocator, const void *address);

@@ -222,6 +222,62 @@ pub unsafe extern "C" fn fulgurite_usable_size(
     })
 }
 
+/// Cuts a block in two: one of `first_bytes`, a multiple of 4096, and one of the rest. Each is a
+/// block by itself from then on. Only blocks of more than 4096 bytes are of whole pages.
+///
+/// Fails with FULGURITE_INVALID_ARGUMENT when no block of more whole pages begins there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_split(
+    allocator: *mut fulgurite_allocator,
+    old: *mut c_void,
+    first_bytes: usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        allocator.split(some(old)?, first_bytes).map_err(of_free)
+    })
+}
+
+/// Makes one block of two blocks of whole pages. The second begins where the first ends.
+///
+/// Fails with FULGURITE_INVALID_ARGUMENT when they are not such blocks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_join(
+    allocator: *mut fulgurite_allocator,
+    first: *mut c_void,
+    second: *mut c_void,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        allocator.join(some(first)?, some(second)?).map_err(of_free)
+    })
+}
+
+/// Drops what whole pages of a block hold. They read as zeros afterwards, and take neither DRAM nor
+/// flash. `at` and `bytes` are multiples of 4096.
+///
+/// Fails with FULGURITE_INVALID_ARGUMENT when these are not whole pages of one block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_discard(
+    allocator: *mut fulgurite_allocator,
+    at: *mut c_void,
+    bytes: usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        // SAFETY: the program gives up what is there.
+        unsafe { allocator.discard(some(at)?, bytes) }.map_err(of_free)
+    })
+}
+
+fn some(block: *mut c_void) -> Result<NonNull<u8>, Failure> {
+    let none = || Failure::new(FULGURITE_INVALID_ARGUMENT, "the block is NULL; pass one that was allocated");
+    NonNull::new(block.cast()).ok_or_else(none)
+}
+
 /// Returns whether an address lies in the memory of an allocator, in use or not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_owns(allocator: *const fulgurite_allocator, address: *const c_void) -> bool {

@@ -112,6 +112,30 @@ fn containers_live_in_flash() {
 }
 
 #[test]
+fn an_arena_of_jemalloc_is_flash() {
+    if !Path::new("/usr/include/jemalloc/jemalloc.h").exists() {
+        println!("SKIPPED: there is no jemalloc to compile against; install libjemalloc-dev");
+        return;
+    }
+    let installed = Installed::new();
+    let mut flags = installed.flags(&["--cflags", "--libs"]);
+    flags.push("-ljemalloc".to_owned());
+    let program = installed.compile("jemalloc.c", &flags);
+    let output = Command::new(program)
+        .arg(installed.path("flash"))
+        .env("LD_LIBRARY_PATH", installed.path("usr/lib"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    if told.contains("userfaultfd") && !output.status.success() {
+        println!("SKIPPED: {told}");
+        return;
+    }
+    assert!(output.status.success(), "{}\n{told}", output.status);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "200000 nodes in order\n0 bytes are left\n");
+}
+
+#[test]
 fn a_program_without_the_shared_library_runs() {
     let installed = Installed::new();
     // The archive alone.
