@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo install test test-full bench peers soak coverage mutants fmt clean
+.PHONY: help demo install test test-full bench peers soak coverage mutants package fmt clean
 
 help:
 	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM;"
@@ -25,6 +25,7 @@ help:
 	@echo "             (MUTANTS=no: none), then all randomised tests with new seeds, for MINUTES (60)"
 	@echo "make mutants change one thing at a time in format, policy and store: do the tests notice?"
 	@echo "             (many hours; SHARD=k/n does a part, SAMPLE=n SEED=s some by chance)"
+	@echo "make package  a package of each crate that is published; ARGS=verify builds each as users get it"
 	@echo "make fmt     format the sources"
 	@echo "make clean   remove what was built"
 
@@ -55,6 +56,9 @@ coverage:
 
 mutants:
 	@$(TOOLS) scripts/mutants
+
+package:
+	@$(TOOLS) scripts/package $(ARGS)
 
 fmt:
 	@$(TOOLS) cargo fmt --all

@@ -13,7 +13,7 @@ use fulgurite_store::{
 };
 
 use crate::medium::{Medium, Place};
-use crate::{Base, Error, devices};
+use crate::{Base, Error, Laid, devices};
 
 /// What is asked of a medium. None: it was not asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +29,8 @@ pub struct Settings {
     /// A device of this process is before the medium, on a core if one is named. A pool's store
     /// runs in it.
     pub on_device: Option<Option<usize>>,
+    /// Bytes up to which the file of a pool grows while it is open.
+    pub growing: Option<u64>,
     /// The budget of everything, of which a pool's history and a device's copies are parts.
     pub dram_bytes: u64,
 }
@@ -49,6 +51,16 @@ pub struct Opened {
     pub flash: Arc<dyn Flash>,
     /// The store, where it is one.
     pub kept: Option<Kept>,
+    /// The one file or device that a pool of this process lies on.
+    pub file: Option<Arc<FileFlash>>,
+    /// Extents up to which the pool grows by itself; 0: it does not.
+    pub grows_to: u32,
+}
+
+impl Opened {
+    fn flat(flash: Arc<dyn Flash>) -> Opened {
+        Opened { flash, kept: None, file: None, grows_to: 0 }
+    }
 }
 
 /// The part of the DRAM budget that may hold what tokens remember.
@@ -61,12 +73,13 @@ impl Medium {
     /// [`Error::NotHonoured`] for the first of them; [`Error::Unit`] when a size cannot be read.
     pub fn judge(&self, settings: &Settings) -> Result<(), Error> {
         let served = matches!(self.place, Place::Served { .. });
-        let Settings { durability, keep_tokens, keep_age, keep_space, on_device, dram_bytes: _ } = *settings;
+        let Settings { durability, keep_tokens, keep_age, keep_space, on_device, growing, dram_bytes: _ } = *settings;
         let keeps = [
             ("durability", durability.is_some()),
             ("keep_tokens", keep_tokens.is_some()),
             ("keep_age", keep_age.is_some()),
             ("keep_space", keep_space.is_some()),
+            ("growing", growing.is_some()),
         ];
         let refused = |setting, remedy| Err(Error::NotHonoured { setting, medium: self.name(), remedy });
         if !self.kept {
@@ -86,6 +99,9 @@ impl Medium {
         }
         if self.objects > 0 && !matches!(self.place, Place::File { create: Some(_), .. } if self.kept) {
             return refused("objects", "a pool packs objects from its creation on; use Medium::new_pool");
+        }
+        if self.objects > 0 && growing.is_some() {
+            return refused("growing", "a pool that packs objects grows while it is closed; use fulgurite pool resize");
         }
         if self.share_frames && !served {
             return refused("share_frames", "it is no device of another process; leave the setting out");
@@ -109,7 +125,7 @@ impl Medium {
         let base = match &self.place {
             Place::Served { socket } if self.kept => {
                 let flash = devices::names_states(socket, self.share_frames, settings.dram_bytes)?;
-                return Ok(Opened { flash: flash.clone(), kept: Some(Kept::There(flash)) });
+                return Ok(Opened { kept: Some(Kept::There(flash.clone())), ..Opened::flat(flash) });
             }
             Place::Served { socket } => {
                 Base::Served { socket: socket.clone(), share_frames: self.share_frames, alone: true }
@@ -117,7 +133,14 @@ impl Medium {
             Place::File { path, create: Some(size) } if self.kept => {
                 let bytes = size.bytes()?;
                 // Judged before anything is created.
-                let mut geometry = Geometry::usual(subpages(bytes)).map_err(|error| match error {
+                let geometry = match settings.growing {
+                    Some(limit) => {
+                        let extent_pages = Geometry::growing_extent_pages(subpages(bytes), subpages(limit));
+                        Geometry::growing(subpages(bytes), extent_pages, subpages(limit))
+                    }
+                    None => Geometry::usual(subpages(bytes)),
+                };
+                let mut geometry = geometry.map_err(|error| match error {
                     // As it was asked for, which may be less than a subpage.
                     GeometryError::TooSmall { needed, .. } => GeometryError::TooSmall { found: bytes, needed },
                     error => error,
@@ -128,12 +151,12 @@ impl Medium {
                     geometry = Geometry::with_objects(subpages(bytes), geometry.extent_pages, addressed)?;
                 }
                 let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
-                let file = Base::File(FileConfig::create(path, bytes)).open()?.flash;
-                let made = make(&file, geometry, id).and_then(|()| open_pool(path, file, settings));
+                let Laid { flash, file, .. } = Base::File(FileConfig::create(path, bytes)).open()?;
+                let made = make(&flash, geometry, id).and_then(|()| open_pool(self, path, (flash, file), settings));
                 return made.inspect_err(|_| remove(path));
             }
             Place::File { path, create: None } if self.kept => {
-                return open_pool(path, all_of_pool(path)?, settings);
+                return open_pool(self, path, all_of_pool(path)?, settings);
             }
             Place::File { path, create: Some(size) } => Base::File(FileConfig::create(path, size.bytes()?)),
             Place::File { path, create: None } => Base::File(FileConfig::existing(path)),
@@ -142,8 +165,8 @@ impl Medium {
         };
         let flash = base.open()?.flash;
         Ok(match settings.on_device {
-            Some(core) => Opened { flash: devices::flat_on_device(flash, core)?, kept: None },
-            None => Opened { flash, kept: None },
+            Some(core) => Opened::flat(devices::flat_on_device(flash, core)?),
+            None => Opened::flat(flash),
         })
     }
 }
@@ -160,16 +183,22 @@ fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
+/// What a pool lies on, and the file or device that is all of it.
+type OnFile = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
+
 /// What a pool lies on: its file or device, or all those that it spans, of which `path` is any.
 /// They say from then on that the pool is changed, so that a copy of one that was made before is
 /// known as old.
-fn all_of_pool(path: &Path) -> Result<Arc<dyn Flash>, Error> {
+fn all_of_pool(path: &Path) -> Result<OnFile, Error> {
+    let file = Arc::new(FileFlash::open(&FileConfig::existing(path))?);
     let mut open = |path: &Path| -> Result<Arc<dyn Flash>, OpenError> {
         Ok(Arc::new(FileFlash::open(&FileConfig::existing(path))?))
     };
     let error = |source| Error::Members { path: path.into(), source };
-    let flash = open(path)?;
-    let Some(mut members) = Members::find((path, &flash), &[], &mut open).map_err(error)? else { return Ok(flash) };
+    let flash: Arc<dyn Flash> = file.clone();
+    let Some(mut members) = Members::find((path, &flash), &[], &mut open).map_err(error)? else {
+        return Ok((flash, Some(file)));
+    };
     let flash: Arc<dyn Flash> = members.flash();
     let first = Driver::new(&*flash, 4).map_err(PoolError::from);
     let first = first.and_then(|mut driver| Ok(superblock(&mut driver)?));
@@ -178,10 +207,34 @@ fn all_of_pool(path: &Path) -> Result<Arc<dyn Flash>, Error> {
         return Err(error(MemberError::OfAnotherPool { path: path.into() }));
     }
     members.begin_changes().map_err(error)?;
-    Ok(flash)
+    Ok((flash, None))
 }
 
-fn open_pool(path: &Path, file: Arc<dyn Flash>, settings: &Settings) -> Result<Opened, Error> {
+/// Gives a pool addresses for as much data as it may grow to. Returns to how many extents that is.
+fn may_grow(medium: &Medium, path: &Path, on: &OnFile, config: StoreConfig, limit: u64) -> Result<u32, Error> {
+    let error = |source| Error::Pool { path: path.into(), source };
+    let Some(file) = &on.1 else {
+        let remedy = "it spans several files, and grows while it is closed; use fulgurite pool resize";
+        return Err(Error::NotHonoured { setting: "growing", medium: medium.name(), remedy });
+    };
+    file.may_grow()?;
+    let mut driver = Driver::new(&*on.0, 4).map_err(PoolError::from).map_err(error)?;
+    let (_, now, _) = superblock(&mut driver).map_err(PoolError::from).map_err(error)?;
+    drop(driver);
+    if now.objects {
+        let remedy = "a pool that packs objects grows while it is closed; use fulgurite pool resize";
+        return Err(Error::NotHonoured { setting: "growing", medium: medium.name(), remedy });
+    }
+    let limit = u32::try_from(limit / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
+    let wanted = Geometry::growing(now.flash_pages(), now.extent_pages, limit)?;
+    if wanted.subpages > now.subpages {
+        let (pool, _) = Pool::open(on.0.clone(), config).map_err(error)?;
+        pool.resize(wanted, &mut || true).map_err(error)?;
+    }
+    Ok((limit / now.extent_pages).max(now.extents))
+}
+
+fn open_pool(medium: &Medium, path: &Path, on: OnFile, settings: &Settings) -> Result<Opened, Error> {
     let mut config = StoreConfig::default();
     config.durability = settings.durability.unwrap_or(Durability::Sync);
     config.keep_tokens = settings.keep_tokens.unwrap_or(1).max(1);
@@ -190,11 +243,13 @@ fn open_pool(path: &Path, file: Arc<dyn Flash>, settings: &Settings) -> Result<O
     // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the
     // oldest go first.
     config.history_bytes = usize::try_from(settings.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
-    let (pool, _) = Pool::open(file, config).map_err(|source| Error::Pool { path: path.into(), source })?;
+    let grows_to = settings.growing.map_or(Ok(0), |limit| may_grow(medium, path, &on, config, limit))?;
+    let (flash, file) = on;
+    let (pool, _) = Pool::open(flash, config).map_err(|source| Error::Pool { path: path.into(), source })?;
     let store = pool.into_flash();
     let kept = Some(Kept::Here(store.layer().clone()));
     Ok(match settings.on_device {
-        Some(core) => Opened { flash: devices::on_device(store, core)?, kept },
-        None => Opened { flash: Arc::new(store), kept },
+        Some(core) => Opened { flash: devices::on_device(store, core)?, kept, file, grows_to },
+        None => Opened { flash: Arc::new(store), kept, file, grows_to },
     })
 }

@@ -35,6 +35,7 @@ fn settings() -> Vec<(&'static str, Settings, &'static [usize])> {
         ("keep_tokens", Settings { keep_tokens: Some(1), ..none }, &[4, 5]),
         ("keep_age", Settings { keep_age: Some(Duration::from_secs(1)), ..none }, &[4, 5]),
         ("keep_space", Settings { keep_space: Some(0), ..none }, &[4, 5]),
+        ("growing", Settings { growing: Some(64 << 20), ..none }, &[4, 5]),
         ("on_device", Settings { on_device: Some(None), ..none }, &[0, 1, 2, 3, 4, 5]),
     ]
 }

@@ -194,6 +194,12 @@ pub enum OpenError {
         /// Bytes that the file system has for this user.
         free: u64,
     },
+    /// A device cannot be made larger.
+    #[error("{} is a block device, and keeps its size; use a file, or add a member to the pool", path.display())]
+    FixedSize {
+        /// The path as given.
+        path: PathBuf,
+    },
     /// Any other error about a path. A file that was being created has been removed again.
     #[error("cannot {what} {}: {source}", path.display())]
     Path {

@@ -41,7 +41,7 @@ pub use objects::{
 };
 pub use size::{ParseUnitError, Size, format_bytes, format_duration, parse_bytes, parse_duration};
 pub use superblock::{
-    Anchor, FEATURE_OBJECTS, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages,
+    Anchor, FEATURE_GROWING, FEATURE_OBJECTS, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages,
 };
 
 /// Bytes in a subpage: the unit of caching and of flash I/O (AstriFlash's DRAM-cache page, section

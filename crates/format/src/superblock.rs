@@ -4,6 +4,8 @@ use crate::metadata::{Malformed, PAYLOAD_BYTES, Reader};
 
 /// The pool may hold objects that are packed several to a flash page.
 pub const FEATURE_OBJECTS: u64 = 1;
+/// The pool grows while it is open, and has addresses for more than it has room for.
+pub const FEATURE_GROWING: u64 = 2;
 
 /// Geometry of a pool, in the first two flash pages: written when it is made, and when its size
 /// changes.
@@ -15,7 +17,7 @@ pub const FEATURE_OBJECTS: u64 = 1;
 ///      8      4  subpages that programs may address
 ///     12      4  bytes of a subpage
 ///     16      8  when it was made, in seconds since 1970
-///     24      8  features without which it cannot be read, a bit each: 0 objects
+///     24      8  features without which it cannot be read, a bit each: 0 objects, 1 growing
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Superblock {

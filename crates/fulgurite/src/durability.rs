@@ -6,7 +6,9 @@ use std::time::Duration;
 ///
 /// By default, the state of the last [`Fulgurite::sync`](crate::Fulgurite::sync) or a later one,
 /// whole. That is [`Durability::Lazy`] without a time: a thread syncs only when a limit would stop
-/// writers.
+/// writers. Such a sync makes a token, and drops the oldest beyond
+/// [`Builder::keep_tokens`](crate::Builder::keep_tokens). A state to return to is pinned
+/// ([`Fulgurite::pin_token`](crate::Fulgurite::pin_token)).
 ///
 /// ```
 /// use std::time::Duration;

@@ -6,10 +6,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fulgurite_flash::FlashError;
-use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_format::{SUBPAGE_BYTES, Size};
 use fulgurite_runtime::{Runtime, SyncError, Synced};
 
 use crate::durability::Durability;
+use crate::growth::Growth;
 use crate::registry::Registry;
 use crate::store::Store;
 use crate::{Directory, Error, Fulgurite, Reader, Transactions};
@@ -34,6 +35,8 @@ const LOOK_WHEN_WOKEN: Duration = Duration::from_secs(1);
 pub(crate) struct Kept {
     pub pool: Store,
     pub named: Arc<Registry>,
+    /// Of a pool in this process.
+    pub growth: Option<Growth>,
     durability: Durability,
 }
 
@@ -41,6 +44,7 @@ impl Fulgurite {
     pub(crate) fn over(
         runtime: Arc<Runtime>,
         pool: Option<Store>,
+        growth: Option<Growth>,
         durability: Durability,
         dram_bytes: u64,
     ) -> Result<Fulgurite, Error> {
@@ -58,13 +62,20 @@ impl Fulgurite {
         if durability != Durability::Cache && pool.leave_for_sync(runtime.changes_max()) {
             runtime.count_changes();
         }
-        let syncer = match durability {
+        let grows = growth.clone().filter(Growth::is_on);
+        let syncs = match durability {
             Durability::Lazy { every, bytes } => {
-                Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes, dram_bytes)?)
+                // At the most all of the DRAM is dirty, and is written by a sync.
+                let bytes = bytes.min(pool.unnamed_bytes_max());
+                Some(Limits { every, bytes, dram: dram_bytes / SUBPAGE_BYTES as u64 })
             }
             Durability::Sync | Durability::Cache => None,
         };
-        Ok(Fulgurite { syncer, runtime, pool: Some(Kept { pool, named, durability }), transactions })
+        let syncer = match syncs.is_some() || grows.is_some() {
+            true => Some(Syncer::start(runtime.clone(), pool.clone(), syncs, grows)?),
+            false => None,
+        };
+        Ok(Fulgurite { syncer, runtime, pool: Some(Kept { pool, named, growth, durability }), transactions })
     }
 
     pub(crate) fn kept(&self, what: &'static str) -> Result<&Kept, Error> {
@@ -156,9 +167,53 @@ impl Fulgurite {
         };
         Reader::open(view, token, dram_bytes)
     }
+
+    /// Bytes of the pool's flash, of which reclaim and metadata need a part.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`]. [`Error::NotHonoured`] over a device, whose store has a size of its own.
+    pub fn size(&self) -> Result<u64, Error> {
+        Ok(self.growth("size")?.bytes())
+    }
+
+    /// Makes the pool's file `size` bytes large while it is in use, rounded down to whole extents.
+    /// There is more room for data then, up to the addresses that the pool has
+    /// ([`Builder::growing`](crate::Builder::growing)), and for what tokens and unsynced changes
+    /// keep. A kill leaves the old size or the new one.
+    ///
+    /// ```
+    /// use fulgurite::{Fulgurite, Medium};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("sessions.pool");
+    /// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+    /// memory.set_size("32M")?;
+    /// assert_eq!(memory.size()?, 32 << 20);
+    /// assert!(memory.set_size("16M").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoPool`], [`Error::Unit`]. [`Error::NotHonoured`] over a device, or a pool of
+    /// several files. [`Error::Open`] for a block device, a full disk, or a size past 16 TiB.
+    /// [`Error::Pool`] when the pool is larger, packs objects, or its superblock cannot be written.
+    pub fn set_size(&self, size: impl Into<Size>) -> Result<(), Error> {
+        let bytes = size.into().bytes()?;
+        self.growth("set_size")?.set_bytes(bytes)
+    }
+
+    fn growth(&self, what: &'static str) -> Result<&Growth, Error> {
+        self.kept(what)?.growth.as_ref().ok_or(Error::NotHonoured {
+            setting: what,
+            medium: "Medium::device_pool",
+            remedy: "the device has a size of its own; make that larger",
+        })
+    }
 }
 
-/// The thread that syncs by itself. Dropping it stops it, after a last sync.
+/// The thread that syncs by itself, and grows the pool. Dropping it stops it, after a last sync.
 pub(crate) struct Syncer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -169,14 +224,11 @@ impl Syncer {
     fn start(
         runtime: Arc<Runtime>,
         pool: Store,
-        every: Duration,
-        bytes: u64,
-        dram_bytes: u64,
+        syncs: Option<Limits>,
+        grows: Option<Growth>,
     ) -> Result<Syncer, Error> {
-        // At the most all of the DRAM is dirty, and is written by a sync.
-        let bytes = bytes.min(pool.unnamed_bytes_max());
-        let limits = Limits { every, bytes, dram: dram_bytes / SUBPAGE_BYTES as u64 };
-        pool.set_syncs_for_writers(Some(limits.dram));
+        // Writers wait for growth as they do for a sync.
+        pool.set_syncs_for_writers(Some(syncs.map_or(0, |limits| limits.dram)));
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let failed = Arc::new(Mutex::new(None));
@@ -184,7 +236,14 @@ impl Syncer {
         fulgurite_sys::planted::start_thread().map_err(Error::Thread)?;
         let thread = std::thread::Builder::new().name("fulgurite-sync".into()).spawn(move || {
             let is_woken = pool.set_woken_by_writers(Some(std::thread::current()));
-            let ended = sync_until(&stopped, &runtime, &pool, limits, is_woken);
+            let mut grower = grows.map(Grower::new);
+            let ended = match syncs {
+                Some(limits) => sync_until(&stopped, &runtime, &pool, limits, is_woken, &mut grower),
+                None => {
+                    grow_until(&stopped, &mut grower);
+                    Ok(())
+                }
+            };
             pool.set_syncs_for_writers(None);
             pool.set_woken_by_writers(None);
             if let Err(error) = ended {
@@ -221,12 +280,55 @@ fn is_told(error: &SyncError) -> bool {
     matches!(error, SyncError::SectionOpen { .. } | SyncError::NoSpace { .. })
 }
 
+/// Grows a pool, and says once that it cannot.
+struct Grower {
+    growth: Growth,
+    failed: Option<Instant>,
+    said: bool,
+}
+
+impl Grower {
+    fn new(growth: Growth) -> Grower {
+        growth.watch(true);
+        Grower { growth, failed: None, said: false }
+    }
+    fn turn(&mut self) {
+        if self.failed.is_some_and(|at| at.elapsed() < AGAIN_AFTER) {
+            return;
+        }
+        let grown = self.growth.turn();
+        self.growth.watch(grown.is_ok());
+        match grown {
+            Ok(()) => (self.failed, self.said) = (None, false),
+            Err(error) => {
+                self.failed = Some(Instant::now());
+                if !std::mem::replace(&mut self.said, true) {
+                    eprintln!("fulgurite: the pool could not grow, and will be tried again every second: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// For a pool that nobody syncs but the program.
+fn grow_until(stopped: &AtomicBool, grower: &mut Option<Grower>) {
+    while !stopped.load(Ordering::Acquire)
+        && let Some(grower) = grower.as_mut().filter(|grower| !grower.growth.is_at_limit())
+    {
+        grower.turn();
+        if !stopped.load(Ordering::Acquire) {
+            std::thread::park_timeout(LOOK_WHEN_WOKEN);
+        }
+    }
+}
+
 fn sync_until(
     stopped: &AtomicBool,
     runtime: &Runtime,
     pool: &Store,
     Limits { every, bytes, dram }: Limits,
     is_woken: bool,
+    grower: &mut Option<Grower>,
 ) -> Result<(), SyncError> {
     let look_most = if is_woken && bytes == u64::MAX { LOOK_WHEN_WOKEN } else { LOOK_EVERY };
     let look = every.clamp(LOOK_LEAST, look_most);
@@ -240,6 +342,7 @@ fn sync_until(
             std::thread::park_timeout(look);
         }
         let stop = stopped.load(Ordering::Acquire);
+        grower.iter_mut().for_each(Grower::turn);
         let mut changed = pool.unnamed_bytes();
         // Only where what differs in DRAM could be what is missing.
         let may_be_enough = changed.saturating_add(dram.saturating_mul(SUBPAGE_BYTES as u64)) >= bytes;

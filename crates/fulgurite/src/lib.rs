@@ -76,6 +76,32 @@
 //! # }
 //! ```
 //!
+//! Named data is [`Stored`]: plain, with a name of its type that outlives the program. The derive
+//! makes it, and tells two versions of a record under one name apart:
+//!
+//! ```
+//! use fulgurite::zerocopy::{FromBytes, Immutable, IntoBytes};
+//! use fulgurite::{Fulgurite, Medium, Stored};
+//!
+//! #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, Stored)]
+//! #[zerocopy(crate = "fulgurite::zerocopy")]
+//! #[stored(name = "shop.Order/1")]
+//! #[repr(C)]
+//! struct Order {
+//!     number: u64,
+//!     cents: u64,
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("shop.pool");
+//! let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+//! let orders = memory.named("orders").hash_map::<u64, Order>(1000)?;
+//! memory.run(|m| orders.insert(m, &1, Order { number: 1, cents: 995 }))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`Fulgurite`] is the convenient front. Its parts are in modules, for programs that choose the
 //! medium ([`media`]), the policies ([`runtime`]) or the latch ([`latches`]). Layers below:
 //! `fulgurite-memory` (containers, pointers), `fulgurite-runtime` (workers, misses),
@@ -85,6 +111,7 @@
 mod durability;
 mod durable;
 mod error;
+mod growth;
 mod named;
 mod pages;
 mod reader;
@@ -187,6 +214,7 @@ pub struct Builder {
     keep_space: Option<Size>,
     on_device: Option<Option<usize>>,
     object_cache: Option<Size>,
+    growing: Option<Size>,
     adjust: Vec<Adjust>,
 }
 
@@ -245,6 +273,33 @@ impl Builder {
         self.keep_space = Some(size.into());
         self
     }
+    /// Lets the file of a pool grow while it is open, up to `limit`: by an eighth or more whenever
+    /// three quarters of its flash are needed. Names and addresses are for as much data as a pool
+    /// of that size holds, from the beginning. Their tables take up to 0.24% of the limit of the
+    /// DRAM budget, and less while less is written. A pool that was made without grows, too, when
+    /// it is opened so. Block devices keep their size, and refuse.
+    ///
+    /// When the disk is full, that is said on standard error and tried again every second. Writers
+    /// get [`AccessError::PoolFull`] when the pool is full.
+    ///
+    /// ```
+    /// use fulgurite::{Fulgurite, Medium};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("sessions.pool");
+    /// let medium = Medium::new_pool(&path, "16M");
+    /// let memory = Fulgurite::builder(medium).dram("8M").growing("64M").start()?;
+    /// let sessions = memory.named("sessions").blobs::<u64>(100, 40 << 20)?;
+    /// memory.run(|m| (0..40).try_for_each(|key| sessions.put(m, &key, &[7; 1 << 19])))?;
+    /// assert!(memory.size()? > 16 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn growing(mut self, limit: impl Into<Size>) -> Self {
+        self.growing = Some(limit.into());
+        self
+    }
     /// Puts a device of this process before the medium: a thread that keeps its core busy while
     /// there are requests, and a millisecond longer. Workers use queues in their own memory,
     /// without copies or system calls. Over a pool, whose store runs in the device, they pay for
@@ -264,6 +319,7 @@ impl Builder {
     pub fn start(self) -> Result<Fulgurite, Error> {
         let dram_bytes = self.dram.bytes()?;
         let keep_space = self.keep_space.map(|size| size.bytes()).transpose()?;
+        let growing = self.growing.map(|size| size.bytes()).transpose()?;
         let object_cache = self.object_cache.map(|size| size.bytes()).transpose()?;
         let opened = self.medium.open(&Settings {
             durability: self.durability.map(Durability::of_store),
@@ -271,6 +327,7 @@ impl Builder {
             keep_age: self.keep_age,
             keep_space,
             on_device: self.on_device,
+            growing,
             dram_bytes,
         })?;
         let objects = object_cache.unwrap_or(dram_bytes / 4);
@@ -281,8 +338,10 @@ impl Builder {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
         let runtime = self.adjust.into_iter().fold(builder, |builder, adjust| adjust(builder)).build()?;
+        let growth = growth::Growth::of(&opened);
         let store = opened.kept.map(store::Store::from);
-        Fulgurite::over(Arc::new(runtime), store, self.durability.unwrap_or_default(), dram_bytes)
+        let durability = self.durability.unwrap_or_default();
+        Fulgurite::over(Arc::new(runtime), store, growth, durability, dram_bytes)
     }
 }
 
@@ -319,6 +378,7 @@ impl Fulgurite {
             keep_space: None,
             on_device: None,
             object_cache: None,
+            growing: None,
             adjust: Vec::new(),
         }
     }

@@ -303,3 +303,31 @@ fn every_dependency_is_used() {
     }
     assert!(idle.is_empty(), "{}", idle.join("\n"));
 }
+
+/// A package can be made only of what is published, in versions, and from a list of files.
+#[test]
+fn published_crates_need_published_ones_only() {
+    let all = manifests();
+    let is_published = |name: &str| !all[name].contains("publish = false");
+    let script = read(&root().join("scripts/package"));
+    let listed: Vec<&str> =
+        script.lines().find_map(|line| line.strip_prefix("crates=\"")).unwrap_or("").split_whitespace().collect();
+    for (name, manifest) in all.iter().filter(|(name, _)| is_published(name)) {
+        for what in
+            ["description", "license.workspace", "repository.workspace", "readme.workspace", "include.workspace"]
+        {
+            assert!(manifest.contains(what), "crates/{name}/Cargo.toml has no {what}");
+        }
+        let needed = dependencies_under(manifest, |section| !section.contains("dev-dependencies"));
+        for needed in needed.iter().filter_map(|package| ours(package)) {
+            assert!(is_published(needed), "{name} is published and needs {needed}, which is not");
+        }
+        let is_listed = name == "fulgurite" || listed.iter().any(|l| l.trim_end_matches('"') == name);
+        assert!(is_listed, "scripts/package does not name {name}");
+    }
+    let workspace = read(&root().join("Cargo.toml"));
+    for line in workspace.lines().filter(|line| line.starts_with("fulgurite")) {
+        let has_version = line.contains("version = \"") || line.starts_with(TESTKIT);
+        assert!(has_version, "a path without a version cannot be published: {line}");
+    }
+}

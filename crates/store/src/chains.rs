@@ -26,6 +26,10 @@ impl Chains {
     pub fn new(pages: u32, extents: u32) -> Chains {
         Chains { lengths: vec![0; pages as usize], sums: vec![0; extents as usize] }
     }
+    /// There are so many extents from now on.
+    pub fn grow(&mut self, extents: u32) {
+        self.sums.resize(extents as usize, 0);
+    }
     /// DRAM in bytes.
     pub fn bytes(&self) -> usize {
         self.lengths.capacity() * size_of::<u16>() + self.sums.capacity() * size_of::<u64>()

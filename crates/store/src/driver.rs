@@ -314,6 +314,10 @@ impl Driver {
             self.wait(Duration::from_millis(10));
         }
     }
+    /// The medium has so many flash pages from now on.
+    pub(crate) fn medium_has(&mut self, flash_pages: u32) {
+        self.flash_pages = flash_pages;
+    }
     /// Writes pages and flushes: a new pool.
     ///
     /// # Errors

@@ -209,6 +209,16 @@ impl Extents {
         extents
     }
 
+    /// There are so many from now on, and the new ones are free.
+    pub fn grow(&mut self, extents: u32) {
+        let was = std::mem::replace(&mut self.geometry.extents, extents);
+        self.uses.resize(extents as usize, Use::Free);
+        self.filled_at.resize(extents as usize, 0);
+        self.stuck.resize(extents as usize, 0);
+        self.for_data += extents - was;
+        self.free.extend(was..extents);
+        self.limit = extents;
+    }
     /// What an extent is used for.
     pub fn use_of(&self, extent: u32) -> Use {
         self.uses[extent as usize]

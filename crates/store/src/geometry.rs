@@ -1,6 +1,8 @@
 //! How a pool divides into extents, and how much of it programs may fill.
 
-use fulgurite_format::{FEATURE_OBJECTS, SUBPAGE_BYTES, Superblock, format_bytes, subpages_per_page, summary_pages};
+use fulgurite_format::{
+    FEATURE_GROWING, FEATURE_OBJECTS, SUBPAGE_BYTES, Superblock, format_bytes, subpages_per_page, summary_pages,
+};
 
 /// Subpages in a page.
 pub const SUBPAGES_PER_PAGE: u32 = subpages_per_page(SUBPAGE_BYTES);
@@ -20,6 +22,8 @@ pub const METADATA_RESERVE: u32 = 2;
 /// Extents beyond that with which reclaim begins, so that writers do not wait for it.
 pub const RECLAIM_AHEAD: u32 = 2;
 const MIN_EXTENT_PAGES: u32 = 8;
+/// Bytes of a checkpoint for each flash page, by which a pool promises room for data.
+const PROMISED_BYTES: u64 = 10;
 /// Flash pages of an extent where nobody says: 2 MiB.
 const USUAL_EXTENT_PAGES: u32 = 512;
 /// Extents that a pool gets at least, if smaller ones allow it: some are for reclaim and metadata.
@@ -47,6 +51,11 @@ pub enum GeometryError {
         "a pool of objects has 1 to {OBJECT_SUBPAGES_MAX} subpages and less than 8 TiB of flash; choose less, or a pool without objects"
     )]
     Objects,
+    #[error(
+        "a pool that grows to {} has more addresses than it may: {} are the most; choose a lower limit",
+        format_bytes(*.asked), format_bytes(u64::from(OBJECT_SUBPAGES_MAX) * SUBPAGE_BYTES as u64)
+    )]
+    Growing { asked: u64 },
     #[error("the superblock's geometry is invalid; the pool was made by another program, or is damaged")]
     Superblock,
 }
@@ -122,14 +131,44 @@ impl Geometry {
         let subpages = subpages.next_multiple_of(SUBPAGES_PER_PAGE);
         Ok(Geometry { subpages, objects: true, ..geometry })
     }
+    /// A pool that grows while it is open: with addresses for as much data as a pool of `limit`
+    /// flash pages has room for, and at first so many flash pages. Its room is that of its size.
+    pub fn growing(flash_pages: u32, extent_pages: u32, limit: u32) -> Result<Geometry, GeometryError> {
+        let large = Geometry::new(limit.max(flash_pages), extent_pages, None)?;
+        Geometry::with_addresses(flash_pages, extent_pages, large.subpages)
+    }
+    fn with_addresses(flash_pages: u32, extent_pages: u32, subpages: u32) -> Result<Geometry, GeometryError> {
+        let geometry = Geometry::new(flash_pages, extent_pages, None)?;
+        if subpages > OBJECT_SUBPAGES_MAX {
+            return Err(GeometryError::Growing { asked: u64::from(subpages) * SUBPAGE_BYTES as u64 });
+        }
+        Ok(Geometry { subpages: subpages.max(geometry.subpages), ..geometry })
+    }
+    /// Extents for a pool that begins with so many flash pages and may grow to `limit`: as large as
+    /// the usual ones of its end, but 64 at its beginning.
+    pub fn growing_extent_pages(flash_pages: u32, limit: u32) -> u32 {
+        let mut extent = Geometry::usual_extent_pages(limit);
+        while extent > MIN_EXTENT_PAGES && flash_pages / extent < USUAL_EXTENTS / 2 {
+            extent /= 2;
+        }
+        extent
+    }
+    /// Whether it has addresses for more than it has room for, because it grows.
+    pub fn promises_more(&self) -> bool {
+        !self.objects && self.subpages > self.most_subpages()
+    }
     /// That of a superblock.
     pub fn of(superblock: &Superblock) -> Result<Geometry, GeometryError> {
         let pages = superblock.extents.checked_mul(superblock.extent_pages).ok_or(GeometryError::Superblock)?;
-        if superblock.subpage_bytes as usize != SUBPAGE_BYTES || superblock.features & !FEATURE_OBJECTS != 0 {
+        if superblock.subpage_bytes as usize != SUBPAGE_BYTES
+            || superblock.features & !(FEATURE_OBJECTS | FEATURE_GROWING) != 0
+        {
             return Err(GeometryError::Superblock);
         }
         let geometry = if superblock.features & FEATURE_OBJECTS != 0 {
             Geometry::with_objects(pages, superblock.extent_pages, superblock.subpages)
+        } else if superblock.features & FEATURE_GROWING != 0 {
+            Geometry::with_addresses(pages, superblock.extent_pages, superblock.subpages)
         } else {
             Geometry::within(pages, superblock.extent_pages, Some(superblock.subpages), Geometry::most_subpages)
         };
@@ -144,7 +183,11 @@ impl Geometry {
             subpages: self.subpages,
             subpage_bytes: SUBPAGE_BYTES as u32,
             made,
-            features: if self.objects { FEATURE_OBJECTS } else { 0 },
+            features: match (self.objects, self.promises_more()) {
+                (true, _) => FEATURE_OBJECTS,
+                (_, true) => FEATURE_GROWING,
+                _ => 0,
+            },
         }
     }
     /// Flash pages of an extent that hold data; its summary takes the others.
@@ -187,8 +230,13 @@ impl Geometry {
         4 * self.checkpoint_extents() + 2
     }
     fn checkpoint_extents(&self) -> u32 {
-        // One version a page: 16 + 64 bytes, with as much again for versions.
-        let pages = (u64::from(self.extents) * u64::from(self.extent_pages) * 10).div_ceil(4000);
+        // One version a page: 16 + 64 bytes, with as much again for versions. With more addresses
+        // than room, at worst each subpage is of another page.
+        self.checkpoint_extents_of(if self.promises_more() { 30 } else { PROMISED_BYTES })
+    }
+    /// Those of a checkpoint with so many bytes for each flash page.
+    fn checkpoint_extents_of(&self, each: u64) -> u32 {
+        let pages = (u64::from(self.extents) * u64::from(self.extent_pages) * each).div_ceil(4000);
         pages.div_ceil(u64::from(self.extent_pages)) as u32
     }
     /// The most subpages that such a pool may be made with. When all are filled, there is still
@@ -196,7 +244,7 @@ impl Geometry {
     /// have promised more.
     fn most_with_room(&self) -> u32 {
         let kept =
-            FIRST_EXTENT + RECLAIM_RESERVE + METADATA_RESERVE + self.checkpoint_extents() + self.metadata_extents();
+            FIRST_EXTENT + RECLAIM_RESERVE + METADATA_RESERVE + 5 * self.checkpoint_extents_of(PROMISED_BYTES) + 2;
         let data = u64::from(self.extents.saturating_sub(kept)) * u64::from(self.data_pages());
         // Of what is not worth emptying some flash pages are lost in each extent.
         let lost = u64::from(self.extents) * u64::from(self.worth() - 1);
@@ -206,7 +254,7 @@ impl Geometry {
     /// The most subpages that such a pool may promise. A sixteenth, and the needs of reclaim and
     /// metadata, stay free.
     fn most_subpages(&self) -> u32 {
-        let kept = FIRST_EXTENT + RECLAIM_RESERVE + 2 + self.metadata_extents();
+        let kept = FIRST_EXTENT + RECLAIM_RESERVE + 2 + 4 * self.checkpoint_extents_of(PROMISED_BYTES) + 2;
         let data = u64::from(self.extents.saturating_sub(kept)) * u64::from(self.data_pages());
         let most = (data - data / 16).min(u64::from(u32::MAX));
         (most / u64::from(SUBPAGES_PER_PAGE)) as u32 * SUBPAGES_PER_PAGE
@@ -267,7 +315,7 @@ mod tests {
             Superblock { subpages: 0, ..block },
             Superblock { extents: u32::MAX, ..block },
             Superblock { extent_pages: 0, ..block },
-            Superblock { features: 2, ..block },
+            Superblock { features: 4, ..block },
             Superblock { subpages: block.subpages + 1, ..block },
         ] {
             assert_eq!(Geometry::of(&wrong), Err(GeometryError::Superblock), "{wrong:?}");

@@ -59,6 +59,10 @@ impl Helpers {
     pub fn set_woken(&self, thread: Option<Thread>) {
         *lock(&self.woken) = thread;
     }
+    /// Unparks that thread.
+    pub fn wake(&self) {
+        lock(&self.woken).iter().for_each(Thread::unpark);
+    }
     /// From now on writers leave room for a sync of so many subpages; 0: for none.
     fn leave(&self, subpages: u64) {
         self.room.store(subpages, Ordering::Relaxed);
@@ -83,7 +87,7 @@ impl Helpers {
             return false;
         }
         let since = *lock(&self.short).get_or_insert_with(|| {
-            lock(&self.woken).iter().for_each(Thread::unpark);
+            self.wake();
             self.clock.now_ns()
         });
         self.lasts(since)

@@ -6,7 +6,7 @@ mod room;
 mod size;
 mod standing;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -145,7 +145,12 @@ pub struct Pool {
     /// Where objects lie, and the reader for callers without a queue.
     slots: Arc<Slots>,
     reader: Mutex<Option<Driver>>,
-    geometry: Geometry,
+    /// As it was opened; it may have more extents by now.
+    opened_as: Geometry,
+    extents: AtomicU32,
+    size_turn: Mutex<()>,
+    /// Writers wake the thread that syncs when it should grow, to so many extents at the most.
+    grows_to: AtomicU32,
     id: PoolId,
     durability: Durability,
     checks: bool,
@@ -171,7 +176,7 @@ pub struct Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("id", &self.id).field("geometry", &self.geometry).finish_non_exhaustive()
+        f.debug_struct("Pool").field("id", &self.id).field("geometry", &self.geometry()).finish_non_exhaustive()
     }
 }
 
@@ -317,7 +322,10 @@ impl Pool {
             map: store.map(),
             slots: store.state().objects().slots().clone(),
             reader: Mutex::new(None),
-            geometry: store.geometry(),
+            opened_as: store.geometry(),
+            extents: AtomicU32::new(store.geometry().extents),
+            size_turn: Mutex::new(()),
+            grows_to: AtomicU32::new(0),
             id: store.pool(),
             durability: config.durability,
             checks: !config.unchecked,
@@ -398,7 +406,7 @@ impl Pool {
     }
     /// Its geometry.
     pub fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { extents: self.extents.load(Ordering::Acquire), ..self.opened_as }
     }
     /// The tokens that are kept.
     pub fn tokens(&self) -> Tokens {
@@ -426,6 +434,10 @@ impl Pool {
     /// Unparks this thread whenever a writer begins to wait for it to sync; none: no thread.
     pub fn set_woken_by_writers(&self, thread: Option<Thread>) {
         self.helpers.set_woken(thread);
+    }
+    /// Unparks that thread when the pool should have more extents, up to so many; 0: never.
+    pub fn set_grows_to(&self, extents: u32) {
+        self.grows_to.store(extents, Ordering::Relaxed);
     }
     /// Whether a sync would bring places: writers wait for some, or there are hardly more than a
     /// sync needs.
@@ -583,7 +595,7 @@ impl Pool {
     /// # Errors
     /// When there is no such subpage ([`FlashError::OutOfRange`]) or no space, or the flash fails.
     pub fn mark_lost(&self, subpage: u32, place: u32) -> Result<bool, PoolError> {
-        if subpage >= self.geometry.subpages {
+        if subpage >= self.opened_as.subpages {
             return Err(FlashError::OutOfRange.into());
         }
         let objects = self.mark_objects_lost(subpage, place)?;
@@ -706,7 +718,7 @@ impl Backing for Pool {
         if self.lock_to_look().read_only { None } else { Some(self) }
     }
     fn objects(&self) -> Option<&dyn Objects> {
-        (self.geometry.objects && !self.lock_to_look().read_only).then_some(self)
+        (self.opened_as.objects && !self.lock_to_look().read_only).then_some(self)
     }
 }
 
@@ -718,10 +730,10 @@ impl Layer for Pool {
         self.helpers.clock()
     }
     fn subpages(&self) -> u32 {
-        self.geometry.subpages
+        self.opened_as.subpages
     }
     fn describe(&self) -> String {
-        format!("pool of {} on {}", format_bytes(u64::from(self.geometry.subpages) << 12), self.medium.describe())
+        format!("pool of {} on {}", format_bytes(u64::from(self.opened_as.subpages) << 12), self.medium.describe())
     }
     fn dram_bytes(&self) -> usize {
         let inner = self.lock();
@@ -744,6 +756,10 @@ impl Layer for Pool {
             Err(WriteError::NoSpace { .. } | WriteError::Table(_))
                 if inner.store.uncommitted() > 0 && self.helpers.waits_for_sync() => {}
             Err(error) => return Err(error.into()),
+        }
+        let grows_to = self.grows_to.load(Ordering::Relaxed);
+        if grows_to > 0 && inner.store.wants_to_grow(self.changes.claimed(), grows_to).is_some() {
+            self.helpers.wake();
         }
         if places.len() > before {
             self.helpers.has_places();

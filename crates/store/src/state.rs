@@ -245,6 +245,15 @@ impl State {
         self.table.set_limit(limit);
     }
 
+    /// The pool has so many extents from now on, more than before. The new ones hold nothing.
+    pub fn grow(&mut self, extents: u32) {
+        self.geometry.extents = extents;
+        self.live.resize(extents as usize, 0);
+        self.wear.grow(extents);
+        if let Some(chains) = &mut self.chains {
+            chains.grow(extents);
+        }
+    }
     /// The geometry.
     pub fn geometry(&self) -> Geometry {
         self.geometry

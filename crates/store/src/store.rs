@@ -316,7 +316,13 @@ impl Store {
         self.checkpoint_extents_of(self.state.table().versions().into())
     }
     fn checkpoint_extents_of(&self, versions: u64) -> u32 {
-        let bytes = u64::from(self.geometry().pages()) * 90 + versions * 40;
+        let geometry = self.geometry();
+        let mut bytes = u64::from(geometry.pages()) * 90 + versions * 40;
+        if geometry.promises_more() {
+            // At worst each subpage is of another page.
+            let flash = u64::from(geometry.flash_pages());
+            bytes = u64::from(geometry.pages()).min(flash) * 26 + flash * 4 + versions * 40;
+        }
         let bytes = if self.objects.is_some() { self.checkpoint_bytes_of_objects() } else { bytes };
         (bytes / PAYLOAD_BYTES as u64 / u64::from(self.geometry().extent_pages)) as u32 + 1
     }

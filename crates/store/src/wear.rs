@@ -34,6 +34,11 @@ impl Wear {
     pub fn new(geometry: Geometry) -> Wear {
         Wear { geometry, places: Vec::new(), fills: vec![0; geometry.extents as usize] }
     }
+    /// There are so many extents from now on, and the new ones were never filled.
+    pub fn grow(&mut self, extents: u32) {
+        self.geometry.extents = extents;
+        self.fills.resize(extents as usize, 0);
+    }
     /// All, ascending.
     pub fn places(&self) -> &[u32] {
         &self.places

@@ -1,9 +1,10 @@
 //! Goal: a pool that is made larger or smaller has its old size or its new one after a crash at any
 //! point, never anything between, and all that was synced; and it can be used, and resized, from
-//! there. Method: random pools, resized with a log of all writes; each moment of the log with
-//! subsets of what was under way, whole and torn; open each image, compare it with the model and
-//! its size with the two; go on from a sample of them. Pools of subpages, and of objects beside
-//! subpages. Then pools over several media by the public interface.
+//! there. The same of one that grows while it is written, and goes on. Method: random pools,
+//! resized with a log of all writes; each moment of the log with subsets of what was under way,
+//! whole and torn; open each image, compare it with the model and its size with the two; go on from
+//! a sample of them. Pools of subpages, and of objects beside subpages. Then pools over several
+//! media by the public interface.
 
 use crate::world;
 
@@ -70,18 +71,19 @@ fn sizes(random: &mut Random, seed: u64, objects: bool) -> (Geometry, Geometry) 
     if seed.is_multiple_of(2) { (small, large) } else { (large, small) }
 }
 
-/// A random pool of one size that becomes one of the other, with a log from its beginning; and what
-/// it was at first.
-fn resized(seed: u64, objects: bool) -> Option<(World, Moment, [Geometry; 2])> {
-    let mut random = Random(seed + 77);
-    let (from, to) = sizes(&mut random, seed, objects);
-    let mut world = World::new(from, config(None, seed), seed);
-    world.flash.pages = from.flash_pages().max(to.flash_pages());
-    let places = world.flash.places();
-    let durable = places.into_iter().map(|p| (p, world.flash.content(p).unwrap().clone())).collect();
-    let base = Moment { durable, pages: world.flash.pages, ..Moment::default() };
-    world.flash.log = Some(Vec::new());
-    let most = from.subpages.min(to.subpages);
+/// What becomes of a pool's size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Of subpages alone, while nobody has it open.
+    Closed,
+    /// The same of one with objects.
+    Objects,
+    /// It grows and goes on, with addresses for more than it has room for, or without.
+    Open,
+}
+
+/// Writes, syncs and checkpoints of a random program.
+fn go_about(world: &mut World, random: &mut Random, most: u32, objects: bool) {
     for i in 0..random.below(60) {
         let subpages: std::collections::BTreeSet<u32> = (0..1 + random.below(5)).map(|_| random.below(most)).collect();
         if !objects || random.one_in(4) {
@@ -99,11 +101,43 @@ fn resized(seed: u64, objects: bool) -> Option<(World, Moment, [Geometry; 2])> {
             world.store.begin_checkpoint();
         }
     }
+}
+
+/// A random pool of one size that becomes one of the other, with a log from its beginning; and what
+/// it was at first.
+fn resized(seed: u64, change: Change) -> Option<(World, Moment, [Geometry; 2])> {
+    let mut random = Random(seed + 77);
+    let objects = change == Change::Objects;
+    let (from, to) = match change {
+        Change::Open => {
+            let from = tiny(16 * (2 + random.below(3)));
+            // Twice as many addresses as there is room for, or none more.
+            let large = Geometry::growing(from.flash_pages(), 8, from.flash_pages() * 2).unwrap();
+            let from = if random.one_in(2) { from } else { large };
+            (from, Geometry { extents: from.extents + 1 + random.below(40), ..from })
+        }
+        _ => sizes(&mut random, seed, objects),
+    };
+    let mut world = World::new(from, config(None, seed), seed);
+    world.flash.pages = from.flash_pages().max(to.flash_pages());
+    let places = world.flash.places();
+    let durable = places.into_iter().map(|p| (p, world.flash.content(p).unwrap().clone())).collect();
+    let base = Moment { durable, pages: world.flash.pages, ..Moment::default() };
+    world.flash.log = Some(Vec::new());
+    let most = from.subpages.min(to.subpages);
+    let most = if change == Change::Open { most.min(48) } else { most };
+    go_about(&mut world, &mut random, most, objects);
     match resize(&mut world, to) {
         Ok(()) => {}
         // What was not synced may be live, and too much.
         Err(ResizeError::Live { .. } | ResizeError::NoRoom) => return None,
         Err(e) => panic!("seed {seed}: {e}"),
+    }
+    if change == Change::Open {
+        world.store.grow(to.extents);
+        assert_eq!(world.store.geometry(), to);
+        go_about(&mut world, &mut random, most, false);
+        go_about(&mut world, &mut random, most, false);
     }
     Some((world, base, [from, to]))
 }
@@ -149,8 +183,8 @@ fn go_on(image: &Image<'_>, config: StoreConfig, moment: &Moment, to: Geometry, 
     world.check();
 }
 
-fn every_moment(seed: u64, objects: bool) -> Result<u64, String> {
-    let Some((mut world, mut moment, sizes)) = resized(seed, objects) else { return Ok(0) };
+fn every_moment(seed: u64, change: Change) -> Result<u64, String> {
+    let Some((mut world, mut moment, sizes)) = resized(seed, change) else { return Ok(0) };
     let (config, to) = (world.config, sizes[1]);
     let mut random = Random(seed);
     let mut images = 0;
@@ -197,8 +231,9 @@ fn every_moment(seed: u64, objects: bool) -> Result<u64, String> {
 #[test]
 fn a_crash_leaves_one_size_or_the_other() {
     let seed = first_seed();
-    let images: u64 =
-        (seed..seed + runs(40)).map(|s| every_moment(s, false).unwrap_or_else(|e| panic!("{}", replay(s, &e)))).sum();
+    let images: u64 = (seed..seed + runs(40))
+        .map(|s| every_moment(s, Change::Closed).unwrap_or_else(|e| panic!("{}", replay(s, &e))))
+        .sum();
     println!("resizes from seed {seed}: {images} images, 0 violations");
     assert!(images > 2_000 || runs(40) < 40, "{images} are too few");
 }
@@ -206,9 +241,19 @@ fn a_crash_leaves_one_size_or_the_other() {
 #[test]
 fn a_crash_leaves_a_pool_of_objects_in_one_size_or_the_other() {
     let seed = first_seed();
-    let images: u64 =
-        (seed..seed + runs(40)).map(|s| every_moment(s, true).unwrap_or_else(|e| panic!("{}", replay(s, &e)))).sum();
+    let images: u64 = (seed..seed + runs(40))
+        .map(|s| every_moment(s, Change::Objects).unwrap_or_else(|e| panic!("{}", replay(s, &e))))
+        .sum();
     println!("resizes of objects from seed {seed}: {images} images, 0 violations");
+    assert!(images > 2_000 || runs(40) < 40, "{images} are too few");
+}
+
+#[test]
+fn a_crash_leaves_a_pool_that_grows_while_it_is_written_in_one_size_or_the_other() {
+    let seed = first_seed();
+    let each = |s| every_moment(s, Change::Open).unwrap_or_else(|e| panic!("{}", replay(s, &e)));
+    let images: u64 = (seed..seed + runs(40)).map(each).sum();
+    println!("growth of open pools from seed {seed}: {images} images, 0 violations");
     assert!(images > 2_000 || runs(40) < 40, "{images} are too few");
 }
 

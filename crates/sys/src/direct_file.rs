@@ -201,6 +201,29 @@ impl DirectFile {
     pub fn sync_all(&self) -> io::Result<()> {
         self.file.sync_all()
     }
+    /// Makes the file longer, with its space set aside where the file system can do that: later
+    /// writes there find room. On an error it has its old length.
+    ///
+    /// # Errors
+    /// The kernel's, `ENOSPC` included.
+    pub fn extend(&self, bytes: u64) -> io::Result<()> {
+        let had = self.bytes()?;
+        if bytes <= had {
+            return Ok(());
+        }
+        let extended = crate::planted::set_up(libc::ENOSPC).and_then(|()| {
+            match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), had, bytes - had) {
+                // It gives the length only. Holes are filled by later writes.
+                Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(bytes),
+                done => Ok(done?),
+            }
+        });
+        if let Err(error) = extended.and_then(|()| self.sync_all()) {
+            self.file.set_len(had)?;
+            return Err(error);
+        }
+        Ok(())
+    }
     /// Whether the file belongs to the user that this process acts as.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 #[cfg(test)]
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use fulgurite_format::SUBPAGE_BYTES;
@@ -23,7 +23,7 @@ use crate::{DeviceCounters, FlashError, Op};
 pub(super) struct OpenFile {
     pub file: Arc<DirectFile>,
     name: Name,
-    pub subpages: u32,
+    subpages: AtomicU32,
     pub clock: Clock,
     pub poisoned: AtomicBool,
     pub counters: Counters,
@@ -44,7 +44,7 @@ impl OpenFile {
         OpenFile {
             name,
             file: Arc::new(file),
-            subpages,
+            subpages: AtomicU32::new(subpages),
             clock,
             poisoned: AtomicBool::new(false),
             counters: Counters::default(),
@@ -56,6 +56,14 @@ impl OpenFile {
             refusals: Mutex::default(),
         }
     }
+    /// Its size.
+    pub fn subpages(&self) -> u32 {
+        self.subpages.load(Ordering::Relaxed)
+    }
+    /// The file has so many from now on.
+    pub fn has_grown(&self, subpages: u32) {
+        self.subpages.store(subpages, Ordering::Release);
+    }
     /// Whether a flush has failed: nothing is written any more.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Relaxed)
@@ -66,7 +74,7 @@ impl OpenFile {
         if request.op != Op::Read && self.is_poisoned() {
             return Some(FlashError::Poisoned);
         }
-        let inside = request.subpage.0 < self.subpages && request.frame.0 < frame_count;
+        let inside = request.subpage.0 < self.subpages() && request.frame.0 < frame_count;
         (!inside && request.op != Op::Flush).then_some(FlashError::OutOfRange)
     }
 

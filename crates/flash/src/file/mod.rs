@@ -168,6 +168,24 @@ impl FileFlash {
         lock(&self.warnings).clone()
     }
 
+    /// Whether [`FileFlash::grow`] can do anything.
+    ///
+    /// # Errors
+    /// [`OpenError::FixedSize`] for a block device.
+    pub fn may_grow(&self) -> Result<(), OpenError> {
+        open::may_grow(&self.path, &self.medium)
+    }
+    /// Makes the file larger while it is in use, with space set aside where the file system can do
+    /// that. What is added reads as zeros.
+    ///
+    /// # Errors
+    /// [`OpenError::FixedSize`] for a block device. [`OpenError::NoSpace`] when the file system is
+    /// full. [`OpenError::Size`] and [`OpenError::NotAMultiple`]. The file has its old size then.
+    pub fn grow(&self, bytes: u64) -> Result<(), OpenError> {
+        self.may_grow()?;
+        open::grow(&self.path, &self.medium, bytes)
+    }
+
     fn warn(&self, text: String) {
         let mut warnings = lock(&self.warnings);
         if !warnings.contains(&text) {
@@ -178,7 +196,7 @@ impl FileFlash {
 
 impl Flash for FileFlash {
     fn subpages(&self) -> u32 {
-        self.medium.subpages
+        self.medium.subpages()
     }
     fn describe(&self) -> String {
         let cached = if self.medium.file.direct() { "" } else { ", through the page cache" };
@@ -190,7 +208,7 @@ impl Flash for FileFlash {
             FileBackend::UringUnregistered => "io_uring, unregistered frames".to_owned(),
             FileBackend::Threads(n) => format!("{} threads a queue", n.max(1)),
         };
-        let bytes = u64::from(self.medium.subpages) * SUBPAGE_BYTES as u64;
+        let bytes = u64::from(self.medium.subpages()) * SUBPAGE_BYTES as u64;
         format!("{}, {}, {backend}{cached}", self.path.display(), format_bytes(bytes))
     }
     fn traits(&self) -> Traits {

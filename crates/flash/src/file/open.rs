@@ -11,6 +11,7 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Backed, Clock, DirectFile};
 
 use super::holders;
+use super::medium::OpenFile;
 use crate::OpenError;
 
 /// Written at a time while a file is filled.
@@ -177,6 +178,32 @@ pub(super) fn create(
     fs::File::open(parent).and_then(|d| d.sync_all()).map_err(|e| path_error("flush", parent, e))?;
     unfinished.keep();
     Ok((file, subpages))
+}
+
+/// Refuses what keeps its size.
+pub(super) fn may_grow(path: &Path, medium: &OpenFile) -> Result<(), OpenError> {
+    match medium.file.metadata().map_err(|e| path_error("look at", path, e))?.is_file() {
+        true => Ok(()),
+        false => Err(OpenError::FixedSize { path: path.into() }),
+    }
+}
+
+/// Makes the file of an open medium larger.
+pub(super) fn grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), OpenError> {
+    let subpages = subpages(bytes)?;
+    let failed = |e| path_error("make larger", path, e);
+    medium.file.extend(bytes).map_err(|e| match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+            let free = DirectFile::free_bytes(parent).unwrap_or(0);
+            OpenError::NoSpace { path: path.into(), needed: bytes, free }
+        }
+        _ => failed(e),
+    })?;
+    if subpages > medium.subpages() {
+        medium.has_grown(subpages);
+    }
+    Ok(())
 }
 
 /// Takes the file for us alone.

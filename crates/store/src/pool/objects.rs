@@ -85,7 +85,7 @@ impl Pool {
     /// [`FlashError::Corrupt`] when something else lies there. When the flash fails, there is no
     /// such subpage, or `into` is too short ([`FlashError::OutOfRange`]).
     pub fn read_object(&self, subpage: u32, into: &mut [u8]) -> Result<usize, PoolError> {
-        if subpage >= self.geometry.subpages {
+        if subpage >= self.opened_as.subpages {
             return Err(FlashError::OutOfRange.into());
         }
         self.read_located(into, || self.locate_object(subpage))
@@ -95,7 +95,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::read_object`]; when there is no such token.
     pub fn read_object_at(&self, subpage: u32, token: u64, into: &mut [u8]) -> Result<usize, PoolError> {
-        if subpage >= self.geometry.subpages {
+        if subpage >= self.opened_as.subpages {
             return Err(FlashError::OutOfRange.into());
         }
         if !self.tokens().contains(token) {
@@ -198,7 +198,7 @@ impl Pool {
     /// one.
     pub(super) fn mark_objects_lost(&self, subpage: u32, place: u32) -> Result<bool, PoolError> {
         let mut live = Vec::new();
-        if !self.geometry.objects || subpage >= self.geometry.subpages {
+        if !self.opened_as.objects || subpage >= self.opened_as.subpages {
             return Ok(false);
         }
         self.live_pages(subpage / SUBPAGES_PER_PAGE, &mut live);

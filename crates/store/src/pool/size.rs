@@ -1,9 +1,12 @@
 //! Another size for a pool: what is moved, and in which order it is recorded (`Store::shrink`
 //! moves).
 
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{Pool, PoolError};
+use crate::driver::Driver;
 use crate::geometry::Geometry;
 use crate::recover::superblock;
 use crate::store::{ResizeError, Shrink, superblock_pages};
@@ -20,7 +23,9 @@ impl Pool {
     /// The medium must then keep its size until the pool was opened again, which makes the
     /// superblock's copies equal.
     pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
-        if self.geometry.objects != to.objects {
+        let _turn = self.size_turn();
+        let now = self.geometry();
+        if now.objects != to.objects {
             return Err(ResizeError::Objects.into());
         }
         let (found, needed) = (self.medium.subpages(), to.flash_pages());
@@ -28,7 +33,7 @@ impl Pool {
             let bytes = |pages: u32| u64::from(pages) * 4096;
             return Err(ResizeError::Medium { found: bytes(found), needed: bytes(needed) }.into());
         }
-        if to.extents < self.geometry.extents || to.subpages < self.geometry.subpages {
+        if to.extents < now.extents || to.subpages < now.subpages {
             self.lock_for_changes()?.store.may_shrink(to)?;
             loop {
                 self.settled().inspect_err(|_| self.lock().store.stop_shrinking())?;
@@ -36,7 +41,7 @@ impl Pool {
                     self.lock().store.stop_shrinking();
                     return Ok(false);
                 }
-                if self.lock().store.shrink(to.extents.min(self.geometry.extents))? == Shrink::Done {
+                if self.lock().store.shrink(to.extents.min(now.extents))? == Shrink::Done {
                     break;
                 }
             }
@@ -51,6 +56,67 @@ impl Pool {
         // The first copy may be there when the second fails, and also what was said to have failed.
         inner.driver.write_all(pages.to_vec()).map_err(ResizeError::Unsure)?;
         Ok(true)
+    }
+    /// Gives the pool so many extents, more than it has, while it is open. Its medium must have the
+    /// flash already. A crash leaves the old size or the new one.
+    ///
+    /// # Errors
+    /// When it has more already, packs objects, or the medium has less. After
+    /// [`ResizeError::Unsure`] the pool goes on in its old size, and the next opening may find the
+    /// new one: the medium must keep its size.
+    pub fn grow(&self, extents: u32) -> Result<(), PoolError> {
+        let _turn = self.size_turn();
+        let pages = self.may_grow(extents)?;
+        let now = self.geometry();
+        let bytes = |extents: u32| u64::from(extents) * u64::from(now.extent_pages) * 4096;
+        if self.medium.subpages() < pages {
+            let (found, needed) = (u64::from(self.medium.subpages()) * 4096, bytes(extents));
+            return Err(ResizeError::Medium { found, needed }.into());
+        }
+        if extents == now.extents {
+            return Ok(());
+        }
+        self.lock_for_changes()?.failed()?;
+        // Requests of its own: those of the store go on.
+        let mut driver = Driver::new(&*self.medium, 4)?;
+        let (pool, _, block) = superblock(&mut driver)?;
+        let grown = Geometry { extents, ..now };
+        let written = driver.write_all(superblock_pages(pool, &grown.superblock(block.made)).to_vec());
+        written.map_err(ResizeError::Unsure)?;
+        let mut inner = self.lock_for_changes()?;
+        inner.failed()?;
+        inner.driver.medium_has(self.medium.subpages());
+        inner.store.grow(extents);
+        self.extents.store(extents, Ordering::Release);
+        // Waiters for places look again.
+        self.starved.store(false, Ordering::Relaxed);
+        self.helpers.has_places();
+        // Nor are they refused without a look.
+        let _ = self.changes.took(0);
+        Ok(())
+    }
+    /// Whether it may have so many, if its medium has them. Returns their flash pages.
+    ///
+    /// # Errors
+    /// As [`Pool::grow`].
+    pub fn may_grow(&self, extents: u32) -> Result<u32, PoolError> {
+        let now = self.geometry();
+        if now.objects {
+            return Err(ResizeError::ObjectsInUse.into());
+        }
+        if extents < now.extents {
+            let has = u64::from(now.flash_pages()) * 4096;
+            return Err(ResizeError::Smaller(has).into());
+        }
+        Ok(extents.checked_mul(now.extent_pages).ok_or(ResizeError::TooLarge)?)
+    }
+    /// How many extents it should have, if it grows by itself up to so many ([`grown`]).
+    pub fn wants_to_grow(&self, limit: u32) -> Option<u32> {
+        self.lock_to_look().store.wants_to_grow(self.changes.claimed(), limit)
+    }
+    /// One change of size at a time.
+    fn size_turn(&self) -> MutexGuard<'_, ()> {
+        self.size_turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Whether the pool may become so small, as far as is known before anything is moved.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), PoolError> {

@@ -43,6 +43,12 @@ pub enum ResizeError {
     NoRoom,
     #[error("a pool cannot gain or lose objects; create another one, and copy the data")]
     Objects,
+    #[error("a pool that packs objects grows only while nobody has it open; use `fulgurite pool resize`")]
+    ObjectsInUse,
+    #[error("a pool has less than 16 TiB; choose less")]
+    TooLarge,
+    #[error("the pool has {}, and shrinks only while nobody has it open; use `fulgurite pool resize`", format_bytes(*.0))]
+    Smaller(u64),
     #[error("extent {0} cannot be emptied, because part of it cannot be read; check the pool for damage")]
     Damaged(u32),
     #[error(
@@ -67,7 +73,46 @@ pub enum Shrink {
     Done,
 }
 
+/// A pool grows by itself when more than this share of its flash pages for data is needed.
+const FULL: (u64, u64) = (3, 4);
+/// The share at which it has grown enough.
+const ENOUGH: (u64, u64) = (2, 3);
+
+/// How many extents a pool that grows by itself should have, of at most `limit`, when so many flash
+/// pages are needed in `for_data` of its `now` extents: enough for the rest not to be reclaimed all
+/// the while. `short`: there is hardly room for changes. None: it stays as it is.
+fn grown(geometry: Geometry, for_data: u32, needed: u64, short: bool, limit: u32) -> Option<u32> {
+    let now = geometry.extents;
+    let pages = |extents: u32| u64::from(extents) * u64::from(geometry.data_pages());
+    if now >= limit || (!short && needed * FULL.1 <= pages(for_data) * FULL.0) {
+        return None;
+    }
+    let wanted = (needed * ENOUGH.1).div_ceil(ENOUGH.0).div_ceil(geometry.data_pages().into());
+    let missing = wanted.saturating_sub(for_data.into());
+    // An eighth at least, so that it grows seldom.
+    let more = missing.max((now / 8).into()).max(1);
+    Some(u64::from(now).saturating_add(more).min(limit.into()) as u32)
+}
+
 impl Store {
+    /// The pool has so many extents from now on, and its superblock says so: the new ones are free.
+    pub fn grow(&mut self, extents: u32) {
+        if extents > self.geometry().extents {
+            self.state.grow(extents);
+            self.extents.grow(extents);
+            self.looked_at = (0, 0);
+        }
+    }
+    /// As [`grown`], as things are when so many subpages that differ in DRAM are to be written. What
+    /// a sync lets go of is no reason.
+    pub(crate) fn wants_to_grow(&self, claimed: u64, limit: u32) -> Option<u32> {
+        let for_data = self.extents.for_data();
+        let unsynced = (self.state.old_count() as u64).min(self.uncommitted);
+        let all = u64::from(for_data) * u64::from(self.geometry().data_pages());
+        let short = self.room_in_space() + unsynced < claimed + all / 8;
+        let needed = (self.state.live_total() + self.placed).saturating_sub(unsynced);
+        grown(self.geometry(), for_data, needed, short, limit)
+    }
     /// Whether the pool may become so small, as far as is known before anything is moved.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), ResizeError> {
         if self.geometry().objects != to.objects {

@@ -138,6 +138,10 @@ impl Store {
         }
         if unsynced >= older - unsynced { Shortage::Unsynced } else { Shortage::Tokens }
     }
+    /// For how many subpages there are flash pages now.
+    pub(super) fn room_in_space(&self) -> u64 {
+        self.space_beside(0)
+    }
     /// For how many subpages there are flash pages.
     fn space_beside(&self, older: u64) -> u64 {
         let allowed = self.config.uncommitted_max.saturating_sub(self.uncommitted + self.placed);
@@ -149,7 +153,10 @@ impl Store {
         let longer = self.checkpoint_extents_of(versions + unneeded + 2 * older) - self.checkpoint_extents_of(versions);
         let kept = u64::from(self.reserve() + metadata + longer) * u64::from(geometry.data_pages());
         // Of what is not worth emptying some flash pages are lost in each extent.
-        let lost = u64::from(self.extents.for_data()) * u64::from(geometry.worth() - 1);
+        let for_data = u64::from(self.extents.for_data());
+        // Where addresses do not bound the data, a sixteenth stays free, as in other pools.
+        let free = if geometry.promises_more() { for_data * u64::from(geometry.data_pages()) / 16 } else { 0 };
+        let lost = for_data * u64::from(geometry.worth() - 1) + free;
         allowed.min(unneeded.saturating_sub(kept + lost + self.placed))
     }
     /// For how many subpages what they make old can be remembered.
@@ -192,7 +199,11 @@ impl Store {
         let data_pages = u64::from(self.geometry().data_pages());
         let kept = u64::from(self.reserve() + RECLAIM_AHEAD) * data_pages;
         let spare = u64::from(self.extents.for_data()) * data_pages;
-        let spare = spare.saturating_sub(kept + u64::from(self.geometry().subpages));
+        let data = match self.geometry().promises_more() {
+            true => self.state.live_total().saturating_sub(self.state.old_count() as u64),
+            false => self.geometry().subpages.into(),
+        };
+        let spare = spare.saturating_sub(kept + data);
         let wanted = subpages.min(spare / 2);
         let room = self.unneeded().saturating_sub(kept);
         let until = if room < wanted { wanted / 4 + 1 } else { (room - wanted).max(wanted / 8) + self.uncommitted };

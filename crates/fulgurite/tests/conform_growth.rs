@@ -1,0 +1,356 @@
+//! Goal: a pool grows while it is open, by itself up to a limit or when it is told to. A kill at
+//! any moment leaves a pool that opens with all that a sync had named. What cannot grow says so.
+//! Method: blobs put into pools of 16 MiB until there are several times as many, under each
+//! durability. Sizes of zero, smaller, past all limits, not aligned and unreadable. A file system
+//! of 32 MiB that fills. A loop device. A process that grows its pool while it is killed at random
+//! moments.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite::{AccessError, Blobs, Durability, Error, Fulgurite, Medium, PoolError, Rooted};
+use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError, Shortage};
+use fulgurite_format::PoolId;
+use fulgurite_store::{Geometry, Pool, ResizeError};
+use fulgurite_testkit as trials;
+use trials::Random;
+
+const MIB: u64 = 1 << 20;
+/// Bytes of each blob.
+const BYTES: usize = 100_000;
+
+type Values = Arc<Rooted<Blobs<u64>>>;
+
+/// Values of up to so many bytes.
+fn values(memory: &Fulgurite, bytes: u64) -> Values {
+    memory.named("values").blobs(1 << 10, bytes).unwrap()
+}
+fn value(key: u64) -> Vec<u8> {
+    let mut random = Random(key + 1);
+    let tail = random.bytes(64);
+    [vec![key as u8; BYTES - tail.len()], tail].concat()
+}
+fn put(memory: &Fulgurite, values: &Values, key: u64) -> Result<(), AccessError> {
+    memory.run(|m| values.put(m, &key, &value(key)).map(drop))
+}
+fn check(memory: &Fulgurite, values: &Values, keys: std::ops::Range<u64>) {
+    for key in keys {
+        let mut found = Vec::new();
+        assert!(memory.run(|m| values.get(m, &key, &mut found)).unwrap(), "{key} is missing");
+        assert!(found == value(key), "{key} has another value");
+    }
+}
+
+#[test]
+fn a_pool_grows_by_itself_up_to_its_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let lazy = Durability::Lazy { every: Duration::from_millis(50), bytes: 4 * MIB };
+    for (name, durability) in [("default", Durability::default()), ("lazy", lazy), ("sync", Durability::Sync)] {
+        let path = directory.path().join(name);
+        let start = |medium: Medium, limit: u64| {
+            Fulgurite::builder(medium).dram("16M").growing(limit).durability(durability).start().unwrap()
+        };
+        let memory = start(Medium::new_pool(&path, 16 * MIB), 64 * MIB);
+        let of = values(&memory, 44 * MIB);
+        assert_eq!(memory.size().unwrap(), 16 * MIB);
+        // More than twice what it had room for.
+        for key in 0..300 {
+            put(&memory, &of, key).unwrap_or_else(|e| panic!("{name}, {key}: {e}"));
+        }
+        check(&memory, &of, 0..300);
+        let size = memory.size().unwrap();
+        assert!(size > 32 * MIB && size <= 64 * MIB, "{name}: {size}");
+        assert_eq!(path.metadata().unwrap().len(), size, "{name}");
+        memory.sync().unwrap();
+        let mut last = 300;
+        let full = loop {
+            match put(&memory, &of, last) {
+                Ok(()) => last += 1,
+                Err(error) => break error,
+            }
+        };
+        // Of addresses or, where nobody syncs, of what is not synced.
+        assert!(matches!(full, AccessError::PoolFull { .. } | AccessError::NoSpace { .. }), "{name}: {full}");
+        assert!((60 * MIB..=64 * MIB).contains(&memory.size().unwrap()), "{name}: {}", memory.size().unwrap());
+        memory.sync().unwrap();
+        drop(memory);
+
+        // Any program opens it. With a higher limit it goes on.
+        let memory = Fulgurite::builder(Medium::pool(&path)).dram("16M").start().unwrap();
+        check(&memory, &values(&memory, 0), 0..last);
+        drop(memory);
+        let memory = start(Medium::pool(&path), 100 * MIB);
+        let of: Values = memory.named("more").blobs(1 << 10, 20 * MIB).unwrap();
+        for key in 0..150 {
+            put(&memory, &of, key).unwrap_or_else(|e| panic!("{name}, {key}: {e}"));
+        }
+        check(&memory, &of, 0..150);
+        check(&memory, &values(&memory, 0), 0..last);
+        assert!(memory.size().unwrap() > 64 * MIB, "{name}");
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn a_pool_that_was_made_without_a_limit_grows_when_it_is_opened_with_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = Fulgurite::builder(Medium::new_pool(&path, 16 * MIB)).dram("8M").start().unwrap();
+    let word = memory.named("word").value(7u64).unwrap();
+    drop(memory);
+    let memory = Fulgurite::builder(Medium::pool(&path)).dram("16M").growing("64M").start().unwrap();
+    assert_eq!(memory.run(|m| fulgurite::Memory::load(m, word)), Ok(7));
+    let of: Values = memory.named("values").blobs(1 << 10, 40 * MIB).unwrap();
+    for key in 0..300 {
+        put(&memory, &of, key).unwrap_or_else(|e| panic!("{key}: {e}"));
+    }
+    check(&memory, &of, 0..300);
+}
+
+#[test]
+fn a_pool_becomes_as_large_as_it_is_told_to_while_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = Fulgurite::builder(Medium::new_pool(&path, 16 * MIB)).dram("8M").start().unwrap();
+    let of: Values = memory.named("values").blobs(1 << 8, 8 * MIB).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (0..400).try_for_each(|n| put(&memory, &of, n % 60)));
+        for size in [17 * MIB, 20 * MIB, 40 * MIB] {
+            memory.set_size(size).unwrap();
+        }
+        writer.join().unwrap().unwrap();
+    });
+    assert_eq!(memory.size().unwrap(), 40 * MIB);
+    memory.sync().unwrap();
+    // Not whole extents: rounded down to them, which is what it has.
+    memory.set_size(40 * MIB + 4097).unwrap();
+    assert_eq!((memory.size().unwrap(), path.metadata().unwrap().len()), (40 * MIB, 40 * MIB));
+    for smaller in [0, 1, 16 * MIB] {
+        let refused = memory.set_size(smaller).unwrap_err();
+        assert!(matches!(refused, Error::Pool(PoolError::Resize(ResizeError::Smaller(_)))), "{refused}");
+        assert!(refused.to_string().contains("40.0 MiB"), "{refused}");
+    }
+    let refused = memory.set_size(1u64 << 60).unwrap_err();
+    assert!(matches!(refused, Error::Pool(PoolError::Resize(ResizeError::TooLarge))), "{refused}");
+    assert!(matches!(memory.set_size("much"), Err(Error::Unit(_))));
+    assert_eq!(path.metadata().unwrap().len(), 40 * MIB);
+    check(&memory, &of, 0..60);
+    drop(memory);
+    let memory = Fulgurite::builder(Medium::pool(&path)).dram("8M").start().unwrap();
+    assert_eq!(memory.size().unwrap(), 40 * MIB);
+    check(&memory, &memory.named("values").blobs(1 << 8, 8 * MIB).unwrap(), 0..60);
+}
+
+#[test]
+fn what_cannot_grow_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let flat = Fulgurite::builder(Medium::memory("16M")).dram("8M").start().unwrap();
+    assert!(matches!(flat.set_size("32M"), Err(Error::NoPool { .. })));
+    assert!(matches!(flat.size(), Err(Error::NoPool { .. })));
+    let refused = |medium: Medium, limit: &str| {
+        Fulgurite::builder(medium).dram("8M").growing(limit).start().err().expect("it cannot grow")
+    };
+    let error = refused(Medium::memory("16M"), "32M");
+    assert!(matches!(error, Error::NotHonoured { setting: "growing", .. }), "{error}");
+    let error = refused(Medium::new_pool(&path, "16M").objects(1000), "32M");
+    assert!(matches!(error, Error::NotHonoured { setting: "growing", .. }), "{error}");
+    assert!(matches!(refused(Medium::new_pool(&path, "16M"), "much"), Error::Unit(_)));
+    assert!(!path.exists());
+    // The addresses are too many, or their tables too large for the DRAM.
+    let error = refused(Medium::new_pool(&path, "16M"), "15T");
+    assert!(matches!(error, Error::Geometry(_) | Error::Build(_)), "{error}");
+    let _ = std::fs::remove_file(&path);
+    // With objects, it says so when it is told to.
+    let medium = Medium::new_pool(&path, "16M").objects(1000);
+    let memory = Fulgurite::builder(medium).dram("16M").start().unwrap();
+    let error = memory.set_size("32M").unwrap_err();
+    assert!(matches!(error, Error::Pool(PoolError::Resize(ResizeError::ObjectsInUse))), "{error}");
+    assert_eq!(path.metadata().unwrap().len(), 16 * MIB);
+}
+
+fn tool(arguments: &[&str]) -> Result<String, String> {
+    let done = Command::new(arguments[0]).args(&arguments[1..]).output().map_err(|e| e.to_string())?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if done.status.success() { Ok(said(&done.stdout)) } else { Err(said(&done.stderr)) }
+}
+
+#[test]
+fn a_block_device_keeps_its_size() {
+    struct Loop(String);
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = tool(&["losetup", "--detach", &self.0]);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(16 * MIB).unwrap();
+    let device = match tool(&["losetup", "--find", "--show", image.to_str().unwrap()]) {
+        Ok(device) => Loop(device),
+        Err(error) => return println!("NOT TESTED: there is no loop device: {error}"),
+    };
+    let path = Path::new(&device.0);
+    let flash: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::existing(path)).unwrap());
+    Pool::format(&flash, Geometry::usual(flash.subpages()).unwrap(), PoolId([5; 16]), 0).unwrap();
+    drop(flash);
+    let error = Fulgurite::builder(Medium::pool(path)).dram("8M").growing("32M").start().err().unwrap();
+    assert!(matches!(error, Error::Open(OpenError::FixedSize { .. })), "{error}");
+    let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").start().unwrap();
+    let error = memory.set_size("32M").unwrap_err();
+    assert!(matches!(error, Error::Open(OpenError::FixedSize { .. })), "{error}");
+    assert!(error.to_string().contains("block device"), "{error}");
+    drop(memory);
+}
+
+#[test]
+fn a_full_disk_is_told_and_the_pool_goes_on_in_its_size() {
+    struct Mounted<'p>(&'p str);
+    impl Drop for Mounted<'_> {
+        fn drop(&mut self) {
+            let _ = tool(&["umount", self.0]);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().to_str().unwrap();
+    if let Err(error) = tool(&["mount", "-t", "tmpfs", "-o", "size=32M", "fulgurite-test", at]) {
+        return println!("NOT TESTED: nothing can be mounted: {error}");
+    }
+    let mounted = Mounted(at);
+    let path = directory.path().join("pool");
+    let memory = Fulgurite::builder(Medium::new_pool(&path, 16 * MIB)).dram("8M").growing("64M").start().unwrap();
+    let of = values(&memory, 40 * MIB);
+    let error = memory.set_size("40M").unwrap_err();
+    assert!(matches!(error, Error::Open(OpenError::NoSpace { .. })), "{error}");
+    assert_eq!((memory.size().unwrap(), path.metadata().unwrap().len()), (16 * MIB, 16 * MIB));
+    let mut last = 0;
+    let full = loop {
+        match put(&memory, &of, last) {
+            Ok(()) => last += 1,
+            Err(error) => break error,
+        }
+    };
+    let AccessError::PoolFull { shortage: Some(shortage), .. } = full else { panic!("{full}") };
+    assert_eq!(shortage, Shortage::Space, "{full}");
+    assert!(memory.size().unwrap() <= 32 * MIB);
+    memory.sync().unwrap();
+    check(&memory, &of, 0..last);
+    drop(memory);
+    let memory = Fulgurite::builder(Medium::pool(&path)).dram("8M").start().unwrap();
+    check(&memory, &values(&memory, 0), 0..last);
+    drop(memory);
+    drop(mounted);
+}
+
+const CHILD: &str = "FULGURITE_TEST_GROWTH";
+
+/// The process that is killed: it says how many values each sync has named.
+#[test]
+#[ignore = "a child of the next test"]
+fn grower() {
+    let path = std::env::var(CHILD).expect("a child");
+    let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").growing("96M").start().unwrap();
+    let of = values(&memory, 64 * MIB);
+    for key in 0..600 {
+        put(&memory, &of, key).unwrap();
+        if key % 4 == 3 {
+            memory.sync().unwrap();
+            println!("named {}", key + 1);
+        }
+    }
+}
+
+#[test]
+fn a_kill_while_it_grows_leaves_a_pool_with_all_that_was_named() {
+    let mut grown = 0;
+    trials::each_seed(1, 20, |seed| {
+        let mut random = Random(seed);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool");
+        let builder = Fulgurite::builder(Medium::new_pool(&path, 16 * MIB)).dram("8M").growing("96M");
+        let memory = builder.start().unwrap();
+        values(&memory, 64 * MIB);
+        drop(memory);
+        let mut child = trials::again(module_path!(), "grower");
+        let mut child = child.env(CHILD, &path).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let enough = random.below(600u64);
+        let mut named = 0;
+        for line in lines {
+            let line = line.unwrap();
+            let Some(count) = line.strip_prefix("named ") else { continue };
+            named = count.parse().unwrap();
+            if named >= enough {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_micros(random.below(20_000u64)));
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().unwrap();
+        let memory = Fulgurite::builder(Medium::pool(&path)).dram("8M").start().unwrap();
+        let of = values(&memory, 0);
+        check(&memory, &of, 0..named);
+        let size = memory.size().unwrap();
+        assert!(path.metadata().unwrap().len() >= size);
+        grown += u32::from(size > 16 * MIB);
+        // It goes on.
+        memory.set_size(size + 16 * MIB).unwrap();
+        put(&memory, &of, named).unwrap();
+        memory.sync().unwrap();
+    });
+    assert!(grown > 0 || trials::runs(20) < 4, "none was killed after it had grown");
+}
+
+/// Two versions of a record, under one name of the type.
+mod versions {
+    pub mod old {
+        use fulgurite::Stored;
+        use fulgurite::zerocopy::{FromBytes, Immutable, IntoBytes};
+
+        #[derive(Clone, Copy, PartialEq, Debug, FromBytes, IntoBytes, Immutable, Stored)]
+        #[zerocopy(crate = "fulgurite::zerocopy")]
+        #[stored(name = "shop.Order/1")]
+        #[repr(C)]
+        pub struct Order {
+            pub number: u64,
+            pub cents: u32,
+            pub parts: u32,
+        }
+    }
+    pub mod new {
+        use fulgurite::Stored;
+        use fulgurite::zerocopy::{FromBytes, Immutable, IntoBytes};
+
+        #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, Stored)]
+        #[zerocopy(crate = "fulgurite::zerocopy")]
+        #[stored(name = "shop.Order/1")]
+        #[repr(C)]
+        pub struct Order {
+            pub number: u64,
+            pub parts: u32,
+            pub cents: u32,
+        }
+    }
+}
+
+#[test]
+fn another_version_of_a_record_under_the_same_name_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = Fulgurite::builder(Medium::new_pool(&path, 16 * MIB)).dram("8M").start().unwrap();
+    let order = versions::old::Order { number: 1, cents: 995, parts: 3 };
+    let map = memory.named("orders").hash_map::<u64, versions::old::Order>(10).unwrap();
+    memory.run(|m| map.insert(m, &1, order)).unwrap();
+    memory.sync().unwrap();
+    drop((map, memory));
+    let memory = Fulgurite::builder(Medium::pool(&path)).dram("8M").start().unwrap();
+    let refused = memory.named("orders").hash_map::<u64, versions::new::Order>(10).err().unwrap();
+    assert!(refused.to_string().contains("shop.Order/1"), "{refused}");
+    assert!(matches!(refused, Error::Root(fulgurite::RootError::WrongType { .. })), "{refused}");
+    let map = memory.named("orders").hash_map::<u64, versions::old::Order>(10).unwrap();
+    assert_eq!(memory.run(|m| map.get(m, &1)), Ok(Some(order)));
+}
