@@ -103,8 +103,8 @@ impl Store {
             self.looked_at = (0, 0);
         }
     }
-    /// As [`grown`], as things are when so many subpages that differ in DRAM are to be written. What
-    /// a sync lets go of is no reason.
+    /// As [`grown`], as things are when so many subpages that differ in DRAM are to be written.
+    /// What a sync lets go of is no reason.
     pub(crate) fn wants_to_grow(&self, claimed: u64, limit: u32) -> Option<u32> {
         let for_data = self.extents.for_data();
         let unsynced = (self.state.old_count() as u64).min(self.uncommitted);
