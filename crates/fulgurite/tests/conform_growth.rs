@@ -1,8 +1,8 @@
 //! Goal: a pool grows while it is open, by itself up to a limit or when it is told to. A kill at
 //! any moment leaves a pool that opens with all that a sync had named. What cannot grow says so.
-//! Method: blobs put into pools of 16 MiB until there are several times as many. Sizes of zero, smaller, past all limits, not aligned and unreadable. A file system
-//! of 32 MiB that fills. A loop device. A process that grows its pool while it is killed at random
-//! moments.
+//! Method: blobs put into pools of 16 MiB until there are several times as many. Sizes of zero,
+//! smaller, past all limits, not aligned and unreadable. A file system of 32 MiB that fills. A loop
+//! device. A process that grows its pool while it is killed at random moments.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
