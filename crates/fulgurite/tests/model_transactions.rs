@@ -422,7 +422,8 @@ fn a_full_pool_leaves_no_half_of_a_transaction() {
     const ROWS: u64 = 2500;
     let directory = tempfile::tempdir().unwrap();
     let medium = Medium::new_pool(directory.path().join("pool"), "24M");
-    let builder = Fulgurite::builder(medium).dram("8M").workers(2);
+    // The default would sync before the pool is full.
+    let builder = Fulgurite::builder(medium).durability(fulgurite::Durability::Sync).dram("8M").workers(2);
     // Rows of a subpage lie on the stack, some at a time.
     let memory = builder.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap();
     // A row a subpage, more than fit into DRAM.
