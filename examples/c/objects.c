@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     }
     uint64_t random = 1;
     struct counter *counted = NULL;
-    for (uint32_t round = 0; round < 3 * COUNTERS; round++) {
+    for (uint32_t round = 0; round < COUNTERS; round++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         uint32_t index = (uint32_t)(random >> 33) % COUNTERS;
         struct counter *counter = (struct counter *)(table + (size_t)index * FULGURITE_OBJECT_STRIDE);

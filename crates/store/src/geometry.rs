@@ -364,9 +364,10 @@ mod tests {
         assert_eq!((g.flash_pages(), g.pages(), g.data_pages(), g.fixed_extents()), (160, 4, 7, 3));
         assert_eq!((g.extent_of(39), g.extent_of(40), g.first_of(5)), (4, 5, 40));
         let block = g.superblock(7);
-        assert_eq!((block.features, block.made, block.subpage_bytes, block.extents), (0, 7, 4096, 20));
+        assert_eq!((block.made, block.subpage_bytes, block.extents), (7, 4096, 20));
         let sound = Geometry::new(1 << 14, 64, None).unwrap().superblock(7);
-        for wrong in [Superblock { subpage_bytes: 512, ..sound }, Superblock { features: FEATURE_OBJECTS | 2, ..sound }]
+        assert_eq!(sound.features, 0);
+        for wrong in [Superblock { subpage_bytes: 512, ..sound }, Superblock { features: FEATURE_OBJECTS | 4, ..sound }]
         {
             assert_eq!(Geometry::of(&wrong), Err(GeometryError::Superblock), "{wrong:?}");
         }

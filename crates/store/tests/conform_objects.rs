@@ -306,7 +306,7 @@ fn a_program_that_knows_no_objects_refuses_the_pool() {
     // What such a program would see: a feature bit that it does not know.
     let medium = medium();
     let mut block = geometry().superblock(0);
-    block.features |= 2;
+    block.features |= 4;
     let mut driver = Driver::new(&*medium, 4).unwrap();
     driver.write_all(fulgurite_store::superblock_pages(POOL, &block).to_vec()).unwrap();
     let refused = Pool::open(medium.clone(), config()).map(|_| ());
