@@ -127,9 +127,9 @@ pub enum BenchCommand {
     #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
     /// Compare with redb, fjall, LMDB and foyer on one disk. A program of its own, by `make peers`.
-    #[command(after_help = PEERS_EXAMPLES, disable_help_flag = true)]
+    #[command(after_help = PEERS_EXAMPLES)]
     Peers {
-        /// Its arguments: `fulgurite bench peers --help`, once it is built.
+        /// Its arguments: `fulgurite bench peers -- --help`, once it is built.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
         arguments: Vec<OsString>,
     },

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use fulgurite::{Error, Fulgurite, Medium, Memory};
+use fulgurite::{Durability, Error, Fulgurite, Medium, Memory};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");
@@ -63,7 +63,8 @@ fn program(directory: &Path) -> Fulgurite {
     let begun = Instant::now();
     loop {
         let medium = Medium::device_pool(directory.join("dev.sock"));
-        match Fulgurite::builder(medium).dram("8M").with(|runtime| runtime.fibers(8)).start() {
+        let builder = Fulgurite::builder(medium).durability(Durability::Sync).dram("8M");
+        match builder.with(|runtime| runtime.fibers(8)).start() {
             Ok(memory) => return memory,
             Err(error @ (Error::Device(_) | Error::Open(_))) => {
                 assert!(begun.elapsed() < Duration::from_secs(60), "{error}");
@@ -174,7 +175,7 @@ fn what_is_not_for_a_served_device_is_refused_with_what_to_do_instead() {
         assert_eq!(left(directory), 0, "{words:?}");
     }
     // Nobody is there; something else is; a device that keeps no states is.
-    assert!(ends(directory, 1, &["tokens", POOL]).contains("dev.sock"));
+    assert!(ends(directory, 2, &["tokens", POOL]).contains("dev.sock"));
     std::fs::write(directory.join("file"), "no socket").unwrap();
     assert!(ends(directory, 2, &["info", "device:file"]).contains("choose the path of a socket"));
     let _served = Served::start(directory, &[]);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use fulgurite::{AccessError, Context, Fulgurite, HashMap, Medium, Rooted, VersionLatch};
+use fulgurite::{AccessError, Context, Durability, Fulgurite, HashMap, Medium, Rooted, VersionLatch};
 use serde::{Deserialize, Serialize};
 
 use super::text::{Key, counts_of};
@@ -94,7 +94,8 @@ pub fn run() -> ExitCode {
 
 /// Opens a pool, or makes one.
 pub fn open(medium: Medium, dram_bytes: u64) -> Result<Fulgurite, fulgurite::Error> {
-    let builder = Fulgurite::builder(medium).dram(dram_bytes).keep_tokens(KEEP_TOKENS);
+    // Each state is one that the program names, and knows the pieces of.
+    let builder = Fulgurite::builder(medium).durability(Durability::Sync).dram(dram_bytes).keep_tokens(KEEP_TOKENS);
     builder.with(|runtime| runtime.fibers(JOBS + 1)).start()
 }
 
