@@ -210,6 +210,7 @@ fn checksums_have_a_row() {
     assert!((least..1.0).contains(&spread(checksums, "share_of_dram_only")), "{checksums}");
     let more = number(&rows[1], "cpu_us_per_op") - number(&rows[2], "cpu_us_per_op");
     assert!((number(checksums, "cpu_us_per_op") - more).abs() < 1e-6, "{checksums}");
-    let lines: Vec<&str> = told.lines().filter(|line| line.contains("its checksums")).collect();
-    assert!(lines.len() == 1 && lines[0].contains('%'), "{told}");
+    // In its line, or where the table is too wide for the page in the one below.
+    let (_, after) = told.split_once("its checksums").unwrap_or_else(|| panic!("{told}"));
+    assert!(!after.contains("its checksums") && after.lines().take(2).any(|line| line.contains('%')), "{told}");
 }

@@ -28,7 +28,7 @@ fn records(heading: &[&str], left: usize, rows: &[Vec<String>], width: usize) ->
     for row in rows {
         // An empty word is that of the row above.
         for (word, cell) in words.iter_mut().zip(row) {
-            *word = if cell.is_empty() { *word } else { cell };
+            *word = if cell.is_empty() { *word } else { cell.trim() };
         }
         text.push_str(&words.join(", "));
         let mut used = usize::MAX;
