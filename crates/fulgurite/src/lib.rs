@@ -291,7 +291,7 @@ impl Builder {
     /// let medium = Medium::new_pool(&path, "16M");
     /// let memory = Fulgurite::builder(medium).dram("8M").growing("64M").start()?;
     /// let sessions = memory.named("sessions").blobs::<u64>(100, 40 << 20)?;
-    /// memory.run(|m| (0..40).try_for_each(|key| sessions.put(m, &key, &[7; 1 << 19])))?;
+    /// memory.run(|m| (0..40).try_for_each(|key| sessions.put(m, &key, &[7; 1 << 19]).map(drop)))?;
     /// assert!(memory.size()? > 16 << 20);
     /// # Ok(())
     /// # }

@@ -110,7 +110,7 @@ impl Pool {
         }
         Ok(extents.checked_mul(now.extent_pages).ok_or(ResizeError::TooLarge)?)
     }
-    /// How many extents it should have, if it grows by itself up to so many ([`grown`]).
+    /// How many extents it should have, if it grows by itself up to so many.
     pub fn wants_to_grow(&self, limit: u32) -> Option<u32> {
         self.lock_to_look().store.wants_to_grow(self.changes.claimed(), limit)
     }
