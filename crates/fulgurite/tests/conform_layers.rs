@@ -331,3 +331,35 @@ fn published_crates_need_published_ones_only() {
         assert!(has_version, "a path without a version cannot be published: {line}");
     }
 }
+
+/// The least version of each dependency that is asked for is the one that everything is tested
+/// with. So a program of others never builds with an older one, which nobody tried.
+#[test]
+fn the_least_versions_are_those_that_are_tested() {
+    let manifest = read(&root().join("Cargo.toml"));
+    let lock = read(&root().join("Cargo.lock"));
+    let locked: Vec<(&str, &str)> = lock
+        .split("[[package]]")
+        .filter_map(|package| {
+            let value = |key: &str| package.lines().find_map(|line| line.strip_prefix(key)?.strip_suffix('"'));
+            // What is behind a plus is no part of the order of versions.
+            Some((value("name = \"")?, value("version = \"")?.split('+').next()?))
+        })
+        .collect();
+    let (_, dependencies) = manifest.split_once("[workspace.dependencies]").expect("the section exists");
+    let others =
+        dependencies.lines().take_while(|line| !line.starts_with('[')).filter(|line| !line.contains("path = "));
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for (name, what) in others.filter_map(|line| line.split_once(" = ")) {
+        let least = what.strip_prefix("{ version = ").unwrap_or(what).trim_start_matches('"').split('"').next();
+        let least = least.unwrap_or_else(|| panic!("{name} has no version"));
+        seen += 1;
+        if !locked.contains(&(name, least)) {
+            let is: Vec<&str> = locked.iter().filter(|(n, _)| n == &name).map(|(_, version)| *version).collect();
+            wrong.push(format!("{name}: Cargo.toml asks for {least}, and Cargo.lock has {}", is.join(", ")));
+        }
+    }
+    assert!(seen > 30, "{seen} dependencies were found");
+    assert!(wrong.is_empty(), "ask for what is tested:\n{}", wrong.join("\n"));
+}
