@@ -8,6 +8,22 @@ use fulgurite_runtime::{BuildError, JobError, SubmitError, SyncError};
 use fulgurite_store::{MemberError, PoolError};
 
 /// Anything that can go wrong while a memory is set up or used.
+///
+/// ```
+/// use fulgurite::{Error, Fulgurite, Medium};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // One type for a function that sets up, runs jobs and syncs.
+/// fn count(path: &std::path::Path) -> Result<u64, Error> {
+///     let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").start()?;
+///     let users = memory.named("users").hash_map::<u64, u64>(1000)?;
+///     Ok(memory.run(|m| users.len(m))?)
+/// }
+/// let error = count("/no/such.pool".as_ref()).unwrap_err();
+/// assert!(error.to_string().contains("/no/such.pool"), "{error}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages name the fields")]

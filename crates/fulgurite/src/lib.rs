@@ -112,6 +112,7 @@ mod durability;
 mod durable;
 mod error;
 mod growth;
+mod items;
 mod named;
 mod pages;
 mod reader;
@@ -123,14 +124,12 @@ mod transaction;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use fulgurite_backing::Medium;
 use fulgurite_backing::Settings;
-pub use fulgurite_format::{Address, Plain, Size};
-pub use fulgurite_memory::{
-    AccessError, Array, BPlusTree, Blobs, HashMap, Heap, KeyHash, Memory, OrderedBlobs, Region, Rooted, Stored,
+pub use items::{
+    AccessError, Address, Array, BPlusTree, Blobs, Context, HashMap, Heap, JobError, JobHandle, JobOptions, KeyHash,
+    Medium, Memory, OrderedBlobs, Plain, Priority, Region, Rooted, Size, Statistics, Stored, SubmitError, SyncError,
     Transactions,
 };
-pub use fulgurite_runtime::{Context, JobError, JobHandle, JobOptions, Priority, Statistics, SubmitError, SyncError};
 pub use zerocopy;
 
 // As they were before there were modules.
@@ -204,6 +203,26 @@ pub use running::Running;
 pub use transaction::Transaction;
 
 /// Sets a [`Fulgurite`] up.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use fulgurite::{Durability, Fulgurite, Medium};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("users.pool");
+/// let each_second = Durability::Lazy { every: Duration::from_secs(1), bytes: 64 << 20 };
+/// let memory = Fulgurite::builder(Medium::new_pool(&path, "32M"))
+///     .dram("16M")
+///     .workers(2)
+///     .durability(each_second)
+///     .keep_tokens(3)
+///     .start()?;
+/// assert_eq!(memory.statistics().workers.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "call `start`"]
 pub struct Builder {
     medium: Medium,
@@ -349,6 +368,23 @@ impl Builder {
 ///
 /// On a pool, named data outlives it ([`Fulgurite::named`]). Unnamed data lasts as long as the
 /// process, and its space is not found again. Other media are laid out anew at each start.
+///
+/// ```
+/// use fulgurite::{Fulgurite, Medium};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("users.pool");
+/// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+/// let users = memory.named("users").hash_map::<u64, u64>(1000)?;
+/// memory.run(|m| users.insert(m, &1, 10))?;
+/// let before = memory.sync()?;
+/// memory.run(|m| users.insert(m, &1, 11))?;
+/// memory.roll_back(before)?;
+/// assert_eq!(memory.run(|m| users.get(m, &1))?, Some(10));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Fulgurite {
     // Stops before the runtime does.
     syncer: Option<durable::Syncer>,

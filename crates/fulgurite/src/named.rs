@@ -43,6 +43,23 @@ impl Fulgurite {
 }
 
 /// A name in a pool. Sizes count only when something is made. Existing data keeps its own.
+///
+/// ```
+/// use fulgurite::{Error, Fulgurite, Medium};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("shop.pool");
+/// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+/// let prices = memory.named("prices").b_plus_tree::<u32>(1 << 20)?;
+/// memory.run(|m| prices.insert(m, 1, 995))?;
+/// // The same tree, by its name. As another type it is refused.
+/// let again = memory.named("prices").b_plus_tree::<u32>(1 << 20)?;
+/// assert_eq!(memory.run(|m| again.get(m, 1))?, Some(995));
+/// assert!(matches!(memory.named("prices").heap(1 << 20), Err(Error::Root(_))));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "say what has this name"]
 #[derive(Clone, Copy)]
 pub struct Named<'f> {

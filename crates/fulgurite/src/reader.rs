@@ -13,6 +13,26 @@ use crate::Error;
 /// kept while this lives.
 ///
 /// It is for reading. A job's writes stay in its DRAM or fail, and never reach the pool.
+///
+/// ```
+/// use fulgurite::latches::NoLatch;
+/// use fulgurite::{Fulgurite, HashMap, Medium};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("users.pool");
+/// let pool = Medium::new_pool(&path, "16M");
+/// let memory = Fulgurite::builder(pool).dram("8M").keep_tokens(2).start()?;
+/// let users = memory.named("users").hash_map::<u64, u64>(1000)?;
+/// memory.run(|m| users.insert(m, &1, 10))?;
+/// let before = memory.sync()?;
+/// memory.run(|m| users.insert(m, &1, 11))?;
+/// let then = memory.open_token(before, 8 << 20)?;
+/// let old = then.container::<HashMap<u64, u64, NoLatch>>("users")?;
+/// assert_eq!(then.run(move |m| old.get(m, &1))?, Some(10));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Reader {
     runtime: Runtime,
     directory: Arc<Directory>,
