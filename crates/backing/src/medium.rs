@@ -31,6 +31,11 @@ pub(crate) enum Place {
         /// It is created, and has this size.
         create: Option<Size>,
     },
+    /// A pool in a file, which is created where nothing is.
+    FileOrNew {
+        path: PathBuf,
+        size: Size,
+    },
     Served {
         socket: PathBuf,
     },
@@ -51,6 +56,13 @@ impl Medium {
     /// and reclaim need a part of it: programs get about five sixths of a large one.
     pub fn new_pool(path: impl Into<PathBuf>, size: impl Into<Size>) -> Medium {
         Medium::of(Place::File { path: path.into(), create: Some(size.into()) }, true)
+    }
+    /// A pool that is opened as by [`Medium::pool`] where there is one. Where nothing is, it is
+    /// made as by [`Medium::new_pool`], for which alone `size` and [`Medium::objects`] count. Until
+    /// it is whole, its file has the name with `.unfinished` behind it. A later start makes it anew
+    /// if this one is killed.
+    pub fn pool_or_new(path: impl Into<PathBuf>, size: impl Into<Size>) -> Medium {
+        Medium::of(Place::FileOrNew { path: path.into(), size: size.into() }, true)
     }
     /// A file that is created, of a multiple of 64 KiB, and written once in full. It keeps nothing.
     pub fn new_file(path: impl Into<PathBuf>, size: impl Into<Size>) -> Medium {
@@ -126,6 +138,7 @@ impl Medium {
             (Place::File { create: Some(_), .. }, false) => "Medium::new_file",
             (Place::File { create: None, .. }, true) => "Medium::pool",
             (Place::File { create: Some(_), .. }, true) => "Medium::new_pool",
+            (Place::FileOrNew { .. }, _) => "Medium::pool_or_new",
             (Place::Served { .. }, false) => "Medium::device",
             (Place::Served { .. }, true) => "Medium::device_pool",
         }

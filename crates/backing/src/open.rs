@@ -1,12 +1,13 @@
 //! Opens a medium: settings are judged first, then the place, then what it keeps, then the
 //! transport.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fulgurite_device::DeviceFlash;
-use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, Flash, OpenError};
+use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, Flash, OpenError, claim};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{
     Driver, Durability, Geometry, GeometryError, MemberError, Members, Pool, PoolError, StoreConfig, superblock,
@@ -97,7 +98,8 @@ impl Medium {
         if served && on_device.is_some() {
             return refused("on_device", "it is a device already; leave the setting out");
         }
-        if self.objects > 0 && !matches!(self.place, Place::File { create: Some(_), .. } if self.kept) {
+        let creates = matches!(self.place, Place::File { create: Some(_), .. } | Place::FileOrNew { .. });
+        if self.objects > 0 && !(creates && self.kept) {
             return refused("objects", "a pool packs objects from its creation on; use Medium::new_pool");
         }
         if self.objects > 0 && growing.is_some() {
@@ -107,7 +109,10 @@ impl Medium {
             return refused("share_frames", "it is no device of another process; leave the setting out");
         }
         match &self.place {
-            Place::Memory { size } | Place::Emulated { size } | Place::File { create: Some(size), .. } => {
+            Place::Memory { size }
+            | Place::Emulated { size }
+            | Place::File { create: Some(size), .. }
+            | Place::FileOrNew { size, .. } => {
                 size.bytes()?;
             }
             Place::File { create: None, .. } | Place::Served { .. } => {}
@@ -121,7 +126,6 @@ impl Medium {
     /// As [`Medium::judge`], before anything is touched; what the medium says.
     pub fn open(&self, settings: &Settings) -> Result<Opened, Error> {
         self.judge(settings)?;
-        let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
         let base = match &self.place {
             Place::Served { socket } if self.kept => {
                 let flash = devices::names_states(socket, self.share_frames, settings.dram_bytes)?;
@@ -131,29 +135,14 @@ impl Medium {
                 Base::Served { socket: socket.clone(), share_frames: self.share_frames, alone: true }
             }
             Place::File { path, create: Some(size) } if self.kept => {
-                let bytes = size.bytes()?;
-                // Judged before anything is created.
-                let geometry = match settings.growing {
-                    Some(limit) => {
-                        let extent_pages = Geometry::growing_extent_pages(subpages(bytes), subpages(limit));
-                        Geometry::growing(subpages(bytes), extent_pages, subpages(limit))
-                    }
-                    None => Geometry::usual(subpages(bytes)),
-                };
-                let mut geometry = geometry.map_err(|error| match error {
-                    // As it was asked for, which may be less than a subpage.
-                    GeometryError::TooSmall { needed, .. } => GeometryError::TooSmall { found: bytes, needed },
-                    error => error,
-                })?;
-                if self.objects > 0 {
-                    let count = u32::try_from(self.objects).unwrap_or(u32::MAX);
-                    let addressed = geometry.subpages.saturating_add(count);
-                    geometry = Geometry::with_objects(subpages(bytes), geometry.extent_pages, addressed)?;
+                let on = self.make_pool(path, size.bytes()?, settings)?;
+                return open_pool(self, path, on, settings).inspect_err(|_| remove(path));
+            }
+            Place::FileOrNew { path, size } => {
+                if !is_there(path)? {
+                    self.make_whole(path, size.bytes()?, settings)?;
                 }
-                let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
-                let Laid { flash, file, .. } = Base::File(FileConfig::create(path, bytes)).open()?;
-                let made = make(&flash, geometry, id).and_then(|()| open_pool(self, path, (flash, file), settings));
-                return made.inspect_err(|_| remove(path));
+                return open_pool(self, path, all_of_pool(path)?, settings);
             }
             Place::File { path, create: None } if self.kept => {
                 return open_pool(self, path, all_of_pool(path)?, settings);
@@ -168,6 +157,78 @@ impl Medium {
             Some(core) => Opened::flat(devices::flat_on_device(flash, core)?),
             None => Opened::flat(flash),
         })
+    }
+
+    /// Makes a pool in a file that is created.
+    fn make_pool(&self, path: &Path, bytes: u64, settings: &Settings) -> Result<OnFile, Error> {
+        // Judged before anything is created.
+        let geometry = match settings.growing {
+            Some(limit) => {
+                let extent_pages = Geometry::growing_extent_pages(subpages(bytes), subpages(limit));
+                Geometry::growing(subpages(bytes), extent_pages, subpages(limit))
+            }
+            None => Geometry::usual(subpages(bytes)),
+        };
+        let mut geometry = geometry.map_err(|error| match error {
+            // As it was asked for, which may be less than a subpage.
+            GeometryError::TooSmall { needed, .. } => GeometryError::TooSmall { found: bytes, needed },
+            error => error,
+        })?;
+        if self.objects > 0 {
+            let count = u32::try_from(self.objects).unwrap_or(u32::MAX);
+            let addressed = geometry.subpages.saturating_add(count);
+            geometry = Geometry::with_objects(subpages(bytes), geometry.extent_pages, addressed)?;
+        }
+        let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
+        let Laid { flash, file, .. } = Base::File(FileConfig::create(path, bytes)).open()?;
+        make(&flash, geometry, id).inspect_err(|_| remove(path))?;
+        Ok((flash, file))
+    }
+
+    /// Makes a pool under another name, which it has until it is whole.
+    fn make_whole(&self, path: &Path, bytes: u64, settings: &Settings) -> Result<(), Error> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".unfinished");
+        let unfinished = PathBuf::from(name);
+        let failed = |what: &'static str, path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Path { what, path, source }
+        };
+        if is_there(&unfinished)? {
+            // In use: another process is making it. Else one did not come to its end.
+            let removed = claim(&unfinished)
+                .and_then(|_left| std::fs::remove_file(&unfinished).map_err(failed("remove", &unfinished)));
+            match removed {
+                // It came to its end meanwhile.
+                Err(_) if is_there(path)? => return Ok(()),
+                removed => removed?,
+            }
+        }
+        let on = self.make_pool(&unfinished, bytes, settings)?;
+        // Another process has made it while this one waited for the name, which is now ours alone.
+        if is_there(path)? {
+            remove(&unfinished);
+            return Ok(());
+        }
+        std::fs::rename(&unfinished, path).map_err(failed("rename", &unfinished))?;
+        drop(on);
+        // The name is durable when its directory is.
+        let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        let flushed = std::fs::File::open(parent).and_then(|directory| directory.sync_all());
+        Ok(flushed.map_err(failed("flush", parent))?)
+    }
+}
+
+fn subpages(bytes: u64) -> u32 {
+    u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX)
+}
+
+/// Whether anything has this name.
+fn is_there(path: &Path) -> Result<bool, Error> {
+    match std::fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(OpenError::Path { what: "look at", path: path.into(), source }.into()),
     }
 }
 

@@ -17,7 +17,7 @@ const SESSIONS: u64 = 1000;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let temporary = tempfile::tempdir()?;
     let path = std::env::args().nth(1).map_or_else(|| temporary.path().join("sessions.pool"), PathBuf::from);
-    let medium = if path.exists() { Medium::pool(&path) } else { Medium::new_pool(&path, "256M") };
+    let medium = Medium::pool_or_new(path, "256M");
     let durability = Durability::Lazy { every: Duration::from_secs(1), bytes: 64 << 20 };
     let memory = Fulgurite::builder(medium).dram("16M").durability(durability).start()?;
     let sessions = memory.named("sessions").blobs::<u64>(2 * SESSIONS, 64 << 20)?;

@@ -158,7 +158,8 @@ impl Fulgurite {
     /// # Errors
     /// [`Error::NoPool`]. [`Error::Pool`] when there is no such token. [`Error::Sync`] when the
     /// medium fails while a sync is waited for. [`Error::Build`] when the budget is too small.
-    pub fn open_token(&self, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
+    pub fn open_token(&self, token: u64, dram: impl Into<Size>) -> Result<Reader, Error> {
+        let dram_bytes = dram.into().bytes()?;
         let kept = self.kept("open_token")?;
         let view = {
             // Not between the question whether a roll back may be made and its end.

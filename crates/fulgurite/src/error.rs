@@ -1,8 +1,7 @@
 //! Anything that can go wrong while a memory is set up or used.
 
 use fulgurite_device::SocketError;
-use fulgurite_flash::VersionError;
-use fulgurite_format::{Address, Controller, PAGE_BYTES};
+use fulgurite_format::{Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, RootError};
 use fulgurite_runtime::{BuildError, JobError, SubmitError, SyncError};
 use fulgurite_store::{MemberError, PoolError};
@@ -131,26 +130,6 @@ pub(crate) fn access_error(error: RootError) -> AccessError {
             AccessError::NoSpace { requested: pages.saturating_mul(page), free: u64::from(free) * page }
         }
         RootError::Damaged { at, .. } => AccessError::Corrupt { what: "directory of roots", at, expected: 1, got: 0 },
-        _ => AccessError::Poisoned,
-    }
-}
-
-/// The same of all that handing out addresses may meet.
-pub(crate) fn access_error_of_any(error: Error) -> AccessError {
-    let at = Address::NULL;
-    let of_versions = |error: VersionError| match error {
-        VersionError::Flash(source) => AccessError::Flash { at, source },
-        _ => AccessError::Poisoned,
-    };
-    match error {
-        Error::Access(error) => error,
-        Error::Root(error) => access_error(error),
-        Error::Pool(error) => of_versions(error.into()),
-        Error::Sync(SyncError::Version(error)) => of_versions(error),
-        Error::Sync(SyncError::Poisoned { .. }) => AccessError::MemoryPoisoned,
-        Error::Sync(SyncError::Busy { pins }) => {
-            AccessError::PinnedTooOften { at, pins: pins.try_into().unwrap_or(u32::MAX) }
-        }
         _ => AccessError::Poisoned,
     }
 }

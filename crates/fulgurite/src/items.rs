@@ -9,11 +9,8 @@
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("visits.pool");
 /// // Made by the first run, and found by the others.
-/// let medium = || match path.exists() {
-///     true => Medium::pool(&path),
-///     false => Medium::new_pool(&path, "16M"),
-/// };
-/// let visits = |medium| -> Result<u64, Box<dyn std::error::Error>> {
+/// let visits = || -> Result<u64, Box<dyn std::error::Error>> {
+///     let medium = Medium::pool_or_new(&path, "16M");
 ///     let memory = Fulgurite::builder(medium).dram("8M").start()?;
 ///     let count = memory.named("visits").value(0_u64)?;
 ///     Ok(memory.run(|m| {
@@ -22,7 +19,7 @@
 ///         Ok(visits)
 ///     })?)
 /// };
-/// assert_eq!((visits(medium())?, visits(medium())?), (1, 2));
+/// assert_eq!((visits()?, visits()?), (1, 2));
 /// # Ok(())
 /// # }
 /// ```

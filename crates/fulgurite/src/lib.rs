@@ -492,30 +492,33 @@ impl Fulgurite {
         self.runtime.submit_with(options, code)
     }
 
-    /// A region of `bytes`, shared by all workers. On a pool it has whole pages of 64 KiB, which
-    /// read as zeros at first. Only what leads to it finds it again. A named container has its own.
+    /// A region of a size in bytes, or as text (`"1M"`), shared by all workers. On a pool it has
+    /// whole pages of 64 KiB, which read as zeros at first. Only what leads to it finds it again. A
+    /// named container has its own.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`]. On a pool also the medium's errors, and
-    /// [`AccessError::PinnedTooOften`] when a job without a right to the addresses holds a pin
-    /// there.
+    /// [`Error::Unit`]. [`Error::Access`] with [`AccessError::NoSpace`]. On a pool also what the
+    /// medium says, and [`AccessError::PinnedTooOften`] when a job without a right to the addresses
+    /// holds a pin there.
     ///
     /// # Panics
     /// Inside a job.
-    pub fn region(&self, bytes: u64) -> Result<Region, AccessError> {
+    pub fn region(&self, size: impl Into<Size>) -> Result<Region, Error> {
+        let bytes = size.into().bytes()?;
         if self.pool.is_some() {
-            return self.reserve_clean("region", bytes, None).map_err(error::access_error_of_any);
+            return self.reserve_clean("region", bytes, None);
         }
         let bytes = bytes.next_multiple_of(SUBPAGE_BYTES as u64);
         Ok(Region::new(self.runtime.reserve_shared(bytes)?, bytes))
     }
 
-    /// A heap of `bytes`, for small objects and for the nodes of containers.
+    /// A heap of a size in bytes, or as text (`"1M"`), for small objects and for the nodes of
+    /// containers.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`], or what the medium says.
-    pub fn heap(&self, bytes: u64) -> Result<Arc<Heap>, AccessError> {
-        let region = self.region(bytes)?;
+    /// As [`Fulgurite::region`].
+    pub fn heap(&self, size: impl Into<Size>) -> Result<Arc<Heap>, Error> {
+        let region = self.region(size)?;
         let heap = self.run(move |m| Heap::create(m, region).map(Arc::new))?;
         if self.pool.is_some() {
             // What the heap knows in DRAM rolls back with the data.
@@ -528,8 +531,8 @@ impl Fulgurite {
     /// grows with them, a little in each insert.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`], or what the medium says.
-    pub fn hash_map<K, V>(&self, capacity: u64) -> Result<Arc<HashMap<K, V, VersionLatch>>, AccessError>
+    /// As [`Fulgurite::region`].
+    pub fn hash_map<K, V>(&self, capacity: u64) -> Result<Arc<HashMap<K, V, VersionLatch>>, Error>
     where
         K: Plain + Eq + KeyHash + Send + Sync,
         V: Plain + Send + Sync,
@@ -537,7 +540,7 @@ impl Fulgurite {
         let bytes = HashMap::<K, V, VersionLatch>::bytes_to_grow(capacity);
         let heap = self.heap((bytes / 2).max(1 << 20))?;
         let region = self.region(bytes)?;
-        self.run(move |m| HashMap::create_growing(m, region, heap, capacity, 1 << 12).map(Arc::new))
+        Ok(self.run(move |m| HashMap::create_growing(m, region, heap, capacity, 1 << 12).map(Arc::new))?)
     }
 
     /// Changes the DRAM budget while running.

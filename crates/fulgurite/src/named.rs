@@ -9,7 +9,7 @@ use fulgurite_memory::{
 use fulgurite_runtime::Context;
 
 use crate::registry::{Handle, LATCHES, hold};
-use crate::{Error, Fulgurite};
+use crate::{Error, Fulgurite, Size};
 
 const SUBPAGE: u64 = fulgurite_memory::SUBPAGE_BYTES as u64;
 
@@ -86,7 +86,8 @@ impl Named<'_> {
         })
     }
 
-    /// A B+-tree, whose nodes take up to `bytes`.
+    /// A B+-tree, whose nodes take up to `size`: a number of bytes, or text
+    /// such as `"64M"`.
     ///
     /// # Errors
     /// As [`Named::hash_map`].
@@ -95,32 +96,34 @@ impl Named<'_> {
     /// When three values do not fit into a subpage, or `V` needs more than 8-byte alignment.
     pub fn b_plus_tree<V: Stored + Send + Sync>(
         &self,
-        bytes: u64,
+        size: impl Into<Size>,
     ) -> Result<Handle<BPlusTree<V, VersionLatch>>, Error> {
-        self.container(bytes, 0, |m, heap, _| BPlusTree::create(m, heap.clone(), LATCHES))
+        self.container(size.into().bytes()?, 0, |m, heap, _| BPlusTree::create(m, heap.clone(), LATCHES))
     }
 
-    /// A red-black tree, whose nodes take up to `bytes`.
+    /// A red-black tree, whose nodes take up to `size`: a number of bytes, or text
+    /// such as `"64M"`.
     ///
     /// # Errors
     /// As [`Named::hash_map`].
-    pub fn red_black_tree<K, V>(&self, bytes: u64) -> Result<Handle<RedBlackTree<K, V, VersionLatch>>, Error>
+    pub fn red_black_tree<K, V>(&self, size: impl Into<Size>) -> Result<Handle<RedBlackTree<K, V, VersionLatch>>, Error>
     where
         K: Stored + Ord + Send + Sync,
         V: Stored + Send + Sync,
     {
-        self.container(bytes, 0, |m, heap, _| RedBlackTree::create(m, heap.clone(), LATCHES))
+        self.container(size.into().bytes()?, 0, |m, heap, _| RedBlackTree::create(m, heap.clone(), LATCHES))
     }
 
-    /// A trie of byte strings, whose nodes take up to `bytes`.
+    /// A trie of byte strings, whose nodes take up to `size`: a number of bytes, or text
+    /// such as `"64M"`.
     ///
     /// # Errors
     /// As [`Named::hash_map`].
-    pub fn masstree(&self, bytes: u64) -> Result<Handle<Masstree<VersionLatch>>, Error> {
-        self.container(bytes, 0, |m, heap, _| Masstree::create(m, heap.clone(), LATCHES))
+    pub fn masstree(&self, size: impl Into<Size>) -> Result<Handle<Masstree<VersionLatch>>, Error> {
+        self.container(size.into().bytes()?, 0, |m, heap, _| Masstree::create(m, heap.clone(), LATCHES))
     }
 
-    /// Values of any length under keys of type `K`, meant for about `capacity` keys and `bytes` of
+    /// Values of any length under keys of type `K`, meant for about `capacity` keys and `size` of
     /// values, as rounded up by the heap (by an eighth at most, or to whole subpages).
     ///
     /// ```
@@ -148,14 +151,14 @@ impl Named<'_> {
     ///
     /// # Errors
     /// As [`Named::hash_map`].
-    pub fn blobs<K>(&self, capacity: u64, bytes: u64) -> Result<Handle<Blobs<K>>, Error>
+    pub fn blobs<K>(&self, capacity: u64, size: impl Into<Size>) -> Result<Handle<Blobs<K>>, Error>
     where
         K: Stored + Eq + KeyHash + Send + Sync,
     {
         let buckets = Blobs::<K>::bytes_needed(capacity).next_multiple_of(SUBPAGE);
         let (has_objects, objects) = self.object_bytes(capacity);
         // Blocks beyond the buckets are in the heap, too.
-        let heap = bytes.saturating_add((buckets / 2).max(1 << 20));
+        let heap = size.into().bytes()?.saturating_add((buckets / 2).max(1 << 20));
         self.container(heap, buckets.saturating_add(objects), move |m, heap, region| {
             let (buckets, objects) = region.split(buckets);
             let mut blobs = Blobs::<K>::create(m, buckets, heap.clone(), capacity, LATCHES)?;
@@ -166,7 +169,7 @@ impl Named<'_> {
         })
     }
 
-    /// Values of any length under byte strings, in their order. Keys and values take up to `bytes`.
+    /// Values of any length under byte strings, in their order. Keys and values take up to `size`.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -201,7 +204,8 @@ impl Named<'_> {
     ///
     /// # Errors
     /// As [`Named::hash_map`].
-    pub fn ordered_blobs(&self, bytes: u64) -> Result<Handle<OrderedBlobs>, Error> {
+    pub fn ordered_blobs(&self, size: impl Into<Size>) -> Result<Handle<OrderedBlobs>, Error> {
+        let bytes = size.into().bytes()?;
         // As many values of 1 KiB would take as much. Further ones are in the heap.
         let (has_objects, objects) = self.object_bytes(bytes / 1024);
         self.container(bytes, objects, move |m, heap, region| {
@@ -234,12 +238,12 @@ impl Named<'_> {
         Ok(**array)
     }
 
-    /// A heap of `bytes`.
+    /// A heap of `size`: a number of bytes, or text such as `"64M"`.
     ///
     /// # Errors
     /// As [`Named::hash_map`].
-    pub fn heap(&self, bytes: u64) -> Result<Arc<Heap>, Error> {
-        Ok(self.container(bytes, 0, |_, _, _| Ok(()))?.heap().clone())
+    pub fn heap(&self, size: impl Into<Size>) -> Result<Arc<Heap>, Error> {
+        Ok(self.container(size.into().bytes()?, 0, |_, _, _| Ok(()))?.heap().clone())
     }
 
     /// A value of at most a subpage, at first `first`: for example the program's own root, a struct
