@@ -9,6 +9,8 @@
 //!
 //! [`Base`] is what lies at the bottom of each of them, and one function opens it.
 //!
+//! What nobody uses of a pool is a flat medium, too ([`unused_of_pool`]).
+//!
 //! A place of this process is reached directly, or through a device of this process on a core of
 //! its own ([`Settings::on_device`]).
 //!
@@ -25,9 +27,11 @@ mod devices;
 mod error;
 mod medium;
 mod open;
+mod unused;
 
 pub use base::{Base, Laid, NandBase, Past};
 pub use devices::{flat_on_device, names_states, on_device};
 pub use error::Error;
 pub use medium::Medium;
 pub use open::{HISTORY_SHARE, Kept, Opened, Settings};
+pub use unused::unused_of_pool;

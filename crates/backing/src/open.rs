@@ -245,12 +245,12 @@ fn remove(path: &Path) {
 }
 
 /// What a pool lies on, and the file or device that is all of it.
-type OnFile = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
+pub(crate) type OnFile = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
 
 /// What a pool lies on: its file or device, or all those that it spans, of which `path` is any.
 /// They say from then on that the pool is changed, so that a copy of one that was made before is
 /// known as old.
-fn all_of_pool(path: &Path) -> Result<OnFile, Error> {
+pub(crate) fn all_of_pool(path: &Path) -> Result<OnFile, Error> {
     let file = Arc::new(FileFlash::open(&FileConfig::existing(path))?);
     let mut open = |path: &Path| -> Result<Arc<dyn Flash>, OpenError> {
         Ok(Arc::new(FileFlash::open(&FileConfig::existing(path))?))

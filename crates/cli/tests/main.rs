@@ -32,6 +32,7 @@ mod conform_sim;
 mod conform_store_quick;
 mod conform_tail_quick;
 mod crash_pool_check;
+mod crash_run_pool;
 mod fault_device_data;
 mod fault_devices;
 mod fault_full_disk;

@@ -1,8 +1,10 @@
 //! Why a page buffer cannot be made.
 
 use std::io;
+use std::path::PathBuf;
 
 use fulgurite_flash::OpenError;
+use fulgurite_format::format_bytes;
 use fulgurite_sys::{ArenaError, UserfaultError};
 
 /// Why a page buffer cannot be made.
@@ -34,6 +36,23 @@ pub enum Error {
         /// What would do.
         least: u64,
     },
+    /// A pool has less room than was asked for.
+    #[error(
+        "{}: {} are unused, and {} were asked for; ask for less (--flash-size), delete pages or tokens, or make the \
+         pool larger (fulgurite pool resize)",
+        .path.display(), format_bytes(*.unused), format_bytes(*.asked)
+    )]
+    PoolTooSmall {
+        /// Where it is.
+        path: PathBuf,
+        /// Bytes that are unused.
+        unused: u64,
+        /// Bytes that were asked for.
+        asked: u64,
+    },
+    /// A child after `fork` cannot have the memory of its parent over a pool.
+    #[error("a child gets no memory of flash over a pool (--pool); use a temporary one (--flash)")]
+    OverPool,
     /// A child after `fork` cannot have the memory of its parent.
     #[error(
         "a child gets no memory of flash: its parent has mapped more than is free, too many processes share it, or \

@@ -18,6 +18,9 @@
 //! DRAM is divided before: each process alone, with every page copied, is within its part. A child
 //! that ends, or becomes another program, gives its part back.
 //!
+//! Over a pool, children get nothing: tables of the store would be in each process, and change
+//! apart.
+//!
 //! From `prepare` on, the thread that forks must not touch the region, until `in_parent` or
 //! `in_child`: nobody would handle its faults.
 
@@ -54,6 +57,12 @@ impl PageBuffer {
     #[must_use]
     pub fn can_fork(&self) -> bool {
         self.flash.could_share()
+    }
+
+    /// Whether children never have any of it, because a pool lies below.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.flash.is_alone()
     }
 
     /// Before a fork.
@@ -128,7 +137,7 @@ impl PageBuffer {
     }
 
     fn begin_in_child(&self, seat: Option<u32>, mut pager: Box<Pager>, space: Space) -> Result<PageBuffer, Error> {
-        let seat = seat.ok_or(Error::NotForked)?;
+        let seat = seat.ok_or(if self.is_alone() { Error::OverPool } else { Error::NotForked })?;
         self.flash.sit(seat)?;
         let arena = pager.cache.shared().frames.arena().clone();
         // What was changed before is to be kept.

@@ -43,6 +43,6 @@ pub use fork::Forking;
 pub use fulgurite_sys::faults::{Fault, Signal, Verdict};
 pub use fulgurite_sys::userfault::Access;
 pub use page_buffer::{Held, PageBuffer};
-pub use settings::{ENVIRONMENT, RunSettings, Settings, Wanted};
+pub use settings::{Below, ENVIRONMENT, RunSettings, Settings, Wanted};
 pub use statistics::{Statistics, Summary};
 pub use told::Told;

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fulgurite_backing::{Medium, Opened};
+use fulgurite_backing::{Medium, Opened, unused_of_pool};
+use fulgurite_format::SUBPAGE_BYTES;
 
 use crate::error::{Error, cannot};
 use crate::told::Told;
@@ -56,6 +57,22 @@ pub struct Settings {
     pub stats_ms: u64,
 }
 
+/// What lies below a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Below {
+    /// A file that is made, and loses its name at once.
+    #[default]
+    NewFile,
+    /// What nobody uses of a pool, or a part of it.
+    PartOfPool,
+    /// The same, and not less than was asked for.
+    Pool,
+}
+
+impl Below {
+    const ALL: [Below; 3] = [Below::NewFile, Below::PartOfPool, Below::Pool];
+}
+
 /// What `fulgurite run` was told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunSettings {
@@ -63,7 +80,9 @@ pub struct RunSettings {
     pub pid: u32,
     /// The cap on all memory of the process.
     pub dram_bytes: u64,
-    /// The size of the temporary flash.
+    /// What lies below.
+    pub below: Below,
+    /// How much of it.
     pub flash_bytes: u64,
     /// The smallest mapping that goes to flash.
     pub threshold_bytes: u64,
@@ -79,7 +98,7 @@ pub struct RunSettings {
     pub way: Wanted,
     /// What the program's own `LD_PRELOAD` was.
     pub preload_before: String,
-    /// The file of the temporary flash, which is made and loses its name at once.
+    /// The file of the temporary flash, or of the pool.
     pub flash: PathBuf,
 }
 
@@ -88,9 +107,10 @@ impl RunSettings {
     #[must_use]
     pub fn to_text(&self) -> String {
         format!(
-            "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
+            "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
             self.pid,
             self.dram_bytes,
+            Below::ALL.iter().position(|one| *one == self.below).expect("it is one of all"),
             self.flash_bytes,
             self.threshold_bytes,
             u8::from(self.explains),
@@ -109,12 +129,16 @@ impl RunSettings {
     /// [`Error::Settings`] when it is no such text.
     pub fn from_text(text: &str) -> Result<RunSettings, Error> {
         let refused = || Error::Settings(format!("{ENVIRONMENT}={text:?}"));
-        let mut lines = text.splitn(11, '\n');
+        let mut lines = text.splitn(12, '\n');
         let mut line = || lines.next().ok_or_else(refused);
         let number = |line: &str| line.parse::<u64>().map_err(|_| refused());
         Ok(RunSettings {
             pid: u32::try_from(number(line()?)?).map_err(|_| refused())?,
             dram_bytes: number(line()?)?,
+            below: usize::try_from(number(line()?)?)
+                .ok()
+                .and_then(|n| Below::ALL.get(n).copied())
+                .ok_or_else(refused)?,
             flash_bytes: number(line()?)?,
             threshold_bytes: number(line()?)?,
             explains: number(line()?)? != 0,
@@ -127,15 +151,29 @@ impl RunSettings {
         })
     }
 
-    /// Makes the temporary flash. Its file has no name afterwards, so that it is gone when the
-    /// process ends, however it does.
+    /// Opens what lies below, or makes it. A file that is made has no name afterwards, so that it
+    /// is gone when the process ends, however it does. So is what is written to a pool.
     ///
     /// # Errors
-    /// What the medium says.
+    /// What the medium says. [`Error::PoolTooSmall`].
     pub fn open(&self, told: Arc<Told>) -> Result<Settings, Error> {
-        let settings = fulgurite_backing::Settings { dram_bytes: self.dram_bytes, ..Default::default() };
-        let opened = Medium::new_file(&self.flash, self.flash_bytes).open(&settings)?;
-        std::fs::remove_file(&self.flash).map_err(cannot("remove the name of the temporary flash"))?;
+        let opened = match self.below {
+            Below::NewFile => {
+                let settings = fulgurite_backing::Settings { dram_bytes: self.dram_bytes, ..Default::default() };
+                let opened = Medium::new_file(&self.flash, self.flash_bytes).open(&settings)?;
+                std::fs::remove_file(&self.flash).map_err(cannot("remove the name of the temporary flash"))?;
+                opened
+            }
+            Below::PartOfPool | Below::Pool => {
+                let opened = unused_of_pool(&self.flash, self.flash_bytes)?;
+                let unused = u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64;
+                if unused == 0 || unused < self.flash_bytes && self.below == Below::Pool {
+                    let (path, asked) = (self.flash.clone(), self.flash_bytes);
+                    return Err(Error::PoolTooSmall { path, unused, asked });
+                }
+                opened
+            }
+        };
         let (dram_bytes, way) = (self.dram_bytes, self.way);
         Ok(Settings { opened, dram_bytes, way, told, json: self.json, stats_ms: self.stats_ms })
     }
@@ -150,6 +188,7 @@ mod tests {
         let settings = RunSettings {
             pid: 7,
             dram_bytes: 64 << 20,
+            below: Below::Pool,
             flash_bytes: 1 << 40,
             threshold_bytes: 4096,
             explains: true,
@@ -164,10 +203,11 @@ mod tests {
         for text in [
             "",
             "1\n2\n3",
-            "1\n2\n3\n4\n5\n6\n7\n8\n9\n10",
-            "1\n2\n3\n4\n1\n1\n0\n0\n9\n\n/a",
-            "x\n2\n3\n4\n1\n1\n0\n0\n0\n\n/a",
-            "5000000000\n2\n3\n4\n1\n1\n0\n0\n0\n\n/a",
+            "1\n2\n0\n3\n4\n5\n6\n7\n8\n9\n10",
+            "1\n2\n0\n3\n4\n1\n1\n0\n0\n9\n\n/a",
+            "1\n2\n3\n3\n4\n1\n1\n0\n0\n0\n\n/a",
+            "x\n2\n0\n3\n4\n1\n1\n0\n0\n0\n\n/a",
+            "5000000000\n2\n0\n3\n4\n1\n1\n0\n0\n0\n\n/a",
         ] {
             assert!(matches!(RunSettings::from_text(text), Err(Error::Settings(_))), "{text:?}");
         }

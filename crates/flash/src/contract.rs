@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::{
-    EmulatedFlash, FaultyFlash, FileFlash, Flash, ForkedFlash, Layer, Layered, MemoryFlash, NandFlash, PartOfFlash,
-    StripedFlash, TimedFlash,
+    EmulatedFlash, FaultyFlash, FileFlash, Flash, ForkedFlash, Layer, Layered, MemoryFlash, NandFlash, PagesOfFlash,
+    PartOfFlash, StripedFlash, TimedFlash,
 };
 
 /// A medium whose queues touch a frame only while it is theirs.
@@ -66,5 +66,11 @@ unsafe impl FrameContract for PartOfFlash {}
 unsafe impl FrameContract for StripedFlash {}
 
 // SAFETY: requests and completions are passed on one to one, naming the same frame for the same
-// operation. The medium within keeps the contract.
+// operation. A refused flush becomes a read that is out of range. The medium within keeps the
+// contract.
+unsafe impl FrameContract for Arc<PagesOfFlash> {}
+
+// SAFETY: a request that is passed on names the frame of its request here, for the same operation.
+// That one is completed only when none passed on is in flight: a read may be passed on twice, one
+// after the other. The medium within keeps the contract.
 unsafe impl FrameContract for Arc<ForkedFlash> {}

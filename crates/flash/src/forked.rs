@@ -17,15 +17,24 @@
 //! more than there are slots ([`ForkedFlash::map`]), so that a write always finds a free one.
 //!
 //! Subpages that were never written have no slot. A read of one is refused.
+//!
+//! Beside its slot, a map has the checksum of each subpage. What is read from a slot is compared,
+//! and read once more before it is an error. A medium of one process, such as a pool, makes
+//! checksums itself, and has no children: each would change tables of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use fulgurite_format::SubpageIndex;
+use std::time::Duration;
+
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, crc32c};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
-use crate::moved::MovedQueue;
-use crate::{Backing, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, QueueUser, Traits, check_range};
+use crate::slots::Slots;
+use crate::{
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_range,
+};
 
 /// Processes that may share a medium at one time.
 pub const SEATS: u32 = 16;
@@ -54,8 +63,10 @@ const BEGIN_NS: u64 = 10_000_000_000;
 pub struct ForkedFlash {
     inner: Arc<dyn Flash>,
     shared: Arena,
-    /// The slot of each subpage, counted from 1; 0 for none.
+    /// The slot of each subpage, counted from 1, and 0 for none. In the upper half: the checksum.
     map: Arena,
+    /// It is of this process alone, and checks what it reads itself.
+    is_alone: bool,
     seat: AtomicU32,
     /// The state of the seat that was made last.
     made: AtomicU64,
@@ -70,7 +81,7 @@ impl std::fmt::Debug for ForkedFlash {
 }
 
 /// DRAM for each subpage.
-const BYTES_PER_SUBPAGE: usize = 2 + size_of::<u32>();
+const BYTES_PER_SUBPAGE: usize = 2 + size_of::<u64>();
 
 impl ForkedFlash {
     /// Over a medium, whose contents are lost. This process has the first seat, and so many bytes
@@ -79,10 +90,22 @@ impl ForkedFlash {
     /// # Errors
     /// When the system has no memory for it.
     pub fn new(inner: Arc<dyn Flash>, dram_bytes: u64) -> Result<ForkedFlash, OpenError> {
+        ForkedFlash::over(inner, dram_bytes, false)
+    }
+    /// The same over a medium that checks what it reads, and that children cannot have. What is
+    /// trimmed here is trimmed there.
+    ///
+    /// # Errors
+    /// As [`ForkedFlash::new`].
+    pub fn alone(inner: Arc<dyn Flash>, dram_bytes: u64) -> Result<ForkedFlash, OpenError> {
+        ForkedFlash::over(inner, dram_bytes, true)
+    }
+    fn over(inner: Arc<dyn Flash>, dram_bytes: u64, is_alone: bool) -> Result<ForkedFlash, OpenError> {
         let slots = inner.subpages() as usize;
         let flash = ForkedFlash {
             shared: Arena::sealed_memfd("fulgurite slots", OWNERS_AT + slots.div_ceil(PER_WORD) * 8)?,
-            map: Arena::anonymous(slots.next_multiple_of(2) * size_of::<u32>(), Backed::BasePages)?,
+            map: Arena::anonymous(slots * size_of::<u64>(), Backed::BasePages)?,
+            is_alone,
             inner,
             seat: AtomicU32::new(0),
             made: AtomicU64::new(FREE),
@@ -111,6 +134,9 @@ impl ForkedFlash {
     /// Makes a seat for a child, with half of this process' DRAM. None where all are taken, or
     /// where there are not as many free slots as this process has mapped.
     pub fn make_seat(&self, now_ns: u64) -> Option<u32> {
+        if self.is_alone {
+            return None;
+        }
         self.clear_up(now_ns);
         let (own, since) = (self.seat(), now_ns.max(CLEARING + 1));
         let is_made = |&seat: &u32| {
@@ -130,8 +156,16 @@ impl ForkedFlash {
         Some(seat)
     }
 
-    /// Whether [`ForkedFlash::make_seat`] would find enough free slots now.
+    /// Whether children can have what this process has.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+    /// Whether [`ForkedFlash::make_seat`] would find enough free slots now, or no child would miss
+    /// any.
     pub fn could_share(&self) -> bool {
+        if self.is_alone {
+            return self.mapped() == 0;
+        }
         let mine = self.seat_word(self.seat(), MAPPED).load(Ordering::Relaxed);
         self.mapped() + mine <= u64::from(self.inner.subpages())
     }
@@ -235,20 +269,28 @@ impl ForkedFlash {
         let slot = slot as usize;
         (&self.shared.words(OWNERS_AT + slot / PER_WORD * 8, 1)[0], (slot % PER_WORD * 16) as u32)
     }
-    /// Half a word of the map, and its place in it.
-    fn entry(&self, subpage: u32) -> (&AtomicU64, u32) {
-        (&self.map.words(subpage as usize / 2 * 8, 1)[0], subpage % 2 * 32)
+    fn entry(&self, subpage: u32) -> &AtomicU64 {
+        &self.map.words(subpage as usize * size_of::<u64>(), 1)[0]
+    }
+    // One thread changes the map at a time: that of the queue, or the one that trims.
+    fn set_entry(&self, subpage: u32, slot: Option<u32>, checksum: u32) {
+        let word = slot.map_or(0, |slot| u64::from(slot) + 1) | u64::from(checksum) << 32;
+        self.entry(subpage).store(word, Ordering::Relaxed);
     }
     /// The slot of a subpage.
     fn slot_of(&self, subpage: u32) -> Option<u32> {
-        let (word, shift) = self.entry(subpage);
-        (word.load(Ordering::Relaxed) >> shift & 0xffff_ffff).checked_sub(1).map(|slot| slot as u32)
+        let word = self.entry(subpage).load(Ordering::Relaxed);
+        (word & 0xffff_ffff).checked_sub(1).map(|slot| slot as u32)
     }
     fn set_slot(&self, subpage: u32, slot: Option<u32>) {
-        let (word, shift) = self.entry(subpage);
-        let others = word.load(Ordering::Relaxed) & !(0xffff_ffff << shift);
-        // One thread changes the map at a time: that of the queue, or the one that trims.
-        word.store(others | slot.map_or(0, |slot| u64::from(slot) + 1) << shift, Ordering::Relaxed);
+        self.set_entry(subpage, slot, 0);
+    }
+    /// CRC32C of what was written last to a subpage.
+    fn checksum_of(&self, subpage: u32) -> u32 {
+        (self.entry(subpage).load(Ordering::Relaxed) >> 32) as u32
+    }
+    fn set_checksum(&self, subpage: u32, checksum: u32) {
+        self.set_entry(subpage, self.slot_of(subpage), checksum);
     }
     fn leave(&self, slot: u32) {
         let (word, shift) = self.owners(slot);
@@ -265,6 +307,13 @@ impl ForkedFlash {
             }
         }
         false
+    }
+
+    fn trim_within(&self, slots: std::ops::Range<u32>) -> Result<(), FlashError> {
+        if !self.is_alone || slots.is_empty() {
+            return Ok(());
+        }
+        self.inner.trim(SubpageIndex(slots.start), slots.len() as u32)
     }
 
     /// The slot to which a subpage is to be written.
@@ -306,31 +355,168 @@ impl Flash for Arc<ForkedFlash> {
         self.inner.staging_bytes(frames)
     }
     fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
-        let inner = self.inner.open_queue_for(user, frames, depth, wake)?;
-        let flash = self.clone();
-        let to = move |op, subpage| match op {
-            _ if subpage >= flash.inner.subpages() => None,
-            Op::Write => flash.place(subpage),
-            Op::Read | Op::Flush => flash.slot_of(subpage),
-        };
-        Ok(Box::new(MovedQueue { inner, to }))
+        let mut inner = self.inner.open_queue_for(user, frames.clone(), depth, wake)?;
+        let asked = Switches { checksums: !self.is_alone, ..Switches::default() };
+        Ok(Box::new(ForkedQueue {
+            are_made: inner.switch(asked).checksums,
+            inner,
+            flash: self.clone(),
+            frames,
+            slots: Slots::new(depth),
+            moves: vec![Move { op: Op::Flush, subpage: 0, frame: 0, is_again: false }; depth].into(),
+            arrived: Vec::with_capacity(depth),
+        }))
     }
-    /// The subpages have no slots any more. Of the medium within nothing is asked.
+    /// The subpages have no slots any more. The medium within is told where it is of this process
+    /// alone: else another one may have taken a slot again.
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         check_range(first, count, self.inner.subpages())?;
+        let mut freed = 0..0;
         for subpage in first.0..first.0 + count {
-            if let Some(slot) = self.slot_of(subpage) {
-                self.set_slot(subpage, None);
-                self.leave(slot);
+            let Some(slot) = self.slot_of(subpage) else { continue };
+            self.set_slot(subpage, None);
+            self.leave(slot);
+            if slot != freed.end {
+                self.trim_within(std::mem::replace(&mut freed, slot..slot))?;
             }
+            freed.end = slot + 1;
         }
-        Ok(())
+        self.trim_within(freed)
     }
     fn backing(&self) -> Option<&dyn Backing> {
         None
     }
     fn counters(&self) -> DeviceCounters {
         self.inner.counters()
+    }
+}
+
+/// A request in flight.
+#[derive(Clone, Copy)]
+struct Move {
+    op: Op,
+    subpage: u32,
+    frame: u32,
+    /// It was read before, with a wrong checksum.
+    is_again: bool,
+}
+
+/// A queue that finds subpages in their slots, and checks what it reads.
+struct ForkedQueue {
+    inner: Box<dyn Queue>,
+    flash: Arc<ForkedFlash>,
+    frames: Arc<Arena>,
+    /// The caller's tags; the medium within sees slots of this queue.
+    slots: Slots,
+    moves: Box<[Move]>,
+    /// The medium within makes the checksums of what it moves.
+    are_made: bool,
+    arrived: Vec<Completion>,
+}
+
+/// Memory that a page is copied to for its checksum, on the stack.
+#[repr(align(64))]
+struct Copied([u8; SUBPAGE_BYTES]);
+
+impl ForkedQueue {
+    fn pass_on(&mut self, slot: u32, place: Option<u32>) {
+        let Move { op, frame, .. } = self.moves[slot as usize];
+        // No medium has the last one.
+        let subpage = SubpageIndex(place.unwrap_or(u32::MAX));
+        let request = Request { tag: slot.into(), op, subpage, frame: fulgurite_format::FrameIndex(frame) };
+        self.inner.submit(request).expect("the queue within is as deep and has no more in flight");
+    }
+    fn checksum(&self, slot: u32, made: u32) -> u32 {
+        if self.are_made {
+            return made;
+        }
+        let mut copied = Copied([0; SUBPAGE_BYTES]);
+        self.frames.read(self.moves[slot as usize].frame as usize * SUBPAGE_BYTES, &mut copied.0);
+        crc32c(&copied.0)
+    }
+    /// What became of a request; none where it is read once more.
+    fn judge(&mut self, slot: u32, ended: Completion) -> Option<Result<(), FlashError>> {
+        let Move { op, subpage, is_again, .. } = self.moves[slot as usize];
+        if self.flash.is_alone || ended.result.is_err() || op == Op::Flush {
+            return Some(ended.result);
+        }
+        // The frame is its request's until the completion is returned.
+        let checksum = self.checksum(slot, ended.checksum);
+        match op {
+            Op::Write => self.flash.set_checksum(subpage, checksum),
+            _ if checksum == self.flash.checksum_of(subpage) => {}
+            _ if is_again => return Some(Err(FlashError::Corrupt)),
+            _ => {
+                self.moves[slot as usize].is_again = true;
+                self.pass_on(slot, self.flash.slot_of(subpage));
+                return None;
+            }
+        }
+        Some(Ok(()))
+    }
+}
+
+impl Queue for ForkedQueue {
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
+        let subpage = request.subpage.0;
+        self.moves[slot as usize] = Move { op: request.op, subpage, frame: request.frame.0, is_again: false };
+        let place = match request.op {
+            Op::Flush => Some(subpage),
+            _ if subpage >= self.flash.inner.subpages() => None,
+            Op::Write => self.flash.place(subpage),
+            Op::Read => self.flash.slot_of(subpage),
+        };
+        self.pass_on(slot, place);
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), FlashError> {
+        self.inner.flush()
+    }
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        if self.inner.poll(&mut self.arrived) == 0 {
+            return 0;
+        }
+        let (before, mut again) = (completions.len(), false);
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for ended in arrived.drain(..) {
+            let slot = ended.tag as u32;
+            match self.judge(slot, ended) {
+                Some(result) => {
+                    completions.push(Completion { tag: self.slots.release(slot), result, checksum: 0 });
+                }
+                None => again = true,
+            }
+        }
+        self.arrived = arrived;
+        if again {
+            // Nothing else hands it over.
+            let _ = self.inner.flush();
+        }
+        completions.len() - before
+    }
+    fn will_poll(&self) {
+        self.inner.will_poll();
+    }
+    fn switch(&mut self, to: Switches) -> Switches {
+        let inner = self.inner.switch(Switches { checksums: !self.flash.is_alone, ..to });
+        self.are_made = inner.checksums;
+        Switches { checksums: false, ..inner }
+    }
+    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
+        self.inner.use_frames(frames);
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        self.inner.wait(timeout);
+    }
+    fn in_flight(&self) -> usize {
+        self.slots.in_use()
+    }
+    fn depth(&self) -> usize {
+        self.slots.depth()
+    }
+    fn bytes(&self) -> usize {
+        self.inner.bytes() + self.slots.bytes() + self.moves.len() * (size_of::<Move>() + size_of::<Completion>())
     }
 }
 
@@ -365,6 +551,7 @@ mod tests {
                 inner: of.inner.clone(),
                 shared: Arena::shared_sealed(file).unwrap(),
                 map,
+                is_alone: false,
                 seat: AtomicU32::new(0),
                 made: AtomicU64::new(of.made.load(Ordering::Relaxed)),
                 next: AtomicU32::new(of.next.load(Ordering::Relaxed)),
@@ -460,5 +647,47 @@ mod tests {
         assert!(first.flash.clear_up(BEGIN_NS + 6));
         assert!(first.flash.sit(seat).is_err() && first.flash.seat() == 0);
         assert_eq!(first.flash.dram_bytes(), 1024);
+    }
+
+    #[test]
+    fn what_changed_on_flash_is_an_error_and_not_a_wrong_byte() {
+        let memory = Arc::new(MemoryFlash::new(SLOTS).unwrap());
+        let flash = Arc::new(ForkedFlash::new(memory.clone(), 1024).unwrap());
+        let mut process = Process { flash, model: vec![None; SLOTS as usize] };
+        (0..SLOTS).for_each(|subpage| process.write(subpage, subpage as u8));
+        process.check();
+        // Past it: to the slot of another subpage, as a misplaced write would.
+        let other = Process { flash: Arc::new(ForkedFlash::new(memory, 1024).unwrap()), ..Process::first() };
+        other.run(Op::Write, 5, 9).unwrap();
+        assert_eq!(process.run(Op::Read, 5, 0), Err(FlashError::Corrupt));
+        process.trim(5);
+        process.write(5, 7);
+        process.check();
+    }
+
+    #[test]
+    fn a_medium_of_one_process_is_trimmed_and_has_no_children() {
+        let memory = Arc::new(MemoryFlash::new(SLOTS).unwrap());
+        let flash = Arc::new(ForkedFlash::alone(memory.clone(), 1024).unwrap());
+        assert!(flash.could_share() && flash.is_alone());
+        let mut process = Process { flash, model: vec![None; SLOTS as usize] };
+        (0..8).for_each(|subpage| process.write(subpage, 1));
+        assert!(!process.flash.could_share() && process.flash.make_seat(1).is_none());
+        let own = Arc::new(ForkedFlash::new(memory, 1024).unwrap());
+        process.flash.trim(SubpageIndex(2), 3).unwrap();
+        // What memory trims reads as zeros.
+        let frames = Arc::new(Arena::anonymous(SUBPAGE_BYTES, Backed::BasePages).unwrap());
+        let mut queue = own.inner.open_queue(frames.clone(), 1, Arc::new(Notifier::new().unwrap())).unwrap();
+        let bytes = (0..8).map(|subpage| {
+            queue
+                .submit(Request { tag: 1, op: Op::Read, subpage: SubpageIndex(subpage), frame: FrameIndex(0) })
+                .unwrap();
+            queue.flush().unwrap();
+            while queue.poll(&mut Vec::new()) == 0 {}
+            let mut byte = [0];
+            frames.read(0, &mut byte);
+            byte[0]
+        });
+        assert_eq!(bytes.collect::<Vec<u8>>(), [1, 1, 0, 0, 0, 1, 1, 1]);
     }
 }

@@ -531,7 +531,8 @@ impl<L: Layer> Queue for LayeredQueue<L> {
         // What is kept back here has its places side by side already, and checksums are compared
         // here.
         let inner = self.inner.switch(Switches { hold_writes: false, checksums: self.checks, ..to });
-        Switches { hold_writes: to.hold_writes && self.gathers > 1, checksums: false, ..inner }
+        // A write that waits for a place ends without a completion of the medium within.
+        Switches { hold_writes: to.hold_writes && self.gathers > 1, checksums: false, notifies: false, ..inner }
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.hold = self.gathers.min(frames.len() / HOLD_SHARE).max(1);

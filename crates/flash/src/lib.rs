@@ -11,6 +11,7 @@
 //! | [`NandFlash`] | the model's times, order and failures of NAND, over a medium with the data |
 //! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`PartOfFlash`] | a part of a medium, as one of its own |
+//! | [`PagesOfFlash`] | some pages of a pool, as a medium that keeps nothing |
 //! | [`ForkedFlash`] | a medium of a process and its children after `fork`, each with its own contents |
 //! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie |
 //! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record |
@@ -43,6 +44,7 @@ mod memory;
 mod moved;
 mod mover;
 mod nand;
+mod pages;
 mod part;
 #[cfg(not(loom))]
 mod ring;
@@ -72,6 +74,7 @@ pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
 pub use mover::{Moved, Mover, Read, Slot};
 pub use nand::{NandFlash, NandReport};
+pub use pages::{Discard, PagesOfFlash};
 pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
 pub use traits::{QueueUser, Switches, Traits, Tuning};

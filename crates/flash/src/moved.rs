@@ -11,17 +11,21 @@ use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches};
 pub(crate) struct MovedQueue<F> {
     pub inner: Box<dyn Queue>,
     pub to: F,
+    /// Flushes are passed on, and else end as what lies nowhere.
+    pub flushes: bool,
 }
 
 impl<F: Fn(Op, u32) -> Option<u32> + Send> Queue for MovedQueue<F> {
     #[inline]
     fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
-        let subpage = match request.op {
-            Op::Flush => request.subpage,
-            // No medium has the last one.
-            op => SubpageIndex((self.to)(op, request.subpage.0).unwrap_or(u32::MAX)),
+        // No medium has the last one.
+        let nowhere = SubpageIndex(u32::MAX);
+        let (op, subpage) = match request.op {
+            Op::Flush if self.flushes => (Op::Flush, request.subpage),
+            Op::Flush => (Op::Read, nowhere),
+            op => (op, (self.to)(op, request.subpage.0).map_or(nowhere, SubpageIndex)),
         };
-        self.inner.submit(Request { subpage, ..request })
+        self.inner.submit(Request { op, subpage, ..request })
     }
     #[inline]
     fn flush(&mut self) -> Result<(), FlashError> {

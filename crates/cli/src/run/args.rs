@@ -15,9 +15,13 @@ pub struct RunArgs {
     pub dram: u64,
     /// Where flash is: a directory, or a file that does not exist yet. What is made there is gone
     /// when the program ends.
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    pub flash: PathBuf,
-    /// How much of it [default: 8 times --dram]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present = "pool")]
+    pub flash: Option<PathBuf>,
+    /// A pool whose unused space is taken instead, for as long as the program runs. What else is in
+    /// it stays as it is.
+    #[arg(long, value_name = "POOL", value_hint = ValueHint::AnyPath, conflicts_with = "flash")]
+    pub pool: Option<PathBuf>,
+    /// How much of it [default: 8 times --dram, or what is unused of the pool]
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub flash_size: Option<u64>,
     /// The smallest mapping that goes to flash.
@@ -64,6 +68,7 @@ Examples:
   fulgurite run --dram 1G --flash flash.img --threshold 1M -- sort huge.txt
   fulgurite run --dram 1G --flash /mnt/nvme --small-blocks --stats 1s \\
     -- sqlite3 :memory:
+  fulgurite run --dram 1G --pool /dev/nvme1n1 -- memcached -m 8192
 
 The program's large anonymous mappings get memory of flash, behind a cache in
 DRAM. All of the program's memory together stays within --dram. What the
@@ -75,4 +80,5 @@ or by returning from main.
 
 Static programs and programs in Go are refused, because they do not call the
 C library. Setuid programs are refused. Children of the program after fork
-share --dram and --flash-size with it. See docs/run.md.";
+share --dram and --flash-size with it, but not over a pool, where fork fails.
+See docs/run.md.";

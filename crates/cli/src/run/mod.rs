@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Result, anyhow};
 use fulgurite_bench::bad_input;
 use fulgurite_bench::bad_input::OrBadInput;
-use fulgurite_fault::{ENVIRONMENT, RunSettings, Wanted};
+use fulgurite_fault::{Below, ENVIRONMENT, RunSettings, Wanted};
 use fulgurite_format::PAGE_BYTES;
 
 use args::{Mode, RunArgs};
@@ -34,9 +34,11 @@ pub fn run(args: &RunArgs) -> Result<()> {
     }
     let library = library()?;
     let preload_before = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let (below, flash) = below(args)?;
     let settings = RunSettings {
         pid: std::process::id(),
         dram_bytes: args.dram,
+        below,
         flash_bytes: flash_bytes(args)?,
         threshold_bytes: args.threshold,
         explains: args.explain,
@@ -49,7 +51,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
             Mode::InLine => Wanted::InLine,
         },
         preload_before: preload_before.clone(),
-        flash: flash(args)?,
+        flash,
     };
     let mut preload = library.into_os_string();
     if !preload_before.is_empty() {
@@ -83,17 +85,26 @@ fn flash_bytes(args: &RunArgs) -> Result<u64> {
     }
 }
 
-/// The file of the flash.
-fn flash(args: &RunArgs) -> Result<PathBuf> {
-    let path = std::path::absolute(&args.flash).or_bad_input(|e| format!("--flash: {e}"))?;
+/// What lies below, and where.
+fn below(args: &RunArgs) -> Result<(Below, PathBuf)> {
+    let (option, given) = match (&args.pool, &args.flash) {
+        (Some(pool), _) => ("--pool", pool),
+        (None, Some(flash)) => ("--flash", flash),
+        (None, None) => bad_input!("no flash; name a directory (--flash) or a pool (--pool)"),
+    };
+    let path = std::path::absolute(given).or_bad_input(|e| format!("{option}: {e}"))?;
+    if path.to_str().is_none() {
+        bad_input!("{option} {}: a path of this command is UTF-8; choose another", given.display());
+    }
+    if args.pool.is_some() {
+        let below = if args.flash_size.is_some() { Below::Pool } else { Below::PartOfPool };
+        return Ok((below, path));
+    }
     if path.is_dir() {
-        return Ok(path.join(format!("fulgurite-run-{}", std::process::id())));
+        return Ok((Below::NewFile, path.join(format!("fulgurite-run-{}", std::process::id()))));
     }
     if path.symlink_metadata().is_ok() {
-        bad_input!("--flash {}: it exists; name a directory, or a file to be made", args.flash.display());
+        bad_input!("--flash {}: it exists; name a directory, or a file to be made", given.display());
     }
-    if path.to_str().is_none() {
-        bad_input!("--flash {}: a path of this command is UTF-8; choose another", args.flash.display());
-    }
-    Ok(path)
+    Ok((Below::NewFile, path))
 }

@@ -1,0 +1,129 @@
+//! Goal: a program over a pool (`--pool`) has its memory there and leaves nothing behind: what
+//! other programs keep in the pool is as before, also when the program is killed at any moment.
+//! Method: a pool with named blobs. A C program writes and checks several times the pool's unused
+//! space, runs to its end or is killed at times that a seed gives. After each, `pool check` finds
+//! nothing, the blobs are whole, and a further run finds as much space. Then bad input: no pool, a
+//! pool in use, one that is too small, a fork.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use fulgurite::{Fulgurite, Medium};
+use fulgurite_testkit::{Random, runs, seed};
+
+use crate::runs::{FULGURITE, cannot, command, compiled, peak_of_summary, text};
+
+const BLOBS: u64 = 200;
+
+fn value(key: u64) -> Vec<u8> {
+    (0..3000 + key * 7).map(|at| (at * 31 + key) as u8).collect()
+}
+
+/// Makes a pool with blobs.
+fn make(pool: &Path) {
+    let memory = Fulgurite::builder(Medium::new_pool(pool, "64M")).dram("16M").start().unwrap();
+    let blobs = memory.named("kept").blobs::<u64>(BLOBS, 2 << 20).unwrap();
+    memory.run(move |m| (0..BLOBS).try_for_each(|key| blobs.put(m, &key, &value(key)).map(drop))).unwrap();
+    memory.sync().unwrap();
+}
+
+/// Whether a pool is whole, and the blobs in it.
+fn check(pool: &Path) {
+    let checked = Command::new(FULGURITE).args(["pool", "check"]).arg(pool).output().unwrap();
+    let told = text(&checked.stdout) + &text(&checked.stderr);
+    assert!(checked.status.success() && told.contains("is whole"), "{:?}: {told}", checked.status);
+    let memory = Fulgurite::builder(Medium::pool(pool)).dram("16M").start().unwrap();
+    let blobs = memory.named("kept").blobs::<u64>(BLOBS, 2 << 20).unwrap();
+    let are_kept = memory.run(move |m| {
+        let (mut found, mut wrong) = (Vec::new(), 0);
+        for key in 0..BLOBS {
+            found.clear();
+            wrong += u64::from(!blobs.get(m, &key, &mut found)? || found != value(key));
+        }
+        Ok(wrong)
+    });
+    assert_eq!(are_kept.unwrap(), 0, "blobs are lost or wrong");
+}
+
+fn words<'w>(pool: &'w str, more: &[&'w str], program: &'w str, mib: &'w str) -> Vec<&'w str> {
+    [&["--dram", "24M", "--pool", pool], more, &["--", program, mib]].concat()
+}
+
+/// What a run of 40 MiB has to say, which is written three times.
+fn is_right(output: &Output) {
+    let told = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "10240 pages, 0 wrong\n", "{:?}: {told}", output.status);
+    assert!(output.status.success() && peak_of_summary(&told) <= 24 << 20, "{told}");
+}
+
+#[test]
+fn a_program_over_a_pool_leaves_nothing_however_it_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "touch") else { return };
+    let pool = directory.path().join("pool");
+    make(&pool);
+    let (path, program) = (pool.to_str().unwrap(), program.to_str().unwrap());
+    let output = command(None, &words(path, &["--explain"], program, "40")).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    is_right(&output);
+    assert!(text(&output.stderr).contains("pool of "), "{}", text(&output.stderr));
+    check(&pool);
+    let mut random = Random::seeded("crash_run_pool", seed());
+    for _ in 0..runs(10) {
+        let mut child = command(None, &words(path, &[], program, "40"));
+        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(random.below(1500)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        check(&pool);
+    }
+    // Threads that resolve their own faults. What was there of killed programs is free again.
+    let output = command(None, &words(path, &["--mode", "in-line"], program, "40")).output().unwrap();
+    is_right(&output);
+    check(&pool);
+}
+
+#[test]
+fn what_cannot_be_a_pool_below_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(forks) = compiled(directory.path(), "forks") else { return };
+    let pool = directory.path().join("pool");
+    make(&pool);
+    let (path, forks) = (pool.to_str().unwrap(), forks.to_str().unwrap());
+    let refused = |pool: &str, more: &[&str]| {
+        let output = command(None, &words(pool, more, "/bin/true", "")).output().unwrap();
+        let told = text(&output.stderr);
+        assert!(!output.status.success() && !told.contains("peak memory"), "{told}");
+        told
+    };
+    let none = directory.path().join("none");
+    let told = refused(none.to_str().unwrap(), &[]);
+    assert!(told.contains("does not exist"), "{told}");
+    assert!(!none.exists());
+    let other = directory.path().join("other");
+    std::fs::write(&other, vec![7; 1 << 20]).unwrap();
+    let told = refused(other.to_str().unwrap(), &[]);
+    assert!(told.contains("pool"), "{told}");
+    assert_eq!(std::fs::read(&other).unwrap(), vec![7; 1 << 20], "it is left as it was");
+    let told = refused(path, &["--flash-size", "1G"]);
+    assert!(told.contains("1.0 GiB were asked for") && told.contains("pool resize"), "{told}");
+    let told = refused(path, &["--flash", "/tmp"]);
+    assert!(told.contains("cannot be used with"), "{told}");
+
+    let memory = Fulgurite::builder(Medium::pool(&pool)).dram("16M").start().unwrap();
+    let told = refused(path, &[]);
+    assert!(told.contains("in use"), "{told}");
+    drop(memory);
+
+    // A child would need tables of its own.
+    let output = command(None, &words(path, &[], forks, "1")).output().unwrap();
+    if !cannot(&output) {
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains("fork: Cannot allocate memory"), "{told}");
+        assert!(told.contains("use --flash instead of --pool"), "{told}");
+    }
+    check(&pool);
+}
