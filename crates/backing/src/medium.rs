@@ -58,7 +58,7 @@ impl Medium {
         Medium::of(Place::File { path: path.into(), create: Some(size.into()) }, true)
     }
     /// A pool that is opened as by [`Medium::pool`] where there is one. Where nothing is, it is
-    /// made as by [`Medium::new_pool`], for which alone `size` and [`Medium::objects`] count. Until
+    /// made as by [`Medium::new_pool`], for which alone `size` counts. Until
     /// it is whole, its file has the name with `.unfinished` behind it. A later start makes it anew
     /// if this one is killed.
     pub fn pool_or_new(path: impl Into<PathBuf>, size: impl Into<Size>) -> Medium {
@@ -119,10 +119,11 @@ impl Medium {
         self.share_frames = share;
         self
     }
-    /// Makes a pool that is created ([`Medium::new_pool`]) one that packs objects, with address
-    /// space for `count` of them beside that of other data. Small values are cached and written by
-    /// their length there, and not by the subpage. Each takes 4 KiB of address space and 12 bytes
-    /// of DRAM for it, cached or not, and 8 more when it was written.
+    /// Makes a pool one that packs objects, with address space for at least `count` of them beside
+    /// that of other data. Small values are cached and written by their length there, and not by
+    /// the subpage. Each takes 4 KiB of address space and 12 bytes of DRAM for it, cached or not,
+    /// and 8 more when it was written. A pool that was made without begins to pack them when it is
+    /// opened so, and stays one that does.
     #[must_use]
     pub fn objects(mut self, count: u64) -> Medium {
         self.objects = count;

@@ -98,9 +98,8 @@ impl Medium {
         if served && on_device.is_some() {
             return refused("on_device", "it is a device already; leave the setting out");
         }
-        let creates = matches!(self.place, Place::File { create: Some(_), .. } | Place::FileOrNew { .. });
-        if self.objects > 0 && !(creates && self.kept) {
-            return refused("objects", "a pool packs objects from its creation on; use Medium::new_pool");
+        if self.objects > 0 && (served || !self.kept) {
+            return refused("objects", "only the pools of this program pack objects; use Medium::pool_or_new");
         }
         if self.objects > 0 && growing.is_some() {
             return refused("growing", "a pool that packs objects grows while it is closed; use fulgurite pool resize");
@@ -271,6 +270,23 @@ pub(crate) fn all_of_pool(path: &Path) -> Result<OnFile, Error> {
     Ok((flash, None))
 }
 
+/// Makes a pool one that packs objects, with addresses for so many beside those of its data.
+fn packs_objects(path: &Path, on: &OnFile, config: StoreConfig, count: u32) -> Result<(), Error> {
+    let error = |source| Error::Pool { path: path.into(), source };
+    let mut driver = Driver::new(&*on.0, 4).map_err(PoolError::from).map_err(error)?;
+    let (_, now, _) = superblock(&mut driver).map_err(PoolError::from).map_err(error)?;
+    drop(driver);
+    // Of a pool that packs them already, it is not known how many addresses are for data.
+    let data = if now.objects { Geometry::usual(now.flash_pages())?.subpages } else { now.subpages };
+    let addressed = now.subpages.max(data.saturating_add(count));
+    let wanted = Geometry::with_objects(now.flash_pages(), now.extent_pages, addressed)?;
+    if wanted != now {
+        let (pool, _) = Pool::open(on.0.clone(), config).map_err(error)?;
+        pool.resize(wanted, &mut || true).map_err(error)?;
+    }
+    Ok(())
+}
+
 /// Gives a pool addresses for as much data as it may grow to. Returns to how many extents that is.
 fn may_grow(medium: &Medium, path: &Path, on: &OnFile, config: StoreConfig, limit: u64) -> Result<u32, Error> {
     let error = |source| Error::Pool { path: path.into(), source };
@@ -304,6 +320,9 @@ fn open_pool(medium: &Medium, path: &Path, on: OnFile, settings: &Settings) -> R
     // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the
     // oldest go first.
     config.history_bytes = usize::try_from(settings.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
+    if medium.objects > 0 {
+        packs_objects(path, &on, config, u32::try_from(medium.objects).unwrap_or(u32::MAX))?;
+    }
     let grows_to = settings.growing.map_or(Ok(0), |limit| may_grow(medium, path, &on, config, limit))?;
     let (flash, file) = on;
     let (pool, _) = Pool::open(flash, config).map_err(|source| Error::Pool { path: path.into(), source })?;

@@ -87,3 +87,20 @@ fn a_damaged_object_is_named() {
     assert_eq!(directory.join("b.pool").metadata().unwrap().len(), 16 << 20);
     fs::remove_dir_all(&directory).unwrap();
 }
+
+#[test]
+fn a_pool_that_was_made_without_begins_to_pack_them() {
+    let directory = std::env::temp_dir().join(format!("fulgurite-begin-objects-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    says(&directory, 0, &["create", "a.pool", "--size", "16M"]);
+    let said = says(&directory, 0, &["resize", "a.pool", "--objects", "--data", "64M"]);
+    assert!(said.contains("64.0 MiB for data and objects; it had"), "{said}");
+    let pool = open(&directory.join("a.pool"));
+    pool.write_objects(&[(16_000, b"packed")]).unwrap();
+    pool.sync().unwrap();
+    drop(pool);
+    says(&directory, 0, &["check", "a.pool"]);
+    let said = says(&directory, 0, &["resize", "a.pool", "--objects"]);
+    assert!(said.contains("already"), "{said}");
+    fs::remove_dir_all(&directory).unwrap();
+}

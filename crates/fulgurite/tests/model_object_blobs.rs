@@ -467,6 +467,63 @@ fn pools_of_both_kinds_open_as_before() {
 }
 
 #[test]
+fn a_pool_that_was_made_without_objects_has_them_when_it_is_opened_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let (memory, old) = open(Medium::new_pool(&path, "64M"));
+    let fill = |memory: &Fulgurite, numbers: &Numbers, number: u64| {
+        let its = numbers.clone();
+        memory.run(move |m| (0..500).try_for_each(|key| its.put(m, &key, &value(key, number, 100)).map(drop))).unwrap();
+    };
+    fill(&memory, &old, 1);
+    drop((memory, old));
+    let opened = |medium: Medium| {
+        let (memory, old) = open(medium);
+        let new = memory.named("new").blobs::<u64>(JOBS * KEYS, 1 << 20).unwrap();
+        (memory, old, new)
+    };
+    // At first made so, then so already, then without being told.
+    for (round, medium) in
+        [Medium::pool(&path).objects(20_000), Medium::pool_or_new(&path, "64M").objects(20_000), Medium::pool(&path)]
+            .into_iter()
+            .enumerate()
+    {
+        let (memory, old, new) = opened(medium);
+        // What was made before stays where it is.
+        assert_eq!((old.objects().is_some(), new.objects().is_some()), (false, true));
+        fill(&memory, &new, round as u64);
+        let its = old.clone();
+        memory
+            .run(move |m| {
+                let mut found = Vec::new();
+                for key in 0..500 {
+                    assert!(its.get(m, &key, &mut found)? && found == value(key, 1, 100), "key {key}");
+                }
+                its.check(m)?;
+                new.check(m)
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_pool_too_full_for_objects_says_so_and_stays_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("24M").start().unwrap();
+    // All that it promises.
+    let room: u64 = 12 << 20;
+    memory.named("all").array(room / 8, |at| at).unwrap();
+    memory.sync().unwrap();
+    drop(memory);
+    let error = Fulgurite::builder(Medium::pool(&path).objects(1000)).dram("24M").start().err().unwrap();
+    assert!(error.to_string().contains("choose more"), "{error}");
+    let memory = Fulgurite::builder(Medium::pool(&path)).dram("24M").start().unwrap();
+    let all = memory.named("all").array(room / 8, |_| 0).unwrap();
+    assert_eq!(memory.run(|m| all.get(m, room / 8 - 1)).unwrap(), room / 8 - 1);
+}
+
+#[test]
 fn a_transaction_changes_objects_all_or_none() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");

@@ -297,8 +297,24 @@ fn a_pool_without_objects_has_none() {
     let pool = open(&medium);
     let refused = pool.write_objects(&[(0, b"x")]);
     assert!(matches!(refused, Err(PoolError::Write(WriteError::NoObjects))), "{refused:?}");
-    let with = Geometry { objects: true, ..without };
-    assert!(matches!(pool.resize(with, &mut || true), Err(PoolError::Resize(ResizeError::Objects))));
+    drop(pool);
+    // It begins to pack them when it is told so, and stays one that does.
+    let pool = open(&medium);
+    let with = Geometry::with_objects(2048, 16, 5000).unwrap();
+    assert!(pool.resize(with, &mut || true).unwrap());
+    drop(pool);
+    let pool = open(&medium);
+    assert_eq!(pool.geometry(), with);
+    pool.write_objects(&[(0, b"x"), (4000, b"yz")]).unwrap();
+    pool.sync().unwrap();
+    let refused = pool.resize(Geometry { objects: false, ..without }, &mut || true);
+    assert!(matches!(refused, Err(PoolError::Resize(ResizeError::Objects))), "{refused:?}");
+    drop(pool);
+    let pool = open(&medium);
+    let mut bytes = [0; 4096];
+    assert_eq!(pool.read_object(4000, &mut bytes).unwrap(), 2);
+    assert_eq!(&bytes[..2], b"yz");
+    assert!(pool.audit().is_empty());
 }
 
 #[test]

@@ -26,7 +26,7 @@ use world::{Content, ForgetfulFlash, POOL, Random, World, tiny};
 /// Does what `Pool::resize` does, over the flash that forgets.
 fn resize(world: &mut World, to: Geometry) -> Result<(), ResizeError> {
     let from = world.store.geometry();
-    if to.extents < from.extents || to.subpages < from.subpages {
+    if to.extents < from.extents || to.subpages < from.subpages || to.objects != from.objects {
         world.store.may_shrink(to)?;
         let mut steps = 0;
         loop {
@@ -78,6 +78,8 @@ enum Change {
     Closed,
     /// The same of one with objects.
     Objects,
+    /// The same of one that begins to pack objects.
+    Begins,
     /// It grows and goes on, with addresses for more than it has room for, or without.
     Open,
 }
@@ -115,6 +117,11 @@ fn resized(seed: u64, change: Change) -> Option<(World, Moment, [Geometry; 2])> 
             let large = Geometry::growing(from.flash_pages(), 8, from.flash_pages() * 2).unwrap();
             let from = if random.one_in(2) { from } else { large };
             (from, Geometry { extents: from.extents + 1 + random.below(40), ..from })
+        }
+        Change::Begins => {
+            let from = tiny(16 * (2 + random.below(3)));
+            let extents = from.extents.max(34) + random.below(8);
+            (from, tiny_objects(extents, from.subpages + 16 * random.below(4)))
         }
         _ => sizes(&mut random, seed, objects),
     };
@@ -245,6 +252,15 @@ fn a_crash_leaves_a_pool_of_objects_in_one_size_or_the_other() {
         .map(|s| every_moment(s, Change::Objects).unwrap_or_else(|e| panic!("{}", replay(s, &e))))
         .sum();
     println!("resizes of objects from seed {seed}: {images} images, 0 violations");
+    assert!(images > 2_000 || runs(40) < 40, "{images} are too few");
+}
+
+#[test]
+fn a_crash_leaves_a_pool_that_packs_objects_or_not_yet() {
+    let seed = first_seed();
+    let each = |s| every_moment(s, Change::Begins).unwrap_or_else(|e| panic!("{}", replay(s, &e)));
+    let images: u64 = (seed..seed + runs(40)).map(each).sum();
+    println!("pools that begin to pack objects from seed {seed}: {images} images, 0 violations");
     assert!(images > 2_000 || runs(40) < 40, "{images} are too few");
 }
 

@@ -338,6 +338,10 @@ pub struct ResizeArgs {
     /// in a pool of objects as now].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
+    /// Begin to pack objects: contents of subpages shorter than 4096 bytes, several to a page of
+    /// flash. --data may then exceed --size. A pool that packs them stays one that does.
+    #[arg(long)]
+    pub objects: bool,
 }
 
 /// `pool add-member`.

@@ -24,7 +24,7 @@ fn flash_pages(option: &str, bytes: u64) -> Result<u32> {
 fn geometry(args: &ResizeArgs, now: Geometry) -> Result<Geometry> {
     let all = args.size.map_or(Ok(now.flash_pages()), |size| flash_pages("--size", size))?;
     let data = args.data.map(|data| flash_pages("--data", data.next_multiple_of(SUBPAGE))).transpose()?;
-    let geometry = if now.objects {
+    let geometry = if now.objects || args.objects {
         // How much can be addressed does not follow from how much there is.
         Geometry::with_objects(all, now.extent_pages, data.unwrap_or(now.subpages))
     } else {
@@ -53,8 +53,8 @@ pub(super) fn resize_error(path: &Path, error: PoolError) -> anyhow::Error {
 /// `pool resize`.
 pub fn run(args: &ResizeArgs) -> Result<()> {
     let path = &args.pool.path;
-    if args.size.is_none() && args.data.is_none() {
-        bad_input!("say what the pool should have: --size, --data, or both");
+    if args.size.is_none() && args.data.is_none() && !args.objects {
+        bad_input!("say what the pool should have: --size, --data, --objects, or several of them");
     }
     let error = |error| match error {
         AdminError::Pool { path, source } => resize_error(&path, source),
@@ -86,7 +86,8 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     done.map_err(error)?;
     let said = |geometry: Geometry| {
         let (all, data) = (u64::from(geometry.flash_pages()) * SUBPAGE, u64::from(geometry.subpages) * SUBPAGE);
-        format!("{} in {} extents, {} for data", format_bytes(all), geometry.extents, format_bytes(data))
+        let packs = if geometry.objects { " and objects" } else { "" };
+        format!("{} in {} extents, {} for data{packs}", format_bytes(all), geometry.extents, format_bytes(data))
     };
     let answer = if to == now {
         format!("{} has {} already", path.display(), said(now))

@@ -12,7 +12,8 @@ use crate::recover::superblock;
 use crate::store::{ResizeError, Shrink, superblock_pages};
 
 impl Pool {
-    /// Gives the pool another size, of flash, data, or both. A growing pool's medium must have it
+    /// Gives the pool another size, of flash, data, or both. One without objects may begin to pack
+    /// them. A growing pool's medium must have it
     /// already, and a shrunk one's may lose what is behind the end. A crash leaves the old size or
     /// the new one. Afterwards the pool takes no more changes: open it again. `go_on` is asked
     /// between the steps, and may stop it.
@@ -25,15 +26,16 @@ impl Pool {
     pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
         let _turn = self.size_turn();
         let now = self.geometry();
-        if now.objects != to.objects {
+        if now.objects && !to.objects {
             return Err(ResizeError::Objects.into());
         }
+        let begins_to_pack = to.objects && !now.objects;
         let (found, needed) = (self.medium.subpages(), to.flash_pages());
         if found < needed {
             let bytes = |pages: u32| u64::from(pages) * 4096;
             return Err(ResizeError::Medium { found: bytes(found), needed: bytes(needed) }.into());
         }
-        if to.extents < now.extents || to.subpages < now.subpages {
+        if to.extents < now.extents || to.subpages < now.subpages || begins_to_pack {
             self.lock_for_changes()?.store.may_shrink(to)?;
             loop {
                 self.settled().inspect_err(|_| self.lock().store.stop_shrinking())?;

@@ -4,7 +4,8 @@
 //! end. To shrink, reclaim's means move what lies behind the new end, and the metadata continues
 //! before it. Then the superblock is written, twice. The first copy has the new size when it is
 //! whole, and until then the second has the old one. Both sizes are valid at that moment. Objects
-//! move like all else, packed again on the way.
+//! move like all else, packed again on the way. A pool without objects begins to pack them in the
+//! same way, as its superblock says that it may.
 //!
 //! Invariant: when a smaller superblock is written, no extent behind its end is used. Neither the
 //! anchor in effect nor the journal behind it names one, or a page behind the end of the data.
@@ -41,7 +42,7 @@ pub enum ResizeError {
     Live { live: u64, most: u64 },
     #[error("live data cannot be compacted any further; drop old tokens, or choose more")]
     NoRoom,
-    #[error("a pool cannot gain or lose objects; create another one, and copy the data")]
+    #[error("a pool that packs objects stays one; create another one, and copy the data")]
     Objects,
     #[error("a pool that packs objects grows only while nobody has it open; use `fulgurite pool resize`")]
     ObjectsInUse,
@@ -115,7 +116,8 @@ impl Store {
     }
     /// Whether the pool may become so small, as far as is known before anything is moved.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), ResizeError> {
-        if self.geometry().objects != to.objects {
+        let now = self.geometry();
+        if now.objects && !to.objects {
             return Err(ResizeError::Objects);
         }
         let used = (to.pages()..self.geometry().pages()).rev().find(|page| !self.state.versions_of(*page).is_empty());
@@ -128,7 +130,8 @@ impl Store {
             Geometry::new(to.flash_pages(), to.extent_pages, None)?.subpages.into()
         };
         let live = self.state.live_total();
-        if to.extents < self.geometry().extents && live > most {
+        // A pool that packs objects promises less of its flash.
+        if (to.extents < now.extents || to.objects != now.objects) && live > most {
             return Err(ResizeError::Live { live: live * 4096, most: most * 4096 });
         }
         Ok(())

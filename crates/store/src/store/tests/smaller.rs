@@ -250,6 +250,7 @@ fn how_small_a_pool_may_be_is_told_to_the_page() {
     assert_eq!(shrinks(&made.0, of(60, Some(144))), Err(ResizeError::Data(160 * 4096)));
     assert_eq!(shrinks(&made.0, of(60, Some(160))), Ok(()));
     let objects = Geometry { objects: true, ..of(60, Some(160)) };
-    assert_eq!(shrinks(&made.0, objects), Err(ResizeError::Objects));
+    // It may begin to pack objects.
+    assert_eq!(shrinks(&made.0, objects), Ok(()));
     assert!(ResizeError::Unsure(FlashError::Io(5)).is_unsure() && !ResizeError::NoRoom.is_unsure());
 }
