@@ -2,3 +2,4 @@
 
 mod conform_allocator;
 mod conform_objects;
+mod conform_two_doors;

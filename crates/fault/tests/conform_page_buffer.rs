@@ -9,10 +9,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite_backing::Medium;
 use fulgurite_fault::{Access, Error, Fault, PageBuffer, Settings, Verdict, Wanted};
-use fulgurite_sys::faults;
+use fulgurite_sys::faults::{self, JudgeStack};
 use fulgurite_testkit::Random;
 
 const PAGE: usize = 4096;
@@ -43,13 +44,19 @@ fn buffer(way: Wanted, flash_mib: u64, frames_mib: u64) -> Option<&'static PageB
                     place.compare_exchange(null_mut(), &raw mut *buffer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
                 };
                 BUFFERS.iter().find(is_free).expect("there is room for all of these tests");
-                faults::judge_by(buffer.signal(), judge).unwrap();
+                faults::judge_by(buffer.signal(), judge, JudgeStack::Alternate).unwrap();
                 equip();
             }
             Some(buffer)
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// A cap is of the whole process: tests that share one take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const WAYS: [Wanted; 4] = [Wanted::Any, Wanted::InLine, Wanted::Guards, Wanted::Protection];
@@ -71,6 +78,7 @@ fn read(address: usize) -> u64 {
 
 #[test]
 fn threads_find_what_they_wrote_in_four_times_the_frames() {
+    let _turn = turn();
     for way in WAYS {
         if let Some(buffer) = buffer(way, 64, 8) {
             threads_find_what_they_wrote_in_four_times_the_frames_in(buffer);
@@ -108,6 +116,7 @@ fn threads_find_what_they_wrote_in_four_times_the_frames_in(buffer: &'static Pag
 
 #[test]
 fn dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again() {
+    let _turn = turn();
     for way in WAYS {
         if let Some(buffer) = buffer(way, 64, 4) {
             dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again_in(buffer);
@@ -145,6 +154,7 @@ fn rustix_errno(kind: std::io::ErrorKind) -> i32 {
 
 #[test]
 fn what_may_only_be_read_keeps_what_it_holds() {
+    let _turn = turn();
     for way in WAYS {
         if let Some(buffer) = buffer(way, 32, 4) {
             what_may_only_be_read_keeps_what_it_holds_in(buffer);
@@ -174,6 +184,7 @@ fn what_may_only_be_read_keeps_what_it_holds_in(buffer: &'static PageBuffer) {
 
 #[test]
 fn system_calls_find_missing_pages() {
+    let _turn = turn();
     for way in WAYS {
         if let Some(buffer) = buffer(way, 32, 4) {
             system_calls_find_missing_pages_in(buffer);
@@ -236,6 +247,7 @@ fn held_pages_stay(buffer: &PageBuffer, base: usize, pages: usize, file: &File) 
 
 #[test]
 fn a_cap_that_leaves_no_frames_is_refused() {
+    let _turn = turn();
     let directory = tempfile::tempdir().unwrap();
     let opened = Medium::new_file(directory.path().join("flash"), 32u64 << 20).open(&Default::default()).unwrap();
     let refused = PageBuffer::start(&Settings {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fulgurite_fault::{Fault, Signal, Verdict};
-use fulgurite_sys::faults::{self, SignalStack};
+use fulgurite_sys::faults::{self, JudgeStack, SignalStack};
 use libc::{sigaction as Action, sigset_t, stack_t, timespec};
 
 use crate::allocator::next;
@@ -24,7 +24,7 @@ const STACK: usize = 64 << 10;
 
 /// Resolves faults of memory of flash from now on.
 pub fn begin(signal: Signal) -> std::io::Result<()> {
-    faults::judge_by(signal, judge)?;
+    faults::judge_by(signal, judge, JudgeStack::Alternate)?;
     equip();
     Ok(())
 }

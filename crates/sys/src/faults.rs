@@ -1,15 +1,15 @@
-//! Accesses that the kernel ends with a signal, and a judge of them that comes before the program's
-//! own handler.
+//! Accesses that the kernel ends with a signal, and judges of them that come before the program's
+//! own handler. They are asked in turn: each knows memory of its own.
 //!
 //! ```text
 //!   access --> SIGSEGV, SIGBUS --> judge: try again --------> back to the access
 //!                                         cannot be had ----> SIGBUS (BUS_MCEERR_AR)
-//!                                         not mine ---------> the program's action
+//!                                         not mine ---------> the next judge, and at last the
+//!                                                             program's action
 //! ```
 //!
-//! The judge runs on the thread that accessed, with all signals blocked, on the thread's alternate
-//! stack where it has one. So it must neither allocate from the program nor wait for a lock that
-//! the interrupted code may hold.
+//! A judge runs on the thread that accessed, with all signals blocked. So it must neither allocate
+//! from the program nor wait for a lock that the interrupted code may hold.
 //!
 //! The program's own actions for these signals are kept here ([`exchange_action`]) and called with
 //! the mask that they ask for. The kernel is asked directly: a library that stands in for the C
@@ -70,11 +70,25 @@ impl Signal {
 /// A judge of accesses.
 pub type Judge = fn(&Fault) -> Verdict;
 
-static JUDGE: AtomicUsize = AtomicUsize::new(0);
+/// The stack that the judges of a signal run on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JudgeStack {
+    /// The thread's own, unless another judge of the signal wants the alternate one.
+    Own,
+    /// The thread's alternate one, where it has one: the access may be to the thread's own. It must
+    /// be large enough for each judge ([`SignalStack`]).
+    Alternate,
+}
 
-/// The program's action for a signal that is handled here.
+/// Judges of a signal, at the most.
+pub const JUDGES: usize = 8;
+
+/// The judges of a signal, and the program's action for it.
 struct Slot {
     number: c_int,
+    /// Functions, the first of them first; 0 for none.
+    judges: [AtomicUsize; JUDGES],
+    wants_alternate: AtomicBool,
     is_handled: AtomicBool,
     is_locked: AtomicBool,
     action: UnsafeCell<Option<libc::sigaction>>,
@@ -85,8 +99,38 @@ unsafe impl Sync for Slot {}
 
 impl Slot {
     const fn new(number: c_int) -> Slot {
-        let (is_handled, is_locked) = (AtomicBool::new(false), AtomicBool::new(false));
-        Slot { number, is_handled, is_locked, action: UnsafeCell::new(None) }
+        Slot {
+            number,
+            judges: [const { AtomicUsize::new(0) }; JUDGES],
+            wants_alternate: AtomicBool::new(false),
+            is_handled: AtomicBool::new(false),
+            is_locked: AtomicBool::new(false),
+            action: UnsafeCell::new(None),
+        }
+    }
+    /// Adds a judge, once. False when there are too many.
+    fn add(&self, judge: Judge) -> bool {
+        let added = judge as usize;
+        self.judges.iter().any(|place| {
+            let found = place.compare_exchange(0, added, Ordering::AcqRel, Ordering::Acquire);
+            found.map_or_else(|found| found == added, |_| true)
+        })
+    }
+    /// What the judges say of an access.
+    fn judge(&self, fault: &Fault) -> Verdict {
+        for judge in &self.judges {
+            let judge = judge.load(Ordering::Acquire);
+            if judge == 0 {
+                break;
+            }
+            // SAFETY: it was stored from a function of this type.
+            let judge = unsafe { std::mem::transmute::<usize, Judge>(judge) };
+            match judge(fault) {
+                Verdict::NotMine => {}
+                verdict => return verdict,
+            }
+        }
+        Verdict::NotMine
     }
     /// Calls `f` with the action. All signals are blocked, or a handler could wait for itself.
     fn with<T>(&self, f: impl FnOnce(&mut Option<libc::sigaction>) -> T) -> T {
@@ -159,26 +203,37 @@ fn word_of(set: &libc::sigset_t) -> u64 {
     unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
 }
 
-/// Lets a judge decide on accesses that end with this signal, from now on.
+/// Lets a judge decide on accesses that end with this signal, from now on, behind those that were
+/// there before. A judge that is there already is not asked twice.
 ///
 /// # Errors
-/// The kernel's.
-pub fn judge_by(signal: Signal, judge: Judge) -> io::Result<()> {
+/// The kernel's. `EBUSY` when there are [`JUDGES`] already.
+pub fn judge_by(signal: Signal, judge: Judge, stack: JudgeStack) -> io::Result<()> {
     let number = signal.number();
     let slot = slot_of(number).expect("a signal of an access");
-    JUDGE.store(judge as usize, Ordering::Release);
-    let flags = (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | arch::SA_RESTORER;
-    let restorer = arch::signal_return as *const () as usize;
-    let new = KernelAction { handler: on_signal as *const () as usize, flags, restorer, mask: u64::MAX };
-    let old = kernel_action(number, Some(&new))?;
+    if !slot.add(judge) {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    if stack == JudgeStack::Alternate {
+        slot.wants_alternate.store(true, Ordering::Release);
+    }
     slot.with(|action| {
+        let on_stack = if slot.wants_alternate.load(Ordering::Acquire) { libc::SA_ONSTACK } else { 0 };
+        let flags = (libc::SA_SIGINFO | on_stack) as u64 | arch::SA_RESTORER;
+        let restorer = arch::signal_return as *const () as usize;
+        let handler = on_signal as *const () as usize;
+        let old = kernel_action(number, Some(&KernelAction { handler, flags, restorer, mask: u64::MAX }))?;
+        if old.handler == handler {
+            return io::Result::Ok(());
+        }
         // SAFETY: all zeros is the default action.
         let mut kept: libc::sigaction = unsafe { zeroed() };
         (kept.sa_sigaction, kept.sa_flags) = (old.handler, (old.flags & !arch::SA_RESTORER) as c_int);
         // SAFETY: a set is at least as long as a word.
         unsafe { (&raw mut kept.sa_mask).cast::<u64>().write(old.mask) };
         *action = Some(kept);
-    });
+        Ok(())
+    })?;
     slot.is_handled.store(true, Ordering::Release);
     Ok(())
 }
@@ -205,11 +260,8 @@ unsafe extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, contex
         (libc::SIGSEGV, SEGV_ACCERR) => Some(false),
         _ => None,
     };
-    let judge = JUDGE.load(Ordering::Acquire);
-    // SAFETY: it was stored from a function of this type.
-    let judge = (judge != 0).then(|| unsafe { std::mem::transmute::<usize, Judge>(judge) });
-    let verdict = match (is_missing, judge) {
-        (Some(is_missing), Some(judge)) => judge(&Fault { address, is_write, is_missing }),
+    let verdict = match (is_missing, slot_of(number)) {
+        (Some(is_missing), Some(slot)) => slot.judge(&Fault { address, is_write, is_missing }),
         _ => Verdict::NotMine,
     };
     match verdict {
@@ -378,6 +430,7 @@ mod tests {
     static BASE: AtomicUsize = AtomicUsize::new(0);
     static JUDGED: AtomicU32 = AtomicU32::new(0);
     static PASSED: AtomicU32 = AtomicU32::new(0);
+    static ON_STACK: AtomicUsize = AtomicUsize::new(0);
 
     fn judge(fault: &Fault) -> Verdict {
         let base = BASE.load(Ordering::Relaxed);
@@ -393,6 +446,23 @@ mod tests {
             _ => Verdict::NotMine,
         }
     }
+    /// Knows the last page.
+    fn second(fault: &Fault) -> Verdict {
+        let base = BASE.load(Ordering::Relaxed);
+        // The first one was asked before.
+        if fault.address.wrapping_sub(base) / 4096 != 3 {
+            return Verdict::NotMine;
+        }
+        let here = 0u8;
+        ON_STACK.store((&raw const here).addr(), Ordering::Relaxed);
+        // SAFETY: the page is the test's.
+        unsafe { libc::mprotect((base + 3 * 4096) as *mut c_void, 4096, libc::PROT_READ | libc::PROT_WRITE) };
+        Verdict::Again
+    }
+    fn none<const NUMBER: u32>(_: &Fault) -> Verdict {
+        std::hint::black_box(NUMBER);
+        Verdict::NotMine
+    }
     unsafe extern "C" fn own(number: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
         // SAFETY: the kernel passes it.
         let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
@@ -406,10 +476,13 @@ mod tests {
 
     #[test]
     fn a_judge_comes_before_the_programs_own_handler() {
-        let region = Region::reserve(3 * 4096).unwrap();
-        region.allow(0, 3 * 4096, Access::None).unwrap();
+        let region = Region::reserve(4 * 4096).unwrap();
+        region.allow(0, 4 * 4096, Access::None).unwrap();
         BASE.store(region.base(), Ordering::Relaxed);
-        judge_by(Signal::Segmentation, judge).unwrap();
+        judge_by(Signal::Segmentation, judge, JudgeStack::Own).unwrap();
+        judge_by(Signal::Segmentation, second, JudgeStack::Alternate).unwrap();
+        // It is asked once.
+        judge_by(Signal::Segmentation, judge, JudgeStack::Own).unwrap();
         assert!(is_handled(libc::SIGSEGV) && !is_handled(libc::SIGBUS) && !is_handled(libc::SIGUSR1));
         assert_eq!(handled(), bit(libc::SIGSEGV));
         // SAFETY: all zeros is a value of this structure, and the handler has the type of its
@@ -424,10 +497,18 @@ mod tests {
         }
         let stack = SignalStack::new(64 << 10).unwrap();
         stack.use_here().unwrap();
-        for page in 0..3 {
+        for page in 0..4 {
             // SAFETY: the page is the region's. The judge or the handler allows it.
             unsafe { ((region.base() + page * 4096) as *mut u8).write_volatile(1) };
         }
+        let used = ON_STACK.load(Ordering::Relaxed);
+        assert!((stack.base..stack.base + stack.len()).contains(&used), "one judge wants the alternate stack");
+        // There is an end to them.
+        for judge in [none::<0>, none::<1>, none::<2>, none::<3>, none::<4>, none::<5>] {
+            judge_by(Signal::Segmentation, judge, JudgeStack::Own).unwrap();
+        }
+        let refused = judge_by(Signal::Segmentation, none::<6>, JudgeStack::Own);
+        assert_eq!(refused.map_err(|error| error.raw_os_error()), Err(Some(libc::EBUSY)));
         SignalStack::leave();
         assert_eq!((JUDGED.load(Ordering::Relaxed), PASSED.load(Ordering::Relaxed)), (1, 2));
         assert_eq!(set_mask(0) & bit(libc::SIGSEGV), 0);

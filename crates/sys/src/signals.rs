@@ -4,7 +4,6 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::OnceLock;
 
 use crate::planted;
 
@@ -88,81 +87,6 @@ extern "C" fn begin<F: FnOnce()>(body: *mut libc::c_void) -> *mut libc::c_void {
     let body = unsafe { Box::from_raw(body.cast::<F>()) };
     body();
     std::process::abort()
-}
-
-/// Calls `handle` in each thread that gets a `SIGBUS` by an access, with the address and all
-/// signals blocked. True: the access is tried again. False: what was set before gets the signal,
-/// which by default ends the process. Only the first caller's function is set.
-///
-/// `handle` runs in the midst of whatever the thread did at the access. It must take no lock that a
-/// thread may hold there, and must cause no such access itself.
-///
-/// # Errors
-/// The kernel's. `EBUSY` when another function is set.
-pub fn on_bus_error(handle: fn(usize) -> bool) -> io::Result<()> {
-    match HANDLE.set(handle) {
-        Ok(()) => {}
-        Err(_) if HANDLE.get().is_some_and(|set| std::ptr::fn_addr_eq(*set, handle)) => return Ok(()),
-        Err(_) => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
-    }
-    // SAFETY: zeros are a valid action, whose mask is then filled. The handler has the signature
-    // that SA_SIGINFO asks for.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        let mut before: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before);
-        let _ = BEFORE.set(before);
-        action.sa_sigaction = bus_error as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-        libc::sigfillset(&raw mut action.sa_mask);
-        if libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    }
-}
-
-static HANDLE: OnceLock<fn(usize) -> bool> = OnceLock::new();
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
-
-extern "C" fn bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a description of the signal. The location of errno is this thread's.
-    let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
-    // A signal that was sent has no address.
-    // SAFETY: as above.
-    let is_access = unsafe { (*info).si_code } > 0;
-    let handled = is_access && HANDLE.get().is_some_and(|handle| handle(address));
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
-    if handled {
-        return;
-    }
-    let Some(before) = BEFORE.get() else { std::process::abort() };
-    match before.sa_sigaction {
-        libc::SIG_IGN if !is_access => {}
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // The access is tried again and ends the process. A signal that was sent is sent again.
-            // SAFETY: the default action is a valid one.
-            unsafe {
-                libc::signal(signal, libc::SIG_DFL);
-                if !is_access {
-                    libc::raise(signal);
-                }
-            }
-        }
-        // SAFETY: the program set this function for this signal, with or without its description.
-        other => unsafe {
-            if before.sa_flags & libc::SA_SIGINFO != 0 {
-                let call: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-                    std::mem::transmute(other);
-                call(signal, info, context);
-            } else {
-                let call: extern "C" fn(libc::c_int) = std::mem::transmute(other);
-                call(signal);
-            }
-        },
-    }
 }
 
 #[cfg(test)]

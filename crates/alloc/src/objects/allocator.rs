@@ -11,6 +11,7 @@ use fulgurite_fault::Fingerprints;
 use fulgurite_flash::{Flash, FlashError};
 use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT, format_bytes};
 use fulgurite_objects::Cache;
+use fulgurite_sys::faults::{self, JudgeStack, Signal};
 use fulgurite_sys::userfault::{Access, Way};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, Region, Userfault, signals};
 
@@ -134,7 +135,7 @@ impl ObjectAllocator {
         signals::start_for_good(c"fulgurite-log", move || writer.run(&self.pager)).map_err(cannot("start a thread"))?;
         match self.pager.mode {
             Mode::InLine => {
-                signals::on_bus_error(pager::on_bus_error).map_err(cannot("handle SIGBUS"))?;
+                faults::judge_by(Signal::Bus, pager::judge, JudgeStack::Own).map_err(cannot("handle SIGBUS"))?;
                 if !pager::register(&self.pager) {
                     return Err(StartError::TooMany);
                 }

@@ -13,6 +13,7 @@ use fulgurite_fault::{Fingerprint, Fingerprints};
 use fulgurite_flash::FlashError;
 use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_objects::{Cache, Pressure};
+use fulgurite_sys::faults::{Fault, Verdict};
 use fulgurite_sys::userfault::NotMoved;
 use fulgurite_sys::{Arena, Clock, Region, Userfault};
 
@@ -445,9 +446,12 @@ pub fn register(pager: &'static Pager) -> bool {
 }
 
 /// An access found no page.
-pub fn on_bus_error(address: usize) -> bool {
-    let found = IN_LINE.iter().map_while(OnceLock::get).find_map(|pager| Some((pager, pager.number(address)?)));
-    found.is_some_and(|(pager, number)| pager.resolve(number).is_ok())
+pub fn judge(fault: &Fault) -> Verdict {
+    let found = IN_LINE.iter().map_while(OnceLock::get).find_map(|pager| Some((pager, pager.number(fault.address)?)));
+    found.map_or(Verdict::NotMine, |(pager, number)| match pager.resolve(number) {
+        Ok(()) => Verdict::Again,
+        Err(_) => Verdict::Failed,
+    })
 }
 
 /// The life of a thread that resolves faults that it reads from the kernel.
