@@ -11,6 +11,7 @@
 
 mod array_swap;
 mod bank;
+mod blobs;
 mod hash_table;
 mod header;
 mod keys;
@@ -27,6 +28,10 @@ pub mod value;
 
 pub use array_swap::{ArraySwap, SwapRequest};
 pub use bank::{Bank, TransferRequest};
+pub use blobs::{
+    BlobValues, Kind, ValueRequest, Values128, Values128Get, Values128Half, Values900, Values900Get, Values900Half,
+    ValuesLarge, ValuesLargeGet, ValuesLargeHalf,
+};
 pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use masstree::{MasstreeStore, StringRequest};

@@ -70,6 +70,15 @@ workloads! {
     "silo-tpcc" crate::SiloTpcc<L>, false, "TPC-C's new order under optimistic concurrency control";
     "masstree" crate::MasstreeStore<L>, true, "gets, and one put in twenty, of string keys in a trie of B+-trees";
     "bank" crate::Bank<L>, false, "moves amounts between accounts, a serializable transaction each";
+    "blobs" crate::BlobValues<L, crate::Values900>, true, "gets values of 900 bytes, puts the next version of one in twenty";
+    "blobs-get" crate::BlobValues<L, crate::Values900Get>, true, "gets values of 900 bytes";
+    "blobs-half" crate::BlobValues<L, crate::Values900Half>, false, "gets and puts of values of 900 bytes, one to one";
+    "blobs-128" crate::BlobValues<L, crate::Values128>, true, "blobs with values of 128 bytes";
+    "blobs-128-get" crate::BlobValues<L, crate::Values128Get>, true, "blobs-get with values of 128 bytes";
+    "blobs-128-half" crate::BlobValues<L, crate::Values128Half>, false, "blobs-half with values of 128 bytes";
+    "blobs-large" crate::BlobValues<L, crate::ValuesLarge>, true, "blobs with values of 1 KiB to 1 MiB";
+    "blobs-large-get" crate::BlobValues<L, crate::ValuesLargeGet>, true, "blobs-get with values of 1 KiB to 1 MiB";
+    "blobs-large-half" crate::BlobValues<L, crate::ValuesLargeHalf>, false, "blobs-half with values of 1 KiB to 1 MiB";
     "gups" crate::Gups<L>, false, "reads a random word of a table and writes it back, changed (NVMM's GUPS)";
     "gups-read" crate::GupsRead<L>, true, "reads a random word of a table";
     "mmap-bench" crate::MmapBench<L>, true, "reads a file at random places (NVMM's MMAP)";

@@ -107,7 +107,7 @@ fn conform(name: &str, bytes: u64, requests: u64, zipf: f64, seed: u64) {
     assert_eq!(alone, together, "{name}: 4 threads, seed {seed}");
     assert_eq!(alone, failing, "{name}: failing accesses, seed {seed}");
     assert_eq!(alone, both, "{name}: 4 threads and failing accesses, seed {seed}");
-    let only_reads = ["search", "gups-read", "mmap-bench"].contains(&name);
+    let only_reads = common::only_reads(name);
     assert!((untouched != alone) != only_reads, "{name}: the invariant does not see the requests");
 }
 
@@ -140,6 +140,15 @@ conforms! {
     silo_tpcc "silo-tpcc";
     masstree "masstree";
     bank "bank";
+    blobs "blobs";
+    blobs_get "blobs-get";
+    blobs_half "blobs-half";
+    blobs_128 "blobs-128";
+    blobs_128_get "blobs-128-get";
+    blobs_128_half "blobs-128-half";
+    blobs_large "blobs-large";
+    blobs_large_get "blobs-large-get";
+    blobs_large_half "blobs-large-half";
     gups "gups";
     gups_read "gups-read";
     mmap_bench "mmap-bench";

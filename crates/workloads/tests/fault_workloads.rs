@@ -278,7 +278,7 @@ fn conform(name: &'static str, bytes: u64, requests: u64, zipf: f64, seed: u64) 
     let plainly =
         |requests| dispatch::<NoLatch, _>(name, Plainly { built, region, params: params.clone(), requests }).unwrap();
     let (found, expected) = plainly(requests);
-    let only_reads = ["search", "gups-read", "mmap-bench"].contains(&name);
+    let only_reads = common::only_reads(name);
     let mut failed = Failed::default();
     for (frames, wrong) in [
         (1, Wrong::Reads),
@@ -330,6 +330,15 @@ conforms! {
     silo_tpcc "silo-tpcc", 1200;
     masstree "masstree", 2000;
     bank "bank", 2000;
+    blobs "blobs", 1200;
+    blobs_get "blobs-get", 1200;
+    blobs_half "blobs-half", 1200;
+    blobs_128 "blobs-128", 1200;
+    blobs_128_get "blobs-128-get", 1200;
+    blobs_128_half "blobs-128-half", 1200;
+    blobs_large "blobs-large", 1200;
+    blobs_large_get "blobs-large-get", 1200;
+    blobs_large_half "blobs-large-half", 1200;
     gups "gups", 4000;
     gups_read "gups-read", 4000;
     mmap_bench "mmap-bench", 4000;

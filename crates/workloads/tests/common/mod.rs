@@ -121,3 +121,8 @@ pub fn within<T: Send + 'static>(seconds: u64, what: String, test: impl FnOnce()
     }
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
+
+/// Whether a workload changes nothing.
+pub fn only_reads(name: &str) -> bool {
+    ["search", "gups-read", "mmap-bench"].contains(&name) || name.ends_with("-get")
+}
