@@ -26,6 +26,7 @@ mod conform_pool_served;
 mod conform_reproduce;
 mod conform_run;
 mod conform_run_memcached;
+mod conform_run_pitfalls;
 mod conform_run_programs;
 mod conform_run_ways;
 mod conform_sim;

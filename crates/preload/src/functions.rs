@@ -2,15 +2,21 @@
 //! of the page buffer, and else makes the system call of its name. A range that is only partly in
 //! the page buffer's region is taken part by part, in the order of addresses.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uchar, c_uint, c_void};
 
 use fulgurite_fault::Access;
 use libc::{off_t, size_t};
 
+use crate::allocator::next;
 use crate::errno::fail;
 use crate::run::{Run, run};
 
 const PAGE: usize = 4096;
+/// glibc's `PTHREAD_MUTEX_ROBUST`.
+const ROBUST: c_int = 1;
+
+next!(next_mutex_init, c"pthread_mutex_init", (mutex: *mut libc::pthread_mutex_t, attributes: *const libc::pthread_mutexattr_t) -> c_int);
+next!(get_robust, c"pthread_mutexattr_getrobust", (attributes: *const libc::pthread_mutexattr_t, to: *mut c_int) -> c_int);
 
 fn answer(result: Result<(), i32>) -> c_int {
     result.map_or_else(fail, |()| 0)
@@ -241,6 +247,7 @@ fn advise(run: &Run, address: usize, len: usize, advice: c_int) -> Result<(), i3
         | libc::MADV_DODUMP
         | libc::MADV_DONTDUMP
         | libc::MADV_DONTFORK
+        | libc::MADV_DOFORK
         | libc::MADV_COLD
         | libc::MADV_PAGEOUT => {}
         _ => return Err(libc::EINVAL),
@@ -386,6 +393,53 @@ pub unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) 
         )),
         None => by_kernel(address as usize, len) as c_int,
     }
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mincore(address: *mut c_void, len: size_t, there: *mut c_uchar) -> c_int {
+    let begin = address as usize;
+    let by_kernel = |from: usize, len: usize| {
+        // SAFETY: the caller gives a byte for each page.
+        unsafe { libc::syscall(libc::SYS_mincore, from, len, there.add((from - begin) / PAGE)) as c_int }
+    };
+    let spans = [(there as usize, len.div_ceil(PAGE))];
+    match ours(address, len) {
+        // The region is mapped for the kernel, whatever the program has of it.
+        Some((run, range)) => answer(range.each(
+            true,
+            |from, len| said(crate::calls::with(&spans, || by_kernel(from, len)).into()),
+            |from, len| match run.buffer.is_mapped(from, len) {
+                true => said(crate::calls::with(&spans, || by_kernel(from, len)).into()),
+                false => Err(libc::ENOMEM),
+            },
+        )),
+        None => crate::calls::with(&spans, || by_kernel(begin, len)),
+    }
+}
+
+/// A robust mutex is unlocked by the kernel when its owner ends. It looks at the mutex only if that
+/// is in DRAM, and nobody can bring it there for a thread that ends.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_init(
+    mutex: *mut libc::pthread_mutex_t,
+    attributes: *const libc::pthread_mutexattr_t,
+) -> c_int {
+    if let Some(run) = run().filter(|run| !attributes.is_null() && run.buffer.contains(mutex as usize)) {
+        let mut robust = 0;
+        // SAFETY: the caller gives attributes or null.
+        let known = unsafe { get_robust(attributes, &raw mut robust) };
+        if known == 0 && robust == ROBUST {
+            run.no_robust();
+            return libc::ENOTSUP;
+        }
+    }
+    // SAFETY: the caller's contract.
+    unsafe { next_mutex_init(mutex, attributes) }
 }
 
 /// Whether pages from `address` to `address + len`, which need not begin on a page, are the page

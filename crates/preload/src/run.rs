@@ -77,6 +77,16 @@ impl Run {
             });
         }
     }
+    /// Tells that a robust mutex is refused, once.
+    pub fn no_robust(&self) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            self.told.tell(
+                "a robust mutex cannot be in memory of flash, and pthread_mutex_init fails with ENOTSUP; raise the \
+                 size from which mappings go there (--threshold)",
+            );
+        }
+    }
     /// Tells that flash is full, once.
     pub fn is_full(&self) {
         static TOLD: AtomicBool = AtomicBool::new(false);

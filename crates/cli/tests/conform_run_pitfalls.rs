@@ -1,0 +1,144 @@
+//! Goal: what programs do that is easy to get wrong for those that stand in for the C library ends
+//! as without them, or is refused in a sentence. Memory of flash is never a wrong byte. Method: a C
+//! program does one such thing at a time, with memory that has left DRAM, in compatible and in
+//! in-line mode: huge pages, libraries that are closed, processes by other calls than `fork`, an
+//! `exec`, a stack that ends, flash that is full, blocks that are none, ranges with holes, robust
+//! mutexes, and flash that is cut off or overwritten while the program runs.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::runs::{FULGURITE, cannot, command, compiled, peak_of_summary, text};
+
+const MODES: [&str; 2] = ["compatible", "in-line"];
+const CAP: u64 = 20 << 20;
+const SIGABRT: i32 = 6;
+const SIGSEGV: i32 = 11;
+
+/// What the program says under `fulgurite run`. None where the machine cannot.
+fn run(directory: &Path, mode: &str, flash_size: &str, words: &[&str]) -> Option<Output> {
+    let program = directory.join("pitfalls");
+    let (program, flash) = (program.to_str().unwrap(), directory.to_str().unwrap());
+    let options = ["--dram", "20M", "--flash", flash, "--flash-size", flash_size, "--mode", mode, "--", program];
+    let output = command(None, &[&options[..], words].concat()).output().unwrap();
+    (!cannot(&output)).then_some(output)
+}
+
+/// Does these things in each mode, and compares with what is said without us, or with `expected`.
+///
+/// In compatible mode, the kernel sends the signal of an access that fails. Its code is that of
+/// broken memory only where the kernel was built to handle that (CONFIG_MEMORY_FAILURE).
+fn each_mode(words: &[&str], expected: Option<&str>, check: impl Fn(&Output, &str)) {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "pitfalls") else { return };
+    let without = || text(&Command::new(&program).args(words).output().unwrap().stdout);
+    let expected = expected.map_or_else(without, str::to_owned);
+    for mode in MODES {
+        let Some(output) = run(directory.path(), mode, "128M", words) else { continue };
+        let told = text(&output.stderr);
+        let mut said = text(&output.stdout);
+        if mode == "compatible" {
+            said = said.replace("code ADRERR", "code MCEERR_AR");
+        }
+        assert_eq!(said, expected, "{mode}: {:?}: {told}", output.status);
+        check(&output, &told);
+    }
+}
+
+/// It ended by itself, within its cap.
+fn ended_well(output: &Output, told: &str) {
+    assert!(output.status.success(), "{:?}: {told}", output.status);
+    assert!(peak_of_summary(told) <= CAP, "{told}");
+}
+
+#[test]
+fn huge_pages_do_not_fill_what_is_missing() {
+    let expected = "huge pages: done\ncollapse: EINVAL\nKiB in huge pages: 0, wrong: 0\n";
+    each_mode(&["huge"], Some(expected), ended_well);
+}
+
+#[test]
+fn libraries_are_closed_and_ours_stays() {
+    each_mode(&["library"], Some("libraries, wrong: 0\n"), ended_well);
+}
+
+#[test]
+fn processes_by_other_calls_share_memory_or_have_none() {
+    let expected = "shared memory: exit 42, seen: 77\nshared until it ends: exit 42, seen: 77\nvfork: exit 43, seen: \
+                    78\nvfork and exec: exit 0\na system call: SEGV\n_Fork: SEGV\nprocesses, wrong: 0\n";
+    each_mode(&["processes"], Some(expected), ended_well);
+}
+
+#[test]
+fn a_program_that_takes_the_place_of_itself_begins_anew() {
+    let expected = "life 1, wrong: 0\nlife 2, wrong: 0\nlife 3, wrong: 0\n";
+    each_mode(&["exec"], Some(expected), ended_well);
+    // Over a pool, which it opens again.
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "pitfalls") else { return };
+    let pool = directory.path().join("pool");
+    let (pool, program) = (pool.to_str().unwrap(), program.to_str().unwrap());
+    assert!(Command::new(FULGURITE).args(["pool", "create", pool, "--size", "96M"]).output().unwrap().status.success());
+    let output = command(None, &["--dram", "20M", "--pool", pool, "--", program, "exec"]).output().unwrap();
+    if !cannot(&output) {
+        assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_stack_that_ends_is_the_programs_own_affair() {
+    // A stack of 8 MiB is more than the cap leaves.
+    each_mode(&["stack"], Some("overflows are caught, wrong: 0\n"), |output, told| {
+        assert!(output.status.success(), "{:?}: {told}", output.status);
+    });
+    each_mode(&["stack", "dies"], Some("overflows are caught, wrong: 0\n"), |output, told| {
+        assert_eq!(output.status.signal(), Some(SIGSEGV), "{told}");
+    });
+}
+
+#[test]
+fn full_flash_is_no_memory_until_some_is_given_back() {
+    let expected = "mmap: ENOMEM\nmalloc: null ENOMEM\ncalloc: null ENOMEM\nposix_memalign: ENOMEM\nrealloc: null \
+                    ENOMEM, kept: 5\ngiven back: 6, wrong: 0\n";
+    each_mode(&["full"], Some(expected), |output, told| {
+        ended_well(output, told);
+        assert_eq!(told.matches("the flash has no room").count(), 1, "it is said once: {told}");
+    });
+}
+
+#[test]
+fn blocks_that_are_none_end_the_program_in_a_sentence() {
+    for which in ["twice", "inside", "mapping", "resize"] {
+        each_mode(&["frees", which], Some("before\n"), |output, told| {
+            assert_eq!(output.status.signal(), Some(SIGABRT), "{which}: {told}");
+            assert!(told.contains("is freed or resized, and is no block, or no more"), "{which}: {told}");
+        });
+    }
+}
+
+#[test]
+fn ranges_are_asked_for_as_the_kernel_is() {
+    each_mode(&["ranges"], None, ended_well);
+}
+
+#[test]
+fn robust_mutexes_are_elsewhere() {
+    let expected = "robust in mapped memory: EOPNOTSUPP\nrobust elsewhere: 0\nanother kind: 0\nits owner: dead\n\
+                    consistent: 0\n";
+    each_mode(&["robust"], Some(expected), |output, told| {
+        ended_well(output, told);
+        assert!(told.contains("a robust mutex cannot be in memory of flash"), "{told}");
+    });
+}
+
+#[test]
+fn flash_that_fails_is_a_signal_and_never_a_wrong_byte() {
+    for how in ["cut", "overwritten"] {
+        let one = "BUS, code MCEERR_AR, its page: 1\n";
+        let expected = format!("{how}: 0\n{one}{one}failed: 2, wrong: 0\n");
+        each_mode(&["broken", how], Some(&expected), |_, told| {
+            assert!(told.contains("the flash failed") && told.contains("SIGBUS for accesses"), "{told}");
+        });
+    }
+}

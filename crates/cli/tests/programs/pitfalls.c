@@ -1,0 +1,363 @@
+/* What programs do that is easy to get wrong for those that stand in for the C library: one thing for each first
+ * argument. Memory has left DRAM before, as so much other is written. Prints what it found. Further arguments are said
+ * there. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+enum { PAGE = 4096, PAGES = 512, BIG = 8192 };
+
+static unsigned char *memory, *big;
+static sigjmp_buf back;
+extern char **environ;
+
+static void *map(size_t bytes) {
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+static void evict(void) {
+    for (size_t page = 0; page < BIG; page++)
+        big[page * PAGE]++;
+}
+static unsigned char expected(size_t page) { return (unsigned char)(page * 7 + 1); }
+static size_t wrong(void) {
+    size_t count = 0;
+    for (size_t page = 0; page < PAGES; page++)
+        count += memory[page * PAGE + 9] != expected(page);
+    return count;
+}
+static void say(const char *what, long result) {
+    printf("%s: %s\n", what, result == -1 ? strerrorname_np(errno) : "done");
+}
+static void act(int number, void (*handler)(int, siginfo_t *, void *), int flags) {
+    struct sigaction action = {0};
+    action.sa_sigaction = handler;
+    action.sa_flags = SA_SIGINFO | flags;
+    if (sigaction(number, &action, NULL))
+        exit(4);
+}
+
+/* ---- threads that end with a lock ---- */
+
+static void *dies_with(void *mutex) {
+    pthread_mutex_lock(mutex);
+    return NULL;
+}
+static void robust(void) {
+    static pthread_mutex_t in_dram;
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_t *ours = (pthread_mutex_t *)memory;
+    printf("robust in mapped memory: %s\n", strerrorname_np(pthread_mutex_init(ours, &attributes)));
+    printf("robust elsewhere: %d\n", pthread_mutex_init(&in_dram, &attributes));
+    printf("another kind: %d\n", pthread_mutex_init(ours, NULL));
+    pthread_t thread;
+    pthread_create(&thread, NULL, dies_with, &in_dram);
+    pthread_join(thread, NULL);
+    evict();
+    printf("its owner: %s\n", pthread_mutex_lock(&in_dram) == EOWNERDEAD ? "dead" : "?");
+    printf("consistent: %d\n", pthread_mutex_consistent(&in_dram));
+}
+
+/* ---- huge pages ---- */
+
+static void huge(void) {
+    char line[256];
+    unsigned long from, to, kib = 0, size = 0;
+    int inside = 0;
+    say("huge pages", madvise(big, (size_t)BIG * PAGE, MADV_HUGEPAGE));
+    say("collapse", madvise(memory, (size_t)PAGES * PAGE, MADV_COLLAPSE));
+    evict();
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            inside = from < (uintptr_t)(big + (size_t)BIG * PAGE) && to > (uintptr_t)big;
+        if (inside && sscanf(line, "AnonHugePages: %lu", &size) == 1)
+            kib += size;
+    }
+    fclose(maps);
+    printf("KiB in huge pages: %lu, wrong: %zu\n", kib, wrong());
+}
+
+/* ---- libraries ---- */
+
+static void library(void) {
+    Dl_info info;
+    /* Of what stands in for mmap. */
+    if (dladdr(dlsym(RTLD_DEFAULT, "mmap"), &info) == 0)
+        exit(5);
+    for (int i = 0; i < 3; i++) {
+        void *handle = dlopen(info.dli_fname, RTLD_NOW);
+        if (!handle)
+            exit(6);
+        dlclose(handle), dlclose(handle);
+    }
+    void *other = dlopen("libresolv.so.2", RTLD_NOW);
+    if (other)
+        dlclose(other);
+    evict();
+    printf("libraries, wrong: %zu\n", wrong());
+}
+
+/* ---- processes ---- */
+
+static int reads(void *argument) {
+    (void)argument;
+    memory[9] = 77;
+    return wrong() == 1 ? 42 : 1;
+}
+static const char *end_of(pid_t pid) {
+    static char text[64];
+    int status;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return strerrorname_np(errno);
+    if (WIFSIGNALED(status))
+        snprintf(text, sizeof text, "%s", sigabbrev_np(WTERMSIG(status)));
+    else
+        snprintf(text, sizeof text, "exit %d", WEXITSTATUS(status));
+    return text;
+}
+static void processes(void) {
+    static char stack[256 * 1024] __attribute__((aligned(16)));
+    pid_t pid = clone(reads, stack + sizeof stack, CLONE_VM | SIGCHLD, NULL);
+    const char *end = end_of(pid);
+    printf("shared memory: %s, seen: %d\n", end, memory[9]);
+    memory[9] = expected(0);
+    evict();
+    pid = clone(reads, stack + sizeof stack, CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, NULL);
+    end = end_of(pid);
+    printf("shared until it ends: %s, seen: %d\n", end, memory[9]);
+    memory[9] = expected(0);
+    evict();
+    if ((pid = vfork()) == 0) {
+        memory[9] = 78;
+        _exit(wrong() == 1 ? 43 : 1);
+    }
+    end = end_of(pid);
+    printf("vfork: %s, seen: %d\n", end, memory[9]);
+    memory[9] = expected(0);
+    evict();
+    if ((pid = vfork()) == 0) {
+        char *words[] = {"true", NULL};
+        execve("/bin/true", words, environ);
+        _exit(1);
+    }
+    printf("vfork and exec: %s\n", end_of(pid));
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    fflush(stdout);
+    /* Memory of flash is not there, and never zeros. */
+    if ((pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)) == 0)
+        _exit(memory[9]);
+    printf("a system call: %s\n", end_of(pid));
+    if ((pid = _Fork()) == 0)
+        _exit(memory[9]);
+    printf("_Fork: %s\n", end_of(pid));
+    evict();
+    printf("processes, wrong: %zu\n", wrong());
+}
+static void executes(int count, char **words) {
+    /* Three lives, one after the other. */
+    int life = count > 2 ? atoi(words[2]) : 1;
+    printf("life %d, wrong: %zu\n", life, wrong());
+    fflush(stdout);
+    char number[16];
+    snprintf(number, sizeof number, "%d", life + 1);
+    if (life < 3)
+        execl(words[0], words[0], words[1], number, NULL);
+}
+
+/* ---- the stack ---- */
+
+static int deeper(int depth) {
+    volatile char here[4096];
+    memset((void *)here, depth, sizeof here);
+    return deeper(depth + 1) + here[depth % 4096];
+}
+static void overflows(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    siglongjmp(back, 1);
+}
+static void stack(int count) {
+    stack_t own = {.ss_sp = malloc(64 << 10), .ss_size = 64 << 10};
+    sigaltstack(&own, NULL);
+    act(SIGSEGV, overflows, SA_ONSTACK);
+    for (int i = 0; i < 2; i++)
+        if (sigsetjmp(back, 1) == 0)
+            deeper(1);
+    evict();
+    printf("overflows are caught, wrong: %zu\n", wrong());
+    fflush(stdout);
+    if (count > 2) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        signal(SIGSEGV, SIG_DFL);
+        deeper(1);
+    }
+}
+
+/* ---- no more memory ---- */
+
+static void full(void) {
+    static void *all[4096];
+    int count = 0;
+    size_t bytes = 1 << 20;
+    while (count < 4096 && (all[count] = map(bytes)) != MAP_FAILED)
+        count++;
+    printf("mmap: %s\n", count < 4096 ? strerrorname_np(errno) : "?");
+    errno = 0;
+    void *block = malloc(bytes);
+    printf("malloc: %s %s\n", block ? "?" : "null", strerrorname_np(errno));
+    errno = 0;
+    block = calloc(2, bytes / 2);
+    printf("calloc: %s %s\n", block ? "?" : "null", strerrorname_np(errno));
+    printf("posix_memalign: %s\n", strerrorname_np(posix_memalign(&block, 1 << 16, bytes)));
+    munmap(all[--count], bytes);
+    unsigned char *kept = malloc(bytes / 2);
+    memset(kept, 5, bytes / 2);
+    errno = 0;
+    block = realloc(kept, 8 * bytes);
+    printf("realloc: %s %s, kept: %d\n", block ? "?" : "null", strerrorname_np(errno), kept[bytes / 2 - 1]);
+    free(kept);
+    evict();
+    while (count > 0)
+        munmap(all[--count], bytes);
+    block = malloc(8 * bytes);
+    memset(block, 6, 8 * bytes);
+    printf("given back: %d, wrong: %zu\n", ((unsigned char *)block)[8 * bytes - 1], wrong());
+}
+
+/* ---- blocks that are none. Which: the second argument ---- */
+
+static void frees(const char *which) {
+    unsigned char *block = malloc(1 << 20);
+    memset(block, 1, 1 << 20);
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    printf("before\n");
+    fflush(stdout);
+    if (strcmp(which, "twice") == 0)
+        free(block), free(block);
+    if (strcmp(which, "inside") == 0)
+        free(block + PAGE);
+    if (strcmp(which, "mapping") == 0)
+        free(memory);
+    if (strcmp(which, "resize") == 0)
+        free(block), block = realloc(block, 2 << 20);
+    printf("after %p\n", (void *)block);
+}
+
+/* ---- what else is asked of ranges ---- */
+
+static void ranges(void) {
+    unsigned char there[8] = {0};
+    evict();
+    memory[0]++, memory[3 * PAGE]++;
+    say("mincore", mincore(memory, 4 * PAGE, there));
+    /* What left DRAM is not there; but read-ahead may have brought what is behind. */
+    printf("there: %d, %d\n", there[0] & 1, there[3] & 1);
+    memory[0]--, memory[3 * PAGE]--;
+    say("mincore of no page", mincore(memory + 1, PAGE, there));
+    say("will need", madvise(memory, PAGES * PAGE, MADV_WILLNEED));
+    say("in order", madvise(memory, PAGES * PAGE, MADV_SEQUENTIAL));
+    say("posix will need", posix_madvise(memory, PAGES * PAGE, POSIX_MADV_WILLNEED));
+    say("msync", msync(memory, PAGES * PAGE, MS_SYNC));
+    say("munlock", munlock(memory, PAGE));
+    printf("kept, wrong: %zu\n", wrong());
+    munmap(memory + 8 * PAGE, 8 * PAGE);
+    say("mincore of a hole", mincore(memory + 6 * PAGE, 4 * PAGE, there));
+    say("msync of a hole", msync(memory, PAGES * PAGE, MS_ASYNC));
+    say("will need of a hole", madvise(memory, PAGES * PAGE, MADV_WILLNEED));
+    say("protect a hole", mprotect(memory + 6 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE));
+    memset(memory + 16 * PAGE, 0, PAGE);
+    printf("behind the hole: %d\n", memory[17 * PAGE + 9] == expected(17));
+}
+
+/* ---- flash that fails. How: the second argument ---- */
+
+static void fails(int number, siginfo_t *info, void *context) {
+    (void)context;
+    size_t page = ((uintptr_t)info->si_addr - (uintptr_t)memory) / PAGE;
+    printf("%s, code %s, its page: %d\n", sigabbrev_np(number), info->si_code == BUS_MCEERR_AR ? "MCEERR_AR" : info->si_code == BUS_ADRERR ? "ADRERR" : "?", page < PAGES);
+    siglongjmp(back, 1);
+}
+static void broken(const char *how) {
+    char path[64], name[256];
+    static char noise[1 << 20] __attribute__((aligned(4096)));
+    int fd, count = 0;
+    memset(noise, 99, sizeof noise);
+    /* The file of the flash, which has no name any more. */
+    for (fd = 3; fd < 4096; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(path, name, sizeof name - 1);
+        if (length > 0 && (name[length] = 0, strstr(name, "fulgurite-run-")))
+            break;
+    }
+    off_t bytes = lseek(fd, 0, SEEK_END);
+    evict(), evict();
+    if (strcmp(how, "cut") == 0)
+        count = ftruncate(fd, 0);
+    else
+        for (off_t at = 0; at < bytes; at += (off_t)sizeof noise)
+            count |= pwrite(fd, noise, sizeof noise, at) < 0;
+    printf("%s: %d\n", how, count);
+    act(SIGBUS, fails, 0);
+    volatile int failed = 0;
+    volatile size_t other = 0;
+    for (volatile size_t page = 0; page < PAGES && failed < 2; page += 64)
+        if (sigsetjmp(back, 1) == 0)
+            other += memory[page * PAGE + 9] != expected(page);
+        else
+            failed++;
+    printf("failed: %d, wrong: %zu\n", failed, other);
+    fflush(stdout);
+    _exit(0);
+}
+
+int main(int count, char **words) {
+    const char *which = count > 1 ? words[1] : "", *how = count > 2 ? words[2] : "";
+    setvbuf(stdout, NULL, _IOLBF, 4096);
+    memory = map((size_t)PAGES * PAGE);
+    big = map((size_t)BIG * PAGE);
+    for (size_t page = 0; page < PAGES; page++)
+        memory[page * PAGE + 9] = expected(page);
+    evict();
+    if (strcmp(which, "robust") == 0)
+        robust();
+    if (strcmp(which, "huge") == 0)
+        huge();
+    if (strcmp(which, "library") == 0)
+        library();
+    if (strcmp(which, "processes") == 0)
+        processes();
+    if (strcmp(which, "exec") == 0)
+        executes(count, words);
+    if (strcmp(which, "stack") == 0)
+        stack(count);
+    if (strcmp(which, "full") == 0)
+        full();
+    if (strcmp(which, "frees") == 0)
+        frees(how);
+    if (strcmp(which, "ranges") == 0)
+        ranges();
+    if (strcmp(which, "broken") == 0)
+        broken(how);
+    return 0;
+}
