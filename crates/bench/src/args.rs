@@ -77,7 +77,7 @@ pub struct FlashArgs {
     /// Fibers of one worker: the maximum of requests that wait for flash at once.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub fibers: u32,
-    /// Replacement policy: clock, s3-fifo or lru.
+    /// Replacement policy: clock, s3-fifo, lru, or sets of 4-way, 8-way or 64-way.
     #[arg(long, value_name = "POLICY", value_parser = Replacement::parser())]
     #[arg(default_value = "s3-fifo")]
     pub replacement: Replacement,
@@ -275,7 +275,7 @@ pub struct PoliciesArgs {
     #[arg(long, value_name = "all|none|LIST", value_delimiter = ',')]
     #[arg(value_parser = values::workload_or_none_parser(), default_value = "all")]
     pub workload: Vec<WorkloadName>,
-    /// Replacement policies, comma-separated: clock, s3-fifo, lru.
+    /// Replacement policies, comma-separated: clock, s3-fifo, lru, 4-way, 8-way, 64-way.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Replacement::parser())]
     #[arg(default_value = "clock,s3-fifo,lru")]
     pub config: Vec<Replacement>,

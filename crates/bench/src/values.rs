@@ -395,6 +395,12 @@ named! {
         S3Fifo = "s3-fifo",
         /// Least recently used.
         Lru = "lru",
+        /// Sets of 4 ways, the least recently used of a set.
+        Ways4 = "4-way",
+        /// Sets of 8 ways.
+        Ways8 = "8-way",
+        /// Sets of 64 ways.
+        Ways64 = "64-way",
     }
 }
 

@@ -180,7 +180,7 @@ mod tests {
             assert!(bash.contains(&format!("compgen -W \"{names}")), "{names}");
         }
         assert!(bash.contains("compgen -W \"dram-only resident hits fulgurite on-device pool"));
-        assert!(script(Shell::Zsh).contains("(clock s3-fifo lru)"));
+        assert!(script(Shell::Zsh).contains("(clock s3-fifo lru 4-way 8-way 64-way)"));
         let fish = script(Shell::Fish);
         assert!(fish.contains("survive") && fish.contains("__fish_complete_directories"));
         // A size is no file.

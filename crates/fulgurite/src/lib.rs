@@ -184,7 +184,7 @@ pub mod pool {
 
 /// The runtime underneath ([`Builder::with`], [`Fulgurite::runtime`]), and its policies.
 pub mod runtime {
-    pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
+    pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, Ways};
     pub use fulgurite_runtime::{BuildError, Builder, Durable, Next, Runtime, ServeError, Service};
 }
 

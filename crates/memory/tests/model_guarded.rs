@@ -188,7 +188,7 @@ fn a_read_returns_the_last_write_or_one_that_overlaps() {
                     workers,
                     frames,
                     fibers: [3, 12, 5][m],
-                    replacement: ReplacementPolicy::ALL[number % 3],
+                    replacement: ReplacementPolicy::ALL[number % ReplacementPolicy::ALL.len()],
                     scheduling: SchedulingPolicy::ALL[(number + number / 3) % 3],
                     prefetch: number / 2,
                     operations: share,

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::lru::Lru;
 use crate::replacement::{ColdCursor, FrameView, Remembered, Replacement, ReplacementPolicy};
 use crate::s3fifo::S3Fifo;
+use crate::sets::Sets;
 
 /// DRAM a policy uses for each frame, rounded up: what to plan with before the number of frames is
 /// known. What an instance uses is [`Replacement::bytes`], which for a few frames can be more
@@ -19,6 +20,8 @@ pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
         // The ghost's table is a power of two: 29 bytes a frame at the most, see `s3fifo`.
         ReplacementPolicy::S3Fifo => 20 + 29,
         ReplacementPolicy::Lru => 8,
+        // A set has 20 bytes, divided among its ways.
+        ReplacementPolicy::SetAssociative(ways) => 20 + 20_usize.div_ceil(ways.count()),
     }
 }
 
@@ -31,6 +34,8 @@ pub enum AnyReplacement {
     S3Fifo(S3Fifo),
     /// [`Lru`].
     Lru(Lru),
+    /// [`Sets`].
+    Sets(Sets),
 }
 
 impl AnyReplacement {
@@ -44,6 +49,7 @@ impl AnyReplacement {
             ReplacementPolicy::Clock => AnyReplacement::Clock(Clock::new(capacity_frames)),
             ReplacementPolicy::S3Fifo => AnyReplacement::S3Fifo(S3Fifo::new(capacity_frames)),
             ReplacementPolicy::Lru => AnyReplacement::Lru(Lru::new(capacity_frames)),
+            ReplacementPolicy::SetAssociative(ways) => AnyReplacement::Sets(Sets::new(ways, capacity_frames)),
         }
     }
 
@@ -53,6 +59,7 @@ impl AnyReplacement {
             AnyReplacement::Clock(_) => ReplacementPolicy::Clock,
             AnyReplacement::S3Fifo(_) => ReplacementPolicy::S3Fifo,
             AnyReplacement::Lru(_) => ReplacementPolicy::Lru,
+            AnyReplacement::Sets(sets) => ReplacementPolicy::SetAssociative(sets.ways()),
         }
     }
 }
@@ -63,6 +70,7 @@ macro_rules! each {
             AnyReplacement::Clock($policy) => $call,
             AnyReplacement::S3Fifo($policy) => $call,
             AnyReplacement::Lru($policy) => $call,
+            AnyReplacement::Sets($policy) => $call,
         }
     };
 }
@@ -75,6 +83,10 @@ impl Replacement for AnyReplacement {
     #[inline]
     fn touched(&mut self, frame: LocalFrame) {
         each!(self, p => p.touched(frame));
+    }
+    #[inline]
+    fn expects(&mut self, subpage: SubpageIndex) {
+        each!(self, p => p.expects(subpage));
     }
     #[inline]
     fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {

@@ -5,7 +5,7 @@
 //! the simulator) tells it what happened and asks what to do. Time comes in as nanoseconds from the
 //! driver's clock. The same calls give the same answers, always.
 //!
-//! * [`replacement`]: which frame to evict ([`Clock`], [`S3Fifo`], [`Lru`]).
+//! * [`replacement`]: which frame to evict ([`Clock`], [`S3Fifo`], [`Lru`], [`Sets`]).
 //! * [`simulate`]: how many misses each of them has over a trace.
 //! * [`miss`]: the miss status table.
 //! * [`schedule`]: which fiber a worker runs next.
@@ -29,6 +29,7 @@ pub mod prefetch;
 pub mod replacement;
 pub mod s3fifo;
 pub mod schedule;
+pub mod sets;
 pub mod share;
 pub mod simulate;
 
@@ -47,8 +48,9 @@ pub use lru::Lru;
 pub use miss::{BeginError, JoinError, MissEntry, MissKind, MissTable, Waiter};
 pub use name::UnknownName;
 pub use prefetch::{PrefetchPolicy, Prefetcher};
-pub use replacement::{ColdCursor, FrameView, Remembered, Replacement, ReplacementPolicy};
+pub use replacement::{ColdCursor, FrameView, Remembered, Replacement, ReplacementPolicy, Ways};
 pub use s3fifo::S3Fifo;
 pub use schedule::{Choice, FiberIndex, Point, Scheduler, SchedulingPolicy};
+pub use sets::Sets;
 pub use share::{Marginal, Share};
 pub use simulate::{Hits, MissCount, miss_ratio, miss_ratio_with};

@@ -3,6 +3,12 @@
 //! Invariants: front to back by `next`, back to front by `prev`. A link that is in no list is
 //! [`Link::OUT`]. Which list a link is in is for the owner of the array to know.
 
+use core::ops::ControlFlow;
+
+use fulgurite_format::LocalFrame;
+
+use crate::replacement::ColdCursor;
+
 /// Beyond the end of a list.
 const END: u32 = u32::MAX;
 /// In no list.
@@ -61,6 +67,29 @@ impl List {
             at = link(here).prev;
             Some(here)
         })
+    }
+
+    #[inline(always)]
+    pub(crate) fn back(&self) -> Option<u32> {
+        (self.back != END).then_some(self.back)
+    }
+
+    /// Tells of frames from there on, or from the back: see `Replacement::coldest`.
+    pub(crate) fn coldest(
+        &self,
+        from: Option<u32>,
+        most: usize,
+        link: impl Fn(u32) -> Link,
+        each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
+    ) -> ColdCursor {
+        let mut rest = self.back_to_front(from, link).peekable();
+        for _ in 0..most {
+            let Some(at) = rest.next() else { break };
+            if each(LocalFrame(at)).is_break() {
+                break;
+            }
+        }
+        rest.peek().map_or(ColdCursor::START, |&at| ColdCursor(at))
     }
 
     #[inline(always)]

@@ -78,14 +78,7 @@ impl Replacement for Lru {
     ) -> ColdCursor {
         // A cursor is the next frame, which may have gone since. Then from the start.
         let here = Some(from.0).filter(|&at| self.links.get(at as usize).is_some_and(|link| !link.is_out()));
-        let mut rest = self.list.back_to_front(here, |at| self.links[at as usize]).peekable();
-        for _ in 0..most {
-            let Some(at) = rest.next() else { break };
-            if each(LocalFrame(at)).is_break() {
-                break;
-            }
-        }
-        rest.peek().map_or(ColdCursor::START, |&at| ColdCursor(at))
+        self.list.coldest(here, most, |at| self.links[at as usize], each)
     }
 
     fn len(&self) -> usize {

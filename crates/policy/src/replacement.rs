@@ -66,6 +66,11 @@ pub trait Replacement {
     fn inserted(&mut self, frame: LocalFrame, subpage: SubpageIndex);
     /// A hit that is known. The runtime reports hits only through [`FrameView::take_referenced`].
     fn touched(&mut self, frame: LocalFrame);
+    /// The next victim makes way for this subpage. For drivers that evict when something comes in,
+    /// and for policies whose choice depends on it. The next call of [`Replacement::victim`]
+    /// forgets it.
+    #[inline]
+    fn expects(&mut self, _subpage: SubpageIndex) {}
     /// The next victim, taken out of the policy. `None` when a bounded scan (a few looks at each
     /// frame) found none: nothing is evictable, or all that is was used again during the scan, or
     /// the driver gave up. A driver tries again later, not in a loop.
@@ -127,19 +132,49 @@ pub trait Replacement {
 pub enum ReplacementPolicy {
     /// Second chance, in the order of the frames.
     Clock,
-    /// Small and main queue with a ghost. The default: fewest misses of the three on the OLTP and
+    /// Small and main queue with a ghost. The default: fewest misses of the first three on the OLTP and
     /// P3 traces of Megiddo and Modha (FAST 2003) and on Zipf keys, at every size tried, also when
     /// hits are seen only as marks ([`Hits::Marked`](crate::simulate::Hits)).
     #[default]
     S3Fifo,
     /// Least recently used.
     Lru,
+    /// Least recently used of a set that a hash of the subpage names, as in hardware.
+    SetAssociative(Ways),
+}
+
+/// Subpages of a set of [`ReplacementPolicy::SetAssociative`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ways {
+    /// AstriFlash's DRAM cache (table I).
+    Four,
+    /// What a column of its tags maps (section IV-B).
+    Eight,
+    /// HybridSim's, by NVMM's authors.
+    SixtyFour,
+}
+
+impl Ways {
+    /// How many they are.
+    pub const fn count(self) -> usize {
+        match self {
+            Ways::Four => 4,
+            Ways::Eight => 8,
+            Ways::SixtyFour => 64,
+        }
+    }
 }
 
 impl ReplacementPolicy {
     /// All of them.
-    pub const ALL: [ReplacementPolicy; 3] =
-        [ReplacementPolicy::Clock, ReplacementPolicy::S3Fifo, ReplacementPolicy::Lru];
+    pub const ALL: [ReplacementPolicy; 6] = [
+        ReplacementPolicy::Clock,
+        ReplacementPolicy::S3Fifo,
+        ReplacementPolicy::Lru,
+        ReplacementPolicy::SetAssociative(Ways::Four),
+        ReplacementPolicy::SetAssociative(Ways::Eight),
+        ReplacementPolicy::SetAssociative(Ways::SixtyFour),
+    ];
 
     /// The name on the command line.
     pub const fn name(self) -> &'static str {
@@ -147,6 +182,9 @@ impl ReplacementPolicy {
             ReplacementPolicy::Clock => "clock",
             ReplacementPolicy::S3Fifo => "s3-fifo",
             ReplacementPolicy::Lru => "lru",
+            ReplacementPolicy::SetAssociative(Ways::Four) => "4-way",
+            ReplacementPolicy::SetAssociative(Ways::Eight) => "8-way",
+            ReplacementPolicy::SetAssociative(Ways::SixtyFour) => "64-way",
         }
     }
 }
@@ -163,7 +201,7 @@ impl FromStr for ReplacementPolicy {
         ReplacementPolicy::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| UnknownName {
             what: "replacement policy",
             got: text.to_owned(),
-            expected: "clock, s3-fifo, lru",
+            expected: "clock, s3-fifo, lru, 4-way, 8-way, 64-way",
         })
     }
 }
@@ -178,6 +216,6 @@ mod tests {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         let error = "LRU".parse::<ReplacementPolicy>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown replacement policy \"LRU\": use one of clock, s3-fifo, lru");
+        assert_eq!(error.to_string(), "unknown replacement policy \"LRU\": use one of clock, s3-fifo, lru, 4-way, 8-way, 64-way");
     }
 }

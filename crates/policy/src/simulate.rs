@@ -97,6 +97,7 @@ pub fn miss_ratio_with(
             keys_in.push(key);
             LocalFrame(keys_in.len() as u32 - 1)
         } else {
+            replacement.expects(subpage);
             let frame = replacement.victim(&mut marks).expect("every frame is evictable");
             let old = core::mem::replace(&mut keys_in[frame.index()], key);
             places.get_mut(&old).expect("what is in a frame was placed").1 = None;

@@ -35,6 +35,8 @@ enum Model {
     Clock { present: Vec<bool>, touched: Vec<bool>, hand: usize },
     Lru { newest_first: Vec<u32> },
     S3Fifo(S3Model),
+    /// Newest first: frame and set. Crowded sets, those that have been so for the longest time last.
+    Sets { ways: usize, capacity: usize, newest_first: Vec<(u32, u32)>, crowded: Vec<u32> },
 }
 
 #[derive(Default)]
@@ -105,14 +107,52 @@ impl Model {
                 Model::Clock { present: vec![false; capacity], touched: vec![false; capacity], hand: 0 }
             }
             ReplacementPolicy::Lru => Model::Lru { newest_first: Vec::new() },
+            ReplacementPolicy::SetAssociative(ways) => {
+                Model::Sets { ways: ways.count(), capacity, newest_first: Vec::new(), crowded: Vec::new() }
+            }
             ReplacementPolicy::S3Fifo => {
                 Model::S3Fifo(S3Model { ghost_window: capacity - capacity / 10, ..S3Model::default() })
             }
         }
     }
 
+    /// The set of a subpage, as the policy has it.
+    fn set(ways: usize, capacity: usize, subpage: u32) -> u32 {
+        let hash = u64::from(subpage) * 0x9E37_79B9 % (1 << 32);
+        (hash * (capacity / ways).max(1) as u64 / (1 << 32)) as u32
+    }
+
+    /// The victim of a list: of those of one set, or of all.
+    fn look(newest_first: &mut Vec<(u32, u32)>, set: Option<u32>, view: &mut Frames) -> Option<(u32, u32)> {
+        let of = |entry: &(u32, u32)| set.is_none_or(|set| entry.1 == set);
+        for _ in 0..2 * newest_first.iter().filter(|entry| of(entry)).count() {
+            let at = newest_first.iter().rposition(of)?;
+            let entry = newest_first.remove(at);
+            if !view.take_referenced(LocalFrame(entry.0)) && view.evictable(LocalFrame(entry.0)) {
+                return Some(entry);
+            }
+            newest_first.insert(0, entry);
+        }
+        None
+    }
+
+    /// Whether sets are crowded, after a change of one.
+    fn crowd(ways: usize, newest_first: &[(u32, u32)], crowded: &mut Vec<u32>, set: u32) {
+        let many = newest_first.iter().filter(|entry| entry.1 == set).count() > ways;
+        match crowded.iter().position(|other| *other == set) {
+            Some(at) if !many => drop(crowded.remove(at)),
+            None if many => crowded.insert(0, set),
+            _ => {}
+        }
+    }
+
     fn inserted(&mut self, frame: u32, subpage: u32, again: bool) {
         match self {
+            Model::Sets { ways, capacity, newest_first, crowded } => {
+                let set = Model::set(*ways, *capacity, subpage);
+                newest_first.insert(0, (frame, set));
+                Model::crowd(*ways, newest_first, crowded, set);
+            }
             Model::Clock { present, touched, .. } => {
                 present[frame as usize] = true;
                 touched[frame as usize] = again;
@@ -129,6 +169,11 @@ impl Model {
     fn touched(&mut self, frame: u32) {
         match self {
             Model::Clock { touched, .. } => touched[frame as usize] = true,
+            Model::Sets { newest_first, .. } => {
+                let at = newest_first.iter().position(|entry| entry.0 == frame).expect("it is there");
+                let entry = newest_first.remove(at);
+                newest_first.insert(0, entry);
+            }
             Model::Lru { newest_first } => {
                 newest_first.retain(|f| *f != frame);
                 newest_first.insert(0, frame);
@@ -149,6 +194,11 @@ impl Model {
                 (present[frame as usize], touched[frame as usize]) = (false, false);
             }
             Model::Lru { newest_first } => newest_first.retain(|f| *f != frame),
+            Model::Sets { ways, newest_first, crowded, .. } => {
+                let at = newest_first.iter().position(|entry| entry.0 == frame).expect("it is there");
+                let (_, set) = newest_first.remove(at);
+                Model::crowd(*ways, newest_first, crowded, set);
+            }
             Model::S3Fifo(s) => {
                 for queue in [&mut s.fresh, &mut s.small, &mut s.main] {
                     queue.retain(|slot| slot.0 != frame);
@@ -183,6 +233,20 @@ impl Model {
                     newest_first.insert(0, frame);
                 }
                 None
+            }
+            Model::Sets { ways, newest_first, crowded, .. } => {
+                for _ in 0..crowded.len() {
+                    let set = *crowded.last().expect("one is crowded");
+                    if let Some((frame, set)) = Model::look(newest_first, Some(set), view) {
+                        Model::crowd(*ways, newest_first, crowded, set);
+                        return Some(frame);
+                    }
+                    crowded.pop();
+                    crowded.insert(0, set);
+                }
+                let (frame, set) = Model::look(newest_first, None, view)?;
+                Model::crowd(*ways, newest_first, crowded, set);
+                Some(frame)
             }
             Model::S3Fifo(s) => {
                 while s.fresh.len() > s.small.len() + 1 {
@@ -342,12 +406,15 @@ fn miss_ratios_on_a_zipf_stream_are_sane() {
     };
     for (capacity, hits) in [200, 600, 2_000].into_iter().flat_map(|c| [(c, Hits::Known), (c, Hits::Marked)]) {
         let miss = |policy| miss_ratio_with(policy, capacity, hits, zipf(keys, count, seed)).ratio();
-        let [clock, s3_fifo, lru] = ReplacementPolicy::ALL.map(miss);
+        let [clock, s3_fifo, lru, four, eight, sixty_four] = ReplacementPolicy::ALL.map(miss);
         let best = ideal(capacity);
         println!("{capacity} of {keys}, {hits:?}: ideal {best:.3} clock {clock:.3} s3-fifo {s3_fifo:.3} lru {lru:.3}");
-        for ratio in [clock, s3_fifo, lru] {
+        println!("sets of 4 {four:.3}, of 8 {eight:.3}, of 64 {sixty_four:.3}");
+        for ratio in [clock, s3_fifo, lru, four, eight, sixty_four] {
             assert!(ratio > best - 0.01 && ratio < best * 1.6, "{ratio} beside {best}");
         }
+        assert!(four > eight && eight > sixty_four, "more ways, fewer misses");
+        assert!((sixty_four - lru).abs() < 0.01, "sets of 64 are nearly one");
         assert!(s3_fifo < lru && s3_fifo < clock && clock < lru + 0.01, "on Zipf, frequency beats recency");
     }
 }
@@ -505,9 +572,10 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
                 }
                 assert_eq!(pieces, told, "{policy}, {steps} steps, {frames} frames, seed {seed}");
             }
-            // With no marks these two have no reason for another order. S3-FIFO remembers earlier
-            // looks.
-            if policy != ReplacementPolicy::S3Fifo {
+            // With no marks the others have no reason for another order. S3-FIFO remembers earlier
+            // looks, and crowded sets come first.
+            let plain = matches!(policy, ReplacementPolicy::Clock | ReplacementPolicy::Lru);
+            if plain {
                 let order = Vec::from_iter(std::iter::from_fn(|| replacement.victim(&mut view)));
                 assert_eq!(order, told, "{policy}, seed {seed}");
             }

@@ -71,7 +71,7 @@ fn workers_that_cannot_be_are_told() {
         ("planes = 256", "planes = 0", "a whole number from 1"),
         ("miss = \"391ns\"", "miss = 391", "a text with a unit"),
         ("copies = 0", "copies = -1", "not negative"),
-        ("replacement = \"s3-fifo\"", "replacement = \"random\"", "clock, s3-fifo, lru"),
+        ("replacement = \"s3-fifo\"", "replacement = \"random\"", "clock, s3-fifo, lru, 4-way"),
     ] {
         let text = workers_text();
         assert!(text.contains(key), "{key}");

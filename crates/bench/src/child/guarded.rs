@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use fulgurite_backing::{Base, Laid};
 use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, FileMode, Flash, NandFlash};
 use fulgurite_memory::{AccessError, Address, PlainMemory, SUBPAGE_BYTES};
-use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
+use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, Ways};
 use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
 use fulgurite_sys::{Arena, Backed, Clock};
 use fulgurite_workloads::{Workload, WorkloadError};
@@ -213,6 +213,9 @@ impl Replacement {
             Replacement::Clock => ReplacementPolicy::Clock,
             Replacement::S3Fifo => ReplacementPolicy::S3Fifo,
             Replacement::Lru => ReplacementPolicy::Lru,
+            Replacement::Ways4 => ReplacementPolicy::SetAssociative(Ways::Four),
+            Replacement::Ways8 => ReplacementPolicy::SetAssociative(Ways::Eight),
+            Replacement::Ways64 => ReplacementPolicy::SetAssociative(Ways::SixtyFour),
         }
     }
 }

@@ -119,7 +119,7 @@ impl Machine {
         let fibers = 2 + random.below(12);
         let depth = 4 + random.below(28) as usize;
         let pick = |n: u32| n as usize;
-        let replacement = ReplacementPolicy::ALL[pick(random.below(3))];
+        let replacement = ReplacementPolicy::ALL[pick(random.below(ReplacementPolicy::ALL.len() as u32))];
         let scheduling = SchedulingPolicy::ALL[pick(random.below(3))];
         let prefetch = match random.below(3) {
             0 => PrefetchPolicy::Off,

@@ -110,6 +110,7 @@ impl<R: Replacement> Frames<R> {
         let (frame, victim) = match self.free.pop() {
             Some(frame) => (frame, None),
             None => {
+                self.replacement.expects(SubpageIndex(subpage));
                 let frame = (0..SCANS).find_map(|_| self.replacement.victim(&mut self.marks))?.0;
                 let old = std::mem::replace(&mut self.holds[frame as usize], NONE);
                 self.places[old as usize] = NONE;
