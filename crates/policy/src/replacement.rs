@@ -216,6 +216,9 @@ mod tests {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         let error = "LRU".parse::<ReplacementPolicy>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown replacement policy \"LRU\": use one of clock, s3-fifo, lru, 4-way, 8-way, 64-way");
+        assert_eq!(
+            error.to_string(),
+            "unknown replacement policy \"LRU\": use one of clock, s3-fifo, lru, 4-way, 8-way, 64-way"
+        );
     }
 }

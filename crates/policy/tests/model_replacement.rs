@@ -32,11 +32,22 @@ impl FrameView for Frames {
 
 /// What the policies are, written for reading.
 enum Model {
-    Clock { present: Vec<bool>, touched: Vec<bool>, hand: usize },
-    Lru { newest_first: Vec<u32> },
+    Clock {
+        present: Vec<bool>,
+        touched: Vec<bool>,
+        hand: usize,
+    },
+    Lru {
+        newest_first: Vec<u32>,
+    },
     S3Fifo(S3Model),
     /// Newest first: frame and set. Crowded sets, those that have been so for the longest time last.
-    Sets { ways: usize, capacity: usize, newest_first: Vec<(u32, u32)>, crowded: Vec<u32> },
+    Sets {
+        ways: usize,
+        capacity: usize,
+        newest_first: Vec<(u32, u32)>,
+        crowded: Vec<u32>,
+    },
 }
 
 #[derive(Default)]

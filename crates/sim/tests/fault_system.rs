@@ -40,7 +40,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("arrivals = \"closed\"", "arrivals = \"trace\"", "only with pattern"),
         ("aged = 0", "agd = 0", "there is no flash.aged"),
         ("aged = 0", "aged = 0\nold = 1", "nothing reads flash.old"),
-        ("model = \"flash\"", "model = \"flush\"", "write one of flash, interface, cores, workers, memory"),
+        ("model = \"flash\"", "model = \"flush\"", "write one of flash, interface, cores, workers, memory, paging"),
         ("blocks_per_plane = 32", "blocks_per_plane = 0", "blocks_per_plane"),
         ("channels = 2", "channels = 99999999", "too many"),
         ("erase = \"3800us\"", "erase = \"3800\"", "has no unit"),

@@ -11,4 +11,5 @@ mod fault_system;
 mod fault_trace;
 mod model_core;
 mod model_cores;
+mod model_paging;
 mod model_workers;

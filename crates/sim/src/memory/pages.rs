@@ -44,12 +44,16 @@ impl FlashPages {
     }
     /// Writes a page. Nobody waits for it.
     pub fn write(&mut self, now: Time, page: u32) {
+        self.write_and_tell(now, page, UNWAITED);
+    }
+    /// Writes a page. `tag` comes back when it is written.
+    pub fn write_and_tell(&mut self, now: Time, page: u32, tag: u64) {
         let mut commands = std::mem::take(&mut self.commands);
         commands.clear();
         self.map.write(u64::from(page) % self.map.pages(), &mut commands);
         let own = commands.len() - 1;
         for (turn, op) in commands.iter().enumerate() {
-            self.submit(now, *op, UNWAITED, turn < own);
+            self.submit(now, *op, if turn == own { tag } else { UNWAITED }, turn < own);
         }
         self.commands = commands;
     }
@@ -65,6 +69,14 @@ impl FlashPages {
         self.nand.advance_to_next(limit, &mut self.done);
         let waited = self.done.iter().filter(|done| done.tag != UNWAITED);
         read.extend(waited.map(|done| (done.tag, Time::ns(done.done_ns))));
+    }
+    /// Joules that the device has taken so far.
+    pub fn energy_j(&self) -> f64 {
+        self.nand.counters().energy_pj() as f64 / 1e12
+    }
+    /// Pages that can be used.
+    pub fn pages(&self) -> u64 {
+        self.map.pages()
     }
     /// What reclaim has done.
     pub fn reclaimed(&self) -> Reclaimed {

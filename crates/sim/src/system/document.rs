@@ -297,6 +297,20 @@ impl Document {
     pub fn bytes(&self, key: &str) -> Result<u64, SystemError> {
         Ok((self.quantity(key, Quantity::Size)? + 0.5) as u64)
     }
+    /// Watts.
+    ///
+    /// # Errors
+    /// When there is no such key, or its value is none.
+    pub fn power(&self, key: &str) -> Result<f64, SystemError> {
+        self.quantity(key, Quantity::Power)
+    }
+    /// Joules.
+    ///
+    /// # Errors
+    /// When there is no such key, or its value is none.
+    pub fn energy(&self, key: &str) -> Result<f64, SystemError> {
+        self.quantity(key, Quantity::Energy)
+    }
     /// Bytes a second, more than none.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ pub use units::Quantity;
 use crate::cores::{CoresReport, CoresSystem, Front};
 use crate::flash::{FlashReport, FlashSystem};
 use crate::interface::{InterfaceReport, InterfaceSystem};
+use crate::paging::{PagingReport, PagingSystem};
 use crate::path::{PathReport, PathSystem};
 use crate::report::{Counted, RunError};
 use crate::stages::Split;
@@ -41,6 +42,7 @@ enum Model {
     Cores(Box<CoresSystem>, Front, bool),
     Workers(Box<WorkersSystem>),
     Memory(Box<PathSystem>),
+    Paging(Box<PagingSystem>),
 }
 
 /// What came of a run, with what it was of.
@@ -75,6 +77,8 @@ pub enum Found {
     Workers(Box<WorkersReport>),
     /// The path of memory.
     Memory(Box<PathReport>),
+    /// Programs over more memory than DRAM.
+    Paging(Box<PagingReport>),
 }
 
 impl System {
@@ -91,12 +95,13 @@ impl System {
     ) -> Result<System, SystemError> {
         let document = Document::read(file, text, set)?;
         let about = document.text("about")?.to_owned();
-        let models = [("flash", 0), ("interface", 1), ("cores", 2), ("workers", 3), ("memory", 4)];
+        let models = [("flash", 0), ("interface", 1), ("cores", 2), ("workers", 3), ("memory", 4), ("paging", 5)];
         let model = match document.word("model", &models)? {
             0 => Model::Flash(Box::new(FlashSystem::read(&document, trace)?)),
             1 => Model::Interface(Box::new(InterfaceSystem::read(&document)?)),
             2 => Model::Cores(Box::new(CoresSystem::read(&document)?), Front::read(&document)?, false),
             3 => Model::Workers(Box::new(WorkersSystem::read(&document)?)),
+            5 => Model::Paging(Box::new(PagingSystem::read(&document)?)),
             _ => Model::Memory(Box::new(PathSystem::read(&document, trace)?)),
         };
         if trace.is_some() && !matches!(model, Model::Flash(_) | Model::Memory(_)) {
@@ -118,6 +123,7 @@ impl System {
             Model::Cores(.., explain) => *explain = true,
             Model::Workers(workers) => workers.explain = true,
             Model::Memory(memory) => memory.explain = true,
+            Model::Paging(paging) => paging.explain = true,
         }
         self
     }
@@ -132,6 +138,7 @@ impl System {
             Model::Cores(cores, front, explain) => Found::Cores(Box::new(cores.run_with(seed, *front, *explain)?)),
             Model::Workers(workers) => Found::Workers(Box::new(workers.run(seed)?)),
             Model::Memory(memory) => Found::Memory(Box::new(memory.run(seed)?)),
+            Model::Paging(paging) => Found::Paging(Box::new(paging.run(seed)?)),
         };
         Ok(Report {
             system: self.file.clone(),
@@ -153,6 +160,7 @@ impl Report {
             Found::Cores(cores) => cores.counted,
             Found::Workers(workers) => workers.counted,
             Found::Memory(memory) => memory.counted,
+            Found::Paging(paging) => paging.counted,
         }
     }
     /// What a reader has to know.
@@ -163,6 +171,7 @@ impl Report {
             Found::Cores(cores) => &cores.warnings,
             Found::Workers(workers) => &workers.warnings,
             Found::Memory(memory) => &memory.warnings,
+            Found::Paging(paging) => &paging.warnings,
         }
     }
     /// What a reader is shown: names with values and their units.
@@ -173,6 +182,7 @@ impl Report {
             Found::Cores(cores) => cores.rows(),
             Found::Workers(workers) => workers.rows(),
             Found::Memory(memory) => memory.rows(),
+            Found::Paging(paging) => paging.rows(),
         }
     }
     /// Where the time goes, by kind of request.
@@ -186,6 +196,7 @@ impl Report {
             Found::Cores(cores) => vec![of("miss", &cores.miss_stages)],
             Found::Workers(workers) => vec![of("miss", &workers.miss_stages)],
             Found::Memory(memory) => vec![of("request", &memory.stages)],
+            Found::Paging(paging) => vec![of("miss", &paging.miss_stages)],
         };
         splits.into_iter().flatten().collect()
     }

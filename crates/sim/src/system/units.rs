@@ -16,6 +16,10 @@ pub enum Quantity {
     Frequency,
     /// As a part of one.
     Share,
+    /// In watts.
+    Power,
+    /// In joules.
+    Energy,
 }
 
 impl Quantity {
@@ -39,6 +43,8 @@ impl Quantity {
             ],
             Quantity::Rate => &[("B/s", 1.0), ("KB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)],
             Quantity::Frequency => &[("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)],
+            Quantity::Power => &[("uW", 1e-6), ("mW", 1e-3), ("W", 1.0)],
+            Quantity::Energy => &[("pJ", 1e-12), ("nJ", 1e-9), ("uJ", 1e-6), ("mJ", 1e-3), ("J", 1.0)],
             // Divided below, so that 70% is 0.7 to the last digit.
             Quantity::Share => &[("%", 100.0)],
         }
@@ -51,6 +57,8 @@ impl Quantity {
             Quantity::Rate => "\"800MB/s\" (B/s, KB/s, MB/s, GB/s: powers of 1000)",
             Quantity::Frequency => "\"2GHz\" (Hz, kHz, MHz, GHz)",
             Quantity::Share => "\"70%\"",
+            Quantity::Power => "\"57mW\" (uW, mW, W)",
+            Quantity::Energy => "\"500pJ\" (pJ, nJ, uJ, mJ, J)",
         }
     }
     /// Reads one in its base unit.
@@ -84,6 +92,8 @@ mod tests {
         assert_eq!(Quantity::Rate.read("333MB/s"), Ok(3.33e8));
         assert_eq!(Quantity::Frequency.read("2GHz"), Ok(2e9));
         assert_eq!(Quantity::Share.read("70%"), Ok(0.7));
+        assert_eq!(Quantity::Power.read("57mW"), Ok(57.0 * 1e-3));
+        assert_eq!(Quantity::Energy.read("2uJ"), Ok(2.0 * 1e-6));
     }
     #[test]
     fn what_is_refused() {

@@ -111,17 +111,32 @@ impl<R: Replacement> Frames<R> {
             Some(frame) => (frame, None),
             None => {
                 self.replacement.expects(SubpageIndex(subpage));
-                let frame = (0..SCANS).find_map(|_| self.replacement.victim(&mut self.marks))?.0;
-                let old = std::mem::replace(&mut self.holds[frame as usize], NONE);
-                self.places[old as usize] = NONE;
-                let (dirty, prefetched) = (self.dirty[frame as usize], self.take_prefetched(frame));
-                (frame, Some(Victim { subpage: old, dirty, prefetched }))
+                let (frame, victim) = self.evict()?;
+                (frame, Some(victim))
             }
         };
         let at = frame as usize;
         (self.holds[at], self.dirty[at], self.coming[at]) = (subpage, false, true);
         self.places[subpage as usize] = frame;
         Some((frame, victim))
+    }
+    /// Takes what a frame holds out of it.
+    fn evict(&mut self) -> Option<(u32, Victim)> {
+        let frame = (0..SCANS).find_map(|_| self.replacement.victim(&mut self.marks))?.0;
+        let old = std::mem::replace(&mut self.holds[frame as usize], NONE);
+        self.places[old as usize] = NONE;
+        let (dirty, prefetched) = (self.dirty[frame as usize], self.take_prefetched(frame));
+        Some((frame, Victim { subpage: old, dirty, prefetched }))
+    }
+    /// Frees a frame ahead of its use. None: every frame waits or is waited for.
+    pub fn reclaim(&mut self) -> Option<Victim> {
+        let (frame, victim) = self.evict()?;
+        self.free.push(frame);
+        Some(victim)
+    }
+    /// Frames that are free.
+    pub fn free(&self) -> usize {
+        self.free.len()
     }
     /// The contents have come.
     pub fn arrived(&mut self, frame: u32) {

@@ -18,7 +18,7 @@
 //! W / (W + o), of W computing between two misses and o CPU time of a miss.
 
 mod device;
-mod frames;
+pub(crate) mod frames;
 mod run;
 
 pub use device::{Device, DeviceShape};

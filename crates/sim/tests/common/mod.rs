@@ -7,7 +7,7 @@ use fulgurite_sim::system::Document;
 use fulgurite_sim::workers::WorkersSystem;
 
 /// NAND of a few planes that reads no bit wrong.
-const NAND: &str = r#"
+pub const NAND: &str = r#"
 [nand.geometry]
 channels = 2
 packages_per_channel = 1

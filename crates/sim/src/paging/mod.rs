@@ -1,0 +1,30 @@
+//! Programs over more memory than DRAM, by each of the ways that the papers compare.
+//!
+//! | way | at an access whose page is not in DRAM |
+//! |---|---|
+//! | [`Way::Flat`] | there is none: all of it is DRAM, or PCM |
+//! | [`Way::Controller`] | NVMM: the memory's controller reads the page, and the core waits |
+//! | [`Way::System`] | swap, or an SSD under a file system: a fault, in its parts, and another thread runs |
+//! | [`Way::Runtime`] | SSDAlloc: a signal, and its runtime reads a page or an object from its log |
+//!
+//! ```text
+//!   threads -> cores -> frames of DRAM --miss--> software of the way -> device -> waiting thread
+//!                          |victim, written to                            ^
+//!                          +--> evict buffer -----> in place, or a log ---+
+//! ```
+//!
+//! Frames, replacement and prefetch are the runtime's (`policy`). The device is `nand` as it is, or
+//! a drive of which a data sheet tells how many requests it serves. A core runs one thread until it
+//! waits: time slices are not simulated. A victim's frame is free once its contents are in the evict
+//! buffer. A miss waits while that is full.
+
+mod device;
+mod energy;
+mod log;
+mod run;
+mod system;
+
+pub use device::RatedShape;
+pub use energy::{Energy, Power};
+pub use run::PagingReport;
+pub use system::{DeviceKind, PagingSystem, Program, RuntimeCosts, Slots, SystemCosts, Unit, Way};
