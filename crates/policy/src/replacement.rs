@@ -132,9 +132,9 @@ pub trait Replacement {
 pub enum ReplacementPolicy {
     /// Second chance, in the order of the frames.
     Clock,
-    /// Small and main queue with a ghost. The default: fewest misses of the first three on the OLTP and
-    /// P3 traces of Megiddo and Modha (FAST 2003) and on Zipf keys, at every size tried, also when
-    /// hits are seen only as marks ([`Hits::Marked`](crate::simulate::Hits)).
+    /// Small and main queue with a ghost. The default: fewest misses of the first three on the OLTP
+    /// and P3 traces of Megiddo and Modha (FAST 2003) and on Zipf keys, at every size tried. Also
+    /// when hits are seen only as marks ([`Hits::Marked`](crate::simulate::Hits)).
     #[default]
     S3Fifo,
     /// Least recently used.

@@ -11,8 +11,8 @@
 //! Then it is that set's, if the set is full.
 //!
 //! A hash divides subpages among sets, so that those of one worker, or of a stride, do not meet in
-//! a few. There are as many sets as the frames fill. Up to three, seven or 63 frames that are left are
-//! in crowded sets.
+//! a few. There are as many sets as the frames fill. Frames that are left (up to 3, 7 or 63) are in
+//! crowded sets.
 //!
 //! Invariants: each frame in the policy is in the list of all and in that of its set. A set is in
 //! the list of crowded ones exactly while it has more than its ways. 20 bytes a frame and 20 a set.

@@ -41,7 +41,7 @@ enum Model {
         newest_first: Vec<u32>,
     },
     S3Fifo(S3Model),
-    /// Newest first: frame and set. Crowded sets, those that have been so for the longest time last.
+    /// Newest first: frame and set. Then crowded sets, the one that was so first last.
     Sets {
         ways: usize,
         capacity: usize,

@@ -12,7 +12,7 @@
 //! | [`executed`] | workloads that run as they are, and what they touch |
 //! | [`workers`] | the runtime on a machine whose costs were measured |
 //! | [`path`] | requests over a link to DRAM that may be a cache of flash pages |
-//! | [`paging`] | programs over more memory than DRAM: NVMM, SSDs, swap, SSDAlloc, with their energy |
+//! | [`paging`] | programs over more memory than DRAM: NVMM, SSDs, swap, SSDAlloc |
 //! | [`cores`] | cores by intervals, their caches, threads and modelled workloads |
 //! | [`interface`] | a device on the DRAM interface: the steps of its protocol |
 //! | [`trace`] | traces of other programs, read and written |

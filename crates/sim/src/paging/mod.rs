@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`Way::Flat`] | there is none: all of it is DRAM, or PCM |
 //! | [`Way::Controller`] | NVMM: the memory's controller reads the page, and the core waits |
-//! | [`Way::System`] | swap, or an SSD under a file system: a fault, in its parts, and another thread runs |
-//! | [`Way::Runtime`] | SSDAlloc: a signal, and its runtime reads a page or an object from its log |
+//! | [`Way::System`] | swap, or a file on an SSD: a fault, in its parts, and another thread runs |
+//! | [`Way::Runtime`] | SSDAlloc: a signal, and its runtime reads an object or page from its log |
 //!
 //! ```text
 //!   threads -> cores -> frames of DRAM --miss--> software of the way -> device -> waiting thread
@@ -15,16 +15,19 @@
 //!
 //! Frames, replacement and prefetch are the runtime's (`policy`). The device is `nand` as it is, or
 //! a drive of which a data sheet tells how many requests it serves. A core runs one thread until it
-//! waits: time slices are not simulated. A victim's frame is free once its contents are in the evict
-//! buffer. A miss waits while that is full.
+//! waits: time slices are not simulated. A victim's frame is free once its contents are in the
+//! evict buffer. A miss waits while that is full.
 
 mod device;
 mod energy;
+mod home;
 mod log;
+mod misses;
+mod report;
 mod run;
 mod system;
 
 pub use device::RatedShape;
 pub use energy::{Energy, Power};
-pub use run::PagingReport;
+pub use report::PagingReport;
 pub use system::{DeviceKind, PagingSystem, Program, RuntimeCosts, Slots, SystemCosts, Unit, Way};

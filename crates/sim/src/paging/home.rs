@@ -1,0 +1,89 @@
+//! A controller's DRAM and the device behind it.
+
+use std::collections::VecDeque;
+
+use fulgurite_policy::{AnyReplacement, PrefetchPolicy, Prefetcher};
+
+use super::device::{Device, Rated};
+use super::log::Log;
+use super::system::{DeviceKind, PagingSystem, Slots, Way, swap_slots};
+use crate::memory::FlashPages;
+use crate::workers::frames::Frames;
+
+pub(super) const NONE: u32 = u32::MAX;
+/// Requests of NAND that may be under way at once: more than threads and evict buffers can have.
+const FLASH_DEPTH: usize = 1 << 20;
+
+/// Which page is in which slot of swap.
+pub(super) struct SwapMap {
+    pub of_page: Vec<u32>,
+    pub page_in: Vec<u32>,
+    pub next: u32,
+}
+
+impl SwapMap {
+    pub fn new(pages: u32) -> SwapMap {
+        let slots = swap_slots(u64::from(pages)) as u32;
+        let page_in = (0..slots).map(|slot| if slot < pages { slot } else { NONE }).collect();
+        SwapMap { of_page: (0..pages).collect(), page_in, next: pages }
+    }
+    /// A page leaves: it gets the next free slot.
+    pub fn leave(&mut self, page: u32) -> u32 {
+        self.page_in[self.of_page[page as usize] as usize] = NONE;
+        while self.page_in[self.next as usize] != NONE {
+            self.next = (self.next + 1) % self.page_in.len() as u32;
+        }
+        (self.of_page[page as usize], self.page_in[self.next as usize]) = (self.next, page);
+        self.next
+    }
+}
+
+/// A controller's DRAM and its device.
+pub(super) struct Home {
+    pub frames: Frames<AnyReplacement>,
+    pub prefetcher: Prefetcher,
+    /// Threads that wait, and parts that are on their way, by frame.
+    pub waiting: Vec<Vec<u32>>,
+    pub left: Vec<u32>,
+    pub device: Device,
+    pub log: Option<Log>,
+    pub swap: Option<SwapMap>,
+    /// Pages in the evict buffer.
+    pub writing: u32,
+    pub throttled: VecDeque<u32>,
+}
+
+impl PagingSystem {
+    pub(super) fn home(&self, number: u32, seed: u64) -> Option<Home> {
+        let (frames, units) = (self.frames().min(self.units()) as u32, self.units() as u32);
+        let device = match self.device? {
+            DeviceKind::Rated(shape) => Device::Rated(Rated::new(shape, self.page)),
+            DeviceKind::Nand(profile, filled) => {
+                let parts = self.page / u64::from(profile.geometry.page_bytes());
+                let flash = FlashPages::new(profile, filled, FLASH_DEPTH, seed ^ u64::from(number) << 32).ok()?;
+                Device::Nand(Box::new(flash), parts as u32)
+            }
+        };
+        let prefetch = match self.way {
+            Way::Controller { prefetch, .. } => prefetch,
+            _ => PrefetchPolicy::Off,
+        };
+        Some(Home {
+            frames: Frames::new(AnyReplacement::new(self.replacement, frames as usize), units),
+            prefetcher: Prefetcher::new(prefetch),
+            waiting: vec![Vec::new(); frames as usize],
+            left: vec![0; frames as usize],
+            device,
+            log: match self.way {
+                Way::Runtime(costs) => Some(self.new_log(costs)),
+                _ => None,
+            },
+            swap: match self.way {
+                Way::System(costs) if costs.slots == Slots::Swap => Some(SwapMap::new(units)),
+                _ => None,
+            },
+            writing: 0,
+            throttled: VecDeque::new(),
+        })
+    }
+}
