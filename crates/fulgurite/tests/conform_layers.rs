@@ -363,3 +363,26 @@ fn the_least_versions_are_those_that_are_tested() {
     assert!(seen > 30, "{seen} dependencies were found");
     assert!(wrong.is_empty(), "ask for what is tested:\n{}", wrong.join("\n"));
 }
+
+#[test]
+fn the_comparisons_lock_file_is_up_to_date() {
+    // The comparison is no member of the workspace, so nothing else notices: `--locked` refuses it.
+    let lock = read(&root().join("peers/Cargo.lock"));
+    let packages: BTreeMap<&str, &str> = lock
+        .split("[[package]]")
+        .filter_map(|package| Some((package.split_once("name = \"")?.1.split_once('"')?.0, package)))
+        .collect();
+    let (mut missing, mut seen) = (Vec::new(), 0);
+    for (name, manifest) in manifests() {
+        let Some(package) = packages.get(format!("fulgurite-{name}").as_str()) else { continue };
+        seen += 1;
+        for dependency in dependencies_under(&manifest, |section| section == "dependencies") {
+            let listed = [format!("\"{dependency}\""), format!("\"{dependency} ")];
+            if !listed.iter().any(|listed| package.contains(listed)) {
+                missing.push(format!("fulgurite-{name}: {dependency}"));
+            }
+        }
+    }
+    assert!(seen > 10, "{seen} of our crates are in peers/Cargo.lock");
+    assert!(missing.is_empty(), "cargo metadata --manifest-path peers/Cargo.toml mends its lock file: {missing:?}");
+}

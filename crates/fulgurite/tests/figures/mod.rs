@@ -5,6 +5,7 @@ use serde_json::Value;
 
 mod live;
 mod others;
+mod peers;
 
 /// The block of a result: its command, its tables, the machine.
 pub fn render(name: &str, result: &Value, has_drawing: bool) -> String {
@@ -12,6 +13,7 @@ pub fn render(name: &str, result: &Value, has_drawing: bool) -> String {
     let kind = command.split_whitespace().skip(1).take(2).collect::<Vec<_>>().join(" ");
     let tables = match kind.as_str() {
         "bench live" => live::tables(result),
+        "bench peers" => peers::tables(result),
         "bench micro" => vec![others::micro(result)],
         "bench tail" => others::tail(result),
         "bench checkpoint" => vec![others::checkpoint(result)],
@@ -40,8 +42,9 @@ pub fn without_outputs(command: &str) -> String {
     let mut words = command.split_whitespace().peekable();
     let mut kept = Vec::new();
     while let Some(word) = words.next() {
-        if ["--json", "--plot", "--report"].contains(&word) {
-            words.next_if(|next| !next.starts_with('-'));
+        let (option, given) = word.split_once('=').map_or((word, false), |(option, _)| (option, true));
+        if ["--json", "--plot", "--report"].contains(&option) {
+            words.next_if(|next| !given && !next.starts_with('-'));
         } else {
             kept.push(word);
         }
@@ -170,5 +173,6 @@ fn numbers_are_written_as_one_reads_them() {
     assert_eq!(written, ["0", "0.012", "0.27", "1.56", "31.4", "404", "1,234,567", "-1,234"]);
     assert_eq!(spread_percent(&serde_json::json!({"median": 0.961, "min": 0.82, "max": 1.2})), "96.1 (82 to 120)");
     assert_eq!(without_outputs("fulgurite bench micro --json"), "fulgurite bench micro");
+    assert_eq!(without_outputs("fulgurite bench peers --json=a.json bank"), "fulgurite bench peers bank");
     assert_eq!(without_outputs("fulgurite bench x --json a.json --plot a.svg --quick"), "fulgurite bench x --quick");
 }
