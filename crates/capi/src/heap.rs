@@ -73,8 +73,8 @@ impl fulgurite_heap {
     fn inside(&self, address: u64, len: usize) -> Result<Address, Failure> {
         self.check()?;
         let (at, region) = (Address::from_bits(address), self.heap.region());
-        let past_header = address.wrapping_sub(region.base.bits()) >= Heap::HEADER_BYTES;
-        if past_header && region.contains(at, len as u64) {
+        let is_header = address.wrapping_sub(region.base.bits()) < Heap::HEADER_BYTES;
+        if !is_header && self.heap.contains(at, len as u64) {
             return Ok(at);
         }
         let message = format!("{len} bytes at {at} are outside of the heap; check the address and its heap");

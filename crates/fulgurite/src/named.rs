@@ -68,9 +68,10 @@ pub struct Named<'f> {
 }
 
 impl Named<'_> {
-    /// A hash map for up to about `capacity` entries. It grows with them, a little in each insert,
-    /// so a generous number costs addresses of the pool, and neither space nor DRAM. With more
-    /// entries it gets slower.
+    /// A hash map, made for about `capacity` entries. It grows with them, a little in each insert,
+    /// also beyond that: it then takes further addresses of the pool, each time as many as it has.
+    /// A generous number costs addresses, and neither space nor DRAM. When the pool has no more
+    /// addresses, it gets slower.
     ///
     /// # Errors
     /// [`Error::Root`] when the name leads to something else, or there is no room.
@@ -123,8 +124,9 @@ impl Named<'_> {
         self.container(size.into().bytes()?, 0, |m, heap, _| Masstree::create(m, heap.clone(), LATCHES))
     }
 
-    /// Values of any length under keys of type `K`, meant for about `capacity` keys and `size` of
-    /// values, as rounded up by the heap (by an eighth at most, or to whole subpages).
+    /// Values of any length under keys of type `K`, made for about `capacity` keys and `size` of
+    /// values, as rounded up by the heap (by an eighth at most, or to whole subpages). With more of
+    /// either they take further addresses of the pool, each time as many as they have.
     ///
     /// ```
     /// use fulgurite::{Fulgurite, Medium};
@@ -311,18 +313,25 @@ impl Named<'_> {
         })?;
         let root = found?;
         let region = Region { base: root.address, bytes: root.bytes };
+        let mut regions = self.memory.runtime.run(move |m| fulgurite_memory::further_ranges(m, &root))?;
+        regions.insert(0, region);
         // What is under way goes first, so that nothing of it is written when the pages are gone.
-        held.take_out(region.base, region.bytes, true)?;
+        regions.iter().try_for_each(|region| held.take_out(region.base, region.bytes, true))?;
+        let all = regions.clone();
         let removed: Result<(), Error> = self.memory.runtime.run(move |m| {
             // It is never found half removed. Its pages go first, as that may be refused. Its data
             // is dead when no token sees it.
             let _section = m.write_section()?;
-            if let Err(error) = pool.delete_pages(crate::pages::pages_of(region)) {
-                return Ok(Err(error.into()));
+            for region in &all {
+                if let Err(error) = pool.delete_pages(crate::pages::pages_of(*region)) {
+                    return Ok(Err(error.into()));
+                }
             }
-            Ok(named.directory.remove(m, &name).map(|_| ()).map_err(Error::from))
+            let removed = named.directory.remove(m, &name).map(drop);
+            let given_back = all[1..].iter().try_for_each(|region| named.directory.give_back(m, *region));
+            Ok(removed.and(given_back).map_err(Error::from))
         })?;
         removed?;
-        Ok(held.take_out(region.base, region.bytes, false)?)
+        Ok(regions.iter().try_for_each(|region| held.take_out(region.base, region.bytes, false))?)
     }
 }

@@ -48,7 +48,7 @@ impl<C: Container + Send + Sync + 'static> Open for Rooted<C> {
 
 /// The directory of a pool, and the containers under its roots that are open.
 pub(crate) struct Registry {
-    pub directory: Directory,
+    pub directory: Arc<Directory>,
     /// By name. Never held across an access.
     pub open: Mutex<BTreeMap<String, Arc<dyn Open>>>,
     /// By name, what could not be saved at the last sync, and why.
@@ -64,7 +64,12 @@ pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Registry {
     pub fn new(directory: Directory) -> Registry {
-        Registry { directory, open: Mutex::default(), unsaved: Mutex::default(), turn: Mutex::default() }
+        Registry {
+            directory: Arc::new(directory),
+            open: Mutex::default(),
+            unsaved: Mutex::default(),
+            turn: Mutex::default(),
+        }
     }
     fn all(&self) -> Vec<(String, Arc<dyn Open>)> {
         hold(&self.open).iter().map(|(name, open)| (name.clone(), open.clone())).collect()
@@ -127,6 +132,7 @@ impl Registry {
             Err(RootError::Unknown { .. }) => Rooted::create(m, &self.directory, &name, bytes, make)?,
             opened => opened?,
         };
+        rooted.grow_in(&self.directory);
         let rooted = Arc::new(rooted);
         hold(&self.open).insert(name, rooted.clone());
         Ok(rooted)

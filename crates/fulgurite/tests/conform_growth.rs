@@ -229,7 +229,7 @@ const CHILD: &str = "FULGURITE_TEST_GROWTH";
 fn grower() {
     let path = std::env::var(CHILD).expect("a child");
     let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").growing("96M").start().unwrap();
-    let of = values(&memory, 64 * MIB);
+    let of = values(&memory, 0);
     for key in 0..600 {
         put(&memory, &of, key).unwrap();
         if key % 4 == 3 {
@@ -248,7 +248,8 @@ fn a_kill_while_it_grows_leaves_a_pool_with_all_that_was_named() {
         let path = directory.path().join("pool");
         let builder = Fulgurite::builder(Medium::new_pool(&path, 16 * MIB)).dram("8M").growing("96M");
         let memory = builder.start().unwrap();
-        values(&memory, 64 * MIB);
+        // Made for one value, so that its heap grows as well.
+        values(&memory, BYTES as u64);
         drop(memory);
         let mut child = trials::again(module_path!(), "grower");
         let mut child = child.env(CHILD, &path).stdout(Stdio::piped()).spawn().unwrap();
@@ -279,6 +280,59 @@ fn a_kill_while_it_grows_leaves_a_pool_with_all_that_was_named() {
         memory.sync().unwrap();
     });
     assert!(grown > 0 || trials::runs(20) < 4, "none was killed after it had grown");
+}
+
+#[test]
+fn what_has_grown_past_its_capacity_rolls_back_and_is_found_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let open = |medium: Medium| {
+        let memory = Fulgurite::builder(medium).dram("8M").start().unwrap();
+        let map = memory.named("map").hash_map::<u64, [u64; 4]>(100).unwrap();
+        let of = memory.named("values").blobs::<u64>(10, BYTES as u64).unwrap();
+        (memory, map, of)
+    };
+    let (memory, map, of) = open(Medium::new_pool(&path, 64 * MIB));
+    let fill = |keys: std::ops::Range<u64>, number: u64| {
+        for key in keys.clone().step_by(400) {
+            put(&memory, &of, key).unwrap();
+        }
+        memory.run(|m| keys.clone().try_for_each(|key| map.insert(m, &key, [number; 4]).map(drop))).unwrap();
+    };
+    let holds = |memory: &Fulgurite, keys: u64, number: u64| {
+        let map = memory.named("map").hash_map::<u64, [u64; 4]>(100).unwrap();
+        let of = values(memory, 0);
+        assert_eq!(memory.run(|m| map.check(m)), Ok(keys));
+        for key in 0..keys {
+            assert_eq!(memory.run(|m| map.get(m, &key)), Ok(Some([number; 4])), "{key}");
+        }
+        (0..keys).step_by(400).for_each(|key| check(memory, &of, key..key + 1));
+        memory.run(|m| of.check(m)).unwrap();
+    };
+    fill(0..500, 1);
+    let before = memory.sync().unwrap();
+    // Two hundred times its capacity, and its ranges with it. Then again, where they had been.
+    for number in [2, 3] {
+        fill(0..20_000, number);
+        holds(&memory, 20_000, number);
+        memory.roll_back(before).unwrap();
+        holds(&memory, 500, 1);
+    }
+    fill(0..20_000, 4);
+    memory.sync().unwrap();
+    drop((map, of, memory));
+    let (memory, map, of) = open(Medium::pool(&path));
+    holds(&memory, 20_000, 4);
+    // Removed, they leave their ranges to others.
+    drop((map, of));
+    for _ in 0..10 {
+        memory.named("map").remove().unwrap();
+        memory.named("values").remove().unwrap();
+        memory.sync().unwrap();
+        let (map, of) = (memory.named("map").hash_map::<u64, [u64; 4]>(100).unwrap(), values(&memory, 0));
+        memory.run(|m| (0..20_000).try_for_each(|key| map.insert(m, &key, [5; 4]).map(drop))).unwrap();
+        (0..100).for_each(|key| put(&memory, &of, key).unwrap());
+    }
 }
 
 /// Two versions of a record, under one name of the type.

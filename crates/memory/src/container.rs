@@ -19,6 +19,7 @@ use fulgurite_runtime::{AccessError, Context, Durable};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::blobs::NOTES_BYTES;
+use crate::heap::{RECORD_AT, RECORD_BYTES};
 use crate::{
     Array, ArrayRoot, BPlusTree, BPlusTreeRoot, Blobs, Directory, HashMap, HashMapRoot, Heap, KeyHash, Latch, Masstree,
     MasstreeRoot, Memory, OrderedBlobs, Ptr, RedBlackTree, RedBlackTreeRoot, Region, RootError, Stored,
@@ -31,6 +32,7 @@ const OBJECTS_AT: u64 = 24;
 /// Where notes of values that are written in parts lie.
 const NOTES_AT: u64 = 2048;
 const _: () = assert!(NOTES_AT as usize + NOTES_BYTES <= SUBPAGE_BYTES);
+const _: () = assert!(RECORD_AT as usize + RECORD_BYTES <= NOTES_AT as usize);
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 
 /// The part of a container's region that is objects. Versions before it left what was there.
@@ -54,9 +56,20 @@ impl ObjectsRecord {
     }
 }
 
+/// The ranges of addresses that a container under a root has beside its region.
+///
+/// # Errors
+/// What the memory says.
+pub fn further_ranges<M: Memory>(memory: &mut M, entry: &RootEntry) -> Result<Vec<Region>, AccessError> {
+    crate::heap::ranges_of(memory, entry.address)
+}
+
 /// A container that a root can name.
 pub trait Container: Sized {
-    /// What is stored, to open it again.
+    /// Its heap gets more addresses when it is full.
+    const GROWS: bool = true;
+
+    /// What is stored, to open it again: at most 192 bytes.
     type Root: Plain + PartialEq + Debug + Send + Sync;
     /// Its kind and what it holds, as roots keep it.
     fn type_name() -> String;
@@ -179,6 +192,8 @@ impl<V: Stored, L: Latch> Container for BPlusTree<V, L> {
 }
 
 impl<K: Stored + Ord, V: Stored, L: Latch> Container for RedBlackTree<K, V, L> {
+    /// Its nodes are looked for in the first range only.
+    const GROWS: bool = false;
     type Root = RedBlackTreeRoot;
     fn type_name() -> String {
         format!("red-black tree of {} to {}", K::type_name(), V::type_name())
@@ -353,8 +368,10 @@ impl<C: Container> Rooted<C> {
         heap_bytes: u64,
         make: impl FnOnce(&mut M, &Arc<Heap>, Region) -> Result<C, AccessError>,
     ) -> Result<Self, RootError> {
+        const { assert!(size_of::<C::Root>() as u64 <= RECORD_AT - ROOT_AT, "a root has at most 192 bytes") };
         let (heap_region, data) = rooms(region, heap_bytes);
         let heap = Arc::new(Heap::create(memory, heap_region)?);
+        crate::heap::clear_ranges(memory, region.base)?;
         let mut container = make(memory, &heap, data)?;
         memory.write_bytes(region.base.add(NOTES_AT), &[0; NOTES_BYTES])?;
         container.keep_notes(region.base.add(NOTES_AT));
@@ -385,7 +402,8 @@ impl<C: Container> Rooted<C> {
     ) -> Result<Self, RootError> {
         let entry = directory.find_as(memory, name, &C::type_name(), C::parts())?;
         let (heap_region, root) = Self::read_header(memory, &entry)?;
-        let heap = Arc::new(Heap::open(memory, heap_region)?);
+        let ranges = further_ranges(memory, &entry)?;
+        let heap = Arc::new(Heap::open_grown(memory, heap_region, ranges)?);
         let mut container = C::open_root(memory, root, &heap, latch_count)?;
         let objects: ObjectsRecord = memory.load(Ptr::new(entry.address.add(OBJECTS_AT)))?;
         if let Some(objects) = objects.region(Region::new(entry.address, entry.bytes)) {
@@ -407,6 +425,13 @@ impl<C: Container> Rooted<C> {
         Ok((heap, root))
     }
 
+    /// From now on its heap gets more addresses of the directory when it is full, each time as many
+    /// as it has. Removing the container gives back all of them ([`further_ranges`]).
+    pub fn grow_in(&self, directory: &Arc<Directory>) {
+        if C::GROWS {
+            self.heap.grow_on(crate::heap::Grounds { directory: directory.clone(), header: self.entry.address });
+        }
+    }
     /// Its heap.
     pub fn heap(&self) -> &Arc<Heap> {
         &self.heap

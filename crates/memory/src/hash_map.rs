@@ -24,7 +24,7 @@
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 mod growth;
 
@@ -74,6 +74,8 @@ struct Growth {
     len: AtomicI64,
     /// A bucket is being split.
     splitting: AtomicBool,
+    /// Where the segments of buckets beyond the region lie; 0: not read yet.
+    segments: [AtomicU64; growth::SEGMENTS],
 }
 
 /// Where in a block an entry is.
@@ -186,7 +188,11 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         if buckets == 0 || bytes > root.region.bytes || root.region.base.subpage_offset() != 0 {
             return corrupt("hash map root", bytes, root.region.bytes);
         }
-        let growth = Growth { len: AtomicI64::new(growth::UNKNOWN), splitting: AtomicBool::new(false) };
+        let growth = Growth {
+            len: AtomicI64::new(growth::UNKNOWN),
+            splitting: AtomicBool::new(false),
+            segments: [const { AtomicU64::new(0) }; growth::SEGMENTS],
+        };
         Ok(HashMap { root, heap, latches: LatchTable::new(latch_count.max(1)), growth, entries: PhantomData })
     }
 
@@ -221,6 +227,9 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
 
     #[inline(always)]
     fn bucket_at(&self, bucket: u64) -> Address {
+        if bucket >= self.root.buckets & !growth::GROWS {
+            return self.bucket_beyond(bucket);
+        }
         let (subpage, inside) = (bucket / Self::PER_SUBPAGE + u64::from(self.grows()), bucket % Self::PER_SUBPAGE);
         self.root.region.base.add(subpage * SUBPAGE_BYTES as u64 + inside * Self::BLOCK_BYTES as u64)
     }
@@ -241,7 +250,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// A chained block's address, if it can be one.
     #[inline]
     fn chained(&self, next: Address) -> Result<Address, AccessError> {
-        if next.bits().is_multiple_of(8) && self.heap.region().contains(next, Self::BLOCK_BYTES as u64) {
+        if next.bits().is_multiple_of(8) && self.heap.contains(next, Self::BLOCK_BYTES as u64) {
             return Ok(next);
         }
         let expected = self.heap.region().base.bits();

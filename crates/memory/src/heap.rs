@@ -20,18 +20,22 @@
 //! Decisions are taken under short mutexes that are never held across an access. A latch for each
 //! class orders its accesses (batches, slabs). An access that fails changes nothing.
 //!
-//! Slabs of small classes are not given back to other classes. Only `check` finds a double free.
+//! A class that is out of space divides the smallest larger object that is free. Slabs of small
+//! classes are not given back to other classes. Only `check` finds a double free.
 
+mod parts;
 mod saved;
 mod size_class;
 mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fulgurite_format::{Address, PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 
+use parts::Parts;
+pub(crate) use parts::{Grounds, RECORD_AT, RECORD_BYTES, clear_ranges, ranges_of};
 use size_class::{CLASSES, SUBPAGE_CLASS, class_bytes, class_of};
 use state::Class;
 
@@ -60,7 +64,9 @@ struct Supply {
 /// An allocator over a [`Region`] of flash memory, for any number of workers.
 #[derive(Debug)]
 pub struct Heap {
-    region: Region,
+    parts: Parts,
+    /// Where it gets more when it is full.
+    grounds: OnceLock<Grounds>,
     classes: Box<[Class]>,
     supply: Mutex<Supply>,
     supply_turn: VersionLatch,
@@ -96,7 +102,8 @@ impl Heap {
 
     fn over(region: Region, mark: u64, unaccounted: u64, clean: bool) -> Heap {
         Heap {
-            region,
+            parts: Parts::new(region, Vec::new()),
+            grounds: OnceLock::new(),
             classes: (0..CLASSES).map(|_| Class::default()).collect(),
             supply: Mutex::new(Supply { next: mark, mark, unaccounted }),
             supply_turn: VersionLatch::default(),
@@ -125,9 +132,36 @@ impl Heap {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// The region it manages.
+    /// The region that it was made in.
     pub fn region(&self) -> Region {
-        self.region
+        self.parts.first()
+    }
+    /// Bytes of addresses that it manages now.
+    pub fn bytes(&self) -> u64 {
+        self.parts.bytes()
+    }
+    /// Whether `len` bytes at `at` are its own.
+    #[inline]
+    pub fn contains(&self, at: Address, len: u64) -> bool {
+        self.parts.contains(at, len)
+    }
+    /// The offset of an address among its own.
+    #[inline]
+    pub(crate) fn offset(&self, at: Address) -> u64 {
+        self.parts.offset(at)
+    }
+    /// The address of an offset, with `len` bytes behind it that are its own.
+    #[inline]
+    pub(crate) fn at(&self, offset: u64, len: u64) -> Option<Address> {
+        self.parts.at(offset).filter(|(_, left)| *left >= len).map(|(at, _)| at)
+    }
+    /// From now on it gets more addresses when it is full.
+    pub(crate) fn grow_on(&self, grounds: Grounds) {
+        let _ = self.grounds.set(grounds);
+    }
+    /// Whether it gets more addresses when it is full.
+    pub(crate) fn grows(&self) -> bool {
+        self.grounds.get().is_some()
     }
 
     /// `bytes` of flash memory, aligned to 8, with earlier contents. Up to a subpage it is inside
@@ -227,7 +261,7 @@ impl Heap {
         }
         let _turn = self.supply_turn.lock(memory)?;
         let mark = hold(&self.supply).mark;
-        memory.store(Ptr::new(self.region.base), self.header(0, mark, 0))?;
+        memory.store(Ptr::new(self.region().base), self.header(0, mark, 0))?;
         self.clean.store(false, Ordering::Release);
         Ok(())
     }
@@ -238,7 +272,7 @@ impl Heap {
         let offset = at.subpage_offset() as u64;
         let placed =
             if size >= SUBPAGE { offset == 0 } else { offset.is_multiple_of(size) && offset + size <= SUBPAGE };
-        placed && self.region.contains(at, size) && at.bits() - self.region.base.bits() >= HEADER_BYTES
+        placed && self.contains(at, size) && self.offset(at) >= HEADER_BYTES
     }
 
     /// Words of a free object that can hold a batch: the next batch, then addresses.
@@ -337,11 +371,22 @@ impl Heap {
             return Ok(());
         }
         let size = class_bytes(class);
-        let slab = if class > SUBPAGE_CLASS { self.supply(memory, size)? } else { self.supply_slab(memory)? };
-        let slab = match slab {
+        let is_large = class > SUBPAGE_CLASS;
+        let supplied = |memory: &mut M, grows: bool| match is_large {
+            true => self.supply(memory, size, grows),
+            false => self.supply_slab(memory, grows),
+        };
+        let slab = match supplied(memory, false)? {
             Some(slab) => Some(slab),
-            None if class < SUBPAGE_CLASS => self.recycle(memory)?,
-            None => None,
+            // What others have freed goes before more addresses.
+            None => match self.recycle(memory, if is_large { class + 1 } else { SUBPAGE_CLASS.max(class + 1) })? {
+                Some((at, len)) if is_large => {
+                    self.divide(at.add(size), len - size);
+                    Some((at, size))
+                }
+                Some(slab) => Some(slab),
+                None => supplied(memory, true)?,
+            },
         };
         let Some((at, len)) = slab else {
             return Err(AccessError::NoSpace { requested: bytes as u64, free: self.free_bytes() });
@@ -382,44 +427,99 @@ impl Heap {
 
     /// Subpages for a slab: to the end of the page, or fewer in a small region, so that every class
     /// gets some.
-    fn supply_slab<M: Memory>(&self, memory: &mut M) -> Result<Option<(Address, u64)>, AccessError> {
+    fn supply_slab<M: Memory>(&self, memory: &mut M, grows: bool) -> Result<Option<(Address, u64)>, AccessError> {
         let (next, share) = {
             let supply = hold(&self.supply);
-            (supply.next, (self.region.bytes - supply.next) / SUBPAGE / 64)
+            (supply.next, (self.bytes() - supply.next) / SUBPAGE / 64)
         };
         let page = PAGE_BYTES as u64;
-        let to_page_end = page - (self.region.base.bits() + next) % page;
-        self.supply(memory, (share * SUBPAGE).clamp(SUBPAGE, to_page_end))
+        // Another range begins at a page.
+        let to_page_end = self.parts.at(next).map_or(page, |(at, left)| left.min(page - at.bits() % page));
+        self.supply(memory, (share * SUBPAGE).clamp(SUBPAGE, to_page_end), grows)
     }
 
-    /// `len` bytes, whole subpages, that no class has yet.
-    fn supply<M: Memory>(&self, memory: &mut M, len: u64) -> Result<Option<(Address, u64)>, AccessError> {
+    /// `len` bytes, whole subpages, that no class has yet. With `grows`, of another range where the
+    /// heap's are used up.
+    fn supply<M: Memory>(&self, memory: &mut M, len: u64, grows: bool) -> Result<Option<(Address, u64)>, AccessError> {
         loop {
-            let (next, mark) = {
+            let (next, mark, left) = {
                 let mut supply = hold(&self.supply);
-                if self.region.bytes - supply.next < len {
-                    return Ok(None);
-                }
-                if supply.next + len <= supply.mark {
-                    let at = self.region.base.add(supply.next);
+                let (at, left) = self.parts.at(supply.next).unwrap_or((Address::NULL, 0));
+                if len <= left && supply.next + len <= supply.mark {
                     supply.next += len;
                     return Ok(Some((at, len)));
                 }
-                (supply.next, supply.mark)
+                (supply.next, supply.mark, left)
             };
             let _turn = self.supply_turn.lock(memory)?;
-            if hold(&self.supply).mark != mark {
+            {
+                let supply = hold(&self.supply);
+                if (supply.next, supply.mark) != (next, mark) {
+                    continue;
+                }
+            }
+            if len > left {
+                // The rest of a range is free memory for smaller objects.
+                if next + left == self.bytes() && !(grows && self.grow(memory, len)?) {
+                    return Ok(None);
+                }
+                self.leave(memory, next, left)?;
                 continue;
             }
-            let ahead = (next + len + MARK_AHEAD).min(self.region.bytes);
-            memory.store(Ptr::new(self.region.base), self.header(0, ahead, 0))?;
-            hold(&self.supply).mark = ahead;
+            self.raise_mark(memory, next + len)?;
         }
     }
 
-    /// A free object of a subpage or more, to become a slab: the last resort.
-    fn recycle<M: Memory>(&self, memory: &mut M) -> Result<Option<(Address, u64)>, AccessError> {
-        for class in SUBPAGE_CLASS..CLASSES {
+    /// Takes another range. Returns whether there was one. The caller has the supply's turn.
+    #[cold]
+    fn grow<M: Memory>(&self, memory: &mut M, len: u64) -> Result<bool, AccessError> {
+        match self.grounds.get() {
+            Some(grounds) => self.parts.grow(memory, grounds, len),
+            None => Ok(false),
+        }
+    }
+    /// Raises the mark on flash ahead of what is about to be handed out. The caller has the
+    /// supply's turn.
+    fn raise_mark<M: Memory>(&self, memory: &mut M, end: u64) -> Result<(), AccessError> {
+        let ahead = (end + MARK_AHEAD).min(self.bytes());
+        memory.store(Ptr::new(self.region().base), self.header(0, ahead, 0))?;
+        hold(&self.supply).mark = ahead;
+        Ok(())
+    }
+    /// Gives what is left at the end of a range to the classes, as free objects as large as fit.
+    /// The caller has the supply's turn.
+    #[cold]
+    fn leave<M: Memory>(&self, memory: &mut M, next: u64, left: u64) -> Result<(), AccessError> {
+        let Some((at, _)) = self.parts.at(next) else { return Ok(()) };
+        if next + left > hold(&self.supply).mark {
+            self.raise_mark(memory, next + left)?;
+        }
+        {
+            let mut supply = hold(&self.supply);
+            // What is below the mark may be taken without the turn.
+            if supply.next != next {
+                return Ok(());
+            }
+            supply.next = next + left;
+        }
+        self.divide(at, left);
+        Ok(())
+    }
+    /// Makes free objects, as large as fit, of whole subpages that nobody has.
+    fn divide(&self, mut at: Address, mut bytes: u64) {
+        while bytes >= SUBPAGE {
+            let class = (SUBPAGE_CLASS..CLASSES).rev().find(|class| class_bytes(*class) <= bytes);
+            let class = class.unwrap_or(SUBPAGE_CLASS);
+            let mut state = hold(&self.classes[class].state);
+            state.cut += 1;
+            state.cached.push_back(at);
+            (at, bytes) = (at.add(class_bytes(class)), bytes - class_bytes(class));
+        }
+    }
+
+    /// A free object of these classes, for another one.
+    fn recycle<M: Memory>(&self, memory: &mut M, first: usize) -> Result<Option<(Address, u64)>, AccessError> {
+        for class in first..CLASSES {
             let slot = &self.classes[class];
             loop {
                 {
@@ -456,7 +556,7 @@ impl Heap {
         let _section = memory.write_section()?;
         let class = class_of(bytes).filter(|&class| class <= SUBPAGE_CLASS);
         let Some(class) = class else {
-            return Err(AccessError::Straddles { at: self.region.base, len: bytes });
+            return Err(AccessError::Straddles { at: self.region().base, len: bytes });
         };
         if self.clean.load(Ordering::Acquire) {
             self.note_change(memory)?;
@@ -464,7 +564,7 @@ impl Heap {
         let size = class_bytes(class);
         let per_subpage = SUBPAGE / size;
         let len = count.div_ceil(per_subpage).saturating_mul(SUBPAGE);
-        let Some((base, _)) = self.supply(memory, len)? else {
+        let Some((base, _)) = self.supply(memory, len, true)? else {
             return Err(AccessError::NoSpace { requested: len, free: self.free_bytes() });
         };
         let scatter = match layout {
@@ -498,7 +598,7 @@ impl Heap {
     /// Bytes not handed out: free objects, uncut slabs, unused space, and the unusable tails of
     /// subpages.
     pub fn free_bytes(&self) -> u64 {
-        (self.region.bytes - HEADER_BYTES).saturating_sub(self.used_bytes())
+        (self.bytes() - HEADER_BYTES).saturating_sub(self.used_bytes())
     }
 
     /// DRAM that it uses.
@@ -533,7 +633,7 @@ impl Heap {
                 return Err(self.wrong("heap free count", head, listed, all.len() as u64 - cached_count));
             }
             for at in all {
-                let inside = self.is_object(class, at) && at.bits() < self.region.base.bits() + handed_out;
+                let inside = self.is_object(class, at) && self.offset(at) < handed_out;
                 if !inside {
                     return Err(self.wrong("free object", at, class_bytes(class), at.bits()));
                 }
@@ -549,7 +649,7 @@ impl Heap {
         }
         let used = self.used_bytes();
         if used > handed_out - HEADER_BYTES {
-            return Err(self.wrong("heap use", self.region.base, handed_out, used));
+            return Err(self.wrong("heap use", self.region().base, handed_out, used));
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ use std::time::Duration;
 pub use array::{Array, ArrayRoot};
 pub use b_plus_tree::{BPlusTree, BPlusTreeRoot, BPlusTreeShape};
 pub use blobs::{BlobIndex, BlobMap, Blobs, KEY_BYTES_MAX, OrderedBlobs, VALUE_BYTES_MAX, ValueReader, ValueWriter};
-pub use container::{Container, Rooted};
+pub use container::{Container, Rooted, further_ranges};
 pub use directory::{Directory, RootError};
 pub use fulgurite_derive::Stored;
 pub use fulgurite_format::{Address, PAGE_BYTES, Plain, RootEntry, SUBPAGE_BYTES, SubpageIndex, TypePart};

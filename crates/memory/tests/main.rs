@@ -17,6 +17,7 @@ mod fault_runtime;
 mod model_array;
 mod model_b_plus_tree;
 mod model_blobs;
+mod model_growth;
 mod model_guarded;
 mod model_hash_map;
 mod model_heap;

@@ -64,7 +64,7 @@ impl<L: Latch> Values<L> {
         if let Some(space) = self.space.as_ref().filter(|_| object) {
             return OBJECT | ((len as u64) << LENGTH_SHIFT) | space.number(at);
         }
-        let offset = at.bits().wrapping_sub(self.heap.region().base.bits());
+        let offset = self.heap.offset(at);
         match len {
             0 => 0,
             1..=SUBPAGE_BYTES => ((len as u64) << LENGTH_SHIFT) | (offset / UNIT),
@@ -86,15 +86,16 @@ impl<L: Latch> Values<L> {
         } else {
             ((word & !LONG) >> LONG_LENGTH_SHIFT, u64::from(word as u32) * SUBPAGE)
         };
-        // An offset has at most 45 bits, and a base 44 and those of the controller.
-        let at = region.base.add(offset);
         let longest = if word & LONG == 0 { SUBPAGE } else { VALUE_BYTES_MAX as u64 };
         // The one word without a length is that of the empty value.
-        let leads_there = (1..=longest).contains(&len) && region.contains(at, len);
-        if word != 0 && !leads_there {
-            let (what, expected) = ("place of a value", region.base.bits());
-            return Err(AccessError::Corrupt { what, at, expected, got: word });
+        if word == 0 {
+            return Ok(self.empty());
         }
+        let leads = (1..=longest).contains(&len).then(|| self.heap.at(offset, len)).flatten();
+        let Some(at) = leads else {
+            let (what, at, expected) = ("place of a value", region.base, region.bytes);
+            return Err(AccessError::Corrupt { what, at, expected, got: word });
+        };
         Ok(Span { at, len: len as usize, object: false })
     }
     fn span_of_object(&self, word: u64) -> Result<Span, AccessError> {

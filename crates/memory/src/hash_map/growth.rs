@@ -5,6 +5,9 @@
 //! region: | header: buckets, entries | bucket 0 | bucket 1 | .. | buckets - 1 | room to grow |
 //! ```
 //!
+//! Beyond its region, a map whose heap grows takes segments from that. Segment k has the buckets
+//! from `most` << k to twice as many, and its address follows the counts in the header.
+//!
 //! With `n` buckets, 2^L <= n < 2^(L+1), a key lies in the bucket that its hash names by L + 1
 //! bits, or by L if there is none yet. So bucket n - 2^L is split next, into itself and bucket n.
 //!
@@ -33,6 +36,10 @@ use std::sync::Arc;
 pub(super) const GROWS: u64 = 1 << 63;
 /// The number of entries has not been read from the header.
 pub(super) const UNKNOWN: i64 = i64::MIN / 2;
+/// Segments beyond the region: 2^36 times as many buckets.
+pub(super) const SEGMENTS: usize = 36;
+/// The most bytes of a segment: as long as the heap's largest objects.
+const SEGMENT_MAX: u64 = 16 << 30;
 /// Buckets that a map has at first.
 const FIRST: u64 = 1;
 
@@ -110,11 +117,85 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         if !self.grows() {
             return Ok(self.root.buckets);
         }
-        let (at, most) = (self.root.region.base, self.root.buckets & !GROWS);
-        match memory.load(Ptr::<u64>::new(at)) {
-            Ok(count) if count > 0 && count <= most => Ok(count),
-            wrong => self.no_count(wrong),
+        match memory.load(Ptr::<u64>::new(self.root.region.base)) {
+            Ok(count) if count > 0 && count <= self.most() => Ok(count),
+            other => self.count_beyond(memory, other),
         }
+    }
+    /// Buckets that its region has room for.
+    #[inline(always)]
+    fn most(&self) -> u64 {
+        self.root.buckets & !GROWS
+    }
+    /// The number of buckets where some are beyond the region. Their segments are known then.
+    #[cold]
+    fn count_beyond<M: Memory>(&self, memory: &mut M, count: Result<u64, AccessError>) -> Result<u64, AccessError> {
+        let Ok(count) = count else { return self.no_count(count) };
+        if count == 0 || (count - 1) / self.most() >= 1 << SEGMENTS {
+            return self.no_count(Ok(count));
+        }
+        for segment in 0..=Self::segment_of(count - 1, self.most()) {
+            if self.growth.segments[segment].load(Ordering::Acquire) == 0 {
+                let at: Address = memory.load(self.segment(segment))?;
+                if !self.heap.contains(at, self.segment_bytes(segment)) || at.subpage_offset() != 0 {
+                    return self.no_count(Ok(count));
+                }
+                self.growth.segments[segment].store(at.bits(), Ordering::Release);
+            }
+        }
+        Ok(count)
+    }
+    /// The segment of a bucket beyond the region.
+    fn segment_of(bucket: u64, most: u64) -> usize {
+        (bucket / most).ilog2() as usize
+    }
+    /// Where the header says where a segment lies.
+    fn segment(&self, segment: usize) -> Ptr<Address> {
+        Ptr::new(self.root.region.base.add(16 + 8 * segment as u64))
+    }
+    fn segment_bytes(&self, segment: usize) -> u64 {
+        let buckets = self.most().saturating_mul(1 << segment);
+        buckets.div_ceil(Self::PER_SUBPAGE).saturating_mul(SUBPAGE_BYTES as u64)
+    }
+    /// Where a bucket beyond the region lies, whose segment is known.
+    #[cold]
+    pub(super) fn bucket_beyond(&self, bucket: u64) -> Address {
+        let segment = Self::segment_of(bucket, self.most());
+        let at = Address::from_bits(self.growth.segments[segment].load(Ordering::Acquire));
+        let inside = bucket - (self.most() << segment);
+        let (subpage, block) = (inside / Self::PER_SUBPAGE, inside % Self::PER_SUBPAGE);
+        at.add(subpage * SUBPAGE_BYTES as u64 + block * Self::BLOCK_BYTES as u64)
+    }
+    /// Makes sure that the next bucket has a place. False: there is none.
+    fn make_place<M: Memory>(&self, memory: &mut M, bucket: u64) -> Result<bool, AccessError> {
+        if bucket < self.most() {
+            return Ok(true);
+        }
+        let segment = Self::segment_of(bucket, self.most());
+        if bucket > self.most() << segment {
+            return Ok(true);
+        }
+        let bytes = self.segment_bytes(segment);
+        if !self.heap.grows() || segment >= SEGMENTS || bytes > SEGMENT_MAX {
+            return Ok(false);
+        }
+        // Of an earlier try that failed before the bucket was there.
+        let known = self.growth.segments[segment].load(Ordering::Acquire);
+        if known != 0 {
+            return Ok(true);
+        }
+        let at = match self.heap.allocate(memory, bytes as usize) {
+            Ok(at) => at,
+            // Chains get longer.
+            Err(AccessError::NoSpace { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if let Err(error) = memory.store(self.segment(segment), at) {
+            let _ = self.heap.free(memory, at, bytes as usize);
+            return Err(error);
+        }
+        self.growth.segments[segment].store(at.bits(), Ordering::Release);
+        Ok(true)
     }
     /// Why there is no number of buckets.
     #[cold]
@@ -123,7 +204,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         if self.heap.is_gone() {
             return Err(AccessError::Poisoned);
         }
-        let (at, expected, got) = (self.root.region.base, self.root.buckets & !GROWS, wrong?);
+        let (at, expected, got) = (self.root.region.base, self.most(), wrong?);
         Err(AccessError::Corrupt { what: "hash map (number of buckets)", at, expected, got })
     }
     /// The bucket of a hash, of so many.
@@ -314,6 +395,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     pub(crate) fn disturb(&self, gone: bool) {
         self.latches.disturb(gone);
         self.growth.len.store(UNKNOWN, Ordering::Relaxed);
+        self.growth.segments.iter().for_each(|segment| segment.store(0, Ordering::Release));
     }
 }
 
@@ -328,15 +410,16 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> Apart for HashMap<K, V, L> {
                 growth.len.compare_exchange(len, len - UNKNOWN + saved as i64, Ordering::Relaxed, Ordering::Relaxed);
             len = growth.len.load(Ordering::Relaxed);
         }
-        let (count, most) = (self.count(memory)?, self.root.buckets & !GROWS);
+        let count = self.count(memory)?;
         let is_full = len.saturating_mul(4) >= (count * Self::SLOTS as u64 * 3) as i64;
-        if count == most || !is_full || growth.splitting.swap(true, Ordering::Acquire) {
+        let has_place = count != self.most() || self.heap.grows();
+        if !has_place || !is_full || growth.splitting.swap(true, Ordering::Acquire) {
             return Ok(());
         }
         let _splitting = Splitting(&growth.splitting);
         let _section = memory.write_section()?;
         let count = self.count(memory)?;
-        if count == most { Ok(()) } else { self.split(memory, count) }
+        if self.make_place(memory, count)? { self.split(memory, count) } else { Ok(()) }
     }
 }
 

@@ -7,7 +7,7 @@ use fulgurite_runtime::AccessError;
 
 use super::size_class::CLASSES;
 use super::state::{ClassRecord, ClassState, Header, RECORDS_FIRST};
-use super::{HEADER_BYTES, Heap, SUBPAGE, hold};
+use super::{HEADER_BYTES, Heap, SUBPAGE, hold, ranges_of};
 use crate::{Memory, Ptr, Region, WriteSet};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flgheap1");
@@ -28,10 +28,19 @@ impl Heap {
     /// # Errors
     /// [`AccessError::Corrupt`] when there is no such heap; what the memory says.
     pub fn open<M: Memory>(memory: &mut M, region: Region) -> Result<Heap, AccessError> {
+        Heap::open_grown(memory, region, Vec::new())
+    }
+    /// The same of one that was given further ranges since.
+    pub(crate) fn open_grown<M: Memory>(
+        memory: &mut M,
+        region: Region,
+        more: Vec<Region>,
+    ) -> Result<Heap, AccessError> {
         if region.bytes < HEADER_BYTES + SUBPAGE {
             return Err(AccessError::NoSpace { requested: HEADER_BYTES + SUBPAGE, free: region.bytes });
         }
         let heap = Heap::over(region, HEADER_BYTES, 0, false);
+        heap.parts.set_more(more);
         let saved = heap.read_saved(memory)?;
         heap.install(saved);
         Ok(heap)
@@ -44,7 +53,12 @@ impl Heap {
     /// [`AccessError::Corrupt`] when the heap is gone: it neither allocates nor frees then. The
     /// same holds after the memory's errors.
     pub fn reload<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
-        match self.read_saved(memory) {
+        let ranges = self.grounds.get().map_or(Ok(Vec::new()), |grounds| ranges_of(memory, grounds.header));
+        let saved = ranges.and_then(|ranges| {
+            self.parts.set_more(ranges);
+            self.read_saved(memory)
+        });
+        match saved {
             Ok(saved) => {
                 self.install(saved);
                 Ok(())
@@ -64,12 +78,12 @@ impl Heap {
             *hold(&class.state) = ClassState::default();
         }
         let mut supply = hold(&self.supply);
-        (supply.next, supply.mark, supply.unaccounted) = (self.region.bytes, self.region.bytes, 0);
+        (supply.next, supply.mark, supply.unaccounted) = (self.bytes(), self.bytes(), 0);
     }
 
     /// What the header says.
     fn read_saved<M: Memory>(&self, memory: &mut M) -> Result<Saved, AccessError> {
-        let region = self.region;
+        let (region, bytes) = (self.region(), self.bytes());
         let corrupt = |expected, got| Err(AccessError::Corrupt { what: "heap header", at: region.base, expected, got });
         let header = memory.load(Ptr::<Header>::new(region.base))?;
         if header.magic != MAGIC {
@@ -81,8 +95,8 @@ impl Heap {
         if header.region != region {
             return corrupt(region.bytes, header.region.bytes);
         }
-        if header.mark < HEADER_BYTES || header.mark > region.bytes || !header.mark.is_multiple_of(SUBPAGE) {
-            return corrupt(region.bytes, header.mark);
+        if header.mark < HEADER_BYTES || header.mark > bytes || !header.mark.is_multiple_of(SUBPAGE) {
+            return corrupt(bytes, header.mark);
         }
         let mut saved = Saved { header, classes: Vec::new() };
         if header.clean != 1 {
@@ -93,7 +107,7 @@ impl Heap {
             let slab_ok = record.next == record.end
                 || (record.next.bits() < record.end.bits()
                     && self.is_object(class, record.next)
-                    && region.contains(record.next, record.end.bits() - record.next.bits()));
+                    && self.contains(record.next, record.end.bits() - record.next.bits()));
             if !slab_ok || record.listed > record.cut || record.head.is_null() != (record.listed == 0) {
                 let at = self.record(class).address();
                 return Err(AccessError::Corrupt { what: "heap class", at, expected: record.cut, got: record.listed });
@@ -157,7 +171,7 @@ impl Heap {
             let supply = hold(&self.supply);
             (supply.next, supply.unaccounted)
         };
-        set.store(Ptr::new(self.region.base), self.header(1, mark, unaccounted))?;
+        set.store(Ptr::new(self.region().base), self.header(1, mark, unaccounted))?;
         set.commit(memory)?;
         hold(&self.supply).mark = mark;
         self.missed.store(false, Ordering::Relaxed);
@@ -166,12 +180,12 @@ impl Heap {
     }
 
     pub(super) fn header(&self, clean: u32, mark: u64, unaccounted: u64) -> Header {
-        let (classes, region) = (CLASSES as u32, self.region);
+        let (classes, region) = (CLASSES as u32, self.region());
         Header { magic: MAGIC, classes, clean, region, mark, unaccounted, reserved: [0; 2] }
     }
     pub(super) fn record(&self, class: usize) -> Ptr<ClassRecord> {
-        let first = Ptr::<ClassRecord>::new(self.region.base.add(size_of::<Header>() as u64));
-        let second = Ptr::<ClassRecord>::new(self.region.base.add(SUBPAGE));
+        let first = Ptr::<ClassRecord>::new(self.region().base.add(size_of::<Header>() as u64));
+        let second = Ptr::<ClassRecord>::new(self.region().base.add(SUBPAGE));
         if class < RECORDS_FIRST { first.offset(class as u64) } else { second.offset((class - RECORDS_FIRST) as u64) }
     }
 }

@@ -236,7 +236,7 @@ impl<L: Latch> Masstree<L> {
             let [value, length]: [u64; 2] = memory.load(Ptr::new(record)).map_err(blame)?;
             // Before anything is allocated for it.
             self.nodes.validate(border)?;
-            let space = self.nodes.heap.region().bytes;
+            let space = self.nodes.heap.bytes();
             if length > space {
                 let (what, at) = ("record of a key (length)", record);
                 return Err(Stop::Failed(AccessError::Corrupt { what, at, expected: space, got: length }));

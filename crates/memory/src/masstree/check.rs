@@ -53,7 +53,7 @@ impl<L: Latch> Masstree<L> {
             shape.records += records.len() as u64;
             for at in records.drain(..) {
                 let length: u64 = memory.load(Ptr::new(at.add(RECORD_LENGTH)))?;
-                let space = self.nodes.heap.region().bytes;
+                let space = self.nodes.heap.bytes();
                 if length == 0 || length > space {
                     let what = "record of a key (length)";
                     return Err(AccessError::Corrupt { what, at, expected: space, got: length });
