@@ -39,6 +39,9 @@ const SHORT_WORKERS: [&str; 8] = [
     "run.warm_up=20000",
 ];
 
+/// The same of programs over more memory than DRAM, which fill less of it first.
+const SHORT_PAGING: [&str; 2] = ["--set", "program.untimed=100000"];
+
 fn systems() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").canonicalize().unwrap()
 }
@@ -64,6 +67,7 @@ fn every_system_runs_and_repeats() {
         let short = match text.lines().find_map(|line| line.strip_prefix("model = ")) {
             Some("\"cores\"") => &SHORT_CORES[..],
             Some("\"workers\"") => &SHORT_WORKERS,
+            Some("\"paging\"") => &SHORT_PAGING,
             _ => &SHORT,
         };
         let words = [&["sim", "run", &file, "--json"][..], short].concat();
