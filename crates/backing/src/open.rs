@@ -294,7 +294,7 @@ fn may_grow(medium: &Medium, path: &Path, on: &OnFile, config: StoreConfig, limi
         let remedy = "it spans several files, and grows while it is closed; use fulgurite pool resize";
         return Err(Error::NotHonoured { setting: "growing", medium: medium.name(), remedy });
     };
-    file.may_grow()?;
+    file.may_grow(limit)?;
     let mut driver = Driver::new(&*on.0, 4).map_err(PoolError::from).map_err(error)?;
     let (_, now, _) = superblock(&mut driver).map_err(PoolError::from).map_err(error)?;
     drop(driver);

@@ -194,11 +194,16 @@ pub enum OpenError {
         /// Bytes that the file system has for this user.
         free: u64,
     },
-    /// A device cannot be made larger.
-    #[error("{} is a block device, and keeps its size; use a file, or add a member to the pool", path.display())]
+    /// A block device cannot be made larger from here.
+    #[error(
+        "{} is a block device, and has {}; make the device larger first, or add a member to the pool",
+        path.display(), format_bytes(*.bytes)
+    )]
     FixedSize {
         /// The path as given.
         path: PathBuf,
+        /// Bytes that the device has now.
+        bytes: u64,
     },
     /// Any other error about a path. A file that was being created has been removed again.
     #[error("cannot {what} {}: {source}", path.display())]

@@ -198,7 +198,8 @@ impl Fulgurite {
     ///
     /// # Errors
     /// [`Error::NoPool`], [`Error::Unit`]. [`Error::NotHonoured`] over a device, or a pool of
-    /// several files. [`Error::Open`] for a block device, a full disk, or a size past 16 TiB.
+    /// several files. [`Error::Open`] for a full disk, a size past 16 TiB, or a block device that
+    /// has less: make it larger first, which may be while the pool is open.
     /// [`Error::Pool`] when the pool is larger, packs objects, or its superblock cannot be written.
     pub fn set_size(&self, size: impl Into<Size>) -> Result<(), Error> {
         let bytes = size.into().bytes()?;

@@ -155,7 +155,7 @@ fn tool(arguments: &[&str]) -> Result<String, String> {
 }
 
 #[test]
-fn a_block_device_keeps_its_size() {
+fn a_pool_on_a_block_device_grows_as_far_as_the_device_has() {
     struct Loop(String);
     impl Drop for Loop {
         fn drop(&mut self) {
@@ -164,7 +164,8 @@ fn a_block_device_keeps_its_size() {
     }
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
-    std::fs::File::create(&image).unwrap().set_len(16 * MIB).unwrap();
+    let file = std::fs::File::create(&image).unwrap();
+    file.set_len(16 * MIB).unwrap();
     let device = match tool(&["losetup", "--find", "--show", image.to_str().unwrap()]) {
         Ok(device) => Loop(device),
         Err(error) => return println!("NOT TESTED: there is no loop device: {error}"),
@@ -178,8 +179,43 @@ fn a_block_device_keeps_its_size() {
     let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").start().unwrap();
     let error = memory.set_size("32M").unwrap_err();
     assert!(matches!(error, Error::Open(OpenError::FixedSize { .. })), "{error}");
-    assert!(error.to_string().contains("block device"), "{error}");
-    drop(memory);
+    assert!(error.to_string().contains("block device, and has 16.0 MiB; make the device larger first"), "{error}");
+
+    // The device becomes larger under the open pool, as a logical volume does.
+    let of = values(&memory, 4 * MIB);
+    (0..10).for_each(|key| put(&memory, &of, key).unwrap());
+    let enlarge = |bytes: u64| {
+        file.set_len(bytes).unwrap();
+        tool(&["losetup", "--set-capacity", &device.0]).unwrap();
+    };
+    enlarge(32 * MIB);
+    assert_eq!(memory.size().unwrap(), 16 * MIB);
+    memory.set_size("32M").unwrap();
+    assert_eq!(memory.size().unwrap(), 32 * MIB);
+    assert!(memory.set_size("32M").is_ok());
+    let error = memory.set_size("64M").unwrap_err();
+    assert!(matches!(error, Error::Open(OpenError::FixedSize { bytes, .. }) if bytes == 32 * MIB), "{error}");
+    (10..20).for_each(|key| put(&memory, &of, key).unwrap());
+    memory.sync().unwrap();
+    drop((of, memory));
+
+    // And by itself, up to a limit that the device has.
+    enlarge(96 * MIB);
+    let error = Fulgurite::builder(Medium::pool(path)).dram("8M").growing("97M").start().err().unwrap();
+    assert!(matches!(error, Error::Open(OpenError::FixedSize { .. })), "{error}");
+    let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").growing("96M").start().unwrap();
+    let (old, of) = (values(&memory, 4 * MIB), memory.named("more").blobs::<u64>(1 << 10, 44 * MIB).unwrap());
+    check(&memory, &old, 0..20);
+    (0..300).for_each(|key| put(&memory, &of, key).unwrap());
+    memory.sync().unwrap();
+    let size = memory.size().unwrap();
+    assert!(size > 32 * MIB && size <= 96 * MIB, "{size}");
+    drop((old, of, memory));
+    let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").start().unwrap();
+    // It may have grown once more before it was closed.
+    assert!((size..=96 * MIB).contains(&memory.size().unwrap()), "{size}");
+    check(&memory, &values(&memory, 4 * MIB), 0..20);
+    check(&memory, &memory.named("more").blobs::<u64>(1 << 10, 44 * MIB).unwrap(), 0..300);
 }
 
 #[test]

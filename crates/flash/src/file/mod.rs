@@ -168,21 +168,23 @@ impl FileFlash {
         lock(&self.warnings).clone()
     }
 
-    /// Whether [`FileFlash::grow`] can do anything.
+    /// Whether [`FileFlash::grow`] can reach so many bytes, as far as is known beforehand.
     ///
     /// # Errors
-    /// [`OpenError::FixedSize`] for a block device.
-    pub fn may_grow(&self) -> Result<(), OpenError> {
-        open::may_grow(&self.path, &self.medium)
+    /// [`OpenError::FixedSize`] for a block device that has less.
+    pub fn may_grow(&self, bytes: u64) -> Result<(), OpenError> {
+        open::may_grow(&self.path, &self.medium, bytes)
     }
     /// Makes the file larger while it is in use, with space set aside where the file system can do
-    /// that. What is added reads as zeros.
+    /// that. What is added reads as zeros. Of a block device that has become larger meanwhile, more
+    /// is used, whatever is there.
     ///
     /// # Errors
-    /// [`OpenError::FixedSize`] for a block device. [`OpenError::NoSpace`] when the file system is
-    /// full. [`OpenError::Size`] and [`OpenError::NotAMultiple`]. The file has its old size then.
+    /// [`OpenError::FixedSize`] for a block device that has less. [`OpenError::NoSpace`] when the
+    /// file system is full. [`OpenError::Size`] and [`OpenError::NotAMultiple`]. The file has its
+    /// old size then.
     pub fn grow(&self, bytes: u64) -> Result<(), OpenError> {
-        self.may_grow()?;
+        self.may_grow(bytes)?;
         open::grow(&self.path, &self.medium, bytes)
     }
 

@@ -180,11 +180,14 @@ pub(super) fn create(
     Ok((file, subpages))
 }
 
-/// Refuses what keeps its size.
-pub(super) fn may_grow(path: &Path, medium: &OpenFile) -> Result<(), OpenError> {
-    match medium.file.metadata().map_err(|e| path_error("look at", path, e))?.is_file() {
-        true => Ok(()),
-        false => Err(OpenError::FixedSize { path: path.into() }),
+/// Refuses more than a block device has now.
+pub(super) fn may_grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), OpenError> {
+    if medium.file.metadata().map_err(|e| path_error("look at", path, e))?.is_file() {
+        return Ok(());
+    }
+    match size(&medium.file, path)? {
+        has if has < bytes => Err(OpenError::FixedSize { path: path.into(), bytes: has }),
+        _ => Ok(()),
     }
 }
 
