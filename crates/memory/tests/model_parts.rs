@@ -4,16 +4,21 @@
 //! Method: values of several MiB in a heap with little more room than they take. Between the parts
 //! of a reader and a writer, the value is replaced, removed, changed, grown or part of a
 //! transaction. Each access of a long put fails in turn. A container is opened again from what lay
-//! there in the middle of a write, as after a kill, and reloaded, as after a roll back.
+//! there in the middle of a write, as after a kill, and reloaded, as after a roll back. Long
+//! compare-and-puts and appends run with another change inside, and must be as if one came first. A
+//! memory counts what is touched in each section.
 
 use crate::common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use common::{FaultyMemory, Random, errors, plain};
-use fulgurite_memory::{AccessError, Blobs, Directory, Memory, PlainMemory, Rooted, Transactions, VALUE_BYTES_MAX};
+use common::{FaultyMemory, Random, errors, interleave, plain};
+use fulgurite_memory::{
+    AccessError, Address, Blobs, Directory, Memory, PlainMemory, Rooted, Transactions, VALUE_BYTES_MAX, View, ViewMut,
+};
 
-const SPACE: u64 = 64 << 20;
+const SPACE: u64 = 1 << 30;
 const MIB: usize = 1 << 20;
 type Map = Rooted<Blobs<u64>>;
 
@@ -240,4 +245,234 @@ fn what_a_kill_or_a_roll_back_leaves_of_a_write_is_free() {
     again.remove(&mut memory, &2).unwrap();
     assert_eq!(again.heap().used_bytes(), used);
     again.check(&mut memory).unwrap();
+}
+
+/// Plain memory that counts the bytes that it is asked for in each outermost section.
+struct SectionMemory {
+    inner: PlainMemory,
+    open: Arc<Open>,
+    most: usize,
+}
+
+#[derive(Default)]
+struct Open {
+    sections: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+struct Section(Arc<Open>);
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        self.0.sections.fetch_sub(1, Relaxed);
+    }
+}
+
+impl SectionMemory {
+    fn count(&mut self, len: usize) {
+        if self.open.sections.load(Relaxed) > 0 {
+            let bytes = self.open.bytes.fetch_add(len, Relaxed) + len;
+            self.most = self.most.max(bytes);
+        }
+    }
+}
+
+impl Memory for SectionMemory {
+    type Pin = <PlainMemory as Memory>::Pin;
+    type Section = Section;
+    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
+        self.count(len);
+        self.inner.view(at, len)
+    }
+    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
+        self.count(len);
+        self.inner.view_mut(at, len)
+    }
+    fn pin(&mut self, at: Address) -> Result<Self::Pin, AccessError> {
+        self.inner.pin(at)
+    }
+    fn prefetch(&mut self, at: Address) {
+        self.inner.prefetch(at);
+    }
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
+        self.inner.park(word, expected)
+    }
+    fn unpark_all(word: &AtomicU64) {
+        PlainMemory::unpark_all(word);
+    }
+    fn write_section(&mut self) -> Result<Section, AccessError> {
+        if self.open.sections.fetch_add(1, Relaxed) == 0 {
+            self.open.bytes.store(0, Relaxed);
+        }
+        Ok(Section(self.open.clone()))
+    }
+    fn yield_now(&mut self) -> Result<(), AccessError> {
+        self.inner.yield_now()
+    }
+}
+
+#[test]
+fn no_section_of_a_long_change_has_more_than_a_part() {
+    let mut memory = SectionMemory { inner: plain(), open: Arc::default(), most: 0 };
+    let (_, map) = create(&mut memory, 64 << 20);
+    let (first, second) = (vec![1; 5 * MIB], vec![2; 4 * MIB]);
+    let mut found = Vec::new();
+    memory.most = 0;
+    assert_eq!(map.put(&mut memory, &1, &first), Ok(false));
+    // Values differ at their beginnings, at their ends, and by their lengths.
+    assert_eq!(map.compare_and_put(&mut memory, &1, None, &second), Ok(false));
+    assert_eq!(map.compare_and_put(&mut memory, &1, Some(&second), &second), Ok(false));
+    let mut last = first.clone();
+    last[5 * MIB - 1] = 0;
+    assert_eq!(map.compare_and_put(&mut memory, &1, Some(&last), &second), Ok(false));
+    assert_eq!(map.compare_and_put(&mut memory, &1, Some(&first), &second), Ok(true));
+    assert_eq!(map.append(&mut memory, &1, &first), Ok(9 * MIB));
+    assert_eq!(map.append(&mut memory, &1, &[3; 10]), Ok(9 * MIB + 10));
+    assert_eq!(map.append(&mut memory, &2, &first), Ok(5 * MIB));
+    assert_eq!(map.compare_and_put(&mut memory, &2, Some(&first), &[4]), Ok(true));
+    assert_eq!(map.compare_and_put(&mut memory, &2, Some(&[4]), &first), Ok(true));
+    assert_eq!(map.compare_and_put(&mut memory, &3, None, &second), Ok(true));
+    assert!(map.get(&mut memory, &1, &mut found).unwrap());
+    assert!(found == [&second[..], &first, &[3; 10]].concat());
+    assert!(map.get(&mut memory, &2, &mut found).unwrap() && found == first);
+    assert!(map.get(&mut memory, &3, &mut found).unwrap() && found == second);
+    assert!(memory.most >= MIB && memory.most <= MIB + (64 << 10), "{} bytes in a section", memory.most);
+    let long = map.append(&mut memory, &1, &vec![0; VALUE_BYTES_MAX]);
+    assert!(matches!(long, Err(AccessError::TooLong { .. })), "{long:?}");
+    map.check(&mut memory).unwrap();
+}
+
+const SHORT: usize = 100;
+const LONG: usize = MIB + 5000;
+
+/// A change of the one key. Values are a byte, repeated.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Put(u8, usize),
+    Remove,
+    CompareAndPut(Option<(u8, usize)>, u8, usize),
+    Append(u8, usize),
+    WriteAt(u8),
+}
+
+fn choose(random: &mut Random) -> Change {
+    let len = |random: &mut Random| [SHORT, LONG, LONG][random.below(3) as usize];
+    let byte = |random: &mut Random| random.below(2) as u8;
+    match random.below(12) {
+        0..3 => Change::Put(byte(random), len(random)),
+        3 => Change::Remove,
+        4..7 => {
+            let expected = (random.below(4) > 0).then(|| (byte(random), len(random)));
+            Change::CompareAndPut(expected, byte(random), len(random))
+        }
+        7..11 => Change::Append(byte(random), len(random)),
+        _ => Change::WriteAt(byte(random)),
+    }
+}
+
+/// What a change does to the value, and what it returns.
+fn apply(now: &mut Option<Vec<u8>>, change: Change) -> usize {
+    let was = now.is_some();
+    match change {
+        Change::Put(byte, len) => *now = Some(vec![byte; len]),
+        Change::Remove => *now = None,
+        Change::CompareAndPut(expected, byte, len) => {
+            let same = *now == expected.map(|(byte, len)| vec![byte; len]);
+            if same {
+                *now = Some(vec![byte; len]);
+            }
+            return same.into();
+        }
+        Change::Append(byte, len) => {
+            let value = now.get_or_insert_default();
+            value.resize(value.len() + len, byte);
+            return value.len();
+        }
+        Change::WriteAt(byte) => now.iter_mut().for_each(|value| value[0] = byte),
+    }
+    was.into()
+}
+
+fn run<M: Memory>(map: &Map, memory: &mut M, change: Change) -> Result<usize, AccessError> {
+    match change {
+        Change::Put(byte, len) => map.put(memory, &1, &vec![byte; len]).map(usize::from),
+        Change::Remove => map.remove(memory, &1).map(usize::from),
+        Change::CompareAndPut(expected, byte, len) => {
+            let expected = expected.map(|(byte, len)| vec![byte; len]);
+            map.compare_and_put(memory, &1, expected.as_deref(), &vec![byte; len]).map(usize::from)
+        }
+        Change::Append(byte, len) => map.append(memory, &1, &vec![byte; len]),
+        Change::WriteAt(byte) => map.write_at(memory, &1, 0, &[byte]).map(usize::from),
+    }
+}
+
+#[test]
+fn long_changes_of_one_key_are_in_one_order() {
+    let mut memory = plain();
+    let (_, map) = create(&mut memory, 512 << 20);
+    interleave(
+        150,
+        400,
+        &memory,
+        Random::seeded("long changes", 1),
+        None,
+        choose,
+        apply,
+        |memory, change| run(&map, memory, change),
+        |memory, change| run(&map, memory, change),
+        |memory| {
+            let mut value = Vec::new();
+            map.get(memory, &1, &mut value).unwrap().then_some(value)
+        },
+    );
+    map.check(&mut memory).unwrap();
+}
+
+#[test]
+fn long_changes_that_fail_leave_the_old_value_and_no_space_is_lost() {
+    let old = value(1, 1_200_000);
+    // More than the old value has room for.
+    let (added, put) = (value(2, 300_000), value(3, 1_300_000));
+    let appended = [&old[..], &added].concat();
+    for append in [false, true] {
+        let mut memory = FaultyMemory::new();
+        let (_, map) = create(&mut memory, 16 << 20);
+        map.put(&mut memory, &1, &old).unwrap();
+        map.put(&mut memory, &1, &old).unwrap();
+        let (used, begun) = (map.heap().used_bytes(), memory.accesses);
+        let change = |memory: &mut FaultyMemory| {
+            if append {
+                return map.append(memory, &1, &added).map(drop);
+            }
+            map.compare_and_put(memory, &1, Some(&old), &put).map(|same| assert!(same))
+        };
+        let expected = if append { &appended } else { &put };
+        change(&mut memory).unwrap();
+        let total = memory.accesses - begun;
+        map.put(&mut memory, &1, &old).unwrap();
+        let mut failures = 0;
+        for count in (0..25).chain((25..total - 40).step_by(97)).chain(total - 40..total + 40) {
+            let error = errors()[count as usize % 3];
+            memory.fail_after(count, error);
+            let result = change(&mut memory);
+            memory.heal();
+            let mut found = Vec::new();
+            assert!(map.get(&mut memory, &1, &mut found).unwrap());
+            match result {
+                Err(got) => {
+                    failures += 1;
+                    assert_eq!(got, error, "access {count}");
+                    assert!(found == old, "access {count}");
+                }
+                Ok(()) => {
+                    assert!(found == *expected, "access {count}");
+                    map.put(&mut memory, &1, &old).unwrap();
+                }
+            }
+        }
+        assert!(failures > 50, "only {failures}");
+        map.put(&mut memory, &1, &old).unwrap();
+        assert_eq!(map.heap().used_bytes(), used);
+        map.check(&mut memory).unwrap();
+    }
 }

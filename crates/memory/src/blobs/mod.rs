@@ -38,7 +38,7 @@ use fulgurite_runtime::AccessError;
 
 pub use index::{BlobIndex, KEY_BYTES_MAX};
 pub(crate) use parts::NOTES_BYTES;
-use parts::{PART_BYTES, Parts};
+use parts::{ATTEMPTS, PART_BYTES, Parts};
 pub use parts::{ValueReader, ValueWriter};
 use space::Space;
 pub use values::VALUE_BYTES_MAX;
@@ -197,7 +197,7 @@ impl<I: BlobIndex> BlobMap<I> {
     pub fn put<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
         I::fits(key)?;
         values::fits(value.len())?;
-        if value.len() > PART_BYTES && !M::TRACKED && self.parts.has_notes() {
+        if value.len() > PART_BYTES && self.has_parts::<M>() {
             return self.put_in_parts(memory, key, value);
         }
         let _section = memory.write_section()?;
@@ -223,7 +223,8 @@ impl<I: BlobIndex> BlobMap<I> {
     }
 
     /// Sets the value of `key` if it is `expected` now, where `None` is no value at all. Returns
-    /// whether it was.
+    /// whether it was. Of values of more than 1 MiB under a name, a sync waits for 1 MiB, as in
+    /// [`BlobMap::put`]. It waits for all where others change the value again and again meanwhile.
     ///
     /// # Errors
     /// As [`BlobMap::put`].
@@ -236,6 +237,13 @@ impl<I: BlobIndex> BlobMap<I> {
     ) -> Result<bool, AccessError> {
         I::fits(key)?;
         values::fits(value.len())?;
+        if value.len().max(expected.map_or(0, <[u8]>::len)) > PART_BYTES && self.has_parts::<M>() {
+            for _ in 0..ATTEMPTS {
+                if let Some(same) = self.compare_and_put_in_parts(memory, key, expected, value)? {
+                    return Ok(same);
+                }
+            }
+        }
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
         let now = self.current(memory, key)?;
@@ -256,7 +264,7 @@ impl<I: BlobIndex> BlobMap<I> {
 
     /// Changes a copy of the value of `key`, puts it, and returns what `change` returned. `None`
     /// without the key. Other writers of the key wait. `change` is called at most once. A panic in
-    /// it changes nothing.
+    /// it changes nothing. All of it is one section, so a sync waits for it, whatever the length.
     ///
     /// # Errors
     /// As [`BlobMap::put`]; nothing was changed then.
@@ -278,28 +286,53 @@ impl<I: BlobIndex> BlobMap<I> {
     }
 
     /// Appends to the value of `key`, which counts as empty without one. Returns its length. Mostly
-    /// only the appended bytes are written, because an object has room for an eighth more.
+    /// only the appended bytes are written, because an object has room for an eighth more. More
+    /// than 1 MiB at a time is written with the whole value anew, in parts as in [`BlobMap::put`].
     ///
     /// # Errors
     /// As [`BlobMap::put`]; nothing was changed then.
     pub fn append<M: Memory>(&self, memory: &mut M, key: &I::Key, bytes: &[u8]) -> Result<usize, AccessError> {
         I::fits(key)?;
+        let most = if self.has_parts::<M>() { PART_BYTES } else { usize::MAX };
+        for _ in 0..ATTEMPTS {
+            if let Some(len) = self.append_at_once(memory, key, bytes, most)? {
+                return Ok(len);
+            }
+            if let Some(len) = self.append_in_parts(memory, key, bytes)? {
+                return Ok(len);
+            }
+        }
+        let len = self.append_at_once(memory, key, bytes, usize::MAX)?;
+        Ok(len.expect("there is no more than that to write"))
+    }
+    /// Appends in one section. None where that would write more than `most` bytes.
+    fn append_at_once<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        bytes: &[u8],
+        most: usize,
+    ) -> Result<Option<usize>, AccessError> {
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
         let now = self.current(memory, key)?.unwrap_or_else(|| self.values.empty());
         let len = now.len.saturating_add(bytes.len());
         values::fits(len)?;
-        if now.len > 0 && !now.object && len <= self.values.room(now) {
+        let has_room = now.len > 0 && !now.object && len <= self.values.room(now);
+        if if has_room { bytes.len() } else { len } > most {
+            return Ok(None);
+        }
+        if has_room {
             // Nothing leads behind the value's end, so this may fail half way.
             self.values.fill(memory, now.at.add(now.len as u64), bytes)?;
             self.swing(memory, key, Span { len, ..now })?;
-            return Ok(len);
+            return Ok(Some(len));
         }
         let mut value = vec![0; len];
         self.values.read(memory, now, 0, &mut value[..now.len], &|| true)?;
         value[now.len..].copy_from_slice(bytes);
         self.replace(memory, key, &value)?;
-        Ok(len)
+        Ok(Some(len))
     }
 
     /// Changes bytes of a value in place, from `offset` bytes in. Returns whether they lie inside a
@@ -338,6 +371,10 @@ impl<I: BlobIndex> BlobMap<I> {
         Ok(true)
     }
 
+    /// Whether long values are written in parts.
+    fn has_parts<M: Memory>(&self) -> bool {
+        !M::TRACKED && self.parts.has_notes()
+    }
     /// Where the value of a key lies. The caller has the key's turn.
     fn current<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<Option<Span>, AccessError> {
         self.index.word(memory, key)?.map(|word| self.values.span(word)).transpose()

@@ -11,6 +11,9 @@
 //! latch either. Each change of a value tells its readers before it gives the value's space away,
 //! so they get an error and no bytes of another value.
 //!
+//! A long change that depends on the old value reads it in parts first, too. Its last section looks
+//! whether that value is still there, and writes nothing if not.
+//!
 //! Invariants:
 //! * A note names a value to which no word leads, or none. A note changes in the section in which
 //!   the value's space is taken, freed or led to.
@@ -30,6 +33,8 @@ use crate::{Latch, Memory, Ptr, hash_bytes};
 
 /// Bytes that are written in one section: some 100 µs of copying.
 pub(super) const PART_BYTES: usize = 1 << 20;
+/// Changes in parts that another writer has overtaken, before one section has all of the change.
+pub(super) const ATTEMPTS: u32 = 4;
 /// Values that may be written in parts at a time. More are written, and lost to a kill.
 const NOTES: usize = 32;
 /// Bytes of the notes.
@@ -194,6 +199,17 @@ impl<I: BlobIndex> ValueReader<'_, I> {
         self.position += len;
         Ok(len)
     }
+    /// Whether the value is this one. At its beginning.
+    fn is<M: Memory>(&mut self, memory: &mut M, expected: &[u8]) -> Result<bool, AccessError> {
+        let mut part = vec![0; self.len().min(PART_BYTES)];
+        for expected in expected.chunks(PART_BYTES) {
+            let read = self.read(memory, &mut part)?;
+            if part[..read] != *expected {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
     fn is_gone(&self) -> bool {
         self.reading.gone.load(Ordering::SeqCst)
             || self.blobs.parts.by_transactions.load(Ordering::SeqCst) != self.by_transactions
@@ -287,7 +303,18 @@ impl<I: BlobIndex> ValueWriter<'_, I> {
     /// # Errors
     /// [`AccessError::Unfinished`] when it was made for more bytes. Otherwise as [`BlobMap::put`],
     /// and [`AccessError::ValueGone`] after a roll back. The old value is still there then.
-    pub fn finish<M: Memory>(mut self, memory: &mut M, key: &I::Key) -> Result<bool, AccessError> {
+    pub fn finish<M: Memory>(self, memory: &mut M, key: &I::Key) -> Result<bool, AccessError> {
+        let replaced = self.finish_if(memory, key, |_| Ok(true))?;
+        Ok(replaced.expect("there was no condition"))
+    }
+    /// The same if `still` holds in the section in which the key's word changes. None if not: its
+    /// space is free then.
+    fn finish_if<M: Memory>(
+        mut self,
+        memory: &mut M,
+        key: &I::Key,
+        still: impl FnOnce(&mut M) -> Result<bool, AccessError>,
+    ) -> Result<Option<bool>, AccessError> {
         I::fits(key)?;
         if self.written < self.span.len {
             return Err(AccessError::Unfinished { written: self.written as u64, bytes: self.span.len as u64 });
@@ -296,13 +323,18 @@ impl<I: BlobIndex> ValueWriter<'_, I> {
         let _section = memory.write_section()?;
         let _turn = blobs.turns.of(I::hash(key)).lock(memory)?;
         self.still_has_space()?;
+        let holds = still(memory)?;
         self.forget_note(memory)?;
+        if !holds {
+            blobs.values.free(memory, self.span);
+            return Ok(None);
+        }
         match blobs.swing(memory, key, self.span) {
             Ok(old) => {
                 if let Some(old) = old {
                     blobs.free_word(memory, old);
                 }
-                Ok(old.is_some())
+                Ok(Some(old.is_some()))
             }
             Err(error) => {
                 blobs.values.free(memory, self.span);
@@ -432,6 +464,97 @@ impl<I: BlobIndex> BlobMap<I> {
                 writer.cancel(memory);
                 Err(error)
             }
+        }
+    }
+
+    /// [`BlobMap::compare_and_put`] of long values. None when another writer came between.
+    pub(super) fn compare_and_put_in_parts<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<Option<bool>, AccessError> {
+        let mut found = self.reader(memory, key)?;
+        let same = match (&mut found, expected) {
+            (None, None) => true,
+            (Some(found), Some(expected)) if found.len() == expected.len() => match found.is(memory, expected) {
+                Err(AccessError::ValueGone { .. }) => return Ok(None),
+                same => same?,
+            },
+            _ => false,
+        };
+        if !same {
+            return Ok(Some(false));
+        }
+        if value.len() <= PART_BYTES {
+            let _section = memory.write_section()?;
+            let _turn = self.turns.of(I::hash(key)).lock(memory)?;
+            if !self.still_is(memory, key, found.as_ref())? {
+                return Ok(None);
+            }
+            self.replace(memory, key, value)?;
+            return Ok(Some(true));
+        }
+        let mut writer = self.writer(memory, value.len())?;
+        if let Err(error) = writer.write(memory, value) {
+            writer.cancel(memory);
+            return Err(error);
+        }
+        let put = writer.finish_if(memory, key, |memory| self.still_is(memory, key, found.as_ref()))?;
+        Ok(put.map(|_| true))
+    }
+
+    /// [`BlobMap::append`] that writes the whole value anew. None when another writer came between.
+    pub(super) fn append_in_parts<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        bytes: &[u8],
+    ) -> Result<Option<usize>, AccessError> {
+        let mut found = self.reader(memory, key)?;
+        let old = found.as_ref().map_or(0, ValueReader::len);
+        let len = old.saturating_add(bytes.len());
+        let mut writer = self.writer(memory, len)?;
+        let mut part = vec![0; old.min(PART_BYTES)];
+        while let Some(found) = &mut found {
+            let read = match found.read(memory, &mut part) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) => {
+                    writer.cancel(memory);
+                    return if matches!(error, AccessError::ValueGone { .. }) { Ok(None) } else { Err(error) };
+                }
+            };
+            if let Err(error) = writer.write(memory, &part[..read]) {
+                writer.cancel(memory);
+                return Err(error);
+            }
+        }
+        if let Err(error) = writer.write(memory, bytes) {
+            writer.cancel(memory);
+            return Err(error);
+        }
+        let put = writer.finish_if(memory, key, |memory| self.still_is(memory, key, found.as_ref()))?;
+        Ok(put.map(|_| len))
+    }
+
+    /// Whether the value that a reader was made for is still the key's, unchanged. None: no value.
+    /// The caller has the key's turn.
+    fn still_is<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        found: Option<&ValueReader<'_, I>>,
+    ) -> Result<bool, AccessError> {
+        match (self.current(memory, key)?, found) {
+            (None, None) => Ok(true),
+            (Some(now), Some(found)) if now == found.span => match &found.copied {
+                // Readers are not told when an object changes.
+                Some(copied) => memory.read_object(now.at, now.len, |bytes| bytes == &copied[..]),
+                None => Ok(!found.is_gone()),
+            },
+            _ => Ok(false),
         }
     }
 
