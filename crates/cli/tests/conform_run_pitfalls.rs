@@ -3,7 +3,8 @@
 //! program does one such thing at a time, with memory that has left DRAM, in compatible and in
 //! in-line mode: huge pages, libraries that are closed, processes by other calls than `fork`, an
 //! `exec`, a stack that ends, flash that is full, blocks that are none, ranges with holes, robust
-//! mutexes, and flash that is cut off or overwritten while the program runs.
+//! mutexes, pages that the kernel keeps (`vmsplice`), and flash that is cut off or overwritten
+//! while the program runs.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -120,6 +121,12 @@ fn blocks_that_are_none_end_the_program_in_a_sentence() {
 #[test]
 fn ranges_are_asked_for_as_the_kernel_is() {
     each_mode(&["ranges"], None, ended_well);
+}
+
+#[test]
+fn what_is_on_its_way_keeps_what_it_held() {
+    let expected = "vmsplice: 65536\nzero copies: EOPNOTSUPP\nread: 65536, wrong: 0 and 0\n";
+    each_mode(&["pipes"], Some(expected), ended_well);
 }
 
 #[test]

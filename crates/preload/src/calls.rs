@@ -243,7 +243,6 @@ held! {
     getsockname, next_getsockname, c"getsockname", (fd: c_int, to: Out<sockaddr>, len: Out<socklen_t>) -> c_int, [long_as(to.cast(), len), one(len)];
     getpeername, next_getpeername, c"getpeername", (fd: c_int, to: Out<sockaddr>, len: Out<socklen_t>) -> c_int, [long_as(to.cast(), len), one(len)];
     getsockopt, next_getsockopt, c"getsockopt", (fd: c_int, level: c_int, name: c_int, to: Out<c_void>, len: Out<socklen_t>) -> c_int, [long_as(to, len), one(len)];
-    setsockopt, next_setsockopt, c"setsockopt", (fd: c_int, level: c_int, name: c_int, from: In<c_void>, len: socklen_t) -> c_int, [(from as usize, len as usize)];
     socketpair, next_socketpair, c"socketpair", (family: c_int, kind: c_int, protocol: c_int, to: Out<c_int>) -> c_int, [many(to, 2)];
     // Time.
     nanosleep, next_nanosleep, c"nanosleep", (time: In<timespec>, left: Out<timespec>) -> c_int, [one(time), one(left)];
@@ -473,6 +472,55 @@ pub unsafe extern "C" fn readv(fd: c_int, list: *const iovec, count: c_int) -> s
     // SAFETY: the caller's contract.
     unsafe { with_list(list, count.max(0) as usize, &[], |list, used| next_readv(fd, list, used as c_int)) }
 }
+next!(next_vmsplice, c"vmsplice", (fd: c_int, list: *const iovec, count: size_t, flags: c_uint) -> ssize_t);
+next!(next_setsockopt, c"setsockopt", (fd: c_int, level: c_int, name: c_int, from: *const c_void, len: socklen_t) -> c_int);
+
+/// Pages that are put into a pipe stay there as they are, and nothing says how long. A page of
+/// flash leaves its frame meanwhile, which then holds another one. So they are copied.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmsplice(fd: c_int, list: *const iovec, count: size_t, flags: c_uint) -> ssize_t {
+    let has_ours = run().is_some_and(|run| {
+        // SAFETY: the caller gives as many.
+        let all = (0..count.min(1024)).map(|index| unsafe { *list.add(index) });
+        all.into_iter().any(|one| run.buffer.part_of(one.iov_base as usize, one.iov_len).is_some())
+    });
+    // SAFETY: the caller's contract. The call has a number as its argument.
+    unsafe {
+        if !has_ours {
+            return next_vmsplice(fd, list, count, flags);
+        }
+        if libc::fcntl(fd, libc::F_GETFL) & libc::O_ACCMODE == libc::O_RDONLY {
+            return readv(fd, list, count as c_int);
+        }
+        if flags & libc::SPLICE_F_NONBLOCK == 0 {
+            return writev(fd, list, count as c_int);
+        }
+        with_list(list, count, &[], |list, used| libc::pwritev2(fd, list, used as c_int, -1, libc::RWF_NOWAIT))
+    }
+}
+
+/// Sends without a copy keep pages as pipes do, and are refused, as by a kernel without them.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    from: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    if run().is_some() && level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY {
+        return crate::errno::fail(libc::EOPNOTSUPP);
+    }
+    // SAFETY: the caller's contract.
+    with(&[(from as usize, len as usize)], || unsafe { next_setsockopt(fd, level, name, from, len) })
+}
+
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]

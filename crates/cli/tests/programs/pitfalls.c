@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -14,7 +15,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -290,6 +293,27 @@ static void ranges(void) {
     printf("behind the hole: %d\n", memory[17 * PAGE + 9] == expected(17));
 }
 
+/* ---- pages that the kernel keeps ---- */
+
+static void pipes(void) {
+    enum { SENT = 16 };
+    static unsigned char got[SENT * PAGE];
+    int ends[2], on = 1;
+    if (pipe(ends) || fcntl(ends[1], F_SETPIPE_SZ, 1 << 20) < 0)
+        exit(7);
+    struct iovec sent[2] = {{memory, 8 * PAGE}, {memory + 8 * PAGE, 8 * PAGE}};
+    printf("vmsplice: %zd\n", vmsplice(ends[1], sent, 2, 0));
+    int wire = socket(AF_INET, SOCK_STREAM, 0);
+    say("zero copies", setsockopt(wire, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on));
+    evict(), evict();
+    close(ends[1]);
+    ssize_t length = read(ends[0], got, sizeof got);
+    size_t lost = 0;
+    for (size_t page = 0; page < SENT; page++)
+        lost += got[page * PAGE + 9] != expected(page);
+    printf("read: %zd, wrong: %zu and %zu\n", length, lost, wrong());
+}
+
 /* ---- flash that fails. How: the second argument ---- */
 
 static void fails(int number, siginfo_t *info, void *context) {
@@ -357,6 +381,8 @@ int main(int count, char **words) {
         frees(how);
     if (strcmp(which, "ranges") == 0)
         ranges();
+    if (strcmp(which, "pipes") == 0)
+        pipes();
     if (strcmp(which, "broken") == 0)
         broken(how);
     return 0;
