@@ -5,7 +5,10 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use fulgurite::{BlobIndex, BlobMap, Container, Rooted};
+use fulgurite::{
+    Rooted,
+    containers::{BlobIndex, BlobMap, Container},
+};
 
 use crate::context::{fulgurite_context, run};
 use crate::failure::Failure;

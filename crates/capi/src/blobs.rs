@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fulgurite::{Fulgurite, Masstree, OrderedBlobs, VersionLatch};
+use fulgurite::{Fulgurite, OrderedBlobs, containers::Masstree, latches::VersionLatch};
 
 use crate::argument::{self, User, give};
 use crate::blob_calls::{Call, Held};

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use fulgurite::{AccessError, Context, Memory, WriteSection};
+use fulgurite::{AccessError, Context, Memory, views::WriteSection};
 
 use crate::argument;
 use crate::failure::{Failure, guard};

@@ -6,7 +6,10 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fulgurite::{AccessError, BuildError, Error, JobError, PoolError, RootError, SubmitError, SyncError, VersionError};
+use fulgurite::{
+    AccessError, Error, JobError, SubmitError, SyncError, containers::RootError, media::VersionError, pool::PoolError,
+    runtime::BuildError,
+};
 use fulgurite_flash::FlashError;
 
 use crate::status::fulgurite_status::{self, *};

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::zerocopy::{FromBytes, Immutable, IntoBytes};
-use fulgurite::{AccessError, Address, Fulgurite, Memory, Ptr, RootEntry, Stored};
+use fulgurite::{AccessError, Address, Fulgurite, Memory, Stored, containers::RootEntry, views::Ptr};
 
 use crate::failure::Failure;
 

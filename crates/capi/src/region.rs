@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use fulgurite::{Address, Fulgurite, Memory, PAGE_BYTES, Ptr, Region};
+use fulgurite::{Address, Fulgurite, Memory, Region, pool::PAGE_BYTES, views::Ptr};
 
 use crate::argument::{self, give};
 use crate::context::{fulgurite_context, run};
@@ -26,7 +26,7 @@ pub struct fulgurite_region {
 /// Where the region of this name lies; none if the name leads to something else, or nowhere.
 pub(crate) fn extent_of(memory: &Fulgurite, name: &str) -> Result<Option<Extent>, Failure> {
     let root = entry(memory, name)?;
-    let is_region = |root: &fulgurite::RootEntry| root.type_name == <Extent as fulgurite::Stored>::TYPE;
+    let is_region = |root: &fulgurite::containers::RootEntry| root.type_name == <Extent as fulgurite::Stored>::TYPE;
     let Some(root) = root.filter(is_region) else { return Ok(None) };
     let at = Ptr::<Extent>::new(root.address);
     Ok(Some(memory.run(move |m| m.load(at))?))

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use fulgurite::{Memory, Ptr};
+use fulgurite::{Memory, views::Ptr};
 
 use crate::argument::{self, give};
 use crate::context::{fulgurite_context, run};

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use fulgurite::{Blobs, Fulgurite, HashMap, VersionLatch};
+use fulgurite::{Blobs, Fulgurite, HashMap, latches::VersionLatch};
 
 use crate::argument::{self, User, give};
 use crate::blob_calls::{Call, Held};

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-use fulgurite::{AccessError, Fulgurite, HashMap, Medium, VersionLatch};
+use fulgurite::{AccessError, Fulgurite, HashMap, Medium, latches::VersionLatch};
 
 /// A value of up to 247 bytes with its length in front.
 const VALUE_BYTES: usize = 248;

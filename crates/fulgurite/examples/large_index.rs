@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use fulgurite::{BPlusTree, Fulgurite, Medium, VersionLatch};
+use fulgurite::{BPlusTree, Fulgurite, Medium, latches::VersionLatch};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let keys: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 4_000_000 };

@@ -9,11 +9,12 @@ use fulgurite_flash::FlashError;
 use fulgurite_format::{SUBPAGE_BYTES, Size};
 use fulgurite_runtime::{Runtime, SyncError, Synced};
 
+use crate::containers::Directory;
 use crate::durability::Durability;
 use crate::growth::Growth;
 use crate::registry::Registry;
 use crate::store::Store;
-use crate::{Directory, Error, Fulgurite, Reader, Transactions};
+use crate::{Error, Fulgurite, Reader, Transactions};
 
 /// How often the thread that syncs looks at how much is uncommitted, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

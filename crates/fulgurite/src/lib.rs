@@ -130,30 +130,10 @@ pub use items::{
     Medium, Memory, OrderedBlobs, Plain, Priority, Region, Rooted, Size, Statistics, Stored, SubmitError, SyncError,
     Transactions,
 };
+use latches::VersionLatch;
+use runtime::Runtime;
+use views::SUBPAGE_BYTES;
 pub use zerocopy;
-
-// As they were before there were modules.
-#[doc(hidden)]
-pub use containers::{
-    ArrayRoot, BPlusTreeRoot, BPlusTreeShape, BlobIndex, BlobMap, Container, Directory, HashMapRoot, Layout, Masstree,
-    MasstreeRoot, MasstreeShape, Ranged, RedBlackTree, RedBlackTreeRoot, Reservation, RootEntry, RootError, Transact,
-    hash_bytes,
-};
-#[doc(hidden)]
-pub use latches::{Exclusive, FiberLatch, Latch, LatchTable, NoLatch, VersionLatch};
-#[doc(hidden)]
-pub use media::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, SocketError, VersionError};
-#[doc(hidden)]
-pub use pool::{Controller, MemberError, PAGE_BYTES, Permissions, Pool, PoolError, RecoverReport, Synced};
-#[doc(hidden)]
-pub use runtime::{
-    AdmissionPolicy, BuildError, Builder as RuntimeBuilder, Durable, Next, PrefetchPolicy, ReplacementPolicy, Runtime,
-    SchedulingPolicy, ServeError, Service,
-};
-#[doc(hidden)]
-pub use views::{
-    OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr, SUBPAGE_BYTES, View, ViewMut, WriteSection, WriteSet,
-};
 
 /// More containers, what roots keep of them, and what one's own are made with.
 pub mod containers {
@@ -237,7 +217,7 @@ pub struct Builder {
     adjust: Vec<Adjust>,
 }
 
-type Adjust = Box<dyn FnOnce(RuntimeBuilder) -> RuntimeBuilder>;
+type Adjust = Box<dyn FnOnce(runtime::Builder) -> runtime::Builder>;
 
 impl Builder {
     /// Sets the DRAM budget, in bytes or as text (`"512M"`, `"2G"`): a hard cap on everything,
@@ -259,7 +239,7 @@ impl Builder {
         self
     }
     /// Anything else that the runtime lets one choose.
-    pub fn with(mut self, adjust: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder + 'static) -> Self {
+    pub fn with(mut self, adjust: impl FnOnce(runtime::Builder) -> runtime::Builder + 'static) -> Self {
         self.adjust.push(Box::new(adjust));
         self
     }

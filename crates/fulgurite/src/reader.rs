@@ -61,8 +61,8 @@ impl Reader {
         self.runtime.run(code)
     }
 
-    /// The container of this name in this state: `reader.container::<HashMap<u64, u64,
-    /// NoLatch>>("users")`. One worker reads and nothing writes, so [`crate::NoLatch`] will do.
+    /// The container of this name in this state. One worker reads and nothing writes, so
+    /// [`NoLatch`](crate::latches::NoLatch) will do.
     ///
     /// # Errors
     /// [`Error::Root`] when there is none, or one of another type.

@@ -10,8 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fulgurite::{
-    AccessError, Array, Error, Fulgurite, HashMap, Medium, Memory, NoLatch, PAGE_BYTES, Permissions, PoolError, Ptr,
-    Region, SyncError, VersionError,
+    AccessError, Array, Error, Fulgurite, HashMap, Medium, Memory, Region, SyncError,
+    latches::NoLatch,
+    media::VersionError,
+    pool::{PAGE_BYTES, Permissions, PoolError},
+    views::Ptr,
 };
 use fulgurite_device::{Device, DeviceConfig, DeviceFlash, HostConfig, Server, ServerConfig, SocketLink};
 use fulgurite_flash::{Flash, FlashError, MemoryFlash};

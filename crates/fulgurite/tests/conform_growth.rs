@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite::{AccessError, Blobs, Error, Fulgurite, Medium, PoolError, Rooted};
+use fulgurite::{AccessError, Blobs, Error, Fulgurite, Medium, Rooted, pool::PoolError};
 use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError, Shortage};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, ResizeError};
@@ -416,7 +416,7 @@ fn another_version_of_a_record_under_the_same_name_is_refused() {
     let memory = Fulgurite::builder(Medium::pool(&path)).dram("8M").start().unwrap();
     let refused = memory.named("orders").hash_map::<u64, versions::new::Order>(10).err().unwrap();
     assert!(refused.to_string().contains("shop.Order/1"), "{refused}");
-    assert!(matches!(refused, Error::Root(fulgurite::RootError::WrongType { .. })), "{refused}");
+    assert!(matches!(refused, Error::Root(fulgurite::containers::RootError::WrongType { .. })), "{refused}");
     let map = memory.named("orders").hash_map::<u64, versions::old::Order>(10).unwrap();
     assert_eq!(memory.run(|m| map.get(m, &1)), Ok(Some(order)));
 }

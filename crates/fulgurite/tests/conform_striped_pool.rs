@@ -9,7 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fulgurite::{Array, Context, Error, FileConfig, FileFlash, Flash, Fulgurite, Medium, MemberError, Pool};
+use fulgurite::{
+    Array, Context, Error, Fulgurite, Medium,
+    media::{FileConfig, FileFlash, Flash},
+    pool::{MemberError, Pool},
+};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Members, StoreConfig};
 

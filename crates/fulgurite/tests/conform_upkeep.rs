@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fulgurite::{AccessError, Array, Context, Durability, Error, Fulgurite, Medium, Memory, Runtime};
+use fulgurite::{AccessError, Array, Context, Durability, Error, Fulgurite, Medium, Memory, runtime::Runtime};
 use fulgurite_flash::{Flash, FlashError, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -188,7 +188,7 @@ fn a_lazy_pool_counts_what_lies_dirty_in_dram() {
 
 /// A part whose state cannot be saved for some time.
 struct Ill(AtomicU32);
-impl fulgurite::Durable for Ill {
+impl fulgurite::runtime::Durable for Ill {
     fn save(&self, _: &mut Context) -> Result<(), AccessError> {
         let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         let at = fulgurite::Address::from_linear(0);

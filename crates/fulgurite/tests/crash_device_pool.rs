@@ -17,7 +17,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use fulgurite::{Durability, Error, Fulgurite, Medium, Memory, Permissions, Ptr};
+use fulgurite::{Durability, Error, Fulgurite, Medium, Memory, pool::Permissions, views::Ptr};
 use fulgurite_device::{Device, DeviceConfig, Server, ServerConfig};
 use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError};
 use fulgurite_format::PoolId;

@@ -17,8 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fulgurite::{
-    AccessError, Address, BuildError, Context, Durability, Error, Fulgurite, Heap, JobHandle, JobOptions, Medium,
-    Memory, MemoryFlash, Ptr, Region, Runtime, SchedulingPolicy, SyncError,
+    AccessError, Address, Context, Durability, Error, Fulgurite, Heap, JobHandle, JobOptions, Medium, Memory, Region,
+    SyncError,
+    media::MemoryFlash,
+    runtime::{BuildError, Runtime, SchedulingPolicy},
+    views::Ptr,
 };
 use fulgurite_device::{Device, DeviceConfig, Server, ServerConfig};
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FileConfig, FileFlash, Flash, FlashError, Op, OpenError, When};

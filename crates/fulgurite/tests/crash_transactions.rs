@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use fulgurite::{
     AccessError, Array, BPlusTree, Blobs, Context, Error, Fulgurite, HashMap, Medium, Rooted, Transactions,
-    VersionLatch,
+    latches::VersionLatch,
 };
 use fulgurite_memory::Transaction;
 use fulgurite_testkit as trials;

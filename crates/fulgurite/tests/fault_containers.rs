@@ -18,8 +18,13 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Address, BPlusTree, Blobs, BuildError, Context, FiberLatch, Flash, HashMap, Heap, JobOptions, Latch,
-    Memory, OrderedBlobs, RedBlackTree, Region, Runtime, SUBPAGE_BYTES, Transactions, VersionLatch,
+    AccessError, Address, BPlusTree, Blobs, Context, HashMap, Heap, JobOptions, Memory, OrderedBlobs, Region,
+    Transactions,
+    containers::RedBlackTree,
+    latches::{FiberLatch, Latch, VersionLatch},
+    media::Flash,
+    runtime::{BuildError, Runtime},
+    views::SUBPAGE_BYTES,
 };
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FlashError, MemoryFlash, Op, Rule, When};
 use fulgurite_memory::{Masstree, PlainMemory};

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Context, Durable, Fulgurite, JobOptions, Medium, Memory, MemoryFlash, Runtime, SyncError, VersionError,
+    AccessError, Context, Fulgurite, JobOptions, Medium, Memory, SyncError,
+    media::{MemoryFlash, VersionError},
+    runtime::{Durable, Runtime},
 };
 use fulgurite_flash::{
     Backing, DeviceCounters, Fault, FaultPlan, FaultyFlash, Flash, FlashError, FrameContract, Objects, Op, OpenError,

@@ -12,8 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite::{
-    Array, Durability, Error, Fulgurite, HashMap, Medium, Memory, PAGE_BYTES, Permissions, PoolError, Ptr, Region,
-    RootError, Rooted, VersionLatch,
+    Array, Durability, Error, Fulgurite, HashMap, Medium, Memory, Region, Rooted,
+    containers::RootError,
+    latches::VersionLatch,
+    pool::{PAGE_BYTES, Permissions, PoolError},
+    views::Ptr,
 };
 use fulgurite_device::{Device, DeviceConfig, Server, ServerConfig};
 use fulgurite_flash::{Flash, MemoryFlash};

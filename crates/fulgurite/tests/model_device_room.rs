@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Durability, Error, Fulgurite, JobOptions, Medium, Memory, Permissions, PoolError, Ptr, Region,
-    SyncError, VersionError,
+    AccessError, Durability, Error, Fulgurite, JobOptions, Medium, Memory, Region, SyncError,
+    media::VersionError,
+    pool::{Permissions, PoolError},
+    views::Ptr,
 };
 use fulgurite_device::{Device, DeviceConfig, Server, ServerConfig};
 use fulgurite_flash::{Flash, FlashError, MemoryFlash};

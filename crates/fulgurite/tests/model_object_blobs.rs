@@ -28,14 +28,14 @@ fn value(key: u64, number: u64, len: usize) -> Vec<u8> {
     let mut value = vec![(number ^ key) as u8; len.max(24)];
     value[..8].copy_from_slice(&key.to_le_bytes());
     value[8..16].copy_from_slice(&number.to_le_bytes());
-    let check = fulgurite::hash_bytes(&value[..value.len() - 8]);
+    let check = fulgurite::containers::hash_bytes(&value[..value.len() - 8]);
     let at = value.len() - 8;
     value[at..].copy_from_slice(&check.to_le_bytes());
     value
 }
 fn is_whole(key: u64, value: &[u8]) -> bool {
     let (body, check) = value.split_at(value.len() - 8);
-    body[..8] == key.to_le_bytes() && fulgurite::hash_bytes(body).to_le_bytes() == check
+    body[..8] == key.to_le_bytes() && fulgurite::containers::hash_bytes(body).to_le_bytes() == check
 }
 
 fn open(medium: Medium) -> (Fulgurite, Numbers) {

@@ -17,9 +17,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fulgurite::{
-    AccessError, Address, Array, BPlusTree, Blobs, Context, Controller, Durability, Error, Fulgurite, HashMap, Heap,
-    JobOptions, Masstree, Medium, Memory, NoLatch, OrderedBlobs, Permissions, Pinned, PoolError, Ptr, RedBlackTree,
-    Region, RootError, Rooted, VersionLatch,
+    AccessError, Address, Array, BPlusTree, Blobs, Context, Durability, Error, Fulgurite, HashMap, Heap, JobOptions,
+    Medium, Memory, OrderedBlobs, Region, Rooted,
+    containers::{Masstree, RedBlackTree, RootError},
+    latches::{NoLatch, VersionLatch},
+    pool::{Controller, Permissions, PoolError},
+    views::{Pinned, Ptr},
 };
 use fulgurite_testkit::Random;
 
@@ -529,7 +532,7 @@ fn accesses_heed_permissions() {
         let before = memory.sync().unwrap();
         // What is dirty when a page becomes one that may only be read is not lost.
         write(3, 33).unwrap();
-        let first = Region::new(region.base, fulgurite::PAGE_BYTES as u64);
+        let first = Region::new(region.base, fulgurite::pool::PAGE_BYTES as u64);
         memory.set_permissions(first, Permissions { write: false, ..Permissions::DEFAULT }).unwrap();
         assert_eq!(read(3), Ok(33));
         for n in [3, 5] {

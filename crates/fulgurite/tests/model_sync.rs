@@ -15,7 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite::{AccessError, Address, Context, Durable, JobOptions, Runtime, SUBPAGE_BYTES, SyncError, VersionError};
+use fulgurite::{
+    AccessError, Address, Context, JobOptions, SyncError,
+    media::VersionError,
+    runtime::{Durable, Runtime},
+    views::SUBPAGE_BYTES,
+};
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, When};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Permissions, Pool, StoreConfig};
@@ -74,7 +79,7 @@ fn over_slow(flash: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64, 
     };
     // As few frames as asked for: what is fixed is asked of the error.
     match builder(1).build() {
-        Err(fulgurite::BuildError::TooSmall { fixed, least, .. }) => {
+        Err(fulgurite::runtime::BuildError::TooSmall { fixed, least, .. }) => {
             let per_frame = (least - fixed) / workers as u64;
             builder(fixed + per_frame * frames * workers as u64).build().unwrap()
         }
@@ -83,7 +88,7 @@ fn over_slow(flash: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64, 
 }
 
 fn load(m: &mut Context, at: Address) -> Result<u64, AccessError> {
-    fulgurite::Memory::load(m, fulgurite::Ptr::new(at))
+    fulgurite::Memory::load(m, fulgurite::views::Ptr::new(at))
 }
 /// Writes both ends of a page, with nothing in between that switches.
 fn store(m: &mut Context, n: u64, value: u64) -> Result<(), AccessError> {
@@ -169,7 +174,7 @@ fn begin_load(runtime: &Runtime, seed: u64, with_pins: bool) -> Load {
                     // Some are taken before a cut and let go of after it, some are taken right
                     // after it.
                     for _ in 0..random.below(4) {
-                        let view = fulgurite::Pinned::view_mut(&pin, 0, SUBPAGE_BYTES);
+                        let view = fulgurite::views::Pinned::view_mut(&pin, 0, SUBPAGE_BYTES);
                         let value = view.load::<u64>(0) + 1;
                         view.store(0, value);
                         view.store(LAST as usize, value);
@@ -312,12 +317,12 @@ fn a_roll_back_is_refused_while_jobs_hold_pins() {
     let job = runtime
         .submit(move |m| -> Result<(), AccessError> {
             let pin = m.pin(page(3))?;
-            fulgurite::Pinned::view_mut(&pin, 0, 8).store(0, 7u64);
+            fulgurite::views::Pinned::view_mut(&pin, 0, 8).store(0, 7u64);
             pinned.send(()).unwrap();
             while !ends.load(Ordering::Relaxed) {
                 m.sleep(Duration::from_micros(100))?;
             }
-            assert_eq!(fulgurite::Pinned::view(&pin, 0, 8).load::<u64>(0), 7, "nothing was taken away");
+            assert_eq!(fulgurite::views::Pinned::view(&pin, 0, 8).load::<u64>(0), 7, "nothing was taken away");
             Ok(())
         })
         .unwrap();

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::history::serial::{Committed, INITIAL, Violation, serializable};
 use fulgurite::{
     AccessError, Array, BPlusTree, Blobs, Context, Error, Fulgurite, HashMap, JobError, JobOptions, Medium,
-    OrderedBlobs, Rooted, Transactions, VersionLatch,
+    OrderedBlobs, Rooted, Transactions, latches::VersionLatch,
 };
 use fulgurite_memory::{Transaction, TransactionBug};
 use fulgurite_testkit as trials;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Durability, Error, Fulgurite, JobOptions, Medium, Memory, PoolError, SubmitError, SyncError,
-    VersionError,
+    AccessError, Durability, Error, Fulgurite, JobOptions, Medium, Memory, SubmitError, SyncError, media::VersionError,
+    pool::PoolError,
 };
 use fulgurite_flash::FlashError;
 

@@ -11,7 +11,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fulgurite::{AccessError, Address, Context, Durable, JobOptions, Memory, Ptr, Runtime};
+use fulgurite::{
+    AccessError, Address, Context, JobOptions, Memory,
+    runtime::{Durable, Runtime},
+    views::Ptr,
+};
 use fulgurite_flash::{Backing, Flash, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite::{Context, Memory, MemoryFlash, Runtime};
+use fulgurite::{Context, Memory, media::MemoryFlash, runtime::Runtime};
 use fulgurite_flash::{
     Backing, Completion, DeviceCounters, Flash, FlashError, FrameContract, Op, OpenError, Queue, QueueFull, QueueUser,
     Request, Switches, Traits,

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite::{
-    Address, BuildError, Context, EmulatedConfig, EmulatedFlash, Flash, JobError, JobOptions, Memory, MemoryFlash, Ptr,
-    Runtime,
+    Address, Context, JobError, JobOptions, Memory,
+    media::{EmulatedConfig, EmulatedFlash, Flash, MemoryFlash},
+    runtime::{BuildError, Runtime},
+    views::Ptr,
 };
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Op, When};
 

@@ -7,7 +7,11 @@
 
 use std::path::Path;
 
-use fulgurite::{AccessError, Error, Fulgurite, Medium, Memory, Permissions, PoolError, Ptr, Region};
+use fulgurite::{
+    AccessError, Error, Fulgurite, Medium, Memory, Region,
+    pool::{Permissions, PoolError},
+    views::Ptr,
+};
 
 const PAGE: u64 = 64 << 10;
 

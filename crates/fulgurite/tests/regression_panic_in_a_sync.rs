@@ -11,7 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fulgurite::{AccessError, Memory, MemoryFlash, Runtime, VersionError};
+use fulgurite::{
+    AccessError, Memory,
+    media::{MemoryFlash, VersionError},
+    runtime::Runtime,
+};
 use fulgurite_flash::{
     Backing, DeviceCounters, Flash, FlashError, FrameContract, Objects, OpenError, Queue, QueueUser, Traits, Versions,
 };

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use fulgurite::{AccessError, Context, Durability, Fulgurite, HashMap, Medium, Rooted, VersionLatch};
+use fulgurite::{AccessError, Context, Durability, Fulgurite, HashMap, Medium, Rooted, latches::VersionLatch};
 use serde::{Deserialize, Serialize};
 
 use super::text::{Key, counts_of};

@@ -8,7 +8,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use fulgurite::{AccessError, Context, Fulgurite, HashMap, Latch, Medium, NoLatch, Reader};
+use fulgurite::{
+    AccessError, Context, Fulgurite, HashMap, Medium, Reader,
+    latches::{Latch, NoLatch},
+};
 
 use super::counter::{PIECES, Table, WORDS, open};
 use super::text::{Contents, Key};

@@ -10,7 +10,11 @@
 
 use std::sync::Arc;
 
-use fulgurite::{AccessError, Address, Context, Latch, Memory, Pinned, Ptr, SUBPAGE_BYTES, VersionLatch, ViewMut};
+use fulgurite::{
+    AccessError, Address, Context, Memory,
+    latches::{Latch, VersionLatch},
+    views::{Pinned, Ptr, SUBPAGE_BYTES, ViewMut},
+};
 
 use super::check::{Kind, NEVER};
 use super::record::{Log, Random, Stamps, fill, key_of, value, value_of};

@@ -6,7 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fulgurite::{AccessError, BuildError, Flash, JobOptions, MemoryFlash, Runtime, RuntimeBuilder, SUBPAGE_BYTES};
+use fulgurite::{
+    AccessError, JobOptions,
+    media::{Flash, MemoryFlash},
+    runtime::{BuildError, Builder as RuntimeBuilder, Runtime},
+    views::SUBPAGE_BYTES,
+};
 use fulgurite_flash::{EmulatedConfig, EmulatedFlash, Fault, FaultPlan, FaultyFlash, FlashError, Op, Rule, When};
 use fulgurite_format::PoolId;
 use fulgurite_runtime::Planted;
