@@ -29,6 +29,9 @@ pub struct ReproduceArgs {
     /// Write the results and the papers' figures as one HTML file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
+    /// Tell how long each check took, on standard error.
+    #[arg(long, conflicts_with_all = ["list", "print_config"])]
+    pub times: bool,
     /// List the checks and what they are about.
     #[arg(long, conflicts_with_all = ["json", "report", "print_config"])]
     pub list: bool,
@@ -47,6 +50,7 @@ Examples:
   fulgurite reproduce A5 A12 A13
   fulgurite reproduce D --json nvmm.json
   fulgurite reproduce --report reproduction.html
+  fulgurite reproduce A11 --times
   fulgurite reproduce --list
   fulgurite reproduce --print-config A
 
@@ -128,10 +132,13 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let effort = Effort { shorter: 1, moves: true, threads, planted: None };
-    let bar = progress::steps("checks", chosen.len() as u64);
-    let report = reproduce(&chosen, effort, &results, whole, &|| bar.inc(1));
+    let bar = progress::share("checks");
+    let report = reproduce(&chosen, effort, &results, whole, &|share| progress::set_share(&bar, share));
     bar.finish_and_clear();
-    let report = report.or_bad_input(|error| error.to_string())?;
+    let (report, spent) = report.or_bad_input(|error| error.to_string())?;
+    if args.times {
+        eprint!("{}", times(spent));
+    }
     // What took minutes is shown first, and the files are written whether or not it can be.
     let shown = match &args.json {
         Some(Output::Stdout) => write_as(args.json.as_ref(), &report, String::new),
@@ -151,6 +158,14 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     let unanswered: Vec<&str> = report.rows.iter().filter_map(|row| row.error.as_deref()).collect();
     ensure!(unanswered.is_empty(), "{}", unanswered.join("; "));
     Ok(())
+}
+
+/// Seconds of a processor for each check, the longest first.
+fn times(mut spent: Vec<(&'static str, f64)>) -> String {
+    spent.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    let all: f64 = spent.iter().map(|(_, seconds)| seconds).sum();
+    let rows = spent.iter().map(|(id, seconds)| format!("{id:<4} {seconds:8.2} s\n"));
+    rows.chain([format!("all  {all:8.2} s of a processor\n")]).collect()
 }
 
 /// Figures need fewer jobs than findings do.

@@ -62,7 +62,7 @@ fn drawn(figure: &Figure) -> String {
         }
         Shape::Bars { groups, unit } => {
             let bar = |group: usize, series: &fulgurite_reproduce::figures::Series| {
-                let (_, value) = *series.points.get(group)?;
+                let (_, value) = *series.points.iter().find(|(at, _)| *at == group as f64)?;
                 Some(Bar { value, spread: None, tip: format!("{}: {value:.1} {unit}", series.name) })
             };
             let bars = Bars {

@@ -415,9 +415,22 @@ impl<'c> Values<'c> {
     pub fn new(calibration: &'c Calibration) -> Values<'c> {
         Values { calibration, moved: None, read: RefCell::default() }
     }
-    /// With one value multiplied.
-    pub fn moved(calibration: &'c Calibration, leaf: &'c str, factor: f64) -> Values<'c> {
-        Values { calibration, moved: Some((leaf, factor)), read: RefCell::default() }
+    /// With one value multiplied, where there is one.
+    pub fn of(calibration: &'c Calibration, moved: Option<(&str, f64)>) -> Values<'c> {
+        let known = |(leaf, by): (&str, f64)| Some((calibration.leaves.get_key_value(leaf)?.0.as_str(), by));
+        Values { calibration, moved: moved.and_then(known), read: RefCell::default() }
+    }
+    /// The calibration.
+    pub fn calibration(&self) -> &'c Calibration {
+        self.calibration
+    }
+    /// The value that is multiplied, and by what.
+    pub fn moved_leaf(&self) -> Option<(&'c str, f64)> {
+        self.moved
+    }
+    /// These were read as well.
+    pub fn also_read(&self, names: &BTreeSet<String>) {
+        self.read.borrow_mut().extend(names.iter().cloned());
     }
     /// The names of the values that were read.
     pub fn read(&self) -> BTreeSet<String> {

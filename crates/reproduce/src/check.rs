@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::calibration::{CalibrationError, Values};
 use crate::models::Planted;
 use crate::paper::Paper;
+use crate::shared::Shared;
 
 /// One check of the papers' numbers.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,8 @@ pub struct Inputs<'c> {
     pub shorter: u64,
     /// A bug in a model, for tests.
     pub planted: Option<Planted>,
+    /// What other checks have found by the same runs.
+    pub shared: &'c Shared,
 }
 
 impl Inputs<'_> {

@@ -4,18 +4,21 @@
 //! A figure reads the calibration that the checks read, and no value of its own.
 
 use fulgurite_policy::SchedulingPolicy;
+use fulgurite_sim::cores::Workload;
 use fulgurite_sim::queue::Misses;
 use fulgurite_sim::{Time, closed_forms};
 
 use crate::calibration::{CalibrationError, Values};
 use crate::check::{CheckError, Inputs};
-use crate::checks::astriflash::{arithmetic, tail};
+use crate::checks::astriflash::arithmetic;
+use crate::checks::astriflash::tail::{self, Tatp};
+use crate::checks::dram_interface::system::Op;
 use crate::checks::dram_interface::throughput;
 use crate::checks::nvmm::memory::{self, Program, Times};
 use crate::checks::nvmm::wear;
-use crate::models::device::Op;
 use crate::paper::Paper;
-use crate::report::Report;
+use crate::report::{Report, Row};
+use crate::shared::Shared;
 use crate::units::Dimension;
 
 /// An axis.
@@ -91,6 +94,7 @@ type Drawn = Result<Vec<Figure>, CheckError>;
 /// # Errors
 /// What is wrong with a calibration, or a model that has no answer.
 pub fn all(shorter: u64, report: &Report) -> Drawn {
+    let shared = Shared::default();
     let mut all = Vec::new();
     for (paper, of) in [
         (Paper::AstriFlash, astriflash as fn(&Inputs<'_>, &Report) -> Drawn),
@@ -98,7 +102,7 @@ pub fn all(shorter: u64, report: &Report) -> Drawn {
         (Paper::Nvmm, nvmm),
     ] {
         let calibration = paper.calibration().map_err(|error: CalibrationError| CheckError::from(error))?;
-        let inputs = Inputs { values: Values::new(&calibration), seed: 1, shorter, planted: None };
+        let inputs = Inputs { values: Values::new(&calibration), seed: 1, shorter, planted: None, shared: &shared };
         all.extend(of(&inputs, report)?);
     }
     Ok(all)
@@ -136,7 +140,7 @@ fn astriflash(inputs: &Inputs<'_>, report: &Report) -> Drawn {
     if let Some(figure) = throughputs(report) {
         figures.push(figure);
     }
-    figures.push(tails(inputs)?);
+    figures.extend(tails(inputs, report)?);
     Ok(figures)
 }
 
@@ -179,35 +183,60 @@ fn queues(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
     })
 }
 
-/// Figure 9: what A11 found, where it ran.
+/// Figure 9: what A11 found of each workload and on average, where it ran.
 fn throughputs(report: &Report) -> Option<Figure> {
-    let rows: Vec<_> = report.rows.iter().filter(|row| row.check == "A11" && row.ours.is_some()).collect();
-    let first = rows.first()?;
-    let groups: Vec<String> = rows.iter().map(|row| row.finding.clone()).collect();
-    let ours = rows.iter().enumerate().filter_map(|(at, row)| Some((at as f64, row.ours?)));
+    let rows: Vec<&Row> = report.rows.iter().filter(|row| row.check == "A11").collect();
+    let of = |finding: &str| rows.iter().copied().find(|row| row.finding == finding);
+    let systems = [
+        ("AstriFlash", "astriflash", 95.0),
+        ("AstriFlash-Ideal", "ideal", 96.0),
+        ("OS-Swap", "os-swap", 58.0),
+        ("Flash-Sync", "flash-sync", 27.0),
+    ];
+    let names = Workload::ALL.map(Workload::name);
+    let mean = names.len() as f64;
+    let mut series_of = Vec::new();
+    for (name, finding, stated) in systems {
+        let row = of(finding)?;
+        let bar = |(at, workload): (usize, &&str)| {
+            let (_, share) = row.also.iter().find(|(other, _)| other == workload)?;
+            Some((at as f64, *share))
+        };
+        let bars = names.iter().enumerate().filter_map(bar);
+        series_of.push(series(name, bars.chain([(mean, row.ours?), (mean + 1.0, stated)])));
+    }
+    // The text states means only: they are the last group.
+    let groups = names.iter().map(|name| (*name).to_owned()).chain(["mean", "mean, the paper's"].map(str::to_owned));
     Some(Figure {
         paper: Paper::AstriFlash,
         title: "AstriFlash, figure 9: throughput of the configurations".to_owned(),
-        subtitle: format!("{}, of DRAM-only", first.about),
-        shape: Shape::Bars { groups, unit: "of DRAM-only" },
-        series: vec![series("ours", ours)],
+        subtitle: "% of DRAM-only, by workload; the text states the four means only".to_owned(),
+        shape: Shape::Bars { groups: groups.collect(), unit: "% of DRAM-only" },
+        series: series_of,
     })
 }
 
-/// Figure 10: the event loop at loads.
-fn tails(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+/// Figure 10: the event loop at loads, with what A13 has read from A11.
+fn tails(inputs: &Inputs<'_>, report: &Report) -> Result<Option<Figure>, CheckError> {
+    let Some(tatp) = report.rows.iter().find(|row| row.check == "A13" && row.finding == "gap") else {
+        return Ok(None);
+    };
+    let of = |name: &str| tatp.also.iter().find(|(other, _)| other == name).map(|(_, value)| *value);
+    let (Some(interval), Some(cost)) = (of(tail::COMPUTING), of(tail::COST)) else { return Ok(None) };
+    let switch = inputs.time("miss.switch")?;
+    let tatp = Tatp { interval: Time::from_ns(interval * 1e3), miss_cost: Time::from_ns(cost), switch };
     let threads = inputs.count("threads.of_core")? as usize;
     let service = inputs.time("jobs.tatp")?.as_ns();
     let ours = Misses::Switch { policy: SchedulingPolicy::PriorityAging, threads };
     let curve = |misses: Misses, most: f64| -> Result<Vec<(f64, f64)>, CheckError> {
         let loads = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.96, 0.97];
         let loads = loads.into_iter().filter(|load| *load <= most);
-        loads.map(|load| Ok((load, tail::p99_ns(inputs, misses, load)? / service))).collect()
+        loads.map(|load| Ok((load, tail::p99_ns(inputs, tatp, misses, load)? / service))).collect()
     };
     let load = inputs.share("load.astriflash")?;
     let (dram, astriflash) = (curve(Misses::Absent, 0.97)?, curve(ours, load)?);
     let last = astriflash.last().copied().unwrap_or_default();
-    Ok(Figure {
+    Ok(Some(Figure {
         paper: Paper::AstriFlash,
         title: "AstriFlash, figure 10: p99 of TATP by load".to_owned(),
         subtitle: "Poisson arrivals on the event loop; the text has one p99 at 93% and at 96%".to_owned(),
@@ -220,7 +249,7 @@ fn tails(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
             series("AstriFlash", astriflash),
             series(STATED, [(load, last.1), (load + 0.03, last.1)]),
         ],
-    })
+    }))
 }
 
 fn dram_interface(inputs: &Inputs<'_>, _: &Report) -> Drawn {

@@ -5,6 +5,7 @@
 //! | [`calibration`], [`units`] | one file of values a paper, each with unit, kind and source |
 //! | [`checks`] | the checks, which read values and find numbers |
 //! | [`models`] | what they compute with, beside the simulator |
+//! | [`shared`] | runs that several checks have in common |
 //! | [`runner`] | seeds, intervals, moved values, verdicts |
 //! | [`report`] | rows, their counts, JSON and Markdown |
 //! | [`figures`] | the papers' figures, as data |
@@ -25,6 +26,7 @@ pub mod models;
 pub mod paper;
 pub mod report;
 pub mod runner;
+pub mod shared;
 pub mod units;
 
 pub use calibration::{Calibration, CalibrationError};

@@ -13,11 +13,12 @@ struct Kept {
     read: fn(&Value) -> Option<String>,
 }
 
-const KEPT: [Kept; 11] = [
+const KEPT: [Kept; 12] = [
     Kept { check: "A5", finding: "flash-sync", file: "live-10us.json", read: |result| share(result, "flash-sync") },
     Kept { check: "A5", finding: "astriflash", file: "live-10us.json", read: |result| share(result, "fulgurite") },
     Kept { check: "A12", finding: "data-structures", file: "tail.json", read: |result| service(result, "fulgurite") },
     Kept { check: "A12", finding: "noPS", file: "tail.json", read: |result| service(result, "fifo") },
+    Kept { check: "A8", finding: "switch", file: "micro.json", read: switch },
     Kept { check: "AS1", finding: "hardware", file: "micro.json", read: switch },
     Kept { check: "B3", finding: "by-the-store", file: "store.json", read: packed },
     Kept { check: "B4", finding: "objects", file: "store.json", read: of_medium },

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use fulgurite_sim::Estimate;
 
@@ -13,12 +14,18 @@ use crate::live;
 use crate::models::Planted;
 use crate::paper::Paper;
 use crate::report::{Report, Row, Used, Verdict};
+use crate::shared::Shared;
 
 /// The seeds of each simulated check. They are fixed, so that a result is a function of the
 /// program.
 pub const SEEDS: [u64; 3] = [1, 2, 3];
 /// By how much a value that is not in the text moves.
 const MOVES: [f64; 2] = [0.8, 1.2];
+/// What flips a finding that a shorter run does not give.
+const SHORTER_RUN: &str = "the length of the run";
+/// Runs with a moved value are this many times shorter than those that are reported. Each stands
+/// beside one without that has the same length and the same random numbers.
+const MOVED_SHORTER: u64 = 3;
 
 /// How much is run.
 #[derive(Clone, Copy, Debug)]
@@ -33,15 +40,27 @@ pub struct Effort {
     pub planted: Option<Planted>,
 }
 
-/// What a check has come to, and which values it has read.
-struct Done {
-    rows: Vec<Row>,
+/// What a run of a check has given, and which values it has read.
+struct Ran {
+    found: Result<Vec<Finding>, CheckError>,
     read: BTreeSet<String>,
+}
+
+/// How long each check has taken, in seconds of one processor, in the order of the report.
+pub type Spent = Vec<(&'static str, f64)>;
+
+/// One run of a check: its place, its seed, and the value that is moved.
+#[derive(Clone)]
+struct Task {
+    check: usize,
+    seed: u64,
+    shorter: u64,
+    moved: Option<(String, f64)>,
 }
 
 /// Runs checks, in the order in which they are given. `results` is the directory of kept results.
 /// With `whole`, the checks are all that there are, and a value that none reads is an error. `each`
-/// is called as each check ends.
+/// is called with the share of the work that is done. Also returns what each check has taken.
 ///
 /// # Errors
 /// What is wrong with a calibration. A check that has no answer is a row that says so.
@@ -50,37 +69,78 @@ pub fn reproduce(
     effort: Effort,
     results: &Path,
     whole: bool,
-    each: &(dyn Fn() + Sync),
-) -> Result<Report, CalibrationError> {
+    each: &(dyn Fn(f64) + Sync),
+) -> Result<(Report, Spent), CalibrationError> {
     let calibrations: Vec<(Paper, Calibration)> =
         Paper::ALL.into_iter().map(|paper| Ok((paper, paper.calibration()?))).collect::<Result<_, _>>()?;
     let of = |paper: Paper| &calibrations.iter().find(|(other, _)| *other == paper).expect("all are there").1;
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Done)>> = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..effort.threads.clamp(1, checks.len().max(1)) {
-            scope.spawn(|| {
-                while let Some((at, check)) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    checks.get(at).map(|check| (at, *check))
-                } {
-                    let result = one(check, of(check.paper), effort, results);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
-                    each();
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(at, _)| *at);
-    // A check without an answer has not read all of its values.
-    if whole && done.iter().all(|(_, done)| done.rows.iter().all(|row| row.error.is_none())) {
-        for (paper, calibration) in &calibrations {
-            let of_paper = done.iter().filter(|(at, _)| checks[*at].paper == *paper);
-            calibration.all_read(&of_paper.flat_map(|(_, done)| done.read.clone()).collect())?;
+    let shared = Shared::default();
+    let spent: Vec<AtomicU64> = checks.iter().map(|_| AtomicU64::new(0)).collect();
+    let run = |task: &Task| {
+        let began = Instant::now();
+        let check = checks[task.check];
+        let moved = task.moved.as_ref().map(|(leaf, factor)| (leaf.as_str(), *factor));
+        let values = Values::of(of(check.paper), moved);
+        let inputs =
+            Inputs { values, seed: task.seed, shorter: task.shorter, planted: effort.planted, shared: &shared };
+        let found = (check.run)(&inputs);
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        spent[task.check].fetch_add(took, Ordering::Relaxed);
+        Ran { found, read: inputs.values.read() }
+    };
+    let seeded = |(check, of): (usize, &&Check)| {
+        let seeds = if of.simulated { &SEEDS[..] } else { &SEEDS[..1] };
+        seeds.iter().map(move |seed| Task { check, seed: *seed, shorter: effort.shorter, moved: None })
+    };
+    let tasks: Vec<Task> = checks.iter().enumerate().flat_map(seeded).collect();
+    // Most of the time goes into moved values.
+    let (first, then) = if effort.moves { (0.1, 0.9) } else { (1.0, 0.0) };
+    let ran = on_threads(effort.threads, &tasks, &run, &|share| each(first * share));
+    let mut runs: Vec<Vec<Ran>> = checks.iter().map(|_| Vec::new()).collect();
+    tasks.iter().zip(ran).for_each(|(task, ran)| runs[task.check].push(ran));
+
+    let mut moves: Vec<Task> = Vec::new();
+    for (check, runs) in runs.iter().enumerate().filter(|_| effort.moves) {
+        if runs.iter().all(|ran| ran.found.is_ok()) {
+            let leaves = of(checks[check].paper).leaves().iter();
+            let assumed: Vec<&String> = leaves
+                .filter(|(name, leaf)| leaf.kind != Kind::Text && runs[0].read.contains(*name))
+                .map(|(name, _)| name)
+                .collect();
+            let moved = assumed.iter().flat_map(|leaf| MOVES.map(|factor| Some(((*leaf).clone(), factor))));
+            // The first is the one beside which the others stand.
+            let beside = (!assumed.is_empty()).then_some(None);
+            let shorter = effort.shorter * MOVED_SHORTER;
+            moves.extend(beside.into_iter().chain(moved).map(|moved| Task { check, seed: SEEDS[0], shorter, moved }));
         }
     }
-    let rows: Vec<Row> = done.into_iter().flat_map(|(_, done)| done.rows).collect();
+    let moved = on_threads(effort.threads, &moves, &run, &|share| each(first + then * share));
+    let mut flips: Vec<Vec<(&'static str, String)>> = checks.iter().map(|_| Vec::new()).collect();
+    let mut beside: &[Finding] = &[];
+    for (task, moved) in moves.iter().zip(&moved) {
+        let reported = runs[task.check][0].found.as_ref().expect("only checks with an answer are moved");
+        match &task.moved {
+            Some((leaf, _)) => flips[task.check].extend(flipped(beside, leaf, &moved.found)),
+            None => {
+                // What does not hold in a shorter run is no firmer than that.
+                flips[task.check].extend(flipped(reported, SHORTER_RUN, &moved.found));
+                beside = moved.found.as_deref().unwrap_or_default();
+            }
+        }
+    }
+
+    let mut rows = Vec::new();
+    for (check, (runs, flips)) in checks.iter().zip(runs.iter().zip(&flips)) {
+        rows.extend(rows_of(check, of(check.paper), runs, flips, results));
+    }
+    // A check without an answer has not read all of its values.
+    if whole && rows.iter().all(|row: &Row| row.error.is_none()) {
+        for (paper, calibration) in &calibrations {
+            let of_paper = checks.iter().zip(&runs).filter(|(check, _)| check.paper == *paper);
+            let read = of_paper.flat_map(|(_, runs)| runs.iter().flat_map(|ran| ran.read.clone()));
+            calibration.all_read(&read.collect())?;
+        }
+    }
     let used = |(paper, calibration): &(Paper, Calibration)| Used {
         paper: paper.name().to_owned(),
         file: calibration.file().to_owned(),
@@ -93,7 +153,38 @@ pub fn reproduce(
     let summary = Verdict::ALL.map(counted).to_vec();
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let command = "fulgurite reproduce".to_owned();
-    Ok(Report { command, version, seeds: SEEDS.to_vec(), calibrations, rows, summary })
+    let report = Report { command, version, seeds: SEEDS.to_vec(), calibrations, rows, summary };
+    let spent = checks.iter().zip(spent).map(|(check, ns)| (check.id, ns.into_inner() as f64 / 1e9)).collect();
+    Ok((report, spent))
+}
+
+/// Runs tasks on threads, and returns what they gave in the order of the tasks.
+fn on_threads<T: Sync, R: Send>(
+    threads: usize,
+    tasks: &[T],
+    run: &(dyn Fn(&T) -> R + Sync),
+    each: &(dyn Fn(f64) + Sync),
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::with_capacity(tasks.len()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, tasks.len().max(1)) {
+            scope.spawn(|| {
+                while let Some((at, task)) = {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    tasks.get(at).map(|task| (at, task))
+                } {
+                    let result = run(task);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((at, result));
+                    each(done.len() as f64 / tasks.len() as f64);
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Values by kind, the most frequent first.
@@ -113,55 +204,35 @@ fn kinds(calibration: &Calibration) -> Vec<(String, usize)> {
     kinds
 }
 
-fn one(check: &Check, calibration: &Calibration, effort: Effort, results: &Path) -> Done {
-    let seeds = if check.simulated { &SEEDS[..] } else { &SEEDS[..1] };
-    let mut read = BTreeSet::new();
-    let mut runs = Vec::new();
-    for seed in seeds {
-        let inputs =
-            Inputs { values: Values::new(calibration), seed: *seed, shorter: effort.shorter, planted: effort.planted };
-        let found = (check.run)(&inputs);
-        read.extend(inputs.values.read());
-        match found {
-            Ok(found) => runs.push(found),
-            Err(error) => return Done { rows: vec![without_answer(check, calibration, &error)], read },
-        }
-    }
-    let flips = if effort.moves { flips(check, calibration, effort, &read, &runs[0]) } else { Vec::new() };
-    let rows = (0..runs[0].len())
-        .map(|at| {
-            let same: Vec<&Finding> = runs.iter().map(|run| &run[at]).collect();
-            row(check, calibration, &same, &flips, results)
-        })
-        .collect();
-    Done { rows, read }
-}
-
-/// The findings that flip, with the value that flips them.
-fn flips(
+/// The rows of a check's findings.
+fn rows_of(
     check: &Check,
     calibration: &Calibration,
-    effort: Effort,
-    read: &BTreeSet<String>,
-    base: &[Finding],
-) -> Vec<(&'static str, String)> {
-    let mut flips = Vec::new();
-    let assumed = calibration.leaves().iter().filter(|(name, leaf)| leaf.kind != Kind::Text && read.contains(*name));
-    for (leaf, _) in assumed {
-        for factor in MOVES {
-            let values = Values::moved(calibration, leaf, factor);
-            let inputs = Inputs { values, seed: SEEDS[0], shorter: effort.shorter, planted: effort.planted };
-            // A model that has no answer any more has flipped everywhere.
-            let moved = (check.run)(&inputs).unwrap_or_default();
-            for finding in base.iter().filter(|finding| holds(finding)) {
-                if !moved.iter().any(|other| other.name == finding.name && holds(other)) {
-                    flips.push((finding.name, leaf.clone()));
-                }
-            }
-        }
+    runs: &[Ran],
+    flips: &[(&'static str, String)],
+    results: &Path,
+) -> Vec<Row> {
+    if let Some(error) = runs.iter().find_map(|ran| ran.found.as_ref().err()) {
+        return vec![without_answer(check, calibration, error)];
     }
-    flips.dedup();
-    flips
+    let runs: Vec<&Vec<Finding>> = runs.iter().filter_map(|ran| ran.found.as_ref().ok()).collect();
+    (0..runs[0].len())
+        .map(|at| {
+            let same: Vec<&Finding> = runs.iter().map(|run| &run[at]).collect();
+            row(check, calibration, &same, flips, results)
+        })
+        .collect()
+}
+
+/// The findings that hold, and do not once a value has moved: each with the value.
+fn flipped(base: &[Finding], leaf: &str, moved: &Result<Vec<Finding>, CheckError>) -> Vec<(&'static str, String)> {
+    let flip = |finding: &Finding| match moved {
+        Ok(found) if found.iter().any(|other| other.name == finding.name && holds(other)) => None,
+        Ok(_) => Some((finding.name, leaf.to_owned())),
+        // A model that has no answer any more has flipped everywhere, and says why.
+        Err(error) => Some((finding.name, format!("{leaf} (no answer: {error})"))),
+    };
+    base.iter().filter(|finding| holds(finding)).filter_map(flip).collect()
 }
 
 fn holds(finding: &Finding) -> bool {
@@ -266,8 +337,19 @@ mod tests {
     fn of(run: fn(&Inputs<'_>) -> Result<Vec<Finding>, CheckError>, text: &str) -> Row {
         let check = Check { id: "T1", about: "a test", paper: Paper::AstriFlash, simulated: true, run };
         let calibration = Calibration::read("t.toml", text).unwrap();
-        let effort = Effort { shorter: 1, moves: true, threads: 1, planted: None };
-        one(&check, &calibration, effort, Path::new("nowhere")).rows.remove(0)
+        let shared = Shared::default();
+        let once = |seed, moved: Option<(&str, f64)>| {
+            let values = Values::of(&calibration, moved);
+            let inputs = Inputs { values, seed, shorter: 1, planted: None, shared: &shared };
+            Ran { found: run(&inputs), read: inputs.values.read() }
+        };
+        let runs = SEEDS.map(|seed| once(seed, None));
+        let mut flips = Vec::new();
+        if let (Ok(base), true) = (&runs[0].found, calibration.leaves().values().any(|leaf| leaf.kind != Kind::Text)) {
+            let moved = MOVES.map(|factor| once(SEEDS[0], Some(("a", factor))));
+            flips.extend(moved.iter().flat_map(|moved| flipped(base, "a", &moved.found)));
+        }
+        rows_of(&check, &calibration, &runs, &flips, Path::new("nowhere")).remove(0)
     }
     fn leaf(kind: &str) -> String {
         format!("a = {{ value = 1, unit = \"times\", kind = \"{kind}\", source = \"here\" }}")

@@ -25,7 +25,7 @@ fn checks_of(ids: &[&str]) -> Vec<&'static Check> {
 }
 fn run(checks: &[&Check], planted: Option<Planted>) -> Report {
     let effort = Effort { shorter: 60, moves: false, threads: 1, planted };
-    reproduce(checks, effort, Path::new("nowhere"), false, &|| {}).unwrap()
+    reproduce(checks, effort, Path::new("nowhere"), false, &|_| {}).unwrap().0
 }
 fn holding(report: &Report) -> BTreeSet<String> {
     let holds = |row: &&Row| !matches!(row.verdict, Verdict::Fail | Verdict::Undecided);
@@ -87,9 +87,12 @@ fn no_model_holds_a_result() {
 #[test]
 fn each_planted_bug_is_found() {
     // The checks that a bug concerns: others would only take time.
-    let concerned: [(Planted, &[&str]); 14] = [
+    let concerned: [(Planted, &[&str]); 17] = [
         (Planted::NoTags, &["AS2", "A13"]),
-        (Planted::NoFlush, &["A13"]),
+        (Planted::NoFlush, &["A8", "A13"]),
+        (Planted::NoForwardProgress, &["A8"]),
+        (Planted::NoAging, &["A10"]),
+        (Planted::FreeBroadcast, &["A15"]),
         (Planted::NoSetUp, &["C5", "C6"]),
         (Planted::NoInvalidation, &["C4", "C5"]),
         (Planted::OneCrossing, &["C9"]),
@@ -106,11 +109,10 @@ fn each_planted_bug_is_found() {
     for planted in Planted::ALL {
         let (_, ids) = concerned.iter().find(|(bug, _)| *bug == planted).expect("each bug concerns some check");
         let sound = holding(&run(&checks_of(ids), None));
-        let with = run(&checks_of(ids), Some(planted));
-        let names: BTreeSet<String> = with.rows.iter().map(Row::name).collect();
-        let lost: Vec<&String> = names.iter().filter(|name| sound.contains(*name)).collect();
-        assert!(!lost.is_empty(), "{planted:?}: none of {ids:?} holds without it");
-        let found = lost.iter().filter(|name| !holding(&with).contains(**name)).count();
+        assert!(!sound.is_empty(), "{planted:?}: none of {ids:?} holds without it");
+        // A check that has no answer any more has no finding that holds.
+        let with = holding(&run(&checks_of(ids), Some(planted)));
+        let found = sound.iter().filter(|name| !with.contains(*name)).count();
         assert!(found > 0, "{planted:?} changes no verdict of {ids:?}");
     }
 }
@@ -123,6 +125,10 @@ fn all_checks_give_the_same_bytes_in_every_build() {
         include_str!("short-runs.hash").trim(),
         "models have changed, or a build gives other bytes"
     );
+    let kept = kept();
+    let known: Vec<&Row> = kept.rows.iter().filter(|row| row.verdict == Verdict::Fail).collect();
+    // What fails at full length, with its reason, fails here.
+    let is_known = |row: &Row| known.iter().any(|other| other.name() == row.name());
     // A statement has no interval, so that a short run may deny it by chance.
     let simulated = |row: &&Row| checks::all().any(|check| check.id == row.check && check.simulated);
     let failed: Vec<&Row> = report
@@ -130,6 +136,7 @@ fn all_checks_give_the_same_bytes_in_every_build() {
         .iter()
         .filter(simulated)
         .filter(|row| row.error.is_some() || row.verdict == Verdict::Fail && row.band.is_some())
+        .filter(|row| row.error.is_some() || !is_known(row))
         .collect();
     assert!(failed.is_empty(), "{failed:#?}");
 }

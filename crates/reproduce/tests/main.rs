@@ -2,4 +2,5 @@
 
 mod conform_honesty;
 mod conform_reproduction;
+mod conform_scale;
 mod fault_calibration;

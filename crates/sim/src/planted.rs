@@ -17,4 +17,14 @@ pub enum Planted {
     FreeFlush,
     /// The DMA engine is set up in no time.
     FreeSetup,
+    /// Caches are invalidated in no time.
+    FreeInvalidation,
+    /// A transfer crosses the DRAM bus once.
+    OneCrossing,
+    /// The device reads where it should write, and writes where it should read.
+    SwappedOperations,
+    /// The data buffer is larger than it is said to be.
+    EndlessBuffer,
+    /// A resumed thread is switched out again without having retired an instruction.
+    NoForwardProgress,
 }

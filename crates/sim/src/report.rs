@@ -47,6 +47,12 @@ pub enum RunError {
     /// The workload could not be executed.
     #[error("the workload: {0}")]
     Workload(String),
+    /// Things happened, and no job ended.
+    #[error("no job has ended in {events} events: threads evict each other's pages; give DRAM more sets or ways")]
+    Livelock {
+        /// So many since the last one ended.
+        events: u64,
+    },
     /// Nothing was left to measure.
     #[error("nothing ended within the measurement: ask for more than the warm-up")]
     Nothing,

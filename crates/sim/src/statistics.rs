@@ -228,6 +228,8 @@ pub struct Population {
     begun: Time,
     changed: Time,
     times: Times,
+    /// Picoseconds that those inside at the beginning had spent by then, where it was told.
+    before: u128,
 }
 
 impl Population {
@@ -245,7 +247,12 @@ impl Population {
     /// Forgets what was, but not what is in the system.
     pub fn measure_from(&mut self, now: Time) {
         self.advance(now);
-        *self = Population { present: self.present, area: 0, begun: now, changed: now, times: Times::new() };
+        *self = Population { present: self.present, area: 0, begun: now, changed: now, times: Times::new(), before: 0 };
+    }
+    /// The same, where it is known when those inside had entered: [`Population::law_of`] tells.
+    pub fn measure_from_with(&mut self, now: Time, entered: impl IntoIterator<Item = Time>) {
+        self.measure_from(now);
+        self.before = spent(now, entered);
     }
     /// How many are in the system.
     pub fn present(&self) -> u64 {
@@ -257,6 +264,12 @@ impl Population {
     }
     /// Little's law at this moment. None before anything has left.
     pub fn law(&mut self, now: Time) -> Option<Law> {
+        self.law_of(now, [])
+    }
+    /// The same, with the times so far of those inside. With them and those of
+    /// [`Population::measure_from_with`], the law holds to the last picosecond in runs of any
+    /// length, if each has entered when it says.
+    pub fn law_of(&mut self, now: Time, entered: impl IntoIterator<Item = Time>) -> Option<Law> {
         self.advance(now);
         let span = (now - self.begun).as_s();
         let count = self.times.count();
@@ -266,7 +279,10 @@ impl Population {
         let mean_present = self.area as f64 / 1e12 / span;
         let rate_per_s = count as f64 / span;
         let mean_s = self.times.sum_s() / count as f64;
-        let deviation = if mean_present > 0.0 { (rate_per_s * mean_s / mean_present - 1.0).abs() } else { 0.0 };
+        // What jobs inside at an end have spent on this side of it.
+        let ends_s = (spent(now, entered) as f64 - self.before as f64) / 1e12;
+        let present = (rate_per_s * mean_s * span + ends_s) / span;
+        let deviation = if mean_present > 0.0 { (present / mean_present - 1.0).abs() } else { 0.0 };
         Some(Law { mean_present, rate_per_s, mean_ns: mean_s * 1e9, deviation })
     }
 
@@ -274,6 +290,11 @@ impl Population {
         self.area += u128::from(self.present) * u128::from((now - self.changed).0);
         self.changed = now;
     }
+}
+
+/// Picoseconds since each has entered.
+fn spent(now: Time, entered: impl IntoIterator<Item = Time>) -> u128 {
+    entered.into_iter().map(|entered| u128::from(now.since(entered).0)).sum()
 }
 
 /// Little's law: the mean number in a system is the rate times the mean time in it.
@@ -291,7 +312,7 @@ pub struct Law {
 
 impl Law {
     /// The largest deviation of a result that may be reported. Those inside at the ends of the
-    /// measurement are what remains of it.
+    /// measurement are what remains of it, where a model does not tell when they entered.
     pub const DEVIATION_MAX: f64 = 0.01;
 
     /// Whether the law holds.
@@ -321,6 +342,23 @@ mod tests {
         let one = population.times().distribution();
         assert_eq!((one.count, one.p99_ns), (1, None), "no time lies beyond the 99th percentile of one");
         assert!((one.mean_ns.unwrap().value - 2000.0).abs() < 1e-9);
+    }
+    #[test]
+    fn with_its_ends_the_law_is_exact() {
+        // Two are inside at the beginning, and two at the end.
+        let of = |says: u64| {
+            let mut population = Population::default();
+            population.enter(Time::us(1));
+            population.enter(Time::us(4));
+            population.measure_from_with(Time::us(10), [Time::us(1), Time::us(4)]);
+            population.leave(Time::us(says), Time::us(12));
+            population.enter(Time::us(13));
+            population.law_of(Time::us(20), [Time::us(4), Time::us(13)]).unwrap()
+        };
+        let law = of(1);
+        assert!((law.mean_present - 1.9).abs() < 1e-12 && law.deviation < 1e-12, "{law:?}");
+        // One that says it had entered a microsecond earlier or later is found.
+        assert!(!of(0).holds() && !of(2).holds());
     }
     #[test]
     fn batches_hold_everything_and_intervals_hold_the_truth() {

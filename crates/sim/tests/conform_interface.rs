@@ -13,7 +13,7 @@ fn near(what: &str, ours: f64, theory: f64) -> Result<(), String> {
     if (ours / theory - 1.0).abs() < 0.01 { Ok(()) } else { Err(format!("{what}: {ours} and not {theory}")) }
 }
 fn run(set: &[(&str, &str)], planted: Planted) -> InterfaceReport {
-    InterfaceSystem { planted, ..interface(set) }.run().unwrap()
+    InterfaceSystem { planted, ..interface(set) }.run(1).unwrap()
 }
 
 /// A request alone, without NAND: protocol, set-up, transfer and invalidation.
@@ -63,11 +63,66 @@ fn closed_forms_hold() {
 }
 #[test]
 fn planted_bugs_are_found() {
-    assert!(FORMS.iter().any(|form| form(Planted::FreeSetup).is_err()));
+    let bugs = [
+        Planted::FreeSetup,
+        Planted::FreeInvalidation,
+        Planted::OneCrossing,
+        Planted::SwappedOperations,
+        Planted::EndlessBuffer,
+    ];
+    for bug in bugs {
+        assert!(FORMS.iter().any(|form| form(bug).is_err()), "{bug:?} was not found");
+    }
 }
 #[test]
 fn commands_larger_than_the_buffer_are_split() {
     // 256 KiB in a buffer of 64 KiB: four commands.
     let report = run(&[("device.buffer", "64K"), ("requests.count", "1000"), ("requests.warm_up", "0")], Planted::None);
     assert!((4000..=4016).contains(&report.counted.requests), "{:?}", report.counted);
+}
+#[test]
+fn the_firmware_is_one_processor() {
+    let firmware = [("driver.protocol", "0us"), ("device.firmware", "100us"), ("device.bypass", "true")];
+    let alone = run(&[("requests.threads", "1"), ("requests.size", "4K"), firmware[1], firmware[2]], Planted::None);
+    let all = PROTOCOL + SETUP + 4096.0 / 0.45 + 4096.0 / 1.8 + 100_000.0;
+    near("alone", alone.requests.mean_ns.unwrap().value, all).unwrap();
+    let many = run(
+        &[("requests.threads", "8"), ("requests.size", "4K"), firmware[0], firmware[1], firmware[2]],
+        Planted::None,
+    );
+    near("many", many.bytes_per_s, 4096.0 / 100e-6).unwrap();
+}
+#[test]
+fn steps_are_in_the_order_of_the_protocol() {
+    let steps = |writes| {
+        let report = run(&[("requests.threads", "1"), ("requests.writes", writes)], Planted::None);
+        report.first_steps.iter().map(|(step, _)| *step).collect::<Vec<u8>>()
+    };
+    // 6 follows 5 and 8 follows 7 at once.
+    assert_eq!(steps("false"), [2, 3, 4, 5, 7, 9]);
+    assert_eq!(steps("true"), [1, 2, 3, 4, 5, 7]);
+}
+#[test]
+fn cached_writes_end_before_their_program() {
+    let set =
+        [("requests.threads", "1"), ("requests.writes", "true"), ("requests.size", "8K"), ("requests.count", "400")];
+    let cached = run(&[set[0], set[1], set[2], set[3], ("device.cached_writes", "true")], Planted::None);
+    let waited = run(&set, Planted::None);
+    // Eight planes take a program each: the host is the limit now.
+    near("cached", cached.requests.p50_ns.unwrap().value, PROTOCOL + SETUP + 8192.0 / 0.45 + 8192.0 / 1.8).unwrap();
+    assert!(cached.bytes_per_s > 4.0 * waited.bytes_per_s, "{} {}", cached.bytes_per_s, waited.bytes_per_s);
+    // A buffer of one command hides nothing: the place is taken until the program has ended.
+    let one = [("device.buffer", "8K"), ("device.cached_writes", "true")];
+    let full = run(&[set[0], set[1], set[2], set[3], one[0], one[1]], Planted::None);
+    let hidden = full.bytes_per_s / waited.bytes_per_s;
+    // But for the completion, which runs beside the program.
+    assert!((1.0..1.05).contains(&hidden), "{hidden}");
+}
+#[test]
+fn random_requests_differ_by_seed_and_not_in_time() {
+    let set = [("requests.pattern", "random"), ("requests.size", "8K"), ("requests.threads", "1")];
+    let [one, other] = [1, 2].map(|seed| interface(&set).run(seed).unwrap());
+    assert_eq!(one.requests.mean_ns.unwrap().value, other.requests.mean_ns.unwrap().value);
+    let sequential = run(&[("requests.size", "8K"), ("requests.threads", "1")], Planted::None);
+    near("alone", one.bytes_per_s, sequential.bytes_per_s).unwrap();
 }

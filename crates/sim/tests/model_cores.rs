@@ -2,8 +2,8 @@
 //! under each system, of which the differences are known; a cache that is too small for its
 //! threads; and bugs that are planted.
 
-use fulgurite_sim::Planted;
 use fulgurite_sim::cores::{CoresReport, CoresSystem, Front};
+use fulgurite_sim::{Planted, RunError};
 
 use crate::common::cores;
 
@@ -63,9 +63,44 @@ fn the_window_hides_what_is_independent() {
 #[test]
 fn no_thread_starves_where_pages_go_before_it_runs() {
     // Fewer frames than threads: a page is often gone again when its thread is resumed.
-    let report = run(&[("cache.sets", "16"), ("run.jobs", "12000"), ("run.warm_up", "1000")]);
+    let set = [("cache.sets", "16"), ("run.jobs", "12000"), ("run.warm_up", "1000")];
+    let report = run(&set);
     assert!(report.blocked > 10, "{report:?}");
     assert_eq!(report.service.count, 12_000);
+    // None is switched out again before it has retired an instruction.
+    assert!(report.resumed > 5_000 && report.switched_again == 0, "{report:?}");
+    // Without the bit, threads of one set evict each other's pages for ever.
+    let without = CoresSystem { planted: Planted::NoForwardProgress, ..cores(&set) }.run(1);
+    assert!(matches!(without, Err(RunError::Livelock { .. })), "NoForwardProgress was not found: {without:?}");
+}
+#[test]
+fn a_miss_has_its_parts() {
+    let cost = run(&[]).miss_cost.unwrap();
+    near("switch", cost.switch_ns, 100.0, 0.001);
+    // 13 cycles of the front end.
+    near("flush", cost.flush_ns, 6.5, 0.01);
+    // The tags' row and column and two commands are 81 cycles; beside them L1, LLC and the mesh.
+    assert!((45.0..120.0).contains(&cost.signal_ns), "{cost:?}");
+    let system = run(&[("system.paging", "system")]).miss_cost.unwrap();
+    near("fault", system.flush_ns, 5000.0, 0.001);
+    assert_eq!(run(&[("system.paging", "wait")]).miss_cost, None);
+}
+#[test]
+fn walks_miss_where_tables_are_in_flash() {
+    let dram = run(&[]);
+    // 64 blocks of 8 leaves each: few pages, which are touched by every miss of the TLB.
+    let cached = run(&[("dram.tables", "cached")]);
+    let near_all = cached.misses as f64 / dram.misses as f64;
+    assert!((0.97..1.2).contains(&near_all), "{near_all}");
+    assert!(dram.table_misses == 0 && cached.table_misses < cached.misses / 10, "{cached:?}");
+    // A DRAM of a few pages loses them, too: then a miss is nearly two.
+    let small = "64";
+    let [flat, both] = ["flat", "cached"].map(|tables| {
+        let report = run(&[("cache.sets", small), ("dram.tables", tables)]);
+        (report.misses, report.table_misses)
+    });
+    assert_eq!(flat.1, 0);
+    assert!(both.1 > 1_000 && both.1 < both.0, "{both:?} {flat:?}");
 }
 #[test]
 fn writes_come_back_to_flash() {

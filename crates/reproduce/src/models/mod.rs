@@ -2,18 +2,19 @@
 //!
 //! | part | of |
 //! |---|---|
-//! | [`device`] | a device on the DRAM interface: its nine steps as timed stages |
+//! | [`protocol`] | of a device on the DRAM interface: conflicts in its banks, orders of stores |
 //! | [`paging`] | memory that is larger than its DRAM: NVMM's hybrid, and swap or files on an SSD |
 //! | [`objects`] | SSDAlloc's objects and pages: what is in DRAM, and what the store writes |
+//! | [`shootdown`] | cores that invalidate each other's translations |
 //! | [`wear`] | capacity that is left while flash pages wear out |
 //!
 //! They hold no result of a paper, and no parameter of one: checks read those from calibrations.
-//! What decides is that of the other crates: the buddy allocator of `device`, the replacement of
-//! `policy`, and `store`.
+//! What decides is that of the other crates: the replacement of `policy`, and `store`.
 
-pub mod device;
 pub mod objects;
 pub mod paging;
+pub mod protocol;
+pub mod shootdown;
 pub mod wear;
 
 use fulgurite_format::LocalFrame;
@@ -32,12 +33,18 @@ impl FrameView for Always {
 
 /// Bugs that are planted in the models on purpose, and that the checks must find. No program plants
 /// one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Planted {
     /// A miss's tags cost nothing.
     NoTags,
     /// A flush of the pipeline costs nothing.
     NoFlush,
+    /// A resumed thread may be switched out before it has retired an instruction.
+    NoForwardProgress,
+    /// Threads whose data is here do not age.
+    NoAging,
+    /// An interrupt to all cores takes as long as one.
+    FreeBroadcast,
     /// A transfer begins without being set up.
     NoSetUp,
     /// Caches are not invalidated.
@@ -66,9 +73,12 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 14] = [
+    pub const ALL: [Planted; 17] = [
         Planted::NoTags,
         Planted::NoFlush,
+        Planted::NoForwardProgress,
+        Planted::NoAging,
+        Planted::FreeBroadcast,
         Planted::NoSetUp,
         Planted::NoInvalidation,
         Planted::OneCrossing,

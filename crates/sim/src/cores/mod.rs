@@ -18,6 +18,10 @@
 //! resumed repeats its access with the forward-progress bit set: where the page has gone again, the
 //! core waits for it. L1 and TLB are simulated, so a switch pollutes them by what the other threads
 //! touch.
+//!
+//! Page tables are in a flat part of DRAM. With [`CoresSystem::cached_tables`] they are flash pages
+//! as any other, and a walk may miss (AstriFlash-noDP). The walk then ends before its data is asked
+//! for, so that both may switch.
 
 mod executed;
 mod run;
@@ -25,7 +29,7 @@ mod sram;
 mod system;
 mod work;
 
-pub use run::CoresReport;
+pub use run::{CoresReport, MissCost};
 pub(crate) use sram::Sram;
 pub use system::{CoreParts, CoresSystem, Front, Paging};
 pub use work::{Shape, Workload, Zipf, miss_ratio};

@@ -50,12 +50,20 @@ pub struct CoresReport {
     pub interval_ns: Option<f64>,
     /// Misses of DRAM.
     pub misses: u64,
-    /// Of them, those whose page was on its way.
+    /// Of them, those of walks of the page table.
+    pub table_misses: u64,
+    /// Of all, those whose page was on its way.
     pub duplicates: u64,
     /// Accesses that left the on-chip caches, of a job.
     pub memory_accesses_per_job: f64,
     /// Times that a resumed thread found its page gone.
     pub blocked: u64,
+    /// Times that a thread repeated the instruction that had missed.
+    pub resumed: u64,
+    /// Of them, those in which the thread was switched out before that instruction had retired.
+    pub switched_again: u64,
+    /// What a miss that switches takes of its core. None without any.
+    pub miss_cost: Option<MissCost>,
     /// Pages written back to flash.
     pub written_back: u64,
     /// Where the time of misses goes. None without any that a thread or core has waited for.
@@ -66,6 +74,20 @@ pub struct CoresReport {
     pub counted: Counted,
     /// What a reader has to know.
     pub warnings: Vec<String>,
+}
+
+/// What a miss takes of the core before another thread runs: means in nanoseconds.
+///
+/// Beside these, what the threads that ran in between have displaced has to be fetched again. That
+/// shows in the throughput only.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct MissCost {
+    /// From the access to the miss signal. Older loads end in this time, too.
+    pub signal_ns: f64,
+    /// From the signal to the first instruction of the handler: the flush, or the system's fault.
+    pub flush_ns: f64,
+    /// The switch to the next thread.
+    pub switch_ns: f64,
 }
 
 impl CoresReport {
@@ -79,6 +101,10 @@ impl CoresReport {
         rows.push(("misses", self.misses.to_string()));
         rows.push(("misses on their way", percent(self.duplicates as f64 / self.misses.max(1) as f64)));
         rows.push(("pages written back", self.written_back.to_string()));
+        if let Some(cost) = self.miss_cost {
+            let MissCost { signal_ns, flush_ns, switch_ns } = cost;
+            rows.push(("signal/flush/switch ns", format!("{signal_ns:.0}/{flush_ns:.0}/{switch_ns:.0}")));
+        }
         rows
     }
 }
@@ -114,6 +140,8 @@ struct Access {
     back: Time,
     /// The forward-progress bit.
     forced: bool,
+    /// The thread has been switched out here.
+    resumed: bool,
 }
 
 /// When a miss was at its controller, when its core was free for another thread, and when its page
@@ -155,10 +183,27 @@ struct Core {
 const WARM_FILLS: u64 = 2;
 const WARM_REQUESTS: u64 = 1 << 20;
 
+/// When the jobs that have begun and not ended did.
+fn entered(cores: &[Core]) -> impl Iterator<Item = Time> + '_ {
+    cores.iter().flat_map(|core| {
+        let begun = core.begun.iter().enumerate();
+        begun.filter(|(thread, _)| !core.free.contains(&(*thread as u32))).map(|(_, begun)| *begun)
+    })
+}
+
 fn failed(error: ExecutedError) -> RunError {
     RunError::Workload(error.to_string())
 }
 
+impl Access {
+    /// The page table has its answer. What comes next has not been tried before.
+    fn translated(&mut self) {
+        (self.forced, self.resumed) = (false, false);
+    }
+}
+
+/// Events without the end of a job that are no progress: a job has some hundred of its own.
+const LIVELOCK: u64 = 1 << 21;
 /// A core that waits itself, beside the fibers.
 const ITSELF: u32 = 1 << 31;
 
@@ -176,9 +221,15 @@ struct Run<'s> {
     inside: Population,
     ended: u64,
     misses: u64,
+    table_misses: u64,
     duplicates: u64,
     accesses: u64,
     blocked: u64,
+    resumed: u64,
+    switched_again: u64,
+    /// Of misses that switched: how many, and the sums of signal, flush and switch.
+    switched: u64,
+    lost: [Time; 3],
     written_back: u64,
     stages: Stages<4>,
     /// When the measurement began, and the accesses until then.
@@ -259,9 +310,14 @@ impl CoresSystem {
             inside: Population::default(),
             ended: 0,
             misses: 0,
+            table_misses: 0,
             duplicates: 0,
             accesses: 0,
             blocked: 0,
+            resumed: 0,
+            switched_again: 0,
+            switched: 0,
+            lost: [Time::ZERO; 3],
             written_back: 0,
             stages: Stages::new(MISS_STAGES, explain),
             begun: (Time::ZERO, 0),
@@ -290,7 +346,12 @@ impl Run<'_> {
         let frames = u64::from(shape.sets) * u64::from(shape.ways) * controllers;
         let random = &mut Random::new(seed, 6);
         let ranks = resident(space.pages, self.system.exponent, frames, random).into_iter();
-        let ranks = ranks.map(|rank| space.page_of(rank));
+        let cached_tables = self.system.cached_tables;
+        // A page was touched after the page of the table that translates it.
+        let ranks = ranks.map(|rank| space.page_of(rank)).flat_map(|page| {
+            let table = cached_tables.then(|| space.page_at(space.table(page)));
+            table.into_iter().chain(std::iter::once(page))
+        });
         let levels = self.system.workload.shape(self.system.exponent).levels;
         let pages = ranks.chain(space.hot(levels, threads));
         match self.system.paging {
@@ -337,6 +398,7 @@ impl Run<'_> {
             self.events.schedule(Time::ZERO, 1, Event::Core(core, Some(Why::Idle)));
         }
         let mut read = Vec::new();
+        let mut last = (0, 0);
         while self.ended < self.system.warm_up + self.system.jobs {
             let (next, flash) = (self.events.next_at(), self.flash.next_at());
             if flash.is_some_and(|at| next.is_none_or(|next| at < next)) {
@@ -346,6 +408,13 @@ impl Run<'_> {
                     self.arrives(*page as u32, *at);
                 }
                 continue;
+            }
+            if last.0 != self.ended {
+                last = (self.ended, self.events.happened());
+            }
+            let events = self.events.happened() - last.1;
+            if events > LIVELOCK {
+                return Err(RunError::Livelock { events });
             }
             match self.events.next().expect("a core or the flash has something ahead") {
                 Event::Core(core, why) => self.goes_on(core, why),
@@ -378,8 +447,11 @@ impl Run<'_> {
             _ => last,
         }
     }
+    fn page(&self, address: u64) -> u32 {
+        Space { pages: self.system.pages }.page_at(address) as u32
+    }
     fn controller(&self, address: u64) -> u32 {
-        (address / PAGE % u64::from(self.system.controllers)) as u32
+        self.page(address) % self.system.controllers
     }
 
     fn goes_on(&mut self, number: u32, why: Option<Why>) {
@@ -399,7 +471,9 @@ impl Run<'_> {
             if let Some(access) = core.retry[thread].take() {
                 // The instruction that missed is the first one.
                 let at = core.front;
-                if !self.enter(number, Access { forced: true, table: None, ..access }, at) {
+                let forced = self.system.planted != Planted::NoForwardProgress;
+                self.resumed += 1;
+                if !self.enter(number, Access { forced, resumed: true, ..access }, at) {
                     return;
                 }
                 continue;
@@ -461,7 +535,9 @@ impl Run<'_> {
         let core = &mut self.cores[number as usize];
         core.running = Some(thread);
         if std::mem::take(&mut core.left_by_miss) {
-            core.front += self.system.switch_cost();
+            let cost = self.system.switch_cost();
+            core.front += cost;
+            self.lost[2] += cost;
         }
         true
     }
@@ -474,9 +550,11 @@ impl Run<'_> {
         self.inside.leave(core.begun[thread as usize], now);
         self.ended += 1;
         if self.ended == self.system.warm_up {
-            self.inside.measure_from(now);
+            self.inside.measure_from_with(now, entered(&self.cores));
             self.begun = (now, self.accesses);
-            (self.misses, self.duplicates, self.blocked, self.written_back) = (0, 0, 0, 0);
+            (self.misses, self.table_misses, self.duplicates) = (0, 0, 0);
+            (self.blocked, self.written_back) = (0, 0);
+            (self.resumed, self.switched_again, self.switched, self.lost) = (0, 0, 0, [Time::ZERO; 3]);
             self.stages.clear();
         }
     }
@@ -511,7 +589,7 @@ impl Run<'_> {
                 table = Some(Space { pages: self.system.pages }.table(page));
             }
         }
-        self.enter(number, Access { address, writes, table, back: Time::ZERO, forced: false }, at)
+        self.enter(number, Access { address, writes, table, back: Time::ZERO, forced: false, resumed: false }, at)
     }
     /// Looks in the caches for the next block of an access. Returns whether it ended there.
     fn enter(&mut self, number: u32, mut access: Access, mut at: Time) -> bool {
@@ -539,6 +617,7 @@ impl Run<'_> {
                 self.has(number, &access, at);
                 return true;
             }
+            access.translated();
         }
     }
     /// The core has what it asked for.
@@ -583,11 +662,11 @@ impl Run<'_> {
         let address = access.table.unwrap_or(access.address);
         self.accesses += 1;
         let controller = self.controller(address);
-        let page = (address / PAGE) as u32;
+        let page = self.page(address);
         let local = page / self.system.controllers;
         let cache = &mut self.caches[controller as usize];
         let data = match self.system.paging {
-            _ if address >= TABLES => cache.flat(now, local),
+            _ if address >= TABLES && !self.system.cached_tables => cache.flat(now, local),
             Paging::DramOnly => cache.flat(now, local),
             Paging::Switch { .. } => match cache.look(now, local, access.writes) {
                 Looked::Hit(at) => at,
@@ -604,6 +683,7 @@ impl Run<'_> {
         self.llc.put(block);
         self.cores[number as usize].l1.put(block);
         let goes_on = if access.table.take().is_some() {
+            access.translated();
             self.enter(number, access, at)
         } else {
             self.has(number, &access, at);
@@ -616,6 +696,7 @@ impl Run<'_> {
     /// A page is not in DRAM. The controller knows at `at`.
     fn missed(&mut self, number: u32, access: Access, page: u32, at: Time) {
         self.misses += 1;
+        self.table_misses += u64::from(access.table.is_some());
         let asked_at = match self.system.paging {
             Paging::System { fault, .. } => at + fault,
             _ => at,
@@ -626,6 +707,7 @@ impl Run<'_> {
         self.blocked += u64::from(access.forced);
         let core = &mut self.cores[number as usize];
         let thread = core.running.expect("a thread runs");
+        self.switched_again += u64::from(access.resumed && !itself);
         if itself {
             if let Some(times) = core.missed.last_mut() {
                 *times = MissTimes { reached: self.events.now(), left: self.events.now(), came: Time::ZERO };
@@ -642,12 +724,15 @@ impl Run<'_> {
         // The signal comes back. What is older retires, and what is younger is flushed.
         let older = core.late.drain(..).map(|(_, ends)| ends).max().unwrap_or_default();
         let signalled = (at + access.back).max(older).max(core.front);
+        self.switched += 1;
+        self.lost[0] += signalled - core.front;
         core.stores.clear();
         core.front = match self.system.paging {
             Paging::System { fault, .. } => signalled + fault,
             _ if self.system.planted == Planted::FreeFlush => signalled,
             _ => signalled + parts.cycle * parts.front_end,
         };
+        self.lost[1] += core.front - signalled;
         core.retry[thread as usize] = Some(access);
         core.running = None;
         core.left_by_miss = true;
@@ -776,7 +861,7 @@ impl Run<'_> {
     fn report(mut self) -> Result<CoresReport, RunError> {
         self.caches.iter().for_each(DramCache::check);
         let now = self.events.now();
-        let law = held(self.inside.law(now))?;
+        let law = held(self.inside.law_of(now, entered(&self.cores)))?;
         let span = (now - self.begun.0).as_s();
         let core_ns = span * 1e9 * f64::from(self.system.cores);
         let jobs = (self.ended - self.system.warm_up) as f64;
@@ -786,9 +871,16 @@ impl Run<'_> {
             law,
             interval_ns: (self.misses > 0).then(|| core_ns / self.misses as f64),
             misses: self.misses,
+            table_misses: self.table_misses,
             duplicates: self.duplicates,
             memory_accesses_per_job: (self.accesses - self.begun.1) as f64 / jobs,
             blocked: self.blocked,
+            resumed: self.resumed,
+            switched_again: self.switched_again,
+            miss_cost: (self.switched > 0).then(|| {
+                let [signal_ns, flush_ns, switch_ns] = self.lost.map(|sum| sum.as_ns() / self.switched as f64);
+                MissCost { signal_ns, flush_ns, switch_ns }
+            }),
             written_back: self.written_back,
             miss_stages: self.stages.split(),
             simulated_s: span,

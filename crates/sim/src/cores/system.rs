@@ -114,6 +114,8 @@ pub struct CoresSystem {
     pub filled: f64,
     /// Pages of data: a power of two.
     pub pages: u64,
+    /// Page tables lie in flash, and DRAM caches them like data (AstriFlash-noDP).
+    pub cached_tables: bool,
     /// What the threads do.
     pub workload: Workload,
     /// Zipf's exponent of the records.
@@ -220,6 +222,7 @@ impl CoresSystem {
             flash,
             filled,
             pages,
+            cached_tables: document.word("dram.tables", &[("flat", false), ("cached", true)])?,
             workload: document.word("workload.name", &Workload::ALL.map(|workload| (workload.name(), workload)))?,
             exponent: document.number("workload.exponent", 0.1, 4.0)?,
             paging,

@@ -218,8 +218,11 @@ impl Workload {
     }
 }
 
-/// Where page tables begin, in a part of DRAM that is no cache.
+/// Where page tables begin. They are in a part of DRAM that is no cache, unless the system caches
+/// them.
 pub const TABLES: u64 = 1 << 52;
+/// Their first page, after those of data: beyond all indices and threads.
+const TABLE_PAGES: u64 = 1 << 24;
 
 /// Where the space of addresses is divided: data first, then indices, then threads' own blocks.
 #[derive(Clone, Copy, Debug)]
@@ -257,6 +260,10 @@ impl Space {
         let index = ((FANOUT.pow(levels) - 1) / (FANOUT - 1) * BLOCK).div_ceil(PAGE);
         let own = self.pages + INDEX_PAGES;
         (self.pages..self.pages + index).chain(own..own + threads * OWN_PAGES)
+    }
+    /// The page of an address. Pages of page tables follow all others.
+    pub fn page_at(self, address: u64) -> u64 {
+        if address >= TABLES { self.pages + TABLE_PAGES + (address - TABLES) / PAGE } else { address / PAGE }
     }
     /// The block of the page table that translates a page.
     pub fn table(self, page: u64) -> u64 {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::events::Events;
 use crate::flash::Map;
 use crate::planted::Planted;
+use crate::random::Random;
 use crate::report::{Counted, RunError, held, percent, times};
 use crate::servers::Servers;
 use crate::stages::{Split, Stages};
@@ -50,8 +51,14 @@ pub struct InterfaceSystem {
     pub split: u64,
     /// Processors of the host.
     pub processors: u32,
-    /// Of each command, its submission and its completion together.
+    /// Of each command, its submission and its completion together, on a processor of the host.
     pub protocol: Time,
+    /// The same on the device's one processor: it fetches the command, and answers it.
+    pub firmware: Time,
+    /// Each command is somewhere, and not after the last one.
+    pub random: bool,
+    /// A write ends once its data is in the buffer. The place is given back when the NAND has it.
+    pub cached_writes: bool,
     /// The DMA engine's set-up of each transfer.
     pub dma_setup: Time,
     /// Bytes a second of the DMA engine.
@@ -87,6 +94,10 @@ pub struct InterfaceReport {
     pub processors_busy: f64,
     /// Bytes that crossed the DRAM bus for each byte asked for.
     pub bus_crossings: f64,
+    /// The steps of the run's first command by their numbers in the protocol, and when each began.
+    pub first_steps: Vec<(u8, f64)>,
+    /// When the NAND was first asked for something, in nanoseconds. None where it never was.
+    pub nand_began_ns: Option<f64>,
     /// Simulated seconds of the measurement.
     pub simulated_s: f64,
     /// Commands and events of the whole run.
@@ -127,8 +138,19 @@ enum Event {
     Processor(u32, Step),
     /// The engine has transferred a command's data.
     Dma(u32),
+    /// The firmware has fetched a command, or answered it.
+    Firmware(u32, Turn),
     /// The device has answered.
     Answers(u32),
+}
+
+/// What the firmware does with a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// It fetches it.
+    Fetches,
+    /// It writes the answer.
+    Answers,
 }
 
 #[derive(Clone, Copy)]
@@ -139,6 +161,10 @@ struct Part {
     place: u32,
     /// NAND pages that have not answered.
     left: u32,
+    /// The NAND has not done all of it.
+    in_nand: bool,
+    /// The thread has its answer.
+    ended: bool,
     /// When it came to where it is.
     since: Time,
     spent: [Time; STAGES.len()],
@@ -171,6 +197,9 @@ impl InterfaceSystem {
             split: document.bytes("driver.split")?,
             processors: document.count("host.processors", 1, 1024)? as u32,
             protocol: document.time("driver.protocol")?,
+            firmware: document.time("device.firmware")?,
+            random: document.word("requests.pattern", &[("sequential", false), ("random", true)])?,
+            cached_writes: document.flag("device.cached_writes")?,
             dma_setup: document.time("dma.setup")?,
             dma_rate: document.rate("dma.rate")?,
             invalidate_rate: document.rate("host.invalidate")?,
@@ -190,15 +219,17 @@ impl InterfaceSystem {
         Ok(system)
     }
 
-    /// Runs it. Nothing is random.
+    /// Runs it. `seed` is of the addresses of random requests.
     ///
     /// # Errors
     /// When the statistics contradict each other, or nothing was measured.
-    pub fn run(&self) -> Result<InterfaceReport, RunError> {
+    pub fn run(&self, seed: u64) -> Result<InterfaceReport, RunError> {
         let map = Map::new(self.nand.geometry, self.filled).map_err(|_| RunError::Nothing)?;
         let pages = self.request.div_ceil(u64::from(self.nand.geometry.page_bytes())) + 2;
         let reclaim = if self.writes { 1 << 20 } else { 0 };
-        let mut nand = Nand::new(self.nand, (u64::from(self.threads) * pages) as usize + reclaim, 0);
+        // Cached writes leave more to the NAND than there are threads: what the buffer holds.
+        let cached = (self.buffer_bytes() / SECTOR) as usize;
+        let mut nand = Nand::new(self.nand, (u64::from(self.threads) * pages) as usize + cached + reclaim, 0);
         map.settle(&mut nand);
         Run {
             system: self,
@@ -210,10 +241,14 @@ impl InterfaceSystem {
             threads: vec![Thread { begun: Time::ZERO, parts: 0 }; self.threads as usize],
             parts: Vec::new(),
             free: Vec::new(),
-            buffer: Buddy::new((self.buffer / SECTOR) as u32),
+            buffer: Buddy::new((self.buffer_bytes() / SECTOR) as u32),
+            random: Random::new(seed, 0),
             waiting: VecDeque::new(),
             processors: Servers::new(self.processors),
             engine: Servers::new(1),
+            firmware: Servers::new(1),
+            first_steps: Vec::new(),
+            nand_began: None,
             inside: Population::default(),
             stages: Stages::new(STAGES, self.explain),
             crossed: 0,
@@ -225,6 +260,13 @@ impl InterfaceSystem {
         }
         .drive()
     }
+    fn buffer_bytes(&self) -> u64 {
+        if self.planted == Planted::EndlessBuffer { 1 << 26 } else { self.buffer }
+    }
+    /// A transfer alone with all that it needs: set-up, the engine, and invalidation.
+    pub fn moves(&self, bytes: u64) -> Time {
+        self.transfer(bytes) + self.span(Step::Before, bytes) * 2
+    }
     fn transfer(&self, bytes: u64) -> Time {
         let setup = if self.planted == Planted::FreeSetup { Time::ZERO } else { self.dma_setup };
         setup + Time((bytes as f64 * 1e12 / self.dma_rate + 0.5) as u64)
@@ -233,6 +275,7 @@ impl InterfaceSystem {
         match step {
             Step::Submits => Time(self.protocol.0 / 2),
             Step::Completes => self.protocol - Time(self.protocol.0 / 2),
+            Step::Before | Step::After if self.planted == Planted::FreeInvalidation => Time::ZERO,
             Step::Before | Step::After => Time((bytes as f64 * 1e12 / self.invalidate_rate / 2.0 + 0.5) as u64),
             Step::Transfers => self.transfer(bytes),
         }
@@ -254,6 +297,10 @@ struct Run<'s> {
     waiting: VecDeque<u32>,
     processors: Servers<(u32, Step)>,
     engine: Servers<u32>,
+    firmware: Servers<(u32, Turn)>,
+    random: Random,
+    first_steps: Vec<(u8, f64)>,
+    nand_began: Option<Time>,
     inside: Population,
     stages: Stages<{ STAGES.len() }>,
     crossed: u64,
@@ -293,7 +340,16 @@ impl Run<'_> {
                         }
                         self.did(part, Step::Transfers);
                     }
-                    Event::Answers(part) => self.answered(part),
+                    Event::Firmware(part, turn) => {
+                        if let Some(((part, turn), span)) = self.firmware.end() {
+                            self.events.after(span, Event::Firmware(part, turn));
+                        }
+                        match turn {
+                            Turn::Fetches => self.executes(part),
+                            Turn::Answers => self.answered(part),
+                        }
+                    }
+                    Event::Answers(part) => self.nand_is_done(part),
                 },
                 (None, _) => unreachable!("each thread has a request under way"),
             }
@@ -305,13 +361,13 @@ impl Run<'_> {
     fn asks(&mut self, thread: u32) {
         let now = self.events.now();
         self.inside.enter(now);
-        let most = self.system.split.min(self.system.buffer);
+        let most = self.system.split.min(self.system.buffer_bytes());
         let mut left = self.system.request;
         self.threads[thread as usize] = Thread { begun: now, parts: left.div_ceil(most) as u32 };
         while left > 0 {
             let bytes = left.min(most);
             left -= bytes;
-            let part = Part { thread, bytes, place: 0, left: 0, since: now, spent: [Time::ZERO; STAGES.len()] };
+            let part = Part { thread, bytes, place: 0, since: now, ..Part::EMPTY };
             let number = match self.free.pop() {
                 Some(number) => {
                     self.parts[number as usize] = part;
@@ -337,16 +393,28 @@ impl Run<'_> {
             self.process(number, if self.system.writes { Step::Before } else { Step::Submits });
         }
     }
+    /// The first command of all comes to a step of the protocol.
+    fn first(&mut self, part: u32, step: u8) {
+        if self.commands == 0 && part == 0 {
+            self.first_steps.push((step, self.events.now().as_ns()));
+        }
+    }
     fn process(&mut self, part: u32, step: Step) {
         let span = self.system.span(step, self.parts[part as usize].bytes);
+        match step {
+            Step::Submits => self.first(part, 2),
+            Step::Completes => self.first(part, 7),
+            Step::Before | Step::Transfers | Step::After => {}
+        }
         if let Some(((part, step), span)) = self.processors.begin((part, step), span) {
             self.events.after(span, Event::Processor(part, step));
         }
     }
     fn transfer(&mut self, number: u32) {
         let bytes = self.parts[number as usize].bytes;
+        self.first(number, if self.system.writes { 1 } else { 9 });
         // Out of the one memory and into the other, over the bus that they share.
-        self.crossed += 2 * bytes;
+        self.crossed += if self.system.planted == Planted::OneCrossing { bytes } else { 2 * bytes };
         let span = self.system.span(Step::Transfers, bytes);
         if let Some((part, span)) = self.engine.begin(number, span) {
             self.parts[part as usize].waited(5, self.events.now());
@@ -366,7 +434,7 @@ impl Run<'_> {
         };
         part.waited(stage, now);
         match (step, self.system.writes) {
-            (Step::Submits, _) => self.executes(number),
+            (Step::Submits, _) => self.turns(number, Turn::Fetches),
             (Step::Completes, false) => self.process(number, Step::Before),
             (Step::Before, _) => self.transfer(number),
             (Step::Transfers, false) => {
@@ -378,7 +446,10 @@ impl Run<'_> {
             (Step::After, false) => self.ends(number),
             (Step::After, true) => self.process(number, Step::Submits),
             (Step::Completes, true) => {
-                self.release(number);
+                // A cached write keeps its place until the NAND has its data.
+                if !self.parts[number as usize].in_nand {
+                    self.release(number);
+                }
                 self.ends(number);
             }
         }
@@ -388,6 +459,14 @@ impl Run<'_> {
         self.buffer.give(place, (bytes / SECTOR) as u32);
         self.place();
     }
+    fn turns(&mut self, number: u32, turn: Turn) {
+        let half = Time(self.system.firmware.0 / 2);
+        let span = if turn == Turn::Fetches { half } else { self.system.firmware - half };
+        self.first(number, if turn == Turn::Fetches { 3 } else { 5 });
+        if let Some(((part, turn), span)) = self.firmware.begin((number, turn), span) {
+            self.events.after(span, Event::Firmware(part, turn));
+        }
+    }
     /// The device does it.
     fn executes(&mut self, number: u32) {
         let now = self.events.now();
@@ -395,17 +474,24 @@ impl Run<'_> {
             self.events.schedule(now, 0, Event::Answers(number));
             return;
         }
+        self.first(number, 4);
+        self.nand_began.get_or_insert(now);
         let bytes = self.parts[number as usize].bytes;
         let page_bytes = u64::from(self.system.nand.geometry.page_bytes());
         let capacity = self.map.pages() * page_bytes;
+        if self.system.random {
+            self.cursor = self.random.below((capacity / bytes).max(1)) * bytes;
+        }
         if self.cursor + bytes > capacity {
             self.cursor = 0;
         }
         let (first, last) = (self.cursor / page_bytes, (self.cursor + bytes - 1) / page_bytes);
-        self.parts[number as usize].left = (last - first + 1) as u32;
+        let part = &mut self.parts[number as usize];
+        (part.left, part.in_nand) = ((last - first + 1) as u32, true);
+        let writes = self.system.writes != (self.system.planted == Planted::SwappedOperations);
         for logical in first..=last {
             self.ops.clear();
-            if self.system.writes {
+            if writes {
                 self.map.write(logical, &mut self.ops);
             } else {
                 let begin = self.cursor.max(logical * page_bytes);
@@ -422,6 +508,25 @@ impl Run<'_> {
             }
         }
         self.cursor += bytes;
+        if self.caches() {
+            self.turns(number, Turn::Answers);
+        }
+    }
+    /// Whether writes end before the NAND has them.
+    fn caches(&self) -> bool {
+        self.system.writes && self.system.cached_writes
+    }
+    /// The NAND has done a command, or there is none to ask.
+    fn nand_is_done(&mut self, number: u32) {
+        let part = &mut self.parts[number as usize];
+        part.in_nand = false;
+        let had_its_answer = part.ended;
+        if !self.caches() || self.system.bypass {
+            self.turns(number, Turn::Answers);
+        } else if had_its_answer {
+            self.release(number);
+            self.free.push(number);
+        }
     }
     fn page_answers(&mut self, tag: u64, at: Time) {
         if tag == RECLAIM {
@@ -439,9 +544,13 @@ impl Run<'_> {
     }
     fn ends(&mut self, number: u32) {
         let now = self.events.now();
-        let Part { thread, spent, .. } = self.parts[number as usize];
+        let part = &mut self.parts[number as usize];
+        part.ended = true;
+        let Part { thread, spent, in_nand, .. } = *part;
         self.stages.record(spent);
-        self.free.push(number);
+        if !in_nand {
+            self.free.push(number);
+        }
         self.commands += 1;
         let of = &mut self.threads[thread as usize];
         of.parts -= 1;
@@ -472,6 +581,8 @@ impl Run<'_> {
             dma_busy: ((self.engine.busy() - self.busy.0).as_s() / span).min(1.0),
             processors_busy: ((self.processors.busy() - self.busy.1).as_s() / span).min(1.0),
             bus_crossings: self.crossed as f64 / self.asked as f64,
+            first_steps: self.first_steps,
+            nand_began_ns: self.nand_began.map(Time::as_ns),
             simulated_s: span,
             counted: Counted { requests: self.commands, events: self.events.happened() },
             warnings: Vec::new(),
@@ -480,6 +591,16 @@ impl Run<'_> {
 }
 
 impl Part {
+    const EMPTY: Part = Part {
+        thread: 0,
+        bytes: 0,
+        place: 0,
+        left: 0,
+        in_nand: false,
+        ended: false,
+        since: Time::ZERO,
+        spent: [Time::ZERO; STAGES.len()],
+    };
     /// The time since the last step was spent in a stage.
     fn waited(&mut self, stage: usize, now: Time) {
         self.spent[stage] += now - self.since;

@@ -134,7 +134,7 @@ impl System {
     pub fn run(&self, seed: u64) -> Result<Report, RunError> {
         let found = match &self.model {
             Model::Flash(flash) => Found::Flash(Box::new(flash.run(seed)?)),
-            Model::Interface(interface) => Found::Interface(Box::new(interface.run()?)),
+            Model::Interface(interface) => Found::Interface(Box::new(interface.run(seed)?)),
             Model::Cores(cores, front, explain) => Found::Cores(Box::new(cores.run_with(seed, *front, *explain)?)),
             Model::Workers(workers) => Found::Workers(Box::new(workers.run(seed)?)),
             Model::Memory(memory) => Found::Memory(Box::new(memory.run(seed)?)),

@@ -81,6 +81,7 @@ model = "interface"
 about = "a test"
 [requests]
 threads = 4
+pattern = "sequential"
 size = "256K"
 writes = false
 warm_up = 20
@@ -88,6 +89,8 @@ count = 400
 [device]
 buffer = "512K"
 bypass = false
+firmware = "0us"
+cached_writes = false
 [driver]
 split = "256K"
 protocol = "56us"
@@ -147,6 +150,7 @@ latency = 6
 row = 2
 hop = 3
 [dram]
+tables = "flat"
 banks = 16
 command = 1
 open = 55

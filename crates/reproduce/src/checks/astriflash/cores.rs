@@ -4,22 +4,29 @@
 //! text says how often the workloads miss, and not what they are. So Zipf's exponent is the one at
 //! which the mean interval between misses is in the middle of the text's. It is the same for all
 //! workloads. Each one's interval comes out.
+//!
+//! The same runs give what a miss costs a core ([`Measured`]), which A12 and A13 use.
+
+use std::sync::Arc;
 
 use fulgurite_nand::{Cell, Ecc, Energy, Geometry, Parts, Profile, Queues, Timing, Wear};
 use fulgurite_policy::SchedulingPolicy;
 use fulgurite_sim::closed_forms::bisect;
-use fulgurite_sim::cores::{CoreParts, CoresReport, CoresSystem, Paging, Workload, miss_ratio};
+use fulgurite_sim::cores::{CoreParts, CoresSystem, MissCost, Paging, Workload, miss_ratio};
 use fulgurite_sim::memory::{CacheShape, DramTiming};
 use fulgurite_sim::{Planted, Time};
 
 use crate::check::{CheckError, Finding, Inputs};
+use crate::models::Planted as Bug;
 use crate::units::Dimension;
 
 /// Bytes of a page.
 const PAGE: f64 = 4096.0;
 /// Simulated time of a core in a run that is reported, and the least of a shorter one.
-const SPAN: Time = Time::us(12_000);
-const SPAN_LEAST: Time = Time::us(5_000);
+const SPAN: Time = Time::us(6_000);
+const SPAN_LEAST: Time = Time::us(3_000);
+/// The least jobs of a core.
+const JOBS_LEAST: f64 = 600.0;
 
 /// What the system is divided by: a power of two, so that its parts divide.
 fn scale(inputs: &Inputs<'_>) -> Result<u64, CheckError> {
@@ -62,7 +69,7 @@ pub fn flash_of(inputs: &Inputs<'_>, planes: u32) -> Result<Profile, CheckError>
 }
 
 /// Table I, with a workload.
-fn system(
+pub fn system(
     inputs: &Inputs<'_>,
     workload: Workload,
     exponent: f64,
@@ -122,20 +129,31 @@ fn system(
         flash: flash_of(inputs, (inputs.count("flash.planes")? / scale).max(8) as u32)?,
         filled: 1.0 - inputs.share("flash.spare")?,
         pages: (inputs.bytes("system.flash")? / PAGE) as u64 / scale,
+        cached_tables: false,
         workload,
         exponent,
         paging,
         warm_up: (jobs / 4).max(1),
         jobs,
-        planted: Planted::None,
+        planted: match inputs.planted {
+            Some(Bug::NoTags) => Planted::FreeTags,
+            Some(Bug::NoFlush) => Planted::FreeFlush,
+            Some(Bug::NoForwardProgress) => Planted::NoForwardProgress,
+            _ => Planted::None,
+        },
     })
 }
 
-/// A workload, how long one of its jobs takes on DRAM-only, and that run.
+/// Runs that are shorter than this have two workloads only.
+const VERY_SHORT: u64 = 10;
+/// Jobs of a first run, which tells how long one takes.
+const FIRST: u64 = 4_000;
+
+/// A workload, how many jobs fill the time, and how many end in a second on DRAM-only.
 struct Base {
     workload: Workload,
     jobs: u64,
-    report: CoresReport,
+    jobs_per_s: f64,
 }
 
 fn cores_of(inputs: &Inputs<'_>) -> Result<f64, CheckError> {
@@ -143,18 +161,15 @@ fn cores_of(inputs: &Inputs<'_>) -> Result<f64, CheckError> {
     Ok((inputs.count("system.cores")? / scale).max(1) as f64)
 }
 
-/// DRAM-only with each workload. First a short run, which tells how many jobs fill the time.
+/// DRAM-only with each workload, in a short run.
 fn bases(inputs: &Inputs<'_>, workloads: &[Workload]) -> Result<Vec<Base>, CheckError> {
     let span = Time(SPAN.0 / inputs.shorter).max(SPAN_LEAST);
     let cores = cores_of(inputs)?;
-    let run = |workload, jobs| -> Result<CoresReport, CheckError> {
-        // The exponent hardly matters where all is in DRAM.
-        Ok(system(inputs, workload, 1.0, Paging::DramOnly, jobs)?.run(inputs.seed)?)
-    };
     let base = |workload: &Workload| -> Result<Base, CheckError> {
-        let first = run(*workload, 4000)?;
-        let jobs = (first.jobs_per_s * span.as_s()).max(100.0 * cores) as u64;
-        Ok(Base { workload: *workload, jobs, report: run(*workload, jobs)? })
+        // The exponent hardly matters where all is in DRAM.
+        let first = system(inputs, *workload, 1.0, Paging::DramOnly, FIRST)?.run(inputs.seed)?;
+        let jobs = (first.jobs_per_s * span.as_s()).max(JOBS_LEAST * cores) as u64;
+        Ok(Base { workload: *workload, jobs, jobs_per_s: first.jobs_per_s })
     };
     workloads.iter().map(base).collect()
 }
@@ -165,7 +180,7 @@ fn expected_ns(inputs: &Inputs<'_>, base: &Base, exponent: f64) -> Result<f64, C
     let frames = u64::from(of.cache.sets) * u64::from(of.cache.ways) * u64::from(of.controllers);
     let shape = base.workload.shape(exponent);
     let records = f64::from(shape.operations * shape.records);
-    let job_ns = f64::from(of.cores) * 1e9 / base.report.jobs_per_s;
+    let job_ns = f64::from(of.cores) * 1e9 / base.jobs_per_s;
     Ok(job_ns / (records * miss_ratio(of.pages, exponent, frames)))
 }
 
@@ -179,19 +194,73 @@ fn exponent(inputs: &Inputs<'_>, bases: &[Base], wanted_ns: f64) -> Result<f64, 
     Ok(bisect(0.5, 2.0, |exponent| mean(exponent).is_ok_and(|mean| mean >= wanted_ns)))
 }
 
-pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
-    // A short run has two of them: one of short jobs, and one of long ones.
-    let workloads = if inputs.shorter > 1 { &[Workload::HashTable, Workload::Silo][..] } else { &Workload::ALL };
-    let bases = bases(inputs, workloads)?;
+/// What the runs have found of one workload.
+#[derive(Clone, Debug)]
+pub struct OfWorkload {
+    /// Which.
+    pub workload: Workload,
+    /// Nanoseconds of a core for a job on DRAM-only.
+    pub job_ns: f64,
+    /// The same on AstriFlash: a core's time between two misses.
+    pub interval_ns: f64,
+    /// A core's computing between two misses: that time on DRAM-only.
+    pub computing_ns: f64,
+    /// Percent of DRAM-only: AstriFlash, Ideal, OS-Swap, Flash-Sync.
+    pub shares: [f64; 4],
+    /// Nanoseconds that a miss costs the core on AstriFlash, in all.
+    pub cost_ns: f64,
+    /// The parts of it that the core sees at the miss itself.
+    pub parts: MissCost,
+}
+
+/// What the runs have found.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Zipf's exponent at which the mean interval is in the middle of the text's.
+    pub exponent: f64,
+    /// Each workload.
+    pub of: Vec<OfWorkload>,
+}
+
+impl Measured {
+    /// The mean of all workloads.
+    pub fn mean(&self, of: impl Fn(&OfWorkload) -> f64) -> f64 {
+        self.of.iter().map(of).sum::<f64>() / self.of.len() as f64
+    }
+    /// One workload.
+    ///
+    /// # Errors
+    /// It was not run.
+    pub fn of(&self, workload: Workload) -> Result<&OfWorkload, CheckError> {
+        let found = self.of.iter().find(|of| of.workload == workload);
+        found.ok_or_else(|| CheckError::NoAnswer(format!("{} was not run", workload.name())))
+    }
+}
+
+/// AstriFlash, Ideal, OS-Swap and Flash-Sync.
+fn ways(inputs: &Inputs<'_>) -> Result<[Paging; 4], CheckError> {
     let threads = inputs.count("threads.of_core")? as u32;
     let switch = |cost| Paging::Switch { cost, policy: SchedulingPolicy::PriorityAging, threads };
     let (fault, cost) = (inputs.time("paging.fault")?, inputs.time("paging.switch")?);
-    let ways = [
+    Ok([
         switch(inputs.time("miss.switch")?),
         switch(Time::ZERO),
         Paging::System { fault, cost, threads: inputs.count("paging.threads")? as u32 },
         Paging::Wait,
-    ];
+    ])
+}
+
+/// The runs of A11, once for all checks that need them.
+pub fn measured(inputs: &Inputs<'_>) -> Result<Arc<Measured>, CheckError> {
+    inputs.shared.get(inputs, measure)
+}
+
+fn measure(inputs: &Inputs<'_>) -> Result<Measured, CheckError> {
+    // A very short run has two of them: one of short jobs, and A13's.
+    let workloads =
+        if inputs.shorter > VERY_SHORT { &[Workload::HashTable, Workload::Tatp][..] } else { &Workload::ALL };
+    let bases = bases(inputs, workloads)?;
+    let ways = ways(inputs)?;
     let ends = inputs.numbers("miss.intervals", Dimension::Time)?;
     let middle_ns = ends.iter().sum::<f64>() / ends.len() as f64 / 1e3;
     // What is expected is of a cache in which every page may be anywhere. With sets of a few ways
@@ -203,82 +272,127 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
         found_ns += report.interval_ns.unwrap_or(f64::INFINITY) / bases.len() as f64;
     }
     let exponent = exponent(inputs, &bases, middle_ns * middle_ns / found_ns)?;
-    let mut shares = [const { Vec::new() }; 4];
-    let mut intervals = Vec::new();
+    let core_ns = cores_of(inputs)? * 1e9;
+    let mut of = Vec::new();
     for base in &bases {
         // With the same exponent: it decides how much of the data is in the chip's caches.
         let dram = system(inputs, base.workload, exponent, Paging::DramOnly, base.jobs)?.run(inputs.seed)?;
-        for (way, shares) in ways.into_iter().zip(&mut shares) {
+        let job_ns = core_ns / dram.jobs_per_s;
+        let mut shares = [0.0; 4];
+        let mut ours = None;
+        for (way, share) in ways.into_iter().zip(&mut shares) {
             let report = system(inputs, base.workload, exponent, way, base.jobs)?.run(inputs.seed)?;
-            shares.push(100.0 * report.jobs_per_s / dram.jobs_per_s);
+            *share = 100.0 * report.jobs_per_s / dram.jobs_per_s;
             if way == ways[0] {
-                intervals.push(report.interval_ns.unwrap_or(f64::INFINITY) / 1e3);
+                ours = Some((core_ns / report.jobs_per_s, report.interval_ns, report.miss_cost));
             }
         }
+        let Some((on_flash_ns, Some(interval_ns), Some(parts))) = ours else {
+            return Err(CheckError::NoAnswer(format!("{} has no miss", base.workload.name())));
+        };
+        let misses = on_flash_ns / interval_ns;
+        of.push(OfWorkload {
+            workload: base.workload,
+            job_ns,
+            interval_ns,
+            computing_ns: job_ns / misses,
+            shares,
+            cost_ns: (on_flash_ns - job_ns) / misses,
+            parts,
+        });
     }
-    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
-    let [astriflash, ideal, system, wait] = shares;
-    let shortest = intervals.iter().copied().fold(f64::INFINITY, f64::min);
-    let longest = intervals.iter().copied().fold(0.0, f64::max);
+    Ok(Measured { exponent, of })
+}
+
+pub(super) fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
+    let measured = measured(inputs)?;
+    let share = |way: usize| measured.mean(|of| of.shares[way]);
+    let interval_us = |of: &OfWorkload| of.interval_ns / 1e3;
+    let shortest = measured.of.iter().map(interval_us).fold(f64::INFINITY, f64::min);
+    let longest = measured.of.iter().map(interval_us).fold(0.0, f64::max);
     let of_dram = "% of DRAM-only";
-    let mut ours = Finding::within(
+    // With each workload's bar of figure 9.
+    let bars = |mut finding: Finding, way: usize| {
+        for of in &measured.of {
+            finding = finding.also(of.workload.name(), of.shares[way]);
+        }
+        finding
+    };
+    let ours = Finding::within(
         "astriflash",
         "95%",
-        mean(&astriflash),
+        share(0),
         of_dram,
         (93.0, 97.0),
         "at a miss: tags, signal, flush, switch, and L1 and TLB that others have used; at a hit: the tag column",
     )
-    .also("Zipf's exponent", exponent)
-    .also("us between misses, mean", mean(&intervals))
+    .also("Zipf's exponent", measured.exponent)
+    .also("µs between misses, mean", measured.mean(interval_us))
     .also("shortest", shortest)
     .also("longest", longest);
-    let tatp = bases.iter().position(|base| base.workload == Workload::Tatp);
-    ours = ours.also("TATP", tatp.map_or(f64::NAN, |at| intervals[at]));
-    let least = |of: &[f64]| of.iter().copied().fold(f64::INFINITY, f64::min);
-    let tpcc = bases.iter().position(|base| base.workload == Workload::Tpcc);
-    let tpcc_share = tpcc.map_or(f64::NAN, |at| astriflash[at]);
-    Ok(vec![
-        ours,
-        Finding::within(
-            "ideal",
-            "96%",
-            mean(&ideal),
-            of_dram,
-            (94.0, 98.0),
-            "the same without the switch's own time",
+    let tpcc = measured.of.iter().find(|of| of.workload == Workload::Tpcc);
+    let least = measured.of.iter().map(|of| of.shares[0]).fold(f64::INFINITY, f64::min);
+    let tpcc_share = tpcc.map_or(f64::NAN, |of| of.shares[0]);
+    let others_ns: Vec<f64> =
+        measured.of.iter().filter(|of| of.workload != Workload::Tpcc).map(|of| of.cost_ns).collect();
+    // All that a full window can lose is done again at the pipeline's pace.
+    let cycle_ns = 1e9 / inputs.number("core.clock", Dimension::Frequency)?;
+    let window_ns =
+        inputs.count("core.reorder_buffer")? as f64 / inputs.number("core.per_cycle", Dimension::Count)? * cycle_ns;
+    let mut found = vec![
+        bars(ours, 0),
+        bars(
+            Finding::within("ideal", "96%", share(1), of_dram, (94.0, 98.0), "the same without the switch's own time"),
+            1,
         ),
         Finding::within(
             "gap",
             "1 point between them",
-            mean(&ideal) - mean(&astriflash),
+            share(1) - share(0),
             "points",
             (0.3, 1.7),
             "100 ns of each interval",
         ),
-        Finding::within(
-            "os-swap",
-            "58%",
-            mean(&system),
-            of_dram,
-            (54.0, 62.0),
-            "a fault and a context switch of each interval",
+        bars(
+            Finding::within(
+                "os-swap",
+                "58%",
+                share(2),
+                of_dram,
+                (54.0, 62.0),
+                "a fault and a context switch of each interval",
+            ),
+            2,
         ),
-        Finding::within(
-            "flash-sync",
-            "27%",
-            mean(&wait),
-            of_dram,
-            (20.0, 32.0),
-            "the core waits for the whole flash; 27% would need a stall of 38.9 µs, and the text says 50",
+        bars(
+            Finding::within(
+                "flash-sync",
+                "27%",
+                share(3),
+                of_dram,
+                (20.0, 32.0),
+                "the core waits for the whole flash; 27% would need a stall of 38.9 µs, and the text says 50",
+            ),
+            3,
         ),
-        Finding::trend(
-            "tpcc",
-            "TPCC loses most",
-            tpcc_share <= least(&astriflash) + 1e-9,
-            (tpcc_share, of_dram),
-            "TPCC misses least often here; the text's reason, a costlier flush, is 128 instructions whatever they compute",
-        )
-        .also("the least of all", least(&astriflash)),
-    ])
+    ];
+    // Very short runs have no TPCC.
+    if let Some(tpcc) = tpcc {
+        found.push(
+            Finding::trend(
+                "tpcc",
+                "TPCC loses most",
+                tpcc_share <= least + 1e-9,
+                (tpcc_share, of_dram),
+                "the text's reason is a costlier flush. A window of 128 instructions (table I) bounds that, and TPCC, \
+                 which computes most, misses least often",
+            )
+            .also("the least of all", least)
+            .also("ns that a miss costs, TPCC", tpcc.cost_ns)
+            .also("ns, mean of the others", others_ns.iter().sum::<f64>() / others_ns.len().max(1) as f64)
+            .also("ns of a whole window", window_ns)
+            .also("points that a window is of an interval of 5 µs", window_ns / 50.0),
+        );
+    }
+    Ok(found)
 }

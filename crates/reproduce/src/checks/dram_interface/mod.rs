@@ -3,7 +3,7 @@
 mod driver;
 mod protocol;
 mod suggestions;
-mod system;
+pub(crate) mod system;
 mod tables;
 pub(crate) mod throughput;
 

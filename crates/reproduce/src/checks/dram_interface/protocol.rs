@@ -2,10 +2,10 @@
 
 use fulgurite_device::{Command, Ended, Status};
 
-use super::system::{load, prototype, run as run_load};
+use super::system::{Op, load, prototype, run as run_load};
 use crate::check::{Finding, Found, Inputs};
 use crate::models::Planted;
-use crate::models::device::{Op, conflicts, stale_orders};
+use crate::models::protocol::{conflicts, stale_orders};
 use crate::units::Dimension;
 
 /// Cycles of the banks in a run.
@@ -19,7 +19,7 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let system = prototype(inputs, true)?;
     let steps = |op| -> Result<Vec<u8>, _> {
         let report = run_load(&system, load(op, 4096, 1, false, inputs))?;
-        Ok::<_, crate::CheckError>(report.steps.iter().map(|(step, _)| *step).collect())
+        Ok::<_, crate::CheckError>(report.first_steps.iter().map(|(step, _)| *step).collect())
     };
     let in_order = steps(Op::Read)? == [2, 3, 4, 5, 7, 9] && steps(Op::Write)? == [1, 2, 3, 4, 5, 7];
 

@@ -2,10 +2,11 @@
 
 use fulgurite_device::{BootImage, SECTOR_BYTES};
 
-use super::system::{load, mb_per_s, prototype};
+use fulgurite_sim::interface::InterfaceSystem;
+
+use super::system::{Op, load, mb_per_s, prototype};
 use super::throughput::KIB;
 use crate::check::{CheckError, Finding, Found, Inputs};
-use crate::models::device::Op;
 use crate::units::Dimension;
 
 pub fn run(inputs: &Inputs<'_>) -> Found {
@@ -25,16 +26,14 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let parallel = inputs.numbers("pins.lpddr3", Dimension::Count)?.into_iter().fold(f64::INFINITY, f64::min);
 
     let system = prototype(inputs, true)?;
-    let mut cached = system;
-    cached.controller.cached_write = true;
+    let cached = InterfaceSystem { cached_writes: true, ..system.clone() };
     // A few writes at a time, which the dies keep up with: a buffer hides a program and no queue.
     let small = load(Op::Write, 4 * KIB, 1, true, inputs);
     let hidden = mb_per_s(&cached, small)? / mb_per_s(&system, small)?;
 
-    let mut faster = system;
     let transfers = inputs.number("chip.host_interface", Dimension::Frequency)? * inputs.share("chip.edges")?;
-    faster.driver.dma_byte = 1e12 / (transfers * inputs.number("chip.host_width", Dimension::Bits)? / 8.0);
-    faster.driver.buffer = 2048 * KIB;
+    let dma_rate = transfers * inputs.number("chip.host_width", Dimension::Bits)? / 8.0;
+    let faster = InterfaceSystem { dma_rate, buffer: 2048 * KIB, ..system.clone() };
     let large = load(Op::Read, 512 * KIB, 4, false, inputs);
     let by_engine = mb_per_s(&faster, large)? / mb_per_s(&system, large)?;
     Ok(vec![

@@ -1,16 +1,26 @@
-//! The prototype and the UFS device as systems of [`crate::models::device`].
+//! The prototype and the UFS device as systems of [`fulgurite_sim::interface`].
+
+use fulgurite_nand::{Cell, Ecc, Energy, Geometry, Parts, Profile, Queues, Timing, Wear};
+use fulgurite_sim::interface::{InterfaceReport, InterfaceSystem};
+use fulgurite_sim::{Planted, Time};
 
 use crate::check::{CheckError, Inputs};
-use crate::models::device::{Controller, Driver, Load, Media, Op, Report, System};
+use crate::models::Planted as Bug;
 use crate::units::Dimension;
 
 /// Requests of each thread in a run. As many as a fifth of them come before, which are not
 /// measured.
 const REQUESTS: u64 = 300;
+/// The share of the NAND that is used: enough is spare that no program waits for an erase.
+const FILLED: f64 = 0.5;
 
-/// Picoseconds of a byte at a rate.
-fn byte_at(inputs: &Inputs<'_>, rate: &str) -> Result<f64, CheckError> {
-    Ok(1e12 / inputs.number(rate, Dimension::Rate)?)
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
 }
 
 /// The largest power of two in it: other ranges would waste what the buddy allocator gives.
@@ -18,72 +28,131 @@ fn power_of_two(bytes: u64) -> u64 {
     1 << bytes.max(1).ilog2()
 }
 
-fn media(inputs: &Inputs<'_>) -> Result<Media, CheckError> {
+/// The NAND of so many dies, each with a channel of its own and two planes.
+fn nand(inputs: &Inputs<'_>, dies: u32) -> Result<Profile, CheckError> {
     let pins = inputs.number("nand.width", Dimension::Bits)?;
     let transfers = inputs.number("chip.nand_interface", Dimension::Frequency)? * inputs.share("chip.edges")?;
-    Ok(Media {
-        dies: inputs.count("nand.chips")? as u32,
-        unit: inputs.bytes("nand.unit")? as u64,
-        read: inputs.time("nand.read")?,
-        program: inputs.time("nand.program")?,
-        bus_byte: 1e12 / (transfers * pins / 8.0),
+    let planes = 2;
+    let page_bytes = power_of_two(inputs.bytes("nand.unit")? as u64 / u64::from(planes)).max(4096);
+    let block = inputs.count("nand.block")? as u32;
+    let geometry = Geometry::new(Parts {
+        channels: dies,
+        packages_per_channel: 1,
+        dies_per_package: 1,
+        planes_per_die: planes,
+        // A part of the chip: addresses play no part, and a table of all of it takes time.
+        blocks_per_plane: 64,
+        pages_per_block: block,
+        page_bytes,
+    });
+    Ok(Profile {
+        geometry: geometry.map_err(|error| CheckError::NoAnswer(error.to_string()))?,
+        timing: Timing {
+            cell: Cell::Mlc,
+            command_ns: 0,
+            read_ns: inputs.time("nand.read")?.whole_ns(),
+            program_ns: inputs.time("nand.program")?.whole_ns(),
+            erase_ns: inputs.time("nand.erase")?.whole_ns(),
+            bus_bytes_per_second: (transfers * pins / 8.0) as u64,
+            commands_first: true,
+            registers: 2,
+        },
+        queues: Queues { die_queue: 64, reorder: true },
+        // Wear, errors and energy play no part.
+        wear: Wear { endurance: 1_000_000, failure: 2_000_000, spread: 0.0, factory_bad: 0.0 },
+        ecc: Ecc { codeword_bytes: 1024, corrects: 40, bit_errors_fresh: 0.0, bit_errors_worn: 0.0 },
+        energy: Energy { read_pj: 0, program_pj: 0, erase_pj: 0, transfer_pj: 0 },
     })
 }
 
-/// The prototype, with its NAND or without.
-pub fn prototype(inputs: &Inputs<'_>, with_nand: bool) -> Result<System, CheckError> {
+/// The prototype, with its NAND or without. A load says what its threads do.
+pub fn prototype(inputs: &Inputs<'_>, with_nand: bool) -> Result<InterfaceSystem, CheckError> {
     let command = inputs.time("driver.command")?;
-    let host = inputs.share("driver.host_share")?;
-    let of_host = crate::Time((command.0 as f64 * host) as u64);
+    let of_host = Time((command.0 as f64 * inputs.share("driver.host_share")?) as u64);
     let invalidation = inputs.time("driver.invalidation")?;
-    Ok(System {
-        driver: Driver {
-            processors: inputs.count("driver.processors")? as u32,
-            dma_byte: byte_at(inputs, "driver.dma")?,
-            dma_set_up: inputs.time("driver.dma_set_up")?,
-            invalidate_byte: invalidation.0 as f64 / inputs.bytes("driver.invalidation_area")?,
-            command: of_host,
-            command_max: power_of_two(inputs.bytes("driver.command_max")? as u64),
-            buffer: inputs.bytes("driver.buffer")? as u64,
+    Ok(InterfaceSystem {
+        threads: 1,
+        request: 4096,
+        writes: false,
+        warm_up: REQUESTS / 5,
+        count: REQUESTS,
+        buffer: inputs.bytes("driver.buffer")? as u64,
+        split: power_of_two(inputs.bytes("driver.command_max")? as u64),
+        processors: inputs.count("driver.processors")? as u32,
+        protocol: of_host,
+        firmware: command - of_host,
+        random: false,
+        cached_writes: false,
+        dma_setup: inputs.time("driver.dma_set_up")?,
+        dma_rate: inputs.number("driver.dma", Dimension::Rate)?,
+        invalidate_rate: inputs.bytes("driver.invalidation_area")? / invalidation.as_s(),
+        bypass: !with_nand,
+        nand: nand(inputs, inputs.count("nand.chips")? as u32)?,
+        filled: FILLED,
+        explain: false,
+        planted: match inputs.planted {
+            Some(Bug::NoSetUp) => Planted::FreeSetup,
+            Some(Bug::NoInvalidation) => Planted::FreeInvalidation,
+            Some(Bug::OneCrossing) => Planted::OneCrossing,
+            Some(Bug::OpcodesSwapped) => Planted::SwappedOperations,
+            Some(Bug::EndlessBuffer) => Planted::EndlessBuffer,
+            _ => Planted::None,
         },
-        controller: Controller {
-            command: command - of_host,
-            media: if with_nand { Some(media(inputs)?) } else { None },
-            cached_write: false,
-        },
-        planted: inputs.planted,
     })
 }
 
 /// The UFS device: its controller moves the data, it has twice the media, and it answers a write
 /// from its buffer.
-pub fn ufs(inputs: &Inputs<'_>) -> Result<System, CheckError> {
-    let mut system = prototype(inputs, true)?;
-    let more = inputs.bytes("ufs.storage")? / (inputs.count("nand.chips")? as f64 * inputs.bytes("nand.chip")?);
-    system.driver.processors = inputs.count("ufs.processors")? as u32;
-    system.driver.dma_byte = byte_at(inputs, "ufs.link")?;
-    system.driver.dma_set_up = crate::Time::ZERO;
-    system.driver.invalidate_byte = 0.0;
-    if let Some(media) = &mut system.controller.media {
-        media.dies = (f64::from(media.dies) * more + 0.5) as u32;
-    }
-    system.controller.cached_write = true;
-    Ok(system)
+pub fn ufs(inputs: &Inputs<'_>) -> Result<InterfaceSystem, CheckError> {
+    let dies = inputs.count("nand.chips")? as f64;
+    let more = inputs.bytes("ufs.storage")? / (dies * inputs.bytes("nand.chip")?);
+    Ok(InterfaceSystem {
+        processors: inputs.count("ufs.processors")? as u32,
+        dma_rate: inputs.number("ufs.link", Dimension::Rate)?,
+        dma_setup: Time::ZERO,
+        invalidate_rate: f64::INFINITY,
+        nand: nand(inputs, (dies * more + 0.5) as u32)?,
+        cached_writes: true,
+        ..prototype(inputs, true)?
+    })
+}
+
+/// Threads that each wait for their request.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Load {
+    /// What they do.
+    pub op: Op,
+    /// Bytes of a request.
+    pub chunk: u64,
+    /// Threads.
+    pub depth: u32,
+    /// Requests lie anywhere, and not one after the other.
+    pub random: bool,
+    /// Of the addresses.
+    pub seed: u64,
 }
 
 /// A load of so many threads.
 pub fn load(op: Op, chunk: u64, depth: u32, random: bool, inputs: &Inputs<'_>) -> Load {
-    // Little's law is off by what is under way at both ends.
-    Load { op, chunk, depth, random, requests: REQUESTS * u64::from(depth), seed: inputs.seed }
+    Load { op, chunk, depth, random, seed: inputs.seed }
 }
 
 /// Runs it.
-pub fn run(system: &System, load: Load) -> Result<Report, CheckError> {
-    let report = system.run(load);
-    report.ok_or_else(|| CheckError::NoAnswer("Little's law does not hold of the device's requests".to_owned()))
+pub fn run(system: &InterfaceSystem, load: Load) -> Result<InterfaceReport, CheckError> {
+    let count = REQUESTS * u64::from(load.depth);
+    let loaded = InterfaceSystem {
+        threads: load.depth,
+        request: load.chunk,
+        writes: load.op == Op::Write,
+        random: load.random,
+        warm_up: count / 5,
+        count,
+        ..system.clone()
+    };
+    Ok(loaded.run(load.seed)?)
 }
 
 /// Megabytes a second.
-pub fn mb_per_s(system: &System, load: Load) -> Result<f64, CheckError> {
+pub fn mb_per_s(system: &InterfaceSystem, load: Load) -> Result<f64, CheckError> {
     Ok(run(system, load)?.bytes_per_s / 1e6)
 }

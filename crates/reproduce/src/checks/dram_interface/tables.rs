@@ -1,8 +1,7 @@
 //! C1, C2 and C9: the tables, and what follows from them by arithmetic.
 
-use super::system::{load, prototype, run};
+use super::system::{Op, load, prototype, run};
 use crate::check::{CheckError, Finding, Found, Inputs};
-use crate::models::device::Op;
 use crate::units::Dimension;
 
 pub fn chip(inputs: &Inputs<'_>) -> Found {
@@ -43,7 +42,7 @@ pub fn interfaces(inputs: &Inputs<'_>) -> Found {
     let [payload, line] = coded[..] else {
         return Err(CheckError::NoAnswer("a line code has two numbers of bits".to_owned()));
     };
-    let crossings = run(&prototype(inputs, true)?, load(Op::Read, 65536, 4, false, inputs))?.crossings;
+    let crossings = run(&prototype(inputs, true)?, load(Op::Read, 65536, 4, false, inputs))?.bus_crossings;
     let most = ufs_pins.iter().copied().fold(pins, f64::max);
     Ok(vec![
         Finding::exact("ufs", "1,200 MB/s", 1200.0, lane * payload / line / 1e6, "MB/s", "two lanes of 6 Gb/s, 8b10b"),

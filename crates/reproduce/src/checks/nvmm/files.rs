@@ -39,12 +39,13 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
             "OLTP: 1.1x",
             oltp.1 > 1.0,
             (oltp.1, "times over the SSD"),
-            "random records: a page for a fault with its software",
+            "random records: a page for a fault with its software; the benchmark's own computing, which both systems \
+             share, is not in the text",
         ),
         Finding::trend(
             "varmail",
             "Varmail: 3x",
-            varmail.1 > oltp.1,
+            varmail.1 > 1.0 && varmail.1 > oltp.1,
             (varmail.1, "times over the SSD"),
             "each mail is synced, and NVMM's cache is not volatile",
         ),

@@ -144,6 +144,10 @@ impl Ways {
     pub fn swap(&self, ssd: Ssd) -> Cost {
         Ways::cost(self.pages, ssd, self.fault + self.beside * ssd.read_byte, ssd.write, self.page)
     }
+    /// The same, if it read the page that is missed alone.
+    pub fn swap_of_one(&self, ssd: Ssd) -> Cost {
+        Ways::cost(self.pages, ssd, self.fault, ssd.write, self.page)
+    }
     /// A pager of the operating system that writes to a log.
     pub fn logged_swap(&self, ssd: Ssd) -> Cost {
         let bytes = self.page * self.paged;

@@ -1,0 +1,49 @@
+//! Goal: A11's system at a fourth of its size stands for the whole. Method: both run two workloads,
+//! and their shares of DRAM-only differ by less than a point (`make test-full`: the whole has 16
+//! cores and 64 million pages). What a fourth divides, all of it divides.
+
+use fulgurite_reproduce::calibration::Values;
+use fulgurite_reproduce::check::Inputs;
+use fulgurite_reproduce::checks::astriflash::cores::{measured, system};
+use fulgurite_reproduce::shared::Shared;
+use fulgurite_reproduce::{Calibration, Paper};
+use fulgurite_sim::cores::{Paging, Workload};
+use fulgurite_testkit as trials;
+
+/// Inputs whose scale is multiplied.
+fn scaled<'c>(calibration: &'c Calibration, shared: &'c Shared, by: f64) -> Inputs<'c> {
+    let values = Values::of(calibration, Some(("miss.scale", by)));
+    Inputs { values, seed: 1, shorter: 20, planted: None, shared }
+}
+
+#[test]
+fn a_fourth_has_the_ratios_of_the_whole() {
+    let (calibration, shared) = (Paper::AstriFlash.calibration().unwrap(), Shared::default());
+    let of = |by| {
+        let inputs = scaled(&calibration, &shared, by);
+        let system = system(&inputs, Workload::Tatp, 1.0, Paging::Wait, 100).unwrap();
+        let cores = f64::from(system.cores);
+        let frames = f64::from(system.cache.sets * system.cache.ways * system.controllers);
+        let planes = f64::from(system.flash.geometry.planes());
+        (cores, [system.pages as f64 / frames, frames / cores, planes / cores])
+    };
+    let ((fourth, ratios), (whole, same)) = (of(1.0), of(0.25));
+    assert_eq!((fourth * 4.0, ratios), (whole, same));
+}
+#[test]
+fn a_fourth_differs_from_the_whole_by_less_than_a_point() {
+    if !trials::is_full() {
+        return;
+    }
+    let (calibration, shared) = (Paper::AstriFlash.calibration().unwrap(), Shared::default());
+    let of = |by| measured(&scaled(&calibration, &shared, by)).unwrap();
+    let (fourth, whole) = (of(1.0), of(0.25));
+    for (ours, theirs) in fourth.of.iter().zip(&whole.of) {
+        let name = ours.workload.name();
+        for (system, (a, b)) in
+            ["astriflash", "ideal", "os-swap", "flash-sync"].iter().zip(ours.shares.iter().zip(theirs.shares))
+        {
+            assert!((a - b).abs() < 1.0, "{name}, {system}: {a} at a fourth and {b} of the whole");
+        }
+    }
+}
