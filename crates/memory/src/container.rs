@@ -477,7 +477,7 @@ impl<C: Container> Rooted<C> {
         if heap != self.heap.region() || root != self.container.root_record() {
             return Ok(false);
         }
-        self.heap.reload(memory)?;
+        self.heap.reload_under(memory, Some(self.entry.address))?;
         Ok(true)
     }
     /// Its root was removed: users get [`AccessError::Poisoned`] from now on.

@@ -57,6 +57,12 @@ fn a_map_made_for_ten_entries_gets_many_more() {
     same(&mut memory, &map, &model);
     map.heap().check(&mut memory).unwrap();
     assert!(!further_ranges(&mut memory, map.entry()).unwrap().is_empty());
+    // What does not grow itself has all ranges, too, after a roll back as well.
+    map.save(&mut memory).unwrap();
+    let found: Rooted<Map> = Rooted::open(&mut memory, &directory, "map", LATCHES).unwrap();
+    assert_eq!(found.reload(&mut memory, &directory), Ok(true));
+    same(&mut memory, &found, &model);
+    found.heap().check(&mut memory).unwrap();
     // A later run, after a save and after none.
     for saved in [true, false] {
         if saved {

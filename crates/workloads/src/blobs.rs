@@ -258,6 +258,10 @@ impl<L: Latch, K: Kind> Workload for BlobValues<L, K> {
         Ok(sum)
     }
 
+    fn save<M: Memory>(&self, memory: &mut M) -> Result<(), WorkloadError> {
+        Ok(self.heap.save(memory)?)
+    }
+
     fn dram_bytes(&self) -> u64 {
         // The map has two tables of latches, and its index one more of this size.
         (self.map.dram_bytes() / 2 * 3 + self.heap.dram_bytes()) as u64
@@ -282,6 +286,27 @@ mod tests {
         let opened = BlobValues::<NoLatch, K>::open(&mut memory, region, &params).unwrap();
         let replaced = (REPLACED * slot_bytes(opened.longest as usize)).min(bytes / 4);
         (opened.heap.free_bytes(), replaced)
+    }
+
+    #[test]
+    fn data_that_is_opened_again_keeps_its_free_space() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let bytes = 8 << 20;
+        let region = Region::new(Address::from_linear(SUBPAGE), bytes);
+        let params = Params { bytes, zipf: 0.99, seed: 1, input: None };
+        type Half = BlobValues<NoLatch, Values900Half>;
+        Half::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        let mut opened = Half::open(&mut memory, region, &params).unwrap();
+        let free = opened.heap.free_bytes();
+        for round in 0..200 {
+            for number in 0..100 {
+                let request = opened.request(round, number);
+                opened.execute(&mut memory, &request).unwrap();
+            }
+            opened.save(&mut memory).unwrap();
+            opened = Half::open(&mut memory, region, &params).unwrap();
+            assert_eq!(opened.heap.free_bytes(), free, "round {round}");
+        }
     }
 
     #[test]

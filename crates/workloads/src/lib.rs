@@ -141,6 +141,14 @@ pub trait Workload: Send + Sync + Sized + 'static {
     /// [`WorkloadError::Inconsistent`] with what was found.
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError>;
 
+    /// Writes down what only DRAM knows, such as free space, before the data is opened again.
+    ///
+    /// # Errors
+    /// An access failed.
+    fn save<M: Memory>(&self, _memory: &mut M) -> Result<(), WorkloadError> {
+        Ok(())
+    }
+
     /// DRAM that the workload itself uses (latches and the like), counted against the budget.
     fn dram_bytes(&self) -> u64 {
         0

@@ -311,6 +311,8 @@ impl<W: Workload> Runner for Guarded<W> {
     }
     fn zipf(&mut self, exponent: f64) -> Result<()> {
         self.spec.zipf = exponent;
+        let workload = self.workload.clone();
+        job(&self.runtime, "save", move |context| workload.save(context))?;
         self.workload = opened(&self.runtime, &self.spec)?;
         Ok(())
     }

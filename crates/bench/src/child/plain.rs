@@ -63,6 +63,7 @@ impl<W: Workload> Runner for Plain<W> {
     }
     fn zipf(&mut self, exponent: f64) -> Result<()> {
         self.spec.zipf = exponent;
+        self.workload.save(&mut self.memory)?;
         self.workload = Arc::new(W::open(&mut self.memory, self.spec.region(), &self.spec.params())?);
         Ok(())
     }

@@ -8,7 +8,7 @@ use fulgurite_runtime::AccessError;
 use super::size_class::CLASSES;
 use super::state::{ClassRecord, ClassState, Header, RECORDS_FIRST};
 use super::{HEADER_BYTES, Heap, SUBPAGE, hold, ranges_of};
-use crate::{Memory, Ptr, Region, WriteSet};
+use crate::{Address, Memory, Ptr, Region, WriteSet};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flgheap1");
 
@@ -53,7 +53,11 @@ impl Heap {
     /// [`AccessError::Corrupt`] when the heap is gone: it neither allocates nor frees then. The
     /// same holds after the memory's errors.
     pub fn reload<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
-        let ranges = self.grounds.get().map_or(Ok(Vec::new()), |grounds| ranges_of(memory, grounds.header));
+        self.reload_under(memory, None)
+    }
+    /// The same of the heap of a container with this header, which has its ranges.
+    pub(crate) fn reload_under<M: Memory>(&self, memory: &mut M, header: Option<Address>) -> Result<(), AccessError> {
+        let ranges = header.map_or(Ok(Vec::new()), |header| ranges_of(memory, header));
         let saved = ranges.and_then(|ranges| {
             self.parts.set_more(ranges);
             self.read_saved(memory)
