@@ -8,7 +8,7 @@ use super::{Table, distinct, number, percent, rows, spread, spread_percent, text
 type Cell = fn(&Value) -> Option<String>;
 
 /// What is shown where any row has it.
-const MEASURES: [(&str, Cell); 8] = [
+const MEASURES: [(&str, Cell); 9] = [
     ("share of plain memory, %", |r| only(spread_percent(&r["share_of_dram_only"]))),
     ("times one worker", |r| only(spread(&r["speedup_over_one_worker"], 1.0))),
     ("times the best of swap", |r| only(spread(&r["over_os_swap"], 1.0))),
@@ -16,6 +16,7 @@ const MEASURES: [(&str, Cell); 8] = [
     ("of what fio completes in the same mix, %", |r| only(percent(&r["share_of_fio"]))),
     ("taken by checksums, points", |r| only(spread_percent(&r["checksums"]["share_of_dram_only"]))),
     ("reads that reclaim blocks, %", |r| only(percent(&r["blocked_by_reclaim_share"]))),
+    ("p50 of a request, µs", |r| r["p50_us"].as_f64().map(number)),
     ("p99 of a request, µs", |r| r["p99_us"].as_f64().map(number)),
 ];
 
