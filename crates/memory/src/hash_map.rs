@@ -74,8 +74,9 @@ struct Growth {
     len: AtomicI64,
     /// A bucket is being split.
     splitting: AtomicBool,
-    /// Where the segments of buckets beyond the region lie; 0: not read yet.
-    segments: [AtomicU64; growth::SEGMENTS],
+    /// Where the segments of buckets beyond the region lie; 0: not read yet. Apart, so that a map
+    /// that is moved takes little of a fiber's stack.
+    segments: Box<[AtomicU64; growth::SEGMENTS]>,
 }
 
 /// Where in a block an entry is.
@@ -191,7 +192,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let growth = Growth {
             len: AtomicI64::new(growth::UNKNOWN),
             splitting: AtomicBool::new(false),
-            segments: [const { AtomicU64::new(0) }; growth::SEGMENTS],
+            segments: Box::new([const { AtomicU64::new(0) }; growth::SEGMENTS]),
         };
         Ok(HashMap { root, heap, latches: LatchTable::new(latch_count.max(1)), growth, entries: PhantomData })
     }

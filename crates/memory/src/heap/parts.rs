@@ -25,29 +25,20 @@ const RANGES: usize = 100;
 /// Where in its container's header a heap's ranges are recorded.
 pub(crate) const RECORD_AT: u64 = 256;
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+/// What stands before the ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Record {
     check: u64,
     count: u64,
-    ranges: [Region; RANGES],
 }
-/// Bytes of the record.
-pub(crate) const RECORD_BYTES: usize = size_of::<Record>();
+/// Bytes of the record with all ranges that there can be.
+pub(crate) const RECORD_BYTES: usize = size_of::<Record>() + RANGES * size_of::<Region>();
 
 impl Record {
     fn of(ranges: &[Region]) -> Record {
-        let none = Region { base: Address::NULL, bytes: 0 };
-        let mut record = Record { check: 0, count: ranges.len() as u64, ranges: [none; RANGES] };
-        record.ranges[..ranges.len()].copy_from_slice(ranges);
-        record.check = hash_bytes(&record.as_bytes()[8..]) ^ u64::from_le_bytes(*b"flgmore1");
-        record
-    }
-    /// The ranges. None are there where a version before this record left what it found.
-    fn ranges(&self) -> &[Region] {
-        let count = self.count as usize;
-        let is_one = count <= RANGES && Record::of(&self.ranges[..count]).check == self.check;
-        if is_one { &self.ranges[..count] } else { &[] }
+        let check = hash_bytes(ranges.as_bytes()) ^ u64::from_le_bytes(*b"flgmore1");
+        Record { check: check.wrapping_add(ranges.len() as u64), count: ranges.len() as u64 }
     }
 }
 
@@ -58,22 +49,23 @@ pub(crate) struct Grounds {
     pub header: Address,
 }
 
-impl Grounds {
-    fn record(&self) -> Ptr<Record> {
-        record_of(self.header)
-    }
-}
-
 fn record_of(header: Address) -> Ptr<Record> {
     Ptr::new(header.add(RECORD_AT))
 }
+fn range_of(header: Address, number: usize) -> Ptr<Region> {
+    Ptr::new(header.add(RECORD_AT + (size_of::<Record>() + number * size_of::<Region>()) as u64))
+}
 
-/// The ranges that the heap of the container at `header` was given since it was made.
+/// The ranges that the heap of the container at `header` was given since it was made. There are
+/// none where a version before this record left what it found.
 ///
 /// # Errors
 /// What the memory says.
 pub(crate) fn ranges_of<M: Memory>(memory: &mut M, header: Address) -> Result<Vec<Region>, AccessError> {
-    Ok(memory.load(record_of(header))?.ranges().to_vec())
+    let record = memory.load(record_of(header))?;
+    let count = usize::try_from(record.count).ok().filter(|count| *count <= RANGES).unwrap_or(0);
+    let ranges = (0..count).map(|number| memory.load(range_of(header, number))).collect::<Result<Vec<_>, _>>()?;
+    Ok(if Record::of(&ranges) == record { ranges } else { Vec::new() })
 }
 /// A new container's heap has none.
 pub(crate) fn clear_ranges<M: Memory>(memory: &mut M, header: Address) -> Result<(), AccessError> {
@@ -169,7 +161,10 @@ impl Parts {
             }
         };
         ranges.push(range);
-        if let Err(error) = memory.store(grounds.record(), Record::of(&ranges)) {
+        // The record counts it when it is there.
+        let added = memory.store(range_of(grounds.header, ranges.len() - 1), range);
+        let recorded = added.and_then(|()| memory.store(record_of(grounds.header), Record::of(&ranges)));
+        if let Err(error) = recorded {
             // Only what cannot be given back is lost.
             let _ = grounds.directory.give_back(memory, range);
             return Err(error);
@@ -181,7 +176,10 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
+    use fulgurite_sys::Backed;
+
     use super::*;
+    use crate::PlainMemory;
 
     #[test]
     fn offsets_count_through_all_ranges() {
@@ -199,10 +197,21 @@ mod tests {
     }
     #[test]
     fn a_record_is_told_from_what_lay_there_before() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let header = Address::from_linear(1 << 20);
         let one = Region::new(Address::from_linear(1 << 16), 1 << 16);
-        assert_eq!(Record::of(&[one, one]).ranges(), [one, one]);
-        let zeros = Record { check: 0, ..Record::of(&[]) };
-        assert_eq!((zeros.ranges().len(), Record { count: 1, ..Record::of(&[]) }.ranges().len()), (0, 0));
-        assert_eq!(Record { count: u64::MAX, ..Record::of(&[one]) }.ranges().len(), 0);
+        assert_eq!(ranges_of(&mut memory, header).unwrap(), []);
+        let ranges = [one, one];
+        for (number, range) in ranges.into_iter().enumerate() {
+            memory.store(range_of(header, number), range).unwrap();
+        }
+        memory.store(record_of(header), Record::of(&ranges)).unwrap();
+        assert_eq!(ranges_of(&mut memory, header).unwrap(), ranges);
+        for wrong in [Record { count: 1, ..Record::of(&ranges) }, Record { count: u64::MAX, ..Record::of(&ranges) }] {
+            memory.store(record_of(header), wrong).unwrap();
+            assert_eq!(ranges_of(&mut memory, header).unwrap(), [], "{wrong:?}");
+        }
+        clear_ranges(&mut memory, header).unwrap();
+        assert_eq!(ranges_of(&mut memory, header).unwrap(), []);
     }
 }
