@@ -270,12 +270,15 @@ pub(crate) fn all_of_pool(path: &Path) -> Result<OnFile, Error> {
     Ok((flash, None))
 }
 
+fn geometry_of(on: &OnFile) -> Result<Geometry, PoolError> {
+    let mut driver = Driver::new(&*on.0, 4)?;
+    Ok(superblock(&mut driver)?.1)
+}
+
 /// Makes a pool one that packs objects, with addresses for so many beside those of its data.
 fn packs_objects(path: &Path, on: &OnFile, config: StoreConfig, count: u32) -> Result<(), Error> {
     let error = |source| Error::Pool { path: path.into(), source };
-    let mut driver = Driver::new(&*on.0, 4).map_err(PoolError::from).map_err(error)?;
-    let (_, now, _) = superblock(&mut driver).map_err(PoolError::from).map_err(error)?;
-    drop(driver);
+    let now = geometry_of(on).map_err(error)?;
     // Of a pool that packs them already, it is not known how many addresses are for data.
     let data = if now.objects { Geometry::usual(now.flash_pages())?.subpages } else { now.subpages };
     let addressed = now.subpages.max(data.saturating_add(count));
@@ -295,9 +298,7 @@ fn may_grow(medium: &Medium, path: &Path, on: &OnFile, config: StoreConfig, limi
         return Err(Error::NotHonoured { setting: "growing", medium: medium.name(), remedy });
     };
     file.may_grow(limit)?;
-    let mut driver = Driver::new(&*on.0, 4).map_err(PoolError::from).map_err(error)?;
-    let (_, now, _) = superblock(&mut driver).map_err(PoolError::from).map_err(error)?;
-    drop(driver);
+    let now = geometry_of(on).map_err(error)?;
     if now.objects {
         let remedy = "a pool that packs objects grows while it is closed; use fulgurite pool resize";
         return Err(Error::NotHonoured { setting: "growing", medium: medium.name(), remedy });
