@@ -59,7 +59,8 @@ impl Medium {
     }
     /// A pool that is opened as by [`Medium::pool`] where there is one. Where nothing is, it is
     /// made as by [`Medium::new_pool`], for which alone `size` counts. Until it is whole, its file
-    /// has the name with `.unfinished` behind it. A later start makes it anew if this one is killed.
+    /// has the name with `.unfinished` behind it. A later start makes it anew if this one is
+    /// killed.
     pub fn pool_or_new(path: impl Into<PathBuf>, size: impl Into<Size>) -> Medium {
         Medium::of(Place::FileOrNew { path: path.into(), size: size.into() }, true)
     }
