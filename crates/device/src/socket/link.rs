@@ -341,12 +341,12 @@ impl SocketLink {
 
 impl Link for SocketLink {
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
-        let end_ns = self.clock.after(LEAVING);
+        let (gone_ns, started_ns) = (self.clock.after(LEAVING), self.clock.after(ANSWER));
         let opened = loop {
             match self.open_pair(want) {
-                Err(SocketError::Occupied { .. }) if self.clock.now_ns() < end_ns => {
-                    self.clock.sleep(LOOK);
-                }
+                Err(SocketError::Occupied { .. }) if self.clock.now_ns() < gone_ns => self.clock.sleep(LOOK),
+                // Its store goes back to the last session's state.
+                Err(SocketError::Starting { .. }) if self.clock.now_ns() < started_ns => self.clock.sleep(LOOK),
                 opened => break opened,
             }
         };
