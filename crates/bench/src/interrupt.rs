@@ -28,10 +28,20 @@ impl Interrupt {
     /// # Errors
     /// When the handler cannot be set.
     pub fn catch() -> Result<Interrupt> {
+        Interrupt::catch_and(|| eprintln!("fulgurite: stopping; again twice to stop at once"))
+    }
+    /// The same without a word: a screen ends.
+    ///
+    /// # Errors
+    /// When the handler cannot be set.
+    pub fn catch_quietly() -> Result<Interrupt> {
+        Interrupt::catch_and(|| {})
+    }
+    fn catch_and(tell: impl Fn() + Send + 'static) -> Result<Interrupt> {
         let interrupt = Interrupt::default();
         let asked = interrupt.asked.clone();
         ctrlc::set_handler(move || match asked.fetch_add(1, Ordering::Relaxed) {
-            0 => eprintln!("fulgurite: stopping; again twice to stop at once"),
+            0 => tell(),
             1 => {}
             _ => std::process::exit(130),
         })

@@ -12,6 +12,7 @@ use crate::pool::args::PoolCommand;
 use crate::reproduce::ReproduceArgs;
 use crate::run::args::RunArgs;
 use crate::sim::SimCommand;
+use crate::top::args::TopArgs;
 
 /// Flash that passes for DRAM: demonstrations and benchmarks.
 #[derive(Debug, Parser)]
@@ -63,6 +64,9 @@ pub enum Command {
     /// Run a program as it is, with memory larger than its DRAM and under a hard cap.
     #[command(after_help = crate::run::args::EXAMPLES)]
     Run(RunArgs),
+    /// Show the programs that run under `fulgurite run`, live.
+    #[command(after_help = crate::top::args::EXAMPLES)]
+    Top(TopArgs),
     /// Create, inspect, check, roll back, export and import pools.
     #[command(subcommand, after_help = crate::pool::args::EXAMPLES)]
     Pool(PoolCommand),

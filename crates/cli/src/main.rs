@@ -1,9 +1,9 @@
 //! `fulgurite`: the command line, and the commands for pools and for devices that are served.
 //!
 //! Holds the words and what they mean ([`words`], [`args`]), the commands ([`device`], [`pool`],
-//! [`reproduce`] with [`reproduced`], [`sim`]), completions and manual pages ([`pages`]). What
-//! measures is `fulgurite-bench`. Exit codes: 0 done, 1 something failed or the results disagree, 2
-//! bad input, 130 interrupted.
+//! [`reproduce`] with [`reproduced`], [`run`], [`sim`], [`top`]), completions and manual pages
+//! ([`pages`]). What measures is `fulgurite-bench`. Exit codes: 0 done, 1 something failed or the
+//! results disagree, 2 bad input, 130 interrupted.
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ mod reproduce;
 mod reproduced;
 mod run;
 mod sim;
+mod top;
 mod words;
 
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Man { directory } => pages::manual(&directory),
         Command::Cleanup => pages::cleanup(),
         Command::Run(args) => run::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Pool(command) => pool::run(&command),
         Command::Device(command) => device::run(&command),
         Command::Reproduce(args) => reproduce::run(&args),

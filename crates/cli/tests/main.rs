@@ -32,6 +32,7 @@ mod conform_run_ways;
 mod conform_sim;
 mod conform_store_quick;
 mod conform_tail_quick;
+mod conform_top;
 mod crash_pool_check;
 mod crash_run_pool;
 mod fault_device_data;

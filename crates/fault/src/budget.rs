@@ -104,12 +104,12 @@ fn others(used: u64, with_pages: u32) -> u64 {
 }
 
 /// A number in a line of numbers.
-fn field(text: &[u8], index: usize) -> Option<u64> {
+pub fn field(text: &[u8], index: usize) -> Option<u64> {
     std::str::from_utf8(text).ok()?.split_whitespace().nth(index)?.parse().ok()
 }
 
 /// KiB in a line of the status with this name.
-fn kib_of(text: &[u8], name: &str) -> Option<u64> {
+pub fn kib_of(text: &[u8], name: &str) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

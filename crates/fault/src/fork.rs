@@ -37,6 +37,7 @@ use crate::command::{Commands, lock};
 use crate::error::{Error, cannot};
 use crate::page_buffer::{Lent, PageBuffer, door, notifier, open_queue};
 use crate::pager::Pager;
+use crate::published::Publisher;
 use crate::space::Space;
 use crate::statistics::Statistics;
 
@@ -167,6 +168,7 @@ impl PageBuffer {
         pager.budget = Budget::new(self.flash.dram_bytes()).map_err(cannot("measure this process"))?;
         (pager.winds_down, pager.ready) = (false, None);
         pager.figures = pager.figures.again();
+        pager.publisher = Publisher::new();
         pager.look_soon();
         let door = door(pager, &way, notifier);
         door.start()?;

@@ -25,6 +25,7 @@ use crate::Access;
 use crate::budget::Budget;
 use crate::command::{Command, Commands, Reply, lock};
 use crate::mapped::{Mapped, Mapping};
+use crate::published::Publisher;
 use crate::space::Space;
 use crate::statistics::Statistics;
 use crate::told::Told;
@@ -137,6 +138,8 @@ pub struct Pager {
     pub budget: Budget,
     pub told: Arc<Told>,
     pub figures: Figures,
+    /// What other processes may read.
+    pub publisher: Publisher,
     said: Said,
     waits: Box<[Wait]>,
     free: VecDeque<u32>,
@@ -187,6 +190,7 @@ impl Pager {
             budget,
             told,
             figures,
+            publisher: Publisher::new(),
             said: Said::default(),
             waits: vec![Wait::default(); WAITS].into(),
             free: (0..WAITS as u32).collect(),
@@ -618,5 +622,6 @@ impl Pager {
         ] {
             counter.store(count, Ordering::Relaxed);
         }
+        self.publisher.publish(&to.summary());
     }
 }
