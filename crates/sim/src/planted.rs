@@ -27,4 +27,8 @@ pub enum Planted {
     EndlessBuffer,
     /// A resumed thread is switched out again without having retired an instruction.
     NoForwardProgress,
+    /// A core keeps its copy of a block that another one writes.
+    ForgottenInvalidation,
+    /// A core that writes waits for no acknowledgement.
+    FreeAcknowledgement,
 }

@@ -9,7 +9,7 @@ use fulgurite_sim::queue::{Core, Jobs, Misses, Servers, Spans};
 use crate::common::{cores, flash, interface, workers};
 
 /// Of all results with seed 7. A change of a model or of its random numbers changes it.
-const KEPT: &str = "67503d97749c72c1";
+const KEPT: &str = "1a79a366279560d1";
 
 fn results(seed: u64) -> String {
     let mut all = String::new();

@@ -89,6 +89,8 @@ fn cores_that_cannot_be_are_told() {
         ("exponent = 1.0", "exponent = 9.0", "from 0.1 to 4"),
         ("name = \"hash-table\"", "name = \"hash\"", "array-swap, rbt"),
         ("paging = \"switch\"", "paging = \"wait\"", "nothing reads threads.count"),
+        ("lookup = 2", "lookup = \"2ns\"", "a whole number from 0"),
+        ("cores = 2", "cores = 2000", "a whole number from 1 to 1024"),
     ] {
         let message = told(&cores_text().replacen(key, wrong, 1), None);
         assert!(message.contains(part) && message.starts_with("s.toml:"), "{wrong}: {message}");

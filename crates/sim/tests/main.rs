@@ -9,6 +9,7 @@ mod conform_memory;
 mod conform_sources;
 mod fault_system;
 mod fault_trace;
+mod model_coherence;
 mod model_core;
 mod model_cores;
 mod model_paging;

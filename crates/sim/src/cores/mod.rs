@@ -19,17 +19,24 @@
 //! core waits for it. L1 and TLB are simulated, so a switch pollutes them by what the other threads
 //! touch.
 //!
+//! Threads of all cores share the records and the index of a workload, and its page tables. A
+//! directory keeps the L1s coherent ([`Chip`]).
+//!
 //! Page tables are in a flat part of DRAM. With [`CoresSystem::cached_tables`] they are flash pages
 //! as any other, and a walk may miss (AstriFlash-noDP). The walk then ends before its data is asked
 //! for, so that both may switch.
 
+mod chip;
+mod directory;
 mod executed;
+mod report;
 mod run;
 mod sram;
 mod system;
 mod work;
 
-pub use run::{CoresReport, MissCost};
+pub use chip::{Asked, Chip, Coherence, Look};
+pub use report::{CoresReport, MissCost};
 pub(crate) use sram::Sram;
 pub use system::{CoreParts, CoresSystem, Front, Paging};
 pub use work::{Shape, Workload, Zipf, miss_ratio};

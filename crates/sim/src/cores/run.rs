@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{Choice, FiberIndex, MissKind, MissTable, Point, Scheduler, SchedulingPolicy, Waiter};
-use serde::Serialize;
 
+use super::chip::{Asked, Chip, Coherence, Look};
 use super::executed::{Replay, Shared};
+use super::report::{CoresReport, MissCost};
 use super::sram::Sram;
 use super::system::{CoresSystem, Front, Paging};
 use super::work::{BLOCK, PAGE, Space, Step, TABLES, Work, Zipf, resident};
@@ -17,9 +18,9 @@ use crate::executed::{Executed, ExecutedError};
 use crate::memory::{DramCache, FlashPages, Looked, Tags};
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held, percent, times};
-use crate::stages::{Split, Stages};
-use crate::statistics::{Distribution, Law, Population};
+use crate::report::{Counted, RunError, held};
+use crate::stages::Stages;
+use crate::statistics::Population;
 use crate::time::Time;
 
 /// The work of a thread.
@@ -37,82 +38,12 @@ impl ThreadWork {
     }
 }
 
-/// What came of it.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct CoresReport {
-    /// Jobs that ended, a second of simulated time, on all cores.
-    pub jobs_per_s: f64,
-    /// From a job's first instruction to its end.
-    pub service: Distribution,
-    /// Little's law over jobs that have begun and not ended.
-    pub law: Law,
-    /// A core's time between two misses of DRAM, in nanoseconds. None without any.
-    pub interval_ns: Option<f64>,
-    /// Misses of DRAM.
-    pub misses: u64,
-    /// Of them, those of walks of the page table.
-    pub table_misses: u64,
-    /// Of all, those whose page was on its way.
-    pub duplicates: u64,
-    /// Accesses that left the on-chip caches, of a job.
-    pub memory_accesses_per_job: f64,
-    /// Times that a resumed thread found its page gone.
-    pub blocked: u64,
-    /// Times that a thread repeated the instruction that had missed.
-    pub resumed: u64,
-    /// Of them, those in which the thread was switched out before that instruction had retired.
-    pub switched_again: u64,
-    /// What a miss that switches takes of its core. None without any.
-    pub miss_cost: Option<MissCost>,
-    /// Pages written back to flash.
-    pub written_back: u64,
-    /// Where the time of misses goes. None without any that a thread or core has waited for.
-    pub miss_stages: Option<Split>,
-    /// Simulated seconds of the measurement.
-    pub simulated_s: f64,
-    /// Accesses to DRAM and events of the whole run.
-    pub counted: Counted,
-    /// What a reader has to know.
-    pub warnings: Vec<String>,
-}
-
-/// What a miss takes of the core before another thread runs: means in nanoseconds.
-///
-/// Beside these, what the threads that ran in between have displaced has to be fetched again. That
-/// shows in the throughput only.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct MissCost {
-    /// From the access to the miss signal. Older loads end in this time, too.
-    pub signal_ns: f64,
-    /// From the signal to the first instruction of the handler: the flush, or the system's fault.
-    pub flush_ns: f64,
-    /// The switch to the next thread.
-    pub switch_ns: f64,
-}
-
-impl CoresReport {
-    /// What a reader is shown.
-    pub fn rows(&self) -> Vec<(&'static str, String)> {
-        let mut rows = vec![("jobs/s", format!("{:.0}", self.jobs_per_s))];
-        times(&mut rows, ["jobs", "service mean us", "p50 us", "p99 us", "p99.99 us"], &self.service);
-        rows.push(("under way", format!("{:.2}", self.law.mean_present)));
-        rows.extend(self.interval_ns.map(|ns| ("us between misses", format!("{:.2}", ns / 1e3))));
-        rows.push(("DRAM accesses/job", format!("{:.1}", self.memory_accesses_per_job)));
-        rows.push(("misses", self.misses.to_string()));
-        rows.push(("misses on their way", percent(self.duplicates as f64 / self.misses.max(1) as f64)));
-        rows.push(("pages written back", self.written_back.to_string()));
-        if let Some(cost) = self.miss_cost {
-            let MissCost { signal_ns, flush_ns, switch_ns } = cost;
-            rows.push(("signal/flush/switch ns", format!("{signal_ns:.0}/{flush_ns:.0}/{switch_ns:.0}")));
-        }
-        rows
-    }
-}
-
 #[derive(Debug)]
 enum Event {
     /// A core goes on, or chooses its next thread.
     Core(u32, Option<Why>),
+    /// The home of a block asks other cores, for a core's access.
+    Coheres(u32),
     /// A core's access reaches its controller.
     Reaches(u32),
     /// The flash is asked for a page, and written a victim.
@@ -138,6 +69,8 @@ struct Access {
     table: Option<u64>,
     /// The way back to the core.
     back: Time,
+    /// Other cores have dropped their copies.
+    acknowledged: Time,
     /// The forward-progress bit.
     forced: bool,
     /// The thread has been switched out here.
@@ -175,7 +108,6 @@ struct Core {
     access: Option<Access>,
     idle: bool,
     left_by_miss: bool,
-    l1: Sram,
     tlb: [Sram; 2],
 }
 
@@ -196,6 +128,14 @@ fn failed(error: ExecutedError) -> RunError {
 }
 
 impl Access {
+    /// The address that is looked for now.
+    fn next(&self) -> u64 {
+        self.table.unwrap_or(self.address)
+    }
+    /// Its block, and whether that is written.
+    fn block(&self) -> (u64, bool) {
+        (self.next() / BLOCK, self.writes && self.table.is_none())
+    }
     /// The page table has its answer. What comes next has not been tried before.
     fn translated(&mut self) {
         (self.forced, self.resumed) = (false, false);
@@ -211,7 +151,7 @@ struct Run<'s> {
     system: &'s CoresSystem,
     events: Events<Event>,
     cores: Vec<Core>,
-    llc: Sram,
+    chip: Chip,
     caches: Vec<DramCache>,
     /// Which pages are in DRAM, where that has no tags of its own.
     resident: Tags,
@@ -292,7 +232,6 @@ impl CoresSystem {
             access: None,
             idle: false,
             left_by_miss: false,
-            l1: Sram::new(parts.l1.0 / BLOCK, parts.l1.1),
             tlb: parts.tlb.map(|(entries, ways)| Sram::new(entries, ways)),
         };
         let all = self.cores * threads;
@@ -301,7 +240,7 @@ impl CoresSystem {
             system: self,
             events: Events::new(),
             cores: (0..self.cores).map(core).collect(),
-            llc: Sram::new(parts.llc.0 * u64::from(self.cores) / BLOCK, parts.llc.1),
+            chip: Chip::new(parts, self.cores, explain, self.planted),
             caches: (0..self.controllers).map(|_| DramCache::new(self.cache)).collect(),
             resident: Tags::new(self.cache.sets * self.controllers, self.cache.ways),
             flash: flash.map_err(|_| RunError::Nothing)?,
@@ -418,6 +357,7 @@ impl Run<'_> {
             }
             match self.events.next().expect("a core or the flash has something ahead") {
                 Event::Core(core, why) => self.goes_on(core, why),
+                Event::Coheres(core) => self.coheres(core),
                 Event::Reaches(core) => self.reaches(core),
                 Event::Asks { page, victim } => self.asks(page, victim),
                 Event::There(page) => self.there(page),
@@ -428,25 +368,6 @@ impl Run<'_> {
 
     // ---- cores ----
 
-    fn cycles(&self, cycles: u64) -> Time {
-        self.system.parts.cycle * cycles
-    }
-    /// Hops between two tiles.
-    fn hops(&self, a: u32, b: u32) -> Time {
-        let row = self.system.parts.row;
-        let hops = (a % row).abs_diff(b % row) + (a / row).abs_diff(b / row);
-        self.cycles(self.system.parts.hop * u64::from(hops))
-    }
-    /// The tile of a controller: they are at the corners.
-    fn corner(&self, controller: u32) -> u32 {
-        let (row, last) = (self.system.parts.row, self.system.cores.saturating_sub(1));
-        match controller % 4 {
-            0 => 0,
-            1 => (row - 1).min(last),
-            2 => last - last % row,
-            _ => last,
-        }
-    }
     fn page(&self, address: u64) -> u32 {
         Space { pages: self.system.pages }.page_at(address) as u32
     }
@@ -556,6 +477,7 @@ impl Run<'_> {
             (self.blocked, self.written_back) = (0, 0);
             (self.resumed, self.switched_again, self.switched, self.lost) = (0, 0, 0, [Time::ZERO; 3]);
             self.stages.clear();
+            self.chip.clear();
         }
     }
     fn computes(&mut self, number: u32, count: u64) {
@@ -589,35 +511,60 @@ impl Run<'_> {
                 table = Some(Space { pages: self.system.pages }.table(page));
             }
         }
-        self.enter(number, Access { address, writes, table, back: Time::ZERO, forced: false, resumed: false }, at)
+        let (back, acknowledged) = (Time::ZERO, Time::ZERO);
+        self.enter(number, Access { address, writes, table, back, acknowledged, forced: false, resumed: false }, at)
     }
     /// Looks in the caches for the next block of an access. Returns whether it ended there.
     fn enter(&mut self, number: u32, mut access: Access, mut at: Time) -> bool {
-        let parts = self.system.parts;
         loop {
-            let address = access.table.unwrap_or(access.address);
-            let block = address / BLOCK;
-            let slice = (block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % self.system.cores;
-            let core = &mut self.cores[number as usize];
-            at += parts.cycle * parts.l1.2;
-            if !core.l1.find(block) {
-                at += self.hops(number, slice) + self.cycles(parts.llc.2);
-                if !self.llc.find(block) {
-                    let corner = self.corner(self.controller(address));
-                    access.back = self.hops(corner, number);
-                    let reaches = (at + self.hops(slice, corner)).max(self.events.now());
+            let (block, writes) = access.block();
+            match self.chip.look(number, block, writes, at) {
+                Look::Has(then) => at = then,
+                Look::Asks(then) => {
                     self.cores[number as usize].access = Some(access);
-                    self.events.schedule(reaches, 1, Event::Reaches(number));
+                    self.events.schedule(then.max(self.events.now()), 1, Event::Coheres(number));
                     return false;
                 }
-                at += self.hops(slice, number);
-                self.cores[number as usize].l1.put(block);
+                Look::Leaves(then) => {
+                    self.leaves(number, Access { acknowledged: Time::ZERO, ..access }, then);
+                    return false;
+                }
             }
             if access.table.take().is_none() {
                 self.has(number, &access, at);
                 return true;
             }
             access.translated();
+        }
+    }
+    /// An access leaves the home of its block for its controller.
+    fn leaves(&mut self, number: u32, mut access: Access, at: Time) {
+        let (home, corner) = (self.chip.home(access.block().0), self.chip.corner(self.controller(access.next())));
+        access.back = self.chip.way(corner, number);
+        let reaches = (at + self.chip.way(home, corner)).max(self.events.now());
+        self.cores[number as usize].access = Some(access);
+        self.events.schedule(reaches, 1, Event::Reaches(number));
+    }
+    /// Other cores are asked for an access.
+    fn coheres(&mut self, number: u32) {
+        let access = self.cores[number as usize].access.take().expect("an access is on its way");
+        let (block, writes) = access.block();
+        match self.chip.asks(number, block, writes, self.events.now()) {
+            Asked::Has(at) => self.comes(number, access, at),
+            Asked::Leaves { at, acknowledged } => self.leaves(number, Access { acknowledged, ..access }, at),
+        }
+    }
+    /// The core goes on after an access that it has stopped for: what it asked for comes at `at`.
+    fn comes(&mut self, number: u32, mut access: Access, at: Time) {
+        let goes_on = if access.table.take().is_some() {
+            access.translated();
+            self.enter(number, access, at)
+        } else {
+            self.has(number, &access, at);
+            true
+        };
+        if goes_on {
+            self.goes_on(number, None);
         }
     }
     /// The core has what it asked for.
@@ -658,8 +605,8 @@ impl Run<'_> {
 
     fn reaches(&mut self, number: u32) {
         let now = self.events.now();
-        let mut access = self.cores[number as usize].access.take().expect("an access is on its way");
-        let address = access.table.unwrap_or(access.address);
+        let access = self.cores[number as usize].access.take().expect("an access is on its way");
+        let address = access.next();
         self.accesses += 1;
         let controller = self.controller(address);
         let page = self.page(address);
@@ -679,19 +626,10 @@ impl Run<'_> {
                 cache.flat(now, local)
             }
         };
-        let (at, block) = (data + access.back, address / BLOCK);
-        self.llc.put(block);
-        self.cores[number as usize].l1.put(block);
-        let goes_on = if access.table.take().is_some() {
-            access.translated();
-            self.enter(number, access, at)
-        } else {
-            self.has(number, &access, at);
-            true
-        };
-        if goes_on {
-            self.goes_on(number, None);
-        }
+        let (block, writes) = access.block();
+        let at = (data + access.back).max(access.acknowledged);
+        let at = self.chip.comes(number, block, writes, now, at);
+        self.comes(number, access, at);
     }
     /// A page is not in DRAM. The controller knows at `at`.
     fn missed(&mut self, number: u32, access: Access, page: u32, at: Time) {
@@ -860,6 +798,11 @@ impl Run<'_> {
 
     fn report(mut self) -> Result<CoresReport, RunError> {
         self.caches.iter().for_each(DramCache::check);
+        // A bug that is planted there has to show in the numbers.
+        if self.system.planted != Planted::ForgottenInvalidation {
+            self.chip.check();
+        }
+        let Coherence { forwards, invalidations } = self.chip.counted();
         let now = self.events.now();
         let law = held(self.inside.law_of(now, entered(&self.cores)))?;
         let span = (now - self.begun.0).as_s();
@@ -882,7 +825,10 @@ impl Run<'_> {
                 MissCost { signal_ns, flush_ns, switch_ns }
             }),
             written_back: self.written_back,
+            forwards,
+            invalidations,
             miss_stages: self.stages.split(),
+            coherence_stages: self.chip.stages(),
             simulated_s: span,
             counted: Counted { requests: self.accesses, events: self.events.happened() },
             warnings: Vec::new(),

@@ -17,6 +17,10 @@ impl Sram {
         let sets = (entries / ways).max(1);
         Sram { tags: vec![NONE; (sets * ways) as usize], ways: ways as usize, sets }
     }
+    /// How many entries it has room for.
+    pub fn entries(&self) -> u64 {
+        self.tags.len() as u64
+    }
     fn set(&mut self, tag: u64) -> &mut [u64] {
         let first = (tag % self.sets) as usize * self.ways;
         &mut self.tags[first..first + self.ways]
@@ -30,11 +34,24 @@ impl Sram {
         }
         found.is_some()
     }
-    /// Puts in an entry that is not there.
-    pub fn put(&mut self, tag: u64) {
+    /// Puts in an entry that is not there. Returns the one that goes for it.
+    pub fn put(&mut self, tag: u64) -> Option<u64> {
         let set = self.set(tag);
         set.rotate_right(1);
-        set[0] = tag;
+        let victim = std::mem::replace(&mut set[0], tag);
+        (victim != NONE).then_some(victim)
+    }
+    /// Takes an entry out, if it is there. Its place is used next.
+    pub fn remove(&mut self, tag: u64) {
+        let set = self.set(tag);
+        if let Some(at) = set.iter().position(|other| *other == tag) {
+            set[at..].rotate_left(1);
+            set[set.len() - 1] = NONE;
+        }
+    }
+    /// All entries.
+    pub fn tags(&self) -> impl Iterator<Item = u64> + '_ {
+        self.tags.iter().copied().filter(|tag| *tag != NONE)
     }
     /// Touches an entry. Returns whether it was there, and puts it in.
     pub fn touch(&mut self, tag: u64) -> bool {
@@ -57,5 +74,15 @@ mod tests {
         assert!(!cache.touch(4), "a third of the set");
         assert!(cache.touch(0) && !cache.touch(2));
         assert!(!cache.touch(1), "the other set is empty");
+    }
+    #[test]
+    fn what_was_taken_out_leaves_room() {
+        let mut cache = Sram::new(4, 2);
+        assert_eq!((cache.put(0), cache.put(2), cache.put(4)), (None, None, Some(0)));
+        cache.remove(4);
+        cache.remove(6);
+        assert_eq!((cache.find(4), cache.put(8)), (false, None));
+        assert!(cache.find(2) && cache.find(8));
+        assert_eq!(cache.tags().count(), 2);
     }
 }

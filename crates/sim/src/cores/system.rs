@@ -91,6 +91,8 @@ pub struct CoreParts {
     pub l1: (u64, u64, u64),
     /// Bytes of each tile, ways and cycles of the LLC.
     pub llc: (u64, u64, u64),
+    /// Cycles of a look-up in the directory of a tile.
+    pub directory: u64,
     /// Cycles of a hop on the mesh.
     pub hop: u64,
     /// Tiles in a row of the mesh.
@@ -140,7 +142,7 @@ impl CoresSystem {
         let cycles = |key: &str| document.count(key, 0, 1 << 20);
         let time = |key: &str| Ok::<Time, SystemError>(cycle * cycles(key)?);
         let entries = |key: &str| document.count(key, 1, 1 << 20);
-        let cores = entries("system.cores")? as u32;
+        let cores = document.count("system.cores", 1, 1024)? as u32;
         let cached = |name: &str| -> Result<(u64, u64, u64), SystemError> {
             let (size, ways) = (document.bytes(&format!("{name}.size"))?, entries(&format!("{name}.ways"))?);
             if size < BLOCK * ways || size > 1 << 34 {
@@ -163,6 +165,7 @@ impl CoresSystem {
             tlb_cycles: cycles("tlb.latency")?,
             l1: cached("l1")?,
             llc: cached("llc")?,
+            directory: cycles("directory.lookup")?,
             hop: cycles("mesh.hop")?,
             row: document.count("mesh.row", 1, 1024)? as u32,
         };

@@ -193,7 +193,9 @@ impl Report {
         let splits = match &self.found {
             Found::Flash(flash) => vec![of("read", &flash.read_stages), of("write", &flash.write_stages)],
             Found::Interface(interface) => vec![of("command", &interface.stages)],
-            Found::Cores(cores) => vec![of("miss", &cores.miss_stages)],
+            Found::Cores(cores) => {
+                vec![of("miss", &cores.miss_stages), of("block of other cores", &cores.coherence_stages)]
+            }
             Found::Workers(workers) => vec![of("miss", &workers.miss_stages)],
             Found::Memory(memory) => vec![of("request", &memory.stages)],
             Found::Paging(paging) => vec![of("miss", &paging.miss_stages)],

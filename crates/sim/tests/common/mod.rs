@@ -146,6 +146,8 @@ latency = 2
 size = "256K"
 ways = 16
 latency = 6
+[directory]
+lookup = 2
 [mesh]
 row = 2
 hop = 3

@@ -101,6 +101,7 @@ pub fn system(
         tlb_cycles: cycles("tlb.latency")?,
         l1: (inputs.bytes("l1.size")? as u64, inputs.count("l1.ways")?, cycles("l1.latency")?),
         llc: (inputs.bytes("llc.size")? as u64, inputs.count("llc.ways")?, cycles("llc.latency")?),
+        directory: cycles("directory.lookup")?,
         hop: cycles("mesh.hop")?,
         row: if cores == rows * columns { rows } else { rows.min(cores) },
     };

@@ -1,0 +1,267 @@
+//! The caches on the chip, the mesh between their tiles, and the coherence of the L1s.
+//!
+//! ```text
+//!   core --> L1 --> home tile: directory --> LLC --> a controller at a corner
+//!                        |
+//!                        +--> the owner forwards the block to the core
+//!                        +--> holders drop the block, and acknowledge that to the core
+//! ```
+//!
+//! A block's home is the tile that its address names. An L1 that does not have the block asks
+//! there, and so does a core that writes to a block which others may have, too. The directory
+//! answers in `directory` cycles, and what follows depends on the block's state (MESI):
+//!
+//! | state | a load | a store |
+//! |---|---|---|
+//! | in no other L1 | LLC, or DRAM. The core has it for itself | the same |
+//! | alone in another one | it forwards it, and both share it | it forwards it and drops it |
+//! | in several, shared | LLC, or DRAM | also waits for the furthest acknowledgement |
+//!
+//! An owner is asked whether it has written or not, as its home cannot know. What it has written
+//! goes to the LLC when it is shared. A core that shares a block has no data to wait for when it
+//! writes, only acknowledgements. A request waits at the block's home until the holder that was
+//! last has the block.
+//!
+//! The LLC is not inclusive: what it drops stays in L1s. What an L1 drops is written back without
+//! time, and its home is told without time. Links have no bandwidth.
+//!
+//! Other cores act at the time when the home asks them, in the order of those times. What an L1
+//! finds for itself is not put in order with other cores until its core next leaves the chip.
+
+use super::directory::Directory;
+use super::sram::Sram;
+use super::system::CoreParts;
+use super::work::BLOCK;
+use crate::planted::Planted;
+use crate::stages::{Split, Stages};
+use crate::time::Time;
+
+const STAGES: [&str; 4] = ["way to its home", "directory", "until its holder has it", "holders"];
+
+/// Tiles in rows, with links between neighbours.
+#[derive(Clone, Copy, Debug)]
+struct Mesh {
+    row: u32,
+    tiles: u32,
+    hop: Time,
+}
+
+impl Mesh {
+    fn way(self, a: u32, b: u32) -> Time {
+        let row = self.row;
+        self.hop * u64::from((a % row).abs_diff(b % row) + (a / row).abs_diff(b / row))
+    }
+}
+
+/// What an L1 or a block's home says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// The core has the block then.
+    Has(Time),
+    /// Other cores have to act. [`Chip::asks`] is due then.
+    Asks(Time),
+    /// The LLC does not have it, and says so then. [`Chip::comes`] is due when DRAM has it.
+    Leaves(Time),
+}
+
+/// What other cores' answers come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// The core has the block then.
+    Has(Time),
+    /// The LLC does not have it.
+    Leaves {
+        /// It says so then.
+        at: Time,
+        /// The last acknowledgement is at the core.
+        acknowledged: Time,
+    },
+}
+
+/// How often other cores had to act.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Coherence {
+    /// Blocks that their owner sent to another core.
+    pub forwards: u64,
+    /// Copies that a core dropped because another one writes.
+    pub invalidations: u64,
+}
+
+/// The caches of all cores.
+#[derive(Debug)]
+pub struct Chip {
+    mesh: Mesh,
+    l1_time: Time,
+    lookup: Time,
+    llc_time: Time,
+    l1s: Vec<Sram>,
+    llc: Sram,
+    directory: Directory,
+    counted: Coherence,
+    stages: Stages<4>,
+    planted: Planted,
+}
+
+impl Chip {
+    /// Empty caches of so many cores. With `explain`, percentiles of [`Chip::stages`] are split.
+    pub fn new(parts: &CoreParts, cores: u32, explain: bool, planted: Planted) -> Chip {
+        let blocks = parts.l1.0 / BLOCK;
+        let l1 = Sram::new(blocks, parts.l1.1);
+        Chip {
+            mesh: Mesh { row: parts.row, tiles: cores, hop: parts.cycle * parts.hop },
+            l1_time: parts.cycle * parts.l1.2,
+            lookup: parts.cycle * parts.directory,
+            llc_time: parts.cycle * parts.llc.2,
+            llc: Sram::new(parts.llc.0 * u64::from(cores) / BLOCK, parts.llc.1),
+            directory: Directory::new(cores, l1.entries() * u64::from(cores)),
+            l1s: vec![l1; cores as usize],
+            counted: Coherence::default(),
+            stages: Stages::new(STAGES, explain),
+            planted,
+        }
+    }
+    /// The tile of a block's directory and LLC.
+    pub fn home(&self, block: u64) -> u32 {
+        (block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % self.mesh.tiles
+    }
+    /// The time from one tile to another.
+    pub fn way(&self, a: u32, b: u32) -> Time {
+        self.mesh.way(a, b)
+    }
+    /// The tile of a controller: they are at the corners.
+    pub fn corner(&self, controller: u32) -> u32 {
+        let (row, last) = (self.mesh.row, self.mesh.tiles.saturating_sub(1));
+        match controller % 4 {
+            0 => 0,
+            1 => (row - 1).min(last),
+            2 => last - last % row,
+            _ => last,
+        }
+    }
+
+    /// A core's access begins at `at`.
+    pub fn look(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Look {
+        let at = at + self.l1_time;
+        if self.l1s[core as usize].find(block) && (!writes || self.directory.write(core, block)) {
+            return Look::Has(at);
+        }
+        let home = self.home(block);
+        let at = at + self.way(core, home) + self.lookup;
+        if self.directory.concerns_others(core, block, writes) {
+            return Look::Asks(at);
+        }
+        match self.serves(core, block, writes, at) {
+            Some(at) => Look::Has(at),
+            None => Look::Leaves(at + self.llc_time),
+        }
+    }
+    /// The home of a block has its request at `at`, and asks no other core. Returns when the core
+    /// has the block. None: the LLC does not have it.
+    fn serves(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Option<Time> {
+        let back = self.way(self.home(block), core);
+        let there = self.directory.holds(core, block);
+        if !there && !self.llc.find(block) {
+            return None;
+        }
+        // Data that the LLC has is on its way to no one.
+        self.fill(core, block, writes, Time::ZERO);
+        Some(if there { at + back } else { at + self.llc_time + back })
+    }
+    /// A core has a block from `ready` on.
+    fn fill(&mut self, core: u32, block: u64, writes: bool, ready: Time) {
+        let l1 = &mut self.l1s[core as usize];
+        if !l1.find(block)
+            && let Some(victim) = l1.put(block)
+        {
+            self.directory.drop(core, victim);
+        }
+        self.directory.add(core, block, writes, ready);
+    }
+
+    /// The home of a block has looked it up at `now`, and asks the cores that have it.
+    pub fn asks(&mut self, core: u32, block: u64, writes: bool, now: Time) -> Asked {
+        let home = self.home(block);
+        let mesh = self.mesh;
+        if !self.directory.concerns_others(core, block, writes) {
+            // They have dropped it meanwhile.
+            return match self.serves(core, block, writes, now) {
+                Some(at) => Asked::Has(at),
+                None => Asked::Leaves { at: now + self.llc_time, acknowledged: Time::ZERO },
+            };
+        }
+        let begins = now.max(self.directory.ready(block));
+        let answers = |other: u32| begins + mesh.way(home, other) + self.l1_time + mesh.way(other, core);
+        let owner = self.directory.owner(core, block);
+        let answered = match owner {
+            Some(owner) => answers(owner),
+            None if self.planted == Planted::FreeAcknowledgement => begins,
+            None => self.directory.others(core, block).map(answers).max().unwrap_or(begins),
+        };
+        self.counted.forwards += u64::from(owner.is_some());
+        if writes {
+            self.invalidate(core, block);
+        } else if self.directory.share(block) {
+            self.llc.touch(block);
+        }
+        let there = self.directory.holds(core, block);
+        let has = match owner {
+            Some(_) => Some(answered),
+            None if there => Some(answered.max(begins + mesh.way(home, core))),
+            None if self.llc.find(block) => Some(answered.max(begins + self.llc_time + mesh.way(home, core))),
+            None => None,
+        };
+        let until = has.unwrap_or(answered);
+        self.stages.record([mesh.way(core, home), self.lookup, begins - now, until - begins]);
+        match has {
+            None => Asked::Leaves { at: begins + self.llc_time, acknowledged: answered },
+            Some(has) => {
+                self.fill(core, block, writes, has);
+                Asked::Has(has)
+            }
+        }
+    }
+    /// All other cores drop a block.
+    fn invalidate(&mut self, core: u32, block: u64) {
+        let others: Vec<u32> = self.directory.others(core, block).collect();
+        for other in others {
+            self.counted.invalidations += 1;
+            if self.planted != Planted::ForgottenInvalidation {
+                self.l1s[other as usize].remove(block);
+            }
+            self.directory.drop(other, block);
+        }
+    }
+    /// DRAM was asked for a block at `now`, and the core has it at `at`. Returns when the core may
+    /// use it: another one may have been faster.
+    pub fn comes(&mut self, core: u32, block: u64, writes: bool, now: Time, at: Time) -> Time {
+        self.llc.touch(block);
+        if self.directory.concerns_others(core, block, writes)
+            && let Asked::Has(then) = self.asks(core, block, writes, now)
+        {
+            return then.max(at);
+        }
+        self.fill(core, block, writes, at);
+        at
+    }
+
+    /// How often other cores had to act since the counts were cleared.
+    pub fn counted(&self) -> Coherence {
+        self.counted
+    }
+    /// Where the time of accesses goes for which other cores had to act, after their own L1.
+    pub fn stages(&self) -> Option<Split> {
+        self.stages.split()
+    }
+    /// Forgets counts and stages.
+    pub fn clear(&mut self) {
+        self.counted = Coherence::default();
+        self.stages.clear();
+    }
+    /// Checks that the directory knows what the L1s have.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn check(&self) {
+        self.directory.check(&self.l1s);
+    }
+}
