@@ -46,7 +46,7 @@ fn a_damaged_object_is_named() {
     // Older versions, which a token keeps.
     let again: Vec<(u32, &[u8])> = (0..100).map(|i| (i * 7, &b"other"[..])).collect();
     pool.write_objects(&again).unwrap();
-    let at = pool.locate_object(200 * 7).unwrap().at;
+    let at = pool.locate_object(200 * 7).unwrap().unwrap().at;
     drop(pool);
     says(&directory, 0, &["check", "a.pool"]);
     let mut file = fs::read(&path).unwrap();

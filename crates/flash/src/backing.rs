@@ -22,6 +22,11 @@ pub trait Backing: Send + Sync {
     /// After a refusal for want of room: whether to wait, because a sync is on its way that makes
     /// some.
     fn waits_for_room(&self) -> bool;
+    /// Whether hardly any room is left to be claimed: what has begun may take that. What has not
+    /// waits, if [`Backing::waits_for_room`]. It should be a load.
+    fn is_low(&self) -> bool {
+        false
+    }
     /// States with names, if it keeps any.
     fn versions(&self) -> Option<&dyn Versions>;
     /// Objects, where it packs them.

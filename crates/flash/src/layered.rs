@@ -49,6 +49,32 @@ impl Place {
     }
 }
 
+/// What a layer knows of where a subpage lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lies {
+    /// It was never written, and reads as zeros.
+    Nowhere,
+    /// There.
+    At(Place),
+    /// That is on flash itself: this flash page has to be read first, and given to
+    /// [`Layer::learn`].
+    Behind(u32),
+}
+
+impl Lies {
+    /// The place, where it is known.
+    #[must_use]
+    pub fn place(self) -> Option<Place> {
+        if let Lies::At(place) = self { Some(place) } else { None }
+    }
+}
+
+impl From<Option<Place>> for Lies {
+    fn from(place: Option<Place>) -> Lies {
+        place.map_or(Lies::Nowhere, Lies::At)
+    }
+}
+
 /// A write that has ended well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
@@ -70,10 +96,17 @@ pub trait Layer: Send + Sync + 'static {
     fn describe(&self) -> String;
     /// DRAM of all that it keeps.
     fn dram_bytes(&self) -> usize;
-    /// Where a subpage lies now. None when it was never written, and reads as zeros. Called before
-    /// and after each read: when both answers agree, nothing else was written to that place in
-    /// between.
-    fn locate(&self, subpage: u32) -> Option<Place>;
+    /// Where a subpage lies now. Called before and after each read: when both answers agree,
+    /// nothing else was written to that place in between.
+    fn locate(&self, subpage: u32) -> Lies;
+    /// This is what a flash page holds, read because [`Lies::Behind`] named it for this subpage.
+    /// Then the layer is asked again, which knows more, or names another one.
+    ///
+    /// # Errors
+    /// [`FlashError::Corrupt`] when it is not what was written there.
+    fn learn(&self, _subpage: u32, _flash_page: u32, _content: &[u8; SUBPAGE_BYTES]) -> Result<(), FlashError> {
+        Ok(())
+    }
     /// Says that this will soon be asked of a subpage, so that it can be loaded. Changes nothing.
     fn will_locate(&self, _subpage: u32) {}
     /// Gives places to ascending subpages that will be written: one for each of the first so many.
@@ -216,6 +249,8 @@ struct Pending {
     /// [`PLACES_MAX`] places.
     failed: u32,
     op: Op,
+    /// What is read says where the subpage lies.
+    learns: bool,
 }
 
 impl Pending {
@@ -225,6 +260,7 @@ impl Pending {
         frame: fulgurite_format::FrameIndex(0),
         place: Place { flash_page: 0, checksum: 0, part: None },
         failed: 0,
+        learns: false,
     };
 }
 
@@ -329,11 +365,16 @@ impl<L: Layer> LayeredQueue<L> {
     fn begin_read(&mut self, slot: u32) {
         let Pending { subpage, frame, .. } = self.requests[slot as usize];
         match self.layer.locate(subpage) {
-            Some(place) => {
+            Lies::At(place) => {
                 self.requests[slot as usize].place = place;
                 self.pass_on(slot, Op::Read, place.flash_page);
             }
-            None => {
+            Lies::Behind(flash_page) => {
+                let request = &mut self.requests[slot as usize];
+                (request.place, request.learns) = (Place::whole(flash_page, 0), true);
+                self.pass_on(slot, Op::Read, flash_page);
+            }
+            Lies::Nowhere => {
                 // What was never written is zeros, and never what lay in the frame before.
                 self.frames.zero(frame.index() * SUBPAGE_BYTES, SUBPAGE_BYTES);
                 self.ended.push((slot, Ok(())));
@@ -382,8 +423,11 @@ impl<L: Layer> LayeredQueue<L> {
     }
     fn read_ended(&mut self, slot: u32, ended: Completion, completions: &mut Vec<Completion>) {
         let result = ended.result;
-        let Pending { subpage, place, failed, .. } = self.requests[slot as usize];
-        if self.layer.locate(subpage) != Some(place) {
+        let Pending { subpage, place, failed, learns, .. } = self.requests[slot as usize];
+        if learns {
+            return self.learn(slot, result, completions);
+        }
+        if self.layer.locate(subpage) != Lies::At(place) {
             // It moved while it was read; what lies at the old place may be anything.
             self.begin_read(slot);
             return;
@@ -406,6 +450,26 @@ impl<L: Layer> LayeredQueue<L> {
             self.layer.unreadable(place.flash_page, error);
         }
         self.complete(slot, result, completions);
+    }
+    /// Where a subpage lies was read, or not.
+    #[cold]
+    fn learn(&mut self, slot: u32, result: Result<(), FlashError>, completions: &mut Vec<Completion>) {
+        let Pending { subpage, place, failed, frame, .. } = self.requests[slot as usize];
+        self.requests[slot as usize].learns = false;
+        let learnt = result.and_then(|()| {
+            let mut copied = Copied([0; SUBPAGE_BYTES]);
+            self.frames.read(frame.index() * SUBPAGE_BYTES, &mut copied.0);
+            self.layer.learn(subpage, place.flash_page, &copied.0)
+        });
+        match learnt {
+            Ok(()) => self.begin_read(slot),
+            // Once more: it may have been the way and not the flash, or another flash page by now.
+            Err(_) if failed == 0 => {
+                self.requests[slot as usize].failed = 1;
+                self.begin_read(slot);
+            }
+            Err(error) => self.complete(slot, Err(error), completions),
+        }
     }
     fn work(&mut self) {
         self.busy = self.layer.work();

@@ -70,7 +70,7 @@ pub use error::{FlashError, OpenError, QueueFull};
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use forked::ForkedFlash;
-pub use layered::{Layer, Layered, Part, Place, Written};
+pub use layered::{Layer, Layered, Lies, Part, Place, Written};
 pub use memory::MemoryFlash;
 pub use mover::{Moved, Mover, Read, Slot};
 pub use nand::{NandFlash, NandReport};

@@ -68,6 +68,11 @@ pub enum Shortage {
         /// The bound.
         bytes: u64,
     },
+    /// DRAM for where objects lie that have changed since the last sync: so many bytes may hold it.
+    Leaves {
+        /// The bound.
+        bytes: u64,
+    },
 }
 
 /// Names, keeps and returns to states of a medium.

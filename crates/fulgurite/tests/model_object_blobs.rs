@@ -39,7 +39,11 @@ fn is_whole(key: u64, value: &[u8]) -> bool {
 }
 
 fn open(medium: Medium) -> (Fulgurite, Numbers) {
-    let memory = Fulgurite::builder(medium).dram("24M").object_cache("1M").workers(2).start().unwrap();
+    open_with(medium, Durability::default())
+}
+fn open_with(medium: Medium, durability: Durability) -> (Fulgurite, Numbers) {
+    let builder = Fulgurite::builder(medium).dram("24M").object_cache("1M").workers(2).durability(durability);
+    let memory = builder.start().unwrap();
     let numbers = memory.named("numbers").blobs::<u64>(JOBS * KEYS, 16 << 20).unwrap();
     (memory, numbers)
 }
@@ -351,12 +355,13 @@ fn jobs_that_miss_one_object_share_a_read() {
     }
 }
 
-/// Each object that changes is remembered as it was until the next sync, however small it is.
+/// Each object that changes is remembered as it was until the next sync, however small it is. A
+/// pool that syncs by itself does so in time.
 #[test]
 fn changes_that_would_leave_a_sync_no_room_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
-    let (memory, numbers) = open(Medium::new_pool(&path, "64M").objects(20_000));
+    let (memory, numbers) = open_with(Medium::new_pool(&path, "64M").objects(20_000), Durability::Sync);
     let put_all = |number| {
         let (its, mut done) = (numbers.clone(), 0);
         let result = memory.run(|m| {
@@ -388,6 +393,8 @@ fn changes_that_would_leave_a_sync_no_room_are_refused() {
             numbers.check(m)
         })
         .unwrap();
+    let put = |number, key| memory.run(|m| numbers.put(m, &key, &value(key, number, 100)).map(drop));
+    (3..6).for_each(|number| (0..JOBS * KEYS).for_each(|key| put(number, key).unwrap()));
 }
 
 /// Freed objects wait to be told to the pool, and must not wait for a sync.
@@ -428,7 +435,7 @@ fn after_many_removals_what_is_read_is_cached_and_the_rest_is_free() {
     let file = Arc::new(FileFlash::open(&FileConfig::existing(&path)).unwrap());
     let (pool, _) = Pool::open(file, StoreConfig::default()).unwrap();
     let is_object = |subpage: &u32| {
-        let found = pool.locate_object(*subpage);
+        let found = pool.locate_object(*subpage).unwrap();
         found.is_some_and(|found| found.at != ObjectPlace::FREED && found.at.length < SUBPAGE_BYTES as u16)
     };
     let left = (0..pool.geometry().subpages).filter(is_object).count();

@@ -111,6 +111,10 @@ pub(crate) fn shortage_of(shortage: &Option<Shortage>) -> String {
             "the {} of DRAM that may remember older contents are full, and there is no room left",
             fulgurite_format::format_bytes(*bytes)
         ),
+        Some(Shortage::Leaves { bytes }) => format!(
+            "the {} of DRAM for where changed objects lie are full, and there is no room left",
+            fulgurite_format::format_bytes(*bytes)
+        ),
         Some(Shortage::Unsynced) => {
             "what was overwritten since the last sync fills the pool, and there is no space left".to_owned()
         }
@@ -122,14 +126,14 @@ pub(crate) fn shortage_of(shortage: &Option<Shortage>) -> String {
 /// What a writer does before that; a sync that is told cannot.
 pub(crate) fn sync_first(shortage: &Option<Shortage>) -> &'static str {
     match shortage {
-        Some(Shortage::History { .. }) | None => "sync, ",
+        Some(Shortage::History { .. } | Shortage::Leaves { .. }) | None => "sync, ",
         _ => "",
     }
 }
 /// What to do about that.
 pub(crate) fn remedy_of(shortage: &Option<Shortage>) -> &'static str {
     match shortage {
-        Some(Shortage::History { .. }) => {
+        Some(Shortage::History { .. } | Shortage::Leaves { .. }) => {
             "change less between two syncs, drop tokens, or raise the DRAM budget (Builder::dram), of which that \
              is a share"
         }

@@ -30,6 +30,8 @@ const BATCH: u64 = 64;
 /// Places for a sync's own changes, saved before it cuts: at least so many, and twice what the last
 /// one took.
 const KEPT_FOR_SYNC: u64 = 128;
+/// Of what is left to be claimed, so much is for what has begun.
+const LOW: u64 = 1024;
 /// So many requests are refused without another look at the store's room. A look takes its lock,
 /// and waiting writers ask again and again.
 const REFUSALS: u32 = 64;
@@ -39,6 +41,8 @@ const REFUSALS: u32 = 64;
 #[derive(Debug, Default)]
 pub struct Changes {
     asks: AtomicBool,
+    /// Little is left to be claimed.
+    low: AtomicBool,
     /// Claims that were handed over and not taken.
     credit: AtomicU64,
     ledger: Mutex<Ledger>,
@@ -105,6 +109,12 @@ impl Changes {
         ledger.look_after = room.saturating_sub(ledger.enough());
         self.asks.store(asks, Ordering::Release);
     }
+    /// Whether little is left to be claimed before the next sync: what goes on may take that, and
+    /// nothing new should begin.
+    #[inline]
+    pub fn is_low(&self) -> bool {
+        self.low.load(Ordering::Relaxed)
+    }
     /// Whether a change must claim a place first.
     #[inline]
     pub fn asks(&self) -> bool {
@@ -125,12 +135,14 @@ impl Changes {
         if ledger.frames == 0 || room >= ledger.enough() + ledger.enough() / 8 && ledger.syncs == 0 {
             ledger.look_after = room.saturating_sub(ledger.enough());
             self.credit.store(0, Ordering::Relaxed);
+            self.low.store(false, Ordering::Relaxed);
             self.asks.store(false, Ordering::Release);
             return true;
         }
         // Of a pool that has hardly any room after a sync, a quarter of that.
         ledger.kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved).min(room / 4));
         let free = room.saturating_sub(ledger.spoken_for());
+        self.low.store(free < (room / 4).min(LOW), Ordering::Relaxed);
         if free == 0 {
             ledger.refusals = 1;
             return false;
@@ -243,6 +255,7 @@ impl Changes {
     pub fn named(&self) {
         let mut ledger = self.ledger();
         (ledger.in_cut, ledger.refusals) = (0, 0);
+        self.low.store(false, Ordering::Relaxed);
     }
     /// Somebody counts the frames that differ.
     pub fn counting_begins(&self) {
@@ -277,6 +290,7 @@ impl Changes {
         let mut ledger = self.ledger();
         *ledger = ledger.anew(ledger.frames);
         self.credit.store(0, Ordering::Relaxed);
+        self.low.store(false, Ordering::Relaxed);
     }
 }
 

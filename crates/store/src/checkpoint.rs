@@ -10,18 +10,22 @@
 //!     16         histories of those of them that are not empty
 //! ```
 
+use std::collections::BTreeMap;
+
 use fulgurite_format::{
     Anchor, History, Malformed, PAYLOAD_BYTES, PageBuffer, PageEntry, Reader, Status, StreamPosition,
 };
 
 use crate::geometry::SUBPAGES_PER_PAGE;
-use crate::state::{Seen, State};
+use crate::state::{Leaf, Piece, Seen, State, leaf_of};
 use crate::stream::Stream;
 
 const FIXED_BYTES: usize = 16;
 /// Pages whose tables are prefetched. Most were untouched since the last checkpoint, and each has
 /// lines of its own in the map.
 const AHEAD: u32 = 8;
+/// Pieces that are read ahead where leaves are wanted in the order of their pages.
+pub const PIECES_AHEAD: usize = 8;
 
 /// Versions of a page, newest first, each with the checksums of what it holds.
 type Versions = Vec<(PageEntry, Vec<u32>)>;
@@ -42,6 +46,12 @@ pub struct CheckpointWriter {
     /// taken.
     rest: Option<(u64, Versions)>,
     complete: bool,
+    /// Where its pieces are.
+    pub pieces: Vec<Piece>,
+    /// What was read of the checkpoint in effect, for pages whose leaves are on flash alone.
+    pub sources: Sources,
+    /// Pages of the piece that is made, of which it has all.
+    whole: Vec<u32>,
     /// Kept for their memory.
     entries: Vec<PageEntry>,
 }
@@ -59,6 +69,9 @@ impl CheckpointWriter {
             cursor: 0,
             rest: None,
             complete: false,
+            pieces: Vec::new(),
+            sources: Sources::default(),
+            whole: Vec::new(),
             entries: Vec::new(),
         }
     }
@@ -82,11 +95,16 @@ impl CheckpointWriter {
     pub fn anchor(&self) -> &Anchor {
         &self.anchor
     }
-    pub fn next_page(&mut self, state: &State, now: u64) -> (u32, PageBuffer) {
+    /// Makes the next page.
+    ///
+    /// # Errors
+    /// A page whose leaf has to be read first, into [`CheckpointWriter::sources`].
+    pub fn next_page(&mut self, state: &mut State, now: u64) -> Result<(u32, PageBuffer), u32> {
         let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
         payload.resize(FIXED_BYTES, 0);
         let first = self.cursor;
         let mut stamp = now;
+        self.whole.clear();
         if let Some((taken, versions)) = self.rest.take() {
             // The rest of a page is as old as its beginning, and alone in its piece.
             stamp = taken;
@@ -100,17 +118,30 @@ impl CheckpointWriter {
                 if self.cursor + AHEAD < pages {
                     state.prefetch_page(self.cursor + AHEAD);
                 }
-                if state.append_history(self.cursor, PAYLOAD_BYTES, &mut self.entries, &mut payload) {
+                let before = payload.len();
+                let versions = if state.is_out(self.cursor) {
+                    let Some(leaf) = self.sources.leaf(state.piece_of(self.cursor), self.cursor) else {
+                        return Err(std::mem::replace(&mut self.cursor, first));
+                    };
+                    state.history_out(self.cursor, leaf)
+                } else if state.append_history(self.cursor, PAYLOAD_BYTES, &mut self.entries, &mut payload) {
+                    if state.is_paged() && payload.len() == before {
+                        self.whole.push(self.cursor);
+                    }
                     self.cursor += 1;
                     continue;
-                }
-                let versions = state.history_of(self.cursor);
+                } else {
+                    state.history_of(self.cursor)
+                };
                 if !versions.is_empty() {
                     let bytes = History::FIXED_BYTES
                         + versions.iter().map(|(_, sums)| History::version_bytes(sums.len())).sum::<usize>();
                     let whole = payload.len() + bytes <= PAYLOAD_BYTES;
                     if !whole && payload.len() > FIXED_BYTES {
                         break;
+                    }
+                    if state.is_paged() && leaf_of(&versions).is_some() {
+                        self.whole.push(self.cursor);
                     }
                     self.put(&mut payload, versions, now);
                 }
@@ -125,7 +156,13 @@ impl CheckpointWriter {
         payload[12..16].copy_from_slice(&end.to_le_bytes());
         self.complete = self.cursor == state.geometry().pages() && self.rest.is_none();
         self.anchor.checkpoint_pages += 1;
-        self.stream.seal(&payload, state.next_token(), 0)
+        let (place, page) = self.stream.seal(&payload, state.next_token(), 0);
+        if state.is_paged() {
+            self.pieces.push(Piece { first, place, checksum: self.stream.position().before });
+            self.whole.iter().for_each(|page| state.note_in_piece(*page));
+            self.sources.forget_before(self.cursor);
+        }
+        Ok((place, page))
     }
     /// Appends as many versions of the page at the cursor as fit; the others become the rest.
     fn put(&mut self, payload: &mut Vec<u8>, mut versions: Versions, taken: u64) {
@@ -143,6 +180,52 @@ impl CheckpointWriter {
         History { page: self.cursor, versions }.encode(payload);
         if !rest.is_empty() {
             self.rest = Some((taken, rest));
+        }
+    }
+}
+
+/// Pieces of the checkpoint in effect that are being read, or were, one behind the other.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// By their first page. None: it is being read.
+    pieces: BTreeMap<u32, Option<Vec<(u32, Leaf)>>>,
+}
+
+impl Sources {
+    /// The leaf of a page, from its piece.
+    pub fn leaf(&self, piece: Option<Piece>, page: u32) -> Option<&Leaf> {
+        let leaves = self.pieces.get(&piece?.first)?.as_ref()?;
+        leaves.binary_search_by_key(&page, |(page, _)| *page).ok().map(|at| &leaves[at].1)
+    }
+    /// Whether a piece is here and lacks this page, whose leaf it should have.
+    pub fn lacks(&self, piece: Piece, page: u32) -> bool {
+        self.pieces.get(&piece.first).is_some_and(Option::is_some) && self.leaf(Some(piece), page).is_none()
+    }
+    /// Whether nobody has asked for this piece.
+    pub fn ask(&mut self, piece: Piece) -> bool {
+        let asked = self.pieces.contains_key(&piece.first);
+        if !asked {
+            self.pieces.insert(piece.first, None);
+        }
+        !asked
+    }
+    /// It was read, and has these leaves; none when it could not be.
+    pub fn read(&mut self, first: u32, leaves: Option<Vec<(u32, Leaf)>>) {
+        match (self.pieces.get_mut(&first), leaves) {
+            (Some(piece), Some(leaves)) => *piece = Some(leaves),
+            _ => _ = self.pieces.remove(&first),
+        }
+    }
+    /// Forgets pieces of which nothing is needed from this page on.
+    pub fn forget_before(&mut self, page: u32) {
+        while let Some(first) = self.pieces.range(..=page).next().map(|(first, _)| *first) {
+            let next = self.pieces.range(first + 1..).next().map(|(first, _)| *first);
+            let read = self.pieces[&first].as_ref();
+            let done = read.is_some_and(|leaves| leaves.last().is_none_or(|(last, _)| *last < page));
+            if !done || next.is_none() {
+                break;
+            }
+            self.pieces.remove(&first);
         }
     }
 }
@@ -183,6 +266,10 @@ pub struct CheckpointReader {
 }
 
 impl CheckpointReader {
+    /// The first page that a payload is about.
+    pub fn begins(&self, payload: &[u8]) -> u32 {
+        payload.get(8..12).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+    }
     /// Takes the payload of the next page.
     pub fn read(&mut self, payload: &[u8], state: &mut State) -> Result<(), Malformed> {
         let mut r = Reader(payload);
@@ -270,10 +357,10 @@ mod tests {
         let at = StreamPosition { extent: 5, ..StreamPosition::default() };
         CheckpointWriter::new(Stream::new(G, PoolId([7; 16]), Kind::Checkpoint, at, NO_EXTENT), Anchor::default())
     }
-    fn payloads(writer: &mut CheckpointWriter, state: &State) -> Vec<Vec<u8>> {
+    fn payloads(writer: &mut CheckpointWriter, state: &mut State) -> Vec<Vec<u8>> {
         let mut payloads = Vec::new();
         while !writer.is_complete() {
-            let (place, page) = writer.next_page(state, 100 + payloads.len() as u64);
+            let (place, page) = writer.next_page(state, 100 + payloads.len() as u64).unwrap();
             assert_eq!(place, 5 * 64 + payloads.len() as u32);
             payloads.push(Header::open(&page).unwrap().2.to_vec());
         }
@@ -300,7 +387,7 @@ mod tests {
         (0..40).for_each(|i| write(&mut state, 1, &(0..16).collect::<Vec<_>>(), 300 + 40 * i));
         write(&mut state, 3, &[0, 2], 2100);
         let mut writer = writer();
-        let payloads = payloads(&mut writer, &state);
+        let payloads = payloads(&mut writer, &mut state);
         assert!(payloads.len() > 3 && payloads.iter().all(|payload| payload.len() <= PAYLOAD_BYTES));
         assert_eq!(writer.anchor().checkpoint_pages, payloads.len() as u64);
         let pieces: Vec<(u64, u32, u32)> = payloads
@@ -335,7 +422,7 @@ mod tests {
     fn it_is_written_when_all_of_it_is() {
         let mut writer = writer();
         assert!(!writer.is_complete() && !writer.is_written());
-        payloads(&mut writer, &State::new(G, u32::MAX));
+        payloads(&mut writer, &mut State::new(G, u32::MAX));
         writer.in_flight = 1;
         assert!(writer.is_complete() && !writer.is_written());
         writer.in_flight = 0;

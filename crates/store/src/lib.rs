@@ -45,7 +45,7 @@ pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
 pub use head::Head;
 pub use helpers::Helpers;
-pub use map::{Located, Map};
+pub use map::{Find, Located, Map};
 pub use members::{MemberError, Members, OpenMember};
 pub use objects::{Objects, Slots};
 pub use pages::Permissions;
@@ -53,7 +53,7 @@ pub use pages::Permissions;
 pub use planted::Planted;
 pub use pool::{LivePage, Object, Pool, PoolError, random_id};
 pub use recover::{Loss, ReadPages, RecoverError, RecoverReport, recover, superblock};
-pub use state::State;
+pub use state::{LEAF_BYTES, Piece, State};
 pub use store::{
     Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError,
     overwritten_max,

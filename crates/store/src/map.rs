@@ -5,6 +5,7 @@
 //! slot of a page, 8 bytes                    blocks of 64 bytes
 //! bits  62..64     32..61     0..32
 //!       0          0          0              nothing of the page was ever written
+//!       0          0          1              what is known of the page is on flash
 //!       1 run      block      start          all side by side from `start` on; 16 checksums
 //!       2 few      block      which (16 bits); up to 8 places and checksums
 //!       3 many     block      block          all 16 places and checksums, 0 for none
@@ -79,6 +80,20 @@ impl Block {
     }
 }
 
+/// What the map says of a subpage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Find {
+    /// It was never written.
+    Nowhere,
+    /// It lies there.
+    At(Located),
+    /// What is known of its page is on flash.
+    Out,
+}
+
+/// The slot of a page of which all is on flash. As for an empty one, no block belongs to it.
+const OUT: u64 = 1;
+
 /// What a slot says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Slot {
@@ -139,17 +154,41 @@ impl Map {
     /// When there is no such subpage.
     #[inline]
     pub fn get(&self, subpage: u32) -> Option<Located> {
-        let slot = self.slot(subpage / N)?;
+        match self.find(subpage) {
+            Find::At(located) => Some(located),
+            Find::Nowhere | Find::Out => None,
+        }
+    }
+    /// The same, and whether that is known here.
+    ///
+    /// # Panics
+    /// When there is no such subpage.
+    #[inline]
+    pub fn find(&self, subpage: u32) -> Find {
+        let Some(slot) = self.slot(subpage / N) else { return Find::Nowhere };
         let mut before = self.reused.load(Ordering::Acquire);
         loop {
             // Acquire: a reader that sees a place sees that its write has completed.
-            let word = self.word(Slot::of(slot.load(Ordering::Acquire)), subpage % N);
+            let loaded = slot.load(Ordering::Acquire);
+            let word = self.word(Slot::of(loaded), subpage % N);
             let after = self.reused.load(Ordering::Acquire);
             if before == after {
-                return Located::of(word);
+                return match Located::of(word) {
+                    Some(located) => Find::At(located),
+                    None if loaded == OUT => Find::Out,
+                    None => Find::Nowhere,
+                };
             }
             before = after;
         }
+    }
+    /// Whether what is known of a page is on flash.
+    pub fn is_out(&self, page: u32) -> bool {
+        self.slot(page).is_some_and(|slot| slot.load(Ordering::Acquire) == OUT)
+    }
+    /// DRAM of the slots of all pages: that of what is never on flash alone.
+    pub fn bytes_of_slots(&self) -> usize {
+        self.slots.bytes_max()
     }
     /// The same without the second look: what the model must find to be wrong.
     #[cfg(loom)]

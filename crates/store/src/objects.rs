@@ -119,6 +119,8 @@ pub struct Objects {
     /// Slots that were ever used, and those of them that are free.
     used: u32,
     free: Vec<u32>,
+    /// Objects that are needed and whose slots are not in DRAM.
+    out: u32,
     /// What is needed of each extent: its weight, and its units. Empty in a pool without objects.
     needed: Vec<Needed>,
     /// The weight of all that is needed.
@@ -150,7 +152,15 @@ impl Objects {
     pub fn new(geometry: Geometry) -> Objects {
         let extents = if geometry.objects { geometry.extents as usize } else { 0 };
         let needed = vec![Needed::default(); extents];
-        Objects { geometry, slots: Arc::new(Slots::new(geometry)), used: 0, free: Vec::new(), needed, weight: 0 }
+        Objects {
+            geometry,
+            slots: Arc::new(Slots::new(geometry)),
+            used: 0,
+            free: Vec::new(),
+            out: 0,
+            needed,
+            weight: 0,
+        }
     }
     /// The slots, which may be read while they change.
     pub fn slots(&self) -> &Arc<Slots> {
@@ -158,11 +168,46 @@ impl Objects {
     }
     /// Objects that are needed, older versions and freed ones that a token tells apart included.
     pub fn count(&self) -> u32 {
+        self.slots_in_use() + self.out
+    }
+    fn slots_in_use(&self) -> u32 {
         self.used - self.free.len() as u32
     }
     /// How many more there may be.
     pub fn room(&self) -> u32 {
-        most(self.geometry) - self.count()
+        most(self.geometry).saturating_sub(self.count())
+    }
+    /// DRAM of the slots in use, with what is noted of each when it is free.
+    pub fn bytes_of_slots(&self) -> usize {
+        self.slots_in_use() as usize * (size_of::<AtomicU64>() + size_of::<u32>())
+    }
+    /// DRAM when the slots of all subpages but these are elsewhere, so many bytes of them here.
+    pub fn bytes_max_with(&self, slots: usize) -> usize {
+        let in_use = slots / (size_of::<AtomicU64>() + size_of::<u32>());
+        let taken = slots + in_use / 8 * 4 + FREE_MIN * 4 + SLOT_PIECE_BYTES;
+        self.bytes_max().min(self.fixed_bytes() + taken)
+    }
+    /// The slot of an object leaves DRAM. It is needed as before. Returns where it lies.
+    pub fn put_out(&mut self, place: u32) -> ObjectPlace {
+        let at = self.of(place);
+        self.release(place);
+        self.out += 1;
+        at
+    }
+    /// An object is needed whose slot is not in DRAM from the beginning.
+    pub fn gain_out(&mut self, at: ObjectPlace) {
+        let extent = self.extent_of(at);
+        self.needed[extent].add(at);
+        self.weight += u64::from(weight(at.length.into()));
+        self.out += 1;
+    }
+    /// The slot of an object comes back to DRAM.
+    ///
+    /// # Panics
+    /// As [`Objects::take`].
+    pub fn bring_in(&mut self, at: ObjectPlace) -> u32 {
+        self.out -= 1;
+        self.take(at)
     }
     /// DRAM as it is.
     pub fn bytes(&self) -> usize {
@@ -246,6 +291,10 @@ impl Objects {
     /// that lost its last object.
     pub fn lose(&mut self, place: u32) -> Option<u32> {
         let at = self.of(place);
+        self.release(place);
+        self.discount(at)
+    }
+    fn release(&mut self, place: u32) {
         // A slot that is free holds nothing that could pass for its object.
         self.word_of(place).store(0, Ordering::Release);
         if self.free.len() == self.free.capacity() {
@@ -253,7 +302,6 @@ impl Objects {
             self.free.reserve_exact((self.free.len() / 8).max(FREE_MIN));
         }
         self.free.push(place & !SLOT);
-        self.discount(at)
     }
     fn discount(&mut self, at: ObjectPlace) -> Option<u32> {
         let extent = self.extent_of(at);
@@ -273,7 +321,22 @@ impl Objects {
         self.slots.word(place).expect("a slot that is used")
     }
     /// Compares what is counted with what was found: what is needed of each extent, and objects.
-    pub fn audit(&self, found: &[Needed], count: u32, wrong: &mut Vec<String>) {
+    /// Of objects that are out it is known only how many there should be: `out`.
+    pub fn audit(&self, found: &[Needed], count: u32, out: u32, wrong: &mut Vec<String>) {
+        if count + out != self.count() {
+            wrong.push(format!("{} objects counted, {} found", self.count(), count + out));
+        }
+        if out != self.out {
+            wrong.push(format!("{} objects on flash alone counted, {out} found", self.out));
+        }
+        if out > 0 {
+            let more =
+                |(found, counted): &(&Needed, &Needed)| found.weight > counted.weight || found.units > counted.units;
+            if let Some((found, counted)) = found.iter().zip(&self.needed).find(more) {
+                wrong.push(format!("{counted:?} of objects of an extent counted, {found:?} found"));
+            }
+            return;
+        }
         for (extent, counted) in self.needed.iter().enumerate() {
             if found[extent] != *counted {
                 wrong.push(format!("extent {extent}: {counted:?} of objects counted, {:?} found", found[extent]));
@@ -282,9 +345,6 @@ impl Objects {
         let weight: u64 = found.iter().map(|needed| u64::from(needed.weight)).sum();
         if weight != self.weight {
             wrong.push(format!("objects of weight {} counted, of {weight} found", self.weight));
-        }
-        if count != self.count() {
-            wrong.push(format!("{} objects counted, {count} found", self.count()));
         }
     }
 }

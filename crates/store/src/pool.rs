@@ -12,9 +12,9 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Backing, Flash, FlashError, Layer, Layered, Objects, Place, ReadOnly, Shortage, VersionError, Versions, Written,
+    Backing, Flash, FlashError, Layer, Layered, Lies, Objects, ReadOnly, Shortage, VersionError, Versions, Written,
 };
-use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
+use fulgurite_format::{ObjectPlace, PoolId, SUBPAGE_BYTES, Status, format_bytes};
 use fulgurite_sys::{Clock, Notifier};
 
 use crate::changes::Changes;
@@ -25,6 +25,7 @@ use crate::map::Map;
 use crate::objects::Slots;
 use crate::pages::{Permissions, Survey};
 use crate::recover::{RecoverError, RecoverReport, recover};
+use crate::state::Used;
 use crate::store::{Durability, ExtentUses, ResizeError, Store, StoreConfig, WriteError, superblock_repairs};
 use crate::tokens::Tokens;
 pub use objects::Object;
@@ -107,7 +108,7 @@ impl From<WriteError> for FlashError {
         match error {
             WriteError::NoSpace { .. } | WriteError::Table(_) | WriteError::TokenTooOld(_) => FlashError::NoSpace,
             WriteError::NoObjects | WriteError::NotAnObject { .. } => FlashError::OutOfRange,
-            WriteError::Flash(error) | WriteError::Poisoned(error) => error,
+            WriteError::Flash(error) | WriteError::Leaf(error) | WriteError::Poisoned(error) => error,
         }
     }
 }
@@ -144,6 +145,8 @@ pub struct Pool {
     map: Arc<Map>,
     /// Where objects lie, and the reader for callers without a queue.
     slots: Arc<Slots>,
+    /// Which of what says that are used, where not all of it has to be in DRAM.
+    used: Used,
     reader: Mutex<Option<Driver>>,
     /// As it was opened; it may have more extents by now.
     opened_as: Geometry,
@@ -294,6 +297,8 @@ impl Pool {
         }
         // An inspection may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
+        // It may go back to a token that does not see what is on flash alone.
+        let config = if read_only { StoreConfig { leaf_bytes: usize::MAX, ..config } } else { config };
         let (mut store, report) = recover(&mut driver, config)?;
         if !read_only {
             // A killed process may have left its last token in the device's cache. It is reported
@@ -321,6 +326,7 @@ impl Pool {
             temporary_stays: config.temporary_stays,
             map: store.map(),
             slots: store.state().objects().slots().clone(),
+            used: store.used(),
             reader: Mutex::new(None),
             opened_as: store.geometry(),
             extents: AtomicU32::new(store.geometry().extents),
@@ -371,10 +377,13 @@ impl Pool {
         self.lock().store.end_read(token);
     }
     /// Where a subpage lay at a token that is kept.
-    pub(crate) fn locate_at(&self, subpage: u32, token: u64) -> Option<Place> {
+    pub(crate) fn locate_at(&self, subpage: u32, token: u64) -> Lies {
         let inner = self.lock();
-        let located = inner.store.state().located_at(subpage, token)?;
-        self.place_of(located)
+        if let Some(flash_page) = inner.store.is_behind(subpage / SUBPAGES_PER_PAGE) {
+            return Lies::Behind(flash_page);
+        }
+        let located = inner.store.state().located_at(subpage, token);
+        located.and_then(|located| self.place_of(located)).into()
     }
     /// Goes on until `done`, letting others in between.
     fn until(&self, done: impl Fn(&Store) -> bool) -> Result<(), FlashError> {
@@ -538,11 +547,11 @@ impl Pool {
     /// When there is no such page, or it cannot be recorded.
     pub fn set_status(&self, page: u32, status: Status) -> Result<(), PoolError> {
         self.check_pages(&(page..page.saturating_add(1)))?;
-        self.set_statuses_in(&mut *self.lock_for_changes()?, &[page], status)
+        self.set_statuses_in(&mut *self.lock_with_leaves(&[page])?, &[page], status)
     }
     /// The same of many pages: all, or none without room for them beside a sync's.
     pub(crate) fn set_statuses(&self, pages: &[u32], status: Status) -> Result<(), PoolError> {
-        let mut inner = self.lock_for_changes()?;
+        let mut inner = self.lock_with_leaves(pages)?;
         self.leaves_room(&inner, pages.len())?;
         if Permissions::of(status).is_some_and(|p| !(p.read && p.write)) {
             // Before anything changes, so that every later access asks.
@@ -613,10 +622,13 @@ impl Pool {
     }
     /// Appends the flash pages that are needed for a page, those of older versions included.
     ///
+    /// # Errors
+    /// When where they are is on flash alone, and cannot be read.
+    ///
     /// # Panics
     /// When there is no such page.
-    pub fn live_pages(&self, page: u32, into: &mut Vec<LivePage>) {
-        let inner = self.lock_to_look();
+    pub fn live_pages(&self, page: u32, into: &mut Vec<LivePage>) -> Result<(), PoolError> {
+        let inner = self.lock_with_leaf(page)?;
         let state = inner.store.state();
         for version in state.versions_of(page) {
             for h in version.held() {
@@ -632,6 +644,7 @@ impl Pool {
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -714,6 +727,9 @@ impl Backing for Pool {
     fn waits_for_room(&self) -> bool {
         self.helpers.waits_for_sync()
     }
+    fn is_low(&self) -> bool {
+        self.changes.is_low()
+    }
     fn versions(&self) -> Option<&dyn Versions> {
         if self.lock_to_look().read_only { None } else { Some(self) }
     }
@@ -740,8 +756,11 @@ impl Layer for Pool {
         // What a budget must set aside: the tables grow with what is written.
         self.medium.traits().dram_bytes + inner.store.info().dram_bytes_max + inner.driver.bytes()
     }
-    fn locate(&self, subpage: u32) -> Option<Place> {
+    fn locate(&self, subpage: u32) -> Lies {
         self.place_now(subpage)
+    }
+    fn learn(&self, subpage: u32, flash_page: u32, content: &[u8; SUBPAGE_BYTES]) -> Result<(), FlashError> {
+        Pool::learn(self, subpage, flash_page, content)
     }
     fn will_locate(&self, subpage: u32) {
         self.map.prefetch(subpage);

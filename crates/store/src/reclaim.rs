@@ -136,7 +136,8 @@ impl Reclaim {
             return false;
         }
         self.todo.clear();
-        for page in 0..self.geometry.pages() {
+        // What is out has no subpages.
+        for page in (0..self.geometry.pages()).filter(|page| !state.is_out(*page)) {
             for h in state.versions_of(page).iter().flat_map(Version::held) {
                 let subpage = page * N + h.subpage;
                 if self.geometry.extent_of(h.place) == self.extent && !self.under_way.contains(&(subpage, h.place)) {

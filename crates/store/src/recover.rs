@@ -9,9 +9,11 @@ use fulgurite_format::{
 };
 
 use crate::checkpoint::CheckpointReader;
-use crate::geometry::{ANCHOR_EXTENTS, ANCHOR_PAIRS_WITHOUT, FIRST_EXTENT, FIRST_PLACES, Geometry, GeometryError};
+use crate::geometry::{
+    ANCHOR_EXTENTS, ANCHOR_PAIRS_WITHOUT, FIRST_EXTENT, FIRST_PLACES, Geometry, GeometryError, SUBPAGES_PER_PAGE,
+};
 use crate::planted::Planted;
-use crate::state::State;
+use crate::state::{LEAF_BYTES, Piece, Seen, State, Unseen};
 use crate::store::{Anchors, Journal, Recovered, Store, StoreConfig, WriteError, stamp};
 use crate::stream::{Stream, expect};
 use crate::tokens::Tokens;
@@ -248,6 +250,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     // What the pool holds is read whatever the limit is: it holds for what is written from now on.
     let mut state = State::new(g, u32::MAX);
     state.planted = config.planted;
+    state.page_leaves(config.leaf_bytes());
     let believe = config.planted == Some(Planted::NoChecksum);
     let mut used = Vec::new();
     let exists = |at: StreamPosition| (FIRST_EXTENT..g.extents).contains(&at.extent) && at.index < g.extent_pages;
@@ -259,6 +262,9 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     // The checkpoint.
     let mut reader = CheckpointReader::default();
     let mut at = anchor.checkpoint;
+    let mut pieces = Vec::new();
+    // What may be on flash alone is what the oldest of them sees.
+    state.set_tokens(anchor.next_token, Tokens::new(anchor.tokens.clone()));
     for _ in 0..anchor.checkpoint_pages {
         if !exists(at) || at.sequence == u64::MAX {
             return Err(RecoverError::Anchor);
@@ -272,7 +278,10 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         refuse_newer(&page, pool, place)?;
         let (payload, header, checksum) = expect(&page, (g, pool, Kind::Checkpoint), at, believe).ok_or(broken)?;
         // Times in the piece count from when it was made.
-        state.set_tokens(header.next_token, Tokens::default());
+        state.set_next_token(header.next_token);
+        if state.is_paged() {
+            pieces.push(Piece { first: reader.begins(payload), place, checksum });
+        }
         reader.read(payload, &mut state).map_err(|_| broken)?;
         at = next_position(at, header, checksum, g);
         report.checkpoint_pages += 1;
@@ -285,7 +294,8 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     if config.planted == Some(Planted::IgnoreStamps) {
         stamps.forget_all_but_the_last();
     }
-    state.set_tokens(anchor.next_token, Tokens::new(anchor.tokens.clone()));
+    state.set_next_token(anchor.next_token);
+    state.use_pieces(pieces);
     // The journal.
     let mut at = anchor.journal;
     let mut extents = VecDeque::from([(at.extent, at.sequence.saturating_sub(at.index.into()))]);
@@ -347,6 +357,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         for (filled, record) in records.drain(..) {
             stamps.at = stamp(position.sequence, filled);
             for _ in 0..if config.planted == Some(Planted::ReplayTwice) { 2 } else { 1 } {
+                bring_in(flash, pool, &mut state, &record, &stamps)?;
                 if !is_sane(&record, &state) {
                     return Err(RecoverError::Journal(place));
                 }
@@ -393,6 +404,10 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     if !exists(at) {
         return Err(RecoverError::Journal(damaged));
     }
+    if state.tokens().newest().is_none() {
+        // All goes back to the empty pool.
+        bring_in(flash, pool, &mut state, &Record::RollBack { token: 0 }, &Unseen)?;
+    }
     state.prune_everything().map_err(|e| RecoverError::Write(e.into()))?;
     let _ = state.take_emptied();
     if extents.back().expect("the first").0 != at.extent {
@@ -423,6 +438,50 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     );
     store.roll_back_unsynced()?;
     Ok((store, report))
+}
+
+/// Brings in the leaves that a record changes, where they are on flash alone.
+fn bring_in(
+    flash: &mut dyn ReadPages,
+    pool: PoolId,
+    state: &mut State,
+    record: &Record,
+    seen: &impl Seen,
+) -> Result<(), RecoverError> {
+    if state.out_count() == 0 {
+        return Ok(());
+    }
+    let all = state.geometry().pages();
+    let mut pages: Vec<u32> = match record {
+        Record::Write { page, .. } | Record::Status { page, .. } | Record::Move { page, .. } => vec![*page],
+        Record::Objects(written) => {
+            written.as_slice().iter().map(|object| object.subpage / SUBPAGES_PER_PAGE).collect()
+        }
+        Record::MoveObjects(moved) => {
+            moved.as_slice().iter().map(|object| object.subpage / SUBPAGES_PER_PAGE).collect()
+        }
+        // It does not come to that while a token is kept that sees what is out.
+        Record::RollBack { token } => (0..all).filter(|page| state.is_out_behind(*page, *token)).collect(),
+        _ => return Ok(()),
+    };
+    pages.retain(|page| *page < all && state.is_out(*page) && !seen.contains(*page));
+    let mut open: Option<(Piece, Vec<(u32, crate::state::Leaf)>)> = None;
+    // All of a record stay until it is applied.
+    pages.iter().for_each(|page| state.pin_leaf(*page));
+    for page in &pages {
+        let piece = state.piece_of(*page).expect("what is out is in a piece");
+        let broken = RecoverError::Checkpoint(piece.place);
+        if open.as_ref().is_none_or(|(of, _)| *of != piece) {
+            let content = read(flash, piece.place, 0)?;
+            open = Some((piece, piece.open(pool, &content).map_err(|_| broken)?));
+        }
+        let (_, leaves) = open.as_ref().expect("opened above");
+        let (_, leaf) = leaves.iter().find(|(of, _)| of == page).ok_or(broken)?;
+        state.make_leaf_room(LEAF_BYTES);
+        state.bring_in(*page, leaf).map_err(|_| broken)?;
+    }
+    pages.iter().for_each(|page| state.unpin_leaf(*page));
+    Ok(())
 }
 
 /// The first pages of the extent in which the journal goes on, or may.
@@ -530,7 +589,6 @@ mod tests {
     use fulgurite_format::{Checksums, FlashPage, Status};
 
     use super::*;
-    use crate::state::Unseen;
 
     /// 320 flash pages, ten pages.
     const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 160, objects: false };

@@ -15,7 +15,9 @@
 mod audit;
 mod chains;
 mod history;
+mod leaves;
 mod objects;
+mod page_set;
 
 use std::collections::HashMap;
 
@@ -30,6 +32,9 @@ use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
 use crate::wear::Wear;
+use leaves::Leaves;
+pub use leaves::{LEAF_BYTES, LEAVES_MIN, Leaf, Piece, Used, WHOLE_BYTES, leaf_of};
+use page_set::PageSet;
 
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Bytes of a bucket in the table of old checksums (hashbrown: two words of 32 bits and a byte of
@@ -140,25 +145,6 @@ fn is_at(visible: Option<Located>, held: Held) -> bool {
     visible.is_some_and(|l| l.place == held.place)
 }
 
-#[derive(Debug)]
-struct PageSet(Vec<u64>);
-
-impl PageSet {
-    fn set(&mut self, page: u32, member: bool) {
-        let (word, bit) = (&mut self.0[page as usize / 64], 1 << (page % 64));
-        *word = if member { *word | bit } else { *word & !bit };
-    }
-    fn next(&self, from: u32) -> Option<u32> {
-        let mut at = from as usize / 64;
-        let mut word = self.0.get(at)? & (u64::MAX << (from % 64));
-        while word == 0 {
-            at += 1;
-            word = *self.0.get(at)?;
-        }
-        Some(at as u32 * 64 + word.trailing_zeros())
-    }
-}
-
 /// The state.
 #[derive(Debug)]
 pub struct State {
@@ -180,6 +166,8 @@ pub struct State {
     emptied: Vec<u32>,
     /// What has failed and how often extents were filled.
     wear: Wear,
+    /// Which pages' places are in DRAM, where not all have to be.
+    leaves: Option<Box<Leaves>>,
     /// Where reclaim goes by them.
     chains: Option<Chains>,
     /// Versions of the page that is being changed.
@@ -219,6 +207,7 @@ impl State {
             objects: Objects::new(geometry),
             emptied: Vec::new(),
             wear: Wear::new(geometry),
+            leaves: None,
             chains: None,
             versions: Vec::new(),
             entries: Vec::new(),
@@ -228,6 +217,10 @@ impl State {
     /// Sets what an anchor says.
     pub fn set_tokens(&mut self, next_token: u64, tokens: Tokens) {
         (self.next_token, self.tokens) = (next_token, tokens);
+    }
+    /// Sets the next token, from which times count.
+    pub fn set_next_token(&mut self, next_token: u64) {
+        self.next_token = next_token;
     }
 
     /// Sets how many entries the page table can have at all.
@@ -321,16 +314,26 @@ impl State {
     }
     /// DRAM as it is.
     pub fn bytes(&self) -> usize {
-        self.fixed_bytes() + self.table.bytes() + self.map().bytes() + self.old_bytes() + self.objects.bytes()
+        self.fixed_bytes()
+            + self.leaves_grown_bytes()
+            + self.table.bytes()
+            + self.map().bytes()
+            + self.old_bytes()
+            + self.objects.bytes()
     }
     /// DRAM when all pages have a scattered version, without older ones: it never takes more.
     pub fn bytes_max(&self) -> usize {
-        self.fixed_bytes() + self.table.bytes_max() + self.map().bytes_max() + self.objects.bytes_max()
+        let tables = match &self.leaves {
+            None => self.map().bytes_max() + self.objects.bytes_max(),
+            Some(_) => self.leaves_bytes_at_most(),
+        };
+        self.fixed_bytes() + self.table.bytes_max() + tables
     }
     fn fixed_bytes(&self) -> usize {
         self.history.0.capacity() * 8
             + self.live.capacity() * 4
             + self.wear.bytes()
+            + self.leaves_fixed_bytes()
             + self.chains.as_ref().map_or(0, Chains::bytes)
     }
     /// Checksums of what only tokens still see.
@@ -529,9 +532,11 @@ impl State {
             Record::Token { token } => {
                 self.tokens.push(token);
                 self.next_token = token + 1;
+                self.settle_leaves();
             }
             Record::Drop { token } => {
                 self.tokens.remove(token);
+                self.stir_leaves();
                 self.prune_all(seen)?;
             }
             Record::Pin { token, pinned } => self.tokens.pin(token, pinned),
@@ -560,6 +565,7 @@ impl State {
         if self.table.room() < N + 1 {
             return Err(TableFull);
         }
+        self.note_leaf(page);
         self.note_version(page);
         let entry = PageEntry::new(start, EntryIndex::NONE, valid, self.next_token as u32, status);
         if self.rewrite(page, entry, sums) {
@@ -633,6 +639,7 @@ impl State {
         if self.table.room() < N + 1 {
             return Err(TableFull);
         }
+        self.note_leaf_if_any(page);
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
         if status.has(Status::DELETED) {
@@ -649,6 +656,7 @@ impl State {
     }
 
     fn relocate(&mut self, page: u32, moved: u32, from: FlashPage, to: FlashPage) -> Result<(), TableFull> {
+        self.note_leaf(page);
         self.note_moved(page);
         let one = Held { subpage: moved.trailing_zeros().min(N - 1), place: from.0 as u32 };
         if moved == 1 << one.subpage && self.move_mapped(page, one, to.0 as u32) {
@@ -760,10 +768,13 @@ impl State {
         while versions.last().is_some_and(Version::deletes) {
             versions.pop();
         }
-        self.history.set(page, old);
+        // What a deletion hid may have been all of it.
+        let visible = |version: &Version| version.held().all(|h| is_at(places.get(h.subpage), h));
+        self.history.set(page, old && (versions.len() > 1 || !versions.iter().all(visible)));
         self.compress(page, versions)
     }
     fn prune(&mut self, page: u32) -> Result<(), TableFull> {
+        self.note_leaf_if_any(page);
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
         let result = self.settle(page, &mut versions);
@@ -826,6 +837,7 @@ impl State {
         Ok(())
     }
     fn roll_back_page(&mut self, page: u32, token: u64) -> Result<(), TableFull> {
+        self.note_leaf(page);
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
         let stays = versions.iter().position(|v| v.time <= token).unwrap_or(versions.len());

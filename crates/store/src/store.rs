@@ -23,12 +23,14 @@ mod elsewhere;
 mod failing;
 mod info;
 mod keeping;
+mod leaves;
 mod objects;
 mod reclaim;
 mod repair;
 mod request;
 mod resize;
 mod retention;
+mod wanted;
 mod wear;
 
 pub use config::{Durability, StoreConfig};
@@ -178,6 +180,8 @@ pub struct Store {
     /// began after all was moved.
     given_up: Option<u32>,
     shrunk: bool,
+    /// What is needed of leaves that are on flash alone.
+    wanted: wanted::Wanted,
     /// Kept for their memory.
     entries: Vec<PageEntry>,
     bytes: Vec<u8>,
@@ -266,6 +270,7 @@ impl Store {
             counters: StoreCounters::default(),
             given_up: None,
             shrunk: false,
+            wanted: wanted::Wanted::default(),
             entries: Vec::new(),
             bytes: Vec::with_capacity(Record::BYTES_MAX),
         }
@@ -343,6 +348,10 @@ impl Store {
         if self.config.durability == Durability::Cache && !self.state.tokens().as_slice().is_empty() {
             self.forget_tokens()?;
         }
+        let subpages = match self.admit_leaves(subpages.iter().copied())? {
+            0 if !subpages.is_empty() => return Ok(()),
+            count => &subpages[..count],
+        };
         let subpages = match self.fitting(subpages) {
             // Writes under way may turn out to take less than they might.
             0 if !subpages.is_empty() && self.placed > 0 => return Ok(()),
@@ -363,6 +372,7 @@ impl Store {
                 self.heat.touch_first(*subpage);
             }
             self.placed += 1;
+            self.pin_placed(place, *subpage);
             places.push(place);
         }
         self.note_filled();
@@ -412,6 +422,10 @@ impl Store {
     pub fn written(&mut self, writes: &mut [(u32, u32, u32)]) -> Result<(), WriteError> {
         self.placed = self.placed.saturating_sub(writes.len() as u64);
         self.check()?;
+        if self.state.is_paged() {
+            // Before anything can go, they have changed.
+            writes.iter().for_each(|(_, place, _)| self.unpin_placed(*place));
+        }
         writes.iter().for_each(|(subpage, ..)| self.state.prefetch_for_write(*subpage));
         writes.sort_unstable_by_key(|w| w.0);
         let mut different = 0;
@@ -465,6 +479,7 @@ impl Store {
     pub fn set_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
         self.check()?;
         self.admit_statuses(pages, status)?;
+        self.let_go_of_leaves();
         pages.iter().try_for_each(|page| self.record(Record::Status { page: *page, status }))
     }
 
@@ -520,6 +535,7 @@ impl Store {
                 && self.checkpoint.is_none()
                 && self.reclaim.as_ref().is_none_or(|reclaim| !reclaim.is_moving() && !self.has_room_for_copies())
                 && self.objects.as_ref().is_none_or(|objects| objects.is_quiet())
+                && self.is_quiet_about_leaves()
                 && self.outbox.is_empty()
                 && self.in_flight.is_empty())
     }
@@ -646,11 +662,14 @@ impl Store {
             (Purpose::Lost { subpage, from, to }, outcome) => self.marked_lost(subpage, from, to, &outcome),
             (Purpose::ReclaimCopy { from, to }, outcome) => self.reclaim_copied(from, to, outcome),
             (Purpose::Objects(purpose), outcome) => self.objects_done(purpose, outcome),
+            (Purpose::Leaves(piece), outcome) => self.leaves_read(piece, outcome),
+            (Purpose::Source(piece), outcome) => self.source_read(piece, outcome),
         }
     }
 
     fn advance(&mut self) {
         self.advance_commit();
+        self.advance_leaves();
         if self.objects.is_some() {
             self.advance_objects();
         }

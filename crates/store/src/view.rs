@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, ReadOnly, Written};
-use fulgurite_format::format_bytes;
+use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Lies, ReadOnly, Written};
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_sys::Clock;
 
 use crate::pool::{Pool, PoolError};
@@ -66,8 +66,11 @@ impl Layer for View {
     fn dram_bytes(&self) -> usize {
         size_of::<View>()
     }
-    fn locate(&self, subpage: u32) -> Option<Place> {
+    fn locate(&self, subpage: u32) -> Lies {
         self.pool.locate_at(subpage, self.token)
+    }
+    fn learn(&self, subpage: u32, flash_page: u32, content: &[u8; SUBPAGE_BYTES]) -> Result<(), FlashError> {
+        self.pool.learn(subpage, flash_page, content)
     }
     fn backing(&self) -> Option<&dyn Backing> {
         Some(&ReadOnly)

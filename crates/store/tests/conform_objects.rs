@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite_flash::{
-    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layer, MemoryFlash, Op, Request, When,
+    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layer, Lies, MemoryFlash, Op, Request, When,
 };
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, Status, SubpageIndex, crc32c};
 use fulgurite_store::{
@@ -183,8 +183,8 @@ fn damage_is_an_error_of_the_objects_that_have_it() {
     let batch: Vec<(u32, Vec<u8>)> = (0..31).map(|i| (i * 3, vec![i as u8 + 1; 130])).collect();
     write(&pool, &batch, &mut now);
     pool.sync().unwrap();
-    let victim = pool.locate_object(9).unwrap().at;
-    let beside = pool.locate_object(12).unwrap().at;
+    let victim = pool.locate_object(9).unwrap().unwrap().at;
+    let beside = pool.locate_object(12).unwrap().unwrap().at;
     assert_eq!(victim.flash_page, beside.flash_page, "they share a flash page");
     let mut driver = Driver::new(&*medium, 4).unwrap();
     let mut page = driver.read(victim.flash_page, 0).unwrap();
@@ -213,10 +213,10 @@ fn damage_is_an_error_of_the_objects_that_have_it() {
         }
     });
     // Given up, it stays an error, and its neighbours stay what they are.
-    let at = pool.locate_object(9).unwrap().at;
+    let at = pool.locate_object(9).unwrap().unwrap().at;
     assert!(!pool.mark_lost(12, at.flash_page).unwrap_or(true), "what can be read is not given up");
     assert!(pool.mark_lost(9, at.flash_page).unwrap());
-    let moved = pool.locate_object(9).unwrap().at;
+    let moved = pool.locate_object(9).unwrap().unwrap().at;
     assert_ne!((moved.flash_page, moved.offset), (at.flash_page, at.offset));
     assert!(driver.read(moved.flash_page, 0).unwrap().starts_with(&LOST_MAGIC));
     assert!(corrupt(pool.read_object(9, &mut bytes)));
@@ -239,7 +239,7 @@ fn what_stands_for_a_lost_object_never_passes_for_it() {
     pool.sync().unwrap();
     let mut bytes = [0; SUBPAGE_BYTES];
     for subpage in [9, 20] {
-        let at = pool.locate_object(subpage).unwrap().at;
+        let at = pool.locate_object(subpage).unwrap().unwrap().at;
         let mut driver = Driver::new(&*medium, 4).unwrap();
         let mut page = driver.read(at.flash_page, 0).unwrap();
         page[usize::from(at.offset) + 3] ^= 1;
@@ -280,7 +280,7 @@ fn objects_and_whole_subpages_live_side_by_side() {
     write(&pool, &[(1000, Vec::new())], &mut now);
     check(&pool, &now);
     let mut live = Vec::new();
-    pool.live_pages(1008 / 16, &mut live);
+    pool.live_pages(1008 / 16, &mut live).unwrap();
     assert!(live.iter().all(|l| l.object.is_some() && l.current) && live.len() == 16);
     let mut driver = Driver::new(&*medium, 1).unwrap();
     for l in live {
@@ -390,7 +390,7 @@ fn what_is_overwritten_is_always_there() {
             let mut looks = 0u64;
             while !over.load(Ordering::Relaxed) {
                 for subpage in 0..16 {
-                    let place = pool.locate(subpage).expect("it was never freed");
+                    let place = pool.locate(subpage).place().expect("it was never freed");
                     assert_eq!(place.part.map(|part| part.length), Some(16), "{place:?}");
                 }
                 looks += 16;
@@ -405,5 +405,66 @@ fn what_is_overwritten_is_always_there() {
     });
     println!("{looks} looks");
     pool.write_objects(&[(3, b"")]).unwrap();
-    assert_eq!(pool.locate(3), None, "it was freed");
+    assert_eq!(pool.locate(3), Lies::Nowhere, "it was freed");
+}
+
+/// What lies through a queue is what was written, with zeros behind it.
+fn check_through(flash: &dyn Flash, subpages: &[u32], now: &Contents) {
+    read_through(flash, subpages, |subpage, result, page| {
+        result.unwrap();
+        let mut expected = now.get(&subpage).cloned().unwrap_or_default();
+        expected.resize(SUBPAGE_BYTES, 0);
+        assert_eq!(page, expected, "subpage {subpage}");
+    });
+}
+
+#[test]
+fn where_objects_lie_may_be_on_flash_alone() {
+    let faulty = Arc::new(FaultyFlash::new(MemoryFlash::new(2048).unwrap(), FaultPlan::default()));
+    let medium: Arc<dyn Flash> = faulty.clone();
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let mut config = config();
+    config.keep_tokens = 2;
+    config.leaf_bytes = 16 << 10;
+    let pool = Arc::new(Pool::open(medium.clone(), config).unwrap().0);
+    let mut random = Random(5);
+    let (mut now, mut before) = (Contents::new(), Contents::new());
+    let mut token = 0;
+    // There is room for 51 pages' places. As many may change before a sync.
+    for round in 0..150 {
+        let batch: Vec<(u32, Vec<u8>)> = (0..20).map(|_| (random.below(SUBPAGES), random.bytes(90))).collect();
+        write(&pool, &batch, &mut now);
+        if round == 149 {
+            break;
+        }
+        token = pool.sync().unwrap();
+        before = now.clone();
+    }
+    check(&pool, &now);
+    let all: Vec<u32> = (0..SUBPAGES).collect();
+    let flash = fulgurite_flash::Layered::new(pool.clone());
+    check_through(&flash, &all, &now);
+    let view = pool.view(token).unwrap().into_flash();
+    check_through(&view, &all, &before);
+    drop(view);
+    // What cannot be read is an error, and no zeros.
+    pool.sync().unwrap();
+    pool.checkpoint().unwrap();
+    let mut bytes = [0; SUBPAGE_BYTES];
+    faulty.set_plan(FaultPlan::rule(Some(Op::Read), When::From(1), Fault::Fails(FlashError::Io(5))));
+    let mut failed = 0;
+    for subpage in now.keys() {
+        failed += usize::from(pool.read_object(*subpage, &mut bytes).is_err());
+    }
+    assert_eq!(failed, now.len());
+    read_through(&flash, &now.keys().copied().collect::<Vec<_>>(), |subpage, result, _| {
+        assert_eq!(result, Err(FlashError::Io(5)), "subpage {subpage}");
+    });
+    faulty.set_plan(FaultPlan::default());
+    check_through(&flash, &all, &now);
+    drop((flash, pool));
+    let pool = Pool::open(medium.clone(), config).unwrap().0;
+    check(&pool, &now);
+    drop(pool);
+    check(&open(&medium), &now);
 }

@@ -50,7 +50,7 @@ fn write(pool: &Pool, subpages: std::ops::Range<u32>, number: u32) -> Result<Vec
     Ok(places)
 }
 fn read(pool: &Pool, subpage: u32) -> Option<PageBuffer> {
-    let place = Layer::locate(pool, subpage)?;
+    let place = Layer::locate(pool, subpage).place()?;
     let page = Driver::new(&**pool.medium(), 1).unwrap().read(place.flash_page, 0).unwrap();
     Some(page)
 }
@@ -225,7 +225,7 @@ fn all_that_is_needed_of_a_page_is_named() {
     let new = write(&pool, 17..18, 2).unwrap();
     let now = write(&pool, 20..21, 3).unwrap();
     let mut live = Vec::new();
-    pool.live_pages(1, &mut live);
+    pool.live_pages(1, &mut live).unwrap();
     let (one, two, three) = (crc32c(&page(1)[..]), crc32c(&page(2)[..]), crc32c(&page(3)[..]));
     let of =
         |subpage, place, checksum, current, time| LivePage { subpage, place, checksum, current, time, object: None };
@@ -242,7 +242,7 @@ fn all_that_is_needed_of_a_page_is_named() {
     assert_eq!(live, expected);
     assert!(expected[0].of(&[1, 2, 3]) == [1, 2, 3]);
     for page in [0, 2] {
-        pool.live_pages(page, &mut live);
+        pool.live_pages(page, &mut live).unwrap();
     }
     assert_eq!(live.len(), 5);
 }
@@ -253,7 +253,7 @@ fn what_is_given_up_is_an_error_until_it_is_written_again() {
     let places = write(&pool, 20..23, 1).unwrap();
     assert!(!pool.mark_lost(20, places[1]).unwrap() && !pool.mark_lost(40, places[1]).unwrap());
     assert!(pool.mark_lost(21, places[1]).unwrap());
-    let located = Layer::locate(&pool, 21).unwrap();
+    let located = Layer::locate(&pool, 21).place().unwrap();
     assert!(located.flash_page != places[1] && located.checksum == crc32c(&page(1)[..]));
     let lost = read(&pool, 21).unwrap();
     assert!(lost[..8] == LOST_MAGIC && lost[8..12] == 21u32.to_le_bytes() && crc32c(&lost[..]) != located.checksum);
@@ -262,7 +262,7 @@ fn what_is_given_up_is_an_error_until_it_is_written_again() {
     assert_eq!((read(&pool, 21), is_sound(&pool).live), (Some(page(5)), 3));
     // Also what only a token sees.
     let token = pool.sync().unwrap();
-    let old = Layer::locate(&pool, 22).unwrap().flash_page;
+    let old = Layer::locate(&pool, 22).place().unwrap().flash_page;
     write(&pool, 22..23, 6).unwrap();
     assert!(pool.mark_lost(22, old).unwrap());
     assert_eq!((read(&pool, 22), is_sound(&pool).live), (Some(page(6)), 4));
@@ -321,9 +321,9 @@ fn a_view_of_a_token_takes_nothing() {
     let view = pool.view(token).unwrap();
     assert_eq!((view.token(), Layer::subpages(&view), Layer::backing(&view).is_some()), (token, 160, true));
     let checksum = crc32c(&page(1)[..]);
-    let located = [2, 3, 4].map(|subpage| Layer::locate(&view, subpage));
+    let located = [2, 3, 4].map(|subpage| Layer::locate(&view, subpage).place());
     assert_eq!(located, [None, Some(Place::whole(places[0], checksum)), Some(Place::whole(places[1], checksum))]);
-    assert_eq!(Layer::locate(&*pool, 3).map(|place| place.flash_page), Some(now[0]));
+    assert_eq!(Layer::locate(&*pool, 3).place().map(|place| place.flash_page), Some(now[0]));
     let backing = view.backing().unwrap();
     assert!(backing.may(3, false) && !backing.may(3, true) && !view.work());
     let denied = Err(FlashError::Io(30));

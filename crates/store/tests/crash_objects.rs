@@ -1,15 +1,17 @@
 //! Goal: a crash at any write loses no object of a token that was acknowledged, and brings none
 //! back by halves. Method: keep a log of all that was written and of what was promised; make what
 //! the flash may hold after each write (subsets of what was under way, whole or torn at 512 bytes);
-//! open it, and compare with the content of the token and of the older ones that it keeps.
+//! open it, and compare with the content of the token and of the older ones that it keeps. Every
+//! second run has DRAM for where few of its objects lie. Then what such an opening counts is
+//! compared, too.
 
 use crate::world;
 
 use std::rc::Rc;
 
-use fulgurite_store::{Planted, StoreConfig};
+use fulgurite_store::{Planted, Store, StoreConfig, recover};
 use world::attacks::{each_moment, first_seed, replay, runs};
-use world::images::open_whole;
+use world::images::{Image, open_whole};
 use world::objects::tiny_objects;
 use world::{Content, Random, World, quick_checkpoints};
 
@@ -17,7 +19,27 @@ fn config(planted: Option<Planted>, seed: u64) -> StoreConfig {
     let mut config = quick_checkpoints();
     config.keep_tokens = 1 + (seed % 3) as usize;
     config.planted = planted;
+    if seed % 2 == 1 {
+        config.leaf_bytes = 320 * 5;
+    }
     config
+}
+
+/// Whether opening an image with the places of few objects in DRAM counts the same as with all.
+fn counts_the_same(image: &Image<'_>, few: StoreConfig, all: StoreConfig) -> Result<(), String> {
+    let open = |config| recover(&mut image.clone(), config).map_err(|e| format!("with leaves out: {e}"));
+    let (few, all) = (open(few)?.0, open(all)?.0);
+    let wrong = few.state().audit();
+    if !wrong.is_empty() {
+        return Err(format!("with leaves out: {wrong:?}"));
+    }
+    let counts = |store: &Store| {
+        let state = store.state();
+        let weighed: Vec<u32> = (0..store.geometry().extents).map(|extent| state.weighed(extent)).collect();
+        (state.tokens().to_vec(), state.objects().count(), state.live_total(), weighed)
+    };
+    let (few, all) = (counts(&few), counts(&all));
+    if few == all { Ok(()) } else { Err(format!("with leaves out {few:?}, with all {all:?}")) }
 }
 
 /// A run of objects, whole subpages, syncs, deletions, reclaim and checkpoints, with a log.
@@ -68,6 +90,8 @@ fn crashes(planted: Option<Planted>, seed: u64, steps: u32, one_in: u32) -> Resu
     let mut world = run(planted, seed, steps);
     let moved = world.store.counters().object_pages_copied;
     let (config, mut images, mut random) = (world.config, 0, Random(seed));
+    let mut all = config;
+    all.leaf_bytes = usize::MAX;
     each_moment(&mut world, 0, |moment, write| {
         if !random.one_in(one_in) {
             return Ok(());
@@ -78,7 +102,7 @@ fn crashes(planted: Option<Planted>, seed: u64, steps: u32, one_in: u32) -> Resu
             let chosen = if count <= 4 { number } else { random.next() };
             let mut image = moment.image([]);
             for (i, (place, content)) in moment.cached.iter().enumerate() {
-                if chosen >> i & 1 == 0 {
+                if chosen.rotate_right(i as u32) & 1 == 0 {
                     continue;
                 }
                 let Content::Metadata(new) = content else {
@@ -95,7 +119,10 @@ fn crashes(planted: Option<Planted>, seed: u64, steps: u32, one_in: u32) -> Resu
                 image.over.insert(*place, Content::Metadata(Rc::new(page)));
             }
             images += 1;
-            open_whole(&image, config, &moment.promise)?;
+            open_whole(&image, all, &moment.promise)?;
+            if config.leaf_bytes < usize::MAX {
+                counts_the_same(&image, config, all)?;
+            }
         }
         Ok(())
     })

@@ -8,6 +8,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-store --test loom_map --release`
 #![cfg(loom)]
 
+use fulgurite_store::Find;
 use fulgurite_store::map::{Located, Map, MapWriter, Places};
 use loom::thread;
 
@@ -73,6 +74,27 @@ fn few_become_more() {
 fn a_scattered_page_becomes_a_run() {
     let scattered = || few(0, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], 100);
     model(scattered, || [run(0, 200), run(1, 300)], Map::get, 9);
+}
+/// What is known of a page leaves DRAM, another page takes its block, and it comes back.
+#[test]
+fn a_page_goes_out_and_comes_in_again() {
+    loom::model(|| {
+        let mut writer = MapWriter::new(2);
+        let places = few(0, &[5, 9], 100);
+        writer.set_page(0, &places);
+        let map = writer.map().clone();
+        let reader = thread::spawn(move || {
+            for _ in 0..2 {
+                let found = map.find(5);
+                assert!(found == Find::Out || found == Find::At(at(5, 110)), "{found:?}");
+            }
+        });
+        writer.set_out(0);
+        writer.set_page(1, &few(1, &[0, 1], 300));
+        writer.set_page(0, &places);
+        reader.join().unwrap();
+        assert!(writer.audit().is_empty());
+    });
 }
 #[test]
 #[should_panic(expected = "Some(Located")]

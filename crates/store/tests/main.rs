@@ -8,6 +8,7 @@ mod common {
 }
 mod world;
 
+mod conform_leaves;
 mod conform_nand;
 mod conform_objects;
 mod conform_pool;
@@ -21,10 +22,12 @@ mod crash_resize;
 mod crash_store;
 mod crash_upkeep;
 mod fault_full_index;
+mod fault_leaves;
 mod fault_loss;
 mod fault_reads_of_reclaim;
 mod fault_store;
 mod fault_wear;
+mod model_leaves;
 mod model_nand_pool;
 mod model_objects;
 mod model_retention;

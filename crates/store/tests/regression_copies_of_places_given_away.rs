@@ -89,7 +89,7 @@ fn regression_a_place_that_is_copied_from_is_not_given_away() {
     let extent = copied_from().unwrap();
     (0..SUBPAGES).for_each(|subpage| program.write(subpage));
     let lies_there = |subpage: &u32| {
-        flash.layer().locate(*subpage).is_some_and(|place| geometry.extent_of(place.flash_page) == extent)
+        flash.layer().locate(*subpage).place().is_some_and(|place| geometry.extent_of(place.flash_page) == extent)
     };
     assert_eq!((0..SUBPAGES).find(lies_there), None, "all was written elsewhere");
     for round in 0..40 * EXTENTS {
@@ -156,7 +156,7 @@ fn regression_a_place_that_objects_are_copied_from_is_not_given_away() {
     let extent = copied_from().unwrap();
     all().for_each(&mut write);
     let lies_there = |subpage: &u32| {
-        pool.locate_object(*subpage).is_some_and(|object| geometry.extent_of(object.at.flash_page) == extent)
+        pool.locate_object(*subpage).unwrap().is_some_and(|object| geometry.extent_of(object.at.flash_page) == extent)
     };
     assert_eq!((0..OBJECTS).find(lies_there), None, "all was written elsewhere");
     for round in 0..40 * EXTENTS {

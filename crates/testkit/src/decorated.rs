@@ -65,8 +65,8 @@ impl Layer for Log {
     fn dram_bytes(&self) -> usize {
         self.medium.traits().dram_bytes
     }
-    fn locate(&self, subpage: u32) -> Option<Place> {
-        self.state.lock().unwrap().lies[subpage as usize]
+    fn locate(&self, subpage: u32) -> Lies {
+        self.state.lock().unwrap().lies[subpage as usize].into()
     }
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError> {
         let free = &mut self.state.lock().unwrap().free;

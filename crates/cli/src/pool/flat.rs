@@ -30,7 +30,7 @@ pub fn export(args: &ExportArgs) -> Result<()> {
     let opened = to_look_at(&args.pool, args.token)?;
     let layer = opened.flash.layer();
     let subpages = opened.flash.subpages();
-    let written: Vec<u32> = (0..subpages).filter(|s| layer.locate(*s).is_some()).collect();
+    let written: Vec<u32> = (0..subpages).filter(|s| layer.locate(*s).place().is_some()).collect();
     let bytes = written.len() as u64 * SUBPAGE;
     checks::space("FILE", &checks::parent_of(&args.file), bytes)?;
     let interrupt = Interrupt::catch()?;
@@ -133,7 +133,7 @@ pub fn import(args: &ImportArgs) -> Result<()> {
                     next += 1;
                     progress::set_share(&bar, f64::from(subpage) / f64::from(subpages));
                     // What was never written reads as zeros already.
-                    if pool.locate(subpage).is_some() || page.iter().any(|byte| *byte != 0) {
+                    if pool.locate(subpage).place().is_some() || page.iter().any(|byte| *byte != 0) {
                         return anyhow::Ok(Some(subpage));
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulgurite_flash::{FlashError, Objects as Packs};
+use fulgurite_flash::{Backing, Flash, FlashError, Objects as Packs};
 use fulgurite_format::{Address, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_objects::{OBJECT_BYTES_MAX, Pressure};
 
@@ -145,11 +145,13 @@ impl Context {
                     let _ = objects.write_shard_of(number, pool);
                     return Ok(());
                 }
+                Put::Refused(FlashError::NoSpace) if backing_waits(&*shared.flash) => self.sleep(LOOK_AGAIN)?,
                 Put::Refused(source) => return Err(of_flash(source)),
-                Put::Wait => {}
+                Put::Wait => {
+                    objects.write_shard_of(number, pool).map_err(of_flash)?;
+                    self.sleep(LOOK_AGAIN)?;
+                }
             }
-            objects.write_shard_of(number, pool).map_err(of_flash)?;
-            self.sleep(LOOK_AGAIN)?;
         }
     }
 
@@ -167,6 +169,21 @@ impl Context {
                 let written = objects.write_shard_of(number, pool);
                 written.map_err(|source| AccessError::of_flash(at, source, &*shared.flash))?;
             }
+            self.sleep(LOOK_AGAIN)?;
+        }
+        Ok(())
+    }
+
+    /// Waits while the pool has hardly any room for changes, and a sync is on its way that makes
+    /// some. Not in a section, which that sync waits for.
+    ///
+    /// # Errors
+    /// When the job must end.
+    pub(super) fn wait_for_room(&mut self) -> Result<(), AccessError> {
+        let waits = |context: &Context| {
+            context.cache.backing().is_some_and(|backing| backing.is_low() && backing.waits_for_room())
+        };
+        while !self.is_own_job() && waits(self) {
             self.sleep(LOOK_AGAIN)?;
         }
         Ok(())
@@ -190,6 +207,12 @@ impl Context {
             let _ = objects.write_shard_of(number, pool);
         }
     }
+}
+
+/// Whether a change that was refused for want of room should wait for a sync.
+#[cold]
+fn backing_waits(flash: &dyn Flash) -> bool {
+    flash.backing().is_some_and(Backing::waits_for_room)
 }
 
 #[cold]

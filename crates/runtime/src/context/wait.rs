@@ -33,6 +33,9 @@ impl Context {
     #[inline]
     pub fn write_section(&mut self) -> Result<WriteSection, AccessError> {
         if !self.state.in_section() {
+            if self.shared.objects.is_some() {
+                self.wait_for_room()?;
+            }
             let gate = &self.shared.gates[self.state.worker as usize];
             if gate.closed.load(Ordering::Relaxed) {
                 self.pass_gate()?;

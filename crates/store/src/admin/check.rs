@@ -23,14 +23,15 @@ use crate::store::{LOST_MAGIC, StoreConfig, superblock_repairs};
 /// Says which subpage cannot be read, and where it lies.
 #[must_use]
 pub fn damaged_subpage(layer: &Pool, subpage: u32, error: FlashError) -> String {
-    let place = layer.locate(subpage).map_or(0, |place| place.flash_page);
+    let place = layer.locate(subpage).place().map_or(0, |place| place.flash_page);
     let first = u64::from(subpage) * SUBPAGE_BYTES as u64;
     let last = first + SUBPAGE_BYTES as u64 - 1;
     let why = match error {
         FlashError::Corrupt => "its checksum does not match its content".to_owned(),
         error => error.to_string(),
     };
-    let object = layer.locate_object(subpage).map(|object| object.at).filter(|at| at.flash_page == place);
+    let object =
+        layer.locate_object(subpage).ok().flatten().map(|object| object.at).filter(|at| at.flash_page == place);
     let what = match object {
         Some(at) if at.range().len() < SUBPAGE_BYTES => {
             format!("an object of {} bytes at byte {} of flash page {place}", at.length, at.offset)
@@ -106,7 +107,7 @@ pub(super) fn damage(opened: &OpenedPool, watch: Watch<'_>) -> Result<Found, Adm
     let mut full = BTreeSet::new();
     for page in 0..geometry.pages() {
         let before = kept.len();
-        layer.live_pages(page, &mut kept);
+        layer.live_pages(page, &mut kept).map_err(|source| AdminError::Pool { path: opened.path.clone(), source })?;
         let mut at = before;
         while at < kept.len() {
             let extent = geometry.extent_of(kept[at].place);
@@ -123,7 +124,7 @@ pub(super) fn damage(opened: &OpenedPool, watch: Watch<'_>) -> Result<Found, Adm
     let (broken, notes) = metadata::damaged(opened, &full, watch)?;
     damage.extend(broken);
     // What programs read.
-    let written: Vec<u32> = (0..geometry.subpages).filter(|s| layer.locate(*s).is_some()).collect();
+    let written: Vec<u32> = (0..geometry.subpages).filter(|s| layer.locate(*s).place().is_some()).collect();
     let mut bad = Vec::new();
     let mut done = 0;
     Mover::new(&opened.flash)?.read(written.iter().copied(), |(subpage, content)| {
@@ -136,8 +137,9 @@ pub(super) fn damage(opened: &OpenedPool, watch: Watch<'_>) -> Result<Found, Adm
     bad.sort_unstable_by_key(|(subpage, _)| *subpage);
     let mut driver = Driver::new(&**medium, 4)?;
     for (subpage, error) in bad {
-        let place = layer.locate(subpage).map_or(0, |place| place.flash_page);
-        let range = layer.locate_object(subpage).map_or(0..SUBPAGE_BYTES, |object| object.at.range());
+        let place = layer.locate(subpage).place().map_or(0, |place| place.flash_page);
+        let object = layer.locate_object(subpage).ok().flatten();
+        let range = object.map_or(0..SUBPAGE_BYTES, |object| object.at.range());
         let given_up = driver.read(place, 0).is_ok_and(|page| is_lost(&page[range]));
         let mut sentence = damaged_subpage(layer, subpage, error);
         if given_up {

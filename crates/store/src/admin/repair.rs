@@ -32,7 +32,7 @@ fn summaries(opened: &OpenedPool, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuff
     let mut live = Vec::new();
     for page in 0..g.pages() {
         live.clear();
-        pool.live_pages(page, &mut live);
+        pool.live_pages(page, &mut live).expect("all tables are in DRAM here");
         for l in &live {
             if l.object.is_some() {
                 // A walk finds the owners of objects where their extent has no summary.

@@ -64,7 +64,7 @@ impl OpenedPool {
     /// Bytes of data that were ever written and not deleted.
     pub fn written_bytes(&self) -> u64 {
         let layer = self.flash.layer();
-        let written = (0..layer.geometry().subpages).filter(|subpage| layer.locate(*subpage).is_some()).count();
+        let written = (0..layer.geometry().subpages).filter(|subpage| layer.locate(*subpage).place().is_some()).count();
         written as u64 * SUBPAGE_BYTES as u64
     }
     /// The tokens that are kept, oldest first.
@@ -111,7 +111,7 @@ impl OpenedPool {
         let mut units = vec![0; extents.len()];
         for page in 0..g.pages() {
             live.clear();
-            pool.live_pages(page, &mut live);
+            pool.live_pages(page, &mut live).expect("all tables are in DRAM here");
             let times: BTreeSet<u64> = live.iter().map(|l| l.time).collect();
             if !times.is_empty() {
                 versions.resize(versions.len().max(times.len()), 0);

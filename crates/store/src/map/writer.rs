@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{AtomicU64, BLOCKS_MAX, Block, Chunked, Located, Map, N, Ordering, Slot, WORDS};
+use super::{AtomicU64, BLOCKS_MAX, Block, Chunked, Located, Map, N, OUT, Ordering, Slot, WORDS};
 
 /// Stands for no block.
 const NO_BLOCK: u32 = u32::MAX;
@@ -55,6 +55,8 @@ pub struct MapWriter {
     free: u32,
     /// The first that was never used.
     unused: u32,
+    /// Free ones.
+    free_blocks: u32,
     /// Let go, and perhaps still read.
     limbo: Vec<u32>,
     limbo_max: usize,
@@ -72,6 +74,7 @@ impl MapWriter {
             map: Arc::new(map),
             free: NO_BLOCK,
             unused: 0,
+            free_blocks: 0,
             limbo: Vec::with_capacity(limbo_max as usize),
             limbo_max: limbo_max as usize,
         }
@@ -181,11 +184,25 @@ impl MapWriter {
             },
         };
         self.map.slots.make(page, || AtomicU64::new(0)).store(new.word(), Ordering::Release);
-        match old {
+        self.let_go_of(old);
+    }
+    fn let_go_of(&mut self, slot: Slot) {
+        match slot {
             Slot::Empty => {}
             Slot::Run { block, .. } | Slot::Few { block, .. } => self.let_go(block),
             Slot::Many { blocks } => blocks.into_iter().for_each(|block| self.let_go(block)),
         }
+    }
+
+    /// What is known of a page is on flash alone, until it is set again.
+    pub fn set_out(&mut self, page: u32) {
+        let old = self.slot(page);
+        self.map.slots.make(page, || AtomicU64::new(0)).store(OUT, Ordering::Release);
+        self.let_go_of(old);
+    }
+    /// DRAM of the blocks that are not free.
+    pub fn bytes_of_blocks(&self) -> usize {
+        (self.unused - self.free_blocks) as usize * size_of::<Block>()
     }
 
     fn cell(&self, block: u32, word: u32) -> &AtomicU64 {
@@ -207,6 +224,7 @@ impl MapWriter {
         if self.free != NO_BLOCK {
             let block = self.free;
             self.free = self.cell(block, 0).load(Ordering::Relaxed) as u32;
+            self.free_blocks -= 1;
             return block;
         }
         self.unused += 1;
@@ -225,6 +243,7 @@ impl MapWriter {
         while let Some(block) = self.limbo.pop() {
             self.cell(block, 0).store(self.free.into(), Ordering::Release);
             self.free = block;
+            self.free_blocks += 1;
         }
     }
     /// Sentences about what is wrong with the blocks; none when all is well.

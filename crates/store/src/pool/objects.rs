@@ -9,12 +9,13 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_flash::{FlashError, Layer, Objects, Part, Place};
-use fulgurite_format::{ObjectPlace, PageBuffer, SUBPAGE_BYTES, crc32c};
+use fulgurite_flash::{FlashError, Layer, Lies, Objects, Part, Place};
+use fulgurite_format::{ObjectPlace, PageBuffer, SUBPAGE_BYTES, crc32c, zero_page};
 
+use super::room::Locked;
 use super::{Pool, PoolError, SUBPAGES_PER_PAGE};
 use crate::driver::Driver;
-use crate::map::Located;
+use crate::map::{Find, Located};
 use crate::recover::ReadPages;
 use crate::store::WriteError;
 
@@ -44,16 +45,71 @@ impl Object {
 impl Pool {
     /// The place of a subpage now, for a layer; none when it reads as zeros. Takes no lock.
     #[inline]
-    pub(super) fn place_now(&self, subpage: u32) -> Option<Place> {
+    pub(super) fn place_now(&self, subpage: u32) -> Lies {
         loop {
-            let located = self.map.get(subpage)?;
+            let located = match self.map.find(subpage) {
+                Find::At(located) => located,
+                Find::Nowhere => return Lies::Nowhere,
+                Find::Out => match self.behind(subpage) {
+                    Some(flash_page) => return Lies::Behind(flash_page),
+                    None => continue,
+                },
+            };
+            self.used.note(subpage / SUBPAGES_PER_PAGE);
             if let Some(place) = self.place_of(located) {
-                return Some(place);
+                return Lies::At(place);
             }
             // A freed object has no bytes, and checksum 0. Any other was overwritten since the map
-            // was read: the map changes before a slot is released.
+            // was read, or its slot left DRAM: the map changes before a slot is released.
             if located.checksum == 0 && self.map.get(subpage) == Some(located) {
-                return None;
+                return Lies::Nowhere;
+            }
+        }
+    }
+    /// The flash page to read where it is not known in DRAM where a subpage lies.
+    #[cold]
+    fn behind(&self, subpage: u32) -> Option<u32> {
+        self.lock_to_look().store.is_behind(subpage / SUBPAGES_PER_PAGE)
+    }
+    /// As [`Layer::learn`].
+    pub(crate) fn learn(&self, subpage: u32, flash_page: u32, content: &[u8; SUBPAGE_BYTES]) -> Result<(), FlashError> {
+        let mut inner = self.lock();
+        inner.is_whole()?;
+        let mut page = zero_page();
+        page.copy_from_slice(content);
+        inner.store.learn(subpage / SUBPAGES_PER_PAGE, flash_page, &page)
+    }
+    /// The locked store, in which it is known where the objects of a page lie.
+    pub(super) fn lock_with_leaf(&self, page: u32) -> Result<Locked<'_>, PoolError> {
+        let mut failed = false;
+        loop {
+            let inner = self.lock_to_look();
+            let Some(flash_page) = inner.store.is_behind(page) else { return Ok(inner) };
+            drop(inner);
+            let read = self
+                .read_page(flash_page)
+                .and_then(|content| Ok(self.learn(page * SUBPAGES_PER_PAGE, flash_page, &content)?));
+            match read {
+                Err(error) if std::mem::replace(&mut failed, true) => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+    /// The same of several, to be changed; they stay until [`Store::set_statuses`].
+    pub(super) fn lock_with_leaves(&self, pages: &[u32]) -> Result<Locked<'_>, PoolError> {
+        loop {
+            let mut inner = self.lock_for_changes()?;
+            inner.failed()?;
+            if inner.store.hold_leaves(pages)? {
+                return Ok(inner);
+            }
+            inner.turn(&self.starved);
+            if inner.driver.in_flight() > 0 {
+                inner.driver.wait(Duration::from_micros(50));
+            }
+            drop(inner);
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                std::thread::yield_now();
             }
         }
     }
@@ -70,9 +126,20 @@ impl Pool {
     }
     /// Where the content of a subpage lies, without a lock. None when it was never written. Ask
     /// again after reading: if the answer is the same, the place was not reused.
-    pub fn locate_object(&self, subpage: u32) -> Option<Object> {
-        let located = self.map.get(subpage)?;
-        Some(self.object_of(located))
+    ///
+    /// # Errors
+    /// When that is on flash alone, and cannot be read. Then a flash page is read, with a lock.
+    pub fn locate_object(&self, subpage: u32) -> Result<Option<Object>, PoolError> {
+        loop {
+            match self.map.find(subpage) {
+                Find::At(located) => {
+                    self.used.note(subpage / SUBPAGES_PER_PAGE);
+                    return Ok(Some(self.object_of(located)));
+                }
+                Find::Nowhere => return Ok(None),
+                Find::Out => drop(self.lock_with_leaf(subpage / SUBPAGES_PER_PAGE)?),
+            }
+        }
     }
     fn object_of(&self, located: Located) -> Object {
         let whole = ObjectPlace { flash_page: located.place, offset: 0, length: SUBPAGE_BYTES as u16 };
@@ -102,16 +169,20 @@ impl Pool {
             return Err(self.no_token(token));
         }
         self.read_located(into, || {
-            let inner = self.lock();
-            inner.store.state().located_at(subpage, token).map(|located| self.object_of(located))
+            let inner = self.lock_with_leaf(subpage / SUBPAGES_PER_PAGE)?;
+            Ok(inner.store.state().located_at(subpage, token).map(|located| self.object_of(located)))
         })
     }
-    fn read_located(&self, into: &mut [u8], locate: impl Fn() -> Option<Object>) -> Result<usize, PoolError> {
+    fn read_located(
+        &self,
+        into: &mut [u8],
+        locate: impl Fn() -> Result<Option<Object>, PoolError>,
+    ) -> Result<usize, PoolError> {
         let mut failed = false;
         loop {
-            let Some(object) = locate() else { return Ok(0) };
+            let Some(object) = locate()? else { return Ok(0) };
             if object.at == ObjectPlace::FREED {
-                if locate() == Some(object) {
+                if locate()? == Some(object) {
                     return Ok(0);
                 }
                 continue;
@@ -119,7 +190,7 @@ impl Pool {
             let length = usize::from(object.at.length);
             let Some(into) = into.get_mut(..length) else { return Err(FlashError::OutOfRange.into()) };
             let read = self.read_page(object.at.flash_page);
-            if locate() != Some(object) {
+            if locate()? != Some(object) {
                 // It moved, or was overwritten, while it was read.
                 continue;
             }
@@ -201,7 +272,7 @@ impl Pool {
         if !self.opened_as.objects || subpage >= self.opened_as.subpages {
             return Ok(false);
         }
-        self.live_pages(subpage / SUBPAGES_PER_PAGE, &mut live);
+        self.live_pages(subpage / SUBPAGES_PER_PAGE, &mut live)?;
         let page = self.read_page(place);
         let mut lost = false;
         for l in live.iter().filter(|l| l.subpage == subpage && l.place == place) {
@@ -209,7 +280,8 @@ impl Pool {
             if page.as_ref().is_ok_and(|page| crc32c(l.of(&page[..])) == l.checksum) {
                 continue;
             }
-            let mut inner = self.lock_for_changes()?;
+            let mut inner = self.lock_with_leaves(&[subpage / SUBPAGES_PER_PAGE])?;
+            inner.store.let_go_of_leaves();
             let slot = inner.store.state().slot_at(subpage, place, at.offset);
             if let Some((slot, _)) = slot {
                 lost |= inner.store.mark_object_lost(subpage, slot)?;
@@ -223,6 +295,12 @@ impl Objects for Pool {
     fn begin_write(&self, objects: &[(u32, &[u8])]) -> Result<(usize, u64), FlashError> {
         let mut inner = self.lock();
         inner.failed()?;
+        // As where whole subpages get their places: room is left for the sync.
+        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.is_short(left));
+        if must_wait && self.helpers.waits_for_sync() {
+            inner.turn(&self.starved);
+            return Ok((0, 0));
+        }
         let batch = match inner.store.write_objects(objects) {
             Ok(batch) => batch,
             // A sync is on its way that makes room.

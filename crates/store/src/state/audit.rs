@@ -10,13 +10,13 @@ use crate::objects::Needed;
 
 impl State {
     /// Computes what the state should be in another way, for tests and `check`. Returns sentences
-    /// about what is wrong.
+    /// about what is wrong. What is on flash alone is counted, and not looked at.
     pub fn audit(&self) -> Vec<String> {
         let mut wrong = self.map.audit();
         let mut live = vec![0u32; self.live.len()];
         let (mut needed, mut objects) = (vec![Needed::default(); self.live.len()], 0);
         let mut owner: HashMap<u32, u32, FixedState> = HashMap::default();
-        for page in 0..self.geometry.pages() {
+        for page in (0..self.geometry.pages()).filter(|page| !self.is_out(*page)) {
             let mut newest: [Option<u32>; N as usize] = [None; N as usize];
             let (mut before, mut deleted) = (u64::MAX, false);
             for version in self.versions_of(page) {
@@ -69,7 +69,8 @@ impl State {
         if live.iter().map(|n| u64::from(*n)).sum::<u64>() != self.live_in_all {
             wrong.push(format!("{} live flash pages counted in all", self.live_in_all));
         }
-        self.objects.audit(&needed, objects, &mut wrong);
+        let out = self.audit_leaves(&mut wrong);
+        self.objects.audit(&needed, objects, out, &mut wrong);
         wrong
     }
 }

@@ -3,7 +3,7 @@
 
 use fulgurite_format::{EntryIndex, FlashPage, History, PageEntry, Status};
 
-use super::{Held, N, State, bits, entries_of, held, status_of};
+use super::{Held, Leaf, N, State, bits, entries_of, held, status_of};
 use crate::map::Located;
 use crate::table::{EMPTY, TableFull};
 
@@ -63,11 +63,22 @@ impl State {
         }
         true
     }
+    /// The history of a page that is out, whose leaf is this.
+    pub fn history_out(&self, page: u32, leaf: &Leaf) -> Vec<(PageEntry, Vec<u32>)> {
+        let head = self.table.head(page);
+        let valid = leaf.iter().fold(0, |valid, (subpage, ..)| valid | (1 << subpage));
+        let status = status_of(head).with(Status::OBJECTS);
+        let entry = PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, head.time(), status);
+        vec![(entry, leaf.iter().flat_map(|(_, at, checksum)| at.words(*checksum)).collect())]
+    }
     /// Sets the versions of a page, as a checkpoint has them.
     ///
     /// # Errors
     /// When the table is full.
     pub fn load(&mut self, page: u32, versions: &[(PageEntry, Vec<u32>)]) -> Result<(), TableFull> {
+        if self.load_out(page, versions) {
+            return Ok(());
+        }
         if versions.iter().any(|(entry, _)| entry.status().has(Status::OBJECTS)) {
             let with_slots = self.take_slots(versions)?;
             return self.load(page, &with_slots);
@@ -91,6 +102,7 @@ impl State {
         }
         self.map.set_page(page, &places);
         self.history.set(page, versions.len() > 1);
+        self.note_loaded(page);
         Ok(())
     }
 }

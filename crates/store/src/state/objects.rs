@@ -13,13 +13,13 @@ use crate::geometry::FIRST_EXTENT;
 use crate::table::TableFull;
 
 /// Of an object in a checkpoint: where it lies, and its checksum.
-fn objects_of(words: &[u32]) -> impl Iterator<Item = (ObjectPlace, u32)> {
+pub(super) fn objects_of(words: &[u32]) -> impl Iterator<Item = (ObjectPlace, u32)> {
     words.as_chunks::<{ WORDS_OF_AN_OBJECT as usize }>().0.iter().map(|words| ObjectPlace::of_words(*words))
 }
 
 impl State {
     /// Whether an object may lie there.
-    fn is_inside(&self, place: ObjectPlace) -> bool {
+    pub(super) fn is_inside(&self, place: ObjectPlace) -> bool {
         let first = self.geometry.first_of(FIRST_EXTENT);
         let inside = (first..self.geometry.flash_pages()).contains(&place.flash_page) || place.length == 0;
         self.geometry.objects && place.is_sane() && inside
@@ -71,6 +71,7 @@ impl State {
             }
             let Some((slot, from)) = self.slot_at(object.subpage, object.from, object.from_offset) else { continue };
             let to = ObjectPlace { flash_page: moved.flash_page, offset: object.offset, length: from.length };
+            self.note_leaf(object.subpage / N);
             self.note_moved(object.subpage / N);
             self.emptied.extend(self.objects.relocate(slot, to));
         }

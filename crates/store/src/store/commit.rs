@@ -184,6 +184,7 @@ impl Store {
             ..Anchor::default()
         };
         self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
+        self.state.begin_pieces();
         let _ = self.record_wear();
         let _ = self.record_times();
         let end = self.extents.limit() * self.geometry().extent_pages;
@@ -204,6 +205,7 @@ impl Store {
     pub(super) fn advance_checkpoint(&mut self) {
         let pages = self.journal.stream.position().sequence - self.journal.since;
         let long = pages >= self.config.checkpoint_after.max(2 * self.last_checkpoint.1);
+        let long = long || self.leaves_want_checkpoint();
         if self.checkpoint.is_none() && (long || self.is_scarce()) && self.has_room_for_checkpoint() {
             self.start_checkpoint();
         }
@@ -217,9 +219,17 @@ impl Store {
             }
             // Up to which record the piece is: the journal page being filled, and how far.
             let stamp = stamp(self.journal.stream.position().sequence, self.journal.current.len());
-            let (place, page) = writer.next_page(&self.state, stamp);
-            writer.in_flight += 1;
-            self.send(Purpose::Checkpoint { place }, Io::Write { place, page });
+            match writer.next_page(&mut self.state, stamp) {
+                Ok((place, page)) => {
+                    writer.in_flight += 1;
+                    self.send(Purpose::Checkpoint { place }, Io::Write { place, page });
+                }
+                Err(page) => {
+                    self.checkpoint = Some(writer);
+                    self.read_sources(page);
+                    return;
+                }
+            }
         }
         self.checkpoint = Some(writer);
     }
@@ -256,6 +266,7 @@ impl Store {
         let anchor = writer.anchor().clone();
         let pages = anchor.checkpoint_pages;
         let old = std::mem::replace(&mut self.last_checkpoint, (writer.extents, pages));
+        self.state.use_pieces(writer.pieces);
         for extent in old.0 {
             self.extents.free_metadata(extent, self.state.wear());
         }

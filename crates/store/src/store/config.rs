@@ -37,6 +37,11 @@ pub struct StoreConfig {
     /// [`WriteError::NoSpace`](crate::WriteError::NoSpace) until a sync. Less than 512 KiB is taken
     /// for that. `usize::MAX`: no bound.
     pub history_bytes: usize,
+    /// The most DRAM in bytes for where objects lie: 16 bytes of each. Beyond it, that is on flash
+    /// alone for objects that the oldest kept token sees, until it is asked for. `usize::MAX`: all
+    /// of it is in DRAM. So it is in pools without objects, and where nothing survives
+    /// ([`Durability::Cache`]).
+    pub leaf_bytes: usize,
     /// Which extent is reclaimed next.
     pub victims: Victims,
     /// The most entries of the page table.
@@ -73,6 +78,13 @@ pub struct StoreConfig {
     pub planted: Option<Planted>,
 }
 
+impl StoreConfig {
+    /// [`StoreConfig::leaf_bytes`] as it applies.
+    pub(crate) fn leaf_bytes(&self) -> usize {
+        if self.durability == Durability::Cache { usize::MAX } else { self.leaf_bytes }
+    }
+}
+
 impl Default for StoreConfig {
     fn default() -> Self {
         StoreConfig {
@@ -82,6 +94,7 @@ impl Default for StoreConfig {
             keep_bytes: 0,
             uncommitted_max: u64::MAX,
             history_bytes: usize::MAX,
+            leaf_bytes: usize::MAX,
             victims: Victims::default(),
             table_limit: u32::MAX,
             table_indices: INDICES,

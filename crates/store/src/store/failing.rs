@@ -19,6 +19,7 @@ impl Store {
     /// A write failed: nothing lies at this place. Returns whether to try another one.
     pub fn not_written(&mut self, place: u32, error: FlashError) -> bool {
         self.placed = self.placed.saturating_sub(1);
+        self.unpin_placed(place);
         self.give_back(place, error)
     }
     /// The same for a copy.

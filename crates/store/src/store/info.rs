@@ -35,6 +35,8 @@ pub struct StoreInfo {
     pub fills: Fills,
     /// Objects that are needed, older versions included.
     pub objects: u32,
+    /// Pages of which it is on flash alone where their objects lie.
+    pub pages_out: u32,
     /// DRAM in bytes, as it is.
     pub dram_bytes: usize,
     /// DRAM in bytes that it may come to, with all pages written and scattered, and history at its
@@ -80,6 +82,7 @@ impl Store {
             retired_extents: self.state.wear().retired(),
             fills: self.state.wear().summary(),
             objects: self.state.objects().count(),
+            pages_out: self.state.out_count(),
             dram_bytes: self.dram_bytes(),
             dram_bytes_max: self.dram_bytes_max(),
         }

@@ -62,6 +62,12 @@ impl Store {
         }
         let free = WAITING_MAX.saturating_sub(self.log().queue.len());
         let admitted = if free == 0 { 0 } else { self.admit(objects.len().min(OBJECTS_AT_ONCE))? };
+        let ready = self.admit_leaves(objects[..admitted].iter().map(|(subpage, _)| *subpage))?;
+        if ready == 0 && admitted > 0 {
+            let number = self.log().next_batch;
+            return Ok(ObjectBatch { taken: 0, number });
+        }
+        let admitted = ready;
         // Not far beyond what may wait; one is taken whatever its size.
         let (mut bytes, mut room) = (free * SUBPAGE_BYTES, self.room());
         let before = room;
@@ -90,6 +96,8 @@ impl Store {
         }
         let pages = pack(&objects[..taken], number, Division::of_batch(&self.heat, self.geometry(), bytes));
         self.placed += pages.iter().map(|page| page.objects.len() as u64).sum::<u64>();
+        // Their leaves stay until they are recorded.
+        pages.iter().flat_map(|page| &page.objects).for_each(|object| self.state.pin_leaf(object.subpage / N));
         let log = self.log();
         log.next_batch += 1;
         log.grows += grows;
@@ -206,6 +214,7 @@ impl Store {
         match purpose {
             Purpose::Write(number) => self.object_page_written(number, &outcome),
             Purpose::Summary => self.object_summary_read(outcome),
+            Purpose::Owners(piece) => self.owners_read(piece, outcome),
             Purpose::Source(place) => self.objects_read(place, outcome),
             Purpose::Move(place) => self.objects_moved(place, &outcome),
         }
@@ -236,6 +245,7 @@ impl Store {
             let Some(page) = log.queue.pop_front_if(|_| ended) else { break };
             log.first += 1;
             self.placed = self.placed.saturating_sub(page.objects.len() as u64);
+            page.objects.iter().for_each(|object| self.state.unpin_leaf(object.subpage / N));
             let result = match page.stage {
                 Stage::Written(place) => self.record_objects(&page, place),
                 Stage::Failed(error) => Err(error),

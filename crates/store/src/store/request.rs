@@ -3,6 +3,7 @@
 use fulgurite_flash::FlashError;
 use fulgurite_format::PageBuffer;
 
+use crate::state::Piece;
 use crate::table::TableFull;
 
 /// A request to the flash, on the store's own behalf.
@@ -42,14 +43,33 @@ pub enum Outcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Commit,
-    Journal { at: usize },
-    Anchor { place: u32 },
-    Checkpoint { place: u32 },
-    Summary { place: u32 },
+    Journal {
+        at: usize,
+    },
+    Anchor {
+        place: u32,
+    },
+    Checkpoint {
+        place: u32,
+    },
+    Summary {
+        place: u32,
+    },
     ReclaimRead,
-    ReclaimCopy { from: u32, to: u32 },
-    Lost { subpage: u32, from: u32, to: u32 },
+    ReclaimCopy {
+        from: u32,
+        to: u32,
+    },
+    Lost {
+        subpage: u32,
+        from: u32,
+        to: u32,
+    },
     Objects(ObjectPurpose),
+    /// A piece of the checkpoint in effect, for leaves that are wanted.
+    Leaves(Piece),
+    /// The same, for the next checkpoint.
+    Source(Piece),
 }
 
 /// Nothing more can be written for now.
@@ -85,6 +105,9 @@ pub enum WriteError {
     },
     #[error("objects could not be written, because {0}; their older contents stay")]
     Flash(FlashError),
+    /// Where objects lie is on flash alone.
+    #[error("where objects lie could not be read, because {0}; their older contents stay")]
+    Leaf(FlashError),
     #[error("the pool takes no more changes, because {0}")]
     Poisoned(FlashError),
 }
@@ -96,6 +119,8 @@ pub(super) enum ObjectPurpose {
     Write(u64),
     /// A page of a summary of the extent that is reclaimed.
     Summary,
+    /// A piece of the checkpoint in effect, which says where some of them lie.
+    Owners(Piece),
     /// A flash page from which objects are copied.
     Source(u32),
     /// A flash page that objects are moved to.

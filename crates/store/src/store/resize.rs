@@ -120,7 +120,7 @@ impl Store {
         if now.objects && !to.objects {
             return Err(ResizeError::Objects);
         }
-        let used = (to.pages()..self.geometry().pages()).rev().find(|page| !self.state.versions_of(*page).is_empty());
+        let used = (to.pages()..self.geometry().pages()).rev().find(|page| self.state.is_used(*page));
         if let Some(page) = used {
             return Err(ResizeError::Data((u64::from(page) + 1) * u64::from(SUBPAGES_PER_PAGE) * 4096));
         }

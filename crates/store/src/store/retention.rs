@@ -14,7 +14,7 @@ use super::keeping::bounded;
 use super::{N, Store, StoreConfig, WriteError};
 use crate::extents::{Extents, Victims};
 use crate::geometry::{Geometry, RECLAIM_AHEAD};
-use crate::state::State;
+use crate::state::{LEAVES_MIN, State, WHOLE_BYTES};
 use crate::table::TableFull;
 
 /// What a reclaim examines, twice while that grows, and the journal page being filled.
@@ -98,7 +98,7 @@ impl Store {
         (u64::from(self.state.room_for()).saturating_sub(u64::from(2 * N)) / 4).saturating_sub(self.placed)
     }
     /// Drops the oldest token that is not pinned and not the newest. Returns whether there was one.
-    fn drop_oldest(&mut self) -> Result<bool, WriteError> {
+    pub(super) fn drop_oldest(&mut self) -> Result<bool, WriteError> {
         let Some(token) = self.state.tokens().superfluous(1).first().copied() else { return Ok(false) };
         self.record(Record::Drop { token })?;
         self.commit_wanted = true;
@@ -117,11 +117,14 @@ impl Store {
     /// The same after so many more subpages became older versions, by deletions or changes of
     /// status. These take entries, checksums and a longer checkpoint, but no flash page for data.
     pub(crate) fn room_beside(&self, older: u64) -> u64 {
-        self.space_beside(older).min(self.history_beside(older))
+        self.space_beside(older).min(self.history_beside(older)).min(self.leaf_room_beside(older))
     }
     /// What there is least of.
     pub(crate) fn shortage(&self) -> Shortage {
         let bytes = self.config.history_bytes;
+        if self.state.is_paged() && self.leaf_room_beside(0) <= self.space_beside(0).min(self.history_beside(0)) {
+            return Shortage::Leaves { bytes: self.state.leaf_budget() as u64 };
+        }
         match bytes != usize::MAX && self.history_beside(0) <= self.space_beside(0) {
             true => Shortage::History { bytes: bytes as u64 },
             false => self.shortage_of_space(),
@@ -192,6 +195,9 @@ impl Store {
         {
             return true;
         }
+        if self.is_short_of_leaves(subpages) {
+            return true;
+        }
         // The other shortage is looked for only after as many writes as there was room for.
         if (self.looked_at.0..self.looked_at.1).contains(&self.uncommitted) {
             return false;
@@ -253,6 +259,7 @@ impl Store {
     pub fn dram_needed(geometry: Geometry, config: StoreConfig) -> usize {
         let config = bounded(config, geometry).0;
         let mut state = State::new(geometry, config.table_limit);
+        state.page_leaves(config.leaf_bytes());
         if config.victims == Victims::LongestChains {
             state.count_chains();
         }
@@ -261,6 +268,20 @@ impl Store {
         let objects = ObjectLog::of(geometry).map_or(0, |log| log.bytes_max());
         let extents = Extents::new(geometry).bytes() + beside_extents(geometry);
         extents + heat + state.bytes_max() + objects + history
+    }
+    /// The DRAM for where objects lie ([`StoreConfig::leaf_bytes`]) with which a store of this
+    /// geometry comes to about so many bytes at the most. `usize::MAX` where it does so with all of
+    /// it in DRAM.
+    #[must_use]
+    pub fn leaf_bytes_within(geometry: Geometry, config: StoreConfig, bytes: usize) -> usize {
+        let needed = |leaf_bytes| Store::dram_needed(geometry, StoreConfig { leaf_bytes, ..config });
+        if !geometry.objects || needed(usize::MAX) <= bytes {
+            return usize::MAX;
+        }
+        // Those of whole subpages side by side always stay.
+        let least = geometry.flash_pages().div_ceil(N) as usize * WHOLE_BYTES + LEAVES_MIN;
+        // What came once as a block is no slot later, nor the other way round.
+        (bytes.saturating_sub(needed(0)) / 8 * 5).max(least)
     }
     /// DRAM for history and waiting journal pages, which [`StoreConfig::history_bytes`] bounds.
     pub fn history_bytes(&self) -> usize {

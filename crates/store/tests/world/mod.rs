@@ -16,7 +16,7 @@ use std::rc::Rc;
 use fulgurite_flash::FlashError;
 use fulgurite_format::{Header, Kind, PageBuffer, PoolId, SUBPAGE_BYTES, Status, crc32c, zero_page};
 use fulgurite_store::{
-    Durability, Geometry, Io, IoId, Outcome, ReadPages, RecoverError, Store, StoreConfig, WriteError, recover,
+    Durability, Find, Geometry, Io, IoId, Outcome, ReadPages, RecoverError, Store, StoreConfig, WriteError, recover,
 };
 
 pub const POOL: PoolId = PoolId(*b"a pool for tests");
@@ -501,6 +501,9 @@ impl World {
     }
     /// A page is deleted.
     pub fn delete(&mut self, page: u32) {
+        while !self.store.hold_leaves(&[page]).unwrap() {
+            self.turn();
+        }
         if self.store.set_status(page, Status::DELETED).is_ok() {
             let n = fulgurite_store::SUBPAGES_PER_PAGE;
             self.now.retain(|subpage, _| subpage / n != page);
@@ -531,7 +534,14 @@ impl World {
         let map = self.store.map();
         for subpage in 0..self.store.geometry().subpages {
             let expected = self.now.get(&subpage);
-            let found = map.get(subpage);
+            let found = match map.find(subpage) {
+                Find::At(located) => Some(located),
+                Find::Nowhere => None,
+                Find::Out => {
+                    self.check_out(subpage, expected.copied());
+                    continue;
+                }
+            };
             assert_eq!(found.is_some(), expected.is_some(), "subpage {subpage}");
             if let (Some(found), Some(number)) = (found, expected) {
                 if objects::is_object(*number) {
@@ -546,6 +556,24 @@ impl World {
                 );
                 assert_eq!(found.checksum, checksum_of(*number), "subpage {subpage}");
             }
+        }
+    }
+    /// Looks at what is on flash alone: that it is what the model has.
+    fn check_out(&self, subpage: u32, expected: Option<u64>) {
+        let state = self.store.state();
+        let piece = state.piece_of(subpage / 16).expect("what is out is in a piece");
+        let Some(Content::Metadata(page)) = self.flash.content(piece.place) else { panic!("{piece:?} is not there") };
+        let leaves = piece.open(POOL, page).expect("it is what was written");
+        let (_, leaf) = leaves.iter().find(|(of, _)| *of == subpage / 16).expect("it has the page");
+        let found = leaf.iter().find(|(s, ..)| *s == subpage % 16);
+        assert_eq!(found.is_some(), expected.is_some(), "subpage {subpage}");
+        if let (Some((_, at, checksum)), Some(number)) = (found, expected) {
+            let bytes = objects::object_bytes(number);
+            assert_eq!(usize::from(at.length), bytes.len(), "subpage {subpage}");
+            assert!(bytes.is_empty() || *checksum == crc32c(&bytes), "subpage {subpage}");
+            let lies = self.flash.content(at.flash_page);
+            let is_it = matches!(lies, Some(Content::Metadata(page)) if page[at.range()] == bytes[..]);
+            assert!(bytes.is_empty() || is_it, "subpage {subpage}");
         }
     }
     /// The power fails, and the pool is opened again. Returns the token that it came back to.

@@ -90,6 +90,8 @@ pub struct ObjectLog {
     pub(super) reclaim: Option<ObjectReclaim>,
     pub(super) ready: VecDeque<MovePage>,
     pub(super) moving: Vec<(u32, MovePage)>,
+    /// Those that are written, and wait for leaves of their objects to be recorded.
+    pub(super) landed: Vec<(u32, MovePage)>,
 }
 
 impl ObjectLog {
@@ -108,15 +110,20 @@ impl ObjectLog {
                 reclaim: None,
                 ready: VecDeque::new(),
                 moving: Vec::new(),
+                landed: Vec::new(),
             })
         })
     }
     pub fn is_quiet(&self) -> bool {
-        self.queue.is_empty() && self.reclaim.is_none() && self.ready.is_empty() && self.moving.is_empty()
+        self.queue.is_empty() && self.reclaim.is_none() && self.ready.is_empty() && !self.is_moving()
+    }
+    /// Whether flash pages of moved objects are under way.
+    pub fn is_moving(&self) -> bool {
+        !self.moving.is_empty() || !self.landed.is_empty()
     }
     /// Whether the reclaim under way goes on by itself; none when there is none.
     pub fn reclaim_moves(&self) -> Option<bool> {
-        self.reclaim.as_ref().map(|reclaim| reclaim.is_moving() || !self.moving.is_empty())
+        self.reclaim.as_ref().map(|reclaim| reclaim.is_moving() || self.is_moving())
     }
     /// The extent whose objects are being copied, from when it is known where they go until they
     /// lie there.
@@ -128,8 +135,12 @@ impl ObjectLog {
         let objects = |page: &PackedPage| page.objects.capacity() * size_of::<ObjectWritten>();
         let packed =
             self.queue.iter().map(|page| page.page.iter().len() * SUBPAGE_BYTES + objects(page)).sum::<usize>();
-        let moved =
-            self.ready.iter().chain(self.moving.iter().map(|(_, page)| page)).map(MovePage::bytes).sum::<usize>();
+        let moved = self
+            .ready
+            .iter()
+            .chain(self.moving.iter().chain(&self.landed).map(|(_, page)| page))
+            .map(MovePage::bytes)
+            .sum::<usize>();
         let open = self.open.iter().flatten().chain(&self.settling);
         let owners: usize = open.map(|open| open.owners.capacity() * size_of::<Owner>()).sum();
         let reclaim = self.reclaim.as_ref().map_or(0, ObjectReclaim::bytes);

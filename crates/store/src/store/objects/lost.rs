@@ -34,7 +34,7 @@ impl Store {
         while Some(crc32c(bytes)) == expected {
             bytes[last] = bytes[last].wrapping_add(1);
         }
-        let objects = vec![(Found { subpage, slot, at }, 0)];
+        let objects = vec![(Found { subpage, slot, at, checksum: expected.unwrap_or(0) }, 0)];
         self.log().ready.push_back(MovePage { stream: Stream::cold(Writer::Reclaim), page, objects });
         self.write_moved();
         if self.log().reclaim.is_none() && self.log().ready.pop_back().is_some() {

@@ -24,10 +24,11 @@ use super::super::request::{is_of_the_page, may_be_repeated};
 use super::super::{Io, N, Outcome, Store};
 use super::log::summary_pages;
 use super::streams::{Division, Stream};
+use crate::checkpoint::{PIECES_AHEAD, Sources};
 use crate::extents::Writer;
 use crate::geometry::METADATA_RESERVE;
 use crate::objects::{OPEN_PAGES, Packer, TightPacker, UNITS_PER_PAGE, weight};
-use crate::state::Held;
+use crate::state::{Held, Piece};
 
 /// Flash pages that are read at a time.
 const DEPTH: usize = 8;
@@ -39,13 +40,27 @@ const APART_FROM: u32 = 2;
 /// Writes that are begun again before the extent is given up for this time.
 const REPEATED_MAX: u32 = 16;
 
+/// The look for what is needed.
+#[derive(Debug, Default)]
+struct Look {
+    /// Of these subpages, ascending, or of all up to one.
+    subpages: Vec<u32>,
+    all: Option<u32>,
+    /// Which is next.
+    next: u32,
+    found: Vec<Found>,
+    /// What was read of pages whose leaves are on flash alone.
+    sources: Sources,
+}
+
 /// An object that is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Found {
     pub subpage: u32,
-    /// Its slot, as the place of a subpage.
+    /// Its slot, as the place of a subpage, if it had one when it was found.
     pub slot: u32,
     pub at: ObjectPlace,
+    pub checksum: u32,
 }
 
 /// Where an object goes: to which of the flash pages that are to be filled, and its offset there.
@@ -74,7 +89,8 @@ impl MovePage {
 /// DRAM that the reclaim of an extent of so many objects and flash pages may come to.
 pub(super) fn bytes_max(objects: usize, pages: usize) -> usize {
     // Memory that grows doubles; and what is needed is listed once in all, and then by flash page.
-    let listed = objects * (2 * size_of::<Owner>() + 2 * size_of::<Found>() + 3 * size_of::<Planned>());
+    let listed =
+        objects * (2 * size_of::<Owner>() + 2 * size_of::<u32>() + 2 * size_of::<Found>() + 3 * size_of::<Planned>());
     // All flash pages may be filled at the same time, beside waiting and written ones. Each read
     // may fill two.
     let waiting = MOVED_MAX + 2 * DEPTH + OPEN_PAGES + 1;
@@ -90,6 +106,8 @@ enum Listing {
     Next(u32),
     Asked(u32),
     Read,
+    /// What lives is looked for, page by page.
+    Looking,
     /// What is to be copied is known.
     Done,
 }
@@ -103,6 +121,7 @@ pub(super) struct ObjectReclaim {
     listing: Listing,
     owners: Vec<Owner>,
     walked: bool,
+    look: Look,
     /// Flash pages to be read, the last first, with what is needed of each.
     todo: Vec<(u32, Vec<Planned>)>,
     reading: Vec<(u32, Vec<Planned>)>,
@@ -123,6 +142,7 @@ impl ObjectReclaim {
             listing: Listing::Next(0),
             owners: Vec::new(),
             walked: false,
+            look: Look::default(),
             todo: Vec::new(),
             reading: Vec::new(),
             to_come: Vec::new(),
@@ -141,7 +161,8 @@ impl ObjectReclaim {
     pub fn bytes(&self) -> usize {
         let planned: usize = self.todo.iter().chain(&self.reading).map(|(_, planned)| planned.capacity()).sum();
         let filling = self.filling.values().map(MovePage::bytes).sum::<usize>();
-        let lists = self.owners.capacity() * size_of::<Owner>() + self.to_come.capacity() * size_of::<u32>();
+        let found = self.look.found.capacity() * size_of::<Found>() + self.look.subpages.capacity() * 4;
+        let lists = found + self.owners.capacity() * size_of::<Owner>() + self.to_come.capacity() * size_of::<u32>();
         lists + planned * size_of::<Planned>() + filling
     }
     /// An object has come to its flash page, or none when it is unneeded or unreadable. Returns
@@ -211,6 +232,9 @@ impl Store {
         self.log().reclaim = Some(ObjectReclaim::new(extent, forced || condemned));
     }
     pub(super) fn advance_object_reclaim(&mut self) {
+        if !self.log().landed.is_empty() {
+            self.record_landed();
+        }
         self.write_moved();
         let Some(mut reclaim) = self.log().reclaim.take() else { return };
         let (g, extent) = (self.geometry(), reclaim.extent);
@@ -221,18 +245,23 @@ impl Store {
                 self.send(super::super::Purpose::Objects(Purpose::Summary), Io::Read { place });
             }
             Listing::Asked(_) => {}
-            Listing::Read => {
-                if !self.plan(&mut reclaim) {
+            Listing::Read | Listing::Looking => match self.plan(&mut reclaim) {
+                Some(true) => {}
+                // It waits for pieces.
+                None if !reclaim.unreadable => {}
+                Some(false) | None => {
                     self.extents.give_up_for_now(extent, self.state.weighed(extent));
                     return;
                 }
-            }
+            },
             Listing::Done => {}
         }
         let waiting =
             self.config.history_bytes != usize::MAX && self.journal.sealed.len() >= 2 * self.config.commit_after;
         self.commit_wanted |= waiting;
-        while !waiting && reclaim.reading.len() < DEPTH && self.log().ready.len() + self.log().moving.len() < MOVED_MAX
+        while !waiting
+            && reclaim.reading.len() < DEPTH
+            && self.log().ready.len() + self.log().moving.len() + self.log().landed.len() < MOVED_MAX
         {
             let Some((place, planned)) = reclaim.todo.pop() else { break };
             reclaim.reading.push((place, planned));
@@ -241,7 +270,7 @@ impl Store {
         let read = reclaim.listing == Listing::Done && reclaim.todo.is_empty() && reclaim.reading.is_empty();
         assert!(!read || reclaim.filling.is_empty(), "every object that was planned has come or was left out");
         reclaim.without_room = !self.log().ready.is_empty();
-        let over = read && self.log().ready.is_empty() && self.log().moving.is_empty();
+        let over = read && self.log().ready.is_empty() && !self.log().is_moving();
         if !over || self.try_again(&mut reclaim) {
             self.log().reclaim = Some(reclaim);
         }
@@ -282,30 +311,30 @@ impl Store {
             reclaim.listing = Listing::Next(index + 1);
         }
     }
-    /// Finds what is needed, and judges whether moving it gains anything.
-    fn plan(&mut self, reclaim: &mut ObjectReclaim) -> bool {
+    /// Finds what is needed, and judges whether moving it gains anything. None while it looks.
+    fn plan(&mut self, reclaim: &mut ObjectReclaim) -> Option<bool> {
         let (g, extent) = (self.geometry(), reclaim.extent);
-        let state = &self.state;
-        let here = |subpage: u32| {
-            let slots = state.slots_of(subpage).into_iter();
-            let here = slots.filter(|(_, at)| at.length > 0 && g.extent_of(at.flash_page) == extent);
-            here.map(move |(slot, at)| Found { subpage, slot, at })
-        };
-        let weighs = |found: &[Found]| found.iter().map(|found| weight(found.at.length.into())).sum::<u32>();
-        let mut subpages: Vec<u32> = reclaim.owners.drain(..).map(|owner| owner.subpage).collect();
-        subpages.sort_unstable();
-        subpages.dedup();
-        let mut found: Vec<Found> = subpages.into_iter().flat_map(here).collect();
-        if weighs(&found) < state.objects().needed(extent).weight {
-            reclaim.walked = true;
-            found = (0..g.subpages).filter(|subpage| state.is_used(subpage / N)).flat_map(here).collect();
+        if reclaim.listing == Listing::Read {
+            let mut subpages: Vec<u32> = reclaim.owners.drain(..).map(|owner| owner.subpage).collect();
+            subpages.sort_unstable();
+            subpages.dedup();
+            reclaim.look = Look { subpages, ..Look::default() };
+            reclaim.listing = Listing::Looking;
         }
+        self.look(reclaim)?;
+        let weighs = reclaim.look.found.iter().map(|found| weight(found.at.length.into())).sum::<u32>();
+        if !reclaim.walked && weighs < self.state.objects().needed(extent).weight {
+            reclaim.walked = true;
+            reclaim.look = Look { subpages: Vec::new(), all: Some(g.subpages), ..Look::default() };
+            self.look(reclaim)?;
+        }
+        let mut found = std::mem::take(&mut reclaim.look).found;
         found.sort_unstable_by_key(|found| (found.at.flash_page, found.at.offset));
         let enough = g.extent_pages.saturating_sub(summary_pages(found.len()) + g.worth()) as usize;
         let division = Division::of_copies(&self.heat, g);
         let (planned, pages) = pack_apart(&found, division, g.worth() as usize, enough);
         if !reclaim.forced && pages > enough {
-            return false;
+            return Some(false);
         }
         reclaim.to_come = vec![0; pages];
         planned.iter().for_each(|planned| reclaim.to_come[planned.page as usize] += 1);
@@ -313,11 +342,82 @@ impl Store {
         reclaim.todo = sources.map(|planned| (planned[0].found.at.flash_page, planned.to_vec())).collect();
         reclaim.todo.reverse();
         reclaim.listing = Listing::Done;
-        true
+        Some(true)
     }
-    /// Whether an object is still needed and where it was.
+    /// Looks for what is needed of the extent, in the leaves that are here, and in pieces of the
+    /// checkpoint for the others. None while one of these is being read.
+    fn look(&mut self, reclaim: &mut ObjectReclaim) -> Option<()> {
+        let (g, extent) = (self.geometry(), reclaim.extent);
+        let state = &self.state;
+        let look = &mut reclaim.look;
+        let count = look.all.unwrap_or(look.subpages.len() as u32);
+        let lies_here = |at: &ObjectPlace| at.length > 0 && g.extent_of(at.flash_page) == extent;
+        while look.next < count {
+            let subpage = if look.all.is_some() { look.next } else { look.subpages[look.next as usize] };
+            let page = subpage / N;
+            if subpage >= g.subpages || !state.is_used(page) {
+                look.next += 1;
+                continue;
+            }
+            if !state.is_out(page) {
+                let slots = state.slots_of(subpage).into_iter().filter(|(_, at)| lies_here(at));
+                look.found.extend(slots.map(|(slot, at)| {
+                    let checksum = state.checksum(page, Held { subpage: subpage % N, place: slot }).unwrap_or(0);
+                    Found { subpage, slot, at, checksum }
+                }));
+                look.next += 1;
+                continue;
+            }
+            let piece = state.piece_of(page)?;
+            let Some(leaf) = look.sources.leaf(Some(piece), page) else {
+                // What a piece should have and has not is damage, or another checkpoint's.
+                reclaim.unreadable |= look.sources.lacks(piece, page);
+                self.read_owners(reclaim, page);
+                return None;
+            };
+            let found = leaf.iter().find(|(s, at, _)| *s == subpage % N && lies_here(at));
+            look.found.extend(found.map(|(_, at, checksum)| Found { subpage, slot: 0, at: *at, checksum: *checksum }));
+            look.next += 1;
+            look.sources.forget_before(page);
+        }
+        Some(())
+    }
+    /// Reads the pieces of this page, and of some that are looked at next.
+    fn read_owners(&mut self, reclaim: &mut ObjectReclaim, page: u32) {
+        let (state, look) = (&self.state, &mut reclaim.look);
+        let mut pieces = Vec::new();
+        if look.all.is_some() {
+            let behind = |piece: &Piece| state.piece_behind(*piece);
+            pieces.extend(std::iter::successors(state.piece_of(page), behind).take(PIECES_AHEAD));
+        } else {
+            let next = look.subpages[look.next as usize..].iter().take(PIECES_AHEAD * N as usize);
+            let out = next.map(|subpage| subpage / N).filter(|page| state.is_out(*page));
+            pieces.extend(out.filter_map(|page| state.piece_of(page)));
+            pieces.dedup();
+            pieces.truncate(PIECES_AHEAD);
+        }
+        pieces.retain(|piece| look.sources.ask(*piece));
+        for piece in pieces {
+            self.send(super::super::Purpose::Objects(Purpose::Owners(piece)), Io::Read { place: piece.place });
+        }
+    }
+    pub(super) fn owners_read(&mut self, piece: Piece, outcome: Outcome) {
+        let leaves = self.opened(piece, outcome);
+        let is_now = self.state.piece_of(piece.first) == Some(piece);
+        let Some(reclaim) = &mut self.log().reclaim else { return };
+        // The extent is tried again another time.
+        reclaim.unreadable |= leaves.is_err() && is_now;
+        reclaim.look.sources.read(piece.first, leaves.ok());
+    }
+    /// Whether an object is still needed and where it was, as far as that is known here.
     fn is_there(&self, found: &Found) -> bool {
-        self.state.objects().get(found.slot) == Some(found.at)
+        let is_out = self.state.is_out(found.subpage / N);
+        is_out || self.state.objects().get(found.slot) == Some(found.at) || {
+            // Its leaf has gone and come back.
+            let at = found.at;
+            self.state.is_paged()
+                && self.state.slot_at(found.subpage, at.flash_page, at.offset).is_some_and(|(_, there)| there == at)
+        }
     }
     pub(super) fn objects_read(&mut self, place: u32, outcome: Outcome) {
         let Some(mut reclaim) = self.log().reclaim.take() else { return };
@@ -329,8 +429,7 @@ impl Store {
                         let found = planned.found;
                         let bytes = &page[found.at.range()];
                         let there = self.is_there(&found);
-                        let held = Held { subpage: found.subpage % N, place: found.slot };
-                        if there && self.state.checksum(found.subpage / N, held) != Some(crc32c(bytes)) {
+                        if there && found.checksum != crc32c(bytes) {
                             self.counters.damaged += 1;
                             self.suspect(place, FlashError::Corrupt);
                         }
@@ -372,6 +471,12 @@ impl Store {
     pub(super) fn objects_moved(&mut self, place: u32, outcome: &Outcome) {
         let Some(at) = self.log().moving.iter().position(|(moving, _)| *moving == place) else { return };
         let (_, moved) = self.log().moving.swap_remove(at);
+        if self.state.is_paged() && !matches!(outcome, Outcome::Failed(_)) {
+            moved.objects.iter().for_each(|(found, _)| self.state.pin_leaf(found.subpage / N));
+            self.log().landed.push((place, moved));
+            self.record_landed();
+            return;
+        }
         if let Outcome::Failed(error) = *outcome {
             self.log().settled(place, std::iter::empty());
             self.suspect(place, error);
@@ -386,6 +491,31 @@ impl Store {
             self.settle_objects();
             return;
         }
+        self.record_moved(place, &moved);
+    }
+    /// Records flash pages of moved objects whose leaves are all here.
+    pub(super) fn record_landed(&mut self) {
+        for (place, moved) in std::mem::take(&mut self.log().landed) {
+            let pages = || moved.objects.iter().map(|(found, _)| found.subpage / N);
+            match self.have_leaves(pages()) {
+                Ok(true) => self.record_moved(place, &moved),
+                Ok(false) => {
+                    self.log().landed.push((place, moved));
+                    continue;
+                }
+                Err(_) => {
+                    // They stay where they are.
+                    self.log().settled(place, std::iter::empty());
+                    if let Some(reclaim) = &mut self.log().reclaim {
+                        reclaim.unreadable = true;
+                    }
+                    self.settle_objects();
+                }
+            }
+            pages().for_each(|page| self.state.unpin_leaf(page));
+        }
+    }
+    fn record_moved(&mut self, place: u32, moved: &MovePage) {
         let there: Vec<&(Found, u16)> = moved.objects.iter().filter(|(found, _)| self.is_there(found)).collect();
         self.log().settled(place, there.iter().map(|(found, _)| found.subpage));
         for few in there.chunks(OBJECTS_MAX) {

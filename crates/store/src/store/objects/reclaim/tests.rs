@@ -23,7 +23,7 @@ fn found(lengths: &[u16]) -> Vec<Found> {
         .zip(places)
         .map(|(subpage, ((page, offset), length))| {
             let at = ObjectPlace { flash_page: 40 + page as u32, offset, length };
-            Found { subpage, slot: subpage | 1 << 31, at }
+            Found { subpage, slot: subpage | 1 << 31, at, checksum: 0 }
         })
         .collect();
     found.sort_unstable_by_key(|found| (found.at.flash_page, found.at.offset));
@@ -135,7 +135,7 @@ fn a_flash_page_is_full_when_all_that_goes_there_has_come_or_is_left_out() {
     reclaim.to_come = vec![3, 1];
     let planned = |subpage, page, offset| {
         let at = ObjectPlace { flash_page: 40, offset: 0, length: 4 };
-        Planned { found: Found { subpage, slot: 7, at }, page, offset, stream: COLD }
+        Planned { found: Found { subpage, slot: 7, at, checksum: 0 }, page, offset, stream: COLD }
     };
     assert!(reclaim.put(planned(1, 0, 0), Some(b"abcd")).is_none());
     assert!(reclaim.put(planned(2, 0, 16), None).is_none());

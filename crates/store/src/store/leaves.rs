@@ -1,0 +1,283 @@
+//! Leaves that are on flash alone ([`crate::state`]): a caller that needs one says so, and asks
+//! again.
+//!
+//! Programs read pieces with their own queues and hand them over ([`Store::learn`]). The store
+//! reads for writes, which change leaves, and for reclaim, which only looks, piece by piece. It
+//! reads for the next checkpoint, which has to have all that the one in effect has.
+//!
+//! Half of the leaves' DRAM may have changed since the checkpoint in effect. A quarter brings about
+//! the next one. So there are always leaves that can go, unless a token older than most of them is
+//! kept. For want of room such tokens are dropped, but for those that are pinned and the newest.
+//! Then writers get [`WriteError::NoSpace`] until a sync. Room for what a sync has to write is
+//! counted beforehand ([`Store::leaf_room_beside`]).
+
+use fulgurite_flash::FlashError;
+use fulgurite_format::PageBuffer;
+
+use super::{Io, N, Outcome, Purpose, Store, WriteError};
+use crate::checkpoint::PIECES_AHEAD;
+use crate::state::{LEAF_BYTES, Leaf, Piece, Used};
+
+/// Pieces that are read at a time, for writes.
+const DEPTH: usize = 16;
+/// How often a checkpoint tries to read a piece.
+const TRIES: u32 = 3;
+
+impl Store {
+    /// What says which leaves are used; for readers.
+    pub fn used(&self) -> Used {
+        self.state.used()
+    }
+    /// The flash page to be read first, where the leaf of a page is on flash alone.
+    pub fn is_behind(&self, page: u32) -> Option<u32> {
+        if !self.state.is_out(page) {
+            return None;
+        }
+        self.state.piece_of(page).map(|piece| piece.place)
+    }
+    /// This was read from a flash page, because [`Store::is_behind`] said so of a page.
+    ///
+    /// # Errors
+    /// [`FlashError::Corrupt`] when it is not what was written there.
+    pub fn learn(&mut self, page: u32, flash_page: u32, content: &PageBuffer) -> Result<(), FlashError> {
+        let Some(piece) = self.state.piece_of(page).filter(|piece| piece.place == flash_page) else { return Ok(()) };
+        if !self.state.is_out(page) {
+            return Ok(());
+        }
+        let leaves = piece.open(self.pool, content).map_err(|_| FlashError::Corrupt)?;
+        let leaf = leaves.iter().find(|(of, _)| *of == page).ok_or(FlashError::Corrupt)?;
+        self.bring_in(page, &leaf.1)
+    }
+    fn bring_in(&mut self, page: u32, leaf: &Leaf) -> Result<(), FlashError> {
+        // Where there is none, it comes all the same: it can go again at once.
+        self.state.make_leaf_room(LEAF_BYTES);
+        self.wanted.failed.remove(&page);
+        self.state.bring_in(page, leaf).map_err(|_| FlashError::Corrupt)
+    }
+
+    /// Whether the leaf of a page is here. Otherwise it is brought in; ask again.
+    ///
+    /// # Errors
+    /// When its piece could not be read.
+    fn has_leaf(&mut self, page: u32) -> Result<bool, WriteError> {
+        if !self.state.is_out(page) {
+            return Ok(true);
+        }
+        if let Some(error) = self.wanted.failed.remove(&page) {
+            return Err(WriteError::Leaf(error));
+        }
+        self.wanted.pages.insert(page);
+        Ok(false)
+    }
+    /// How many of these subpages, counted from the first, can be written as far as it is about
+    /// leaves. 0 while something must end first. The leaves of the others are brought in.
+    ///
+    /// # Errors
+    /// When the leaf of the first cannot be read; when leaves that cannot go have all the room.
+    pub(super) fn admit_leaves(
+        &mut self,
+        subpages: impl ExactSizeIterator<Item = u32> + Clone,
+    ) -> Result<usize, WriteError> {
+        if !self.state.is_paged() {
+            return Ok(subpages.len());
+        }
+        // The first of them have come for this. They do not go again before it is done.
+        let count = (self.state.leaf_share() / 4 / LEAF_BYTES).max(1);
+        let first = || subpages.clone().take(count).map(|subpage| subpage / N);
+        self.state.hold_back_leaves(first(), true);
+        let most = self.room_for_leaves(subpages.len());
+        self.state.hold_back_leaves(first(), false);
+        let most = most?;
+        let mut ready = 0;
+        for (at, subpage) in subpages.take(most).enumerate() {
+            match self.has_leaf(subpage / N) {
+                Ok(true) if ready == at => ready += 1,
+                Err(error) if at == 0 => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(ready)
+    }
+    /// Of how many pages, at most, leaves may change or come now.
+    fn room_for_leaves(&mut self, pages: usize) -> Result<usize, WriteError> {
+        let (share, kept) = (self.state.leaf_share(), self.state.leaf_bytes_kept());
+        let may = (share / 2).saturating_sub(kept) / LEAF_BYTES;
+        let mut count = pages.min(if kept == 0 { may.max(1) } else { may });
+        while count > 0 {
+            if self.state.make_leaf_room(count * LEAF_BYTES) {
+                self.wanted.asked = None;
+                return Ok(count);
+            }
+            count /= 2;
+        }
+        // Those of writes under way change, and can go after the next checkpoint.
+        let under_way = self.placed > 0 || self.objects.as_ref().is_some_and(|objects| objects.is_moving());
+        if pages == 0 || under_way || self.checkpoint.is_some() {
+            return Ok(0);
+        }
+        if self.wanted.asked.is_none_or(|before| self.counters.checkpoints <= before) {
+            self.start_checkpoint();
+            if self.checkpoint.is_some() {
+                self.wanted.asked = Some(self.counters.checkpoints);
+                return Ok(0);
+            }
+        }
+        self.wanted.asked = None;
+        // What a token keeps that can be dropped can go after one more.
+        if self.drop_oldest()? {
+            return Ok(0);
+        }
+        Err(WriteError::NoSpace { uncommitted: self.uncommitted })
+    }
+    /// For how many subpages, each of another page, leaves may change before the next sync.
+    pub(super) fn leaf_room_beside(&self, older: u64) -> u64 {
+        // Of a page whose status changes, one leaf.
+        self.state.leaf_room().saturating_sub(self.placed + older.div_ceil(N.into()))
+    }
+    /// Whether leaves for so many changes are hardly left, and a sync would have others go.
+    pub(super) fn is_short_of_leaves(&self, subpages: u64) -> bool {
+        let (room, unsettled) = (self.state.leaf_room(), self.state.unsettled_leaves());
+        let wanted = subpages.min(room.saturating_add(unsettled) / 2);
+        unsettled > wanted / 4 && room < wanted
+    }
+    /// Whether so many leaves have changed that a checkpoint should be made for them.
+    pub(super) fn leaves_want_checkpoint(&self) -> bool {
+        self.state.is_paged() && self.state.leaf_bytes_changed() > self.state.leaf_share() / 4
+    }
+    /// A place was given to a subpage: the leaf stays until the write has ended.
+    pub(super) fn pin_placed(&mut self, place: u32, subpage: u32) {
+        if self.state.is_paged() {
+            self.state.pin_leaf(subpage / N);
+            self.wanted.placed.insert(place, subpage / N);
+        }
+    }
+    pub(super) fn unpin_placed(&mut self, place: u32) {
+        if let Some(page) = self.wanted.placed.remove(&place) {
+            self.state.unpin_leaf(page);
+        }
+    }
+    /// Whether the leaves of all these pages are here, where they stay until
+    /// [`Store::set_statuses`] or the next call of this. Otherwise they are brought in; ask again.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn hold_leaves(&mut self, pages: &[u32]) -> Result<bool, WriteError> {
+        self.let_go_of_leaves();
+        if !self.state.is_paged() {
+            return Ok(true);
+        }
+        let mut all = true;
+        for page in pages.iter().filter(|page| self.state.is_used(**page)).collect::<Vec<_>>() {
+            self.state.pin_leaf(*page);
+            self.wanted.statuses.push(*page);
+            match self.has_leaf(*page) {
+                Ok(here) => all &= here,
+                Err(error) => {
+                    self.let_go_of_leaves();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(all)
+    }
+    /// Those may go again.
+    pub fn let_go_of_leaves(&mut self) {
+        for page in std::mem::take(&mut self.wanted.statuses) {
+            self.state.unpin_leaf(page);
+        }
+    }
+    /// The same for objects that were moved, whose leaves were pinned: whether all of these are
+    /// here.
+    pub(super) fn have_leaves(&mut self, pages: impl Iterator<Item = u32>) -> Result<bool, WriteError> {
+        let mut all = true;
+        for page in pages {
+            all &= self.has_leaf(page)?;
+        }
+        Ok(all)
+    }
+    /// Whether nobody waits for a leaf.
+    pub(super) fn is_quiet_about_leaves(&self) -> bool {
+        self.wanted.pages.is_empty() && self.wanted.reading.is_empty()
+    }
+
+    /// Reads pieces of which leaves are wanted.
+    pub(super) fn advance_leaves(&mut self) {
+        if self.wanted.pages.is_empty() || self.poisoned.is_some() {
+            return;
+        }
+        let state = &self.state;
+        self.wanted.pages.retain(|page| state.is_out(*page));
+        let mut pieces = Vec::new();
+        for page in &self.wanted.pages {
+            if self.wanted.reading.len() == DEPTH {
+                break;
+            }
+            let Some(piece) = state.piece_of(*page) else { continue };
+            if self.wanted.reading.insert(piece.place) {
+                pieces.push(piece);
+            }
+        }
+        for piece in pieces {
+            self.send(Purpose::Leaves(piece), Io::Read { place: piece.place });
+        }
+    }
+    pub(super) fn leaves_read(&mut self, piece: Piece, outcome: Outcome) {
+        self.wanted.reading.remove(&piece.place);
+        let leaves = self.opened(piece, outcome);
+        let of_it = |page: &u32| self.state.piece_of(*page) == Some(piece);
+        // It is not the piece any more where another checkpoint has come into effect.
+        let pages: Vec<u32> = self.wanted.pages.range(piece.first..).copied().take_while(of_it).collect();
+        for page in pages {
+            self.wanted.pages.remove(&page);
+            let brought = leaves
+                .as_ref()
+                .map_err(|error| *error)
+                .and_then(|leaves| leaves.iter().find(|(of, _)| *of == page).ok_or(FlashError::Corrupt).cloned());
+            if let Err(error) = brought.and_then(|(_, leaf)| self.bring_in(page, &leaf)) {
+                self.wanted.failed.insert(page, error);
+            }
+        }
+    }
+    /// The leaves of a piece that was read.
+    pub(super) fn opened(&mut self, piece: Piece, outcome: Outcome) -> Result<Vec<(u32, Leaf)>, FlashError> {
+        match outcome {
+            Outcome::Read(page) => piece.open(self.pool, &page).map_err(|_| FlashError::Corrupt),
+            Outcome::Failed(error) => Err(error),
+            Outcome::Done | Outcome::Copied(_) | Outcome::NotWritten(_) => unreachable!("the end of a read"),
+        }
+    }
+    /// The checkpoint waits for the leaf of this page: reads its piece, and some behind it.
+    pub(super) fn read_sources(&mut self, page: u32) {
+        let Some(writer) = &mut self.checkpoint else { return };
+        let mut next = self.state.piece_of(page);
+        let mut asked = Vec::new();
+        for _ in 0..PIECES_AHEAD {
+            let Some(piece) = next else { break };
+            if writer.sources.ask(piece) {
+                asked.push(piece);
+            }
+            next = self.state.piece_behind(piece);
+        }
+        for piece in asked {
+            self.send(Purpose::Source(piece), Io::Read { place: piece.place });
+        }
+    }
+    pub(super) fn source_read(&mut self, piece: Piece, outcome: Outcome) {
+        let leaves = self.opened(piece, outcome);
+        let Some(writer) = &mut self.checkpoint else { return };
+        match leaves {
+            Ok(leaves) => {
+                self.wanted.tries = 0;
+                writer.sources.read(piece.first, Some(leaves));
+            }
+            Err(error) => {
+                writer.sources.read(piece.first, None);
+                self.wanted.tries += 1;
+                if self.wanted.tries > TRIES * PIECES_AHEAD as u32 {
+                    // What the checkpoint in effect says can be read no more, and only there it is.
+                    self.poison(error);
+                }
+            }
+        }
+    }
+}
