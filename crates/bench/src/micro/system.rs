@@ -32,6 +32,8 @@ const HITS_OF_A_MISS: u64 = 8;
 const NEAR_EXPONENT: f64 = 3.0;
 /// Threads under kernel paging.
 const THREADS: usize = 32;
+/// Share of a round's time in which workers wait, from which on the device sets its pace.
+const BOUND: f64 = 0.1;
 /// Time that the device is measured by itself.
 const DEVICE_TIME: Duration = Duration::from_millis(200);
 /// Bytes of the processor's cache for each subpage that is near: its words, its marks, and a line
@@ -80,6 +82,10 @@ struct Round {
     more_ns: f64,
     misses: f64,
     writes: f64,
+    reads: f64,
+    /// All of its time, and the share of it in which the worker waited for the device.
+    elapsed_ns: f64,
+    waits: f64,
 }
 
 struct Probe<'s> {
@@ -143,6 +149,8 @@ impl Probe<'_> {
         let written = |round: &Round| if round.misses > 0.0 { round.writes / round.misses } else { 0.0 };
         if self.wanted.config.pooled() {
             measured.copies = (median(&dirty, written) - 1.0).max(0.0);
+            let gap = write_gap(&dirty, measured.read_gap);
+            measured.write_gap = gap.unwrap_or(measured.write_gap);
         }
         Ok(measured)
     }
@@ -167,6 +175,9 @@ impl Probe<'_> {
             more_ns: each(&of, busy) - each(&before, before.elapsed_ns),
             misses: each(&of, of.misses),
             writes: each(&of, of.device_writes),
+            reads: each(&of, of.device_reads),
+            elapsed_ns: each(&of, of.elapsed_ns),
+            waits: of.wait_ns as f64 / of.elapsed_ns.max(1) as f64,
         })
     }
 
@@ -219,10 +230,9 @@ impl Probe<'_> {
         };
         let bar = progress::steps(&format!("{}, {config}", image.workload), u64::from(self.wanted.rounds) + 1);
         let subpages = image.region_bytes / 4096;
-        // Until the frames hold what they will hold, and reclaim has begun where there is some.
+        // Until the frames hold what they will hold. A pool is as young as in `bench live`.
         let frames = if other.opened.frames > 0 { other.opened.frames } else { self.session.dram_bytes / 4096 };
-        let warm = if config.pooled() { subpages / 2 } else { frames * 2 };
-        self.round(&mut plain, &mut other, warm.max(self.wanted.requests), 0)?;
+        self.round(&mut plain, &mut other, (frames * 2).max(self.wanted.requests), 0)?;
         bar.inc(1);
         let mut rounds = Vec::new();
         for _ in 0..self.wanted.rounds {
@@ -277,6 +287,14 @@ impl Probe<'_> {
         measured.write_gap = (2.0 * mixed_busy - busy).max(0.0);
         Ok(())
     }
+}
+
+/// How much of the device's time a written subpage takes, where workers waited for the device: a
+/// store writes many in one request. Random writes, one by one, would say more.
+fn write_gap(rounds: &[Round], read_gap: f64) -> Option<f64> {
+    let bound: Vec<&Round> = rounds.iter().filter(|round| round.waits >= BOUND && round.writes > 0.0).collect();
+    let gap = |round: &&Round| ((round.elapsed_ns - round.reads * read_gap) / round.writes).max(0.0);
+    (bound.len() * 2 > rounds.len()).then(|| Spread::of(bound.iter().map(gap)).median)
 }
 
 /// Subpages of which the processor's second cache keeps what is known.
@@ -369,4 +387,19 @@ pub fn write(path: &Path, wanted: &Wanted, interrupt: &Interrupt) -> Result<Stri
     let text = file(wanted, &machine, &measured, &crate::machine::Machine::describe().day);
     crate::report::write_file(path, text.as_bytes())?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_takes_what_reads_leave_where_the_device_sets_the_pace() {
+        let bound = Round { writes: 0.5, reads: 1.0, elapsed_ns: 15_000.0, waits: 0.4, ..Round::default() };
+        let free = Round { waits: 0.0, ..bound };
+        assert_eq!(write_gap(&[bound; 3], 10_000.0), Some(10_000.0));
+        assert_eq!(write_gap(&[bound; 3], 20_000.0), Some(0.0));
+        assert_eq!(write_gap(&[bound, free, free], 10_000.0), None);
+        assert_eq!(write_gap(&[Round { writes: 0.0, ..bound }], 10_000.0), None);
+    }
 }
