@@ -3,6 +3,8 @@
 //! the files in `systems` made short.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -142,6 +144,68 @@ fn what_is_wrong_is_told_before_anything_runs() {
     refused(at, &["sim", "trace", "t.csv"], &["t.csv", "line 2"]);
     std::fs::write(at.join("m.trace"), "0x40 READ 5\n").unwrap();
     refused(at, &["sim", "trace", "m.trace"], &["--clock"]);
+}
+/// Full, as far as the program can tell: files cannot be longer than so many bytes.
+fn run_full(directory: &Path, bytes: u64, words: &[&str]) -> Output {
+    let limit = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", bytes / 512);
+    let program = env!("CARGO_BIN_EXE_fulgurite");
+    Command::new("sh").args(["-c", &limit, "sh", program]).args(words).current_dir(directory).output().unwrap()
+}
+#[test]
+fn a_full_disk_keeps_what_there_is_and_shows_the_rest() {
+    let directory = tempfile::tempdir().unwrap();
+    let (at, file) = (directory.path(), system("nand-only.toml"));
+    let told = |output: &Output, part: &str| {
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains(part), "{message}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let output = run(at, &[&["sim", "run", &file, "--json", "/dev/full"][..], &SHORT].concat());
+    assert!(told(&output, "/dev/full could not be written").contains("requests/s"), "the result is lost");
+    let compare = ["sim", "compare", &file, &file, "--plot", "/dev/full"];
+    let output = run(at, &[&compare[..], &SHORT].concat());
+    assert!(told(&output, "/dev/full could not be written").contains("requests/s"), "the results are lost");
+    refused(at, &["sim", "sweep", &file, "--out", "/dev/full", "--over", "requests.depth=1"], &["a regular file"]);
+    // A sweep keeps whole results, and goes on when there is room.
+    let sweep = ["sim", "sweep", &file, "--out", "o.jsonl", "--threads=1", "--over", "requests.depth=1,2,4,8"];
+    let sweep = [&sweep[..], &SHORT].concat();
+    let output = run_full(at, 4096, &sweep);
+    told(&output, "o.jsonl cannot be written; what it has is kept, so run the command again");
+    let kept = std::fs::read_to_string(at.join("o.jsonl")).unwrap();
+    let whole = |text: &str| text.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
+    assert!((1..4).contains(&whole(&kept)), "{kept}");
+    // A drawing that cannot be written takes no result with it.
+    let output = run_full(at, 12_288, &[&sweep[..], &["--plot", "p.html"]].concat());
+    told(&output, "p.html could not be written");
+    let text = std::fs::read_to_string(at.join("o.jsonl")).unwrap();
+    assert!(text.starts_with(&kept[..kept.rfind('\n').unwrap() + 1]) && whole(&text) == 4, "{text}");
+    assert!(!at.join("p.html").exists());
+    done(at, &[&sweep[..], &["--plot", "p.html"]].concat());
+    assert!(at.join("p.html").exists() && std::fs::read_to_string(at.join("o.jsonl")).unwrap() == text);
+}
+#[test]
+fn an_interrupted_sweep_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (at, out) = (directory.path(), directory.path().join("o.jsonl"));
+    let (file, over) = (system("nand-only.toml"), "requests.depth=1,2,3,4,5,6,7,8,9,10,11,12");
+    let count = ["--set", "requests.count=20000", "--set", "requests.warm_up=100", "--over", over];
+    let words = [&["sim", "sweep", &file, "--out", "o.jsonl", "--threads=1"][..], &count].concat();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_fulgurite"));
+    let mut program = program.args(&words).current_dir(at).stderr(Stdio::null()).spawn().unwrap();
+    while !std::fs::read_to_string(&out).is_ok_and(|text| text.contains('\n')) {
+        assert!(program.try_wait().unwrap().is_none(), "it ended before its first result");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&program), rustix::process::Signal::INT).unwrap();
+    assert_eq!(program.wait().unwrap().code(), Some(130));
+    let kept = std::fs::read_to_string(&out).unwrap();
+    assert!(kept.ends_with('\n') && kept.lines().count() < 12, "{} lines", kept.lines().count());
+    let output = run(at, &words);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("of 12 points are in o.jsonl already"), "{told}");
+    let text = std::fs::read_to_string(&out).unwrap();
+    assert!(text.starts_with(&kept) && text.lines().count() == 12);
 }
 #[test]
 fn a_trace_is_summarised_written_and_run() {

@@ -6,12 +6,11 @@ use anyhow::Result;
 use clap::{Args, ValueHint};
 
 use fulgurite_bench::report::table::table;
-use fulgurite_bench::report::write_as;
 use fulgurite_bench::values::{Output, output};
 use fulgurite_sim::Report;
 
 use super::given::{SystemArgs, result, system};
-use super::run::warn;
+use super::run::{give, warn};
 
 /// A system to explain.
 #[derive(Clone, Debug, Args)]
@@ -31,7 +30,7 @@ pub struct ExplainArgs {
 pub fn run(args: &ExplainArgs) -> Result<()> {
     let report = result(&system(&args.system, &args.with)?.explained(), args.with.seed)?;
     warn(&report);
-    write_as(args.json.as_ref(), &report, || shown(&report))
+    give(args.json.as_ref(), &report, || shown(&report))
 }
 
 fn shown(report: &Report) -> String {
@@ -48,6 +47,9 @@ fn shown(report: &Report) -> String {
         text += &format!("{what}\n");
         text += &table(&["stage", "mean ns", "share", "p99 ns", "share"], 1, rows);
         text.push('\n');
+    }
+    if text.is_empty() {
+        text.push_str("nothing waited, so there is no time to split\n");
     }
     text
 }

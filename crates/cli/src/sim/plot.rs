@@ -31,8 +31,12 @@ pub struct PlotArgs {
 }
 
 /// Drawn where nothing else is asked for, as far as results have them.
-const USUAL: [&str; 11] = [
+const USUAL: [&str; 15] = [
     "requests_per_s",
+    "accesses_per_s",
+    "access.mean_ns.value",
+    "access.p99_ns.value",
+    "power.total_w",
     "jobs_per_s",
     "bytes_per_s",
     "share_of_dram_only",
@@ -114,6 +118,7 @@ fn unit(name: &str) -> (String, &'static str, f64) {
             (name.replace("_bytes_per_s", "").replace("bytes_per_s", "data"), 1e6, "MB/s")
         }
         name if name.ends_with("_per_s") => (name.replace("_per_s", ""), 1.0, "1/s"),
+        name if name.ends_with("_w") => (name.trim_end_matches("_w").to_owned(), 1.0, "W"),
         name if name.contains("share") => (name.to_owned(), 0.01, "%"),
         name => (name.to_owned(), 1.0, ""),
     };

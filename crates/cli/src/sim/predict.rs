@@ -19,12 +19,13 @@ use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::machine::Machine;
 use fulgurite_bench::progress;
 use fulgurite_bench::report::table::{percent, table};
-use fulgurite_bench::report::{command_line, write_as, write_file};
+use fulgurite_bench::report::{command_line, write_file};
 use fulgurite_bench::values::{self, Output, WorkloadName, non_zero_duration, output, workloads};
 use fulgurite_format::format_duration;
 use fulgurite_sim::system::{Document, Found, System, SystemError};
 
 use super::given::{assignment, text};
+use super::run::give;
 
 /// Systems, workloads, and what to compare with.
 #[derive(Clone, Debug, Args)]
@@ -184,13 +185,12 @@ pub fn run(args: &PredictArgs) -> Result<()> {
             Written { command: command_line(), day: Machine::describe().day, seed: args.seed, predictions }
         }
     };
-    if let Some(path) = &args.out {
-        let mut text = serde_json::to_string_pretty(&written)?;
-        text.push('\n');
-        write_file(path, text.as_bytes())?;
-    }
+    let mut text = serde_json::to_string_pretty(&written)?;
+    text.push('\n');
+    // Where the file cannot be written, the predictions are shown nevertheless.
+    let saved = args.out.as_ref().map_or(Ok(()), |path| write_file(path, text.as_bytes()));
     match &live {
-        None => write_as(args.json.as_ref(), &written, || predicted(&written.predictions)),
+        None => give(args.json.as_ref(), &written, || predicted(&written.predictions))?,
         Some(live) => {
             let rows = beside(&written.predictions, live, args.from.is_some());
             if rows.is_empty() {
@@ -199,9 +199,10 @@ pub fn run(args: &PredictArgs) -> Result<()> {
                     args.beside.as_ref().map_or(String::new(), |path| path.display().to_string())
                 );
             }
-            write_as(args.json.as_ref(), &rows, || compared(&rows, &written.day, &live.machine.day))
+            give(args.json.as_ref(), &rows, || compared(&rows, &written.day, &live.machine.day))?;
         }
     }
+    saved
 }
 
 fn kept<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {

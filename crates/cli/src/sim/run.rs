@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::{Args, ValueHint};
+use serde::Serialize;
 
 use fulgurite_bench::bad_input::OrBadInput;
 use fulgurite_bench::report::table::table;
-use fulgurite_bench::report::{say, write_as};
+use fulgurite_bench::report::{say, write_as, write_stdout};
 use fulgurite_bench::values::{Output, output};
 use fulgurite_sim::Report;
 use fulgurite_sim::system::Document;
@@ -66,7 +67,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let report = result(&system, args.with.seed)?;
     let took = begun.elapsed().as_secs_f64();
     warn(&report);
-    write_as(args.json.as_ref(), &report, || shown(&[&report]))?;
+    give(args.json.as_ref(), &report, || shown(&[&report]))?;
     if args.speed {
         let counted = report.counted();
         let speed = format!(
@@ -87,8 +88,19 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     let reports = systems.iter().map(|system| result(system, args.with.seed)).collect::<Result<Vec<_>>>()?;
     reports.iter().for_each(warn);
     let results = reports.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-    plot::compare(&args.plot, &results)?;
-    write_as(args.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))
+    // Where the drawing cannot be written, the results are shown nevertheless.
+    let drawn = plot::compare(&args.plot, &results);
+    give(args.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))?;
+    drawn
+}
+
+/// Writes results where they were asked for. Where a file cannot be written, they are shown.
+pub fn give(json: Option<&Output>, value: &impl Serialize, shown: impl Fn() -> String) -> Result<()> {
+    let written = write_as(json, value, &shown);
+    if written.is_err() && matches!(json, Some(Output::File(_))) {
+        write_stdout(shown().as_bytes())?;
+    }
+    written
 }
 
 pub fn warn(report: &Report) {

@@ -191,6 +191,10 @@ type Kept = BTreeSet<(String, u64)>;
 
 /// The results that a file has. Where its last line is not whole: how many bytes are.
 fn already(path: &Path) -> Result<(Kept, Option<u64>)> {
+    // What is kept is read back, and a line that is not whole is cut off.
+    if path.exists() && !path.is_file() {
+        return Err(BadInput(format!("--out {}: a regular file is needed", path.display())).into());
+    }
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((BTreeSet::new(), None)),
