@@ -16,9 +16,9 @@ const SHORT: [&str; 4] = ["--set", "requests.count=6000", "--set", "requests.war
 /// The same of cores, of which there are fewer over less.
 const SHORT_CORES: [&str; 12] = [
     "--set",
-    "run.jobs=30000",
+    "run.jobs=6000",
     "--set",
-    "run.warm_up=5000",
+    "run.warm_up=1000",
     "--set",
     "system.cores=2",
     "--set",

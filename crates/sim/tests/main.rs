@@ -7,6 +7,7 @@ mod conform_flash;
 mod conform_interface;
 mod conform_memory;
 mod conform_sources;
+mod conform_systems;
 mod fault_system;
 mod fault_trace;
 mod model_coherence;

@@ -1,0 +1,38 @@
+//! Goal: AstriFlash's configurations differ in what the paper says, and in nothing else. Method: the
+//! keys of their files beside those of `astriflash.toml`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fulgurite_sim::system::{Document, System};
+
+/// The keys of a system with their values, as they are resolved.
+fn keys(name: &str) -> BTreeMap<String, String> {
+    let file = format!("{}/../../systems/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    System::read(&file, &text, &[], None).unwrap();
+    let printed = Document::read(&file, &text, &[]).unwrap().print();
+    let pairs = printed.lines().filter_map(|line| line.split_once(" = "));
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+#[test]
+fn configurations_differ_in_their_keys_only() {
+    let base = keys("astriflash");
+    let threads = ["threads.count", "threads.policy", "threads.switch"];
+    let waits = [&["system.paging"][..], &threads].concat();
+    let configurations: [(&str, &[&str]); 6] = [
+        ("astriflash-ideal", &["threads.switch"]),
+        ("astriflash-nops", &["threads.policy"]),
+        ("astriflash-nodp", &["dram.tables"]),
+        ("os-swap", &["system.paging", "threads.fault", "threads.policy", "threads.switch"]),
+        ("flash-sync", &waits),
+        ("dram-only", &waits),
+    ];
+    for (name, differ) in configurations {
+        let other = keys(name);
+        let all: BTreeSet<&String> = base.keys().chain(other.keys()).collect();
+        let differs = |key: &&String| base.get(*key) != other.get(*key);
+        let found: Vec<&str> = all.into_iter().filter(differs).map(String::as_str).collect();
+        assert_eq!(found, [&["about"][..], differ].concat(), "{name}");
+    }
+}
