@@ -208,6 +208,51 @@ fn an_interrupted_sweep_goes_on() {
     assert!(text.starts_with(&kept) && text.lines().count() == 12);
 }
 #[test]
+fn a_recording_is_summarised_and_replayed_by_all_systems() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let found = |words: &[&str]| {
+        let mut report: Value = serde_json::from_str(&done(at, &[words, &SHORT_CORES].concat())).unwrap();
+        // The front and the file are what the hash and the name are of.
+        let object = report.as_object_mut().unwrap();
+        let hash = object.remove("hash").unwrap();
+        (hash, report)
+    };
+    let replay = ["--set", "workload.front=recorded", "--trace", "jobs.rec"];
+    let file = system("astriflash.toml");
+    let (hash, first) = found(&["sim", "run", &file, "--json"]);
+    assert_eq!(found(&["sim", "run", &file, "--json", "--record", "jobs.rec"]), (hash.clone(), first.clone()));
+    let words = [&["sim", "run", &file, "--json"][..], &replay].concat();
+    let (other, again) = found(&words);
+    assert!(again == first && other != hash);
+    let printed = done(at, &[&["sim", "run", &file, "--print-config"][..], &replay, &SHORT_CORES].concat());
+    assert!(printed.contains(other.as_str().unwrap()), "{printed}");
+    let summary = done(at, &["sim", "trace", "jobs.rec"]);
+    assert!(summary.starts_with("recording: 7130 jobs of array-swap, modelled, over 4.0 GiB of data"), "{summary}");
+    let summary: Value = serde_json::from_str(&done(at, &["sim", "trace", "jobs.rec", "--json"])).unwrap();
+    assert_eq!((&summary["format"], &summary["jobs"]), (&"recording".into(), &7130.into()));
+    // All systems do the same jobs.
+    let files = ["dram-only", "astriflash", "os-swap", "flash-sync"].map(|name| system(&format!("{name}.toml")));
+    let files = files.each_ref().map(String::as_str);
+    let words = [&["sim", "compare"][..], &files, &replay, &SHORT_CORES, &["--json"]];
+    let reports: Vec<Value> = serde_json::from_str(&done(at, &words.concat())).unwrap();
+    assert!(reports.is_sorted_by(|a, b| a["jobs_per_s"].as_f64() > b["jobs_per_s"].as_f64()), "{reports:?}");
+    // What is wrong with a recording is told first.
+    let words = [&["sim", "run", &file][..], &replay, &SHORT_CORES].concat();
+    refused(at, &[&words[..], &["--set", "run.jobs=7000"]].concat(), &["run.jobs = 7000", "ends before the run"]);
+    let bytes = std::fs::read(at.join("jobs.rec")).unwrap();
+    std::fs::write(at.join("jobs.rec"), &bytes[..bytes.len() / 2]).unwrap();
+    refused(at, &words, &["jobs.rec", "truncated"]);
+    refused(at, &["sim", "trace", "jobs.rec"], &["jobs.rec", "truncated"]);
+    std::fs::write(at.join("jobs.rec"), "").unwrap();
+    refused(at, &words, &["jobs.rec", "no accesses"]);
+    refused(at, &["sim", "run", &system("nand-only.toml"), "--record", "x.rec"], &["--record", "cores"]);
+    refused(at, &["sim", "run", &file, "--record", "nowhere/x.rec"], &["--record", "does not exist"]);
+    let output = run(at, &[&["sim", "run", &file, "--record", "/dev/full"][..], &SHORT_CORES].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("jobs/s"), "the result is lost");
+}
+#[test]
 fn a_trace_is_summarised_written_and_run() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();

@@ -13,7 +13,7 @@
 //! | [`workers`] | the runtime on a machine whose costs were measured |
 //! | [`path`] | requests over a link to DRAM that may be a cache of flash pages |
 //! | [`paging`] | programs over more memory than DRAM: NVMM, SSDs, swap, SSDAlloc |
-//! | [`cores`] | cores by intervals, their caches, threads and modelled workloads |
+//! | [`cores`] | cores by intervals, their caches, threads, modelled and recorded workloads |
 //! | [`interface`] | a device on the DRAM interface: the steps of its protocol |
 //! | [`trace`] | traces of other programs, read and written |
 //! | [`stages`] | where the time of a request goes |
@@ -50,12 +50,13 @@ pub mod time;
 pub mod trace;
 pub mod workers;
 
+pub use cores::{Recording, RecordingError};
 pub use events::Events;
 pub use front_end::{FrontEnd, Step};
 pub use planted::Planted;
 pub use random::Random;
 pub use report::{Counted, RunError};
 pub use statistics::{Distribution, Estimate, Law, Population, Times};
-pub use system::{Report, System, SystemError};
+pub use system::{Given, Report, System, SystemError};
 pub use time::Time;
 pub use trace::Trace;

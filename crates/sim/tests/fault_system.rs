@@ -1,7 +1,7 @@
 //! Goal: a system that is wrong is refused with its line, before anything runs. Method: one thing
 //! wrong at a time, in a file that is right otherwise.
 
-use fulgurite_sim::System;
+use fulgurite_sim::system::{Given, System};
 use fulgurite_sim::trace::{Format, Record, Trace};
 
 use crate::common::{cores_text, flash_text, interface_text, workers_text};
@@ -11,7 +11,7 @@ fn right() -> String {
     flash_text().replace("between = \"1ms\"\n", "")
 }
 fn told(text: &str, trace: Option<&[Record]>) -> String {
-    System::read("s.toml", text, &[], trace).unwrap_err().to_string()
+    System::read("s.toml", text, &[], trace.map_or(Given::Nothing, Given::Trace)).unwrap_err().to_string()
 }
 fn line_of(text: &str, key: &str) -> usize {
     1 + text.lines().position(|line| line.starts_with(key)).unwrap()
@@ -19,10 +19,10 @@ fn line_of(text: &str, key: &str) -> usize {
 
 #[test]
 fn what_is_right_runs() {
-    System::read("s.toml", &right(), &[], None).unwrap().run(1).unwrap();
-    System::read("s.toml", &interface_text(), &[], None).unwrap().run(1).unwrap();
-    System::read("s.toml", &cores_text(), &[], None).unwrap().run(1).unwrap();
-    System::read("s.toml", &workers_text(), &[], None).unwrap().run(1).unwrap();
+    System::read("s.toml", &right(), &[], Given::Nothing).unwrap().run(1).unwrap();
+    System::read("s.toml", &interface_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
+    System::read("s.toml", &cores_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
+    System::read("s.toml", &workers_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
 }
 #[test]
 fn what_is_wrong_is_told_with_its_line() {
@@ -109,7 +109,7 @@ fn traces_that_do_not_fit_are_told() {
     };
     let good = read("0 0 0 16 1\n5000 0 16 16 0\n900000 0 64 33 1\n");
     for arrivals in ["trace", "closed"] {
-        let report = System::read("s.toml", &of_trace(arrivals), &[], Some(&good)).unwrap().run(1).unwrap();
+        let report = System::read("s.toml", &of_trace(arrivals), &[], Given::Trace(&good)).unwrap().run(1).unwrap();
         assert_eq!(report.counted().requests, 3);
     }
     assert!(told(&right(), Some(&good)).contains("write \"trace\""));
@@ -122,6 +122,6 @@ fn traces_that_do_not_fit_are_told() {
     assert!(told(&of_trace("trace"), Some(&untimed)).contains("line 1 of the trace has no time"));
     // Shorter than its warm-up: no result, and no NaN.
     let warm = of_trace("closed").replace("warm_up = 0", "warm_up = 50");
-    let none = System::read("s.toml", &warm, &[], Some(&good)).unwrap().run(1);
+    let none = System::read("s.toml", &warm, &[], Given::Trace(&good)).unwrap().run(1);
     assert!(none.unwrap_err().to_string().contains("more than the warm-up"));
 }

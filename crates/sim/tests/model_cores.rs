@@ -120,9 +120,17 @@ fn planted_bugs_are_found() {
     assert!(cost_ns(&planted(&flush, Planted::FreeFlush), &dram) < 2000.0, "FreeFlush was not found");
     let slow = job_ns(&planted(&tags, Planted::None)) / job_ns(&planted(&tags, Planted::FreeTags));
     assert!(slow > 1.02, "FreeTags was not found: {slow}");
+    // Rows that take 10 us to open: a miss opens that of its set and that of its status.
+    let rows = [("dram.open", "20000"), ("run.jobs", "4000"), ("run.warm_up", "1000")];
+    let until_flash_ns = |bug| {
+        let stages = planted(&rows, bug).miss_stages.unwrap().stages;
+        stages[0].mean_ns + stages[1].mean_ns
+    };
+    let two = until_flash_ns(Planted::None) - until_flash_ns(Planted::OneRowMiss);
+    assert!(two > 5000.0, "OneRowMiss was not found: {two}");
 }
 /// Throughput of AstriFlash as a share of DRAM-only, and its time between misses.
-fn share(set: &[(&str, &str)], front: Front) -> (f64, f64) {
+fn share(set: &[(&str, &str)], front: &Front) -> (f64, f64) {
     let of = |paging| cores(&[&[("system.paging", paging)], set].concat()).run_with(1, front, false).unwrap();
     let switch = of("switch");
     (switch.jobs_per_s / of("dram-only").jobs_per_s, switch.interval_ns.unwrap())
@@ -140,9 +148,9 @@ fn executed_and_modelled_workloads_agree() {
             ("run.warm_up", "1000"),
             ("run.jobs", "16000"),
         ];
-        let (modelled, interval) = share(&set, Front::Modelled);
+        let (modelled, interval) = share(&set, &Front::Modelled);
         // As much computing between accesses as gives the same time between misses.
-        let try_with = |instructions| share(&set, Front::Executed { instructions, own: 8 });
+        let try_with = |instructions| share(&set, &Front::Executed { instructions, own: 8 });
         let (_, first) = try_with(20_000);
         let (executed, reached) = try_with((20_000.0 * interval / first) as u32);
         near("interval", reached, interval, 0.2);

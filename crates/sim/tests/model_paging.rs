@@ -5,7 +5,7 @@
 
 use fulgurite_sim::System;
 use fulgurite_sim::paging::{PagingReport, PagingSystem};
-use fulgurite_sim::system::Document;
+use fulgurite_sim::system::{Document, Given};
 
 use crate::common::NAND;
 
@@ -299,7 +299,7 @@ fn the_same_bytes_in_every_build() {
 fn kept(name: &str) -> PagingReport {
     let file = format!("{}/../../systems/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let fewer = ("program.count".to_owned(), "5000".to_owned());
-    let system = System::read(&file, &std::fs::read_to_string(&file).unwrap(), &[fewer], None).unwrap();
+    let system = System::read(&file, &std::fs::read_to_string(&file).unwrap(), &[fewer], Given::Nothing).unwrap();
     match system.run(1).unwrap().found {
         fulgurite_sim::system::Found::Paging(report) => *report,
         other => panic!("{name}: {other:?}"),
@@ -347,7 +347,7 @@ fn what_cannot_be_is_told_with_its_line() {
         (&runtime, "kind = \"runtime\"", "kind = \"run\"", "write one of flat, controller, system, runtime"),
     ] {
         assert!(text.contains(key), "{key}");
-        let told = System::read("s.toml", &text.replacen(key, wrong, 1), &[], None).unwrap_err().to_string();
+        let told = System::read("s.toml", &text.replacen(key, wrong, 1), &[], Given::Nothing).unwrap_err().to_string();
         assert!(told.starts_with("s.toml:") && told.contains(part), "{wrong}: {told}");
     }
 }

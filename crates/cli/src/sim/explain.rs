@@ -9,7 +9,7 @@ use fulgurite_bench::report::table::table;
 use fulgurite_bench::values::{Output, output};
 use fulgurite_sim::Report;
 
-use super::given::{SystemArgs, result, system};
+use super::given::{SystemArgs, outputs, result, system};
 use super::run::{give, warn};
 
 /// A system to explain.
@@ -28,6 +28,7 @@ pub struct ExplainArgs {
 
 /// Runs a system and splits its times.
 pub fn run(args: &ExplainArgs) -> Result<()> {
+    outputs(args.json.as_ref(), &[])?;
     let report = result(&system(&args.system, &args.with)?.explained(), args.with.seed)?;
     warn(&report);
     give(args.json.as_ref(), &report, || shown(&report))

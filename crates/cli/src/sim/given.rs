@@ -2,13 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, ValueHint};
 
 use fulgurite_bench::bad_input::{BadInput, OrBadInput};
-use fulgurite_sim::system::{System, SystemError};
-use fulgurite_sim::trace::{Format, Record, Trace};
+use fulgurite_bench::checks::writable;
+use fulgurite_bench::values::Output;
+use fulgurite_sim::cores::Recording;
+use fulgurite_sim::system::{Given, System, SystemError};
+use fulgurite_sim::trace::{Format, Trace};
 use fulgurite_sim::{Report, Time};
 
 /// What a system is given beside its file.
@@ -27,7 +31,8 @@ pub struct SystemArgs {
 /// A trace, and how to read it.
 #[derive(Clone, Debug, Args)]
 pub struct TraceFileArgs {
-    /// The trace that the system runs, if its requests are of one.
+    /// The trace that the system runs, if its requests are of one. Or the recording of `sim run
+    /// --record` that its threads replay.
     #[arg(long = "trace", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
     #[command(flatten)]
@@ -72,22 +77,60 @@ pub(super) fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).or_bad_input(|error| format!("{} cannot be read: {error}", path.display()))
 }
 
-pub(super) fn read_trace(path: &Path, reading: &ReadingArgs) -> Result<Trace> {
-    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let bytes = fs::read(path).or_bad_input(|error| told(&error))?;
-    Trace::read(&bytes, reading.format, reading.clock).or_bad_input(|error| told(&error))
+/// What the file of `--trace` holds.
+pub(super) enum Input {
+    /// There is none.
+    Nothing,
+    Trace(Trace),
+    Recording(Arc<Recording>),
 }
 
-/// The accesses of the trace that was given.
-pub(super) fn records(args: &TraceFileArgs) -> Result<Option<Vec<Record>>> {
-    args.file.as_ref().map(|path| Ok(read_trace(path, &args.reading)?.records)).transpose()
+impl Input {
+    /// As a system takes it.
+    pub fn given(&self) -> Given<'_> {
+        match self {
+            Input::Nothing => Given::Nothing,
+            Input::Trace(trace) => Given::Trace(&trace.records),
+            Input::Recording(recording) => Given::Recording(recording),
+        }
+    }
+}
+
+/// A trace, or a recording.
+pub(super) fn read_input(path: &Path, reading: &ReadingArgs) -> Result<Input> {
+    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let bytes = fs::read(path).or_bad_input(|error| told(&error))?;
+    if reading.format.is_none() && Recording::is_one(&bytes) {
+        let recording = Recording::read(bytes).or_bad_input(|error| told(&error))?;
+        return Ok(Input::Recording(Arc::new(recording)));
+    }
+    Trace::read(&bytes, reading.format, reading.clock).map(Input::Trace).or_bad_input(|error| told(&error))
+}
+
+/// What was given.
+pub(super) fn input(args: &TraceFileArgs) -> Result<Input> {
+    args.file.as_ref().map_or(Ok(Input::Nothing), |path| read_input(path, &args.reading))
+}
+
+/// Files that results go to can be written, as far as can be told before there are any.
+pub(super) fn outputs(json: Option<&Output>, others: &[(&str, Option<&PathBuf>)]) -> Result<()> {
+    if let Some(Output::File(path)) = json {
+        writable("--json", path)?;
+    }
+    others.iter().try_for_each(|(option, path)| path.map_or(Ok(()), |path| writable(option, path)))
 }
 
 /// Reads a system with what it is given.
 pub(super) fn system(path: &Path, args: &SystemArgs) -> Result<System> {
-    let text = text(path)?;
-    let records = records(&args.trace)?;
-    System::read(&path.display().to_string(), &text, &args.set, records.as_deref())
+    let (text, input) = (text(path)?, input(&args.trace)?);
+    System::read(&path.display().to_string(), &text, &args.set, input.given())
+        .or_bad_input(|error: SystemError| error.to_string())
+}
+
+/// The keys and values of a system with what it is given, as they are resolved.
+pub(super) fn resolved(path: &Path, args: &SystemArgs) -> Result<String> {
+    let (text, input) = (text(path)?, input(&args.trace)?);
+    System::resolved(&path.display().to_string(), &text, &args.set, input.given())
         .or_bad_input(|error: SystemError| error.to_string())
 }
 

@@ -31,7 +31,7 @@ pub enum SimCommand {
     /// measures.
     #[command(after_help = PREDICT_EXAMPLES)]
     Predict(predict::PredictArgs),
-    /// Summarise a trace, or write it in another format.
+    /// Summarise a trace or a recording, or write a trace in another format.
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(trace::TraceArgs),
 }
@@ -53,6 +53,7 @@ Examples:
   fulgurite sim run systems/nand-only.toml --set requests.depth=16 --seed 2
   fulgurite sim run systems/nand-only.toml --set requests.pattern=trace \\
     --set requests.arrivals=trace --trace disk.csv --json result.json
+  fulgurite sim run systems/astriflash.toml --record jobs.rec
   fulgurite sim run systems/nand-only.toml --print-config";
 const SWEEP_EXAMPLES: &str = "\
 Examples:
@@ -66,7 +67,10 @@ const COMPARE_EXAMPLES: &str = "\
 Examples:
   fulgurite sim compare systems/nand-only.toml systems/compat-mqsim.toml
   fulgurite sim compare systems/nand-only.toml systems/compat-mqsim.toml \\
-    --plot both.svg --figure reads.p99_ns.value";
+    --plot both.svg --figure reads.p99_ns.value
+  # the same jobs on each
+  fulgurite sim compare systems/dram-only.toml systems/astriflash.toml \\
+    --set workload.front=recorded --trace jobs.rec";
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   fulgurite sim explain systems/compat-mqsim.toml
@@ -89,7 +93,8 @@ const TRACE_EXAMPLES: &str = "\
 Examples:
   fulgurite sim trace disk.csv
   fulgurite sim trace memory.trace --clock 1.2GHz
-  fulgurite sim trace disk.csv --write mqsim --out disk.mqsim";
+  fulgurite sim trace disk.csv --write mqsim --out disk.mqsim
+  fulgurite sim trace jobs.rec";
 
 /// Runs the command.
 pub fn run(command: &SimCommand) -> Result<()> {

@@ -22,9 +22,9 @@ use fulgurite_bench::report::table::{percent, table};
 use fulgurite_bench::report::{command_line, write_file};
 use fulgurite_bench::values::{self, Output, WorkloadName, non_zero_duration, output, workloads};
 use fulgurite_format::format_duration;
-use fulgurite_sim::system::{Document, Found, System, SystemError};
+use fulgurite_sim::system::{Document, Found, Given, System, SystemError};
 
-use super::given::{assignment, text};
+use super::given::{assignment, outputs, text};
 use super::run::give;
 
 /// Systems, workloads, and what to compare with.
@@ -176,6 +176,7 @@ struct Case {
 
 /// Predicts.
 pub fn run(args: &PredictArgs) -> Result<()> {
+    outputs(args.json.as_ref(), &[("--out", args.out.as_ref())])?;
     let interrupt = Interrupt::catch()?;
     let live = args.beside.as_deref().map(kept::<Live>).transpose()?;
     let written = match &args.from {
@@ -296,7 +297,7 @@ fn read(path: &Path, set: &[(String, String)]) -> Result<File> {
     let (name, text) = (path.display().to_string(), text(path)?);
     let told = |error: SystemError| error.to_string();
     // As it is, so that what is wrong with it is told by its own line.
-    System::read(&name, &text, set, None).or_bad_input(told)?;
+    System::read(&name, &text, set, Given::Nothing).or_bad_input(told)?;
     let document = Document::read(&name, &text, set).or_bad_input(told)?;
     let workers = document.text("model").or_bad_input(told)? == "workers";
     if !workers {
@@ -332,7 +333,7 @@ fn system(args: &PredictArgs, file: &File, case: &Case) -> Result<System> {
     }
     let set = set.into_iter().map(|(key, value)| (key.to_owned(), value));
     let set: Vec<(String, String)> = set.chain(args.set.iter().cloned()).collect();
-    System::read(&file.name, &file.text, &set, None).or_bad_input(|error| error.to_string())
+    System::read(&file.name, &file.text, &set, Given::Nothing).or_bad_input(|error| error.to_string())
 }
 
 fn of_args(args: &PredictArgs, files: &[File]) -> Vec<Case> {

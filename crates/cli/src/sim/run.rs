@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use fulgurite_bench::bad_input::OrBadInput;
+use fulgurite_bench::bad_input::{OrBadInput, bad_input};
 use fulgurite_bench::report::table::table;
-use fulgurite_bench::report::{say, write_as, write_stdout};
+use fulgurite_bench::report::{say, write_as, write_file, write_stdout};
 use fulgurite_bench::values::{Output, output};
+use fulgurite_format::format_bytes;
 use fulgurite_sim::Report;
-use fulgurite_sim::system::Document;
 
-use super::given::{SystemArgs, result, system, text};
+use super::given::{SystemArgs, outputs, resolved, result, system};
 use super::plot::{self, PlotArgs};
 
 /// A system, and where its result goes.
@@ -29,11 +29,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
     #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
+    /// Write the jobs of the run, for other systems of cores to replay: --trace FILE and
+    /// workload.front = "recorded".
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub record: Option<PathBuf>,
     /// Print how fast the simulator itself is.
     #[arg(long)]
     pub speed: bool,
     /// Print the keys and values as they are resolved, with their hash, and run nothing.
-    #[arg(long, conflicts_with_all = ["json", "speed"])]
+    #[arg(long, conflicts_with_all = ["json", "speed", "record"])]
     pub print_config: bool,
 }
 
@@ -56,15 +60,22 @@ pub struct CompareArgs {
 /// Runs a system.
 pub fn run(args: &RunArgs) -> Result<()> {
     if args.print_config {
-        // Read as a run would read it, so that what is wrong is told here, too.
-        system(&args.system, &args.with)?;
-        let document = Document::read(&args.system.display().to_string(), &text(&args.system)?, &args.with.set)
-            .or_bad_input(|error| error.to_string())?;
-        return say(document.print().trim_end());
+        return say(resolved(&args.system, &args.with)?.trim_end());
     }
+    outputs(args.json.as_ref(), &[("--record", args.record.as_ref())])?;
     let system = system(&args.system, &args.with)?;
+    if args.record.is_some() && !system.can_record() {
+        bad_input!(
+            "--record: {} has no jobs of its own; model = \"cores\" has, with front = \"modelled\" or \"executed\"",
+            args.system.display()
+        );
+    }
     let begun = Instant::now();
-    let report = result(&system, args.with.seed)?;
+    let (report, recording) = match &args.record {
+        Some(_) => system.record(args.with.seed).or_bad_input(|error| error.to_string())?.unzip(),
+        None => (Some(result(&system, args.with.seed)?), None),
+    };
+    let report = report.context("a system that can be recorded was not")?;
     let took = begun.elapsed().as_secs_f64();
     warn(&report);
     give(args.json.as_ref(), &report, || shown(&[&report]))?;
@@ -78,11 +89,17 @@ pub fn run(args: &RunArgs) -> Result<()> {
         // Not into the JSON: it is of this machine, and not of the run.
         eprintln!("{speed}");
     }
+    if let (Some(path), Some(recording)) = (&args.record, recording) {
+        write_file(path, recording.bytes())?;
+        let bytes = format_bytes(recording.bytes().len() as u64);
+        eprintln!("{} jobs are in {}: {bytes}", recording.jobs(), path.display());
+    }
     Ok(())
 }
 
 /// Runs several systems.
 pub fn compare(args: &CompareArgs) -> Result<()> {
+    outputs(args.json.as_ref(), &[("--plot", args.plot.plot.as_ref())])?;
     // All of them are read before the first one runs.
     let systems = args.systems.iter().map(|path| system(path, &args.with)).collect::<Result<Vec<_>>>()?;
     let reports = systems.iter().map(|system| result(system, args.with.seed)).collect::<Result<Vec<_>>>()?;

@@ -18,7 +18,7 @@ use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::progress;
 use fulgurite_sim::system::{Document, System};
 
-use super::given::{SystemArgs, records, text};
+use super::given::{SystemArgs, input, outputs, text};
 use super::plot::{self, PlotArgs};
 
 /// A system, its keys and their values.
@@ -62,8 +62,9 @@ struct Point {
 
 /// Runs all combinations that the file does not have.
 pub fn run(args: &SweepArgs) -> Result<()> {
-    let interrupt = Interrupt::catch()?;
     let (done, whole) = already(&args.out)?;
+    outputs(None, &[("--out", Some(&args.out)), ("--plot", args.plot.plot.as_ref())])?;
+    let interrupt = Interrupt::catch()?;
     let all = points(args)?;
     let count = all.len();
     let left: Vec<Point> =
@@ -164,7 +165,7 @@ fn points(args: &SweepArgs) -> Result<Vec<Point>> {
         return Err(BadInput(format!("--over: more than {POINTS_MAX} points")).into());
     }
     let (file, text) = (args.system.display().to_string(), text(&args.system)?);
-    let records = records(&args.with.trace)?;
+    let input = input(&args.with.trace)?;
     // Keys that do not exist are told before all else.
     Document::read(&file, &text, &args.with.set).or_bad_input(|error| error.to_string())?;
     let mut sets: Vec<Vec<(String, String)>> = vec![Vec::new()];
@@ -179,8 +180,7 @@ fn points(args: &SweepArgs) -> Result<Vec<Point>> {
     sets.into_iter()
         .map(|set| {
             let all: Vec<(String, String)> = args.with.set.iter().chain(&set).cloned().collect();
-            let system =
-                System::read(&file, &text, &all, records.as_deref()).or_bad_input(|error| error.to_string())?;
+            let system = System::read(&file, &text, &all, input.given()).or_bad_input(|error| error.to_string())?;
             Ok(Point { set, system })
         })
         .collect()

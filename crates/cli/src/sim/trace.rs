@@ -1,21 +1,23 @@
-//! `fulgurite sim trace`: what a trace holds, and the same in another format.
+//! `fulgurite sim trace`: what a trace or a recording holds, and a trace in another format.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueHint};
 
-use fulgurite_bench::bad_input::OrBadInput;
+use fulgurite_bench::bad_input::{OrBadInput, bad_input};
 use fulgurite_bench::report::{write_as, write_file};
 use fulgurite_bench::values::{Output, output};
+use fulgurite_format::format_bytes;
+use fulgurite_sim::cores::RecordingSummary;
 use fulgurite_sim::trace::{Format, Summary};
 
-use super::given::{ReadingArgs, format, read_trace};
+use super::given::{Input, ReadingArgs, format, outputs, read_input};
 
 /// A trace.
 #[derive(Clone, Debug, Args)]
 pub struct TraceArgs {
-    /// The trace.
+    /// The trace, or the recording of `sim run --record`.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     #[command(flatten)]
@@ -32,9 +34,20 @@ pub struct TraceArgs {
     pub out: Option<PathBuf>,
 }
 
-/// Summarises a trace.
+/// Summarises a trace or a recording.
 pub fn run(args: &TraceArgs) -> Result<()> {
-    let trace = read_trace(&args.file, &args.reading)?;
+    outputs(args.json.as_ref(), &[("--out", args.out.as_ref())])?;
+    let trace = match read_input(&args.file, &args.reading)? {
+        Input::Trace(trace) => trace,
+        Input::Recording(_) if args.write.is_some() => {
+            bad_input!("--write: {} is a recording, whose accesses have no times of their own", args.file.display())
+        }
+        Input::Recording(recording) => {
+            let summary = recording.summary();
+            return write_as(args.json.as_ref(), &summary, || recorded(&summary));
+        }
+        Input::Nothing => return Ok(()),
+    };
     let summary = trace.summary();
     write_as(args.json.as_ref(), &summary, || shown(&summary))?;
     if let (Some(format), Some(path)) = (args.write, &args.out) {
@@ -55,4 +68,16 @@ fn shown(summary: &Summary) -> String {
         text += "without times\n";
     }
     text
+}
+
+fn recorded(summary: &RecordingSummary) -> String {
+    let RecordingSummary { workload, front, exponent, seed, cores, threads, jobs, .. } = summary;
+    let RecordingSummary { instructions, loads, stores, data_bytes, bytes, .. } = summary;
+    format!(
+        "recording: {jobs} jobs of {workload}, {front}, over {} of data, Zipf's exponent {exponent}, seed {seed}\n\
+         {instructions} instructions, {loads} loads, {stores} stores, in {}\n\
+         recorded on {cores} cores of {threads} threads\n",
+        format_bytes(*data_bytes),
+        format_bytes(*bytes)
+    )
 }

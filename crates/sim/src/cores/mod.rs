@@ -19,6 +19,9 @@
 //! core waits for it. L1 and TLB are simulated, so a switch pollutes them by what the other threads
 //! touch.
 //!
+//! What threads do is modelled, executed or recorded ([`Front`]). A [`Recording`] holds the jobs of
+//! a run before its caches, so that all systems can do the same ones.
+//!
 //! Threads of all cores share the records and the index of a workload, and its page tables. A
 //! directory keeps the L1s coherent ([`Chip`]).
 //!
@@ -29,14 +32,19 @@
 mod chip;
 mod directory;
 mod executed;
+mod recorded;
+mod recording;
 mod report;
 mod run;
 mod sram;
 mod system;
+mod threads;
 mod work;
 
 pub use chip::{Asked, Chip, Coherence, Look};
+pub use recording::{Origin, Recording, RecordingError, RecordingSummary};
 pub use report::{CoresReport, MissCost};
+pub use run::RECORDED_THREADS;
 pub(crate) use sram::Sram;
 pub use system::{CoreParts, CoresSystem, Front, Paging};
 pub use work::{Shape, Workload, Zipf, miss_ratio};

@@ -1,6 +1,6 @@
 //! A run of cores.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -9,12 +9,15 @@ use fulgurite_policy::{Choice, FiberIndex, MissKind, MissTable, Point, Scheduler
 
 use super::chip::{Asked, Chip, Coherence, Look};
 use super::executed::{Replay, Shared};
+use super::recorded::{Pen, Player};
+use super::recording::{Origin, Recorder, Recording};
 use super::report::{CoresReport, MissCost};
 use super::sram::Sram;
 use super::system::{CoresSystem, Front, Paging};
+use super::threads::{ThreadWork, complete, next_pages};
 use super::work::{BLOCK, PAGE, Space, Step, TABLES, Work, Zipf, resident};
 use crate::events::Events;
-use crate::executed::{Executed, ExecutedError};
+use crate::executed::Executed;
 use crate::memory::{DramCache, FlashPages, Looked, Tags};
 use crate::planted::Planted;
 use crate::random::Random;
@@ -22,21 +25,6 @@ use crate::report::{Counted, RunError, held};
 use crate::stages::Stages;
 use crate::statistics::Population;
 use crate::time::Time;
-
-/// The work of a thread.
-enum ThreadWork {
-    Modelled(Work),
-    Executed(Replay),
-}
-
-impl ThreadWork {
-    fn next(&mut self) -> Step {
-        match self {
-            ThreadWork::Modelled(work) => work.next(),
-            ThreadWork::Executed(replay) => replay.next(),
-        }
-    }
-}
 
 #[derive(Debug)]
 enum Event {
@@ -111,6 +99,9 @@ struct Core {
     tlb: [Sram; 2],
 }
 
+/// Threads of a core that a recording has jobs for, if the system that was recorded has fewer. It is
+/// the paper's most, and one that runs.
+pub const RECORDED_THREADS: u32 = 65;
 /// Before an executed run, pages come until DRAM was filled so often, or after so many requests.
 const WARM_FILLS: u64 = 2;
 const WARM_REQUESTS: u64 = 1 << 20;
@@ -123,7 +114,7 @@ fn entered(cores: &[Core]) -> impl Iterator<Item = Time> + '_ {
     })
 }
 
-fn failed(error: ExecutedError) -> RunError {
+fn failed(error: impl std::fmt::Display) -> RunError {
     RunError::Workload(error.to_string())
 }
 
@@ -182,20 +173,62 @@ impl CoresSystem {
     /// # Errors
     /// When the statistics contradict each other, or nothing was measured.
     pub fn run(&self, seed: u64) -> Result<CoresReport, RunError> {
-        self.run_with(seed, Front::Modelled, false)
+        self.run_with(seed, &Front::Modelled, false)
     }
     /// Runs it with another front. With `explain`, percentiles of misses are split.
     ///
     /// # Errors
-    /// As [`CoresSystem::run`], and when the workload cannot be executed.
-    pub fn run_with(&self, seed: u64, front: Front, explain: bool) -> Result<CoresReport, RunError> {
-        let shared = match front {
+    /// As [`CoresSystem::run`], when the workload cannot be executed, and when its recording is of
+    /// something else or too short ([`CoresSystem::misfit`]).
+    pub fn run_with(&self, seed: u64, front: &Front, explain: bool) -> Result<CoresReport, RunError> {
+        self.run_noted(seed, front, explain, None)
+    }
+    /// The same, with a recording of its jobs. That has as many more as systems of up to
+    /// [`RECORDED_THREADS`] threads a core may have begun at the end of such a run.
+    ///
+    /// # Errors
+    /// As [`CoresSystem::run_with`].
+    pub fn record(&self, seed: u64, front: &Front, explain: bool) -> Result<(CoresReport, Recording), RunError> {
+        let executed = match front {
             Front::Modelled => None,
+            Front::Executed { instructions, own } => Some((*instructions, *own)),
+            Front::Recorded(_) => return Err(RunError::Workload("it is a recording already".to_owned())),
+        };
+        let recorder = Rc::new(RefCell::new(Recorder::new(Origin {
+            workload: self.workload,
+            exponent: self.exponent,
+            pages: self.pages,
+            executed,
+            seed,
+            cores: self.cores,
+            threads: self.threads(),
+            frames: if executed.is_some() { self.frames() } else { 0 },
+        })));
+        let report = self.run_noted(seed, front, explain, Some(&recorder))?;
+        let recorder = Rc::into_inner(recorder).expect("the threads of the run are gone").into_inner();
+        Ok((report, recorder.finish().map_err(failed)?))
+    }
+    fn run_noted(
+        &self,
+        seed: u64,
+        front: &Front,
+        explain: bool,
+        recorder: Option<&Rc<RefCell<Recorder>>>,
+    ) -> Result<CoresReport, RunError> {
+        let shared = match front {
             Front::Executed { .. } => {
                 let built = Executed::build(self.workload.name(), self.pages * PAGE, self.exponent, seed);
                 Some(Rc::new(RefCell::new(Shared::new(built.map_err(failed)?))))
             }
+            Front::Modelled => None,
+            Front::Recorded(recording) => {
+                if let Some((key, told)) = self.misfit(recording) {
+                    return Err(RunError::Workload(format!("{key}: {told}")));
+                }
+                None
+            }
         };
+        let taken = Rc::new(Cell::new(0));
         let threads = self.threads();
         let space = Space { pages: self.pages };
         let (shape, zipf) = (self.workload.shape(self.exponent), Zipf::new(self.pages, self.exponent));
@@ -218,12 +251,19 @@ impl CoresSystem {
             work: (0..threads)
                 .map(|thread| {
                     let thread = u64::from(number * threads + thread);
-                    match (&shared, front) {
+                    let work = match (&shared, front) {
                         (Some(shared), Front::Executed { instructions, own }) => {
-                            let of = (instructions, own);
+                            let of = (*instructions, *own);
                             ThreadWork::Executed(Replay::new(shared.clone(), of, space, thread, seed))
                         }
+                        (_, Front::Recorded(recording)) => {
+                            ThreadWork::Recorded(Player::new(recording.clone(), taken.clone(), space, thread))
+                        }
                         _ => ThreadWork::Modelled(Work::new(shape, zipf, space, thread, seed)),
+                    };
+                    match recorder {
+                        Some(recorder) => ThreadWork::Noted(Box::new(work), Pen::new(recorder.clone(), thread)),
+                        None => work,
                     }
                 })
                 .collect(),
@@ -262,11 +302,28 @@ impl CoresSystem {
             begun: (Time::ZERO, 0),
         };
         run.caches.iter_mut().for_each(|cache| cache.planted = self.planted);
-        match &shared {
-            None => run.fill(space, u64::from(all), seed),
-            Some(shared) => run.warm(&mut shared.borrow_mut()).map_err(failed)?,
+        // Where DRAM has all pages, there is nothing to warm up, but there may be for a replay.
+        let warms = self.paging != Paging::DramOnly;
+        match (&shared, front) {
+            (Some(shared), _) if warms => run.warm(&mut |pages| next_pages(shared, recorder, pages))?,
+            (Some(_), _) => {}
+            (None, Front::Recorded(recording)) if recording.origin().executed.is_some() => {
+                let mut requests = recording.warm_up();
+                if warms {
+                    run.warm(&mut |pages| Ok(requests.next(pages)))?;
+                }
+            }
+            (None, _) => run.fill(space, u64::from(all), seed),
         }
         let report = run.drive()?;
+        if let Some(recorder) = recorder {
+            let others = u64::from(self.cores) * u64::from(RECORDED_THREADS);
+            let wanted = self.jobs_begun().max(self.warm_up + self.jobs + others);
+            complete(run.cores.iter_mut().flat_map(|core| &mut core.work), recorder, wanted);
+            if let Some(shared) = shared.as_ref().filter(|_| !warms) {
+                run.warm(&mut |pages| next_pages(shared, Some(recorder), pages))?;
+            }
+        }
         match shared.and_then(|shared| shared.borrow_mut().failed()) {
             Some(error) => Err(failed(error)),
             None => Ok(report),
@@ -280,9 +337,7 @@ impl Run<'_> {
         if self.system.paging == Paging::DramOnly {
             return;
         }
-        let shape = self.system.cache;
-        let controllers = u64::from(self.system.controllers);
-        let frames = u64::from(shape.sets) * u64::from(shape.ways) * controllers;
+        let (controllers, frames) = (u64::from(self.system.controllers), self.system.frames());
         let random = &mut Random::new(seed, 6);
         let ranks = resident(space.pages, self.system.exponent, frames, random).into_iter();
         let cached_tables = self.system.cached_tables;
@@ -305,18 +360,15 @@ impl Run<'_> {
         }
     }
 
-    /// What DRAM holds after as many requests as fill it several times.
-    fn warm(&mut self, workload: &mut Shared) -> Result<(), ExecutedError> {
-        if self.system.paging == Paging::DramOnly {
-            return Ok(());
-        }
-        let shape = self.system.cache;
+    /// What DRAM holds after as many requests as fill it several times. `next` puts the pages of
+    /// one in the place of others, and tells whether there was one.
+    fn warm(&mut self, next: &mut dyn FnMut(&mut Vec<u64>) -> Result<bool, RunError>) -> Result<(), RunError> {
         let controllers = u64::from(self.system.controllers);
-        let frames = u64::from(shape.sets) * u64::from(shape.ways) * controllers;
-        let (mut came, mut requests) = (0, 0);
-        while came < WARM_FILLS * frames && requests < WARM_REQUESTS {
+        let frames = self.system.frames();
+        let (mut came, mut requests, mut pages) = (0, 0, Vec::new());
+        while came < WARM_FILLS * frames && requests < WARM_REQUESTS && next(&mut pages)? {
             requests += 1;
-            for page in workload.pages()? {
+            for page in pages.iter().copied() {
                 let (tags, page) = match self.system.paging {
                     Paging::Switch { .. } => {
                         (self.caches[(page % controllers) as usize].tags(), (page / controllers) as u32)
@@ -332,7 +384,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn drive(mut self) -> Result<CoresReport, RunError> {
+    fn drive(&mut self) -> Result<CoresReport, RunError> {
         for core in 0..self.system.cores {
             self.events.schedule(Time::ZERO, 1, Event::Core(core, Some(Why::Idle)));
         }
@@ -796,7 +848,7 @@ impl Run<'_> {
         }
     }
 
-    fn report(mut self) -> Result<CoresReport, RunError> {
+    fn report(&mut self) -> Result<CoresReport, RunError> {
         self.caches.iter().for_each(DramCache::check);
         // A bug that is planted there has to show in the numbers.
         if self.system.planted != Planted::ForgottenInvalidation {

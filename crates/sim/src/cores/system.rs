@@ -1,8 +1,11 @@
 //! What a system of cores is, and how it is read.
 
+use std::sync::Arc;
+
 use fulgurite_nand::Profile;
 use fulgurite_policy::SchedulingPolicy;
 
+use super::recording::{Origin, Recording};
 use super::work::{BLOCK, PAGE, Workload};
 use crate::flash::Map;
 use crate::memory::{CacheShape, DramTiming};
@@ -38,7 +41,7 @@ pub enum Paging {
 }
 
 /// Where the work of threads comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub enum Front {
     /// Streams of addresses without data.
     #[default]
@@ -50,21 +53,41 @@ pub enum Front {
         /// Blocks of the thread's own between them.
         own: u32,
     },
+    /// The jobs of another run.
+    Recorded(Arc<Recording>),
 }
 
 impl Front {
-    /// Reads it.
+    /// Reads it, with the recording that the system is given. A recording of an executed workload
+    /// has the keys of that, too.
     ///
     /// # Errors
     /// What is wrong with it, with the line.
-    pub fn read(document: &Document) -> Result<Front, SystemError> {
-        Ok(match document.word("workload.front", &[("modelled", false), ("executed", true)])? {
-            false => Front::Modelled,
-            true => Front::Executed {
-                instructions: document.count("workload.instructions", 1, 1 << 20)? as u32,
-                own: document.count("workload.own", 0, 128)? as u32,
-            },
-        })
+    pub fn read(document: &Document, recording: Option<&Arc<Recording>>) -> Result<Front, SystemError> {
+        let executed = || {
+            let instructions = document.count("workload.instructions", 1, 1 << 20)? as u32;
+            Ok::<_, SystemError>((instructions, document.count("workload.own", 0, 128)? as u32))
+        };
+        let key = "workload.front";
+        match (document.word(key, &[("modelled", 0), ("executed", 1), ("recorded", 2)])?, recording) {
+            (2, None) => Err(document.refuse(key, "give the recording with --trace")),
+            (2, Some(recording)) => {
+                if let Some((instructions, own)) = recording.origin().executed {
+                    let here = executed()?;
+                    for (key, here, there) in
+                        [("workload.instructions", here.0, instructions), ("workload.own", here.1, own)]
+                    {
+                        if here != there {
+                            return Err(document.refuse(key, format!("the recording has {there}")));
+                        }
+                    }
+                }
+                Ok(Front::Recorded(recording.clone()))
+            }
+            (_, Some(_)) => Err(document.refuse(key, "write \"recorded\" to replay the recording that is given")),
+            (0, None) => Ok(Front::Modelled),
+            (_, None) => executed().map(|(instructions, own)| Front::Executed { instructions, own }),
+        }
     }
 }
 
@@ -233,6 +256,41 @@ impl CoresSystem {
             jobs: document.count("run.jobs", 1, 1 << 40)?,
             planted: Planted::None,
         })
+    }
+    /// Why a recording cannot be replayed here: the key, and what it would have to be. None: it can.
+    pub fn misfit(&self, recording: &Recording) -> Option<(&'static str, String)> {
+        let Origin { workload, exponent, pages, executed, frames, .. } = *recording.origin();
+        if workload != self.workload {
+            return Some(("workload.name", format!("the recording is of {}", workload.name())));
+        }
+        if pages != self.pages {
+            return Some(("workload.data", format!("the recording is of {} B", pages * PAGE)));
+        }
+        if exponent != self.exponent {
+            return Some(("workload.exponent", format!("the recording has {exponent}")));
+        }
+        let (jobs, begin) = (recording.jobs(), self.jobs_begun());
+        if jobs < begin {
+            let told = format!(
+                "the recording ends before the run: it has {jobs} jobs, and up to {begin} begin here, on {} threads",
+                u64::from(self.cores) * u64::from(self.threads())
+            );
+            return Some(("run.jobs", told));
+        }
+        let here = self.frames();
+        if executed.is_some() && self.paging != Paging::DramOnly && frames < here {
+            let told = format!("the recording warms up {frames} pages of DRAM, and there are {here}");
+            return Some(("cache.sets", told));
+        }
+        None
+    }
+    /// The most jobs that begin in a run.
+    pub(super) fn jobs_begun(&self) -> u64 {
+        self.warm_up + self.jobs + u64::from(self.cores) * u64::from(self.threads())
+    }
+    /// Pages of DRAM.
+    pub(super) fn frames(&self) -> u64 {
+        u64::from(self.cache.sets) * u64::from(self.cache.ways) * u64::from(self.controllers)
     }
     pub(super) fn threads(&self) -> u32 {
         match self.paging {

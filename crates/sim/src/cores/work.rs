@@ -18,8 +18,9 @@ const FANOUT: u64 = 16;
 /// The most levels of an index, and the pages of one of that many.
 pub const LEVELS_MAX: u32 = 5;
 const INDEX_PAGES: u64 = (FANOUT.pow(LEVELS_MAX + 1) - 1) / (FANOUT - 1) * BLOCK / PAGE + 1;
-/// Pages of each thread's own blocks.
+/// Pages of each thread's own blocks, and the blocks that they have.
 const OWN_PAGES: u64 = 2;
+pub const OWN_BLOCKS: u64 = OWN_PAGES * PAGE / BLOCK;
 
 /// Zipf's distribution over 1 to `count`, by rejection-inversion (Hörmann and Derflinger, 1996).
 #[derive(Clone, Copy, Debug)]
@@ -254,6 +255,14 @@ impl Space {
     pub fn own(self, thread: u64, block: u64) -> u64 {
         // They begin at another set of the L1 each.
         (self.pages + INDEX_PAGES + thread * OWN_PAGES) * PAGE + (thread * 5 % 32 + block) * BLOCK
+    }
+    /// Which of a thread's own blocks an address of that thread is. None: it is data or an index.
+    pub fn own_block(self, thread: u64, address: u64) -> Option<u64> {
+        (address >= self.shared_blocks() * BLOCK).then(|| (address - self.own(thread, 0)) / BLOCK)
+    }
+    /// Blocks of data and of indices.
+    pub fn shared_blocks(self) -> u64 {
+        (self.pages + INDEX_PAGES) * (PAGE / BLOCK)
     }
     /// The pages of an index of so many levels and of so many threads, which are used at all times.
     pub fn hot(self, levels: u32, threads: u64) -> impl Iterator<Item = u64> {

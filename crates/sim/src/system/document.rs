@@ -120,6 +120,33 @@ pub struct Document {
     file: String,
     leaves: BTreeMap<String, Leaf>,
     read: RefCell<BTreeSet<String>>,
+    /// What the system is given beside its file, told apart from all else that could be given.
+    pub(super) beside: Option<String>,
+}
+
+/// FNV-1a, 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    /// Adds bytes.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl std::fmt::Display for Fnv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
 }
 
 struct Reader<'t> {
@@ -181,8 +208,8 @@ impl Document {
             reader.error(error.span().map_or(0, |span| span.start), Problem::Syntax(error.message().to_owned()))
         })?;
         reader.table("", table.get_ref())?;
-        let mut document =
-            Document { file: file.to_owned(), leaves: reader.leaves, read: RefCell::new(BTreeSet::new()) };
+        let (file, read) = (file.to_owned(), RefCell::new(BTreeSet::new()));
+        let mut document = Document { file, leaves: reader.leaves, read, beside: None };
         for (key, value) in set {
             document.set(key, value)?;
         }
@@ -218,20 +245,23 @@ impl Document {
     /// What was resolved, as TOML, in the order of the names.
     pub fn print(&self) -> String {
         let mut text = format!("# {}: {}\n", self.file, self.hash());
+        if let Some(beside) = &self.beside {
+            let _ = writeln!(text, "# {beside}");
+        }
         for (name, leaf) in &self.leaves {
             let _ = writeln!(text, "{name} = {}", leaf.value.shown());
         }
         text
     }
-    /// A hash of all names and values: FNV-1a, 64 bits.
+    /// A hash of all names and values, and of what the system is given beside them: FNV-1a, 64
+    /// bits.
     pub fn hash(&self) -> String {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut hash = Fnv::default();
         for (name, leaf) in &self.leaves {
-            for byte in format!("{name}={}\n", leaf.value.shown()).bytes() {
-                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
+            hash.add(format!("{name}={}\n", leaf.value.shown()).as_bytes());
         }
-        format!("{hash:016x}")
+        hash.add(self.beside.as_deref().unwrap_or_default().as_bytes());
+        hash.to_string()
     }
     /// An error for the first key that nothing has read.
     ///

@@ -11,12 +11,15 @@
 mod document;
 mod units;
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
+use document::Fnv;
 pub use document::{Document, Problem, SystemError, did_you_mean, nearest};
 pub use units::Quantity;
 
-use crate::cores::{CoresReport, CoresSystem, Front};
+use crate::cores::{CoresReport, CoresSystem, Front, Recording};
 use crate::flash::{FlashReport, FlashSystem};
 use crate::interface::{InterfaceReport, InterfaceSystem};
 use crate::paging::{PagingReport, PagingSystem};
@@ -81,25 +84,82 @@ pub enum Found {
     Paging(Box<PagingReport>),
 }
 
+/// What a system is given to run, beside its file.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Given<'g> {
+    /// It makes its requests or jobs itself.
+    #[default]
+    Nothing,
+    /// Accesses of a trace, for the models `flash` and `memory`.
+    Trace(&'g [Record]),
+    /// Jobs of another run, for the model `cores`.
+    Recording(&'g Arc<Recording>),
+}
+
+impl<'g> Given<'g> {
+    fn trace(self) -> Option<&'g [Record]> {
+        if let Given::Trace(records) = self { Some(records) } else { None }
+    }
+    fn recording(self) -> Option<&'g Arc<Recording>> {
+        if let Given::Recording(recording) = self { Some(recording) } else { None }
+    }
+    /// What tells it apart from all else that could be given: text for the system's hash.
+    fn identity(self) -> Option<String> {
+        match self {
+            Given::Nothing => None,
+            Given::Recording(recording) => Some(format!("recording {:016x}", recording.identity())),
+            Given::Trace(records) => {
+                let mut hash = Fnv::default();
+                for Record { at, writes, offset, bytes, .. } in records {
+                    let at = at.map_or(u64::MAX, |at| at.0);
+                    [at, u64::from(*writes), *offset, *bytes].iter().for_each(|part| hash.add(&part.to_le_bytes()));
+                }
+                Some(format!("trace {hash}"))
+            }
+        }
+    }
+}
+
 impl System {
-    /// Reads a system. `set` puts values in the place of the file's, and `trace` is what it runs if
+    /// Reads a system. `set` puts values in the place of the file's, and `given` is what it runs if
     /// it says so.
     ///
     /// # Errors
     /// What is wrong with it, with the line.
-    pub fn read(
+    pub fn read(file: &str, text: &str, set: &[(String, String)], given: Given<'_>) -> Result<System, SystemError> {
+        System::read_with(file, text, set, given).map(|(system, _)| system)
+    }
+    /// The keys and values of the same system as TOML, with its hash.
+    ///
+    /// # Errors
+    /// As [`System::read`].
+    pub fn resolved(file: &str, text: &str, set: &[(String, String)], given: Given<'_>) -> Result<String, SystemError> {
+        System::read_with(file, text, set, given).map(|(_, document)| document.print())
+    }
+    fn read_with(
         file: &str,
         text: &str,
         set: &[(String, String)],
-        trace: Option<&[Record]>,
-    ) -> Result<System, SystemError> {
-        let document = Document::read(file, text, set)?;
+        given: Given<'_>,
+    ) -> Result<(System, Document), SystemError> {
+        let mut document = Document::read(file, text, set)?;
+        document.beside = given.identity();
+        let trace = given.trace();
         let about = document.text("about")?.to_owned();
         let models = [("flash", 0), ("interface", 1), ("cores", 2), ("workers", 3), ("memory", 4), ("paging", 5)];
         let model = match document.word("model", &models)? {
             0 => Model::Flash(Box::new(FlashSystem::read(&document, trace)?)),
             1 => Model::Interface(Box::new(InterfaceSystem::read(&document)?)),
-            2 => Model::Cores(Box::new(CoresSystem::read(&document)?), Front::read(&document)?, false),
+            2 => {
+                let cores = CoresSystem::read(&document)?;
+                let front = Front::read(&document, given.recording())?;
+                if let Front::Recorded(recording) = &front
+                    && let Some((key, told)) = cores.misfit(recording)
+                {
+                    return Err(document.refuse(key, told));
+                }
+                Model::Cores(Box::new(cores), front, false)
+            }
             3 => Model::Workers(Box::new(WorkersSystem::read(&document)?)),
             5 => Model::Paging(Box::new(PagingSystem::read(&document)?)),
             _ => Model::Memory(Box::new(PathSystem::read(&document, trace)?)),
@@ -107,10 +167,13 @@ impl System {
         if trace.is_some() && !matches!(model, Model::Flash(_) | Model::Memory(_)) {
             return Err(document.refuse("model", "this model runs no trace"));
         }
+        if given.recording().is_some() && !matches!(model, Model::Cores(..)) {
+            return Err(document.refuse("model", "this model replays no recording"));
+        }
         document.all_read()?;
-        Ok(System { file: file.to_owned(), about, hash: document.hash(), model })
+        Ok((System { file: file.to_owned(), about, hash: document.hash(), model }, document))
     }
-    /// A hash of its keys and values.
+    /// A hash of its keys and values, and of what it was given to run.
     pub fn hash(&self) -> &str {
         &self.hash
     }
@@ -135,19 +198,38 @@ impl System {
         let found = match &self.model {
             Model::Flash(flash) => Found::Flash(Box::new(flash.run(seed)?)),
             Model::Interface(interface) => Found::Interface(Box::new(interface.run(seed)?)),
-            Model::Cores(cores, front, explain) => Found::Cores(Box::new(cores.run_with(seed, *front, *explain)?)),
+            Model::Cores(cores, front, explain) => Found::Cores(Box::new(cores.run_with(seed, front, *explain)?)),
             Model::Workers(workers) => Found::Workers(Box::new(workers.run(seed)?)),
             Model::Memory(memory) => Found::Memory(Box::new(memory.run(seed)?)),
             Model::Paging(paging) => Found::Paging(Box::new(paging.run(seed)?)),
         };
-        Ok(Report {
+        Ok(self.report(seed, found))
+    }
+    /// Whether it has jobs that [`System::record`] can record.
+    pub fn can_record(&self) -> bool {
+        matches!(&self.model, Model::Cores(_, Front::Modelled | Front::Executed { .. }, _))
+    }
+    /// Runs it, and records its jobs. None where it has none of its own ([`System::can_record`]).
+    ///
+    /// # Errors
+    /// As [`System::run`].
+    pub fn record(&self, seed: u64) -> Result<Option<(Report, Recording)>, RunError> {
+        let Model::Cores(cores, front, explain) = &self.model else { return Ok(None) };
+        if !self.can_record() {
+            return Ok(None);
+        }
+        let (found, recording) = cores.record(seed, front, *explain)?;
+        Ok(Some((self.report(seed, Found::Cores(Box::new(found))), recording)))
+    }
+    fn report(&self, seed: u64, found: Found) -> Report {
+        Report {
             system: self.file.clone(),
             about: self.about.clone(),
             hash: self.hash.clone(),
             seed,
             version: env!("CARGO_PKG_VERSION"),
             found,
-        })
+        }
     }
 }
 

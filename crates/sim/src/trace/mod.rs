@@ -107,7 +107,7 @@ pub enum TraceError {
     #[error("the trace has no accesses")]
     Empty,
     /// It is of none of the formats.
-    #[error("line {line} is of no known format; name it: {}", Format::ALL.map(Format::name).join(", "))]
+    #[error("line {line} is of no known format; name a trace's: {}", Format::ALL.map(Format::name).join(", "))]
     Unknown {
         /// The first line that says something.
         line: u64,
