@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use fulgurite_format::{LocalFrame, SubpageIndex};
 use fulgurite_policy::{ColdCursor, FrameView, Replacement, ReplacementPolicy};
+use fulgurite_sim::RunError;
 use fulgurite_sim::system::Document;
 use fulgurite_sim::workers::{WorkersReport, WorkersSystem};
 
@@ -44,13 +45,22 @@ impl Replacement for Fifo {
     }
 }
 
+/// Misses for each request of a system with each policy, the own one last.
+pub fn compare(system: &WorkersSystem) -> Result<Vec<(&'static str, f64)>, RunError> {
+    let misses = |report: &WorkersReport| report.misses_per_request;
+    let mut all = Vec::new();
+    for replacement in ReplacementPolicy::ALL {
+        all.push((replacement.name(), misses(&WorkersSystem { replacement, ..system.clone() }.run(1)?)));
+    }
+    all.push(("own", misses(&system.run_with(1, |frames| Fifo(VecDeque::new(), frames))?)));
+    Ok(all)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/workers.toml");
     let system = WorkersSystem::read(&Document::read(file, &std::fs::read_to_string(file)?, &[])?)?;
-    let show = |name: &str, report: &WorkersReport| println!("{name}: {:.4} misses/request", report.misses_per_request);
-    for replacement in ReplacementPolicy::ALL {
-        show(replacement.name(), &WorkersSystem { replacement, ..system.clone() }.run(1)?);
+    for (name, misses) in compare(&system)? {
+        println!("{name}: {misses:.4} misses/request");
     }
-    show("own", &system.run_with(1, |frames| Fifo(VecDeque::new(), frames))?);
     Ok(())
 }

@@ -13,6 +13,8 @@ pub enum Planted {
     LateClock,
     /// Tags of the DRAM cache are read in no time.
     FreeTags,
+    /// A miss of the DRAM cache opens the row of its set, and finds the miss status row open.
+    OneRowMiss,
     /// A miss flushes the core in no time.
     FreeFlush,
     /// The DMA engine is set up in no time.

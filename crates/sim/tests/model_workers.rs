@@ -5,6 +5,7 @@
 use fulgurite_sim::workers::WorkersReport;
 
 use crate::common::workers;
+use crate::own_policy;
 
 fn run(set: &[(&str, &str)]) -> WorkersReport {
     workers(set).run(1).unwrap()
@@ -96,6 +97,13 @@ fn kernel_paging_is_another_set_of_costs() {
 fn policies_decide_as_they_do_in_the_runtime() {
     let misses = |policy| run(&[("dram.replacement", policy)]).misses_per_request;
     assert!(misses("s3-fifo") < misses("clock"), "S3-FIFO has fewer misses on Zipf keys");
+}
+#[test]
+fn a_policy_of_ones_own_runs_beside_the_others() {
+    let all = own_policy::compare(&workers(&[("run.warm_up", "4000"), ("run.requests", "4000")])).unwrap();
+    let of = |name: &str| all.iter().find(|(other, _)| *other == name).unwrap().1;
+    // First in, first out: it does not see touches, which those do.
+    assert!(of("own") > of("clock") && of("own") > of("s3-fifo") && of("lru") > 0.0, "{all:?}");
 }
 #[test]
 fn prefetch_is_the_runtimes() {

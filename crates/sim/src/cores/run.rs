@@ -99,8 +99,8 @@ struct Core {
     tlb: [Sram; 2],
 }
 
-/// Threads of a core that a recording has jobs for, if the system that was recorded has fewer. It is
-/// the paper's most, and one that runs.
+/// Threads of a core that a recording has jobs for, if the system that was recorded has fewer: the
+/// paper's most, and one that runs.
 pub const RECORDED_THREADS: u32 = 65;
 /// Before an executed run, pages come until DRAM was filled so often, or after so many requests.
 const WARM_FILLS: u64 = 2;

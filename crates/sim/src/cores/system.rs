@@ -257,7 +257,8 @@ impl CoresSystem {
             planted: Planted::None,
         })
     }
-    /// Why a recording cannot be replayed here: the key, and what it would have to be. None: it can.
+    /// Why a recording cannot be replayed here: the key, and what it would have to be. None: it
+    /// can.
     pub fn misfit(&self, recording: &Recording) -> Option<(&'static str, String)> {
         let Origin { workload, exponent, pages, executed, frames, .. } = *recording.origin();
         if workload != self.workload {

@@ -264,7 +264,11 @@ impl DramCache {
     fn lookup_status(&mut self, now: Time) -> Time {
         let begin = now.max(self.backside_free) + self.shape.backside_command;
         let column = self.shape.timing.columns(COLUMN);
-        let at = self.banks.open(begin, STATUS_ROW, column) + column;
+        let opened = match self.planted {
+            Planted::OneRowMiss => begin,
+            _ => self.banks.open(begin, STATUS_ROW, column),
+        };
+        let at = opened + column;
         self.backside_free = at;
         at
     }
@@ -333,6 +337,22 @@ mod tests {
         assert_eq!(cache.look(Time::us(1), 3, false), Looked::Hit(Time::us(1) + Time(500 * 104)));
         cache.planted = Planted::FreeTags;
         assert_eq!(cache.look(Time::us(3), 4, false), Looked::Miss(Time::us(3) + Time(500 * (1 + 55 + 2))));
+    }
+    #[test]
+    fn a_miss_opens_two_rows() {
+        // From the access to the request to the flash.
+        let asked = |planted| {
+            let mut cache = DramCache::new(shape());
+            cache.planted = planted;
+            let Looked::Miss(at) = cache.look(Time::us(1), 5, false) else { panic!("it is there") };
+            let (asked, _) = cache.miss(at, 5).unwrap();
+            asked - Time::us(1)
+        };
+        // The set's row: command, opening, tags, two commands. The status row: a command of the
+        // backside, command, opening, column, two commands of the backside.
+        let (set, status) = (1 + 55 + 24 + 2, 3 + 1 + 55 + 24 + 2 * 3);
+        assert_eq!(asked(Planted::None), Time(500 * (set + status)));
+        assert_eq!(asked(Planted::OneRowMiss), Time(500 * (set + 3 + 24 + 2 * 3)));
     }
     #[test]
     fn misses_on_one_page_ask_once() {
