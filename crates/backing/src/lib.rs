@@ -33,5 +33,5 @@ pub use base::{Base, Laid, NandBase, Past};
 pub use devices::{flat_on_device, names_states, on_device};
 pub use error::Error;
 pub use medium::Medium;
-pub use open::{HISTORY_SHARE, Kept, Opened, Settings};
+pub use open::{HISTORY_SHARE, Kept, Opened, Settings, leaf_bytes};
 pub use unused::unused_of_pool;

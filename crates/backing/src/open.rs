@@ -10,7 +10,7 @@ use fulgurite_device::DeviceFlash;
 use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, Flash, OpenError, claim};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{
-    Driver, Durability, Geometry, GeometryError, MemberError, Members, Pool, PoolError, StoreConfig, superblock,
+    Driver, Durability, Geometry, GeometryError, MemberError, Members, Pool, PoolError, Store, StoreConfig, superblock,
 };
 
 use crate::medium::{Medium, Place};
@@ -275,10 +275,21 @@ fn geometry_of(on: &OnFile) -> Result<Geometry, PoolError> {
     Ok(superblock(&mut driver)?.1)
 }
 
+/// The most DRAM for where objects lie in a pool of this geometry
+/// ([`StoreConfig::leaf_bytes`]). What the pool needs at the most may take half of the budget, the
+/// cache's 33 bits for each subpage included. Where it would take more, some of that is on flash.
+#[must_use]
+pub fn leaf_bytes(geometry: Geometry, config: StoreConfig, dram_bytes: u64) -> usize {
+    let words = u64::from(geometry.subpages) * 33 / 8;
+    let bytes = (dram_bytes / 2).saturating_sub(words);
+    Store::leaf_bytes_within(geometry, config, usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
 /// Makes a pool one that packs objects, with addresses for so many beside those of its data.
-fn packs_objects(path: &Path, on: &OnFile, config: StoreConfig, count: u32) -> Result<(), Error> {
+fn packs_objects(path: &Path, on: &OnFile, mut config: StoreConfig, count: u32, dram_bytes: u64) -> Result<(), Error> {
     let error = |source| Error::Pool { path: path.into(), source };
     let now = geometry_of(on).map_err(error)?;
+    config.leaf_bytes = leaf_bytes(now, config, dram_bytes);
     // Of a pool that packs them already, it is not known how many addresses are for data.
     let data = if now.objects { Geometry::usual(now.flash_pages())?.subpages } else { now.subpages };
     let addressed = now.subpages.max(data.saturating_add(count));
@@ -322,9 +333,12 @@ fn open_pool(medium: &Medium, path: &Path, on: OnFile, settings: &Settings) -> R
     // oldest go first.
     config.history_bytes = usize::try_from(settings.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
     if medium.objects > 0 {
-        packs_objects(path, &on, config, u32::try_from(medium.objects).unwrap_or(u32::MAX))?;
+        let count = u32::try_from(medium.objects).unwrap_or(u32::MAX);
+        packs_objects(path, &on, config, count, settings.dram_bytes)?;
     }
     let grows_to = settings.growing.map_or(Ok(0), |limit| may_grow(medium, path, &on, config, limit))?;
+    let geometry = geometry_of(&on).map_err(|source| Error::Pool { path: path.into(), source })?;
+    config.leaf_bytes = leaf_bytes(geometry, config, settings.dram_bytes);
     let (flash, file) = on;
     let (pool, _) = Pool::open(flash, config).map_err(|source| Error::Pool { path: path.into(), source })?;
     let store = pool.into_flash();

@@ -32,6 +32,7 @@ mod model_device_pool;
 mod model_device_room;
 mod model_history;
 mod model_object_blobs;
+mod model_paged_map;
 mod model_pool;
 mod model_sync;
 mod model_transactions;

@@ -142,7 +142,7 @@ impl Changes {
         // Of a pool that has hardly any room after a sync, a quarter of that.
         ledger.kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved).min(room / 4));
         let free = room.saturating_sub(ledger.spoken_for());
-        self.low.store(free < (room / 4).min(LOW), Ordering::Relaxed);
+        self.low.store(free <= (room / 4).min(LOW), Ordering::Relaxed);
         if free == 0 {
             ledger.refusals = 1;
             return false;
@@ -255,7 +255,6 @@ impl Changes {
     pub fn named(&self) {
         let mut ledger = self.ledger();
         (ledger.in_cut, ledger.refusals) = (0, 0);
-        self.low.store(false, Ordering::Relaxed);
     }
     /// Somebody counts the frames that differ.
     pub fn counting_begins(&self) {
@@ -268,6 +267,8 @@ impl Changes {
     pub fn counted(&self, frames: u64) {
         let mut ledger = self.ledger();
         let since = ledger.since.take().unwrap_or(0);
+        // Not before: what is claimed while frames are counted counts twice.
+        self.low.store(false, Ordering::Relaxed);
         if self.asks() {
             (ledger.claimed, ledger.in_cut, ledger.refusals) = (frames + since, 0, 0);
         }
@@ -321,6 +322,19 @@ mod tests {
         assert!(!changes.placed(273));
         changes.sync_ended(true);
         assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC);
+    }
+    #[test]
+    fn that_little_is_left_is_told_before_it_ends() {
+        let changes = Changes::default();
+        changes.watch(1000, 700);
+        let claimed = (0..700).take_while(|_| !changes.is_low() && (changes.take() || changes.claim(700))).count();
+        assert!(changes.is_low() && (300..570).contains(&claimed), "{claimed}");
+        changes.named();
+        changes.counting_begins();
+        assert!(changes.is_low());
+        changes.counted(0);
+        // Also where there is none at all.
+        assert!(!changes.is_low() && !changes.claim(0) && changes.is_low());
     }
     #[test]
     fn room_that_runs_out_is_seen_in_time_and_all_frames_count_as_claimed_then() {

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use anyhow::Result;
-use fulgurite_backing::HISTORY_SHARE;
+use fulgurite_backing::{HISTORY_SHARE, leaf_bytes};
 use fulgurite_device::Standing;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::{OpenedPool, TokenKept};
-use fulgurite_store::{Geometry, overwritten_max};
+use fulgurite_store::{Geometry, LEAF_BYTES, SUBPAGES_PER_PAGE, StoreConfig, overwritten_max};
 use serde::Serialize;
 
 use super::args::{InfoArgs, LookArgs, PoolArgs};
@@ -55,10 +55,41 @@ struct History {
     overwritten_max_bytes: u64,
 }
 
+/// How a program with so much DRAM would open a pool of this geometry.
+fn config_of(geometry: Geometry, dram_bytes: u64) -> StoreConfig {
+    let mut config = StoreConfig::default();
+    config.history_bytes = usize::try_from(dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
+    config.leaf_bytes = leaf_bytes(geometry, config, dram_bytes);
+    config
+}
+
+/// Where the objects of a pool lie takes so much DRAM. A program with so much in all has so much of
+/// it there, and the rest on flash.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Places {
+    objects: u64,
+    bytes: u64,
+    dram_bytes: u64,
+    in_dram_bytes: u64,
+}
+
+impl Places {
+    fn of(opened: &OpenedPool, dram_bytes: u64) -> Option<Places> {
+        let geometry = opened.pool().geometry();
+        let objects = u64::from(opened.pool().info().objects);
+        // A page of sixteen has the most.
+        let bytes = objects * LEAF_BYTES as u64 / u64::from(SUBPAGES_PER_PAGE);
+        let most = config_of(geometry, dram_bytes).leaf_bytes as u64;
+        geometry.objects.then_some(Places { objects, bytes, dram_bytes, in_dram_bytes: bytes.min(most) })
+    }
+}
+
 impl History {
     fn of(geometry: Geometry, dram_bytes: u64) -> History {
-        let history_bytes = dram_bytes / HISTORY_SHARE;
-        let subpages = overwritten_max(geometry, usize::try_from(history_bytes).unwrap_or(usize::MAX - 1));
+        let StoreConfig { history_bytes, leaf_bytes, .. } = config_of(geometry, dram_bytes);
+        // At the worst each is an object of another page.
+        let subpages = overwritten_max(geometry, history_bytes).min((leaf_bytes / LEAF_BYTES) as u64);
+        let history_bytes = history_bytes as u64;
         History { dram_bytes, history_bytes, overwritten_max_bytes: subpages.saturating_mul(SUBPAGE_BYTES as u64) }
     }
 }
@@ -92,6 +123,9 @@ struct Info {
     /// The DRAM of a program (--dram), and what it may overwrite between two syncs at the least.
     #[serde(skip_serializing_if = "Option::is_none")]
     history: Option<History>,
+    /// Of a pool that packs objects. A device has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    places: Option<Places>,
     tokens: Vec<Token>,
     /// Flash pages that failed and are not used any more, and extents with too many of them.
     bad_pages: u64,
@@ -153,6 +187,7 @@ impl Info {
             uncommitted_bytes: bytes(standing.uncommitted),
             uncommitted_max_bytes: bytes(standing.uncommitted_max),
             history: None,
+            places: None,
             durability: durability(&tokens),
             tokens,
             bad_pages: standing.bad_pages,
@@ -176,6 +211,7 @@ impl Info {
             made: Some(opened.superblock.made),
             written_bytes: Some(opened.written_bytes()),
             history: Some(History::of(opened.pool().geometry(), args.dram.unwrap_or(DRAM_BYTES))),
+            places: Places::of(opened, args.dram.unwrap_or(DRAM_BYTES)),
             lifetime_left_seconds: args.endurance.and_then(|cycles| opened.lifetime_left(cycles, now)),
             journal_pages: opened.report.journal_pages,
             checkpoint_pages: Some(opened.report.checkpoint_pages),
@@ -282,6 +318,18 @@ fn text(info: &Info) -> String {
                     "with {} of DRAM (--dram) a program may overwrite {} between two syncs",
                     format_bytes(history.dram_bytes),
                     format_bytes(history.overwritten_max_bytes.min(info.uncommitted_max_bytes))
+                )
+            }),
+        ),
+        (
+            "objects",
+            info.places.map_or(String::new(), |places| {
+                format!(
+                    "{}; where they lie takes {} of DRAM, of which {} are there with {} in all (--dram)",
+                    count(places.objects),
+                    format_bytes(places.bytes),
+                    format_bytes(places.in_dram_bytes),
+                    format_bytes(places.dram_bytes)
                 )
             }),
         ),

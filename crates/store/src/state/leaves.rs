@@ -257,7 +257,8 @@ impl State {
     /// How many more pages of objects may change before the next token. Without a bound, of all.
     pub fn leaf_room(&self) -> u64 {
         let Some(leaves) = &self.leaves else { return u64::MAX };
-        let taken = leaves.rigid_bytes + leaves.unsettled_count * LEAF_BYTES;
+        // Those of writes under way are pinned.
+        let taken = leaves.rigid_bytes + (leaves.unsettled_count + leaves.pinned.len()) * LEAF_BYTES;
         (leaves.budget.saturating_sub(taken) / LEAF_BYTES) as u64
     }
     /// How many a token would make room for.

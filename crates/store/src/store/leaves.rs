@@ -132,7 +132,7 @@ impl Store {
     /// For how many subpages, each of another page, leaves may change before the next sync.
     pub(super) fn leaf_room_beside(&self, older: u64) -> u64 {
         // Of a page whose status changes, one leaf.
-        self.state.leaf_room().saturating_sub(self.placed + older.div_ceil(N.into()))
+        self.state.leaf_room().saturating_sub(older.div_ceil(N.into()))
     }
     /// Whether leaves for so many changes are hardly left, and a sync would have others go.
     pub(super) fn is_short_of_leaves(&self, subpages: u64) -> bool {
