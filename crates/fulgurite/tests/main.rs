@@ -36,6 +36,7 @@ mod model_paged_map;
 mod model_pool;
 mod model_sync;
 mod model_transactions;
+mod model_views;
 mod regression_failed_syncs;
 mod regression_full_pool;
 mod regression_halted_workers;

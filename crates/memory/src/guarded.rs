@@ -78,6 +78,10 @@ impl Memory for Context {
     fn pause(&mut self, time: Duration) -> Result<(), AccessError> {
         Context::sleep(self, time)
     }
+    #[inline]
+    fn roll_backs(&self) -> u64 {
+        Context::roll_backs(self)
+    }
     fn verdict(&mut self) -> Result<(), AccessError> {
         Context::verdict(self)
     }

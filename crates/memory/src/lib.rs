@@ -159,6 +159,11 @@ pub trait Memory {
     /// Says that nothing leads to this object any more.
     fn free_object(&mut self, _at: Address) {}
 
+    /// How often the memory has been rolled back. Changes only in calls that take `&mut self`.
+    fn roll_backs(&self) -> u64 {
+        0
+    }
+
     /// As [`Memory::yield_now`], for about `time` where the memory has a clock.
     ///
     /// # Errors

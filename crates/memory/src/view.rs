@@ -65,6 +65,15 @@ impl<'a> View<'a> {
     pub unsafe fn from_raw(base: NonNull<u8>, len: usize) -> Self {
         View { base, len, life: PhantomData }
     }
+    /// A view of the first `len` bytes of a copy.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub(crate) fn over(words: &'a [u64], len: usize) -> Self {
+        assert!(len <= size_of_val(words), "{len} bytes of {}", size_of_val(words));
+        // SAFETY: borrowed for `'a`, so nothing else writes them, and all of one allocation.
+        unsafe { View::from_raw(NonNull::from(words).cast(), len) }
+    }
     /// How many bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {

@@ -26,3 +26,4 @@ mod model_parts;
 mod model_red_black_tree;
 mod model_roots;
 mod model_transactions;
+mod model_views;

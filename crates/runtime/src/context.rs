@@ -107,6 +107,13 @@ impl Context {
         }
     }
 
+    /// How often the memory has been rolled back. Changes only where a job waits: in an access that
+    /// misses, at the gate, when it gives way. What was read before it is of another state.
+    #[inline]
+    pub fn roll_backs(&self) -> u64 {
+        self.shared.roll_backs.load(Ordering::Acquire)
+    }
+
     /// Calls what the worker keeps of its fibers, on the worker's own stack.
     #[inline(always)]
     fn with_fibers<R>(&mut self, call: impl FnOnce(&mut Fibers) -> R) -> R {

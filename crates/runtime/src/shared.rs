@@ -63,6 +63,9 @@ pub(crate) struct Shared {
     /// workers are halted, before they forget their frames. Then nothing is a hit, and misses look
     /// here.
     pub poisoned: OnceLock<SyncError>,
+    /// How often workers have forgotten their frames for another state. Changes while all are
+    /// halted.
+    pub roll_backs: AtomicU64,
     pub mailboxes: Box<[Mailbox]>,
     pub flash: Arc<dyn Flash>,
     pub clock: Clock,
@@ -155,6 +158,7 @@ impl Shared {
             cut_waits: Mutex::new(None),
             sync_turn: Mutex::new(()),
             poisoned: OnceLock::new(),
+            roll_backs: AtomicU64::new(0),
             mailboxes,
             flash: config.flash.clone(),
             clock: config.clock.clone(),

@@ -1,6 +1,7 @@
 //! `sync` and `roll_back` as callers see them: from a thread that is no worker, one at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -168,6 +169,7 @@ impl HeldWorkers<'_> {
         self.decided = true;
         if decision == Decision::Forget {
             self.runtime.forget_objects();
+            self.runtime.shared.roll_backs.fetch_add(1, Ordering::Release);
         }
         self.halt.decide(decision);
     }

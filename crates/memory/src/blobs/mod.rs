@@ -12,6 +12,9 @@
 //! still the same. The word changes only under that latch, and the space of a value is reused only
 //! after that. So whole bytes of one value were copied, or the reader looks again.
 //!
+//! A value that is viewed (`views`) stays as it is until its views end, also when its key leads
+//! elsewhere.
+//!
 //! A value of up to a subpage may be an object instead (`space`): a subpage of address space that
 //! is cached and written by its length. A writer overwrites one of the same length in its place,
 //! all at once, so that nothing else changes.
@@ -28,8 +31,10 @@
 
 mod index;
 mod parts;
+mod readers;
 mod space;
 mod values;
+mod views;
 
 use std::sync::Arc;
 
@@ -181,11 +186,18 @@ impl<I: BlobIndex> BlobMap<I> {
         key: &I::Key,
         mut read: impl FnMut(&mut M, Span, &dyn Fn() -> bool) -> Result<R, AccessError>,
     ) -> Result<Option<R>, AccessError> {
-        optimistic::read(self.swings.of(I::hash(key)), memory, |memory, still| {
-            let Some(word) = self.index.word(memory, key)? else { return Ok(None) };
-            let span = self.values.span(word)?;
-            read(memory, span, still).map(Some)
-        })
+        loop {
+            let state = memory.roll_backs();
+            let found = optimistic::read(self.swings.of(I::hash(key)), memory, |memory, still| {
+                let Some(word) = self.index.word(memory, key)? else { return Ok(None) };
+                let span = self.values.span(word)?;
+                read(memory, span, still).map(Some)
+            });
+            // A part may be of either state, and the latch is told of that at the end only.
+            if memory.roll_backs() == state {
+                return found;
+            }
+        }
     }
 
     /// Sets the value of `key`. Returns whether there was one before. Of a value of more than 1 MiB
@@ -337,7 +349,8 @@ impl<I: BlobIndex> BlobMap<I> {
 
     /// Changes bytes of a value in place, from `offset` bytes in. Returns whether they lie inside a
     /// value of `key`. Without that nothing is changed. A change of up to four subpages writes no
-    /// more than these, and a longer one the whole value anew.
+    /// more than these. A longer one writes the whole value anew, as does one of a value that is
+    /// viewed ([`BlobMap::view`]).
     ///
     /// # Errors
     /// As [`BlobMap::put`]; nothing was changed then.
@@ -355,14 +368,16 @@ impl<I: BlobIndex> BlobMap<I> {
         let at = span.at.add(offset as u64);
         let subpages = (at.subpage_offset() + bytes.len()).div_ceil(SUBPAGE_BYTES);
         // An object is in no frame.
-        if !span.object && subpages <= Self::PINS as usize {
+        if !M::TRACKED && !span.object && subpages <= Self::PINS as usize {
             let mut set = WriteSet::new();
             set.write_bytes(at, bytes);
             // Readers look again: they may have copied a part.
             let _swing = self.swings.of(I::hash(key)).lock(memory)?;
-            self.parts.goes(memory, span);
-            set.commit(memory)?;
-            return Ok(true);
+            // What is viewed stays as it is.
+            if !self.parts.readers.tell(span.at) {
+                set.commit(memory)?;
+                return Ok(true);
+            }
         }
         let mut value = vec![0; span.len];
         self.values.read(memory, span, 0, &mut value, &|| true)?;
@@ -383,9 +398,9 @@ impl<I: BlobIndex> BlobMap<I> {
     /// Gives back what a word led to before.
     fn free_word<M: Memory>(&self, memory: &mut M, word: u64) {
         // A damaged word led to nothing that could be given back.
-        let Ok(span) = self.values.span(word) else { return };
-        self.parts.goes(memory, span);
-        self.values.free(memory, span);
+        if let Ok(span) = self.values.span(word) {
+            self.release(memory, span);
+        }
     }
     /// Lets the key lead to another value, and returns the word that it had.
     fn swing<M: Memory>(&self, memory: &mut M, key: &I::Key, to: Span) -> Result<Option<u64>, AccessError> {

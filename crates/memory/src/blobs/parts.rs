@@ -20,13 +20,14 @@
 //! * After a roll back no writer writes on: its space may be another's.
 //! * A reader whose value has gone returns no more bytes.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex};
 
 use fulgurite_format::Address;
 use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::readers::{Readers, Reading, hold};
 use super::values::{self, Span};
 use super::{BlobIndex, BlobMap};
 use crate::{Latch, Memory, Ptr, hash_bytes};
@@ -69,23 +70,7 @@ pub(super) struct Parts {
     swept: AtomicBool,
     /// Roll backs so far.
     roll_backs: AtomicU64,
-    readers: Mutex<Vec<Arc<Reading>>>,
-    /// How many these are, so that writers mostly need no lock.
-    reader_count: AtomicUsize,
-    /// Long values that transactions have replaced or removed.
-    by_transactions: AtomicI64,
-}
-
-/// A value that is being read in parts.
-#[derive(Debug)]
-struct Reading {
-    at: Address,
-    gone: AtomicBool,
-}
-
-fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is inside is whole whenever somebody dies.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pub readers: Readers,
 }
 
 impl Parts {
@@ -105,26 +90,36 @@ impl Parts {
         *hold(&self.taken) = 0;
         hold(&self.dropped).clear();
         self.swept.store(false, Ordering::SeqCst);
-        hold(&self.readers).iter().for_each(|reading| reading.gone.store(true, Ordering::SeqCst));
+        self.readers.disturb();
     }
-    /// A value that was reached is going to be freed, or changed in its place. The key's word is
-    /// another already, or its swing latch is held.
-    pub fn goes<M: Memory>(&self, memory: &mut M, span: Span) {
-        if span.len == 0 || span.object {
-            return;
+    pub fn roll_backs(&self) -> u64 {
+        self.roll_backs.load(Ordering::SeqCst)
+    }
+    /// Whether there was no roll back after so many. It stays so until the end of a section.
+    pub fn is_after(&self, roll_backs: u64) -> bool {
+        self.roll_backs() == roll_backs
+    }
+
+    /// The value of a note is free, or led to. The note is another's from now on. Nothing has
+    /// changed after an error.
+    pub fn forget<M: Memory>(&self, memory: &mut M, place: Option<usize>) -> Result<(), AccessError> {
+        let Some(place) = place else { return Ok(()) };
+        if let Some((note, _)) = self.note(place) {
+            memory.store(note, Note::NONE)?;
         }
-        if M::TRACKED {
-            // At the commit, before it is freed. Readers then cannot tell which value it was.
-            return memory.add(&self.by_transactions, 1);
+        self.let_go(place);
+        Ok(())
+    }
+    /// A value to which nothing leads is left to the next one that is written in parts.
+    pub fn leave(&self, place: Option<usize>, span: Span) {
+        match place {
+            Some(place) => self.let_go(place),
+            None => hold(&self.dropped).push(span),
         }
-        if self.reader_count.load(Ordering::SeqCst) > 0 {
-            let readers = hold(&self.readers);
-            readers.iter().filter(|reading| reading.at == span.at).for_each(|reading| {
-                reading.gone.store(true, Ordering::SeqCst);
-            });
-        }
-        // A reader that sees bytes that are written from now on sees that its value has gone, too.
-        fence(Ordering::Release);
+        self.swept.store(false, Ordering::SeqCst);
+    }
+    fn let_go(&self, place: usize) {
+        *hold(&self.taken) &= !(1 << place);
     }
 }
 
@@ -139,7 +134,8 @@ pub struct ValueReader<'b, I: BlobIndex> {
     /// A value that is an object, which was copied.
     copied: Option<Vec<u8>>,
     reading: Arc<Reading>,
-    by_transactions: i64,
+    /// Roll backs of the memory before it was made.
+    state: u64,
     position: usize,
 }
 
@@ -151,12 +147,8 @@ impl<I: BlobIndex> std::fmt::Debug for ValueReader<'_, I> {
 
 impl<I: BlobIndex> Drop for ValueReader<'_, I> {
     fn drop(&mut self) {
-        let parts = &self.blobs.parts;
-        let mut readers = hold(&parts.readers);
-        if let Some(at) = readers.iter().position(|reading| Arc::ptr_eq(reading, &self.reading)) {
-            readers.swap_remove(at);
-            parts.reader_count.fetch_sub(1, Ordering::SeqCst);
-        }
+        // It kept nothing.
+        self.blobs.parts.readers.end(&self.reading);
     }
 }
 
@@ -188,10 +180,11 @@ impl<I: BlobIndex> ValueReader<'_, I> {
         if let Some(copied) = &self.copied {
             into.copy_from_slice(&copied[self.position..][..len]);
         } else if len > 0 {
-            let read = self.blobs.values.read(memory, self.span, self.position, into, &|| !self.is_gone());
+            let still = || !self.reading.is_gone();
+            let read = self.blobs.values.read(memory, self.span, self.position, into, &still);
             // What was read must not be read below this.
             fence(Ordering::Acquire);
-            if self.is_gone() {
+            if self.is_gone(memory) {
                 return Err(AccessError::ValueGone { at: self.span.at });
             }
             read?;
@@ -210,9 +203,9 @@ impl<I: BlobIndex> ValueReader<'_, I> {
         }
         Ok(true)
     }
-    fn is_gone(&self) -> bool {
-        self.reading.gone.load(Ordering::SeqCst)
-            || self.blobs.parts.by_transactions.load(Ordering::SeqCst) != self.by_transactions
+    fn is_gone<M: Memory>(&self, memory: &M) -> bool {
+        // Of a roll back under way the reading is told at its end only.
+        self.reading.is_gone() || memory.roll_backs() != self.state
     }
 }
 
@@ -242,12 +235,7 @@ impl<I: BlobIndex> Drop for ValueWriter<'_, I> {
         if !self.owns || !self.is_of_this_state() {
             return;
         }
-        let parts = &self.blobs.parts;
-        match self.place {
-            Some(place) => *hold(&parts.taken) &= !(1 << place),
-            None => hold(&parts.dropped).push(self.span),
-        }
-        parts.swept.store(false, Ordering::SeqCst);
+        self.blobs.parts.leave(self.place, self.span);
     }
 }
 
@@ -265,7 +253,7 @@ impl<I: BlobIndex> ValueWriter<'_, I> {
         self.written
     }
     fn is_of_this_state(&self) -> bool {
-        self.blobs.parts.roll_backs.load(Ordering::SeqCst) == self.roll_backs
+        self.blobs.parts.is_after(self.roll_backs)
     }
     /// In a section: no roll back comes before its end.
     fn still_has_space(&self) -> Result<(), AccessError> {
@@ -352,13 +340,7 @@ impl<I: BlobIndex> ValueWriter<'_, I> {
     }
     /// The value is its own from now on, or free.
     fn forget_note<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
-        let parts = &self.blobs.parts;
-        if let Some(place) = self.place {
-            if let Some((note, _)) = parts.note(place) {
-                memory.store(note, Note::NONE)?;
-            }
-            *hold(&parts.taken) &= !(1 << place);
-        }
+        self.blobs.parts.forget(memory, self.place)?;
         self.owns = false;
         Ok(())
     }
@@ -408,14 +390,8 @@ impl<I: BlobIndex> BlobMap<I> {
             if span.object {
                 copied = Some(memory.read_object(span.at, span.len, <[u8]>::to_vec)?);
             }
-            let reading = Arc::new(Reading { at: span.at, gone: AtomicBool::new(false) });
-            let by_transactions = self.parts.by_transactions.load(Ordering::SeqCst);
-            if copied.is_none() {
-                // Before the key's version is validated: a change after that finds it.
-                hold(&self.parts.readers).push(reading.clone());
-                self.parts.reader_count.fetch_add(1, Ordering::SeqCst);
-            }
-            Ok(ValueReader { blobs: self, span, copied, reading, by_transactions, position: 0 })
+            let (reading, state) = (self.parts.readers.begin(span.at, false), memory.roll_backs());
+            Ok(ValueReader { blobs: self, span, copied, reading, state, position: 0 })
         })
     }
 
@@ -432,12 +408,12 @@ impl<I: BlobIndex> BlobMap<I> {
         if len > 0 {
             span = Span { at: self.values.heap.allocate(memory, len)?, len, object: false };
         }
-        let roll_backs = self.parts.roll_backs.load(Ordering::SeqCst);
+        let roll_backs = self.parts.roll_backs();
         let place = if len > 0 { self.parts.take_place() } else { None };
         if let Some(place) = place
             && let Err(error) = self.note(memory, place, span)
         {
-            *hold(&self.parts.taken) &= !(1 << place);
+            self.parts.let_go(place);
             self.values.free(memory, span);
             return Err(error);
         }
@@ -448,6 +424,16 @@ impl<I: BlobIndex> BlobMap<I> {
         // The other one that sweeps may not have come here yet.
         self.sweep_note(memory, note, at)?;
         memory.store(note, Note::of(self.values.word(span), at))
+    }
+
+    /// Notes a value to which nothing leads any more, where it can be. In a section.
+    pub(super) fn note_waiting<M: Memory>(&self, memory: &mut M, span: Span) -> Option<usize> {
+        let place = self.parts.take_place()?;
+        if self.note(memory, place, span).is_err() {
+            self.parts.let_go(place);
+            return None;
+        }
+        Some(place)
     }
 
     /// Puts a long value, so that a sync does not wait for all of it.
@@ -552,7 +538,7 @@ impl<I: BlobIndex> BlobMap<I> {
             (Some(now), Some(found)) if now == found.span => match &found.copied {
                 // Readers are not told when an object changes.
                 Some(copied) => memory.read_object(now.at, now.len, |bytes| bytes == &copied[..]),
-                None => Ok(!found.is_gone()),
+                None => Ok(!found.is_gone(memory)),
             },
             _ => Ok(false),
         }
@@ -573,7 +559,7 @@ impl<I: BlobIndex> BlobMap<I> {
                 continue;
             }
             let swept = self.sweep_note(memory, note, at);
-            *hold(&self.parts.taken) &= !(1 << place);
+            self.parts.let_go(place);
             if let Err(error) = swept {
                 self.parts.swept.store(false, Ordering::SeqCst);
                 return Err(error);

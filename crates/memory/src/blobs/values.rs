@@ -38,9 +38,9 @@ const LONG_LENGTH_SHIFT: u32 = 32;
 const UNIT: u64 = 8;
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 /// Subpages that a reader of a long value asks for ahead.
-const AHEAD: usize = 16;
+pub(super) const AHEAD: usize = 16;
 /// Bytes that are copied between two points where other work may run: some 100 µs of copying.
-const YIELD_BYTES: usize = 1 << 20;
+pub(super) const YIELD_BYTES: usize = 1 << 20;
 
 /// Where a value lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -252,7 +252,7 @@ pub(super) fn fits(len: usize) -> Result<(), AccessError> {
     Err(AccessError::TooLong { what: "value", bytes: len as u64, most: VALUE_BYTES_MAX as u64 })
 }
 
-fn subpage_of(at: Address) -> Address {
+pub(super) fn subpage_of(at: Address) -> Address {
     Address::from_bits(at.bits() - at.subpage_offset() as u64)
 }
 

@@ -357,6 +357,9 @@ impl<M: Memory> Memory for Staged<'_, M> {
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.memory.yield_now()
     }
+    fn roll_backs(&self) -> u64 {
+        self.memory.roll_backs()
+    }
     fn verdict(&mut self) -> Result<(), AccessError> {
         self.memory.verdict()
     }
