@@ -7,7 +7,6 @@
 //! `evict` frees frames, `ahead` and `write_back` write, and `seal` does a cut's work.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -454,9 +453,9 @@ impl<U: Users> Cache<U> {
     }
 
     /// Writes of a range that the medium has not completed.
-    pub(crate) fn writes_under_way(&self, range: &Range<u32>) -> u64 {
+    pub(crate) fn writes_under_way(&self, inside: impl Fn(u32) -> bool) -> u64 {
         let writes = |r: &&Request| r.since_ns != 0 && r.purpose.writes();
-        self.requests.iter().filter(writes).filter(|r| range.contains(&r.subpage)).count() as u64
+        self.requests.iter().filter(writes).filter(|r| inside(r.subpage)).count() as u64
     }
 
     /// Asserts what holds between any two calls.

@@ -1,5 +1,7 @@
 //! Writing everything back, taking a range out of DRAM, and dropping its contents.
 
+use std::ops::Range;
+
 use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, LocalFrame};
 use fulgurite_policy::Replacement;
@@ -21,14 +23,20 @@ pub struct StillThere {
     pub pinned: u64,
 }
 
+/// Whether one of these ascending ranges has a subpage.
+fn is_in(ranges: &[Range<u32>], subpage: u32) -> bool {
+    let after = ranges.partition_point(|range| range.start <= subpage);
+    after > 0 && subpage < ranges[after - 1].end
+}
+
 impl<U: Users> Cache<U> {
-    /// Takes subpages of a range out of DRAM: changes are written back, or dropped. Returns what
-    /// could not go yet. No sync is under way.
-    pub fn take_out(&mut self, range: &std::ops::Range<u32>, write_back: bool, now_ns: u64) -> StillThere {
+    /// Takes subpages of ascending ranges out of DRAM: changes are written back, or dropped.
+    /// Returns what could not go yet. No sync is under way.
+    pub fn take_out(&mut self, ranges: &[Range<u32>], write_back: bool, now_ns: u64) -> StillThere {
         let mut still = StillThere::default();
         for local in self.locals() {
             let subpage = self.held[local.index()].subpage;
-            if !self.held[local.index()].linked || !range.contains(&subpage) {
+            if !self.held[local.index()].linked || !is_in(ranges, subpage) {
                 continue;
             }
             let frame = self.frame(local);
@@ -47,7 +55,7 @@ impl<U: Users> Cache<U> {
             }
             still.count += u64::from(self.held[local.index()].linked);
         }
-        still.count += self.writes_under_way(range);
+        still.count += self.writes_under_way(|subpage| is_in(ranges, subpage));
         still
     }
 

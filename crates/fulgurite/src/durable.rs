@@ -11,6 +11,7 @@ use fulgurite_runtime::{Runtime, SyncError, Synced};
 
 use crate::containers::Directory;
 use crate::durability::Durability;
+use crate::give_back::give_back;
 use crate::growth::Growth;
 use crate::registry::Registry;
 use crate::store::Store;
@@ -73,7 +74,7 @@ impl Fulgurite {
             Durability::Sync | Durability::Cache => None,
         };
         let syncer = match syncs.is_some() || grows.is_some() {
-            true => Some(Syncer::start(runtime.clone(), pool.clone(), syncs, grows)?),
+            true => Some(Syncer::start(runtime.clone(), pool.clone(), named.clone(), syncs, grows)?),
             false => None,
         };
         Ok(Fulgurite { syncer, runtime, pool: Some(Kept { pool, named, growth, durability }), transactions })
@@ -107,6 +108,10 @@ impl Fulgurite {
         }
         if let Some(failed) = self.syncer.as_ref().and_then(Syncer::failed) {
             return Err(failed.into());
+        }
+        if !kept.pool.wants_sync() {
+            // What cannot be given back stays free memory, and the sync says what is wrong.
+            let _ = give_back(&self.runtime, &kept.pool, &kept.named);
         }
         kept.pool.tick();
         match self.runtime.sync() {
@@ -227,6 +232,7 @@ impl Syncer {
     fn start(
         runtime: Arc<Runtime>,
         pool: Store,
+        named: Arc<Registry>,
         syncs: Option<Limits>,
         grows: Option<Growth>,
     ) -> Result<Syncer, Error> {
@@ -241,7 +247,7 @@ impl Syncer {
             let is_woken = pool.set_woken_by_writers(Some(std::thread::current()));
             let mut grower = grows.map(Grower::new);
             let ended = match syncs {
-                Some(limits) => sync_until(&stopped, &runtime, &pool, limits, is_woken, &mut grower),
+                Some(limits) => sync_until(&stopped, (&runtime, &pool, &named), limits, is_woken, &mut grower),
                 None => {
                     grow_until(&stopped, &mut grower);
                     Ok(())
@@ -327,8 +333,7 @@ fn grow_until(stopped: &AtomicBool, grower: &mut Option<Grower>) {
 
 fn sync_until(
     stopped: &AtomicBool,
-    runtime: &Runtime,
-    pool: &Store,
+    (runtime, pool, named): (&Runtime, &Store, &Registry),
     Limits { every, bytes, dram }: Limits,
     is_woken: bool,
     grower: &mut Option<Grower>,
@@ -367,6 +372,10 @@ fn sync_until(
                     }
                     failed = None;
                     pool.set_syncs_for_writers(Some(dram));
+                    // Now there is room for it, and no writer waits. The next sync names it.
+                    if !stop {
+                        let _ = give_back(runtime, pool, named);
+                    }
                 }
                 Err(error) if stop || is_final(&error) => return Err(error),
                 Err(error) => {

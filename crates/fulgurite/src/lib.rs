@@ -111,6 +111,7 @@
 mod durability;
 mod durable;
 mod error;
+mod give_back;
 mod growth;
 mod items;
 mod named;

@@ -323,7 +323,7 @@ impl Named<'_> {
             // is dead when no token sees it.
             let _section = m.write_section()?;
             for region in &all {
-                if let Err(error) = pool.delete_pages(crate::pages::pages_of(*region)) {
+                if let Err(error) = pool.delete_pages(crate::store::pages_of(*region)) {
                     return Ok(Err(error.into()));
                 }
             }

@@ -1,7 +1,6 @@
 //! NVMM's operations on pages of a pool: `alloc`, `delete`, `setperms`. Accesses are `read` and
 //! `write`. [`Fulgurite::sync`] and [`Fulgurite::roll_back`] are `sync` and `rollback`.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use fulgurite_format::{Address, Controller, PAGE_BYTES};
@@ -10,17 +9,10 @@ use fulgurite_runtime::{Context, Durable};
 use fulgurite_store::Permissions;
 
 use crate::registry::Registry;
-use crate::store::Store;
+use crate::store::{Store, pages_of};
 use crate::{Error, Fulgurite};
 
 const PAGE: u64 = PAGE_BYTES as u64;
-
-/// The pages of a region of whole pages.
-pub(crate) fn pages_of(region: Region) -> Range<u32> {
-    let first = region.base.linear() / PAGE;
-    let end = first + region.bytes / PAGE;
-    u32::try_from(first).unwrap_or(u32::MAX)..u32::try_from(end).unwrap_or(u32::MAX)
-}
 
 impl Fulgurite {
     /// The controllers of this memory's pages. There is one, whatever the pool spans, and addresses

@@ -28,6 +28,7 @@ pub(crate) trait Open: Send + Sync {
     fn save(&self, context: &mut Context) -> Result<(), AccessError>;
     fn reload(&self, context: &mut Context, directory: &Directory) -> Result<bool, RootError>;
     fn abandon(&self);
+    fn heap(&self) -> Arc<Heap>;
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
@@ -40,6 +41,9 @@ impl<C: Container + Send + Sync + 'static> Open for Rooted<C> {
     }
     fn abandon(&self) {
         Rooted::abandon(self);
+    }
+    fn heap(&self) -> Arc<Heap> {
+        Rooted::heap(self).clone()
     }
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
@@ -70,6 +74,10 @@ impl Registry {
             unsaved: Mutex::default(),
             turn: Mutex::default(),
         }
+    }
+    /// The heaps of what is open.
+    pub fn heaps(&self) -> Vec<Arc<Heap>> {
+        hold(&self.open).values().map(|open| open.heap()).collect()
     }
     fn all(&self) -> Vec<(String, Arc<dyn Open>)> {
         hold(&self.open).iter().map(|(name, open)| (name.clone(), open.clone())).collect()

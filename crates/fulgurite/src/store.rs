@@ -10,11 +10,19 @@ use std::thread::Thread;
 use fulgurite_backing::Kept;
 use fulgurite_device::DeviceFlash;
 use fulgurite_flash::{Backing, Flash, FlashError, VersionError, Versions};
-use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES};
+use fulgurite_memory::Region;
 use fulgurite_store::{Permissions, Pool, PoolError};
 
 /// The kernel's word for what may not be done.
 const EACCES: i32 = 13;
+
+/// The pages of a region of whole pages.
+pub(crate) fn pages_of(region: Region) -> Range<u32> {
+    let first = region.base.linear() / PAGE_BYTES as u64;
+    let end = first + region.bytes / PAGE_BYTES as u64;
+    u32::try_from(first).unwrap_or(u32::MAX)..u32::try_from(end).unwrap_or(u32::MAX)
+}
 
 /// See the top of the file.
 #[derive(Clone)]

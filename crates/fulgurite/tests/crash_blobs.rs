@@ -1,11 +1,12 @@
 //! Goal: a process that is killed while it writes blobs loses nothing that a sync had named, keeps
 //! nothing of half an operation, and leaves whole values only. Method: four writers in a process of
 //! its own put, append to, change and remove blobs of 0 to 60,000 bytes, under numbers and under
-//! strings. What a writer does at each of its steps follows from the step's number. A step changes
-//! two blobs in one write section: the step's own, and the writer's count of steps. Another thread
-//! syncs, and tells through a pipe how many steps each writer had done before. The process is
-//! killed at a random moment. The pool is opened and compared: each writer's blobs must be what its
-//! first so many steps leave, where the number is the one in its count, and no less than was told.
+//! strings. Now and then one removes all of its own, and their pages are given back. What a writer
+//! does at each of its steps follows from the step's number. A step changes two blobs in one write
+//! section, its own and the writer's count of steps, unless it removes all. Another thread syncs,
+//! and tells through a pipe how many steps each writer had done before. The process is killed at a
+//! random moment. The pool is opened and compared: each writer's blobs must be what its first so
+//! many steps leave, where the number is the one in its count, and no less than was told.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -31,12 +32,17 @@ enum Step {
     Append(u64, Vec<u8>),
     /// Its first bytes become these, as far as it has as many.
     WriteAt(u64, Vec<u8>),
+    /// All are removed, so that pages are given back.
+    Clear,
 }
 
 fn step(writer: u64, number: u64) -> Step {
     let mut random = Random((writer << 56) ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let key = random.below(KEYS);
     let len = [0, 100, 3000, 4096, 4097, 60_000][random.below(6usize)];
+    if random.one_in(60) {
+        return Step::Clear;
+    }
     match random.below(8) {
         0 => Step::Remove(key),
         1 => Step::Append(key, random.bytes(50)),
@@ -49,6 +55,7 @@ fn apply(model: &mut BTreeMap<u64, Vec<u8>>, step: Step) {
     match step {
         Step::Put(key, value) => drop(model.insert(key, value)),
         Step::Remove(key) => drop(model.remove(&key)),
+        Step::Clear => model.clear(),
         Step::Append(key, bytes) => model.entry(key).or_default().extend(bytes),
         Step::WriteAt(key, bytes) => {
             if let Some(value) = model.get_mut(&key).filter(|value| value.len() >= bytes.len()) {
@@ -91,6 +98,7 @@ impl Data {
             match step(writer, number) {
                 Step::Put(key, value) => drop(self.numbers.put(m, &at(key), &value)?),
                 Step::Remove(key) => drop(self.numbers.remove(m, &at(key))?),
+                Step::Clear => (0..KEYS).try_for_each(|key| self.numbers.remove(m, &at(key)).map(drop))?,
                 Step::Append(key, bytes) => drop(self.numbers.append(m, &at(key), &bytes)?),
                 Step::WriteAt(key, bytes) => drop(self.numbers.write_at(m, &at(key), 0, &bytes)?),
             }
@@ -99,6 +107,7 @@ impl Data {
             match step(writer, number) {
                 Step::Put(key, value) => drop(self.strings.put(m, &at(key), &value)?),
                 Step::Remove(key) => drop(self.strings.remove(m, &at(key))?),
+                Step::Clear => (0..KEYS).try_for_each(|key| self.strings.remove(m, &at(key)).map(drop))?,
                 Step::Append(key, bytes) => drop(self.strings.append(m, &at(key), &bytes)?),
                 Step::WriteAt(key, bytes) => drop(self.strings.write_at(m, &at(key), 0, &bytes)?),
             }

@@ -12,6 +12,7 @@ mod conform_device;
 mod conform_device_pool;
 mod conform_dram_moves;
 mod conform_figures;
+mod conform_give_back;
 mod conform_growth;
 mod conform_layers;
 mod conform_limits;

@@ -20,16 +20,19 @@
 //! Decisions are taken under short mutexes that are never held across an access. A latch for each
 //! class orders its accesses (batches, slabs). An access that fails changes nothing.
 //!
-//! A class that is out of space divides the smallest larger object that is free. Slabs of small
-//! classes are not given back to other classes. Only `check` finds a double free.
+//! A class that is out of space divides the smallest larger object that is free. Pages that are
+//! wholly free again become such objects when somebody looks for them (`empty`). Only `check` finds
+//! a double free.
 
+mod empty;
 mod parts;
 mod saved;
 mod size_class;
 mod state;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use fulgurite_format::{Address, PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
@@ -51,6 +54,9 @@ const HEADER_BYTES: u64 = 2 * SUBPAGE;
 /// How far the mark on flash precedes what is handed out, so that it is written once in so many
 /// slabs.
 const MARK_AHEAD: u64 = 16 * PAGE_BYTES as u64;
+
+/// How long an allocation that finds nothing waits for pages that are lent.
+const LENT_PAUSE: Duration = Duration::from_micros(100);
 
 /// Space that no class has yet, in bytes from the start of the region.
 #[derive(Debug)]
@@ -77,6 +83,10 @@ pub struct Heap {
     missed: AtomicBool,
     /// A roll back took the heap away.
     gone: AtomicBool,
+    /// Bytes of free objects when it was last looked for empty pages, or fewer.
+    looked_at: AtomicU64,
+    /// Empty pages are with a caller.
+    lent: AtomicBool,
 }
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -110,6 +120,8 @@ impl Heap {
             clean: AtomicBool::new(clean),
             missed: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            looked_at: AtomicU64::new(0),
+            lent: AtomicBool::new(false),
         }
     }
 
@@ -376,17 +388,31 @@ impl Heap {
             true => self.supply(memory, size, grows),
             false => self.supply_slab(memory, grows),
         };
-        let slab = match supplied(memory, false)? {
-            Some(slab) => Some(slab),
+        let larger = if is_large { class + 1 } else { SUBPAGE_CLASS.max(class + 1) };
+        let slab = loop {
+            if let Some(slab) = supplied(memory, false)? {
+                break Some(slab);
+            }
+            let lent = self.lent.load(Ordering::Acquire);
             // What others have freed goes before more addresses.
-            None => match self.recycle(memory, if is_large { class + 1 } else { SUBPAGE_CLASS.max(class + 1) })? {
-                Some((at, len)) if is_large => {
-                    self.divide(at.add(size), len - size);
-                    Some((at, size))
-                }
-                Some(slab) => Some(slab),
-                None => supplied(memory, true)?,
-            },
+            if let Some((at, len)) = self.recycle(memory, larger)? {
+                let page = PAGE_BYTES as u64;
+                let used = match is_large {
+                    true => size,
+                    false if len > page => page - at.linear() % page,
+                    false => len,
+                };
+                self.divide(at.add(used), len - used);
+                break Some((at, used));
+            }
+            if !lent {
+                break supplied(memory, true)?;
+            }
+            // What is lent comes back soon.
+            memory.pause(LENT_PAUSE)?;
+            if self.take_batch(memory, class)? {
+                return Ok(());
+            }
         };
         let Some((at, len)) = slab else {
             return Err(AccessError::NoSpace { requested: bytes as u64, free: self.free_bytes() });

@@ -1,14 +1,17 @@
 //! Goal: the heap never hands out a byte twice, never an object that straddles, and survives failed
 //! accesses and reopening. Method: random sizes allocated and freed against an interval map; each
 //! object is filled with its number and read back when it is freed; small regions, so that
-//! everything runs full; injected errors; several threads.
+//! everything runs full; injected errors; several threads. Empty pages are taken out and put back
+//! in between, and what they held is overwritten meanwhile.
 
 use crate::common;
 
 use std::collections::BTreeMap;
 
 use common::{FaultyMemory, Random, errors, plain};
-use fulgurite_memory::{AccessError, Address, Heap, Layout, Memory, PAGE_BYTES, Ptr, Region, SUBPAGE_BYTES};
+use fulgurite_memory::{
+    AccessError, Address, Heap, Layout, Memory, PAGE_BYTES, PlainMemory, Ptr, Region, SUBPAGE_BYTES,
+};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -112,6 +115,207 @@ fn random_sizes_in_a_region_that_fills_up() {
         assert_eq!(heap.used_bytes(), 0);
         assert!(full > 0, "the region of {pages} pages never ran full");
     }
+}
+
+/// Takes the empty pages out, and overwrites them. Returns how many there were.
+fn give(heap: &Heap, memory: &mut PlainMemory, model: &Model, region: Region) -> u64 {
+    let used = heap.used_bytes();
+    let regions = heap.take_empty(memory).unwrap();
+    for empty in &regions {
+        assert!(empty.base.linear().is_multiple_of(PAGE) && empty.bytes.is_multiple_of(PAGE));
+        assert!(region.contains(empty.base, empty.bytes));
+        let (start, end) = (empty.base.linear(), empty.base.linear() + empty.bytes);
+        let before = model.objects.range(..end).next_back();
+        assert!(before.is_none_or(|(at, (len, _))| at + len <= start), "{empty:?} is in use");
+        memory.write_bytes(empty.base, &vec![0xFF; empty.bytes as usize]).unwrap();
+    }
+    assert!(
+        regions.windows(2).all(|pair| pair[0].base.add(pair[0].bytes) < pair[1].base),
+        "they ascend, and are whole"
+    );
+    heap.check(memory).unwrap();
+    heap.put_back(&regions);
+    heap.check(memory).unwrap();
+    assert_eq!(heap.used_bytes(), used);
+    regions.iter().map(|empty| empty.bytes / PAGE).sum()
+}
+
+#[test]
+fn empty_pages_are_lent_and_serve_other_sizes() {
+    let mut random = Random::seeded("empty pages", 5);
+    let (mut memory, region) = (plain(), region(64));
+    let mut heap = Heap::create(&mut memory, region).unwrap();
+    let (mut model, mut given, mut full) = (Model::default(), 0, 0);
+    for step in 0..24_000u64 {
+        // Sizes come and go, so that pages of one size become pages of others.
+        let growing = step / 1000 % 2 == 0;
+        if model.objects.is_empty() || random.below(10) < if growing { 9 } else { 1 } {
+            let bytes = match step / 2000 % 4 {
+                0 => 8 + random.below(60),
+                1 => 400 + random.below(4000),
+                2 => random_size(&mut random, 300_000),
+                _ => 4096,
+            };
+            match heap.allocate(&mut memory, bytes as usize) {
+                Ok(at) => model.add(&mut memory, region, at, bytes),
+                Err(AccessError::NoSpace { .. }) => full += 1,
+                Err(error) => panic!("{error}"),
+            }
+        } else {
+            let (at, bytes) = model.take(&mut memory, random.below(model.objects.len() as u64));
+            heap.free(&mut memory, at, bytes as usize).unwrap();
+        }
+        if step % 400 == 0 {
+            given += give(&heap, &mut memory, &model, region);
+        }
+        if step % 3000 == 2900 {
+            heap.save(&mut memory).unwrap();
+            heap = Heap::open(&mut memory, region).unwrap();
+            heap.check(&mut memory).unwrap();
+        }
+    }
+    println!("{given} pages were lent, {full} allocations found none");
+    assert!(given > 100, "{given}");
+    while !model.objects.is_empty() {
+        let (at, bytes) = model.take(&mut memory, 0);
+        heap.free(&mut memory, at, bytes as usize).unwrap();
+    }
+    // All but the page with the header, and those that nobody has used yet.
+    let all = give(&heap, &mut memory, &model, region);
+    assert!(all >= 40, "{all} of 63");
+    // One object of nearly all that there is.
+    let bytes = (all - 1) * PAGE * 7 / 8;
+    let at = heap.allocate(&mut memory, bytes as usize).unwrap();
+    heap.free(&mut memory, at, bytes as usize).unwrap();
+    assert_eq!(heap.used_bytes(), 0);
+}
+
+#[test]
+fn slabs_of_each_size_become_empty_pages() {
+    for bytes in [8usize, 24, 64, 112, 500, 584, 816, 1000, 2000, 4096, 5000, 70_000] {
+        let (mut memory, region) = (plain(), region(40));
+        let heap = Heap::create(&mut memory, region).unwrap();
+        let mut all = Vec::new();
+        while let Ok(at) = heap.allocate(&mut memory, bytes) {
+            all.push(at);
+        }
+        let mut random = Random::seeded("slabs", bytes as u64);
+        for i in (1..all.len()).rev() {
+            all.swap(i, random.below(i as u64 + 1) as usize);
+        }
+        // One is in use, so its page is.
+        let last = all.pop().unwrap();
+        for at in all {
+            heap.free(&mut memory, at, bytes).unwrap();
+        }
+        assert!(heap.has_to_give());
+        let given = give(&heap, &mut memory, &Model::default(), region);
+        assert!(!heap.has_to_give());
+        let least = if bytes > 4096 { 34 } else { 37 };
+        assert!((least..40).contains(&given), "{given} of 40 pages of {bytes} bytes");
+        heap.free(&mut memory, last, bytes).unwrap();
+        heap.save(&mut memory).unwrap();
+        let heap = Heap::open(&mut memory, region).unwrap();
+        assert!(give(&heap, &mut memory, &Model::default(), region) > given);
+        heap.check(&mut memory).unwrap();
+    }
+}
+
+#[test]
+fn a_failed_look_for_empty_pages_hands_nothing_out_twice() {
+    let random = Random::seeded("empty pages, faults", 7);
+    let (mut met, mut lost) = (0, 0);
+    for round in 0..60 {
+        let (mut memory, region) = (FaultyMemory::new(), region(80));
+        let heap = Heap::create(&mut memory, region).unwrap();
+        let (mut model, mut random) = (Model::default(), random.split(round));
+        for _ in 0..6000 {
+            let bytes = [40, 100, 600, 2000][random.below(4) as usize];
+            if let Ok(at) = heap.allocate(&mut memory, bytes) {
+                model.add(&mut memory, region, at, bytes as u64);
+            }
+        }
+        while model.objects.len() > 200 {
+            let (at, bytes) = model.take(&mut memory, random.below(model.objects.len() as u64));
+            heap.free(&mut memory, at, bytes as usize).unwrap();
+        }
+        let used = heap.used_bytes();
+        memory.fail_after(round * 7, errors()[round as usize % 3]);
+        let taken = heap.take_empty(&mut memory);
+        met += u64::from(!memory.heal());
+        match taken {
+            Ok(regions) => heap.put_back(&regions),
+            Err(error) => assert!(errors().contains(&error), "{error}"),
+        }
+        lost += u64::from(heap.used_bytes() > used);
+        heap.check(&mut memory).unwrap();
+        for _ in 0..2000 {
+            let bytes = [40, 100, 600, 2000][random.below(4) as usize];
+            if let Ok(at) = heap.allocate(&mut memory, bytes) {
+                model.add(&mut memory, region, at, bytes as u64);
+            }
+        }
+        while !model.objects.is_empty() {
+            let (at, bytes) = model.take(&mut memory, 0);
+            heap.free(&mut memory, at, bytes as usize).unwrap();
+        }
+        heap.check(&mut memory).unwrap();
+    }
+    println!("{met} accesses failed, {lost} of them cost space");
+    assert!(met > 30 && lost < met, "{met} {lost}");
+}
+
+#[test]
+fn empty_pages_are_looked_for_among_threads() {
+    let (memory, region) = (plain(), region(64));
+    let heap = Heap::create(&mut memory.clone(), region).unwrap();
+    let random = Random::seeded("empty pages, threads", 8);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let mut given = 0;
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (mut memory, mut random, heap, over) = (memory.clone(), random.split(thread), &heap, &over);
+            scope.spawn(move || {
+                let mut mine: Vec<(Address, u64, u64)> = Vec::new();
+                for step in 0.. {
+                    if over.load(std::sync::atomic::Ordering::SeqCst) {
+                        break;
+                    }
+                    if mine.is_empty() || random.below(100) < if step / 800 % 2 == 0 { 90 } else { 10 } {
+                        let bytes = [48, 96, 512, 1000][(step / 1600 + random.below(2)) as usize % 4];
+                        let at = heap.allocate(&mut memory, bytes as usize).unwrap();
+                        let mark = (thread << 32) | step;
+                        memory.store(Ptr::new(at), mark).unwrap();
+                        memory.store(Ptr::new(at.add(bytes - 8)), mark).unwrap();
+                        mine.push((at, bytes, mark));
+                    } else {
+                        let (at, bytes, mark) = mine.swap_remove(random.below(mine.len() as u64) as usize);
+                        assert_eq!(memory.load(Ptr::<u64>::new(at)), Ok(mark));
+                        assert_eq!(memory.load(Ptr::<u64>::new(at.add(bytes - 8))), Ok(mark));
+                        heap.free(&mut memory, at, bytes as usize).unwrap();
+                    }
+                }
+                for (at, bytes, _) in mine {
+                    heap.free(&mut memory, at, bytes as usize).unwrap();
+                }
+            });
+        }
+        let mut memory = memory.clone();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while given < 200 && std::time::Instant::now() < until {
+            let regions = heap.take_empty(&mut memory).unwrap();
+            for region in &regions {
+                memory.write_bytes(region.base, &vec![0xFF; region.bytes as usize]).unwrap();
+                given += region.bytes / PAGE;
+            }
+            heap.put_back(&regions);
+            std::thread::yield_now();
+        }
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
+    heap.check(&mut memory.clone()).unwrap();
+    assert_eq!(heap.used_bytes(), 0);
+    assert!(given >= 200, "only {given} pages were lent");
 }
 
 #[test]

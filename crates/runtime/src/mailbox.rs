@@ -60,10 +60,10 @@ pub(crate) enum Message {
     Halt(Arc<Halt>),
     /// Write these sealed frames, in this order.
     Pump(Vec<u64>),
-    /// Take a range of subpages out of DRAM, with its changes written back or dropped, and tell
-    /// what is still there.
+    /// Take ascending ranges of subpages out of DRAM, with their changes written back or dropped,
+    /// and tell what is still there.
     TakeOut {
-        range: std::ops::Range<u32>,
+        ranges: Arc<[std::ops::Range<u32>]>,
         write_back: bool,
         reply: std::sync::mpsc::Sender<StillThere>,
     },

@@ -1,5 +1,6 @@
 //! `sync` and `roll_back` as callers see them: from a thread that is no worker, one at a time.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -77,19 +78,36 @@ impl StateHeld<'_> {
     /// Inside a job.
     pub fn take_out(&self, at: Address, bytes: u64, write_back: bool) -> Result<(), SyncError> {
         assert_foreign("take memory out of DRAM");
-        let shared = &self.runtime.shared;
         if write_back {
             self.runtime.write_objects()?;
         }
-        let subpage = |linear: u64| u32::try_from(linear / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
-        let range = subpage(at.linear())..subpage(at.linear().saturating_add(bytes));
+        let range = subpages_of(at, bytes);
         if let Some((objects, pool)) = self.runtime.objects() {
             objects.settle(pool, self.runtime.patience())?;
             objects.forget_range(&range);
         }
+        self.take_frames_out(&[range], write_back)
+    }
+
+    /// Takes ascending ranges of whole subpages without objects out of DRAM, with their changes
+    /// dropped.
+    ///
+    /// # Errors
+    /// As [`StateHeld::take_out`].
+    ///
+    /// # Panics
+    /// Inside a job.
+    pub fn drop_changes(&self, ranges: impl IntoIterator<Item = (Address, u64)>) -> Result<(), SyncError> {
+        assert_foreign("take memory out of DRAM");
+        let ranges: Vec<_> = ranges.into_iter().map(|(at, bytes)| subpages_of(at, bytes)).collect();
+        self.take_frames_out(&ranges, false)
+    }
+
+    fn take_frames_out(&self, ranges: &[Range<u32>], write_back: bool) -> Result<(), SyncError> {
+        let (shared, ranges) = (&self.runtime.shared, Arc::<[Range<u32>]>::from(ranges));
         let end_ns = shared.clock.after(shared.config.gate_timeout);
         loop {
-            let replies = shared.ask(|reply| Message::TakeOut { range: range.clone(), write_back, reply });
+            let replies = shared.ask(|reply| Message::TakeOut { ranges: ranges.clone(), write_back, reply });
             let still: Vec<StillThere> =
                 replies.into_iter().map(|answer| answer.recv().expect("workers outlive their runtime")).collect();
             if still.iter().all(|s| s.count == 0) {
@@ -101,6 +119,11 @@ impl StateHeld<'_> {
             shared.clock.sleep(Duration::from_micros(50));
         }
     }
+}
+
+fn subpages_of(at: Address, bytes: u64) -> Range<u32> {
+    let subpage = |linear: u64| u32::try_from(linear / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
+    subpage(at.linear())..subpage(at.linear().saturating_add(bytes))
 }
 
 /// Opens all gates when it goes.

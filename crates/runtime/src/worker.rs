@@ -407,9 +407,9 @@ impl Worker {
                 Message::OpenGate => self.open_gate(),
                 Message::Halt(halt) => self.halt(&halt),
                 Message::Pump(order) => self.fibers.cache.begin_pump(order),
-                Message::TakeOut { range, write_back, reply } => {
+                Message::TakeOut { ranges, write_back, reply } => {
                     let now = shared.clock.now_ns();
-                    let _ = reply.send(self.fibers.cache.take_out(&range, write_back, now));
+                    let _ = reply.send(self.fibers.cache.take_out(&ranges, write_back, now));
                 }
                 Message::CountChanges(reply) => {
                     let _ = reply.send(self.fibers.cache.count_changes());

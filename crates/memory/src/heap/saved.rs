@@ -78,6 +78,7 @@ impl Heap {
     pub(crate) fn abandon(&self) {
         self.gone.store(true, Ordering::Release);
         self.clean.store(true, Ordering::Release);
+        self.lent.store(false, Ordering::Release);
         for class in &self.classes {
             *hold(&class.state) = ClassState::default();
         }
@@ -136,6 +137,8 @@ impl Heap {
         // Without the classes' records, all that may have been handed out counts as in use.
         let unaccounted = if clean { saved.header.unaccounted } else { mark - HEADER_BYTES };
         (supply.next, supply.mark, supply.unaccounted) = (mark, mark, unaccounted);
+        drop(supply);
+        self.note_freed();
         self.missed.store(false, Ordering::Relaxed);
         self.clean.store(clean, Ordering::Release);
     }

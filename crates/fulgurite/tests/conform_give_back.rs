@@ -1,0 +1,177 @@
+//! Goal: what containers do not use any more is free in their pool after a sync, serves other
+//! sizes, and comes back with a roll back.
+//! Method: a tree, a trie and blobs are filled, and most of each is removed. Before and after, the
+//! flash pages of the pool that are needed are counted, and what is left is read. Then the freed
+//! space is used for values of other lengths, without more addresses. States from before are rolled
+//! back to and opened.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fulgurite::containers::Masstree;
+use fulgurite::latches::VersionLatch;
+use fulgurite::{AccessError, BPlusTree, Blobs, Context, Durability, Fulgurite, Medium, Rooted};
+use fulgurite_flash::{FileConfig, FileFlash};
+use fulgurite_store::{Pool, StoreConfig};
+
+/// Flash pages of the pool that are needed.
+fn live(path: &Path) -> u64 {
+    let file = Arc::new(FileFlash::open(&FileConfig::existing(path)).unwrap());
+    let (pool, _) = Pool::open(file, StoreConfig::default()).unwrap();
+    pool.info().live
+}
+
+fn open(path: &Path, medium: Medium, tokens: usize) -> Fulgurite {
+    let builder = Fulgurite::builder(medium).dram("12M").durability(Durability::Sync).keep_tokens(tokens);
+    let memory = builder.with(|runtime| runtime.stack(128 << 10).fibers(16)).start();
+    memory.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A container's keys: put, and removed.
+trait Filled {
+    fn fill(&self, m: &mut Context, key: u64) -> Result<(), AccessError>;
+    fn drain(&self, m: &mut Context, key: u64) -> Result<bool, AccessError>;
+    fn is_whole(&self, m: &mut Context) -> Result<(), AccessError>;
+}
+
+fn value(key: u64) -> Vec<u8> {
+    vec![key as u8; 100 + (key as usize * 37) % 5000]
+}
+
+impl Filled for Arc<Rooted<Blobs<u64>>> {
+    fn fill(&self, m: &mut Context, key: u64) -> Result<(), AccessError> {
+        Blobs::put(self, m, &key, &value(key)).map(drop)
+    }
+    fn drain(&self, m: &mut Context, key: u64) -> Result<bool, AccessError> {
+        let mut found = Vec::new();
+        if self.get(m, &key, &mut found)? {
+            assert!(found == value(key), "key {key}");
+        }
+        Blobs::remove(self, m, &key)
+    }
+    fn is_whole(&self, m: &mut Context) -> Result<(), AccessError> {
+        Blobs::check(self, m).map(drop)
+    }
+}
+
+impl Filled for Arc<Rooted<BPlusTree<[u64; 7], VersionLatch>>> {
+    fn fill(&self, m: &mut Context, key: u64) -> Result<(), AccessError> {
+        self.insert(m, key, [key; 7]).map(drop)
+    }
+    fn drain(&self, m: &mut Context, key: u64) -> Result<bool, AccessError> {
+        let removed = BPlusTree::remove(self, m, key)?;
+        assert!(removed.is_none_or(|value| value == [key; 7]));
+        Ok(removed.is_some())
+    }
+    fn is_whole(&self, m: &mut Context) -> Result<(), AccessError> {
+        BPlusTree::check(self, m).map(drop)
+    }
+}
+
+impl Filled for Arc<Rooted<Masstree<VersionLatch>>> {
+    fn fill(&self, m: &mut Context, key: u64) -> Result<(), AccessError> {
+        self.insert(m, format!("a longer key {key:08}").as_bytes(), key).map(drop)
+    }
+    fn drain(&self, m: &mut Context, key: u64) -> Result<bool, AccessError> {
+        let removed = Masstree::remove(self, m, format!("a longer key {key:08}").as_bytes())?;
+        assert!(removed.is_none_or(|value| value == key));
+        Ok(removed.is_some())
+    }
+    fn is_whole(&self, m: &mut Context) -> Result<(), AccessError> {
+        Masstree::check(self, m).map(drop)
+    }
+}
+
+/// Fills, removes all but one key in 50, and compares what is live.
+fn gives_back<C: Filled + Send + Sync>(what: &str, keys: u64, container: impl Fn(&Fulgurite) -> C) {
+    const LEFT: u64 = 50;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = open(&path, Medium::new_pool(&path, "128M"), 1);
+    let its = container(&memory);
+    memory.run(|m| (0..keys).try_for_each(|key| its.fill(m, key))).unwrap();
+    memory.sync().unwrap();
+    drop((its, memory));
+    let full = live(&path);
+
+    let memory = open(&path, Medium::pool(&path), 1);
+    let its = container(&memory);
+    // The last keys, so that what is left lies together, as in a service that forgets old ones.
+    let removed = memory.run(|m| {
+        let mut removed = 0;
+        for key in 0..keys - keys / LEFT {
+            removed += u64::from(its.drain(m, key)?);
+        }
+        Ok(removed)
+    });
+    assert_eq!(removed, Ok(keys - keys / LEFT));
+    memory.sync().unwrap();
+    memory.run(|m| its.is_whole(m)).unwrap();
+    drop((its, memory));
+    let after = live(&path);
+    println!("{what}: {full} flash pages needed, {after} after most was removed");
+    assert!(after * 4 < full, "{what}: {after} of {full} flash pages are still needed");
+
+    // What is left is there, and all can be put again.
+    let memory = open(&path, Medium::pool(&path), 1);
+    let its = container(&memory);
+    memory.run(|m| (0..keys - keys / LEFT).try_for_each(|key| its.fill(m, key))).unwrap();
+    memory.sync().unwrap();
+    let removed = memory.run(|m| (0..keys).try_fold(0, |sum, key| Ok(sum + u64::from(its.drain(m, key)?))));
+    assert_eq!(removed, Ok(keys));
+    memory.run(|m| its.is_whole(m)).unwrap();
+}
+
+#[test]
+fn blobs_give_back() {
+    gives_back("blobs", 4000, |memory| memory.named("data").blobs::<u64>(4000, 16 << 20).unwrap());
+}
+#[test]
+fn trees_give_back() {
+    gives_back("a B+-tree", 60_000, |memory| memory.named("data").b_plus_tree::<[u64; 7]>(16 << 20).unwrap());
+}
+#[test]
+fn tries_give_back() {
+    gives_back("a trie", 60_000, |memory| memory.named("data").masstree(16 << 20).unwrap());
+}
+
+#[test]
+fn what_was_given_back_serves_other_sizes_and_rolls_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = open(&path, Medium::new_pool(&path, "128M"), 3);
+    let blobs = memory.named("data").blobs::<u64>(10_000, 16 << 20).unwrap();
+    let put = |keys: std::ops::Range<u64>, len: usize| {
+        let its = blobs.clone();
+        memory.run(move |m| keys.into_iter().try_for_each(|key| its.put(m, &key, &vec![key as u8; len]).map(drop)))
+    };
+    let remove = |keys: std::ops::Range<u64>| {
+        let its = blobs.clone();
+        memory.run(move |m| keys.into_iter().try_for_each(|key| its.remove(m, &key).map(drop)))
+    };
+    let mut states = Vec::new();
+    let bytes = blobs.heap().bytes();
+    let fills = [(10_000, 700), (140, 90_000), (3300, 3000), (60, 200_000), (10_000, 100)];
+    for (round, (keys, len)) in fills.into_iter().enumerate() {
+        put(0..keys, len).unwrap();
+        states.push((memory.sync().unwrap(), keys, len));
+        remove(0..keys).unwrap();
+        memory.sync().unwrap();
+        let its = blobs.clone();
+        assert_eq!(memory.run(move |m| its.check(m)), Ok((0, 0)), "round {round}");
+    }
+    assert_eq!(blobs.heap().bytes(), bytes, "freed space of one size has not served another");
+    // The data of a state from before it was given back.
+    let tokens = memory.tokens().unwrap();
+    let (token, keys, len) = states.into_iter().rev().find(|(token, ..)| tokens.contains(token)).unwrap();
+    memory.roll_back(token).unwrap();
+    let its = blobs.clone();
+    let all = memory.run(move |m| {
+        let mut found = Vec::new();
+        for key in 0..keys {
+            assert!(its.get(m, &key, &mut found)? && found == vec![key as u8; len], "key {key}");
+        }
+        its.check(m)
+    });
+    assert_eq!(all, Ok((keys, keys * len as u64)));
+}

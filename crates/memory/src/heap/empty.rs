@@ -1,0 +1,443 @@
+//! Pages that are wholly free: found among the free objects of all classes, and taken out of them,
+//! so that they can serve other sizes, and the pool gets their space back.
+//!
+//! ```text
+//! 1. walk all lists:  free bytes of each page       a page with 64 KiB of them is empty
+//! 2. walk them again: objects of empty pages go     the others are stacked into new batches
+//! ```
+//!
+//! DRAM is needed for the count of each page with a free object, and not for the objects. The turns
+//! of all classes are held. So what has free objects in DRAM or an uncut slab goes on, and others
+//! wait. Objects freed meanwhile are not looked at.
+//!
+//! The work is worth it once enough was freed since the last time ([`Heap::has_to_give`]). So an
+//! object that is free is looked at some ten times at the most, however long it stays free.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use fulgurite_format::{Address, PAGE_BYTES};
+use fulgurite_runtime::AccessError;
+
+use super::size_class::{CLASSES, class_bytes};
+use super::{Heap, SUBPAGE, hold};
+use crate::{Latch, Memory, Pinned, Region};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+/// Less is not worth a walk: 16 pages.
+const LEAST: u64 = 16 * PAGE;
+/// This part of the space handed out has to become free between two walks.
+const SHARE: u64 = 8;
+/// Batches between two points where other work may run.
+const AT_ONCE: u64 = 64;
+
+/// Whole pages, by their linear numbers.
+type Run = Range<u64>;
+/// A bit for each class.
+type Classes = [u64; CLASSES.div_ceil(64)];
+
+/// Free bytes of the pages of free objects.
+#[derive(Default)]
+struct Pages {
+    /// Of each page that has a free object, or the end of one, with the classes of these.
+    free: BTreeMap<u64, (u64, Classes)>,
+    /// Classes with objects in empty pages.
+    classes: Classes,
+    /// Inside of larger objects that were taken.
+    inside: Vec<Run>,
+    /// What is left of these beside their empty pages.
+    rests: Vec<Region>,
+}
+
+/// The pages of an object: parts of one at its front and its end, and whole ones.
+struct Spread {
+    front: Option<(u64, u64)>,
+    whole: Run,
+    end: Option<(u64, u64)>,
+}
+
+/// An object's bytes by page, with the tail of a subpage that no object of the class fits into.
+fn spread(at: Address, size: u64) -> Spread {
+    let linear = at.linear();
+    if size < SUBPAGE {
+        let tail = SUBPAGE % size;
+        let is_last = at.subpage_offset() as u64 + size + tail == SUBPAGE;
+        let front = Some((linear / PAGE, size + if is_last { tail } else { 0 }));
+        return Spread { front, whole: 0..0, end: None };
+    }
+    let (first, last) = (linear / PAGE, (linear + size) / PAGE);
+    let (behind, over) = (linear % PAGE, (linear + size) % PAGE);
+    if first == last {
+        return Spread { front: Some((first, size)), whole: 0..0, end: None };
+    }
+    Spread {
+        front: (behind > 0).then(|| (first, PAGE - behind)),
+        whole: first + u64::from(behind > 0)..last,
+        end: (over > 0).then_some((last, over)),
+    }
+}
+
+impl Pages {
+    fn add(&mut self, class: usize, at: Address) {
+        let Spread { front, whole, end } = spread(at, class_bytes(class));
+        for (page, bytes) in front.into_iter().chain(end) {
+            self.add_to(page, bytes, class);
+        }
+        if !whole.is_empty() {
+            self.classes[class / 64] |= 1 << (class % 64);
+        }
+    }
+    fn add_to(&mut self, page: u64, bytes: u64, class: usize) {
+        let (free, classes) = self.free.entry(page).or_default();
+        *free += bytes;
+        classes[class / 64] |= 1 << (class % 64);
+    }
+    /// From now on these are the empty ones.
+    fn only_empty(&mut self) {
+        self.free.retain(|_, (bytes, _)| *bytes == PAGE);
+        for (_, classes) in self.free.values() {
+            self.classes.iter_mut().zip(classes).for_each(|(all, its)| *all |= its);
+        }
+    }
+    /// Whether something of the class may lie in an empty page.
+    fn has(&self, class: usize) -> bool {
+        self.classes[class / 64] & 1 << (class % 64) != 0
+    }
+    /// Takes a free object that lies in an empty page, or has one inside. Returns whether it does.
+    fn take(&mut self, at: Address, size: u64) -> bool {
+        let Spread { front, whole, end } = spread(at, size);
+        let parts = [front, end];
+        if whole.is_empty() && !parts.iter().flatten().any(|(page, _)| self.free.contains_key(page)) {
+            return false;
+        }
+        for (i, (page, bytes)) in parts.into_iter().enumerate().filter_map(|(i, part)| Some((i, part?))) {
+            match self.free.entry(page) {
+                Entry::Occupied(mut free) => free.get_mut().0 -= bytes,
+                // The rest of a large object, whole subpages: its front, or its end.
+                Entry::Vacant(_) => {
+                    let from = if i == 0 { at } else { at.add(size - bytes) };
+                    self.rests.push(Region { base: from, bytes });
+                }
+            }
+        }
+        if !whole.is_empty() {
+            self.inside.push(whole);
+        }
+        true
+    }
+    /// Takes the rest of a slab that lies in an empty page. Returns whether it does.
+    fn take_rest(&mut self, Rest { page, bytes, .. }: Rest) -> bool {
+        let Some((left, _)) = self.free.get_mut(&page) else { return false };
+        *left -= bytes;
+        true
+    }
+    /// The pages of which everything was taken, and bytes that were taken of others.
+    fn end(self) -> (Vec<Run>, Vec<Region>, u64) {
+        let mut runs = self.inside;
+        let mut lost = 0;
+        for (page, (left, _)) in self.free {
+            if left == 0 {
+                runs.push(page..page + 1);
+            } else {
+                lost += PAGE - left;
+            }
+        }
+        runs.sort_unstable_by_key(|run| run.start);
+        let mut merged: Vec<Run> = Vec::new();
+        for run in runs {
+            match merged.last_mut().filter(|last| last.end == run.start) {
+                Some(last) => last.end = run.end,
+                None => merged.push(run),
+            }
+        }
+        (merged, self.rests, lost)
+    }
+}
+
+/// A list of batches that is made anew while the old one is read. Its last batch is written at the
+/// end, because that leads to what is left of the old list.
+struct Stack<P> {
+    head: Address,
+    /// Objects in it.
+    count: u64,
+    last: Option<(P, Vec<u64>)>,
+}
+
+/// What is not cut yet of a slab, in one page.
+#[derive(Clone, Copy)]
+struct Rest {
+    at: Address,
+    bytes: u64,
+    page: u64,
+}
+
+/// Free space that is not in a list in flash: each class's cached objects, and rest of a slab.
+struct Loose {
+    cached: Vec<Address>,
+    rest: Option<Rest>,
+}
+
+impl Heap {
+    /// Takes the free space of a class that is at hand. Its caller has the class's turn.
+    fn take_loose(&self, class: usize) -> Loose {
+        let mut state = hold(&self.classes[class].state);
+        state.moving += state.cached.len() as u64;
+        let cached = state.cached.drain(..).collect();
+        let (at, bytes) = (state.next, state.end.bits() - state.next.bits());
+        let page = at.linear() / PAGE;
+        let is_one = bytes > 0 && (at.linear() + bytes).div_ceil(PAGE) == page + 1;
+        if is_one {
+            (state.next, state.end) = (Address::NULL, Address::NULL);
+        }
+        Loose { cached, rest: is_one.then_some(Rest { at, bytes, page }) }
+    }
+    /// Gives it back, without what lies in empty pages.
+    fn return_loose(&self, class: usize, loose: Loose, pages: &mut Pages) {
+        let (size, count) = (class_bytes(class), loose.cached.len());
+        let kept: Vec<Address> = loose.cached.into_iter().filter(|at| !pages.take(*at, size)).collect();
+        let rest = loose.rest.filter(|rest| !pages.take_rest(*rest));
+        let mut state = hold(&self.classes[class].state);
+        state.moving -= count as u64;
+        state.cut -= (count - kept.len()) as u64;
+        for at in kept.into_iter().rev() {
+            state.cached.push_front(at);
+        }
+        if let Some(Rest { at, bytes, .. }) = rest {
+            (state.next, state.end) = (at, at.add(bytes));
+        }
+    }
+
+    /// Bytes of free objects.
+    fn freed_bytes(&self) -> u64 {
+        let of = |class: usize| {
+            let state = hold(&self.classes[class].state);
+            (state.cached.len() as u64 + state.listed + state.moving) * class_bytes(class)
+        };
+        (0..CLASSES).map(of).sum()
+    }
+    /// What is free now was looked at.
+    pub(super) fn note_freed(&self) {
+        self.looked_at.store(self.freed_bytes(), Ordering::Relaxed);
+    }
+    /// Whether so much was freed since the last [`Heap::take_empty`] that pages may be empty: a
+    /// mebibyte, and an eighth of what was handed out.
+    pub fn has_to_give(&self) -> bool {
+        let freed = self.freed_bytes();
+        let before = self.looked_at.fetch_min(freed, Ordering::Relaxed).min(freed);
+        freed - before >= LEAST.max(hold(&self.supply).next / SHARE)
+    }
+
+    /// Takes the pages out of which no object is in use, ascending. They are the caller's until
+    /// [`Heap::put_back`], and allocations that find no other space wait for that. No state may be
+    /// named before, as it would not have them. Waits for accesses, and has one pin.
+    ///
+    /// # Errors
+    /// What the memory says, and [`AccessError::Corrupt`] for a damaged list. Nothing was taken
+    /// then. An object that was read once and cannot be read again is lost with those of its page.
+    pub fn take_empty<M: Memory>(&self, memory: &mut M) -> Result<Vec<Region>, AccessError> {
+        let _section = memory.write_section()?;
+        if self.is_gone() {
+            return Ok(Vec::new());
+        }
+        if self.clean.load(Ordering::Acquire) {
+            self.note_change(memory)?;
+        }
+        // In the order of classes, as all that take several.
+        let turns = self.classes.iter().map(|class| class.turn.lock(memory)).collect::<Result<Vec<_>, _>>()?;
+        let loose: Vec<Loose> = (0..CLASSES).map(|class| self.take_loose(class)).collect();
+        let mut pages = Pages::default();
+        let mut result = self.count_free(memory, &loose, &mut pages);
+        if result.is_ok() {
+            pages.only_empty();
+        } else {
+            pages = Pages::default();
+        }
+        for (class, loose) in loose.into_iter().enumerate() {
+            self.return_loose(class, loose, &mut pages);
+        }
+        for class in 0..CLASSES {
+            if result.is_ok() {
+                result = self.take_listed(memory, class, &mut pages);
+            }
+        }
+        let (runs, rests, lost) = pages.end();
+        hold(&self.supply).unaccounted += lost;
+        rests.into_iter().for_each(|rest| self.divide(rest.base, rest.bytes));
+        self.lent.store(result.is_ok() && !runs.is_empty(), Ordering::Release);
+        drop(turns);
+        let region = |run: Run| Region::new(Address::from_linear(run.start * PAGE), (run.end - run.start) * PAGE);
+        let regions: Vec<Region> = runs.into_iter().map(region).collect();
+        if let Err(error) = result {
+            self.put_back(&regions);
+            return Err(error);
+        }
+        self.note_freed();
+        Ok(regions)
+    }
+
+    /// Takes pages back, which are free memory for any size then.
+    pub fn put_back(&self, regions: &[Region]) {
+        regions.iter().for_each(|region| self.divide(region.base, region.bytes));
+        self.lent.store(false, Ordering::Release);
+        self.note_freed();
+    }
+
+    /// Adds up what is free in each page.
+    fn count_free<M: Memory>(&self, memory: &mut M, loose: &[Loose], pages: &mut Pages) -> Result<(), AccessError> {
+        for (class, Loose { cached, rest }) in loose.iter().enumerate() {
+            cached.iter().for_each(|at| pages.add(class, *at));
+            rest.iter().for_each(|rest| pages.add_to(rest.page, rest.bytes, class));
+            let (mut next, mut left) = {
+                let state = hold(&self.classes[class].state);
+                (state.head, state.listed)
+            };
+            for batch in 1_u64.. {
+                if next.is_null() {
+                    break;
+                }
+                (next, left) = self.follow(memory, class, (next, left), |at| pages.add(class, at))?;
+                if batch.is_multiple_of(AT_ONCE) {
+                    memory.yield_now()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the batch at the head of a list of so many objects, and returns what follows.
+    fn follow<M: Memory>(
+        &self,
+        memory: &mut M,
+        class: usize,
+        (head, left): (Address, u64),
+        mut each: impl FnMut(Address),
+    ) -> Result<(Address, u64), AccessError> {
+        let mut count = 1;
+        let next = self.read_batch(memory, class, head, |at| {
+            count += 1;
+            each(at);
+        })?;
+        each(head);
+        if left < count || next.is_null() != (left == count) {
+            return Err(AccessError::Corrupt { what: "heap free list", at: head, expected: left, got: count });
+        }
+        Ok((next, left - count))
+    }
+
+    /// Takes what the list of a class has in empty pages. The others are listed again.
+    fn take_listed<M: Memory>(&self, memory: &mut M, class: usize, pages: &mut Pages) -> Result<(), AccessError> {
+        let slot = &self.classes[class];
+        let (size, words) = (class_bytes(class), Self::batch_words(class));
+        let (mut next, mut left) = {
+            let state = hold(&slot.state);
+            (state.head, state.listed)
+        };
+        if next.is_null() || !pages.has(class) {
+            return Ok(());
+        }
+        let (listed, mut kept, mut found) = (left, Vec::new(), Vec::new());
+        let mut stack = Stack::<M::Pin> { head: Address::NULL, count: 0, last: None };
+        let mut taken = 0;
+        let mut go_on = || -> Result<(), AccessError> {
+            for batch in 1_u64.. {
+                if next.is_null() {
+                    break;
+                }
+                found.clear();
+                (next, left) = self.follow(memory, class, (next, left), |at| found.push(at))?;
+                for at in found.drain(..) {
+                    if pages.take(at, size) {
+                        taken += 1;
+                    } else {
+                        kept.push(at);
+                    }
+                }
+                while kept.len() >= words {
+                    self.stack(memory, words, &mut kept, &mut stack)?;
+                }
+                if batch.is_multiple_of(AT_ONCE) {
+                    memory.yield_now()?;
+                }
+            }
+            Ok(())
+        };
+        let result = go_on();
+        let mut state = hold(&slot.state);
+        (state.head, state.listed) = (next, left + stack.count);
+        if let Some((pin, members)) = stack.last {
+            // Pinned, so that this does not fail.
+            let view = pin.view_mut(0, SUBPAGE as usize);
+            let at = members[0] as usize;
+            view.store(at, next.bits());
+            members[1..].iter().enumerate().for_each(|(i, member)| view.store(at + (i + 1) * 8, *member));
+            state.head = stack.head;
+        }
+        state.cut -= taken;
+        debug_assert!(state.listed <= listed);
+        state.cached.extend(kept);
+        result
+    }
+
+    /// Lists the last `words` of what is kept, as a batch in front of the others.
+    fn stack<M: Memory>(
+        &self,
+        memory: &mut M,
+        words: usize,
+        kept: &mut Vec<Address>,
+        stack: &mut Stack<M::Pin>,
+    ) -> Result<(), AccessError> {
+        let holder = kept[kept.len() - 1];
+        let members = kept.len() - words..kept.len() - 1;
+        if stack.last.is_none() {
+            // Whether it may be written is told here. A pin does not ask.
+            memory.view_mut(holder, words * 8)?;
+            let pin = memory.pin(holder)?;
+            // Where it is in its subpage, and what it lists.
+            let mut last = vec![holder.subpage_offset() as u64];
+            last.extend(kept[members.clone()].iter().map(|at| at.bits()));
+            stack.last = Some((pin, last));
+        } else {
+            let view = memory.view_mut(holder, words * 8)?;
+            view.store(0, stack.head.bits());
+            kept[members.clone()].iter().enumerate().for_each(|(i, at)| view.store((i + 1) * 8, at.bits()));
+        }
+        stack.head = holder;
+        stack.count += words as u64;
+        kept.truncate(members.start);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::size_class::class_of;
+    use super::*;
+
+    #[test]
+    fn an_object_is_spread_over_its_pages() {
+        let at = |page: u64, offset: u64| Address::from_linear(page * PAGE + offset);
+        // Seven of 584 bytes, and a tail of 8.
+        let subpage: u64 = (0..7).map(|slot| spread(at(3, 4096 + slot * 584), 584).front.unwrap().1).sum();
+        assert_eq!(subpage, SUBPAGE);
+        for (from, size) in [(0, PAGE), (4096, 3 * PAGE), (8192, 4096), (PAGE - 4096, 4096), (4096, 2 * PAGE - 4096)] {
+            let Spread { front, whole, end } = spread(at(5, from), size);
+            let bytes: u64 = front.iter().chain(&end).map(|(_, bytes)| bytes).sum();
+            assert_eq!(bytes + (whole.end - whole.start) * PAGE, size, "{from}, {size}");
+            assert!(front.iter().chain(&end).all(|(page, _)| !whole.contains(page)));
+        }
+    }
+    #[test]
+    fn a_large_object_leaves_its_ends() {
+        let mut pages = Pages::default();
+        let at = Address::from_linear(7 * PAGE + 4096);
+        let class = class_of(2 * PAGE_BYTES).unwrap();
+        pages.add(class, at);
+        pages.only_empty();
+        assert!(pages.has(class) && pages.take(at, 2 * PAGE));
+        let (runs, rests, lost) = pages.end();
+        assert_eq!((&runs[..], lost), (&[Run { start: 8, end: 9 }][..], 0));
+        assert_eq!(rests, [Region::new(at, PAGE - 4096), Region::new(Address::from_linear(9 * PAGE), 4096)]);
+    }
+}
