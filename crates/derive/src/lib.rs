@@ -9,8 +9,9 @@
 //! a value.
 #![forbid(unsafe_code)]
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Literal, Span, TokenStream};
 use quote::{ToTokens, quote};
+use syn::punctuated::Punctuated;
 use syn::{Data, DeriveInput, Error, Fields, LitStr, Path, parse_quote};
 
 /// Derives `fulgurite::Stored`.
@@ -35,6 +36,25 @@ use syn::{Data, DeriveInput, Error, Fields, LitStr, Path, parse_quote};
 pub fn stored(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
     derive(&input).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// `up_to!(Trait, Type, 4096)` implements a trait for `Type<0>` to `Type<4096>`. Stable Rust has no
+/// other way to bound a number in a type so that `cargo check` sees it.
+#[doc(hidden)]
+#[proc_macro]
+pub fn up_to(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let of = Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated;
+    let words = syn::parse_macro_input!(input with of);
+    implementations(&words.iter().collect::<Vec<_>>()).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+fn implementations(words: &[&syn::Expr]) -> syn::Result<TokenStream> {
+    let wrong = || Error::new(Span::call_site(), "`up_to!(Trait, Type, 4096)`");
+    let [implemented, of, limit] = words else { return Err(wrong()) };
+    let syn::Expr::Lit(limit) = limit else { return Err(wrong()) };
+    let syn::Lit::Int(limit) = &limit.lit else { return Err(wrong()) };
+    let numbers = (0..=limit.base10_parse::<usize>()?).map(Literal::usize_unsuffixed);
+    Ok(numbers.map(|number| quote! { impl #implemented for #of<#number> {} }).collect())
 }
 
 /// What `#[stored(..)]` says.
@@ -130,6 +150,17 @@ mod tests {
             assert_ne!(name(other).unwrap(), first, "{other}");
         }
         assert_eq!(name("path: [ u8 ; 4 ]").unwrap(), name("path: [u8; 4]").unwrap());
+    }
+    #[test]
+    fn each_number_up_to_the_limit_has_the_trait() {
+        let of = |text: &[&str]| {
+            let words: Vec<syn::Expr> = text.iter().map(|word| syn::parse_str(word).unwrap()).collect();
+            implementations(&words.iter().collect::<Vec<_>>()).map(|tokens| tokens.to_string())
+        };
+        let two = of(&["A", "B", "1"]).unwrap();
+        assert_eq!(two, "impl A for B < 0 > { } impl A for B < 1 > { }");
+        assert_eq!(of(&["A", "B", "4096"]).unwrap().matches("impl").count(), 4097);
+        assert!(of(&["A", "B"]).is_err() && of(&["A", "B", "c"]).is_err() && of(&["A", "B", "\"c\""]).is_err());
     }
     #[test]
     fn what_is_wrong_is_said() {

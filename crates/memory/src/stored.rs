@@ -57,9 +57,26 @@ impl<T: Stored> Stored for Ptr<T> {
         format!("pointer to {}", T::type_name())
     }
 }
+/// So many elements of an array.
+#[doc(hidden)]
+pub struct Elements<const N: usize>;
+
+/// As many as a subpage may have. The size of an array of longer elements is only compared when
+/// what uses it is built.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "an array of more than 4096 elements is larger than a subpage, so it cannot be kept in a pool under a \
+               name",
+    label = "larger than a subpage",
+    note = "no access could reach all of it: divide it, or keep its bytes as a blob (`Named::blobs`)"
+)]
+pub trait InSubpage {}
+fulgurite_derive::up_to!(InSubpage, Elements, 4096);
+
 impl<T: Stored, const N: usize> Stored for [T; N]
 where
     [T; N]: Plain,
+    Elements<N>: InSubpage,
 {
     const TYPE: &'static str = "array";
     fn type_name() -> String {
