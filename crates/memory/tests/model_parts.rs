@@ -336,6 +336,15 @@ fn no_section_of_a_long_change_has_more_than_a_part() {
     assert!(found == [&second[..], &first, &[3; 10]].concat());
     assert!(map.get(&mut memory, &2, &mut found).unwrap() && found == first);
     assert!(map.get(&mut memory, &3, &mut found).unwrap() && found == second);
+    for (offset, len) in [(5, 3 * MIB), (MIB - 1, 20_000), (4 * MIB - 16_390, 16_390), (4 * MIB - 20_000, 20_001)] {
+        let changed = map.write_at(&mut memory, &3, offset, &vec![9; len]).unwrap();
+        assert_eq!(changed, offset + len <= 4 * MIB);
+        let mut expected = found.clone();
+        if changed {
+            expected[offset..offset + len].fill(9);
+        }
+        assert!(map.get(&mut memory, &3, &mut found).unwrap() && found == expected, "{len} bytes at {offset}");
+    }
     assert!(memory.most >= MIB && memory.most <= MIB + (64 << 10), "{} bytes in a section", memory.most);
     let long = map.append(&mut memory, &1, &vec![0; VALUE_BYTES_MAX]);
     assert!(matches!(long, Err(AccessError::TooLong { .. })), "{long:?}");
@@ -353,7 +362,12 @@ enum Change {
     CompareAndPut(Option<(u8, usize)>, u8, usize),
     Append(u8, usize),
     WriteAt(u8),
+    /// More than is changed in place, from the third byte on.
+    WriteMore(u8),
 }
+
+/// Bytes of such a change.
+const MORE: usize = MIB + 100;
 
 fn choose(random: &mut Random) -> Change {
     let len = |random: &mut Random| [SHORT, LONG, LONG][random.below(3) as usize];
@@ -365,7 +379,8 @@ fn choose(random: &mut Random) -> Change {
             let expected = (random.below(4) > 0).then(|| (byte(random), len(random)));
             Change::CompareAndPut(expected, byte(random), len(random))
         }
-        7..11 => Change::Append(byte(random), len(random)),
+        7..10 => Change::Append(byte(random), len(random)),
+        10 => Change::WriteMore(byte(random)),
         _ => Change::WriteAt(byte(random)),
     }
 }
@@ -389,6 +404,10 @@ fn apply(now: &mut Option<Vec<u8>>, change: Change) -> usize {
             return value.len();
         }
         Change::WriteAt(byte) => now.iter_mut().for_each(|value| value[0] = byte),
+        Change::WriteMore(byte) => {
+            let Some(value) = now.as_mut().filter(|value| value.len() >= MORE + 3) else { return 0 };
+            value[3..MORE + 3].fill(byte);
+        }
     }
     was.into()
 }
@@ -403,6 +422,7 @@ fn run<M: Memory>(map: &Map, memory: &mut M, change: Change) -> Result<usize, Ac
         }
         Change::Append(byte, len) => map.append(memory, &1, &vec![byte; len]),
         Change::WriteAt(byte) => map.write_at(memory, &1, 0, &[byte]).map(usize::from),
+        Change::WriteMore(byte) => map.write_at(memory, &1, 3, &vec![byte; MORE]).map(usize::from),
     }
 }
 
@@ -434,19 +454,19 @@ fn long_changes_that_fail_leave_the_old_value_and_no_space_is_lost() {
     // More than the old value has room for.
     let (added, put) = (value(2, 300_000), value(3, 1_300_000));
     let appended = [&old[..], &added].concat();
-    for append in [false, true] {
+    let changed = [&old[..100], &added, &old[300_100..]].concat();
+    for way in 0..3 {
         let mut memory = FaultyMemory::new();
         let (_, map) = create(&mut memory, 16 << 20);
         map.put(&mut memory, &1, &old).unwrap();
         map.put(&mut memory, &1, &old).unwrap();
         let (used, begun) = (map.heap().used_bytes(), memory.accesses);
-        let change = |memory: &mut FaultyMemory| {
-            if append {
-                return map.append(memory, &1, &added).map(drop);
-            }
-            map.compare_and_put(memory, &1, Some(&old), &put).map(|same| assert!(same))
+        let change = |memory: &mut FaultyMemory| match way {
+            0 => map.append(memory, &1, &added).map(drop),
+            1 => map.compare_and_put(memory, &1, Some(&old), &put).map(|same| assert!(same)),
+            _ => map.write_at(memory, &1, 100, &added).map(|inside| assert!(inside)),
         };
-        let expected = if append { &appended } else { &put };
+        let expected = [&appended, &put, &changed][way];
         change(&mut memory).unwrap();
         let total = memory.accesses - begun;
         map.put(&mut memory, &1, &old).unwrap();

@@ -349,8 +349,8 @@ impl<I: BlobIndex> BlobMap<I> {
 
     /// Changes bytes of a value in place, from `offset` bytes in. Returns whether they lie inside a
     /// value of `key`. Without that nothing is changed. A change of up to four subpages writes no
-    /// more than these. A longer one writes the whole value anew, as does one of a value that is
-    /// viewed ([`BlobMap::view`]).
+    /// more than these. A longer one writes the whole value anew, in parts as in [`BlobMap::put`].
+    /// So does, at once, one of a value that is viewed ([`BlobMap::view`]).
     ///
     /// # Errors
     /// As [`BlobMap::put`]; nothing was changed then.
@@ -361,6 +361,15 @@ impl<I: BlobIndex> BlobMap<I> {
         offset: usize,
         bytes: &[u8],
     ) -> Result<bool, AccessError> {
+        // A value of more than a subpage begins at one.
+        let in_place = (offset % SUBPAGE_BYTES).saturating_add(bytes.len()) <= Self::PINS as usize * SUBPAGE_BYTES;
+        if !in_place && self.has_parts::<M>() && self.value_len(memory, key)?.is_some_and(|len| len > PART_BYTES) {
+            for _ in 0..ATTEMPTS {
+                if let Some(inside) = self.write_at_in_parts(memory, key, offset, bytes)? {
+                    return Ok(inside);
+                }
+            }
+        }
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
         let Some(span) = self.current(memory, key)? else { return Ok(false) };

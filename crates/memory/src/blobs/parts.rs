@@ -502,27 +502,43 @@ impl<I: BlobIndex> BlobMap<I> {
         let old = found.as_ref().map_or(0, ValueReader::len);
         let len = old.saturating_add(bytes.len());
         let mut writer = self.writer(memory, len)?;
-        let mut part = vec![0; old.min(PART_BYTES)];
-        while let Some(found) = &mut found {
-            let read = match found.read(memory, &mut part) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) => {
-                    writer.cancel(memory);
-                    return if matches!(error, AccessError::ValueGone { .. }) { Ok(None) } else { Err(error) };
-                }
-            };
-            if let Err(error) = writer.write(memory, &part[..read]) {
-                writer.cancel(memory);
-                return Err(error);
-            }
-        }
-        if let Err(error) = writer.write(memory, bytes) {
+        let copied = match &mut found {
+            Some(found) => copy(memory, found, &mut writer, |_, _| ()),
+            None => Ok(()),
+        };
+        if let Err(error) = copied.and_then(|()| writer.write(memory, bytes)) {
             writer.cancel(memory);
-            return Err(error);
+            return overtaken(error);
         }
         let put = writer.finish_if(memory, key, |memory| self.still_is(memory, key, found.as_ref()))?;
         Ok(put.map(|_| len))
+    }
+
+    /// [`BlobMap::write_at`] that writes a long value anew. None when another writer came between.
+    pub(super) fn write_at_in_parts<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Option<bool>, AccessError> {
+        let Some(mut found) = self.reader(memory, key)? else { return Ok(Some(false)) };
+        if offset.checked_add(bytes.len()).is_none_or(|end| end > found.len()) {
+            return Ok(Some(false));
+        }
+        let mut writer = self.writer(memory, found.len())?;
+        let copied = copy(memory, &mut found, &mut writer, |from, part| {
+            let (start, end) = (offset.max(from), (offset + bytes.len()).min(from + part.len()));
+            if start < end {
+                part[start - from..end - from].copy_from_slice(&bytes[start - offset..end - offset]);
+            }
+        });
+        if let Err(error) = copied {
+            writer.cancel(memory);
+            return overtaken(error);
+        }
+        let put = writer.finish_if(memory, key, |memory| self.still_is(memory, key, Some(&found)))?;
+        Ok(put.map(|_| true))
     }
 
     /// Whether the value that a reader was made for is still the key's, unchanged. None: no value.
@@ -575,6 +591,30 @@ impl<I: BlobIndex> BlobMap<I> {
         }
         Ok(())
     }
+}
+
+/// Copies a value to a writer, and lets `change` change each part. It gets the part's place.
+fn copy<I: BlobIndex, M: Memory>(
+    memory: &mut M,
+    from: &mut ValueReader<'_, I>,
+    to: &mut ValueWriter<'_, I>,
+    mut change: impl FnMut(usize, &mut [u8]),
+) -> Result<(), AccessError> {
+    let mut part = vec![0; from.len().min(PART_BYTES)];
+    loop {
+        let at = from.position();
+        let read = from.read(memory, &mut part)?;
+        if read == 0 {
+            return Ok(());
+        }
+        change(at, &mut part[..read]);
+        to.write(memory, &part[..read])?;
+    }
+}
+
+/// None when another writer came between.
+fn overtaken<T>(error: AccessError) -> Result<Option<T>, AccessError> {
+    if matches!(error, AccessError::ValueGone { .. }) { Ok(None) } else { Err(error) }
 }
 
 impl Parts {
