@@ -268,7 +268,8 @@ impl Population {
     }
     /// The same, with the times so far of those inside. With them and those of
     /// [`Population::measure_from_with`], the law holds to the last picosecond in runs of any
-    /// length, if each has entered when it says.
+    /// length, if each has entered when it says. It holds of a queue that still grows, too. So it
+    /// is for systems that bound their population, and [`Population::law`] for open ones.
     pub fn law_of(&mut self, now: Time, entered: impl IntoIterator<Item = Time>) -> Option<Law> {
         self.advance(now);
         let span = (now - self.begun).as_s();

@@ -114,7 +114,7 @@ fn recordings_that_do_not_fit_are_refused() {
     let given = Given::Recording(&recording);
     for (key, value, part) in [
         ("workload.name", "rbt", "the recording is of hash-table"),
-        ("workload.data", "16M", "the recording is of 8388608 B"),
+        ("workload.data", "16M", "the recording is of 8.0 MiB"),
         ("workload.exponent", "1.1", "the recording has 1"),
         ("run.jobs", "1200", "the recording ends before the run"),
         ("threads.count", "100", "on 202 threads"),

@@ -146,5 +146,5 @@ pub fn shown(reports: &[&Report]) -> String {
         row.resize(reports.len() + 1, String::new());
     }
     let heading: Vec<&str> = std::iter::once("").chain(reports.iter().map(|report| report.system.as_str())).collect();
-    table(&heading, 1, rows)
+    table(&heading, 1, rows) + "\n"
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fulgurite_format::format_bytes;
 use fulgurite_nand::Profile;
 use fulgurite_policy::SchedulingPolicy;
 
@@ -265,7 +266,7 @@ impl CoresSystem {
             return Some(("workload.name", format!("the recording is of {}", workload.name())));
         }
         if pages != self.pages {
-            return Some(("workload.data", format!("the recording is of {} B", pages * PAGE)));
+            return Some(("workload.data", format!("the recording is of {}", format_bytes(pages * PAGE))));
         }
         if exponent != self.exponent {
             return Some(("workload.exponent", format!("the recording has {exponent}")));
