@@ -27,6 +27,8 @@ pub enum Planted {
     SwappedOperations,
     /// The data buffer is larger than it is said to be.
     EndlessBuffer,
+    /// The host controller has a slot for each command.
+    EndlessQueue,
     /// A resumed thread is switched out again without having retired an instruction.
     NoForwardProgress,
     /// A core keeps its copy of a block that another one writes.

@@ -4,7 +4,7 @@
 use fulgurite_sim::system::{Given, System};
 use fulgurite_sim::trace::{Format, Record, Trace};
 
-use crate::common::{cores_text, flash_text, interface_text, workers_text};
+use crate::common::{cores_text, flash_text, interface_text, ufs_text, workers_text};
 
 /// The file without what only other arrivals read.
 fn right() -> String {
@@ -21,6 +21,7 @@ fn line_of(text: &str, key: &str) -> usize {
 fn what_is_right_runs() {
     System::read("s.toml", &right(), &[], Given::Nothing).unwrap().run(1).unwrap();
     System::read("s.toml", &interface_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
+    System::read("s.toml", &ufs_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
     System::read("s.toml", &cores_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
     System::read("s.toml", &workers_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
 }
@@ -57,6 +58,25 @@ fn what_is_wrong_is_told_with_its_line() {
         assert!(named || missing, "{wrong}, line {line}: {message}");
     }
     assert!(told("model = ", None).starts_with("s.toml:1: "));
+}
+#[test]
+fn interfaces_that_cannot_be_are_told() {
+    for (key, wrong, part) in [
+        ("interface = \"ufs\"", "interface = \"emmc\"", "write one of dram, ufs"),
+        ("interface = \"ufs\"", "interface = \"dram\"", "there is no dma.setup"),
+        ("slots = 32", "slots = 0", "a whole number from 1"),
+        ("lane = \"5.8304GHz\"", "lane = 5.8", "a text with a unit"),
+        ("code = \"80%\"", "code = \"0%\"", "some of the bits are data"),
+        ("frame = \"286B\"", "frame = \"0B\"", "1B to 1M"),
+        ("data = \"4K\"", "data = \"64B\"", "512B to 1M"),
+        ("transfers = 2", "transfers = 0", "a whole number from 1"),
+        ("lanes = 2", "lanes = 2\nsetup = \"17us\"", "nothing reads link.setup"),
+    ] {
+        let text = ufs_text();
+        assert!(text.contains(key), "{key}");
+        let message = told(&text.replacen(key, wrong, 1), None);
+        assert!(message.starts_with("s.toml") && message.contains(part), "{wrong}: {message}");
+    }
 }
 #[test]
 fn workers_that_cannot_be_are_told() {

@@ -9,6 +9,7 @@ mod conform_memory;
 mod conform_recorded;
 mod conform_sources;
 mod conform_systems;
+mod conform_ufs;
 mod fault_recording;
 mod fault_system;
 mod fault_trace;

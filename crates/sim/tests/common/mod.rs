@@ -87,6 +87,7 @@ writes = false
 warm_up = 20
 count = 400
 [device]
+interface = "dram"
 buffer = "512K"
 bypass = false
 firmware = "0us"
@@ -104,6 +105,28 @@ invalidate = "1800MB/s"
 filled = "50%"
 "#;
     format!("{own}{NAND}")
+}
+
+/// The same over UFS: two lanes of HS-G3, 32 slots.
+pub fn ufs_text() -> String {
+    let dram = "[dma]\nsetup = \"17us\"\nrate = \"450MB/s\"\n";
+    let ufs = r#"[controller]
+slots = 32
+command = "1us"
+[link]
+lanes = 2
+lane = "5.8304GHz"
+code = "80%"
+frame = "286B"
+frame_overhead = "8B"
+upiu = "32B"
+data = "4K"
+"#;
+    interface_text()
+        .replace(dram, ufs)
+        .replace("invalidate = \"1800MB/s\"\n", "")
+        .replace("interface = \"dram\"", "interface = \"ufs\"\ntransfers = 2")
+        .replace("firmware = \"0us\"", "firmware = \"20us\"")
 }
 
 /// Two cores over a small DRAM cache that switches, as AstriFlash does.
@@ -237,6 +260,10 @@ pub fn workers(set: &[(&str, &str)]) -> WorkersSystem {
 /// That device with some values changed.
 pub fn interface(set: &[(&str, &str)]) -> InterfaceSystem {
     InterfaceSystem::read(&document(&interface_text(), set)).unwrap()
+}
+/// The same over UFS, with some values changed.
+pub fn ufs(set: &[(&str, &str)]) -> InterfaceSystem {
+    InterfaceSystem::read(&document(&ufs_text(), set)).unwrap()
 }
 /// Those cores with some values changed. What only switching threads read is left out without
 /// them.

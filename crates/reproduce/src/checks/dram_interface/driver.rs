@@ -2,9 +2,9 @@
 
 use fulgurite_device::Buddy;
 use fulgurite_sim::Random;
-use fulgurite_sim::interface::{InterfaceReport, InterfaceSystem};
+use fulgurite_sim::interface::{Dma, InterfaceReport, InterfaceSystem, Transport};
 
-use super::system::{Op, load, mb_per_s, prototype, run as run_load};
+use super::system::{Op, dma, load, mb_per_s, prototype, run as run_load};
 use super::throughput::KIB;
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
@@ -65,7 +65,8 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     };
     let (plain, pipelined) = (bypassed(512 * KIB)?, bypassed(split.split)?);
     let without = {
-        let system = InterfaceSystem { bypass: true, invalidate_rate: f64::INFINITY, ..whole.clone() };
+        let transport = Transport::Dram(Dma { invalidate_rate: f64::INFINITY, ..dma(inputs)? });
+        let system = InterfaceSystem { bypass: true, transport, ..whole.clone() };
         mean_us(&run_load(&system, load(Op::Read, 512 * KIB, 1, false, inputs))?)?
     };
     let invalidation = inputs.time("driver.invalidation")?.as_us();
@@ -76,12 +77,12 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let random_reads = |system: &InterfaceSystem| mb_per_s(system, load(Op::Read, 4 * KIB, 4, true, inputs));
     let prototype = prototype(inputs, true)?;
     // Copies need no engine: each runs on the processor that asks.
-    let copies = InterfaceSystem {
-        dma_rate: f64::INFINITY,
-        dma_setup: crate::Time::ZERO,
+    let of_processors = Dma {
+        rate: f64::INFINITY,
+        setup: crate::Time::ZERO,
         invalidate_rate: inputs.number("driver.copy", Dimension::Rate)?,
-        ..prototype.clone()
     };
+    let copies = InterfaceSystem { transport: Transport::Dram(of_processors), ..prototype.clone() };
     let by_dma = random_reads(&prototype)?;
     let by_copies = random_reads(&copies)?;
     Ok(vec![

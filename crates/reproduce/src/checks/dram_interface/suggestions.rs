@@ -2,9 +2,9 @@
 
 use fulgurite_device::{BootImage, SECTOR_BYTES};
 
-use fulgurite_sim::interface::InterfaceSystem;
+use fulgurite_sim::interface::{Dma, InterfaceSystem, Transport};
 
-use super::system::{Op, load, mb_per_s, prototype};
+use super::system::{Op, dma, load, mb_per_s, prototype};
 use super::throughput::KIB;
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
@@ -32,8 +32,9 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let hidden = mb_per_s(&cached, small)? / mb_per_s(&system, small)?;
 
     let transfers = inputs.number("chip.host_interface", Dimension::Frequency)? * inputs.share("chip.edges")?;
-    let dma_rate = transfers * inputs.number("chip.host_width", Dimension::Bits)? / 8.0;
-    let faster = InterfaceSystem { dma_rate, buffer: 2048 * KIB, ..system.clone() };
+    let rate = transfers * inputs.number("chip.host_width", Dimension::Bits)? / 8.0;
+    let transport = Transport::Dram(Dma { rate, ..dma(inputs)? });
+    let faster = InterfaceSystem { transport, buffer: 2048 * KIB, ..system.clone() };
     let large = load(Op::Read, 512 * KIB, 4, false, inputs);
     let by_engine = mb_per_s(&faster, large)? / mb_per_s(&system, large)?;
     Ok(vec![

@@ -1,7 +1,7 @@
 //! The prototype and the UFS device as systems of [`fulgurite_sim::interface`].
 
 use fulgurite_nand::{Cell, Ecc, Energy, Geometry, Parts, Profile, Queues, Timing, Wear};
-use fulgurite_sim::interface::{InterfaceReport, InterfaceSystem};
+use fulgurite_sim::interface::{Dma, InterfaceReport, InterfaceSystem, Transport, Ufs};
 use fulgurite_sim::{Planted, Time};
 
 use crate::check::{CheckError, Inputs};
@@ -65,11 +65,19 @@ fn nand(inputs: &Inputs<'_>, dies: u32) -> Result<Profile, CheckError> {
     })
 }
 
+/// The prototype's way of moving data.
+pub fn dma(inputs: &Inputs<'_>) -> Result<Dma, CheckError> {
+    Ok(Dma {
+        setup: inputs.time("driver.dma_set_up")?,
+        rate: inputs.number("driver.dma", Dimension::Rate)?,
+        invalidate_rate: inputs.bytes("driver.invalidation_area")? / inputs.time("driver.invalidation")?.as_s(),
+    })
+}
+
 /// The prototype, with its NAND or without. A load says what its threads do.
 pub fn prototype(inputs: &Inputs<'_>, with_nand: bool) -> Result<InterfaceSystem, CheckError> {
     let command = inputs.time("driver.command")?;
     let of_host = Time((command.0 as f64 * inputs.share("driver.host_share")?) as u64);
-    let invalidation = inputs.time("driver.invalidation")?;
     Ok(InterfaceSystem {
         threads: 1,
         request: 4096,
@@ -83,10 +91,8 @@ pub fn prototype(inputs: &Inputs<'_>, with_nand: bool) -> Result<InterfaceSystem
         firmware: command - of_host,
         random: false,
         cached_writes: false,
-        dma_setup: inputs.time("driver.dma_set_up")?,
-        dma_rate: inputs.number("driver.dma", Dimension::Rate)?,
-        invalidate_rate: inputs.bytes("driver.invalidation_area")? / invalidation.as_s(),
         bypass: !with_nand,
+        transport: Transport::Dram(dma(inputs)?),
         nand: nand(inputs, inputs.count("nand.chips")? as u32)?,
         filled: FILLED,
         explain: false,
@@ -101,16 +107,25 @@ pub fn prototype(inputs: &Inputs<'_>, with_nand: bool) -> Result<InterfaceSystem
     })
 }
 
-/// The UFS device: its controller moves the data, it has twice the media, and it answers a write
-/// from its buffer.
+/// The UFS device: a link of its own, twice the media, and it answers a write from its buffer. What
+/// a command costs on processors and firmware is that of the prototype.
 pub fn ufs(inputs: &Inputs<'_>) -> Result<InterfaceSystem, CheckError> {
     let dies = inputs.count("nand.chips")? as f64;
     let more = inputs.bytes("ufs.storage")? / (dies * inputs.bytes("nand.chip")?);
+    let bytes = |name: &str| Ok::<u64, CheckError>((inputs.bytes(name)? as u64).max(1));
+    let link = Ufs {
+        slots: inputs.count("ufs.slots")?.max(1) as u32,
+        controller: inputs.time("ufs.controller")?,
+        rate: inputs.number("ufs.link", Dimension::Rate)?,
+        frame: bytes("ufs.frame")?,
+        frame_overhead: bytes("ufs.frame_overhead")?,
+        upiu: bytes("ufs.upiu")?,
+        data: bytes("ufs.data")?,
+        transfers: inputs.count("ufs.transfers")?.max(1) as u32,
+    };
     Ok(InterfaceSystem {
         processors: inputs.count("ufs.processors")? as u32,
-        dma_rate: inputs.number("ufs.link", Dimension::Rate)?,
-        dma_setup: Time::ZERO,
-        invalidate_rate: f64::INFINITY,
+        transport: Transport::Ufs(link),
         nand: nand(inputs, (dies * more + 0.5) as u32)?,
         cached_writes: true,
         ..prototype(inputs, true)?
