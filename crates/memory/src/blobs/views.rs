@@ -7,8 +7,9 @@
 //!
 //! A value that is viewed does not change. Its writers put another one in its place, as always, and
 //! what nothing leads to any more waits until the last view of it ends. While it waits it is noted
-//! as a value that is written in parts is, so that a kill loses no space. A change in place goes
-//! elsewhere meanwhile.
+//! as a value that is written in parts is, so that a kill loses no space. There are 32 notes for
+//! both. Beyond them a kill loses the space of what waits. A change in place goes elsewhere
+//! meanwhile.
 //!
 //! Invariants:
 //! * No pin is held where a job may wait. So a roll back waits for no view, and finds none in the
