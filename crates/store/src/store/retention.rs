@@ -269,7 +269,7 @@ impl Store {
         let extents = Extents::new(geometry).bytes() + beside_extents(geometry);
         extents + heat + state.bytes_max() + objects + history
     }
-    /// The DRAM for where objects lie ([`StoreConfig::leaf_bytes`]) with which a store of this
+    /// The DRAM for where objects lie (`StoreConfig::leaf_bytes`) with which a store of this
     /// geometry comes to about so many bytes at the most. `usize::MAX` where it does so with all of
     /// it in DRAM.
     #[must_use]
