@@ -63,9 +63,16 @@ struct Shard {
 }
 
 /// All readings of a map.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Readers {
-    shards: [Shard; SHARDS],
+    /// Apart, so that a map that is moved takes little of a fiber's stack.
+    shards: Box<[Shard]>,
+}
+
+impl Default for Readers {
+    fn default() -> Readers {
+        Readers { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
 }
 
 pub(super) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
