@@ -39,24 +39,7 @@ fn step(world: &mut World, subpages: u32) {
             world.write_objects(count, subpages);
         }
     }
-    for _ in 0..world.random.below(12) {
-        world.turn();
-    }
-    if world.random.one_in(6) {
-        let _ = world.try_sync();
-    }
-    if world.random.one_in(20) {
-        world.store.begin_reclaim();
-    }
-    if world.random.one_in(40) {
-        let tokens: Vec<u64> = world.store.state().tokens().to_vec();
-        if !tokens.is_empty() {
-            let which = world.random.below(tokens.len() as u32) as usize;
-            world.roll_back(tokens[which]);
-            world.note_objects();
-            world.check();
-        }
-    }
+    world.go_on(6);
 }
 
 #[test]

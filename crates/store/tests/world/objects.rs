@@ -113,6 +113,27 @@ impl World {
         }
         self.note_objects();
     }
+    /// What follows a change, by chance: turns, a sync in one of so many, reclaim, a roll back.
+    pub fn go_on(&mut self, sync_one_in: u32) {
+        for _ in 0..self.random.below(12) {
+            self.turn();
+        }
+        if self.random.one_in(sync_one_in) {
+            let _ = self.try_sync();
+        }
+        if self.random.one_in(20) {
+            self.store.begin_reclaim();
+        }
+        if self.random.one_in(40) {
+            let tokens: Vec<u64> = self.store.state().tokens().to_vec();
+            if !tokens.is_empty() {
+                let which = self.random.below(tokens.len() as u32) as usize;
+                self.roll_back(tokens[which]);
+                self.note_objects();
+                self.check();
+            }
+        }
+    }
     /// Looks at what of the batches under way is recorded.
     pub fn note_objects(&mut self) {
         let map = self.store.map();
