@@ -1,6 +1,6 @@
 //! What outlives the process: tokens, sync and roll back, and the thread that syncs by itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use fulgurite_runtime::{Runtime, SyncError, Synced};
 
 use crate::containers::Directory;
 use crate::durability::Durability;
-use crate::give_back::give_back;
+use crate::give_back::{Limit, give_back};
 use crate::growth::Growth;
 use crate::registry::Registry;
 use crate::store::Store;
@@ -32,6 +32,12 @@ const LOOK_LEAST: Duration = Duration::from_millis(1);
 
 /// The same where writers that wait wake the thread.
 const LOOK_WHEN_WOKEN: Duration = Duration::from_secs(1);
+
+/// The time for the search for empty pages between two syncs of the thread: a fourth of their
+/// distance within these bounds. Then the same in a sync of a program without such a thread.
+const GIVE_BACK_MOST: Duration = Duration::from_secs(1);
+const GIVE_BACK_LEAST: Duration = Duration::from_millis(2);
+const GIVE_BACK_IN_SYNC: Duration = Duration::from_millis(100);
 
 /// A pool, and what of it is in DRAM.
 pub(crate) struct Kept {
@@ -109,10 +115,11 @@ impl Fulgurite {
         if let Some(failed) = self.syncer.as_ref().and_then(Syncer::failed) {
             return Err(failed.into());
         }
-        if !kept.pool.wants_sync() {
+        if !matches!(kept.durability, Durability::Lazy { .. }) {
             // What cannot be given back stays free memory, and the sync says what is wrong.
-            let _ = give_back(&self.runtime, &kept.pool, &kept.named);
+            let _ = give_back(&self.runtime, &kept.pool, &kept.named, &Limit::of(GIVE_BACK_IN_SYNC));
         }
+        let _waits = self.syncer.as_ref().map(Syncer::begin_sync);
         kept.pool.tick();
         match self.runtime.sync() {
             Err(error) if kept.pool.may_sync_again(&error) => Ok(self.runtime.sync()?),
@@ -226,6 +233,28 @@ pub(crate) struct Syncer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     failed: Arc<Mutex<Option<SyncError>>>,
+    others: Arc<Others>,
+}
+
+/// Syncs of the program, as the thread knows of them.
+#[derive(Default)]
+struct Others {
+    /// So many are under way.
+    begun: AtomicUsize,
+    /// One has ended: there may be pages to be given back.
+    ended: AtomicBool,
+}
+
+/// A sync of the program, until it is dropped.
+struct Other<'s>(&'s Syncer);
+
+impl Drop for Other<'_> {
+    fn drop(&mut self) {
+        let others = &self.0.others;
+        others.begun.fetch_sub(1, Ordering::AcqRel);
+        others.ended.store(true, Ordering::Release);
+        self.0.thread.iter().for_each(|thread| thread.thread().unpark());
+    }
 }
 
 impl Syncer {
@@ -242,12 +271,17 @@ impl Syncer {
         let stopped = stop.clone();
         let failed = Arc::new(Mutex::new(None));
         let noted = failed.clone();
+        let others = Arc::new(Others::default());
+        let of_program = others.clone();
         fulgurite_sys::planted::start_thread().map_err(Error::Thread)?;
         let thread = std::thread::Builder::new().name("fulgurite-sync".into()).spawn(move || {
             let is_woken = pool.set_woken_by_writers(Some(std::thread::current()));
             let mut grower = grows.map(Grower::new);
             let ended = match syncs {
-                Some(limits) => sync_until(&stopped, (&runtime, &pool, &named), limits, is_woken, &mut grower),
+                Some(limits) => {
+                    let watched = (&stopped, &of_program);
+                    sync_until(watched, (&runtime, &pool, &named), limits, is_woken, &mut grower)
+                }
                 None => {
                     grow_until(&stopped, &mut grower);
                     Ok(())
@@ -260,7 +294,12 @@ impl Syncer {
                 *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
         });
-        Ok(Syncer { stop, thread: Some(thread.map_err(Error::Thread)?), failed })
+        Ok(Syncer { stop, thread: Some(thread.map_err(Error::Thread)?), failed, others })
+    }
+    /// A sync of the program begins, which is not kept waiting.
+    fn begin_sync(&self) -> Other<'_> {
+        self.others.begun.fetch_add(1, Ordering::AcqRel);
+        Other(self)
     }
     /// Why it syncs no more, if it does not.
     fn failed(&self) -> Option<SyncError> {
@@ -332,7 +371,7 @@ fn grow_until(stopped: &AtomicBool, grower: &mut Option<Grower>) {
 }
 
 fn sync_until(
-    stopped: &AtomicBool,
+    (stopped, others): (&Arc<AtomicBool>, &Arc<Others>),
     (runtime, pool, named): (&Runtime, &Store, &Registry),
     Limits { every, bytes, dram }: Limits,
     is_woken: bool,
@@ -345,6 +384,14 @@ fn sync_until(
     let mut count_from = last;
     // That it cannot, and nobody else would notice, is said once.
     let mut said = false;
+    let gives_back = || {
+        let (stopped, others) = (stopped.clone(), others.clone());
+        let is_wanted = move || stopped.load(Ordering::Acquire) || others.begun.load(Ordering::Acquire) > 0;
+        // So that the next sync is not much later than it should be.
+        let limit = Limit::of((every / 4).clamp(GIVE_BACK_LEAST, GIVE_BACK_MOST)).unless(is_wanted);
+        // What cannot be given back stays free memory.
+        let _ = give_back(runtime, pool, named, &limit);
+    };
     loop {
         if !stopped.load(Ordering::Acquire) {
             std::thread::park_timeout(look);
@@ -374,7 +421,7 @@ fn sync_until(
                     pool.set_syncs_for_writers(Some(dram));
                     // Now there is room for it, and no writer waits. The next sync names it.
                     if !stop {
-                        let _ = give_back(runtime, pool, named);
+                        gives_back();
                     }
                 }
                 Err(error) if stop || is_final(&error) => return Err(error),
@@ -388,6 +435,8 @@ fn sync_until(
                 }
             }
             last = Instant::now();
+        } else if others.ended.swap(false, Ordering::AcqRel) {
+            gives_back();
         }
         if stop {
             return Ok(());

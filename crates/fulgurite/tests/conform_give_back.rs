@@ -3,16 +3,19 @@
 //! Method: a tree, a trie and blobs are filled, and most of each is removed. Before and after, the
 //! flash pages of the pool that are needed are counted, and what is left is read. Then the freed
 //! space is used for values of other lengths, without more addresses. States from before are rolled
-//! back to and opened.
+//! back to and opened. Then subpages are overwritten in a small pool beside more small free objects
+//! than are walked at a time: syncs must come as often, and no write may find the pool full.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fulgurite::containers::Masstree;
 use fulgurite::latches::VersionLatch;
-use fulgurite::{AccessError, BPlusTree, Blobs, Context, Durability, Fulgurite, Medium, Rooted};
+use fulgurite::{AccessError, BPlusTree, Blobs, Context, Durability, Fulgurite, Medium, Memory, Rooted};
 use fulgurite_flash::{FileConfig, FileFlash};
 use fulgurite_store::{Pool, StoreConfig};
+use fulgurite_testkit as trials;
 
 /// Flash pages of the pool that are needed.
 fn live(path: &Path) -> u64 {
@@ -174,4 +177,60 @@ fn what_was_given_back_serves_other_sizes_and_rolls_back() {
         its.check(m)
     });
     assert_eq!(all, Ok((keys, keys * len as u64)));
+}
+
+#[test]
+fn syncs_go_on_beside_many_free_objects() {
+    const OVERWRITTEN: u64 = 512;
+    const SUBPAGE: usize = 4096;
+    let (objects, seconds) = if trials::is_full() { (1_000_000, 30) } else { (60_000, 3) };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let durability = Durability::Lazy { every: Duration::from_millis(100), bytes: u64::MAX };
+    let builder = Fulgurite::builder(Medium::new_pool(&path, "64M")).dram("12M").durability(durability).keep_tokens(1);
+    let memory = builder.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap();
+    let (small, large) = (memory.named("small").heap("24M").unwrap(), memory.named("large").heap("4M").unwrap());
+    let its = small.clone();
+    let all = memory.run(move |m| (0..objects).map(|_| its.allocate(m, 16)).collect::<Result<Vec<_>, _>>()).unwrap();
+    let its = large.clone();
+    let written =
+        memory.run(move |m| (0..OVERWRITTEN).map(|_| its.allocate(m, SUBPAGE)).collect::<Result<Vec<_>, _>>());
+    let written = written.unwrap();
+
+    let begun = Instant::now();
+    let (mut newest, mut named_at, mut oldest, mut syncs) = (0, begun, Duration::ZERO, 0);
+    // A few stay, so that some pages become empty, and others do not.
+    let mut freed = all.chunks(all.len() / 100).map(<[_]>::to_vec);
+    let mut round = 0u64;
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        let (its, some) = (small.clone(), freed.next().unwrap_or_default());
+        let stays = move |i: usize| round.is_multiple_of(16) && i % 4096 == 1;
+        let goes = some.into_iter().enumerate().filter(move |(i, _)| !stays(*i)).map(|(_, at)| at);
+        memory
+            .run(move |m| {
+                let mut goes = goes;
+                goes.try_for_each(|at| its.free(m, at, 16))
+            })
+            .unwrap();
+        let at = written.clone();
+        let overwrite = move |m: &mut Context| at.iter().try_for_each(|at| m.write_bytes(*at, &[round as u8; SUBPAGE]));
+        memory.run(overwrite).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let token = memory.tokens().unwrap().last().copied().unwrap_or(0);
+        if token > newest {
+            (newest, syncs) = (token, syncs + 1);
+            named_at = Instant::now();
+        }
+        oldest = oldest.max(named_at.elapsed());
+        round += 1;
+    }
+    println!("{round} rounds, {syncs} syncs seen, {oldest:?} between two at the most");
+    assert!(syncs > 1 && oldest < Duration::from_secs(2), "{syncs} syncs, {oldest:?} between two");
+    drop((small, large, memory));
+    let memory = open(&path, Medium::pool(&path), 1);
+    let its = memory.named("small").heap("24M").unwrap();
+    memory.run(move |m| its.check(m)).unwrap();
+    let at = written[7];
+    let mut found = [0; SUBPAGE];
+    memory.run(|m| m.read_bytes(at, &mut found)).unwrap();
+    assert_eq!(found, [(round - 1) as u8; SUBPAGE]);
 }

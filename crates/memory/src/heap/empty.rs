@@ -217,8 +217,9 @@ impl Heap {
         };
         (0..CLASSES).map(of).sum()
     }
-    /// What is free now was looked at.
-    pub(super) fn note_freed(&self) {
+    /// What is free now was looked at, or is not worth it: [`Heap::has_to_give`] says so only when
+    /// more was freed.
+    pub fn note_freed(&self) {
         self.looked_at.store(self.freed_bytes(), Ordering::Relaxed);
     }
     /// Whether so much was freed since the last [`Heap::take_empty`] that pages may be empty: a
@@ -237,9 +238,22 @@ impl Heap {
     /// What the memory says, and [`AccessError::Corrupt`] for a damaged list. Nothing was taken
     /// then. An object that was read once and cannot be read again is lost with those of its page.
     pub fn take_empty<M: Memory>(&self, memory: &mut M) -> Result<Vec<Region>, AccessError> {
+        Ok(self.take_empty_while(memory, || true)?.unwrap_or_default())
+    }
+    /// The same as long as `go_on` says so, which is asked every 64 batches of the first walk and
+    /// at its end. Returns none when it did not: nothing was taken then. The second walk takes
+    /// about as long as the first, and ends by itself.
+    ///
+    /// # Errors
+    /// As [`Heap::take_empty`].
+    pub fn take_empty_while<M: Memory>(
+        &self,
+        memory: &mut M,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<Option<Vec<Region>>, AccessError> {
         let _section = memory.write_section()?;
         if self.is_gone() {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         }
         if self.clean.load(Ordering::Acquire) {
             self.note_change(memory)?;
@@ -248,33 +262,36 @@ impl Heap {
         let turns = self.classes.iter().map(|class| class.turn.lock(memory)).collect::<Result<Vec<_>, _>>()?;
         let loose: Vec<Loose> = (0..CLASSES).map(|class| self.take_loose(class)).collect();
         let mut pages = Pages::default();
-        let mut result = self.count_free(memory, &loose, &mut pages);
-        if result.is_ok() {
+        let counted = self.count_free(memory, &loose, &mut pages, &mut go_on);
+        if counted == Ok(true) {
             pages.only_empty();
         } else {
             pages = Pages::default();
         }
+        let mut result = counted.map(drop);
         for (class, loose) in loose.into_iter().enumerate() {
             self.return_loose(class, loose, &mut pages);
         }
         for class in 0..CLASSES {
-            if result.is_ok() {
+            if result.is_ok() && counted == Ok(true) {
                 result = self.take_listed(memory, class, &mut pages);
             }
         }
         let (runs, rests, lost) = pages.end();
         hold(&self.supply).unaccounted += lost;
         rests.into_iter().for_each(|rest| self.divide(rest.base, rest.bytes));
-        self.lent.store(result.is_ok() && !runs.is_empty(), Ordering::Release);
-        drop(turns);
         let region = |run: Run| Region::new(Address::from_linear(run.start * PAGE), (run.end - run.start) * PAGE);
         let regions: Vec<Region> = runs.into_iter().map(region).collect();
-        if let Err(error) = result {
-            self.put_back(&regions);
-            return Err(error);
+        if result.is_err() || counted != Ok(true) {
+            // Large objects that were at hand. No allocation may miss them.
+            regions.iter().for_each(|region| self.divide(region.base, region.bytes));
+            drop(turns);
+            return result.map(|()| None);
         }
+        self.lent.store(!regions.is_empty(), Ordering::Release);
+        drop(turns);
         self.note_freed();
-        Ok(regions)
+        Ok(Some(regions))
     }
 
     /// Takes pages back, which are free memory for any size then.
@@ -284,8 +301,14 @@ impl Heap {
         self.note_freed();
     }
 
-    /// Adds up what is free in each page.
-    fn count_free<M: Memory>(&self, memory: &mut M, loose: &[Loose], pages: &mut Pages) -> Result<(), AccessError> {
+    /// Adds up what is free in each page. Returns false when it was to stop.
+    fn count_free<M: Memory>(
+        &self,
+        memory: &mut M,
+        loose: &[Loose],
+        pages: &mut Pages,
+        go_on: &mut impl FnMut() -> bool,
+    ) -> Result<bool, AccessError> {
         for (class, Loose { cached, rest }) in loose.iter().enumerate() {
             cached.iter().for_each(|at| pages.add(class, *at));
             rest.iter().for_each(|rest| pages.add_to(rest.page, rest.bytes, class));
@@ -299,11 +322,14 @@ impl Heap {
                 }
                 (next, left) = self.follow(memory, class, (next, left), |at| pages.add(class, at))?;
                 if batch.is_multiple_of(AT_ONCE) {
+                    if !go_on() {
+                        return Ok(false);
+                    }
                     memory.yield_now()?;
                 }
             }
         }
-        Ok(())
+        Ok(go_on())
     }
 
     /// Reads the batch at the head of a list of so many objects, and returns what follows.

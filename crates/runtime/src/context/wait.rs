@@ -32,10 +32,20 @@ impl Context {
     /// waited.
     #[inline]
     pub fn write_section(&mut self) -> Result<WriteSection, AccessError> {
+        if !self.state.in_section() && self.shared.objects.is_some() {
+            self.wait_for_room()?;
+        }
+        self.write_section_now()
+    }
+
+    /// The same where the pool has hardly any room for changes, without a wait for the sync that
+    /// makes some. It is for a job that this sync waits for.
+    ///
+    /// # Errors
+    /// As [`Context::write_section`].
+    #[inline]
+    pub fn write_section_now(&mut self) -> Result<WriteSection, AccessError> {
         if !self.state.in_section() {
-            if self.shared.objects.is_some() {
-                self.wait_for_room()?;
-            }
             let gate = &self.shared.gates[self.state.worker as usize];
             if gate.closed.load(Ordering::Relaxed) {
                 self.pass_gate()?;
