@@ -552,6 +552,8 @@ impl Pool {
     /// The same of many pages: all, or none without room for them beside a sync's.
     pub(crate) fn set_statuses(&self, pages: &[u32], status: Status) -> Result<(), PoolError> {
         let mut inner = self.lock_with_leaves(pages)?;
+        // They stay here while the store is locked. Pinned they would count twice.
+        inner.store.let_go_of_leaves();
         self.leaves_room(&inner, pages.len())?;
         if Permissions::of(status).is_some_and(|p| !(p.read && p.write)) {
             // Before anything changes, so that every later access asks.

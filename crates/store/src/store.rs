@@ -477,9 +477,10 @@ impl Store {
     }
     /// The same of many: where there is no room for all of them, none is changed.
     pub fn set_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
+        // Whether or not it is done. Nothing goes before its end.
+        self.let_go_of_leaves();
         self.check()?;
         self.admit_statuses(pages, status)?;
-        self.let_go_of_leaves();
         pages.iter().try_for_each(|page| self.record(Record::Status { page: *page, status }))
     }
 

@@ -99,7 +99,10 @@ impl Pool {
     pub(super) fn lock_with_leaves(&self, pages: &[u32]) -> Result<Locked<'_>, PoolError> {
         loop {
             let mut inner = self.lock_for_changes()?;
-            inner.failed()?;
+            if let Err(error) = inner.failed() {
+                inner.store.let_go_of_leaves();
+                return Err(error.into());
+            }
             if inner.store.hold_leaves(pages)? {
                 return Ok(inner);
             }
