@@ -320,8 +320,8 @@ impl Named<'_> {
         let all = regions.clone();
         let removed: Result<(), Error> = self.memory.runtime.run(move |m| {
             // It is never found half removed. Its pages go first, as that may be refused. Its data
-            // is dead when no token sees it.
-            let _section = m.write_section()?;
+            // is dead when no token sees it. No sync is made meanwhile for which to wait.
+            let _section = m.write_section_now()?;
             for region in &all {
                 if let Err(error) = pool.delete_pages(crate::store::pages_of(*region)) {
                     return Ok(Err(error.into()));

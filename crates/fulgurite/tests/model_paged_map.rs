@@ -238,4 +238,25 @@ fn a_program_of_little_dram_has_more_objects_than_it_could_say_where_they_lie() 
         assert!(told[2] < DRAM_BYTES + (4 << 20), "kill {kill}: {} bytes of DRAM", told[2]);
     }
     look(&path);
+    // All leaves at once would be more than there is DRAM for. Where the last token's objects cannot
+    // all be remembered, nothing is removed, and nothing of that keeps writers from their leaves.
+    (memory, numbers) = open(Medium::pool(&path));
+    drop(numbers);
+    let removed = memory.named("numbers").remove();
+    let numbers = memory.named("numbers").blobs::<u64>(KEYS + 2, 16 << 20).unwrap();
+    match removed {
+        Ok(()) => assert_eq!(memory.run(|m| numbers.check(m)), Ok((0, 0))),
+        Err(error) => {
+            println!("not removed: {error}");
+            model.compare(&memory, &numbers);
+        }
+    }
+    for first in (0..KEYS).step_by(3500) {
+        memory
+            .run(|m| (first..first + 3500).try_for_each(|key| numbers.put(m, &key, &value(key, 9)).map(drop)))
+            .unwrap();
+    }
+    memory.sync().unwrap();
+    drop((memory, numbers));
+    look(&path);
 }

@@ -119,7 +119,8 @@ impl Pool {
     /// [`PoolError::NotPermitted`] when one is read-only. When there are no such pages.
     /// [`crate::WriteError::NoSpace`] where their contents, which the last token needs, could take
     /// a sync's room, or where the page table or the bound for DRAM is full: none is deleted then.
-    /// When the pool takes no more changes.
+    /// When the pool takes no more changes. Where leaves may be on flash alone, and one of many
+    /// cannot be read, some may be deleted.
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
         self.check_pages(&pages)?;
         for page in pages.clone() {

@@ -549,17 +549,48 @@ impl Pool {
         self.check_pages(&(page..page.saturating_add(1)))?;
         self.set_statuses_in(&mut *self.lock_with_leaves(&[page])?, &[page], status)
     }
-    /// The same of many pages: all, or none without room for them beside a sync's.
+    /// The same of many pages: all, or none without room for them beside a sync's. Where their
+    /// leaves would be too many to stay at a time, they are changed in parts. An error of the flash
+    /// may come after some then.
     pub(crate) fn set_statuses(&self, pages: &[u32], status: Status) -> Result<(), PoolError> {
+        let at_once = self.lock_to_look().store.leaves_at_once();
+        if pages.len() > at_once {
+            return self.set_statuses_in_parts(pages, status, at_once);
+        }
         let mut inner = self.lock_with_leaves(pages)?;
         // They stay here while the store is locked. Pinned they would count twice.
         inner.store.let_go_of_leaves();
         self.leaves_room(&inner, pages.len())?;
+        self.restricts(status);
+        self.set_statuses_in(&mut inner, pages, status)
+    }
+    fn set_statuses_in_parts(&self, pages: &[u32], status: Status, at_once: usize) -> Result<(), PoolError> {
+        // The room for all of them is theirs until they have it.
+        let mut reserved = {
+            let mut inner = self.lock_for_changes()?;
+            inner.failed()?;
+            inner.store.may_set_statuses(pages, status)?;
+            self.reserve_for_statuses(&inner, pages.len())?
+        };
+        self.restricts(status);
+        let mut left = pages.len();
+        let result = pages.chunks(at_once).try_for_each(|part| {
+            let mut inner = self.lock_with_leaves(part)?;
+            self.set_statuses_in(&mut inner, part, status)?;
+            left -= part.len();
+            let rest = self.room_for_statuses(&inner, left).min(reserved);
+            self.changes.release(reserved - rest);
+            reserved = rest;
+            Ok(())
+        });
+        self.changes.release(reserved);
+        result
+    }
+    /// Before a status is set, so that every later access asks.
+    fn restricts(&self, status: Status) {
         if Permissions::of(status).is_some_and(|p| !(p.read && p.write)) {
-            // Before anything changes, so that every later access asks.
             self.restricted.store(true, Ordering::Release);
         }
-        self.set_statuses_in(&mut inner, pages, status)
     }
     fn set_statuses_in(&self, inner: &mut Inner, pages: &[u32], status: Status) -> Result<(), PoolError> {
         inner.store.set_statuses(pages, status)?;

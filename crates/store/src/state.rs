@@ -364,6 +364,10 @@ impl State {
     }
     /// How many more subpages only tokens would see if a page was deleted.
     pub fn old_when_deleted(&self, page: u32) -> u32 {
+        if self.is_out(page) {
+            // The oldest token sees all of it.
+            return self.table.head(page).valid().count_ones();
+        }
         let versions = self.versions_of(page);
         let seen = versions.iter().filter(|version| self.tokens.any_in(version.time, self.next_token));
         seen.flat_map(Version::held).filter(|h| self.is_visible(page, *h)).count() as u32

@@ -475,6 +475,11 @@ impl Store {
     pub fn set_status(&mut self, page: u32, status: Status) -> Result<(), WriteError> {
         self.set_statuses(&[page], status)
     }
+    /// Whether there is room for such a change of all these pages, whose leaves may be out.
+    pub(crate) fn may_set_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
+        self.check()?;
+        self.admit_statuses(pages, status)
+    }
     /// The same of many: where there is no room for all of them, none is changed.
     pub fn set_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
         // Whether or not it is done. Nothing goes before its end.

@@ -2,7 +2,8 @@
 //! before, and the DRAM stays below what was said it would be. Method: pools over a medium in
 //! memory. Readers of several queues, of a token and of single objects look while writers overwrite
 //! and free: each finds an object that was whole, and none older than it has seen. The DRAM of a
-//! pool of many more objects than it has room for is compared with its bound as they come.
+//! pool of many more objects than it has room for is compared with its bound as they come. Then most
+//! pages are deleted in one call, others are written, and all come back with a roll back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -147,6 +148,46 @@ fn readers_find_whole_objects_while_their_places_come_and_go() {
         let length = pool.read_object(subpage, &mut bytes).unwrap();
         let last = written[subpage as usize].load(Ordering::Relaxed);
         assert!(number_of(subpage, &bytes[..length]) <= last, "subpage {subpage}");
+    }
+}
+
+#[test]
+fn many_pages_are_deleted_in_parts_and_come_back() {
+    const DELETED: u32 = 2048;
+    // 128 pages are deleted, and there is room for the places of 16.
+    let (medium, pool) = pool(4096, DELETED + 64, 16 * 320);
+    let write = |first: u32, number: u32| {
+        let objects: Vec<Vec<u8>> = (first..first + 64).map(|subpage| object(subpage, number)).collect();
+        let batch: Vec<(u32, &[u8])> = (first..).zip(&objects).map(|(s, bytes)| (s, &bytes[..])).collect();
+        pool.write_objects(&batch).unwrap();
+    };
+    for first in (0..DELETED + 64).step_by(64) {
+        write(first, 1);
+        pool.sync().unwrap();
+    }
+    let token = pool.sync().unwrap();
+    pool.pin(token, true).unwrap();
+    assert!(pool.info().pages_out > 64, "{:?}", pool.info());
+    pool.delete_pages(0..DELETED / 16).unwrap();
+    pool.sync().unwrap();
+    (2..5).for_each(|number| write(DELETED, number));
+    pool.sync().unwrap();
+    let mut bytes = [0; SUBPAGE_BYTES];
+    for subpage in 0..DELETED {
+        assert_eq!(pool.permissions(subpage / 16), None);
+        assert_eq!(pool.read_object(subpage, &mut bytes).unwrap(), 0, "subpage {subpage}");
+        let length = pool.read_object_at(subpage, token, &mut bytes).unwrap();
+        assert_eq!(number_of(subpage, &bytes[..length]), 1);
+    }
+    assert_eq!(pool.audit(), Vec::<String>::new());
+    pool.roll_back(token).unwrap();
+    pool.pin(token, false).unwrap();
+    assert_eq!(pool.audit(), Vec::<String>::new());
+    drop(pool);
+    let (pool, _) = Pool::open(medium, StoreConfig::default()).unwrap();
+    for subpage in 0..DELETED + 64 {
+        let length = pool.read_object(subpage, &mut bytes).unwrap();
+        assert_eq!(number_of(subpage, &bytes[..length]), 1);
     }
 }
 

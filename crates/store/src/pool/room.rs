@@ -133,6 +133,21 @@ impl Pool {
         }
         Ok(())
     }
+    /// Reserves the room for as many changes in parts ([`crate::Changes::release`]). Returns what.
+    pub(super) fn reserve_for_statuses(&self, inner: &Inner, pages: usize) -> Result<u64, PoolError> {
+        let taken = self.room_for_statuses(inner, pages);
+        if self.changes.reserve(inner.store.room_for_changes(), taken) {
+            return Ok(taken);
+        }
+        Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into())
+    }
+    /// What so many pages that get another status take of the room.
+    pub(super) fn room_for_statuses(&self, inner: &Inner, pages: usize) -> u64 {
+        let older = pages as u64 * u64::from(SUBPAGES_PER_PAGE);
+        // A page, for the caller's notes of it.
+        let taken = inner.store.room_for_changes().saturating_sub(inner.store.room_beside(older));
+        taken + u64::from(SUBPAGES_PER_PAGE)
+    }
     /// As [`fulgurite_flash::Backing::begin_change`].
     pub(super) fn claim(&self, for_sync: bool) -> Result<(), FlashError> {
         if !self.changes.asks() {

@@ -55,6 +55,11 @@ impl Store {
         self.state.bring_in(page, leaf).map_err(|_| FlashError::Corrupt)
     }
 
+    /// Of how many pages the leaves may have to stay for one change: a quarter of their share, and
+    /// one at the least. All where none is ever out.
+    pub fn leaves_at_once(&self) -> usize {
+        if self.state.is_paged() { (self.state.leaf_share() / 4 / LEAF_BYTES).max(1) } else { usize::MAX }
+    }
     /// Whether the leaf of a page is here. Otherwise it is brought in; ask again.
     ///
     /// # Errors
@@ -82,7 +87,7 @@ impl Store {
             return Ok(subpages.len());
         }
         // The first of them have come for this. They do not go again before it is done.
-        let count = (self.state.leaf_share() / 4 / LEAF_BYTES).max(1);
+        let count = self.leaves_at_once();
         let first = || subpages.clone().take(count).map(|subpage| subpage / N);
         self.state.hold_back_leaves(first(), true);
         let most = self.room_for_leaves(subpages.len());
