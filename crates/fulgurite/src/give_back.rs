@@ -7,9 +7,10 @@
 //! No sync begins meanwhile. So the search has a limit of time, and ends for a sync that is wanted
 //! or waits. A heap with more free objects than can be looked at in that time keeps its pages.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fulgurite_memory::Region;
+use fulgurite_memory::{Heap, Region};
 use fulgurite_runtime::{Runtime, StateHeld};
 
 use crate::Error;
@@ -41,6 +42,18 @@ impl Limit {
     }
 }
 
+/// Pages that a heap has lent. It has them again when this is dropped, however a job ends.
+struct Lent {
+    heap: Arc<Heap>,
+    regions: Vec<Region>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.heap.put_back(&self.regions);
+    }
+}
+
 /// Gives the empty pages of all heaps of which enough was freed back to a pool of this process.
 /// Where that fails, they stay free memory of their heaps, and the pool keeps what lay there.
 pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit: &Limit) -> Result<(), Error> {
@@ -53,12 +66,13 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
             break;
         }
         let held = runtime.hold_state()?;
-        let its = &heap;
+        let its = heap.clone();
         let found = runtime.run(move |m| {
             let _section = m.write_section_now()?;
-            its.take_empty_while(m, || since.elapsed() < most && limit.lets(pool))
+            let found = its.take_empty_while(m, || since.elapsed() < most && limit.lets(pool))?;
+            Ok(found.map(|regions| Lent { heap: its, regions }))
         })?;
-        let Some(regions) = found else {
+        let Some(lent) = found else {
             // Another search of so much time would not find more. One of less may have failed for
             // that.
             if since.elapsed() >= most && most >= limit.most / 4 {
@@ -66,9 +80,10 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
             }
             break;
         };
-        let deleted = delete(runtime, pool, &held, &regions);
-        heap.put_back(&regions);
-        deleted?;
+        delete(runtime, pool, &held, &lent.regions)?;
+        // Before a state may be named.
+        drop(lent);
+        drop(held);
     }
     Ok(())
 }

@@ -87,6 +87,8 @@ pub struct Heap {
     looked_at: AtomicU64,
     /// Empty pages are with a caller.
     lent: AtomicBool,
+    /// The page from which on the next search for empty ones looks.
+    look_from: AtomicU64,
 }
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -122,6 +124,7 @@ impl Heap {
             gone: AtomicBool::new(false),
             looked_at: AtomicU64::new(0),
             lent: AtomicBool::new(false),
+            look_from: AtomicU64::new(0),
         }
     }
 

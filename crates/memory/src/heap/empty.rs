@@ -6,9 +6,10 @@
 //! 2. walk them again: objects of empty pages go     the others are stacked into new batches
 //! ```
 //!
-//! DRAM is needed for the count of each page with a free object, and not for the objects. The turns
-//! of all classes are held. So what has free objects in DRAM or an uncut slab goes on, and others
-//! wait. Objects freed meanwhile are not looked at.
+//! DRAM is needed for the count of each page with a free object, and not for the objects. So many
+//! pages are counted at a time, the lowest that were not looked at. The turns of all classes are
+//! held. So what has free objects in DRAM or an uncut slab goes on, and others wait. Objects freed
+//! meanwhile are not looked at.
 //!
 //! The work is worth it once enough was freed since the last time ([`Heap::has_to_give`]). So an
 //! object that is free is looked at some ten times at the most, however long it stays free.
@@ -30,6 +31,8 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const LEAST: u64 = 16 * PAGE;
 /// This part of the space handed out has to become free between two walks.
 const SHARE: u64 = 8;
+/// Pages that are counted at a time: some 1 MiB of DRAM for 1 GiB of memory.
+const COUNTED_MOST: usize = 16 << 10;
 /// Batches between two points where other work may run.
 const AT_ONCE: u64 = 64;
 
@@ -39,8 +42,10 @@ type Run = Range<u64>;
 type Classes = [u64; CLASSES.div_ceil(64)];
 
 /// Free bytes of the pages of free objects.
-#[derive(Default)]
 struct Pages {
+    /// The pages that are counted. They end where there are too many.
+    window: Run,
+    most: usize,
     /// Of each page that has a free object, or the end of one, with the classes of these.
     free: BTreeMap<u64, (u64, Classes)>,
     /// Classes with objects in empty pages.
@@ -80,6 +85,15 @@ fn spread(at: Address, size: u64) -> Spread {
 }
 
 impl Pages {
+    /// From this page on, so many at the most.
+    fn from(first: u64, most: usize) -> Pages {
+        let (window, classes) = (first..u64::MAX, Classes::default());
+        Pages { window, most, free: BTreeMap::new(), classes, inside: Vec::new(), rests: Vec::new() }
+    }
+    /// Where the next search begins: 0 if all to the end were counted.
+    fn next(&self) -> u64 {
+        if self.window.end == u64::MAX { 0 } else { self.window.end }
+    }
     fn add(&mut self, class: usize, at: Address) {
         let Spread { front, whole, end } = spread(at, class_bytes(class));
         for (page, bytes) in front.into_iter().chain(end) {
@@ -90,9 +104,17 @@ impl Pages {
         }
     }
     fn add_to(&mut self, page: u64, bytes: u64, class: usize) {
+        if !self.window.contains(&page) {
+            return;
+        }
         let (free, classes) = self.free.entry(page).or_default();
         *free += bytes;
         classes[class / 64] |= 1 << (class % 64);
+        if self.free.len() > self.most
+            && let Some((last, _)) = self.free.pop_last()
+        {
+            self.window.end = last;
+        }
     }
     /// From now on these are the empty ones.
     fn only_empty(&mut self) {
@@ -232,7 +254,8 @@ impl Heap {
 
     /// Takes the pages out of which no object is in use, ascending. They are the caller's until
     /// [`Heap::put_back`], and allocations that find no other space wait for that. No state may be
-    /// named before, as it would not have them. Waits for accesses, and has one pin.
+    /// named before, as it would not have them. Waits for accesses, and has one pin. Where more than
+    /// 16,384 pages have free objects, the next call looks at the others.
     ///
     /// # Errors
     /// What the memory says, and [`AccessError::Corrupt`] for a damaged list. Nothing was taken
@@ -261,13 +284,14 @@ impl Heap {
         // In the order of classes, as all that take several.
         let turns = self.classes.iter().map(|class| class.turn.lock(memory)).collect::<Result<Vec<_>, _>>()?;
         let loose: Vec<Loose> = (0..CLASSES).map(|class| self.take_loose(class)).collect();
-        let mut pages = Pages::default();
+        let mut pages = Pages::from(self.look_from.load(Ordering::Relaxed), COUNTED_MOST);
         let counted = self.count_free(memory, &loose, &mut pages, &mut go_on);
         if counted == Ok(true) {
             pages.only_empty();
         } else {
-            pages = Pages::default();
+            pages = Pages::from(0, 0);
         }
+        let next = pages.next();
         let mut result = counted.map(drop);
         for (class, loose) in loose.into_iter().enumerate() {
             self.return_loose(class, loose, &mut pages);
@@ -288,9 +312,10 @@ impl Heap {
             drop(turns);
             return result.map(|()| None);
         }
+        self.look_from.store(next, Ordering::Relaxed);
         self.lent.store(!regions.is_empty(), Ordering::Release);
         drop(turns);
-        self.note_freed();
+        self.note_looked();
         Ok(Some(regions))
     }
 
@@ -298,7 +323,13 @@ impl Heap {
     pub fn put_back(&self, regions: &[Region]) {
         regions.iter().for_each(|region| self.divide(region.base, region.bytes));
         self.lent.store(false, Ordering::Release);
-        self.note_freed();
+        self.note_looked();
+    }
+    /// Notes what is free where all pages were looked at. Otherwise the others follow.
+    fn note_looked(&self) {
+        if self.look_from.load(Ordering::Relaxed) == 0 {
+            self.note_freed();
+        }
     }
 
     /// Adds up what is free in each page. Returns false when it was to stop.
@@ -455,8 +486,28 @@ mod tests {
         }
     }
     #[test]
+    fn pages_are_counted_in_windows() {
+        let class = class_of(4096).unwrap();
+        let empty = |pages: &mut Pages| {
+            // The highest first, and the last subpage of page 4 is in use.
+            for subpage in (0..10 * PAGE / SUBPAGE).rev().filter(|subpage| *subpage != 5 * PAGE / SUBPAGE - 1) {
+                pages.add(class, Address::from_linear(subpage * SUBPAGE));
+            }
+            pages.only_empty();
+            pages.free.keys().copied().collect::<Vec<u64>>()
+        };
+        let (mut first, mut found) = (0, Vec::new());
+        for expected in [4, 8, 0] {
+            let mut pages = Pages::from(first, 4);
+            found.push(empty(&mut pages));
+            first = pages.next();
+            assert_eq!(first, expected);
+        }
+        assert_eq!(found, [vec![0, 1, 2, 3], vec![5, 6, 7], vec![8, 9]]);
+    }
+    #[test]
     fn a_large_object_leaves_its_ends() {
-        let mut pages = Pages::default();
+        let mut pages = Pages::from(0, 10);
         let at = Address::from_linear(7 * PAGE + 4096);
         let class = class_of(2 * PAGE_BYTES).unwrap();
         pages.add(class, at);
