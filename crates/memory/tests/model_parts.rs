@@ -10,6 +10,7 @@
 
 use crate::common;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -346,6 +347,24 @@ fn no_section_of_a_long_change_has_more_than_a_part() {
         assert!(map.get(&mut memory, &3, &mut found).unwrap() && found == expected, "{len} bytes at {offset}");
     }
     assert!(memory.most >= MIB && memory.most <= MIB + (64 << 10), "{} bytes in a section", memory.most);
+    // A few bytes of a value that is viewed.
+    let mut other = SectionMemory { inner: memory.inner.clone(), open: Arc::default(), most: 0 };
+    let mut pieces = 0;
+    let len = map.view(&mut memory, &3, |piece| {
+        if pieces == 0 {
+            assert_eq!(map.write_at(&mut other, &3, MIB - 5, &[8; 10]), Ok(true));
+        }
+        if pieces == (MIB - 5) / 4096 {
+            assert_eq!(piece.load::<u8>((MIB - 5) % 4096), found[MIB - 5]);
+        }
+        pieces += 1;
+        ControlFlow::Continue(())
+    });
+    assert_eq!((len, pieces), (Ok(Some(4 * MIB)), MIB / 1024));
+    found[MIB - 5..MIB + 5].fill(8);
+    let mut now = Vec::new();
+    assert!(map.get(&mut memory, &3, &mut now).unwrap() && now == found);
+    assert!(other.most >= MIB && other.most <= MIB + (64 << 10), "{} bytes in a section", other.most);
     let long = map.append(&mut memory, &1, &vec![0; VALUE_BYTES_MAX]);
     assert!(matches!(long, Err(AccessError::TooLong { .. })), "{long:?}");
     map.check(&mut memory).unwrap();

@@ -43,7 +43,7 @@ use fulgurite_runtime::AccessError;
 
 pub use index::{BlobIndex, KEY_BYTES_MAX};
 pub(crate) use parts::NOTES_BYTES;
-use parts::{ATTEMPTS, PART_BYTES, Parts};
+use parts::{ATTEMPTS, PART_BYTES, Parts, overlay};
 pub use parts::{ValueReader, ValueWriter};
 use space::Space;
 pub use values::VALUE_BYTES_MAX;
@@ -350,7 +350,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// Changes bytes of a value in place, from `offset` bytes in. Returns whether they lie inside a
     /// value of `key`. Without that nothing is changed. A change of up to four subpages writes no
     /// more than these. A longer one writes the whole value anew, in parts as in [`BlobMap::put`].
-    /// So does, at once, one of a value that is viewed ([`BlobMap::view`]).
+    /// So does one of a value that is viewed ([`BlobMap::view`]).
     ///
     /// # Errors
     /// As [`BlobMap::put`]; nothing was changed then.
@@ -361,19 +361,34 @@ impl<I: BlobIndex> BlobMap<I> {
         offset: usize,
         bytes: &[u8],
     ) -> Result<bool, AccessError> {
-        // A value of more than a subpage begins at one.
-        let in_place = (offset % SUBPAGE_BYTES).saturating_add(bytes.len()) <= Self::PINS as usize * SUBPAGE_BYTES;
-        if !in_place && self.has_parts::<M>() && self.value_len(memory, key)?.is_some_and(|len| len > PART_BYTES) {
-            for _ in 0..ATTEMPTS {
-                if let Some(inside) = self.write_at_in_parts(memory, key, offset, bytes)? {
-                    return Ok(inside);
-                }
+        let most = if self.has_parts::<M>() { PART_BYTES } else { usize::MAX };
+        for _ in 0..ATTEMPTS {
+            if let Some(inside) = self.write_at_once(memory, key, offset, bytes, most)? {
+                return Ok(inside);
+            }
+            if let Some(inside) = self.write_at_in_parts(memory, key, offset, bytes)? {
+                return Ok(inside);
             }
         }
+        let inside = self.write_at_once(memory, key, offset, bytes, usize::MAX)?;
+        Ok(inside.expect("there is no more than that to write"))
+    }
+    /// Changes bytes of a value in one section. None where a value of more than `most` bytes would
+    /// be written anew.
+    fn write_at_once<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &I::Key,
+        offset: usize,
+        bytes: &[u8],
+        most: usize,
+    ) -> Result<Option<bool>, AccessError> {
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
-        let Some(span) = self.current(memory, key)? else { return Ok(false) };
-        let Some(end) = offset.checked_add(bytes.len()).filter(|end| *end <= span.len) else { return Ok(false) };
+        let Some(span) = self.current(memory, key)? else { return Ok(Some(false)) };
+        if offset.checked_add(bytes.len()).is_none_or(|end| end > span.len) {
+            return Ok(Some(false));
+        }
         let at = span.at.add(offset as u64);
         let subpages = (at.subpage_offset() + bytes.len()).div_ceil(SUBPAGE_BYTES);
         // An object is in no frame.
@@ -385,14 +400,33 @@ impl<I: BlobIndex> BlobMap<I> {
             // What is viewed stays as it is.
             if !self.parts.readers.tell(span.at) {
                 set.commit(memory)?;
-                return Ok(true);
+                return Ok(Some(true));
             }
         }
-        let mut value = vec![0; span.len];
-        self.values.read(memory, span, 0, &mut value, &|| true)?;
-        value[offset..end].copy_from_slice(bytes);
-        self.replace(memory, key, &value)?;
-        Ok(true)
+        if span.len > most {
+            return Ok(None);
+        }
+        let mut part = vec![0; span.len.min(PART_BYTES)];
+        if span.len <= PART_BYTES {
+            self.values.read(memory, span, 0, &mut part, &|| true)?;
+            part[offset..offset + bytes.len()].copy_from_slice(bytes);
+            self.replace(memory, key, &part)?;
+            return Ok(Some(true));
+        }
+        let new = Span { at: self.values.heap.allocate(memory, span.len)?, ..span };
+        for from in (0..span.len).step_by(PART_BYTES) {
+            let part = &mut part[..(span.len - from).min(PART_BYTES)];
+            let copied = self.values.read(memory, span, from, part, &|| true).and_then(|()| {
+                overlay(from, part, offset, bytes);
+                self.values.fill(memory, new.at.add(from as u64), part)
+            });
+            if let Err(error) = copied.and_then(|()| memory.yield_now()) {
+                self.values.free(memory, new);
+                return Err(error);
+            }
+        }
+        self.lead_to(memory, key, new)?;
+        Ok(Some(true))
     }
 
     /// Whether long values are written in parts.
@@ -434,6 +468,11 @@ impl<I: BlobIndex> BlobMap<I> {
             return Ok(true);
         }
         let new = self.values.write(memory, value)?;
+        self.lead_to(memory, key, new)
+    }
+    /// Lets the key lead to a value that was written, and frees the old one. Returns whether there
+    /// was one. After an error the new one is free. The caller has the key's turn.
+    fn lead_to<M: Memory>(&self, memory: &mut M, key: &I::Key, new: Span) -> Result<bool, AccessError> {
         match self.swing(memory, key, new) {
             Ok(old) => {
                 if let Some(old) = old {

@@ -527,12 +527,7 @@ impl<I: BlobIndex> BlobMap<I> {
             return Ok(Some(false));
         }
         let mut writer = self.writer(memory, found.len())?;
-        let copied = copy(memory, &mut found, &mut writer, |from, part| {
-            let (start, end) = (offset.max(from), (offset + bytes.len()).min(from + part.len()));
-            if start < end {
-                part[start - from..end - from].copy_from_slice(&bytes[start - offset..end - offset]);
-            }
-        });
+        let copied = copy(memory, &mut found, &mut writer, |from, part| overlay(from, part, offset, bytes));
         if let Err(error) = copied {
             writer.cancel(memory);
             return overtaken(error);
@@ -609,6 +604,14 @@ fn copy<I: BlobIndex, M: Memory>(
         }
         change(at, &mut part[..read]);
         to.write(memory, &part[..read])?;
+    }
+}
+
+/// Changes what lies in a part, which begins at `from`, of bytes at `offset`.
+pub(super) fn overlay(from: usize, part: &mut [u8], offset: usize, bytes: &[u8]) {
+    let (start, end) = (offset.max(from), (offset + bytes.len()).min(from + part.len()));
+    if start < end {
+        part[start - from..end - from].copy_from_slice(&bytes[start - offset..end - offset]);
     }
 }
 
