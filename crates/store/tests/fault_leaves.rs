@@ -136,6 +136,36 @@ fn a_checkpoint_tries_again_and_gives_up_for_good() {
 }
 
 #[test]
+fn a_checkpoint_is_put_off_while_the_medium_reads_nothing() {
+    let mut world = mostly_out(5);
+    let before = world.store.counters().checkpoints;
+    for error in [FlashError::TimedOut, FlashError::Closed, FlashError::Io(12)] {
+        world.flash.reads_fail = Some(error);
+        for _ in 0..3 {
+            world.store.begin_checkpoint();
+            for _ in 0..100 {
+                world.turn();
+            }
+            // Nobody waits for it for ever.
+            assert!(world.store.is_quiet(), "{error}: {:?}", world.store.info());
+            assert_eq!((world.store.poisoned(), world.store.counters().checkpoints), (None, before), "{error}");
+            world.sync();
+            world.settle();
+        }
+    }
+    world.flash.reads_fail = None;
+    world.check();
+    let page = a_page_that_is_out(&world);
+    assert_eq!(write(&mut world, page), Ok(()));
+    world.now.remove(&(page * 16));
+    world.store.begin_checkpoint();
+    world.settle();
+    assert_eq!(world.store.poisoned(), None);
+    assert!(world.store.counters().checkpoints > before);
+    assert_eq!(world.store.state().audit(), Vec::<String>::new());
+}
+
+#[test]
 fn reclaim_leaves_alone_what_it_cannot_find() {
     let mut world = mostly_out(4);
     // Half of all is overwritten, so that there is something to reclaim.

@@ -184,6 +184,7 @@ impl Store {
             ..Anchor::default()
         };
         self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
+        self.wanted.put_off = None;
         self.state.begin_pieces();
         let _ = self.record_wear();
         let _ = self.record_times();
@@ -206,7 +207,8 @@ impl Store {
         let pages = self.journal.stream.position().sequence - self.journal.since;
         let long = pages >= self.config.checkpoint_after.max(2 * self.last_checkpoint.1);
         let long = long || self.leaves_want_checkpoint();
-        if self.checkpoint.is_none() && (long || self.is_scarce()) && self.has_room_for_checkpoint() {
+        let wanted = (long || self.is_scarce()) && !self.is_checkpoint_put_off();
+        if self.checkpoint.is_none() && wanted && self.has_room_for_checkpoint() {
             self.start_checkpoint();
         }
         self.repeat_checkpoint();
@@ -279,6 +281,7 @@ impl Store {
         }
         self.counters.checkpoints += 1;
         self.failed_checkpoints = 0;
+        self.wanted.tries.clear();
         self.condemn();
     }
 }

@@ -69,12 +69,15 @@ impl Store {
         }
         self.suspect(place, error);
     }
-    /// Begins another checkpoint in place of a failed one, once nothing of that is in flight.
+    /// Begins another checkpoint in place of a failed one, once nothing of that is in flight. Not
+    /// where the medium did not read what it needs.
     pub(super) fn repeat_checkpoint(&mut self) {
         let Some(checkpoint) = self.checkpoint.take_if(|c| c.failed && c.in_flight == 0) else { return };
-        self.failed_checkpoints += 1;
-        self.counters.repeated += 1;
-        self.start_checkpoint();
+        if self.wanted.put_off.is_none() {
+            self.failed_checkpoints += 1;
+            self.counters.repeated += 1;
+            self.start_checkpoint();
+        }
         for extent in checkpoint.extents {
             self.extents.free_metadata(extent, self.state.wear());
         }

@@ -14,14 +14,15 @@
 use fulgurite_flash::FlashError;
 use fulgurite_format::PageBuffer;
 
+use super::request::is_of_the_page;
 use super::{Io, N, Outcome, Purpose, Store, WriteError};
 use crate::checkpoint::PIECES_AHEAD;
 use crate::state::{LEAF_BYTES, Leaf, Piece, Used};
 
 /// Pieces that are read at a time, for writes.
 const DEPTH: usize = 16;
-/// How often a checkpoint tries to read a piece.
-const TRIES: u32 = 3;
+/// How often a checkpoint tries to read a piece again. The reads follow each other, as for data.
+const TRIES: u32 = 24;
 
 impl Store {
     /// What says which leaves are used; for readers.
@@ -120,7 +121,8 @@ impl Store {
         if pages == 0 || under_way || self.checkpoint.is_some() {
             return Ok(0);
         }
-        if self.wanted.asked.is_none_or(|before| self.counters.checkpoints <= before) {
+        let is_new = self.wanted.asked.is_none_or(|before| self.counters.checkpoints <= before);
+        if is_new && !self.is_checkpoint_put_off() {
             self.start_checkpoint();
             if self.checkpoint.is_some() {
                 self.wanted.asked = Some(self.counters.checkpoints);
@@ -272,17 +274,29 @@ impl Store {
         let Some(writer) = &mut self.checkpoint else { return };
         match leaves {
             Ok(leaves) => {
-                self.wanted.tries = 0;
+                self.wanted.tries.remove(&piece.place);
                 writer.sources.read(piece.first, Some(leaves));
             }
-            Err(error) => {
+            Err(error) if is_of_the_page(error) => {
                 writer.sources.read(piece.first, None);
-                self.wanted.tries += 1;
-                if self.wanted.tries > TRIES * PIECES_AHEAD as u32 {
+                let tries = self.wanted.tries.entry(piece.place).or_default();
+                *tries += 1;
+                if *tries > TRIES {
                     // What the checkpoint in effect says can be read no more, and only there it is.
                     self.poison(error);
                 }
             }
+            // It tells nothing of the page, which may be read later. The one in effect stays.
+            Err(_) => {
+                writer.sources.read(piece.first, None);
+                writer.failed = true;
+                self.wanted.put_off = Some(self.journal.stream.position().sequence);
+            }
         }
+    }
+    /// Whether a checkpoint was given up, and the journal has not grown since.
+    pub(super) fn is_checkpoint_put_off(&self) -> bool {
+        let now = self.journal.stream.position().sequence;
+        self.wanted.put_off.is_some_and(|before| now <= before)
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Wanted {
     pub statuses: Vec<u32>,
     /// How many checkpoints there were when one was made for want of room, if none was found since.
     pub asked: Option<u64>,
-    /// How often in a row the checkpoint could not read a piece.
-    pub tries: u32,
+    /// How often the checkpoint could not read a piece, by its flash page, since it last could.
+    pub tries: BTreeMap<u32, u32>,
+    /// Where the journal was when a checkpoint was given up because the medium did not read.
+    pub put_off: Option<u64>,
 }

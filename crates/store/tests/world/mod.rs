@@ -59,6 +59,8 @@ pub struct ForgetfulFlash {
     pub lies: bool,
     /// Places that cannot be read.
     pub unreadable: Vec<u32>,
+    /// Nothing can be read, for this reason.
+    pub reads_fail: Option<FlashError>,
     /// Places that cannot be written.
     pub worn: BTreeSet<u32>,
     /// What has happened, to be examined later.
@@ -179,6 +181,9 @@ impl ForgetfulFlash {
 
 impl ReadPages for ForgetfulFlash {
     fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
+        if let Some(error) = self.reads_fail {
+            return Err(error);
+        }
         if self.unreadable.contains(&place) {
             return Err(FlashError::Io(5));
         }
