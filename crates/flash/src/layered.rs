@@ -97,7 +97,8 @@ pub trait Layer: Send + Sync + 'static {
     /// DRAM of all that it keeps.
     fn dram_bytes(&self) -> usize;
     /// Where a subpage lies now. Called before and after each read: when both answers agree,
-    /// nothing else was written to that place in between.
+    /// nothing else was written to that place in between. So it is when the second one names the
+    /// flash page that was learnt from before the first one.
     fn locate(&self, subpage: u32) -> Lies;
     /// This is what a flash page holds, read because [`Lies::Behind`] named it for this subpage.
     /// Then the layer is asked again, which knows more, or names another one.
@@ -251,6 +252,8 @@ struct Pending {
     op: Op,
     /// What is read says where the subpage lies.
     learns: bool,
+    /// The flash page that has said so.
+    learnt: Option<u32>,
 }
 
 impl Pending {
@@ -261,6 +264,7 @@ impl Pending {
         place: Place { flash_page: 0, checksum: 0, part: None },
         failed: 0,
         learns: false,
+        learnt: None,
     };
 }
 
@@ -423,11 +427,23 @@ impl<L: Layer> LayeredQueue<L> {
     }
     fn read_ended(&mut self, slot: u32, ended: Completion, completions: &mut Vec<Completion>) {
         let result = ended.result;
-        let Pending { subpage, place, failed, learns, .. } = self.requests[slot as usize];
+        let Pending { subpage, place, failed, learns, learnt, .. } = self.requests[slot as usize];
         if learns {
             return self.learn(slot, result, completions);
         }
-        if self.layer.locate(subpage) != Lies::At(place) {
+        let lies = self.layer.locate(subpage);
+        if lies != Lies::At(place) {
+            // The same flash page says where it lies: that has left DRAM again, and has not changed.
+            // Otherwise requests for many subpages could keep each other from their ends.
+            let stays = learnt.is_some_and(|flash_page| lies == Lies::Behind(flash_page));
+            if stays
+                && result.is_ok()
+                && let Some(part) = place.part
+                && self.take_part(slot, part, place.checksum)
+            {
+                self.complete(slot, result, completions);
+                return;
+            }
             // It moved while it was read; what lies at the old place may be anything.
             self.begin_read(slot);
             return;
@@ -462,7 +478,10 @@ impl<L: Layer> LayeredQueue<L> {
             self.layer.learn(subpage, place.flash_page, &copied.0)
         });
         match learnt {
-            Ok(()) => self.begin_read(slot),
+            Ok(()) => {
+                self.requests[slot as usize].learnt = Some(place.flash_page);
+                self.begin_read(slot);
+            }
             // Once more: it may have been the way and not the flash, or another flash page by now.
             Err(_) if failed == 0 => {
                 self.requests[slot as usize].failed = 1;

@@ -12,6 +12,7 @@ mod common {
 mod nand;
 
 mod conform_decorators;
+mod conform_layered;
 mod conform_media;
 mod conform_nand;
 mod fault_media;

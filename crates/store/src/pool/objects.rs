@@ -193,7 +193,8 @@ impl Pool {
             let length = usize::from(object.at.length);
             let Some(into) = into.get_mut(..length) else { return Err(FlashError::OutOfRange.into()) };
             let read = self.read_page(object.at.flash_page);
-            if locate()? != Some(object) {
+            // What says so may have left DRAM and come back, under another word.
+            if locate()?.is_none_or(|now| (now.at, now.checksum) != (object.at, object.checksum)) {
                 // It moved, or was overwritten, while it was read.
                 continue;
             }
