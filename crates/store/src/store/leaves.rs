@@ -29,20 +29,21 @@ impl Store {
     pub fn used(&self) -> Used {
         self.state.used()
     }
-    /// The flash page to be read first, where the leaf of a page is on flash alone.
+    /// The flash page to be read first, where the leaf of a page is on flash alone. If no piece has
+    /// the leaf, [`Store::learn`] says so of any flash page.
     pub fn is_behind(&self, page: u32) -> Option<u32> {
-        if !self.state.is_out(page) {
-            return None;
-        }
-        self.state.piece_of(page).map(|piece| piece.place)
+        self.state.is_out(page).then(|| self.state.piece_of(page).map_or(0, |piece| piece.place))
     }
     /// This was read from a flash page, because [`Store::is_behind`] said so of a page.
     ///
     /// # Errors
-    /// [`FlashError::Corrupt`] when it is not what was written there.
+    /// [`FlashError::Corrupt`] when it is not what was written there, or no piece has the leaf.
     pub fn learn(&mut self, page: u32, flash_page: u32, content: &PageBuffer) -> Result<(), FlashError> {
-        let Some(piece) = self.state.piece_of(page).filter(|piece| piece.place == flash_page) else { return Ok(()) };
         if !self.state.is_out(page) {
+            return Ok(());
+        }
+        let piece = self.state.piece_of(page).ok_or(FlashError::Corrupt)?;
+        if piece.place != flash_page {
             return Ok(());
         }
         let leaves = piece.open(self.pool, content).map_err(|_| FlashError::Corrupt)?;
@@ -71,6 +72,9 @@ impl Store {
         }
         if let Some(error) = self.wanted.failed.remove(&page) {
             return Err(WriteError::Leaf(error));
+        }
+        if self.state.piece_of(page).is_none() {
+            return Err(WriteError::Leaf(FlashError::Corrupt));
         }
         self.wanted.pages.insert(page);
         Ok(false)
@@ -255,6 +259,11 @@ impl Store {
     }
     /// The checkpoint waits for the leaf of this page: reads its piece, and some behind it.
     pub(super) fn read_sources(&mut self, page: u32) {
+        if self.state.piece_of(page).is_none() {
+            // Nothing says where its objects lie.
+            self.poison(FlashError::Corrupt);
+            return;
+        }
         let Some(writer) = &mut self.checkpoint else { return };
         let mut next = self.state.piece_of(page);
         let mut asked = Vec::new();

@@ -319,3 +319,29 @@ fn the_summary_of_an_extent_names_all_its_objects() {
     assert!(matches!(made.0.extents.use_of(extent), Use::Emptied { .. } | Use::Free));
     assert_eq!((made.0.state.objects().count(), made.0.state.objects().weight()), (2048, 0));
 }
+#[test]
+fn a_leaf_that_no_piece_has_is_an_error_and_nobody_waits_for_it() {
+    let mut made = made(many(), StoreConfig { leaf_bytes: 320 * 8, ..StoreConfig::default() });
+    for page in 0..40 {
+        let objects = batch(16 * page, 16, b"some bytes");
+        let mut rest = &objects[..];
+        for _ in 0..100 {
+            rest = &rest[made.0.write_objects(rest).unwrap().taken..];
+            settle(&mut made);
+            if rest.is_empty() {
+                break;
+            }
+        }
+        assert!(rest.is_empty(), "page {page} waits for ever");
+        made.0.sync().unwrap();
+        settle(&mut made);
+    }
+    let out = (0..40).find(|page| made.0.state.is_out(*page)).expect("most are out");
+    made.0.state.use_pieces(Vec::new());
+    let flash_page = made.0.is_behind(out).expect("it is out");
+    assert_eq!(made.0.learn(out, flash_page, &fulgurite_format::zero_page()), Err(FlashError::Corrupt));
+    assert_eq!(made.0.hold_leaves(&[out]), Err(WriteError::Leaf(FlashError::Corrupt)));
+    made.0.begin_checkpoint();
+    settle(&mut made);
+    assert_eq!(made.0.poisoned(), Some(FlashError::Corrupt));
+}
