@@ -4,15 +4,17 @@
 //! flash pages of the pool that are needed are counted, and what is left is read. Then the freed
 //! space is used for values of other lengths, without more addresses. States from before are rolled
 //! back to and opened. Then subpages are overwritten in a small pool beside more small free objects
-//! than are walked at a time: syncs must come as often, and no write may find the pool full.
+//! than are walked at a time: syncs must come as often, and no write may find the pool full. A pinned
+//! token keeps what it sees, a full pool gets its space back, and a page that a job has pinned stays.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fulgurite::containers::Masstree;
 use fulgurite::latches::VersionLatch;
-use fulgurite::{AccessError, BPlusTree, Blobs, Context, Durability, Fulgurite, Medium, Memory, Rooted};
+use fulgurite::{AccessError, Address, BPlusTree, Blobs, Context, Durability, Fulgurite, Medium, Memory, Rooted};
 use fulgurite_flash::{FileConfig, FileFlash};
 use fulgurite_store::{Pool, StoreConfig};
 use fulgurite_testkit as trials;
@@ -233,4 +235,140 @@ fn syncs_go_on_beside_many_free_objects() {
     let mut found = [0; SUBPAGE];
     memory.run(|m| m.read_bytes(at, &mut found)).unwrap();
     assert_eq!(found, [(round - 1) as u8; SUBPAGE]);
+}
+
+#[test]
+fn a_pinned_token_keeps_what_was_given_back() {
+    const KEYS: u64 = 2000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = open(&path, Medium::new_pool(&path, "64M"), 1);
+    let blobs = memory.named("data").blobs::<u64>(KEYS, 16 << 20).unwrap();
+    memory.run(|m| (0..KEYS).try_for_each(|key| blobs.fill(m, key))).unwrap();
+    let token = memory.sync().unwrap();
+    memory.pin_token(token, true).unwrap();
+    let remove = |memory: &Fulgurite, blobs: &Arc<Rooted<Blobs<u64>>>| {
+        memory.run(|m| (0..KEYS).try_fold(0, |sum, key| Ok(sum + u64::from(blobs.drain(m, key)?))))
+    };
+    assert_eq!(remove(&memory, &blobs), Ok(KEYS));
+    memory.sync().unwrap();
+    memory.sync().unwrap();
+    drop((memory, blobs));
+    let pinned = live(&path);
+
+    let memory = open(&path, Medium::pool(&path), 1);
+    memory.roll_back(token).unwrap();
+    let blobs = memory.named("data").blobs::<u64>(KEYS, 16 << 20).unwrap();
+    memory.run(|m| blobs.is_whole(m)).unwrap();
+    // It compares what it removes.
+    assert_eq!(remove(&memory, &blobs), Ok(KEYS));
+    memory.pin_token(token, false).unwrap();
+    memory.sync().unwrap();
+    memory.sync().unwrap();
+    drop((memory, blobs));
+    let free = live(&path);
+    println!("{pinned} flash pages needed with the pinned token, {free} without");
+    assert!(free * 4 < pinned, "{free} of {pinned} flash pages are still needed");
+}
+
+#[test]
+fn a_full_pool_gets_its_space_back() {
+    const BYTES: usize = 20_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = open(&path, Medium::new_pool(&path, "32M"), 1);
+    let blobs = memory.named("data").blobs::<u64>(4000, 8 << 20).unwrap();
+    let mut filled = Vec::new();
+    for round in 0..4u8 {
+        let value = vec![round; BYTES];
+        let mut keys = 0;
+        while keys < 4000 && memory.run(|m| Blobs::put(&blobs, m, &keys, &value).map(drop)).is_ok() {
+            keys += 1;
+            if keys.is_multiple_of(100) {
+                memory.sync().unwrap();
+            }
+        }
+        filled.push(keys);
+        memory.sync().unwrap();
+        let mut found = Vec::new();
+        for key in 0..keys {
+            assert!(memory.run(|m| blobs.get(m, &key, &mut found)).unwrap() && found == value, "key {key}");
+            // What goes is the last token's until a sync.
+            let removed = (0..10).find_map(|_| match memory.run(|m| Blobs::remove(&blobs, m, &key)) {
+                Err(AccessError::PoolFull { .. }) => {
+                    memory.sync().unwrap();
+                    None
+                }
+                removed => Some(removed),
+            });
+            assert_eq!(removed, Some(Ok(true)), "key {key} of {keys}");
+        }
+        memory.sync().unwrap();
+        memory.run(|m| blobs.is_whole(m)).unwrap();
+    }
+    println!("{filled:?} values were put");
+    assert!(filled[0] > 200 && filled.iter().all(|keys| keys * 4 >= filled[0] * 3), "{filled:?}");
+}
+
+/// Ends the job that has the pin, also where the test panics.
+struct Ends<'o>(&'o AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_pinned_page_is_not_given_back() {
+    const COUNT: usize = 1500;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let builder = Fulgurite::builder(Medium::new_pool(&path, "64M")).dram("16M").durability(Durability::Sync);
+    let patience = Duration::from_millis(200);
+    let builder = builder.keep_tokens(1).with(|runtime| runtime.stack(128 << 10).fibers(16).gate_timeout(patience));
+    let memory = builder.start().unwrap();
+    let heap = memory.named("data").heap("8M").unwrap();
+    let take = || memory.run(|m| (0..COUNT).map(|_| heap.allocate(m, 4096)).collect::<Result<Vec<_>, _>>());
+    let free = |all: &[Address]| memory.run(|m| all.iter().try_for_each(|at| heap.free(m, *at, 4096)));
+    let all = take().unwrap();
+    memory.run(|m| all.iter().try_for_each(|at| m.write_bytes(*at, &[7; 4096]))).unwrap();
+    memory.sync().unwrap();
+    let (has_pin, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            memory.run(|m| {
+                let pin = m.pin(all[COUNT / 2])?;
+                has_pin.store(true, Ordering::Release);
+                while !over.load(Ordering::Acquire) {
+                    m.sleep(Duration::from_millis(1))?;
+                }
+                drop(pin);
+                Ok(())
+            })
+        });
+        let ends = Ends(&over);
+        while !has_pin.load(Ordering::Acquire) {
+            assert!(!holder.is_finished());
+            std::thread::yield_now();
+        }
+        free(&all).unwrap();
+        memory.sync().unwrap();
+        // All of it is free memory, and nobody waits for what was lent.
+        let again = take().unwrap();
+        memory.sync().unwrap();
+        free(&again).unwrap();
+        memory.sync().unwrap();
+        drop(ends);
+        holder.join().unwrap().unwrap();
+    });
+    memory.run(|m| heap.check(m)).unwrap();
+    let again = take().unwrap();
+    memory.sync().unwrap();
+    free(&again).unwrap();
+    memory.sync().unwrap();
+    memory.sync().unwrap();
+    drop((heap, memory));
+    let left = live(&path);
+    assert!(left < COUNT as u64 / 4, "{left} flash pages are still needed");
 }
