@@ -433,7 +433,7 @@ impl<L: Layer> LayeredQueue<L> {
         }
         let lies = self.layer.locate(subpage);
         if lies != Lies::At(place) {
-            // The same flash page says where it lies: that has left DRAM again, and has not changed.
+            // The same flash page says where it lies. That has left DRAM again, and not changed.
             // Otherwise requests for many subpages could keep each other from their ends.
             let stays = learnt.is_some_and(|flash_page| lies == Lies::Behind(flash_page));
             if stays

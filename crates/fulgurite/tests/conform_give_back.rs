@@ -4,8 +4,9 @@
 //! flash pages of the pool that are needed are counted, and what is left is read. Then the freed
 //! space is used for values of other lengths, without more addresses. States from before are rolled
 //! back to and opened. Then subpages are overwritten in a small pool beside more small free objects
-//! than are walked at a time: syncs must come as often, and no write may find the pool full. A pinned
-//! token keeps what it sees, a full pool gets its space back, and a page that a job has pinned stays.
+//! than are walked at a time: syncs must come as often, and no write may find the pool full. A
+//! pinned token keeps what it sees, a full pool gets its space back, and a page that a job has
+//! pinned stays.
 
 use std::path::Path;
 use std::sync::Arc;

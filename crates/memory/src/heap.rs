@@ -85,6 +85,8 @@ pub struct Heap {
     gone: AtomicBool,
     /// Bytes of free objects when it was last looked for empty pages, or fewer.
     looked_at: AtomicU64,
+    /// Of those that walk all lists. Taken before those of classes.
+    walk_turn: VersionLatch,
     /// Empty pages are with a caller.
     lent: AtomicBool,
     /// The page from which on the next search for empty ones looks.
@@ -123,6 +125,7 @@ impl Heap {
             missed: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             looked_at: AtomicU64::new(0),
+            walk_turn: VersionLatch::default(),
             lent: AtomicBool::new(false),
             look_from: AtomicU64::new(0),
         }
@@ -636,11 +639,13 @@ impl Heap {
         size_of::<Heap>() + size_of_val(&*self.classes) + cached
     }
 
-    /// Walks all free objects and checks the invariants. Nobody may allocate or free meanwhile.
+    /// Walks all free objects and checks the invariants. Nobody may allocate or free meanwhile. A
+    /// search for empty pages waits.
     ///
     /// # Errors
     /// [`AccessError::Corrupt`] with what was found; what the memory says.
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        let _walk = self.walk_turn.lock(memory)?;
         let handed_out = hold(&self.supply).next;
         let mut free = Vec::new();
         for class in 0..CLASSES {

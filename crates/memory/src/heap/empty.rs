@@ -254,8 +254,8 @@ impl Heap {
 
     /// Takes the pages out of which no object is in use, ascending. They are the caller's until
     /// [`Heap::put_back`], and allocations that find no other space wait for that. No state may be
-    /// named before, as it would not have them. Waits for accesses, and has one pin. Where more than
-    /// 16,384 pages have free objects, the next call looks at the others.
+    /// named before, as it would not have them. Waits for accesses, and has one pin. Where more
+    /// than 16,384 pages have free objects, the next call looks at the others.
     ///
     /// # Errors
     /// What the memory says, and [`AccessError::Corrupt`] for a damaged list. Nothing was taken
@@ -281,6 +281,7 @@ impl Heap {
         if self.clean.load(Ordering::Acquire) {
             self.note_change(memory)?;
         }
+        let _walk = self.walk_turn.lock(memory)?;
         // In the order of classes, as all that take several.
         let turns = self.classes.iter().map(|class| class.turn.lock(memory)).collect::<Result<Vec<_>, _>>()?;
         let loose: Vec<Loose> = (0..CLASSES).map(|class| self.take_loose(class)).collect();
@@ -310,6 +311,9 @@ impl Heap {
             // Large objects that were at hand. No allocation may miss them.
             regions.iter().for_each(|region| self.divide(region.base, region.bytes));
             drop(turns);
+            if result.is_err() {
+                self.note_freed();
+            }
             return result.map(|()| None);
         }
         self.look_from.store(next, Ordering::Relaxed);

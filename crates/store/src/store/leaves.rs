@@ -125,8 +125,10 @@ impl Store {
         if pages == 0 || under_way || self.checkpoint.is_some() {
             return Ok(0);
         }
-        let is_new = self.wanted.asked.is_none_or(|before| self.counters.checkpoints <= before);
-        if is_new && !self.is_checkpoint_put_off() {
+        if self.is_checkpoint_put_off() {
+            return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
+        }
+        if self.wanted.asked.is_none_or(|before| self.counters.checkpoints <= before) {
             self.start_checkpoint();
             if self.checkpoint.is_some() {
                 self.wanted.asked = Some(self.counters.checkpoints);
