@@ -537,10 +537,12 @@ impl Heap {
         self.divide(at, left);
         Ok(())
     }
-    /// Makes free objects, as large as fit, of whole subpages that nobody has.
+    /// Makes free objects, as large as fit, of whole subpages that nobody has. They may be of ranges
+    /// that lie side by side, and no object is of two.
     fn divide(&self, mut at: Address, mut bytes: u64) {
         while bytes >= SUBPAGE {
-            let class = (SUBPAGE_CLASS..CLASSES).rev().find(|class| class_bytes(*class) <= bytes);
+            let left = self.parts.at(self.parts.offset(at)).map_or(bytes, |(_, left)| left.min(bytes));
+            let class = (SUBPAGE_CLASS..CLASSES).rev().find(|class| class_bytes(*class) <= left);
             let class = class.unwrap_or(SUBPAGE_CLASS);
             let mut state = hold(&self.classes[class].state);
             state.cut += 1;

@@ -2,7 +2,7 @@
 //! operation; what is freed serves other sizes; a roll back and a later run find what there was.
 //! Method: maps and blobs made for ten entries in a directory get thousands, beside a model, also
 //! while accesses fail in turn. Accesses of each insert are counted. A directory that runs full.
-//! Values that are replaced by longer and by shorter ones.
+//! Values that are replaced by longer and by shorter ones, with empty pages lent in between.
 
 use crate::common;
 
@@ -159,6 +159,11 @@ fn blobs_made_for_little_get_more_and_what_is_freed_serves_other_lengths() {
             model.clear();
             let bytes = blobs.heap().bytes();
             assert!(bytes > 8 << 20, "{bytes}");
+            // Its ranges lie side by side, and empty pages of two of them, too.
+            let lent = blobs.heap().take_empty(&mut memory).unwrap();
+            assert!(lent.iter().any(|region| region.bytes > 4 << 20), "{lent:?}");
+            blobs.heap().put_back(&lent);
+            blobs.heap().check(&mut memory).unwrap();
         }
     }
     let long = blobs.heap().bytes();
