@@ -5,7 +5,8 @@
 //! The data is dead in the pool when no kept token sees it. A page that is used again is made anew.
 //!
 //! No sync begins meanwhile. So the search has a limit of time, and ends for a sync that is wanted
-//! or waits. A heap with more free objects than can be looked at in that time keeps its pages.
+//! or waits. A heap with more free objects than can be looked at in that time keeps its pages. Heaps
+//! of few are looked at in any case, however busy the machine is.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +17,10 @@ use fulgurite_runtime::{Runtime, StateHeld};
 use crate::Error;
 use crate::registry::Registry;
 use crate::store::{Store, pages_of};
+
+/// Before so many questions whether to go on, a search does not end for want of time: 1,024 batches
+/// of free objects, some 50 ms where each has to be read.
+const ASKED_LEAST: u32 = 16;
 
 /// How long a search may take, and what ends it before.
 pub(crate) struct Limit {
@@ -66,10 +71,14 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
             break;
         }
         let held = runtime.hold_state()?;
-        let its = heap.clone();
+        let (its, mut asked) = (heap.clone(), 0);
         let found = runtime.run(move |m| {
             let _section = m.write_section_now()?;
-            let found = its.take_empty_while(m, || since.elapsed() < most && limit.lets(pool))?;
+            let goes_on = || {
+                asked += 1;
+                (asked <= ASKED_LEAST || since.elapsed() < most) && limit.lets(pool)
+            };
+            let found = its.take_empty_while(m, goes_on)?;
             Ok(found.map(|regions| Lent { heap: its, regions }))
         })?;
         let Some(lent) = found else {
