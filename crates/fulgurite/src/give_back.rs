@@ -5,8 +5,8 @@
 //! The data is dead in the pool when no kept token sees it. A page that is used again is made anew.
 //!
 //! No sync begins meanwhile. So the search has a limit of time, and ends for a sync that is wanted
-//! or waits. A heap with more free objects than can be looked at in that time keeps its pages. Heaps
-//! of few are looked at in any case, however busy the machine is.
+//! or waits. A heap with more free objects than can be looked at in that time keeps its pages. One
+//! of few is looked at in any case, however busy the machine is.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use crate::Error;
 use crate::registry::Registry;
 use crate::store::{Store, pages_of};
 
-/// Before so many questions whether to go on, a search does not end for want of time: 1,024 batches
-/// of free objects, some 50 ms where each has to be read.
+/// Before so many questions whether to go on, a search does not end for want of time. They are of
+/// 1,024 batches of free objects, some 50 ms where each has to be read.
 const ASKED_LEAST: u32 = 16;
 
 /// How long a search may take, and what ends it before.

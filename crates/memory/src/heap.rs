@@ -537,8 +537,8 @@ impl Heap {
         self.divide(at, left);
         Ok(())
     }
-    /// Makes free objects, as large as fit, of whole subpages that nobody has. They may be of ranges
-    /// that lie side by side, and no object is of two.
+    /// Makes free objects, as large as fit, of whole subpages that nobody has. They may be of
+    /// ranges that lie side by side, and no object is of two.
     fn divide(&self, mut at: Address, mut bytes: u64) {
         while bytes >= SUBPAGE {
             let left = self.parts.at(self.parts.offset(at)).map_or(bytes, |(_, left)| left.min(bytes));
