@@ -152,6 +152,33 @@ fn a_holder_forwards_what_it_has_and_not_before() {
     assert!((split.mean_ns - whole.as_ns()).abs() < 1e-6, "{split:?}");
 }
 #[test]
+fn a_block_on_its_way_is_late_for_its_own_core() {
+    let mut all = Sixteen::new(Planted::None);
+    let (core, block, next) = (3, 21, 22);
+    let alone = |block: u64, chip: &Chip| {
+        let home = chip.home(block);
+        all.l1 + chip.way(core, home) + all.lookup + all.llc + DRAM
+    };
+    let (first, then) = (alone(block, &all.chip), alone(next, &all.chip));
+    is("first", access(&mut all.chip, core, block, false, Time::ZERO), first).unwrap();
+    // Both loads and the store of one block cost one access to DRAM.
+    let second = access(&mut all.chip, core, block, false, Time::ns(1));
+    is("second", second, first).unwrap();
+    is("store", access(&mut all.chip, core, block, true, Time::ns(2)), first).unwrap();
+    // What depends on the second one begins when the block is there: two accesses in a row.
+    is("dependent", access(&mut all.chip, core, next, false, second), first + then).unwrap();
+    // What comes after that is an L1's hit: from just before on, too.
+    let just = Time(first.0 - all.l1.0);
+    is("hit", access(&mut all.chip, core, block, false, first), first + all.l1).unwrap();
+    is("just", access(&mut all.chip, core, block, false, just), first).unwrap();
+    // The LLC is nearer, and not at once either: two cores share the block, and a third asks.
+    access(&mut all.chip, 9, block, false, Time::us(1));
+    let third = access(&mut all.chip, 14, block, false, Time::us(2));
+    assert!(third > Time::us(2) + all.l1);
+    is("of the LLC", access(&mut all.chip, 14, block, false, Time::us(2)), third).unwrap();
+    all.chip.check();
+}
+#[test]
 fn what_the_llc_drops_stays_in_the_l1() {
     let parts = parts(&[("llc.size", "1K"), ("llc.ways", "1")]);
     let mut chip = Chip::new(&parts, 2, false, Planted::None);
@@ -206,8 +233,9 @@ fn one_core_pays_for_the_look_up_only() {
                     theory += DRAM;
                 }
             }
-            let ours = access(&mut chip, 0, block, writes, Time::ns(turn));
-            is("one core", ours - Time::ns(turn), theory).unwrap();
+            // Long enough after the last one that nothing is on its way.
+            let ours = access(&mut chip, 0, block, writes, Time::us(turn));
+            is("one core", ours - Time::us(turn), theory).unwrap();
         }
         assert_eq!((chip.counted(), chip.stages()), (Coherence::default(), None));
         chip.check();

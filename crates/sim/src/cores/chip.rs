@@ -22,6 +22,9 @@
 //! writes, only acknowledgements. A request waits at the block's home until the holder that was
 //! last has the block.
 //!
+//! An L1 makes place for a block when the home or DRAM answers. An access of the same core to a block
+//! that is still on its way hits there, and ends when the block has come (a secondary miss).
+//!
 //! The LLC is not inclusive: what it drops stays in L1s. What an L1 drops is written back without
 //! time, and its home is told without time. Links have no bandwidth.
 //!
@@ -94,7 +97,8 @@ pub struct Chip {
     l1_time: Time,
     lookup: Time,
     llc_time: Time,
-    l1s: Vec<Sram>,
+    /// Each block with the time at which its core has it.
+    l1s: Vec<Sram<Time>>,
     llc: Sram,
     directory: Directory,
     counted: Coherence,
@@ -106,7 +110,7 @@ impl Chip {
     /// Empty caches of so many cores. With `explain`, percentiles of [`Chip::stages`] are split.
     pub fn new(parts: &CoreParts, cores: u32, explain: bool, planted: Planted) -> Chip {
         let blocks = parts.l1.0 / BLOCK;
-        let l1 = Sram::new(blocks, parts.l1.1);
+        let l1: Sram<Time> = Sram::new(blocks, parts.l1.1);
         Chip {
             mesh: Mesh { row: parts.row, tiles: cores, hop: parts.cycle * parts.hop },
             l1_time: parts.cycle * parts.l1.2,
@@ -142,8 +146,10 @@ impl Chip {
     /// A core's access begins at `at`.
     pub fn look(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Look {
         let at = at + self.l1_time;
-        if self.l1s[core as usize].find(block) && (!writes || self.directory.write(core, block)) {
-            return Look::Has(at);
+        if let Some(ready) = self.l1s[core as usize].find(block).copied()
+            && (!writes || self.directory.write(core, block))
+        {
+            return Look::Has(at.max(ready));
         }
         let home = self.home(block);
         let at = at + self.way(core, home) + self.lookup;
@@ -160,22 +166,31 @@ impl Chip {
     fn serves(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Option<Time> {
         let back = self.way(self.home(block), core);
         let there = self.directory.holds(core, block);
-        if !there && !self.llc.find(block) {
+        if !there && self.llc.find(block).is_none() {
             return None;
         }
+        let has = if there { at + back } else { at + self.llc_time + back };
         // Data that the LLC has is on its way to no one.
-        self.fill(core, block, writes, Time::ZERO);
-        Some(if there { at + back } else { at + self.llc_time + back })
+        Some(self.fill(core, block, writes, Time::ZERO, has))
     }
-    /// A core has a block from `ready` on.
-    fn fill(&mut self, core: u32, block: u64, writes: bool, ready: Time) {
+    /// A core has a block from `has` on, and gives it to others from `ready` on. Returns when it has
+    /// it: a block that it shares may be on its way to it already.
+    fn fill(&mut self, core: u32, block: u64, writes: bool, ready: Time, has: Time) -> Time {
         let l1 = &mut self.l1s[core as usize];
-        if !l1.find(block)
-            && let Some(victim) = l1.put(block)
-        {
-            self.directory.drop(core, victim);
-        }
+        let has = match l1.find(block) {
+            Some(comes) => {
+                *comes = (*comes).max(has);
+                *comes
+            }
+            None => {
+                if let Some(victim) = l1.put(block, has) {
+                    self.directory.drop(core, victim);
+                }
+                has
+            }
+        };
         self.directory.add(core, block, writes, ready);
+        has
     }
 
     /// The home of a block has looked it up at `now`, and asks the cores that have it.
@@ -207,17 +222,14 @@ impl Chip {
         let has = match owner {
             Some(_) => Some(answered),
             None if there => Some(answered.max(begins + mesh.way(home, core))),
-            None if self.llc.find(block) => Some(answered.max(begins + self.llc_time + mesh.way(home, core))),
+            None if self.llc.find(block).is_some() => Some(answered.max(begins + self.llc_time + mesh.way(home, core))),
             None => None,
         };
         let until = has.unwrap_or(answered);
         self.stages.record([mesh.way(core, home), self.lookup, begins - now, until - begins]);
         match has {
             None => Asked::Leaves { at: begins + self.llc_time, acknowledged: answered },
-            Some(has) => {
-                self.fill(core, block, writes, has);
-                Asked::Has(has)
-            }
+            Some(has) => Asked::Has(self.fill(core, block, writes, has, has)),
         }
     }
     /// All other cores drop a block.
@@ -238,10 +250,9 @@ impl Chip {
         if self.directory.concerns_others(core, block, writes)
             && let Asked::Has(then) = self.asks(core, block, writes, now)
         {
-            return then.max(at);
+            return self.fill(core, block, writes, then.max(at), then.max(at));
         }
-        self.fill(core, block, writes, at);
-        at
+        self.fill(core, block, writes, at, at)
     }
 
     /// How often other cores had to act since the counts were cleared.

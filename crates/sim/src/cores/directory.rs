@@ -190,7 +190,7 @@ impl Directory {
     ///
     /// # Panics
     /// When one does not hold.
-    pub fn check(&self, l1s: &[Sram]) {
+    pub fn check(&self, l1s: &[Sram<Time>]) {
         let mut in_l1s = 0;
         for (core, l1) in l1s.iter().enumerate() {
             for block in l1.tags() {
@@ -278,7 +278,7 @@ mod tests {
     #[should_panic(expected = "the directory does not know")]
     fn a_copy_that_was_forgotten_is_found() {
         let mut l1 = Sram::new(4, 2);
-        l1.put(9);
+        l1.put(9, Time::ZERO);
         Directory::new(1, 4).check(&[l1]);
     }
 }
