@@ -17,8 +17,7 @@ fn parts(set: &[(&str, &str)]) -> CoreParts {
 fn access(chip: &mut Chip, core: u32, block: u64, writes: bool, at: Time) -> Time {
     let asked = match chip.look(core, block, writes, at) {
         Look::Has(at) => return at,
-        Look::Asks(at) => chip.asks(core, block, writes, at),
-        Look::Leaves(at) => Asked::Leaves { at, acknowledged: Time::ZERO },
+        Look::Home(at) => chip.asks(core, block, writes, at),
     };
     match asked {
         Asked::Has(at) => at,
@@ -150,6 +149,43 @@ fn a_holder_forwards_what_it_has_and_not_before() {
     let split = all.chip.stages().unwrap();
     let whole = second - all.l1;
     assert!((split.mean_ns - whole.as_ns()).abs() < 1e-6, "{split:?}");
+    all.chip.check();
+    // The same where the LLC is what sends it: the L1 of the first core has dropped each block.
+    let mut late = 0;
+    for block in 16..32 {
+        let at = Time::us(10 * block);
+        (0..5).for_each(|turn| _ = access(&mut all.chip, 0, block + turn * 256, false, at));
+        let at = at + Time::us(5);
+        let first = access(&mut all.chip, 0, block, false, at);
+        let way = all.chip.way(all.chip.home(block), 0);
+        is("of the LLC", first - at, all.asks(0, block) + all.llc + way).unwrap();
+        let begins = first.max(at + all.asks(1, block));
+        late += u32::from(begins == first);
+        let second = access(&mut all.chip, 1, block, false, at);
+        is("second of the LLC", second, begins + all.answers(1, block, 0)).unwrap();
+    }
+    assert_eq!(late, 16, "the LLC's answer takes longer than another core's question");
+    all.chip.check();
+}
+#[test]
+fn what_the_llc_has_not_yet_comes_no_earlier() {
+    // The block comes from DRAM for one core, which has dropped it from its L1 meanwhile.
+    let mut all = Sixteen::new(Planted::None);
+    let block = 40;
+    let first = access(&mut all.chip, 0, block, false, Time::ZERO);
+    (1..5).for_each(|turn| _ = access(&mut all.chip, 0, block + turn * 256, false, Time::ZERO));
+    let back = all.chip.way(all.chip.home(block), 7);
+    is("DRAM", access(&mut all.chip, 7, block, false, Time::ns(1)), first + back).unwrap();
+    // What an owner has written comes from the LLC once it is there.
+    let (block, owner, at) = (41, 2, Time::us(1));
+    let wrote = access(&mut all.chip, owner, block, true, at);
+    access(&mut all.chip, 8, block, false, wrote);
+    let home = all.chip.home(block);
+    let written = wrote + all.asks(8, block) + all.answers(home, block, owner);
+    let third = access(&mut all.chip, 9, block, false, wrote);
+    let theory = written.max(wrote + all.asks(9, block) + all.llc) + all.chip.way(home, 9);
+    is("written", third, theory).unwrap();
+    all.chip.check();
 }
 #[test]
 fn a_block_on_its_way_is_late_for_its_own_core() {

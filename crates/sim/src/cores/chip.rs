@@ -19,8 +19,9 @@
 //!
 //! An owner is asked whether it has written or not, as its home cannot know. What it has written
 //! goes to the LLC when it is shared. A core that shares a block has no data to wait for when it
-//! writes, only acknowledgements. A request waits at the block's home until the holder that was
-//! last has the block.
+//! writes, only acknowledgements. A request that concerns others waits at the block's home until the
+//! holder that was last has the block. The LLC has what DRAM sends when the core has it, and what an
+//! owner has written when that has come back.
 //!
 //! An L1 makes place for a block when the home or DRAM answers. An access of the same core to a block
 //! that is still on its way hits there, and ends when the block has come (a secondary miss).
@@ -28,8 +29,9 @@
 //! The LLC is not inclusive: what it drops stays in L1s. What an L1 drops is written back without
 //! time, and its home is told without time. Links have no bandwidth.
 //!
-//! Other cores act at the time when the home asks them, in the order of those times. What an L1
-//! finds for itself is not put in order with other cores until its core next leaves the chip.
+//! Other cores and the LLC act at the time when the home has a request, in the order of those
+//! times. What an L1 finds for itself is not put in order with other cores until its core next asks
+//! a home.
 
 use super::directory::Directory;
 use super::sram::Sram;
@@ -56,23 +58,21 @@ impl Mesh {
     }
 }
 
-/// What an L1 or a block's home says.
+/// What an L1 says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
     /// The core has the block then.
     Has(Time),
-    /// Other cores have to act. [`Chip::asks`] is due then.
-    Asks(Time),
-    /// The LLC does not have it, and says so then. [`Chip::comes`] is due when DRAM has it.
-    Leaves(Time),
+    /// The home of the block knows its holders then. [`Chip::asks`] is due.
+    Home(Time),
 }
 
-/// What other cores' answers come to.
+/// What the answers of a block's home and of other cores come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
     /// The core has the block then.
     Has(Time),
-    /// The LLC does not have it.
+    /// The LLC does not have it. [`Chip::comes`] is due when DRAM is asked.
     Leaves {
         /// It says so then.
         at: Time,
@@ -99,7 +99,8 @@ pub struct Chip {
     llc_time: Time,
     /// Each block with the time at which its core has it.
     l1s: Vec<Sram<Time>>,
-    llc: Sram,
+    /// Each block with the time at which its tile has it.
+    llc: Sram<Time>,
     directory: Directory,
     counted: Coherence,
     stages: Stages<4>,
@@ -151,31 +152,27 @@ impl Chip {
         {
             return Look::Has(at.max(ready));
         }
-        let home = self.home(block);
-        let at = at + self.way(core, home) + self.lookup;
-        if self.directory.concerns_others(core, block, writes) {
-            return Look::Asks(at);
-        }
-        match self.serves(core, block, writes, at) {
-            Some(at) => Look::Has(at),
-            None => Look::Leaves(at + self.llc_time),
-        }
+        Look::Home(at + self.way(core, self.home(block)) + self.lookup)
     }
-    /// The home of a block has its request at `at`, and asks no other core. Returns when the core
-    /// has the block. None: the LLC does not have it.
-    fn serves(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Option<Time> {
+    /// Whether other cores have to act before a core may have a block.
+    pub fn concerns_others(&self, core: u32, block: u64, writes: bool) -> bool {
+        self.directory.concerns_others(core, block, writes)
+    }
+    /// The home of a block has looked it up at `at`, and asks no other core.
+    fn serves(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Asked {
         let back = self.way(self.home(block), core);
-        let there = self.directory.holds(core, block);
-        if !there && self.llc.find(block).is_none() {
-            return None;
-        }
-        let has = if there { at + back } else { at + self.llc_time + back };
-        // Data that the LLC has is on its way to no one.
-        Some(self.fill(core, block, writes, Time::ZERO, has))
+        let has = if self.directory.holds(core, block) {
+            at + back
+        } else if let Some(there) = self.llc.find(block).copied() {
+            there.max(at + self.llc_time) + back
+        } else {
+            return Asked::Leaves { at: at + self.llc_time, acknowledged: Time::ZERO };
+        };
+        Asked::Has(self.fill(core, block, writes, has))
     }
-    /// A core has a block from `has` on, and gives it to others from `ready` on. Returns when it has
-    /// it: a block that it shares may be on its way to it already.
-    fn fill(&mut self, core: u32, block: u64, writes: bool, ready: Time, has: Time) -> Time {
+    /// A core has a block from `has` on. Returns when it has it: a block that it shares may be on its
+    /// way to it already.
+    fn fill(&mut self, core: u32, block: u64, writes: bool, has: Time) -> Time {
         let l1 = &mut self.l1s[core as usize];
         let has = match l1.find(block) {
             Some(comes) => {
@@ -189,20 +186,16 @@ impl Chip {
                 has
             }
         };
-        self.directory.add(core, block, writes, ready);
+        self.directory.add(core, block, writes, has);
         has
     }
 
-    /// The home of a block has looked it up at `now`, and asks the cores that have it.
+    /// The home of a block has looked it up at `now`. It asks the cores that have it, or the LLC.
     pub fn asks(&mut self, core: u32, block: u64, writes: bool, now: Time) -> Asked {
         let home = self.home(block);
         let mesh = self.mesh;
         if !self.directory.concerns_others(core, block, writes) {
-            // They have dropped it meanwhile.
-            return match self.serves(core, block, writes, now) {
-                Some(at) => Asked::Has(at),
-                None => Asked::Leaves { at: now + self.llc_time, acknowledged: Time::ZERO },
-            };
+            return self.serves(core, block, writes, now);
         }
         let begins = now.max(self.directory.ready(block));
         let answers = |other: u32| begins + mesh.way(home, other) + self.l1_time + mesh.way(other, core);
@@ -215,21 +208,29 @@ impl Chip {
         self.counted.forwards += u64::from(owner.is_some());
         if writes {
             self.invalidate(core, block);
-        } else if self.directory.share(block) {
-            self.llc.touch(block);
+        } else if self.directory.share(block)
+            && let Some(owner) = owner
+        {
+            let written = begins + mesh.way(home, owner) + self.l1_time + mesh.way(owner, home);
+            match self.llc.find(block) {
+                Some(there) => *there = (*there).max(written),
+                None => _ = self.llc.put(block, written),
+            }
         }
         let there = self.directory.holds(core, block);
         let has = match owner {
             Some(_) => Some(answered),
             None if there => Some(answered.max(begins + mesh.way(home, core))),
-            None if self.llc.find(block).is_some() => Some(answered.max(begins + self.llc_time + mesh.way(home, core))),
-            None => None,
+            None => self.llc.find(block).copied().map(|comes| {
+                let data = comes.max(begins + self.llc_time);
+                answered.max(data + mesh.way(home, core))
+            }),
         };
         let until = has.unwrap_or(answered);
         self.stages.record([mesh.way(core, home), self.lookup, begins - now, until - begins]);
         match has {
             None => Asked::Leaves { at: begins + self.llc_time, acknowledged: answered },
-            Some(has) => Asked::Has(self.fill(core, block, writes, has, has)),
+            Some(has) => Asked::Has(self.fill(core, block, writes, has)),
         }
     }
     /// All other cores drop a block.
@@ -246,13 +247,15 @@ impl Chip {
     /// DRAM was asked for a block at `now`, and the core has it at `at`. Returns when the core may
     /// use it: another one may have been faster.
     pub fn comes(&mut self, core: u32, block: u64, writes: bool, now: Time, at: Time) -> Time {
-        self.llc.touch(block);
+        if self.llc.find(block).is_none() {
+            self.llc.put(block, at);
+        }
         if self.directory.concerns_others(core, block, writes)
             && let Asked::Has(then) = self.asks(core, block, writes, now)
         {
-            return self.fill(core, block, writes, then.max(at), then.max(at));
+            return self.fill(core, block, writes, then.max(at));
         }
-        self.fill(core, block, writes, at, at)
+        self.fill(core, block, writes, at)
     }
 
     /// How often other cores had to act since the counts were cleared.

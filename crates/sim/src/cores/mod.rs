@@ -3,7 +3,7 @@
 //! A core retires `per_cycle` instructions in a cycle until a load that it needs is late. A load
 //! that does not depend on another may be under way together with others, as long as no more than
 //! the reorder buffer's instructions are behind the oldest one. So the core runs ahead to its next
-//! access that leaves the on-chip caches, and there the kernel puts the cores in order.
+//! access that its L1 does not answer, and there the kernel puts the cores in order.
 //!
 //! What happens at a page that is not in DRAM is the system's ([`Paging`]):
 //!

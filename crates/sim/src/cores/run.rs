@@ -30,8 +30,8 @@ use crate::time::Time;
 enum Event {
     /// A core goes on, or chooses its next thread.
     Core(u32, Option<Why>),
-    /// The home of a block asks other cores, for a core's access.
-    Coheres(u32),
+    /// A core's access is at the home of its block.
+    Home(u32),
     /// A core's access reaches its controller.
     Reaches(u32),
     /// The flash is asked for a page, and written a victim.
@@ -48,7 +48,7 @@ enum Why {
     Idle,
 }
 
-/// An access that leaves the chip.
+/// An access that its L1 does not answer.
 #[derive(Clone, Copy, Debug)]
 struct Access {
     address: u64,
@@ -409,7 +409,7 @@ impl Run<'_> {
             }
             match self.events.next().expect("a core or the flash has something ahead") {
                 Event::Core(core, why) => self.goes_on(core, why),
-                Event::Coheres(core) => self.coheres(core),
+                Event::Home(core) => self.at_home(core),
                 Event::Reaches(core) => self.reaches(core),
                 Event::Asks { page, victim } => self.asks(page, victim),
                 Event::There(page) => self.there(page),
@@ -572,14 +572,21 @@ impl Run<'_> {
             let (block, writes) = access.block();
             match self.chip.look(number, block, writes, at) {
                 Look::Has(then) => at = then,
-                Look::Asks(then) => {
-                    self.cores[number as usize].access = Some(access);
-                    self.events.schedule(then.max(self.events.now()), 1, Event::Coheres(number));
-                    return false;
-                }
-                Look::Leaves(then) => {
-                    self.leaves(number, Access { acknowledged: Time::ZERO, ..access }, then);
-                    return false;
+                Look::Home(then) => {
+                    let now = self.events.now();
+                    if then > now || self.chip.concerns_others(number, block, writes) {
+                        // Its time has not come. Others act in the order of the kernel.
+                        self.cores[number as usize].access = Some(access);
+                        self.events.schedule(then.max(now), 1, Event::Home(number));
+                        return false;
+                    }
+                    match self.chip.asks(number, block, writes, then) {
+                        Asked::Has(then) => at = then,
+                        Asked::Leaves { at, acknowledged } => {
+                            self.leaves(number, Access { acknowledged, ..access }, at);
+                            return false;
+                        }
+                    }
                 }
             }
             if access.table.take().is_none() {
@@ -597,8 +604,8 @@ impl Run<'_> {
         self.cores[number as usize].access = Some(access);
         self.events.schedule(reaches, 1, Event::Reaches(number));
     }
-    /// Other cores are asked for an access.
-    fn coheres(&mut self, number: u32) {
+    /// The home of an access's block has looked it up.
+    fn at_home(&mut self, number: u32) {
         let access = self.cores[number as usize].access.take().expect("an access is on its way");
         let (block, writes) = access.block();
         match self.chip.asks(number, block, writes, self.events.now()) {
