@@ -233,10 +233,57 @@ fn what_the_llc_drops_stays_in_the_l1() {
         access(&mut chip, core, block, false, Time::ZERO);
     }
     let at = Time::us(1);
-    let home = parts.cycle * 2 + chip.way(2, chip.home(0)) + parts.cycle * (2 + 6);
-    is("DRAM", access(&mut chip, 2, 0, true, at) - at, home + DRAM).unwrap();
+    let home = chip.home(0);
+    let way = chip.way(2, home);
+    let looked_up = l1 + way + parts.cycle * 2;
+    chip.clear();
+    is("DRAM", access(&mut chip, 2, 0, true, at) - at, looked_up + parts.cycle * 6 + DRAM).unwrap();
     assert_eq!(chip.counted().invalidations, 2);
+    // The last acknowledgement, and what DRAM takes after that.
+    let holders = [0, 1].map(|other| chip.way(home, other) + l1 + chip.way(other, 2)).into_iter().max().unwrap();
+    stages_are(&chip, [way, parts.cycle * 2, Time::ZERO, holders, parts.cycle * 6 + DRAM - holders]);
     chip.check();
+}
+/// The means of a chip's stages, of which one access was recorded.
+fn stages_are(chip: &Chip, theory: [Time; 5]) {
+    let split = chip.stages().unwrap();
+    for (stage, theory) in split.stages.iter().zip(theory) {
+        assert!((stage.mean_ns - theory.as_ns()).abs() < 1e-6, "{}: {} and not {theory}", stage.name, stage.mean_ns);
+    }
+}
+#[test]
+fn the_faster_of_two_that_asked_dram_gives_the_block() {
+    let mut all = Sixteen::new(Planted::None);
+    let block = 50;
+    // Both find no other core, and nothing in the LLC.
+    let leaves = |chip: &mut Chip, core, writes| {
+        let Look::Home(home) = chip.look(core, block, writes, Time::ZERO) else { panic!("it has the block") };
+        let Asked::Leaves { at, acknowledged } = chip.asks(core, block, writes, home) else { panic!("it was found") };
+        assert_eq!(acknowledged, Time::ZERO);
+        at
+    };
+    let (one, other) = (leaves(&mut all.chip, 0, true), leaves(&mut all.chip, 15, true));
+    let now = one.max(other);
+    let first = all.chip.comes(0, block, true, now, now + DRAM);
+    assert_eq!((first, all.chip.stages()), (now + DRAM, None));
+    let second = all.chip.comes(15, block, true, now, now + Time::ns(1));
+    is("second", second, first + all.answers(15, block, 0)).unwrap();
+    let way = all.chip.way(15, all.chip.home(block));
+    let rest = now - (all.l1 + way + all.lookup);
+    stages_are(&all.chip, [way, all.lookup, first - now, second - first, rest]);
+    all.chip.check();
+}
+#[test]
+fn a_page_that_is_not_there_is_split_elsewhere() {
+    let mut all = Sixteen::new(Planted::None);
+    let block = 60;
+    let Look::Home(at) = all.chip.look(1, block, false, Time::ZERO) else { panic!("it has the block") };
+    let Asked::Leaves { at, .. } = all.chip.asks(1, block, false, at) else { panic!("it was found") };
+    all.chip.lacks(1);
+    // Another core has it by the time at which the page has come.
+    let there = access(&mut all.chip, 2, block, false, Time::ZERO);
+    all.chip.comes(1, block, false, there.max(at), there.max(at) + DRAM);
+    assert_eq!((all.chip.counted().forwards, all.chip.stages()), (1, None));
 }
 
 /// A core that is alone, beside caches that know no other.

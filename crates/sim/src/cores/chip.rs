@@ -41,7 +41,7 @@ use crate::planted::Planted;
 use crate::stages::{Split, Stages};
 use crate::time::Time;
 
-const STAGES: [&str; 4] = ["way to its home", "directory", "until its holder has it", "holders"];
+const STAGES: [&str; 5] = ["way to its home", "directory", "until its holder has it", "holders", "DRAM"];
 
 /// Tiles in rows, with links between neighbours.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,26 @@ pub enum Asked {
     },
 }
 
+/// What other cores' acts come to.
+#[derive(Clone, Copy, Debug)]
+struct Acted {
+    /// The holder that was last has the block.
+    begins: Time,
+    /// The last answer is at the core.
+    answered: Time,
+    /// The core has the block. None: the LLC does not have it.
+    has: Option<Time>,
+}
+
+/// An access that has left the chip.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    /// The home had looked it up then.
+    home: Time,
+    /// When other cores began to act, and when the last one's answer is at the core.
+    acted: Option<(Time, Time)>,
+}
+
 /// How often other cores had to act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Coherence {
@@ -103,7 +123,9 @@ pub struct Chip {
     llc: Sram<Time>,
     directory: Directory,
     counted: Coherence,
-    stages: Stages<4>,
+    stages: Stages<5>,
+    /// What each core waits for, if it has left the chip.
+    left: Vec<Option<Left>>,
     planted: Planted,
 }
 
@@ -122,6 +144,7 @@ impl Chip {
             l1s: vec![l1; cores as usize],
             counted: Coherence::default(),
             stages: Stages::new(STAGES, explain),
+            left: vec![None; cores as usize],
             planted,
         }
     }
@@ -166,6 +189,7 @@ impl Chip {
         } else if let Some(there) = self.llc.find(block).copied() {
             there.max(at + self.llc_time) + back
         } else {
+            self.left[core as usize] = Some(Left { home: at, acted: None });
             return Asked::Leaves { at: at + self.llc_time, acknowledged: Time::ZERO };
         };
         Asked::Has(self.fill(core, block, writes, has))
@@ -192,11 +216,29 @@ impl Chip {
 
     /// The home of a block has looked it up at `now`. It asks the cores that have it, or the LLC.
     pub fn asks(&mut self, core: u32, block: u64, writes: bool, now: Time) -> Asked {
-        let home = self.home(block);
-        let mesh = self.mesh;
         if !self.directory.concerns_others(core, block, writes) {
             return self.serves(core, block, writes, now);
         }
+        let Acted { begins, answered, has } = self.others_act(core, block, writes, now);
+        match has {
+            Some(has) => {
+                let has = self.fill(core, block, writes, has);
+                self.record(core, block, [begins - now, has - begins, Time::ZERO]);
+                Asked::Has(has)
+            }
+            None => {
+                self.left[core as usize] = Some(Left { home: now, acted: Some((begins, answered)) });
+                Asked::Leaves { at: begins + self.llc_time, acknowledged: answered }
+            }
+        }
+    }
+    fn record(&mut self, core: u32, block: u64, [wait, holders, dram]: [Time; 3]) {
+        let way = self.way(core, self.home(block));
+        self.stages.record([way, self.lookup, wait, holders, dram]);
+    }
+    /// Other cores have to act, and are asked at `now`.
+    fn others_act(&mut self, core: u32, block: u64, writes: bool, now: Time) -> Acted {
+        let (home, mesh) = (self.home(block), self.mesh);
         let begins = now.max(self.directory.ready(block));
         let answers = |other: u32| begins + mesh.way(home, other) + self.l1_time + mesh.way(other, core);
         let owner = self.directory.owner(core, block);
@@ -226,12 +268,7 @@ impl Chip {
                 answered.max(data + mesh.way(home, core))
             }),
         };
-        let until = has.unwrap_or(answered);
-        self.stages.record([mesh.way(core, home), self.lookup, begins - now, until - begins]);
-        match has {
-            None => Asked::Leaves { at: begins + self.llc_time, acknowledged: answered },
-            Some(has) => Asked::Has(self.fill(core, block, writes, has)),
-        }
+        Acted { begins, answered, has }
     }
     /// All other cores drop a block.
     fn invalidate(&mut self, core: u32, block: u64) {
@@ -247,22 +284,40 @@ impl Chip {
     /// DRAM was asked for a block at `now`, and the core has it at `at`. Returns when the core may
     /// use it: another one may have been faster.
     pub fn comes(&mut self, core: u32, block: u64, writes: bool, now: Time, at: Time) -> Time {
+        let left = self.left[core as usize].take();
         if self.llc.find(block).is_none() {
             self.llc.put(block, at);
         }
-        if self.directory.concerns_others(core, block, writes)
-            && let Asked::Has(then) = self.asks(core, block, writes, now)
-        {
-            return self.fill(core, block, writes, then.max(at));
+        let again = self.directory.concerns_others(core, block, writes).then(|| {
+            let Acted { begins, answered, has } = self.others_act(core, block, writes, now);
+            (begins, has.unwrap_or(answered))
+        });
+        let has = self.fill(core, block, writes, again.map_or(at, |(_, then)| then.max(at)));
+        let Some(Left { home, acted }) = left else { return has };
+        if acted.is_some() || again.is_some() {
+            // What others did at first counts until DRAM was asked, if they have to act again.
+            let first = acted.map(|(begins, answered)| match again {
+                Some(_) => (begins - home, answered.min(now).since(begins)),
+                None => (begins - home, answered - begins),
+            });
+            let then = again.map(|(begins, then)| (begins - now, then - begins));
+            let acts = || first.into_iter().chain(then);
+            let (wait, holders) = (acts().map(|act| act.0).sum::<Time>(), acts().map(|act| act.1).sum::<Time>());
+            self.record(core, block, [wait, holders, has - home - wait - holders]);
         }
-        self.fill(core, block, writes, at)
+        has
+    }
+    /// The page of an access that has left the chip is not in DRAM. Its time is that of a miss.
+    pub fn lacks(&mut self, core: u32) {
+        self.left[core as usize] = None;
     }
 
     /// How often other cores had to act since the counts were cleared.
     pub fn counted(&self) -> Coherence {
         self.counted
     }
-    /// Where the time of accesses goes for which other cores had to act, after their own L1.
+    /// Where the time of accesses goes for which other cores had to act, after their own L1. Those
+    /// whose page is not in DRAM are not among them.
     pub fn stages(&self) -> Option<Split> {
         self.stages.split()
     }

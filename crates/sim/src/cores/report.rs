@@ -41,7 +41,8 @@ pub struct CoresReport {
     pub invalidations: u64,
     /// Where the time of misses goes. None without any that a thread or core has waited for.
     pub miss_stages: Option<Split>,
-    /// Where the time of accesses goes for which other cores had to act. None without any.
+    /// Where the time of accesses goes for which other cores had to act, without those whose page
+    /// was not in DRAM. None without any.
     pub coherence_stages: Option<Split>,
     /// Simulated seconds of the measurement.
     pub simulated_s: f64,

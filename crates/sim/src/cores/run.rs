@@ -692,6 +692,7 @@ impl Run<'_> {
     }
     /// A page is not in DRAM. The controller knows at `at`.
     fn missed(&mut self, number: u32, access: Access, page: u32, at: Time) {
+        self.chip.lacks(number);
         self.misses += 1;
         self.table_misses += u64::from(access.table.is_some());
         let asked_at = match self.system.paging {
