@@ -33,7 +33,7 @@
 //! times. What an L1 finds for itself is not put in order with other cores until its core next asks
 //! a home.
 
-use super::directory::Directory;
+use super::directory::{Directory, Place};
 use super::sram::Sram;
 use super::system::CoreParts;
 use super::work::BLOCK;
@@ -177,14 +177,23 @@ impl Chip {
         }
         Look::Home(at + self.way(core, self.home(block)) + self.lookup)
     }
-    /// Whether other cores have to act before a core may have a block.
-    pub fn concerns_others(&self, core: u32, block: u64, writes: bool) -> bool {
-        self.directory.concerns_others(core, block, writes)
+    /// The home of a block has looked it up at `at`. None: other cores have to act, and
+    /// [`Chip::asks`] asks them.
+    pub fn answers(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Option<Asked> {
+        let place = self.directory.find(block);
+        match self.concerned(place, core, writes) {
+            Some(_) => None,
+            None => Some(self.serves(core, block, place, writes, at)),
+        }
+    }
+    /// The place of a block, if other cores have to act before a core may have it.
+    fn concerned(&self, place: Option<Place>, core: u32, writes: bool) -> Option<Place> {
+        place.filter(|place| self.directory.concerns_others(*place, core, writes))
     }
     /// The home of a block has looked it up at `at`, and asks no other core.
-    fn serves(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Asked {
+    fn serves(&mut self, core: u32, block: u64, place: Option<Place>, writes: bool, at: Time) -> Asked {
         let back = self.way(self.home(block), core);
-        let has = if self.directory.holds(core, block) {
+        let has = if place.is_some_and(|place| self.directory.holds(place, core)) {
             at + back
         } else if let Some(there) = self.llc.find(block).copied() {
             there.max(at + self.llc_time) + back
@@ -192,11 +201,11 @@ impl Chip {
             self.left[core as usize] = Some(Left { home: at, acted: None });
             return Asked::Leaves { at: at + self.llc_time, acknowledged: Time::ZERO };
         };
-        Asked::Has(self.fill(core, block, writes, has))
+        Asked::Has(self.fill(core, block, place, writes, has))
     }
     /// A core has a block from `has` on. Returns when it has it: a block that it shares may be on its
     /// way to it already.
-    fn fill(&mut self, core: u32, block: u64, writes: bool, has: Time) -> Time {
+    fn fill(&mut self, core: u32, block: u64, place: Option<Place>, writes: bool, has: Time) -> Time {
         let l1 = &mut self.l1s[core as usize];
         let has = match l1.find(block) {
             Some(comes) => {
@@ -210,23 +219,25 @@ impl Chip {
                 has
             }
         };
-        self.directory.add(core, block, writes, has);
+        self.directory.add(place, core, block, writes, has);
         has
     }
 
     /// The home of a block has looked it up at `now`. It asks the cores that have it, or the LLC.
     pub fn asks(&mut self, core: u32, block: u64, writes: bool, now: Time) -> Asked {
-        if !self.directory.concerns_others(core, block, writes) {
-            return self.serves(core, block, writes, now);
-        }
-        let Acted { begins, answered, has } = self.others_act(core, block, writes, now);
+        let place = self.directory.find(block);
+        let Some(concerned) = self.concerned(place, core, writes) else {
+            return self.serves(core, block, place, writes, now);
+        };
+        let Acted { begins, answered, has } = self.others_act(core, block, concerned, writes, now);
         match has {
             Some(has) => {
-                let has = self.fill(core, block, writes, has);
+                let has = self.fill(core, block, place, writes, has);
                 self.record(core, block, [begins - now, has - begins, Time::ZERO]);
                 Asked::Has(has)
             }
             None => {
+                self.directory.ends(concerned);
                 self.left[core as usize] = Some(Left { home: now, acted: Some((begins, answered)) });
                 Asked::Leaves { at: begins + self.llc_time, acknowledged: answered }
             }
@@ -236,21 +247,22 @@ impl Chip {
         let way = self.way(core, self.home(block));
         self.stages.record([way, self.lookup, wait, holders, dram]);
     }
-    /// Other cores have to act, and are asked at `now`.
-    fn others_act(&mut self, core: u32, block: u64, writes: bool, now: Time) -> Acted {
+    /// Other cores have to act, and are asked at `now`. Where the core gets no block by that, the
+    /// entry may have no holder.
+    fn others_act(&mut self, core: u32, block: u64, place: Place, writes: bool, now: Time) -> Acted {
         let (home, mesh) = (self.home(block), self.mesh);
-        let begins = now.max(self.directory.ready(block));
+        let begins = now.max(self.directory.ready(place));
         let answers = |other: u32| begins + mesh.way(home, other) + self.l1_time + mesh.way(other, core);
-        let owner = self.directory.owner(core, block);
+        let owner = self.directory.owner(place, core);
         let answered = match owner {
             Some(owner) => answers(owner),
             None if self.planted == Planted::FreeAcknowledgement => begins,
-            None => self.directory.others(core, block).map(answers).max().unwrap_or(begins),
+            None => self.directory.others(place, core).map(answers).max().unwrap_or(begins),
         };
         self.counted.forwards += u64::from(owner.is_some());
         if writes {
-            self.invalidate(core, block);
-        } else if self.directory.share(block)
+            self.invalidate(core, block, place);
+        } else if self.directory.share(place)
             && let Some(owner) = owner
         {
             let written = begins + mesh.way(home, owner) + self.l1_time + mesh.way(owner, home);
@@ -259,7 +271,7 @@ impl Chip {
                 None => _ = self.llc.put(block, written),
             }
         }
-        let there = self.directory.holds(core, block);
+        let there = self.directory.holds(place, core);
         let has = match owner {
             Some(_) => Some(answered),
             None if there => Some(answered.max(begins + mesh.way(home, core))),
@@ -271,15 +283,14 @@ impl Chip {
         Acted { begins, answered, has }
     }
     /// All other cores drop a block.
-    fn invalidate(&mut self, core: u32, block: u64) {
-        let others: Vec<u32> = self.directory.others(core, block).collect();
-        for other in others {
-            self.counted.invalidations += 1;
-            if self.planted != Planted::ForgottenInvalidation {
-                self.l1s[other as usize].remove(block);
+    fn invalidate(&mut self, core: u32, block: u64, place: Place) {
+        let Chip { directory, l1s, counted, planted, .. } = self;
+        directory.take_from_others(place, core, |other| {
+            counted.invalidations += 1;
+            if *planted != Planted::ForgottenInvalidation {
+                l1s[other as usize].remove(block);
             }
-            self.directory.drop(other, block);
-        }
+        });
     }
     /// DRAM was asked for a block at `now`, and the core has it at `at`. Returns when the core may
     /// use it: another one may have been faster.
@@ -288,11 +299,13 @@ impl Chip {
         if self.llc.find(block).is_none() {
             self.llc.put(block, at);
         }
-        let again = self.directory.concerns_others(core, block, writes).then(|| {
-            let Acted { begins, answered, has } = self.others_act(core, block, writes, now);
+        let place = self.directory.find(block);
+        let again = self.concerned(place, core, writes).map(|concerned| {
+            // They give it, or the LLC does.
+            let Acted { begins, answered, has } = self.others_act(core, block, concerned, writes, now);
             (begins, has.unwrap_or(answered))
         });
-        let has = self.fill(core, block, writes, again.map_or(at, |(_, then)| then.max(at)));
+        let has = self.fill(core, block, place, writes, again.map_or(at, |(_, then)| then.max(at)));
         let Some(Left { home, acted }) = left else { return has };
         if acted.is_some() || again.is_some() {
             // What others did at first counts until DRAM was asked, if they have to act again.

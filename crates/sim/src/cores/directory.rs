@@ -36,6 +36,10 @@ struct Entry {
     written: bool,
 }
 
+/// Where a block's entry is, as long as a core has it. Entries do not move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place(usize);
+
 /// The holders of all blocks in L1s.
 #[derive(Clone, Debug)]
 pub struct Directory {
@@ -64,12 +68,13 @@ impl Directory {
     fn head(&self, block: u64) -> usize {
         (block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - self.heads.len().trailing_zeros())) as usize
     }
-    fn find(&self, block: u64) -> Option<usize> {
+    /// The place of a block. None: no core has it.
+    pub fn find(&self, block: u64) -> Option<Place> {
         let mut at = self.heads[self.head(block)];
         while at != NONE {
             let entry = &self.entries[at as usize];
             if entry.block == block {
-                return Some(at as usize);
+                return Some(Place(at as usize));
             }
             at = entry.next;
         }
@@ -91,7 +96,7 @@ impl Directory {
     /// Whether a core has a block for itself, so that it may write it. The block is written then.
     pub fn write(&mut self, core: u32, block: u64) -> bool {
         match self.find(block) {
-            Some(at) if self.entries[at].alone && self.has(at, core) => {
+            Some(Place(at)) if self.entries[at].alone && self.has(at, core) => {
                 self.entries[at].written = true;
                 true
             }
@@ -99,35 +104,33 @@ impl Directory {
         }
     }
     /// Whether a core has a block.
-    pub fn holds(&self, core: u32, block: u64) -> bool {
-        self.find(block).is_some_and(|at| self.has(at, core))
+    pub fn holds(&self, Place(at): Place, core: u32) -> bool {
+        self.has(at, core)
     }
     /// Whether other cores have to act before a core may read or write a block.
-    pub fn concerns_others(&self, core: u32, block: u64, writes: bool) -> bool {
-        let Some(at) = self.find(block) else { return false };
+    pub fn concerns_others(&self, Place(at): Place, core: u32, writes: bool) -> bool {
         let others = self.count(at) - u32::from(self.has(at, core));
         others > 0 && (writes || self.entries[at].alone)
     }
     /// The other core that has a block for itself.
-    pub fn owner(&self, core: u32, block: u64) -> Option<u32> {
-        self.find(block).filter(|at| self.entries[*at].alone)?;
-        self.others(core, block).next()
+    pub fn owner(&self, place: Place, core: u32) -> Option<u32> {
+        if self.entries[place.0].alone { self.others(place, core).next() } else { None }
     }
     /// The other cores that have a block, in their order.
-    pub fn others(&self, core: u32, block: u64) -> impl Iterator<Item = u32> + '_ {
-        let words = self.find(block).map_or(&[][..], |at| self.words(at));
-        let all = words.iter().enumerate().flat_map(|(word, bits)| Bits(*bits).map(move |at| word as u32 * 64 + at));
+    pub fn others(&self, Place(at): Place, core: u32) -> impl Iterator<Item = u32> + '_ {
+        let words = self.words(at).iter().enumerate();
+        let all = words.flat_map(|(word, bits)| Bits(*bits).map(move |at| word as u32 * 64 + at));
         all.filter(move |other| *other != core)
     }
     /// When the last core that got a block has it.
-    pub fn ready(&self, block: u64) -> Time {
-        self.find(block).map_or(Time::ZERO, |at| self.entries[at].ready)
+    pub fn ready(&self, Place(at): Place) -> Time {
+        self.entries[at].ready
     }
 
-    /// A core has a block from `ready` on. It has it for itself if no other core has it, as it must
-    /// be where the core writes.
-    pub fn add(&mut self, core: u32, block: u64, writes: bool, ready: Time) {
-        let at = self.find(block).unwrap_or_else(|| self.insert(block));
+    /// A core has a block from `ready` on, which has a place if another one has it. It has it for
+    /// itself if no other core has it, as it must be where the core writes.
+    pub fn add(&mut self, place: Option<Place>, core: u32, block: u64, writes: bool, ready: Time) {
+        let Place(at) = place.unwrap_or_else(|| self.insert(block));
         *self.word(at, core) |= bit(core);
         let alone = self.count(at) == 1;
         assert!(alone || !writes, "a core writes a block that others have");
@@ -137,21 +140,35 @@ impl Directory {
         entry.ready = entry.ready.max(ready);
     }
     /// A block is for no core alone any more. Returns whether it was written.
-    pub fn share(&mut self, block: u64) -> bool {
-        let Some(at) = self.find(block) else { return false };
+    pub fn share(&mut self, Place(at): Place) -> bool {
         let entry = &mut self.entries[at];
         entry.alone = false;
         std::mem::take(&mut entry.written)
     }
     /// A core does not have a block any more.
     pub fn drop(&mut self, core: u32, block: u64) {
-        let Some(at) = self.find(block) else { return };
-        *self.word(at, core) &= !bit(core);
+        let Some(place) = self.find(block) else { return };
+        *self.word(place.0, core) &= !bit(core);
+        self.ends(place);
+    }
+    /// No other core has a block any more. Tells each that had it, in their order. Where the core
+    /// does not have it either, it has to be added next, or its entry ends ([`Directory::ends`]).
+    pub fn take_from_others(&mut self, Place(at): Place, core: u32, mut tell: impl FnMut(u32)) {
+        for word in 0..self.words {
+            let own = if core as usize / 64 == word { bit(core) } else { 0 };
+            let bits = &mut self.holders[at * self.words + word];
+            let others = *bits & !own;
+            *bits &= own;
+            Bits(others).for_each(|other| tell(word as u32 * 64 + other));
+        }
+    }
+    /// The entry of a block goes if no core has it.
+    pub fn ends(&mut self, Place(at): Place) {
         if self.words(at).iter().all(|word| *word == 0) {
             self.remove(at);
         }
     }
-    fn insert(&mut self, block: u64) -> usize {
+    fn insert(&mut self, block: u64) -> Place {
         let head = self.head(block);
         let entry = Entry { block, ready: Time::ZERO, next: self.heads[head], alone: false, written: false };
         let at = match self.free {
@@ -168,7 +185,7 @@ impl Directory {
             }
         };
         self.heads[head] = at as u32;
-        at
+        Place(at)
     }
     fn remove(&mut self, at: usize) {
         let Entry { block, next, .. } = self.entries[at];
@@ -195,7 +212,7 @@ impl Directory {
         for (core, l1) in l1s.iter().enumerate() {
             for block in l1.tags() {
                 assert!(
-                    self.holds(core as u32, block),
+                    self.find(block).is_some_and(|place| self.holds(place, core as u32)),
                     "core {core} has block {block}, and the directory does not know"
                 );
                 in_l1s += 1;
@@ -243,29 +260,41 @@ mod tests {
     #[test]
     fn one_writes_or_many_read() {
         let mut directory = Directory::new(130, 8);
-        directory.add(3, 7, false, Time::ns(1));
-        assert!(!directory.concerns_others(3, 7, true) && directory.concerns_others(0, 7, false));
-        assert!(directory.write(3, 7) && !directory.write(0, 7) && directory.owner(0, 7) == Some(3));
-        assert!(directory.share(7) && !directory.share(7) && directory.owner(0, 7).is_none());
-        directory.add(129, 7, false, Time::ns(5));
-        directory.add(64, 7, false, Time::ns(2));
-        assert_eq!(directory.others(64, 7).collect::<Vec<u32>>(), [3, 129]);
-        assert_eq!(directory.ready(7), Time::ns(5));
-        assert!(!directory.concerns_others(0, 7, false) && directory.concerns_others(64, 7, true));
-        directory.drop(3, 7);
-        directory.drop(129, 7);
+        directory.add(None, 3, 7, false, Time::ns(1));
+        let place = directory.find(7).unwrap();
+        assert!(!directory.concerns_others(place, 3, true) && directory.concerns_others(place, 0, false));
+        assert!(directory.write(3, 7) && !directory.write(0, 7) && directory.owner(place, 0) == Some(3));
+        assert!(directory.share(place) && !directory.share(place) && directory.owner(place, 0).is_none());
+        directory.add(Some(place), 129, 7, false, Time::ns(5));
+        directory.add(Some(place), 64, 7, false, Time::ns(2));
+        assert_eq!(directory.others(place, 64).collect::<Vec<u32>>(), [3, 129]);
+        assert_eq!((directory.ready(place), directory.find(7)), (Time::ns(5), Some(place)));
+        assert!(!directory.concerns_others(place, 0, false) && directory.concerns_others(place, 64, true));
+        let mut told = Vec::new();
+        directory.take_from_others(place, 64, |other| told.push(other));
+        assert_eq!(told, [3, 129]);
         // It has the block alone, and does not know so.
-        assert!(!directory.write(64, 7) && !directory.concerns_others(64, 7, true));
-        directory.add(64, 7, true, Time::ns(9));
+        assert!(!directory.write(64, 7) && !directory.concerns_others(place, 64, true));
+        directory.add(Some(place), 64, 7, true, Time::ns(9));
         assert!(directory.write(64, 7));
         directory.drop(64, 7);
-        assert!(!directory.holds(64, 7) && directory.ready(7) == Time::ZERO);
+        assert_eq!(directory.find(7), None);
+    }
+    #[test]
+    fn what_no_core_has_any_more_ends() {
+        let mut directory = Directory::new(2, 4);
+        directory.add(None, 0, 5, false, Time::ns(1));
+        let place = directory.find(5).unwrap();
+        directory.take_from_others(place, 1, |other| assert_eq!(other, 0));
+        directory.ends(place);
+        assert_eq!(directory.find(5), None);
+        directory.check(&[Sram::new(4, 2), Sram::new(4, 2)]);
     }
     #[test]
     fn entries_are_used_again() {
         let mut directory = Directory::new(1, 4);
         for round in 0..1000u64 {
-            (0..4).for_each(|block| directory.add(0, round * 4 + block, false, Time::ZERO));
+            (0..4).for_each(|block| directory.add(None, 0, round * 4 + block, false, Time::ZERO));
             // From the middle of a head's entries, too.
             for block in [2, 0, 3, 1] {
                 directory.drop(0, round * 4 + block);

@@ -574,16 +574,17 @@ impl Run<'_> {
                 Look::Has(then) => at = then,
                 Look::Home(then) => {
                     let now = self.events.now();
-                    if then > now || self.chip.concerns_others(number, block, writes) {
-                        // Its time has not come. Others act in the order of the kernel.
-                        self.cores[number as usize].access = Some(access);
-                        self.events.schedule(then.max(now), 1, Event::Home(number));
-                        return false;
-                    }
-                    match self.chip.asks(number, block, writes, then) {
-                        Asked::Has(then) => at = then,
-                        Asked::Leaves { at, acknowledged } => {
+                    let answered = if then > now { None } else { self.chip.answers(number, block, writes, then) };
+                    match answered {
+                        Some(Asked::Has(then)) => at = then,
+                        Some(Asked::Leaves { at, acknowledged }) => {
                             self.leaves(number, Access { acknowledged, ..access }, at);
+                            return false;
+                        }
+                        None => {
+                            // Its time has not come, or others act in the order of the kernel.
+                            self.cores[number as usize].access = Some(access);
+                            self.events.schedule(then.max(now), 1, Event::Home(number));
                             return false;
                         }
                     }
