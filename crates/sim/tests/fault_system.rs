@@ -67,6 +67,8 @@ fn interfaces_that_cannot_be_are_told() {
         ("slots = 32", "slots = 0", "a whole number from 1"),
         ("lane = \"5.8304GHz\"", "lane = 5.8", "a text with a unit"),
         ("code = \"80%\"", "code = \"0%\"", "some of the bits are data"),
+        ("lane = \"5.8304GHz\"", "lane = \"1000Hz\"", "link.lane = \"1000Hz\": a UPIU"),
+        ("frame_overhead = \"8B\"", "frame_overhead = \"1G\"", "at most 1M"),
         ("frame = \"286B\"", "frame = \"0B\"", "1B to 1M"),
         ("data = \"4K\"", "data = \"64B\"", "512B to 1M"),
         ("transfers = 2", "transfers = 0", "a whole number from 1"),
@@ -77,6 +79,10 @@ fn interfaces_that_cannot_be_are_told() {
         let message = told(&text.replacen(key, wrong, 1), None);
         assert!(message.starts_with("s.toml") && message.contains(part), "{wrong}: {message}");
     }
+    // Frames that are hardly anything but what they add.
+    let text = ufs_text().replace("frame = \"286B\"", "frame = \"1B\"");
+    let message = told(&text.replace("frame_overhead = \"8B\"", "frame_overhead = \"1M\""), None);
+    assert!(message.contains("link.frame_overhead = \"1M\": with it, a UPIU"), "{message}");
 }
 #[test]
 fn workers_that_cannot_be_are_told() {
@@ -105,6 +111,8 @@ fn cores_that_cannot_be_are_told() {
         ("data = \"128M\"", "data = \"100M\"", "a power of two"),
         ("page = \"4K\"", "page = \"8K\"", "must be of 4K"),
         ("size = \"64K\"", "size = \"64B\"", "a block of 64 B in each way"),
+        ("size = \"64K\"", "size = \"4G\"", "4G on all cores is the most"),
+        ("size = \"256K\"", "size = \"2049M\"", "4G on all cores is the most"),
         ("refresh = \"350ns\"", "refresh = \"9us\"", "shorter than"),
         ("exponent = 1.0", "exponent = 9.0", "from 0.1 to 4"),
         ("name = \"hash-table\"", "name = \"hash\"", "array-swap, rbt"),

@@ -14,6 +14,9 @@ use crate::planted::Planted;
 use crate::system::{Document, SystemError};
 use crate::time::Time;
 
+/// The most bytes of all L1s, and of all tiles of the LLC. A block's tag and time take 16 bytes.
+const CACHE_MAX: u64 = 1 << 32;
+
 /// What happens at a page that is not in DRAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Paging {
@@ -169,9 +172,9 @@ impl CoresSystem {
         let cores = document.count("system.cores", 1, 1024)? as u32;
         let cached = |name: &str| -> Result<(u64, u64, u64), SystemError> {
             let (size, ways) = (document.bytes(&format!("{name}.size"))?, entries(&format!("{name}.ways"))?);
-            if size < BLOCK * ways || size > 1 << 34 {
-                return Err(document
-                    .refuse(&format!("{name}.size"), "a block of 64 B in each way is needed, and 16G is the most"));
+            if size < BLOCK * ways || size > CACHE_MAX / u64::from(cores) {
+                let told = "a block of 64 B in each way is needed, and 4G on all cores is the most";
+                return Err(document.refuse(&format!("{name}.size"), told));
             }
             Ok((size, ways, cycles(&format!("{name}.latency"))?))
         };

@@ -111,8 +111,12 @@ pub struct Ufs {
 impl Ufs {
     /// The link's time of a UPIU with so much data.
     pub fn sends(&self, data: u64) -> Time {
+        span(self.on_link(data), self.rate)
+    }
+    /// The bytes of such a UPIU with those of its frames.
+    fn on_link(&self, data: u64) -> u64 {
         let bytes = self.upiu + data;
-        span(bytes + bytes.div_ceil(self.frame) * self.frame_overhead, self.rate)
+        bytes + bytes.div_ceil(self.frame) * self.frame_overhead
     }
 }
 
@@ -237,23 +241,33 @@ impl InterfaceSystem {
 impl Ufs {
     fn read(document: &Document) -> Result<Ufs, SystemError> {
         let lanes = document.count("link.lanes", 1, 16)? as f64;
-        let bits = document.frequency("link.lane")? * document.share("link.code")?;
-        if bits < 8.0 {
+        let (lane, code) = (document.frequency("link.lane")?, document.share("link.code")?);
+        if code == 0.0 {
             return Err(document.refuse("link.code", "some of the bits are data"));
         }
         let bytes = |key: &str, least: u64, told: &str| {
             let bytes = document.bytes(key)?;
             if (least..=1 << 20).contains(&bytes) { Ok(bytes) } else { Err(document.refuse(key, told)) }
         };
-        Ok(Ufs {
+        let ufs = Ufs {
             slots: document.count("controller.slots", 1, 1 << 16)? as u32,
             controller: document.time("controller.command")?,
-            rate: lanes * bits / 8.0,
+            rate: lanes * lane * code / 8.0,
             frame: bytes("link.frame", 1, "1B to 1M are needed")?,
             frame_overhead: bytes("link.frame_overhead", 0, "at most 1M is needed")?,
             upiu: bytes("link.upiu", 1, "1B to 1M are needed")?,
             data: bytes("link.data", SECTOR, "512B to 1M are needed")?,
             transfers: document.count("device.transfers", 1, 255)? as u32,
-        })
+        };
+        // So that the times of requests of 1G are far within the clock's 213 days.
+        let too_long = |bytes: u64| bytes as f64 / ufs.rate > 1.0;
+        if too_long(ufs.upiu + ufs.data) {
+            return Err(document.refuse("link.lane", "a UPIU with the most data takes more than a second"));
+        }
+        if too_long(ufs.on_link(ufs.data)) {
+            let told = "with it, a UPIU with the most data takes more than a second";
+            return Err(document.refuse("link.frame_overhead", told));
+        }
+        Ok(ufs)
     }
 }
