@@ -145,6 +145,31 @@ fn what_is_wrong_is_told_before_anything_runs() {
     std::fs::write(at.join("m.trace"), "0x40 READ 5\n").unwrap();
     refused(at, &["sim", "trace", "m.trace"], &["--clock"]);
 }
+#[test]
+fn no_result_replaces_another_or_what_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let text = std::fs::read_to_string(system("nand-only.toml")).unwrap();
+    std::fs::write(at.join("s.toml"), &text).unwrap();
+    std::fs::write(at.join("a.trace"), "0 0 0 16 1\n").unwrap();
+    std::os::unix::fs::symlink("s.toml", at.join("link.json")).unwrap();
+    let same = |words: &[&str], parts: &[&str]| {
+        refused(at, words, &[parts, &["name another file"]].concat());
+    };
+    same(&["sim", "run", "s.toml", "--json", "s.toml"], &["--json s.toml is the file of s.toml, which is read"]);
+    same(&["sim", "run", "s.toml", "--json", "link.json"], &["--json link.json", "s.toml"]);
+    same(&["sim", "explain", "s.toml", "--json", "./s.toml"], &["--json ./s.toml"]);
+    let cores = system("astriflash.toml");
+    same(&["sim", "run", &cores, "--json", "x", "--record", "./x"], &["--record ./x is the file of --json"]);
+    same(&["sim", "trace", "a.trace", "--write", "msr", "--out", "a.trace"], &["--out a.trace is the file of a.trace"]);
+    same(&["sim", "compare", "s.toml", &cores, "--json", "x.svg", "--plot", "x.svg"], &["--plot x.svg"]);
+    let sweep = ["sim", "sweep", "s.toml", "--over", "requests.depth=1", "--out", "o.jsonl", "--plot", "o.jsonl"];
+    same(&sweep, &["--plot o.jsonl is the file of --out"]);
+    same(&["sim", "predict", "s.toml", "--out", "p.json", "--json", "p.json"], &["--out p.json is the file of --json"]);
+    assert_eq!(std::fs::read_to_string(at.join("s.toml")).unwrap(), text);
+    // A special file takes several.
+    done(at, &[&["sim", "compare", "s.toml", "s.toml", "--json", "/dev/null"][..], &SHORT].concat());
+}
 /// Full, as far as the program can tell: files cannot be longer than so many bytes.
 fn run_full(directory: &Path, bytes: u64, words: &[&str]) -> Output {
     let limit = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", bytes / 512);

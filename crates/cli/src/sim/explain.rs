@@ -28,7 +28,7 @@ pub struct ExplainArgs {
 
 /// Runs a system and splits its times.
 pub fn run(args: &ExplainArgs) -> Result<()> {
-    outputs(args.json.as_ref(), &[])?;
+    outputs(args.json.as_ref(), &[], args.with.inputs(&args.system))?;
     let report = result(&system(&args.system, &args.with)?.explained(), args.with.seed)?;
     warn(&report);
     give(args.json.as_ref(), &report, || shown(&report))

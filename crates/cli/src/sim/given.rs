@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{Args, ValueHint};
 
-use fulgurite_bench::bad_input::{BadInput, OrBadInput};
+use fulgurite_bench::bad_input::{BadInput, OrBadInput, bad_input};
 use fulgurite_bench::checks::writable;
 use fulgurite_bench::values::Output;
 use fulgurite_sim::cores::Recording;
@@ -26,6 +26,13 @@ pub struct SystemArgs {
     pub seed: u64,
     #[command(flatten)]
     pub trace: TraceFileArgs,
+}
+
+impl SystemArgs {
+    /// The files that are read for a system.
+    pub(super) fn inputs<'p>(&'p self, system: &'p Path) -> impl Iterator<Item = &'p Path> {
+        std::iter::once(system).chain(self.trace.file.as_deref())
+    }
 }
 
 /// A trace, and how to read it.
@@ -112,12 +119,40 @@ pub(super) fn input(args: &TraceFileArgs) -> Result<Input> {
     args.file.as_ref().map_or(Ok(Input::Nothing), |path| read_input(path, &args.reading))
 }
 
-/// Files that results go to can be written, as far as can be told before there are any.
-pub(super) fn outputs(json: Option<&Output>, others: &[(&str, Option<&PathBuf>)]) -> Result<()> {
-    if let Some(Output::File(path)) = json {
-        writable("--json", path)?;
+/// Files that results go to can be written, as far as can be told before there are any. Each is one
+/// of its own, and none of what is read.
+pub(super) fn outputs<'p>(
+    json: Option<&Output>,
+    others: &[(&str, Option<&PathBuf>)],
+    inputs: impl IntoIterator<Item = &'p Path>,
+) -> Result<()> {
+    let json = match json {
+        Some(Output::File(path)) => Some(path),
+        Some(Output::Stdout) | None => None,
+    };
+    let input = |path: &Path| (format!("{}, which is read", path.display()), place(path));
+    let mut taken: Vec<(String, PathBuf)> = inputs.into_iter().map(input).collect();
+    for (option, path) in [("--json", json)].iter().chain(others) {
+        let Some(path) = *path else { continue };
+        writable(option, path)?;
+        // A special file, as /dev/null, holds nothing that another result could replace.
+        if path.exists() && !path.is_file() {
+            continue;
+        }
+        let at = place(path);
+        if let Some((other, _)) = taken.iter().find(|(_, place)| *place == at) {
+            bad_input!("{option} {} is the file of {other}; name another file", path.display());
+        }
+        taken.push(((*option).to_owned(), at));
     }
-    others.iter().try_for_each(|(option, path)| path.map_or(Ok(()), |path| writable(option, path)))
+    Ok(())
+}
+
+/// Where a file is or will be, by whatever name it was given.
+fn place(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let named = || Some(parent.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(named).unwrap_or_else(|| path.to_owned())
 }
 
 /// Reads a system with what it is given.

@@ -176,7 +176,8 @@ struct Case {
 
 /// Predicts.
 pub fn run(args: &PredictArgs) -> Result<()> {
-    outputs(args.json.as_ref(), &[("--out", args.out.as_ref())])?;
+    let inputs = args.systems.iter().chain(&args.from).chain(&args.beside).map(PathBuf::as_path);
+    outputs(args.json.as_ref(), &[("--out", args.out.as_ref())], inputs)?;
     let interrupt = Interrupt::catch()?;
     let live = args.beside.as_deref().map(kept::<Live>).transpose()?;
     let written = match &args.from {

@@ -62,7 +62,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if args.print_config {
         return say(resolved(&args.system, &args.with)?.trim_end());
     }
-    outputs(args.json.as_ref(), &[("--record", args.record.as_ref())])?;
+    outputs(args.json.as_ref(), &[("--record", args.record.as_ref())], args.with.inputs(&args.system))?;
     let system = system(&args.system, &args.with)?;
     if args.record.is_some() && !system.can_record() {
         bad_input!(
@@ -99,7 +99,8 @@ pub fn run(args: &RunArgs) -> Result<()> {
 
 /// Runs several systems.
 pub fn compare(args: &CompareArgs) -> Result<()> {
-    outputs(args.json.as_ref(), &[("--plot", args.plot.plot.as_ref())])?;
+    let inputs = args.systems.iter().chain(&args.with.trace.file).map(PathBuf::as_path);
+    outputs(args.json.as_ref(), &[("--plot", args.plot.plot.as_ref())], inputs)?;
     // All of them are read before the first one runs.
     let systems = args.systems.iter().map(|path| system(path, &args.with)).collect::<Result<Vec<_>>>()?;
     let reports = systems.iter().map(|system| result(system, args.with.seed)).collect::<Result<Vec<_>>>()?;

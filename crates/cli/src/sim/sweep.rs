@@ -63,7 +63,8 @@ struct Point {
 /// Runs all combinations that the file does not have.
 pub fn run(args: &SweepArgs) -> Result<()> {
     let (done, whole) = already(&args.out)?;
-    outputs(None, &[("--out", Some(&args.out)), ("--plot", args.plot.plot.as_ref())])?;
+    let results = [("--out", Some(&args.out)), ("--plot", args.plot.plot.as_ref())];
+    outputs(None, &results, args.with.inputs(&args.system))?;
     let interrupt = Interrupt::catch()?;
     let all = points(args)?;
     let count = all.len();

@@ -36,7 +36,7 @@ pub struct TraceArgs {
 
 /// Summarises a trace or a recording.
 pub fn run(args: &TraceArgs) -> Result<()> {
-    outputs(args.json.as_ref(), &[("--out", args.out.as_ref())])?;
+    outputs(args.json.as_ref(), &[("--out", args.out.as_ref())], [args.file.as_path()])?;
     let trace = match read_input(&args.file, &args.reading)? {
         Input::Trace(trace) => trace,
         Input::Recording(_) if args.write.is_some() => {
