@@ -53,6 +53,18 @@ fn write(planted: Planted) -> Result<(), String> {
     near("write", report.requests.p50_ns.unwrap().value, PROTOCOL + SETUP + bytes / 0.45 + bytes / 1.8 + nand)
 }
 
+#[test]
+fn energy_is_that_of_each_page() {
+    let one = [("requests.threads", "1")];
+    let read = 1.5e-6 + 8192.0 * 75e-12;
+    let report = run(&one, Planted::None);
+    near("reads", report.energy_j, 400.0 * 32.0 * read).unwrap();
+    near("power", report.power_w * report.simulated_s, report.energy_j).unwrap();
+    let write = [one[0], ("requests.writes", "true"), ("requests.size", "8K"), ("requests.count", "50")];
+    near("writes", run(&write, Planted::None).energy_j, 50.0 * (36e-6 + 8192.0 * 75e-12)).unwrap();
+    assert_eq!(run(&[one[0], ("device.bypass", "true")], Planted::None).energy_j, 0.0);
+}
+
 type Form = fn(Planted) -> Result<(), String>;
 const FORMS: [Form; 4] = [alone, engine, one_place, write];
 

@@ -127,6 +127,12 @@ fn cached_writes_end_before_their_program() {
     assert!((1.0..1.12).contains(&hidden), "{hidden}");
 }
 #[test]
+fn energy_is_that_of_each_page() {
+    let report = run(&[("requests.threads", "1"), ("requests.size", "8K")], Planted::None);
+    near("energy", report.energy_j, 400.0 * (1.5e-6 + 8192.0 * 75e-12)).unwrap();
+    near("power", report.power_w * report.simulated_s, report.energy_j).unwrap();
+}
+#[test]
 fn commands_are_split_and_seeds_differ() {
     let report = run(&[("device.buffer", "64K"), ("requests.count", "1000"), ("requests.warm_up", "0")], Planted::None);
     assert!((4000..=4016).contains(&report.counted.requests), "{:?}", report.counted);

@@ -108,6 +108,19 @@ fn writes_come_back_to_flash() {
     assert!(report.written_back > 0 && report.written_back < report.misses, "{report:?}");
 }
 #[test]
+fn energy_is_that_of_the_pages_that_miss_and_leave() {
+    let report = run(&[("system.paging", "wait")]);
+    let (reads, writes) = ((report.misses - report.duplicates) as f64, report.written_back as f64);
+    let transfer = 4096.0 * 75e-12;
+    // An erase for 256 pages, and what reclaim moves.
+    let pages = reads * (1.5e-6 + transfer) + writes * (36e-6 + transfer);
+    let energy = report.energy_j.unwrap();
+    assert!(energy > pages * 0.98 && energy < pages * 1.1, "{energy} and not {pages}");
+    near("power", report.power_w.unwrap() * report.simulated_s, energy, 1e-9);
+    let dram = run(&[("system.paging", "dram-only")]);
+    assert_eq!((dram.energy_j, dram.power_w), (None, None));
+}
+#[test]
 fn planted_bugs_are_found() {
     // A front end so long that its flush is what a miss costs. Tags so long that they are what a
     // hit costs.

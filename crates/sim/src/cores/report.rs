@@ -35,6 +35,10 @@ pub struct CoresReport {
     pub miss_cost: Option<MissCost>,
     /// Pages written back to flash.
     pub written_back: u64,
+    /// Joules that the flash has taken. None where all pages are in DRAM.
+    pub energy_j: Option<f64>,
+    /// The flash's mean power in watts: the energy over the time. None where there is no energy.
+    pub power_w: Option<f64>,
     /// Blocks that one core's L1 sent to another core.
     pub forwards: u64,
     /// Copies in L1s that were dropped because another core writes.
@@ -77,6 +81,7 @@ impl CoresReport {
         rows.push(("misses", self.misses.to_string()));
         rows.push(("misses on their way", percent(self.duplicates as f64 / self.misses.max(1) as f64)));
         rows.push(("pages written back", self.written_back.to_string()));
+        rows.extend(self.power_w.map(|watts| ("flash W", format!("{watts:.3}"))));
         let each = |count: u64| format!("{:.2}", count as f64 / self.service.count.max(1) as f64);
         rows.push(("L1 to L1 forwards/job", each(self.forwards)));
         rows.push(("invalidations/job", each(self.invalidations)));

@@ -162,6 +162,8 @@ struct Run<'s> {
     switched: u64,
     lost: [Time; 3],
     written_back: u64,
+    /// Joules of the flash until the measurement began.
+    energy_before: f64,
     stages: Stages<4>,
     /// When the measurement began, and the accesses until then.
     begun: (Time, u64),
@@ -298,6 +300,7 @@ impl CoresSystem {
             switched: 0,
             lost: [Time::ZERO; 3],
             written_back: 0,
+            energy_before: 0.0,
             stages: Stages::new(MISS_STAGES, explain),
             begun: (Time::ZERO, 0),
         };
@@ -528,6 +531,7 @@ impl Run<'_> {
             (self.misses, self.table_misses, self.duplicates) = (0, 0, 0);
             (self.blocked, self.written_back) = (0, 0);
             (self.resumed, self.switched_again, self.switched, self.lost) = (0, 0, 0, [Time::ZERO; 3]);
+            self.energy_before = self.flash.energy_j();
             self.stages.clear();
             self.chip.clear();
         }
@@ -869,6 +873,7 @@ impl Run<'_> {
         let span = (now - self.begun.0).as_s();
         let core_ns = span * 1e9 * f64::from(self.system.cores);
         let jobs = (self.ended - self.system.warm_up) as f64;
+        let energy_j = (self.system.paging != Paging::DramOnly).then(|| self.flash.energy_j() - self.energy_before);
         Ok(CoresReport {
             jobs_per_s: law.rate_per_s,
             service: self.inside.times().distribution(),
@@ -886,6 +891,8 @@ impl Run<'_> {
                 MissCost { signal_ns, flush_ns, switch_ns }
             }),
             written_back: self.written_back,
+            energy_j,
+            power_w: energy_j.map(|energy_j| energy_j / span),
             forwards,
             invalidations,
             miss_stages: self.stages.split(),

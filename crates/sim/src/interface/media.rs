@@ -25,6 +25,8 @@ pub struct Media {
     random: Option<Random>,
     swapped: bool,
     began: Option<Time>,
+    /// Picojoules until the measurement began.
+    before_pj: u64,
 }
 
 impl Media {
@@ -48,6 +50,7 @@ impl Media {
             random: system.random.then(|| Random::new(seed, 0)),
             swapped: system.planted == Planted::SwappedOperations,
             began: None,
+            before_pj: 0,
         })
     }
     /// The first byte of the next command, which has so many.
@@ -107,6 +110,14 @@ impl Media {
         self.nand.advance_to_next(next.map_or(u64::MAX, |at| at.0.div_ceil(1000) - 1), &mut self.done);
         let own = self.done.iter().filter(|done| done.tag != RECLAIM);
         answers.extend(own.map(|done| (done.tag, Time::ns(done.done_ns))));
+    }
+    /// The measurement begins.
+    pub fn measure(&mut self) {
+        self.before_pj = self.nand.counters().energy_pj();
+    }
+    /// Joules that the NAND has taken in the measurement.
+    pub fn energy_j(&self) -> f64 {
+        (self.nand.counters().energy_pj() - self.before_pj) as f64 / 1e12
     }
     /// When the NAND was first asked for something.
     pub fn began(&self) -> Option<Time> {

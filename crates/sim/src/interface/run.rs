@@ -339,6 +339,7 @@ impl Run<'_> {
                 self.stages.clear();
                 self.crossed = 0;
                 self.busy = (self.engine.busy(), self.processors.busy());
+                self.media.measure();
             }
         }
         self.asks(thread);
@@ -358,6 +359,8 @@ impl Run<'_> {
             bus_crossings: self.crossed as f64 / self.requests.asked_bytes() as f64,
             first_steps: self.first_steps,
             nand_began_ns: self.media.began().map(Time::as_ns),
+            energy_j: self.media.energy_j(),
+            power_w: self.media.energy_j() / span,
             simulated_s: span,
             counted: Counted { requests: self.commands, events: self.events.happened() },
             warnings: Vec::new(),

@@ -147,6 +147,10 @@ pub struct InterfaceReport {
     pub first_steps: Vec<(u8, f64)>,
     /// When the NAND was first asked for something, in nanoseconds. None where it never was.
     pub nand_began_ns: Option<f64>,
+    /// Joules that the NAND has taken.
+    pub energy_j: f64,
+    /// Its mean power in watts: the energy over the time.
+    pub power_w: f64,
     /// Simulated seconds of the measurement.
     pub simulated_s: f64,
     /// Commands and events of the whole run.
@@ -164,6 +168,7 @@ impl InterfaceReport {
         rows.extend(self.link_busy.map(|share| ("link busy", percent(share))));
         rows.push(("processors busy", percent(self.processors_busy)));
         rows.push(("DRAM bus crossings", format!("{:.2}", self.bus_crossings)));
+        rows.push(("NAND W", format!("{:.3}", self.power_w)));
         rows
     }
 }
