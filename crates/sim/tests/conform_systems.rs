@@ -18,14 +18,22 @@ fn keys(name: &str) -> BTreeMap<String, String> {
 fn configurations_differ_in_their_keys_only() {
     let base = keys("astriflash");
     let threads = ["threads.count", "threads.policy", "threads.switch"];
+    let tags = ["cache.backside_command", "cache.status_entries"];
+    let faults = ["system.paging", "threads.fault", "threads.policy", "threads.switch"];
     let waits = [&["system.paging"][..], &threads].concat();
+    // DRAM-only has no flash.
+    let device = |key: &&str| key.starts_with("flash.") || key.starts_with("nand.");
+    let device: Vec<&str> = base.keys().map(String::as_str).filter(device).collect();
+    let os_swap = [&tags[..], &faults].concat();
+    let flash_sync = [&tags[..], &waits].concat();
+    let dram_only = [&tags[..], &device, &waits].concat();
     let configurations: [(&str, &[&str]); 6] = [
         ("astriflash-ideal", &["threads.switch"]),
         ("astriflash-nops", &["threads.policy"]),
         ("astriflash-nodp", &["dram.tables"]),
-        ("os-swap", &["system.paging", "threads.fault", "threads.policy", "threads.switch"]),
-        ("flash-sync", &waits),
-        ("dram-only", &waits),
+        ("os-swap", &os_swap),
+        ("flash-sync", &flash_sync),
+        ("dram-only", &dram_only),
     ];
     for (name, differ) in configurations {
         let other = keys(name);

@@ -116,13 +116,24 @@ fn cores_that_cannot_be_are_told() {
         ("refresh = \"350ns\"", "refresh = \"9us\"", "shorter than"),
         ("exponent = 1.0", "exponent = 9.0", "from 0.1 to 4"),
         ("name = \"hash-table\"", "name = \"hash\"", "array-swap, rbt"),
-        ("paging = \"switch\"", "paging = \"wait\"", "nothing reads threads.count"),
+        ("paging = \"switch\"", "paging = \"wait\"", "nothing reads cache.backside_command"),
+        ("backside_command = 3\n", "", "there is no cache.backside_command"),
+        ("[flash]\nfilled = \"50%\"\n", "", "there is no flash.filled"),
         ("lookup = 2", "lookup = \"2ns\"", "a whole number from 0"),
         ("cores = 2", "cores = 2000", "a whole number from 1 to 1024"),
     ] {
         let message = told(&cores_text().replacen(key, wrong, 1), None);
         assert!(message.contains(part) && message.starts_with("s.toml:"), "{wrong}: {message}");
     }
+    // Where all pages are in DRAM, nothing reads what is of flash.
+    let threads = "[threads]\ncount = 32\nswitch = \"100ns\"\npolicy = \"priority-aging\"\n";
+    let dram = cores_text().replace(threads, "").replace("paging = \"switch\"", "paging = \"dram-only\"");
+    let dram = dram.replace("status_entries = 2048\nbackside_command = 3\n", "");
+    assert!(told(&dram, None).contains("nothing reads flash.filled"), "{}", told(&dram, None));
+    let dram = dram.replace("[flash]\nfilled = \"50%\"\n", "");
+    let (dram, nand) = dram.split_at(dram.find("[nand.geometry]").unwrap());
+    assert!(told(&format!("{dram}{nand}"), None).contains("nothing reads nand."));
+    System::read("s.toml", dram, &[], Given::Nothing).unwrap();
 }
 #[test]
 fn traces_that_do_not_fit_are_told() {

@@ -146,7 +146,8 @@ struct Run<'s> {
     caches: Vec<DramCache>,
     /// Which pages are in DRAM, where that has no tags of its own.
     resident: Tags,
-    flash: FlashPages,
+    /// None where all pages are in DRAM.
+    flash: Option<FlashPages>,
     waits: MissTable,
     retry: Vec<u32>,
     inside: Population,
@@ -277,7 +278,14 @@ impl CoresSystem {
             tlb: parts.tlb.map(|(entries, ways)| Sram::new(entries, ways)),
         };
         let all = self.cores * threads;
-        let flash = FlashPages::new(self.flash, self.filled, all as usize + (1 << 18), seed);
+        let flash = match (self.paging, self.flash) {
+            (Paging::DramOnly, _) => None,
+            (_, Some(flash)) => {
+                let flash = FlashPages::new(flash, self.filled, all as usize + (1 << 18), seed);
+                Some(flash.map_err(|_| RunError::Nothing)?)
+            }
+            (_, None) => return Err(failed("pages that are not in DRAM have no flash to come from")),
+        };
         let mut run = Run {
             system: self,
             events: Events::new(),
@@ -285,7 +293,7 @@ impl CoresSystem {
             chip: Chip::new(parts, self.cores, explain, self.planted),
             caches: (0..self.controllers).map(|_| DramCache::new(self.cache)).collect(),
             resident: Tags::new(self.cache.sets * self.controllers, self.cache.ways),
-            flash: flash.map_err(|_| RunError::Nothing)?,
+            flash,
             waits: MissTable::new(all as usize + 1, all as usize + self.cores as usize),
             retry: Vec::new(),
             inside: Population::default(),
@@ -394,10 +402,12 @@ impl Run<'_> {
         let mut read = Vec::new();
         let mut last = (0, 0);
         while self.ended < self.system.warm_up + self.system.jobs {
-            let (next, flash) = (self.events.next_at(), self.flash.next_at());
-            if flash.is_some_and(|at| next.is_none_or(|next| at < next)) {
+            let next = self.events.next_at();
+            if let Some(flash) = &mut self.flash
+                && flash.next_at().is_some_and(|at| next.is_none_or(|next| at < next))
+            {
                 read.clear();
-                self.flash.advance(next, &mut read);
+                flash.advance(next, &mut read);
                 for (page, at) in &read {
                     self.arrives(*page as u32, *at);
                 }
@@ -531,7 +541,7 @@ impl Run<'_> {
             (self.misses, self.table_misses, self.duplicates) = (0, 0, 0);
             (self.blocked, self.written_back) = (0, 0);
             (self.resumed, self.switched_again, self.switched, self.lost) = (0, 0, 0, [Time::ZERO; 3]);
-            self.energy_before = self.flash.energy_j();
+            self.energy_before = self.flash.as_ref().map_or(0.0, FlashPages::energy_j);
             self.stages.clear();
             self.chip.clear();
         }
@@ -794,11 +804,12 @@ impl Run<'_> {
     }
     fn asks(&mut self, page: u32, victim: Option<u32>) {
         let now = self.events.now();
+        let flash = self.flash.as_mut().expect("no page is missing where there is no flash");
         if let Some(victim) = victim {
             self.written_back += 1;
-            self.flash.write(now, victim);
+            flash.write(now, victim);
         }
-        self.flash.read(now, page, u64::from(page));
+        flash.read(now, page, u64::from(page));
     }
     /// A page has come from flash.
     fn arrives(&mut self, page: u32, at: Time) {
@@ -873,7 +884,7 @@ impl Run<'_> {
         let span = (now - self.begun.0).as_s();
         let core_ns = span * 1e9 * f64::from(self.system.cores);
         let jobs = (self.ended - self.system.warm_up) as f64;
-        let energy_j = (self.system.paging != Paging::DramOnly).then(|| self.flash.energy_j() - self.energy_before);
+        let energy_j = self.flash.as_ref().map(|flash| flash.energy_j() - self.energy_before);
         Ok(CoresReport {
             jobs_per_s: law.rate_per_s,
             service: self.inside.times().distribution(),

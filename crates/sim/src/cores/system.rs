@@ -137,8 +137,8 @@ pub struct CoresSystem {
     pub controllers: u32,
     /// Each one's cache.
     pub cache: CacheShape,
-    /// The flash.
-    pub flash: Profile,
+    /// The flash. Where all pages are in DRAM, there may be none.
+    pub flash: Option<Profile>,
     /// The share of it that is used.
     pub filled: f64,
     /// Pages of data: a power of two.
@@ -207,19 +207,6 @@ impl CoresSystem {
         if timing.refresh >= timing.refresh_every && timing.refresh_every > Time::ZERO {
             return Err(document.refuse("dram.refresh", "it must be shorter than dram.refresh_every"));
         }
-        let cache = CacheShape {
-            sets: document.count("cache.sets", 1, 1 << 24)? as u32,
-            ways: document.count("cache.ways", 1, 64)? as u32,
-            page_bytes: PAGE,
-            status_entries: document.count("cache.status_entries", 8, 1 << 20)? as u32,
-            banks: document.count("dram.banks", 1, 1 << 12)? as u32,
-            timing,
-            backside_command: time("cache.backside_command")?,
-        };
-        let pages = document.bytes("workload.data")? / PAGE;
-        if !pages.is_power_of_two() || !(1 << 10..=1 << 28).contains(&pages) {
-            return Err(document.refuse("workload.data", "a power of two from 4M to 1T is needed"));
-        }
         let paging =
             match document.word("system.paging", &[("dram-only", 0), ("switch", 1), ("system", 2), ("wait", 3)])? {
                 0 => Paging::DramOnly,
@@ -236,14 +223,35 @@ impl CoresSystem {
                 },
                 _ => Paging::Wait,
             };
-        let flash = document.nand()?;
-        if u64::from(flash.geometry.page_bytes()) != PAGE {
-            return Err(document.impossible("nand.geometry.page", "pages of NAND must be of 4K here"));
+        // Tags and the miss status row are those of AstriFlash.
+        let switches = matches!(paging, Paging::Switch { .. });
+        let cache = CacheShape {
+            sets: document.count("cache.sets", 1, 1 << 24)? as u32,
+            ways: document.count("cache.ways", 1, 64)? as u32,
+            page_bytes: PAGE,
+            status_entries: if switches { document.count("cache.status_entries", 8, 1 << 20)? as u32 } else { 8 },
+            banks: document.count("dram.banks", 1, 1 << 12)? as u32,
+            timing,
+            backside_command: if switches { time("cache.backside_command")? } else { Time::ZERO },
+        };
+        let pages = document.bytes("workload.data")? / PAGE;
+        if !pages.is_power_of_two() || !(1 << 10..=1 << 28).contains(&pages) {
+            return Err(document.refuse("workload.data", "a power of two from 4M to 1T is needed"));
         }
-        let filled = document.share("flash.filled")?;
-        if Map::new(flash.geometry, filled).is_err() {
-            return Err(document.refuse("flash.filled", "reclaim needs some spare blocks: write less, but not 0"));
-        }
+        let (flash, filled) = match paging {
+            Paging::DramOnly => (None, 0.0),
+            _ => {
+                let (flash, filled) = (document.nand()?, document.share("flash.filled")?);
+                if u64::from(flash.geometry.page_bytes()) != PAGE {
+                    return Err(document.impossible("nand.geometry.page", "pages of NAND must be of 4K here"));
+                }
+                if Map::new(flash.geometry, filled).is_err() {
+                    let told = "reclaim needs some spare blocks: write less, but not 0";
+                    return Err(document.refuse("flash.filled", told));
+                }
+                (Some(flash), filled)
+            }
+        };
         Ok(CoresSystem {
             cores,
             parts,

@@ -127,7 +127,7 @@ pub fn system(
         parts,
         controllers: (inputs.count("cache.controllers")? / scale).max(1) as u32,
         cache,
-        flash: flash_of(inputs, (inputs.count("flash.planes")? / scale).max(8) as u32)?,
+        flash: Some(flash_of(inputs, (inputs.count("flash.planes")? / scale).max(8) as u32)?),
         filled: 1.0 - inputs.share("flash.spare")?,
         pages: (inputs.bytes("system.flash")? / PAGE) as u64 / scale,
         cached_tables: false,
