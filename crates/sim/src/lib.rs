@@ -33,6 +33,7 @@ pub mod cores;
 pub mod events;
 pub mod executed;
 pub mod flash;
+mod fnv;
 pub mod front_end;
 pub mod interface;
 pub mod memory;

@@ -47,6 +47,9 @@ pub enum RunError {
     /// The workload could not be executed.
     #[error("the workload: {0}")]
     Workload(String),
+    /// There are no jobs to record.
+    #[error("it has no jobs of its own; model = \"cores\" has, with front = \"modelled\" or \"executed\"")]
+    NoJobs,
     /// Things happened, and no job ended.
     #[error("no job has ended in {events} events: threads evict each other's pages; give DRAM more sets or ways")]
     Livelock {

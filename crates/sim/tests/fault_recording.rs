@@ -56,6 +56,14 @@ fn what_is_wrong_is_told() {
             let message = told(&bytes).to_string();
             assert!(message.contains(part), "{at}: {message}");
         }
+        // An executed front has bounds, and a modelled one reads none of them.
+        for (at, value) in [(72, 0u32), (72, (1 << 20) + 1), (72, u32::MAX), (76, 129), (76, u32::MAX)] {
+            let mut bytes = whole.clone();
+            bytes[12] = 1;
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            seal(&mut bytes);
+            assert!(told(&bytes).to_string().contains("between two accesses"), "{at}: {value}");
+        }
         for at in [80, 88, 96, 104] {
             let mut bytes = changed(at, 1);
             seal(&mut bytes);

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use fulgurite_bench::bad_input::{OrBadInput, bad_input};
+use fulgurite_bench::bad_input::OrBadInput;
 use fulgurite_bench::report::table::table;
 use fulgurite_bench::report::{say, write_as, write_file, write_stdout};
 use fulgurite_bench::values::{Output, output};
 use fulgurite_format::format_bytes;
-use fulgurite_sim::Report;
+use fulgurite_sim::{Report, RunError};
 
 use super::given::{SystemArgs, outputs, resolved, result, system};
 use super::plot::{self, PlotArgs};
@@ -64,18 +64,18 @@ pub fn run(args: &RunArgs) -> Result<()> {
     }
     outputs(args.json.as_ref(), &[("--record", args.record.as_ref())], args.with.inputs(&args.system))?;
     let system = system(&args.system, &args.with)?;
-    if args.record.is_some() && !system.can_record() {
-        bad_input!(
-            "--record: {} has no jobs of its own; model = \"cores\" has, with front = \"modelled\" or \"executed\"",
-            args.system.display()
-        );
-    }
     let begun = Instant::now();
     let (report, recording) = match &args.record {
-        Some(_) => system.record(args.with.seed).or_bad_input(|error| error.to_string())?.unzip(),
-        None => (Some(result(&system, args.with.seed)?), None),
+        Some(_) => {
+            let told = |error: RunError| match error {
+                RunError::NoJobs => format!("--record: {}: {error}", args.system.display()),
+                other => other.to_string(),
+            };
+            let (report, recording) = system.record(args.with.seed).or_bad_input(told)?;
+            (report, Some(recording))
+        }
+        None => (result(&system, args.with.seed)?, None),
     };
-    let report = report.context("a system that can be recorded was not")?;
     let took = begun.elapsed().as_secs_f64();
     warn(&report);
     give(args.json.as_ref(), &report, || shown(&[&report]))?;

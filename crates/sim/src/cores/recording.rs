@@ -32,6 +32,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::work::{BLOCK, OWN_BLOCKS, PAGE, Space, Step, Workload};
+use crate::fnv::Fnv;
 
 const MAGIC: [u8; 8] = *b"FULGJOBS";
 /// The version of the format that is written and read.
@@ -63,6 +64,9 @@ mod field {
     pub const END: usize = 136;
 }
 
+/// What an executed front may have between two accesses: instructions, and blocks of its own.
+pub const INSTRUCTIONS: Range<u32> = 1..(1 << 20) + 1;
+pub const OWN: Range<u32> = 0..OWN_BLOCKS as u32 + 1;
 /// The most instructions of a step. Fronts make 1.5 times 2^20 at most.
 const COMPUTE_MAX: u64 = 1 << 21;
 
@@ -331,8 +335,13 @@ impl Recorder {
     /// When a run has done what recordings do not hold.
     pub fn finish(self) -> Result<Recording, RecordingError> {
         let Recorder { origin, jobs, warm, requests, .. } = self;
-        let body: Vec<u8> = warm.iter().chain(jobs.iter().flatten()).copied().collect();
+        let (warm_bytes, count) = (warm.len() as u64, jobs.len() as u64);
         let mut bytes = vec![0; field::END];
+        bytes.extend(warm);
+        // Each job goes as its bytes come, so that they are there about once.
+        jobs.into_iter().for_each(|job| bytes.extend(job));
+        let job_bytes = (bytes.len() - field::END) as u64 - warm_bytes;
+        let body = crc32c(&bytes[field::END..]);
         let mut set = |at: Range<usize>, value: &[u8]| bytes[at][..value.len()].copy_from_slice(value);
         let (instructions, own) = origin.executed.unwrap_or_default();
         set(field::MAGIC, &MAGIC);
@@ -347,14 +356,13 @@ impl Recorder {
         set(field::THREADS, &origin.threads.to_le_bytes());
         set(field::INSTRUCTIONS, &instructions.to_le_bytes());
         set(field::OWN, &own.to_le_bytes());
-        set(field::JOBS, &(jobs.len() as u64).to_le_bytes());
+        set(field::JOBS, &count.to_le_bytes());
         set(field::REQUESTS, &requests.to_le_bytes());
-        set(field::WARM_BYTES, &(warm.len() as u64).to_le_bytes());
-        set(field::JOB_BYTES, &((body.len() - warm.len()) as u64).to_le_bytes());
-        set(field::BODY_SUM, &crc32c(&body).to_le_bytes());
+        set(field::WARM_BYTES, &warm_bytes.to_le_bytes());
+        set(field::JOB_BYTES, &job_bytes.to_le_bytes());
+        set(field::BODY_SUM, &body.to_le_bytes());
         let sum = crc32c(&bytes[..field::HEADER_SUM.start]);
         bytes[field::HEADER_SUM].copy_from_slice(&sum.to_le_bytes());
-        bytes.extend(body);
         Recording::read(bytes)
     }
 }
@@ -370,6 +378,7 @@ pub struct Recording {
     instructions: u64,
     loads: u64,
     stores: u64,
+    identity: u64,
 }
 
 impl Recording {
@@ -448,7 +457,9 @@ impl Recording {
             return Err(RecordingError::Header("fewer jobs than its lengths hold"));
         }
         instructions += loads + stores;
-        let recording = Recording { origin, bytes, jobs, requests, instructions, loads, stores };
+        let mut hash = Fnv::default();
+        hash.add(&bytes);
+        let recording = Recording { origin, bytes, jobs, requests, instructions, loads, stores, identity: hash.0 };
         recording.check_warm_up()?;
         Ok(recording)
     }
@@ -479,10 +490,9 @@ impl Recording {
     pub fn jobs(&self) -> u64 {
         self.jobs.len() as u64
     }
-    /// A number that tells recordings apart: both checksums.
+    /// A number that tells recordings apart: FNV-1a of all bytes.
     pub fn identity(&self) -> u64 {
-        let sums: [u8; 8] = self.bytes[field::BODY_SUM.start..field::HEADER_SUM.end].try_into().expect("eight bytes");
-        u64::from_le_bytes(sums)
+        self.identity
     }
     /// What it holds.
     pub fn summary(&self) -> RecordingSummary {
@@ -575,7 +585,13 @@ fn origin(bytes: &[u8]) -> Result<Origin, RecordingError> {
     }
     let executed = match u32_at(field::FRONT) {
         0 => None,
-        1 => Some((u32_at(field::INSTRUCTIONS), u32_at(field::OWN))),
+        1 => {
+            let (instructions, own) = (u32_at(field::INSTRUCTIONS), u32_at(field::OWN));
+            if !INSTRUCTIONS.contains(&instructions) || !OWN.contains(&own) {
+                return Err(wrong("more instructions or blocks between two accesses than there may be, or none"));
+            }
+            Some((instructions, own))
+        }
         _ => return Err(wrong("an unknown front end")),
     };
     if bytes[field::ZEROS].iter().any(|byte| *byte != 0) {

@@ -190,12 +190,12 @@ impl CoresSystem {
     /// [`RECORDED_THREADS`] threads a core may have begun at the end of such a run.
     ///
     /// # Errors
-    /// As [`CoresSystem::run_with`].
+    /// As [`CoresSystem::run_with`], and [`RunError::NoJobs`] for a front that is a recording.
     pub fn record(&self, seed: u64, front: &Front, explain: bool) -> Result<(CoresReport, Recording), RunError> {
         let executed = match front {
             Front::Modelled => None,
             Front::Executed { instructions, own } => Some((*instructions, *own)),
-            Front::Recorded(_) => return Err(RunError::Workload("it is a recording already".to_owned())),
+            Front::Recorded(_) => return Err(RunError::NoJobs),
         };
         let recorder = Rc::new(RefCell::new(Recorder::new(Origin {
             workload: self.workload,

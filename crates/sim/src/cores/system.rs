@@ -1,12 +1,13 @@
 //! What a system of cores is, and how it is read.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use fulgurite_format::format_bytes;
 use fulgurite_nand::Profile;
 use fulgurite_policy::SchedulingPolicy;
 
-use super::recording::{Origin, Recording};
+use super::recording::{INSTRUCTIONS, OWN, Origin, Recording};
 use super::work::{BLOCK, PAGE, Workload};
 use crate::flash::Map;
 use crate::memory::{CacheShape, DramTiming};
@@ -69,8 +70,9 @@ impl Front {
     /// What is wrong with it, with the line.
     pub fn read(document: &Document, recording: Option<&Arc<Recording>>) -> Result<Front, SystemError> {
         let executed = || {
-            let instructions = document.count("workload.instructions", 1, 1 << 20)? as u32;
-            Ok::<_, SystemError>((instructions, document.count("workload.own", 0, 128)? as u32))
+            let count = |key, of: &Range<u32>| document.count(key, u64::from(of.start), u64::from(of.end) - 1);
+            let instructions = count("workload.instructions", &INSTRUCTIONS)? as u32;
+            Ok::<_, SystemError>((instructions, count("workload.own", &OWN)? as u32))
         };
         let key = "workload.front";
         match (document.word(key, &[("modelled", 0), ("executed", 1), ("recorded", 2)])?, recording) {

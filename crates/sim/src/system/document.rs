@@ -13,6 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::units::Quantity;
+use crate::fnv::Fnv;
 use crate::time::Time;
 
 /// What is wrong, and where.
@@ -122,31 +123,6 @@ pub struct Document {
     read: RefCell<BTreeSet<String>>,
     /// What the system is given beside its file, told apart from all else that could be given.
     pub(super) beside: Option<String>,
-}
-
-/// FNV-1a, 64 bits.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    /// Adds bytes.
-    pub(super) fn add(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-}
-
-impl std::fmt::Display for Fnv {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
 }
 
 struct Reader<'t> {

@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use document::Fnv;
 pub use document::{Document, Problem, SystemError, did_you_mean, nearest};
 pub use units::Quantity;
 
 use crate::cores::{CoresReport, CoresSystem, Front, Recording};
 use crate::flash::{FlashReport, FlashSystem};
+use crate::fnv::Fnv;
 use crate::interface::{InterfaceReport, InterfaceSystem};
 use crate::paging::{PagingReport, PagingSystem};
 use crate::path::{PathReport, PathSystem};
@@ -107,7 +107,7 @@ impl<'g> Given<'g> {
     fn identity(self) -> Option<String> {
         match self {
             Given::Nothing => None,
-            Given::Recording(recording) => Some(format!("recording {:016x}", recording.identity())),
+            Given::Recording(recording) => Some(format!("recording {}", Fnv(recording.identity()))),
             Given::Trace(records) => {
                 let mut hash = Fnv::default();
                 for Record { at, writes, offset, bytes, .. } in records {
@@ -205,21 +205,15 @@ impl System {
         };
         Ok(self.report(seed, found))
     }
-    /// Whether it has jobs that [`System::record`] can record.
-    pub fn can_record(&self) -> bool {
-        matches!(&self.model, Model::Cores(_, Front::Modelled | Front::Executed { .. }, _))
-    }
-    /// Runs it, and records its jobs. None where it has none of its own ([`System::can_record`]).
+    /// Runs it, and records its jobs.
     ///
     /// # Errors
-    /// As [`System::run`].
-    pub fn record(&self, seed: u64) -> Result<Option<(Report, Recording)>, RunError> {
-        let Model::Cores(cores, front, explain) = &self.model else { return Ok(None) };
-        if !self.can_record() {
-            return Ok(None);
-        }
+    /// As [`System::run`], and [`RunError::NoJobs`], before anything runs, where it has none of its
+    /// own.
+    pub fn record(&self, seed: u64) -> Result<(Report, Recording), RunError> {
+        let Model::Cores(cores, front, explain) = &self.model else { return Err(RunError::NoJobs) };
         let (found, recording) = cores.record(seed, front, *explain)?;
-        Ok(Some((self.report(seed, Found::Cores(Box::new(found))), recording)))
+        Ok((self.report(seed, Found::Cores(Box::new(found))), recording))
     }
     fn report(&self, seed: u64, found: Found) -> Report {
         Report {
