@@ -47,6 +47,48 @@ fn samples_are_read_and_detected() {
     assert_eq!(first(Format::Blkparse), of(4, Some(Time::ns(1_000_250)), true, 512 * 2048, 512 * 16));
     assert_eq!(first(Format::Fio), of(2, Some(Time::us(1000)), true, 8192, 4096));
 }
+/// An instruction as ChampSim writes it (`input_instr` of its trace_instruction.h).
+fn instruction(branch: [u8; 2], written: [u64; 2], read: [u64; 4]) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    bytes[..8].copy_from_slice(&0x40_1136_u64.to_le_bytes());
+    bytes[8..10].copy_from_slice(&branch);
+    // Registers: the instruction pointer, the stack, and others.
+    bytes[10..16].copy_from_slice(&[26, 6, 26, 6, 25, 1]);
+    for (turn, address) in written.iter().chain(&read).enumerate() {
+        bytes[16 + turn * 8..][..8].copy_from_slice(&address.to_le_bytes());
+    }
+    bytes
+}
+#[test]
+fn instructions_of_champsim_are_read_and_detected() {
+    const STACK: u64 = 0x7ffd_1234_5678;
+    let bytes = [
+        instruction([0, 0], [0, 0], [STACK, 0, 0, 0]),
+        instruction([1, 1], [0, 0], [0, 0, 0, 0]),
+        // An operand in memory, which is read and written. An address may be in any place.
+        instruction([0, 0], [0, STACK + 8], [0x60_2000, 0, STACK + 8, 0]),
+        instruction([1, 0], [STACK - 8, 0], [0, 0, 0, 0]),
+    ];
+    let trace = Trace::read(&bytes.concat(), None, None).unwrap();
+    assert_eq!(trace.format, Format::Champsim);
+    let of = |line, writes, offset| Record { line, at: None, writes, offset, bytes: 8 };
+    let records = [
+        of(1, false, STACK),
+        of(3, false, 0x60_2000),
+        of(3, false, STACK + 8),
+        of(3, true, STACK + 8),
+        of(4, true, STACK - 8),
+    ];
+    assert_eq!(trace.records, records);
+    let summary = trace.summary();
+    assert_eq!((summary.accesses, summary.writes, summary.bytes, summary.sorted), (5, 2, 40, None));
+    // Cut within an instruction, and with a flag that is none.
+    let told = |bytes: &[u8]| Trace::read(bytes, Some(Format::Champsim), None).unwrap_err().to_string();
+    let cut = told(&bytes.concat()[..64 * 3 + 5]);
+    assert!(cut.contains("line 4") && cut.contains("not whole"), "{cut}");
+    let flag = told(&[bytes[0], instruction([2, 0], [0, 0], [STACK, 0, 0, 0])].concat());
+    assert!(flag.contains("line 2") && flag.contains("neither 0 nor 1"), "{flag}");
+}
 #[test]
 fn damaged_samples_never_panic() {
     let mut random = Random::seeded("damaged_samples_never_panic", 11);
