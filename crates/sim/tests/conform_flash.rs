@@ -4,6 +4,7 @@
 
 use fulgurite_sim::Planted;
 use fulgurite_sim::flash::{FlashReport, FlashSystem};
+use fulgurite_sim::system::Document;
 
 use crate::common::flash;
 
@@ -140,4 +141,19 @@ fn one_request_is_finite() {
     let text = serde_json::to_string(&report).unwrap();
     assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     assert_eq!(report.reads.count, 1);
+}
+#[test]
+fn a_read_alone_takes_what_it_takes_in_mqsim() {
+    // 8 KiB: command, array, bus of the chip, and PCIe.
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/compat-mqsim.toml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let set = [("requests.count", "2000"), ("requests.warm_up", "100")];
+    let set = set.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let system = FlashSystem::read(&Document::read(file, &text, &set).unwrap(), None).unwrap();
+    let reads = system.run(1).unwrap().reads;
+    let mean = reads.mean_ns.unwrap().value;
+    near("MQSim", mean, COMMAND + ARRAY + BUS + LINK, 1e-4).unwrap();
+    // All of them, as MQSim prints it.
+    assert_eq!((mean / 1e3).round(), 102.0);
+    assert_eq!((reads.p99_ns.unwrap().value / 1e3).round(), 102.0);
 }
