@@ -24,7 +24,7 @@ fn a_fourth_has_the_ratios_of_the_whole() {
         let system = system(&inputs, Workload::Tatp, 1.0, Paging::Wait, 100).unwrap();
         let cores = f64::from(system.cores);
         let frames = f64::from(system.cache.sets * system.cache.ways * system.controllers);
-        let planes = f64::from(system.flash.geometry.planes());
+        let planes = f64::from(system.flash.unwrap().geometry.planes());
         (cores, [system.pages as f64 / frames, frames / cores, planes / cores])
     };
     let ((fourth, ratios), (whole, same)) = (of(1.0), of(0.25));
