@@ -1,5 +1,6 @@
-//! Goal: a command over UFS takes what its steps are said to take, and the interfaces compare as the
-//! paper measured them. Method: systems in which one part decides, within 1%, and the files of both.
+//! Goal: a command over UFS takes what its steps are said to take, and the interfaces compare as
+//! the paper measured them. Method: systems in which one part decides, within 1%, and the files of
+//! both.
 
 use fulgurite_sim::Planted;
 use fulgurite_sim::interface::{InterfaceReport, InterfaceSystem};

@@ -19,12 +19,12 @@
 //!
 //! An owner is asked whether it has written or not, as its home cannot know. What it has written
 //! goes to the LLC when it is shared. A core that shares a block has no data to wait for when it
-//! writes, only acknowledgements. A request that concerns others waits at the block's home until the
-//! holder that was last has the block. The LLC has what DRAM sends when the core has it, and what an
-//! owner has written when that has come back.
+//! writes, only acknowledgements. A request that concerns others waits at the block's home until
+//! the holder that was last has the block. The LLC has what DRAM sends when the core has it, and
+//! what an owner has written when that has come back.
 //!
-//! An L1 makes place for a block when the home or DRAM answers. An access of the same core to a block
-//! that is still on its way hits there, and ends when the block has come (a secondary miss).
+//! An L1 makes place for a block when the home or DRAM answers. An access of the same core to a
+//! block that is still on its way hits there, and ends when the block has come (a secondary miss).
 //!
 //! The LLC is not inclusive: what it drops stays in L1s. What an L1 drops is written back without
 //! time, and its home is told without time. Links have no bandwidth.
@@ -203,8 +203,8 @@ impl Chip {
         };
         Asked::Has(self.fill(core, block, place, writes, has))
     }
-    /// A core has a block from `has` on. Returns when it has it: a block that it shares may be on its
-    /// way to it already.
+    /// A core has a block from `has` on. Returns when it has it: a block that it shares may be on
+    /// its way to it already.
     fn fill(&mut self, core: u32, block: u64, place: Option<Place>, writes: bool, has: Time) -> Time {
         let l1 = &mut self.l1s[core as usize];
         let has = match l1.find(block) {

@@ -29,6 +29,7 @@
 //! as any other, and a walk may miss (AstriFlash-noDP). The walk then ends before its data is asked
 //! for, so that both may switch.
 
+mod access;
 mod chip;
 mod directory;
 mod executed;

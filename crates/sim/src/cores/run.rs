@@ -7,6 +7,7 @@ use std::rc::Rc;
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{Choice, FiberIndex, MissKind, MissTable, Point, Scheduler, SchedulingPolicy, Waiter};
 
+use super::access::{Access, MissTimes};
 use super::chip::{Asked, Chip, Coherence, Look};
 use super::executed::{Replay, Shared};
 use super::recorded::{Pen, Player};
@@ -15,7 +16,7 @@ use super::report::{CoresReport, MissCost};
 use super::sram::Sram;
 use super::system::{CoresSystem, Front, Paging};
 use super::threads::{ThreadWork, complete, next_pages};
-use super::work::{BLOCK, PAGE, Space, Step, TABLES, Work, Zipf, resident};
+use super::work::{PAGE, Space, Step, TABLES, Work, Zipf, resident};
 use crate::events::Events;
 use crate::executed::Executed;
 use crate::memory::{DramCache, FlashPages, Looked, Tags};
@@ -46,32 +47,6 @@ enum Why {
     Missed,
     Finished,
     Idle,
-}
-
-/// An access that its L1 does not answer.
-#[derive(Clone, Copy, Debug)]
-struct Access {
-    address: u64,
-    writes: bool,
-    /// The block of the page table comes first.
-    table: Option<u64>,
-    /// The way back to the core.
-    back: Time,
-    /// Other cores have dropped their copies.
-    acknowledged: Time,
-    /// The forward-progress bit.
-    forced: bool,
-    /// The thread has been switched out here.
-    resumed: bool,
-}
-
-/// When a miss was at its controller, when its core was free for another thread, and when its page
-/// had come.
-#[derive(Clone, Copy, Default)]
-struct MissTimes {
-    reached: Time,
-    left: Time,
-    came: Time,
 }
 
 const MISS_STAGES: [&str; 4] = ["signal, fault and flush", "flash", "until it is chosen", "switch"];
@@ -116,21 +91,6 @@ fn entered(cores: &[Core]) -> impl Iterator<Item = Time> + '_ {
 
 fn failed(error: impl std::fmt::Display) -> RunError {
     RunError::Workload(error.to_string())
-}
-
-impl Access {
-    /// The address that is looked for now.
-    fn next(&self) -> u64 {
-        self.table.unwrap_or(self.address)
-    }
-    /// Its block, and whether that is written.
-    fn block(&self) -> (u64, bool) {
-        (self.next() / BLOCK, self.writes && self.table.is_none())
-    }
-    /// The page table has its answer. What comes next has not been tried before.
-    fn translated(&mut self) {
-        (self.forced, self.resumed) = (false, false);
-    }
 }
 
 /// Events without the end of a job that are no progress: a job has some hundred of its own.
