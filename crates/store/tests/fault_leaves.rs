@@ -17,12 +17,16 @@ const EIO: FlashError = FlashError::Io(5);
 
 /// A pool of which the places of most objects are on flash alone.
 fn mostly_out(seed: u64) -> World {
+    mostly_out_of(80, seed)
+}
+/// The same in a pool of so many extents.
+fn mostly_out_of(extents: u32, seed: u64) -> World {
     let mut config = world::quick_checkpoints();
     // A checkpoint begins when a test says so, or when leaves ask for one.
     config.checkpoint_after = 1000;
     // A page's places and slots are 320 bytes at the most.
     config.leaf_bytes = 320 * 8;
-    let mut world = World::new(tiny_objects(80, 16 * PAGES), config, seed);
+    let mut world = World::new(tiny_objects(extents, 16 * PAGES), config, seed);
     for page in 0..PAGES {
         let batch: Vec<(u32, usize)> = (0..16).map(|s| (page * 16 + s, 50 + s as usize)).collect();
         world.write_these_objects(&batch);
@@ -133,6 +137,37 @@ fn a_checkpoint_tries_again_and_gives_up_for_good() {
         assert_eq!(world.now, all);
         world.check();
     }
+}
+
+#[test]
+fn a_checkpoint_is_put_off_while_the_medium_reads_nothing() {
+    // With so much space, nothing is reclaimed that cannot be read either.
+    let mut world = mostly_out_of(160, 5);
+    let before = world.store.counters().checkpoints;
+    for error in [FlashError::TimedOut, FlashError::Closed, FlashError::Io(12)] {
+        world.flash.reads_fail = Some(error);
+        for _ in 0..3 {
+            world.store.begin_checkpoint();
+            for _ in 0..100 {
+                world.turn();
+            }
+            // Nobody waits for it for ever.
+            assert!(world.store.is_quiet(), "{error}: {:?}", world.store.info());
+            assert_eq!((world.store.poisoned(), world.store.counters().checkpoints), (None, before), "{error}");
+            world.sync();
+            world.settle();
+        }
+    }
+    world.flash.reads_fail = None;
+    world.check();
+    let page = a_page_that_is_out(&world);
+    assert_eq!(write(&mut world, page), Ok(()));
+    world.now.remove(&(page * 16));
+    world.store.begin_checkpoint();
+    world.settle();
+    assert_eq!(world.store.poisoned(), None);
+    assert!(world.store.counters().checkpoints > before);
+    assert_eq!(world.store.state().audit(), Vec::<String>::new());
 }
 
 #[test]
