@@ -119,8 +119,11 @@ pub(super) struct Leaves {
     fresh: usize,
     listed: PageSet,
     hand: usize,
-    /// Nothing could go out, and nothing since could have changed that.
-    stuck: bool,
+    /// So many at the front of `here` could not go out, and nothing since could have changed that.
+    stuck: usize,
+    /// How many of `here` were looked at.
+    #[cfg(test)]
+    looked_at: usize,
     /// By page: it was used since the hand came by, or does not go whatever the hand does.
     used: Arc<[AtomicU8]>,
     pinned: HashMap<u32, u32, FixedState>,
@@ -183,7 +186,9 @@ impl State {
             fresh: 0,
             listed: set(),
             hand: 0,
-            stuck: false,
+            stuck: 0,
+            #[cfg(test)]
+            looked_at: 0,
             used,
             pinned: HashMap::default(),
             pieces: Vec::new(),
@@ -315,7 +320,7 @@ impl State {
         let all = self.tokens.as_slice().len();
         let is_free = self.tokens.superfluous(1).len() + 1 >= all;
         if let Some(leaves) = &mut self.leaves {
-            leaves.stuck = false;
+            leaves.stuck = 0;
             if is_free {
                 leaves.unsettled.0.fill(0);
                 leaves.unsettled_count = 0;
@@ -323,9 +328,9 @@ impl State {
         }
     }
     /// What kept leaves here may be otherwise.
-    pub(super) fn stir_leaves(&mut self) {
+    pub fn stir_leaves(&mut self) {
         if let Some(leaves) = &mut self.leaves {
-            leaves.stuck = false;
+            leaves.stuck = 0;
         }
     }
     /// A checkpoint begins: it has no piece yet.
@@ -363,7 +368,7 @@ impl State {
         {
             *last &= (1 << (pages % 64)) - 1;
         }
-        leaves.stuck = false;
+        leaves.stuck = 0;
         leaves.rigid.0.fill(0);
         (leaves.changed_count, leaves.rigid_count, leaves.rigid_bytes) = (0, 0, 0);
         let mut from = 0;
@@ -397,7 +402,7 @@ impl State {
             *pins -= 1;
             if *pins == 0 {
                 leaves.pinned.remove(&page);
-                leaves.stuck = false;
+                leaves.stuck = 0;
             }
         }
     }
@@ -439,29 +444,41 @@ impl State {
         let Some(leaves) = &self.leaves else { return };
         pages.for_each(|page| leaves.used[page as usize].store(if held { HELD } else { 1 }, Ordering::Relaxed));
     }
-    /// Makes room for so many more bytes of leaves. Returns whether there is.
+    /// How many leaves were looked at to make room.
+    #[cfg(test)]
+    pub fn looked_at(&self) -> usize {
+        self.leaves.as_ref().map_or(0, |leaves| leaves.looked_at)
+    }
+    /// Makes room for so many more bytes of leaves. Returns whether there is. Where none could go,
+    /// only those are looked at that have come since.
     pub fn make_leaf_room(&mut self, bytes: usize) -> bool {
         let Some(mut leaves) = self.leaves.take() else { return true };
         let budget = leaves.budget;
+        let first = leaves.stuck;
         // Three times around: those that are used all the time go in the end.
-        let mut left = if leaves.stuck { 0 } else { 3 * leaves.here.len() };
+        let mut left = 3 * (leaves.here.len() - first);
         self.leaves = Some(leaves);
         while self.leaf_bytes() + bytes > budget {
             leaves = self.leaves.take().expect("put back");
-            if left == 0 || leaves.here.is_empty() {
-                leaves.stuck = true;
+            let count = leaves.here.len() - first;
+            if left == 0 || count == 0 {
+                leaves.stuck = leaves.here.len();
                 self.leaves = Some(leaves);
                 return false;
             }
             left -= 1;
-            let at = leaves.hand % leaves.here.len();
+            #[cfg(test)]
+            {
+                leaves.looked_at += 1;
+            }
+            let at = first + leaves.hand.saturating_sub(first) % count;
             let page = leaves.here[at];
             let used = match leaves.used[page as usize].load(Ordering::Relaxed) {
                 HELD => true,
                 0 => false,
                 _ => {
                     leaves.used[page as usize].store(0, Ordering::Relaxed);
-                    left >= leaves.here.len()
+                    left >= count
                 }
             };
             self.leaves = Some(leaves);
@@ -504,7 +521,6 @@ impl State {
         self.map.set_page(page, &places);
         let leaves = self.leaves.as_mut().expect("leaves may be out");
         leaves.out -= 1;
-        leaves.stuck = false;
         leaves.used[page as usize].store(1, Ordering::Relaxed);
         leaves.list(page);
         Ok(())
@@ -578,6 +594,7 @@ impl Leaves {
         self.unsettled_count -= usize::from(self.unsettled.has(page));
         self.unsettled.set(page, false);
     }
+    /// Behind those that could not go out.
     fn list(&mut self, page: u32) {
         if !self.listed.has(page) {
             self.listed.set(page, true);

@@ -240,6 +240,8 @@ impl Store {
         let of_it = |page: &u32| self.state.piece_of(*page) == Some(piece);
         // It is not the piece any more where another checkpoint has come into effect.
         let pages: Vec<u32> = self.wanted.pages.range(piece.first..).copied().take_while(of_it).collect();
+        // Writes may need room that was not there.
+        self.state.stir_leaves();
         for page in pages {
             self.wanted.pages.remove(&page);
             let brought = leaves

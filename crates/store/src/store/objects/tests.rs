@@ -319,10 +319,10 @@ fn the_summary_of_an_extent_names_all_its_objects() {
     assert!(matches!(made.0.extents.use_of(extent), Use::Emptied { .. } | Use::Free));
     assert_eq!((made.0.state.objects().count(), made.0.state.objects().weight()), (2048, 0));
 }
-#[test]
-fn a_leaf_that_no_piece_has_is_an_error_and_nobody_waits_for_it() {
-    let mut made = made(many(), StoreConfig { leaf_bytes: 320 * 8, ..StoreConfig::default() });
-    for page in 0..40 {
+/// A store with DRAM for the leaves of so many pages, and objects in so many.
+fn with_leaves(kept: usize, pages: u32) -> (Store, super::super::tests::Pages) {
+    let mut made = made(many(), StoreConfig { leaf_bytes: 320 * kept, ..StoreConfig::default() });
+    for page in 0..pages {
         let objects = batch(16 * page, 16, b"some bytes");
         let mut rest = &objects[..];
         for _ in 0..100 {
@@ -336,6 +336,40 @@ fn a_leaf_that_no_piece_has_is_an_error_and_nobody_waits_for_it() {
         made.0.sync().unwrap();
         settle(&mut made);
     }
+    made
+}
+#[test]
+fn a_cold_read_looks_at_few_leaves_where_none_of_many_can_go() {
+    use crate::recover::ReadPages;
+    use crate::state::LEAF_BYTES;
+    let (mut store, mut pages) = with_leaves(64, 200);
+    let mut learn = |store: &mut Store, page: u32| {
+        let flash_page = store.is_behind(page).expect("it is out");
+        let content = pages.read(flash_page, 0).unwrap();
+        store.learn(page, flash_page, &content).unwrap();
+        assert!(!store.state.is_out(page));
+    };
+    let (out, here): (Vec<u32>, Vec<u32>) = (0..200).partition(|page| store.state.is_out(*page));
+    here.iter().for_each(|page| store.state.pin_leaf(*page));
+    let mut out = out.into_iter();
+    while store.state.make_leaf_room(LEAF_BYTES) {
+        let page = out.next().expect("more are out than there is room for");
+        learn(&mut store, page);
+        store.state.pin_leaf(page);
+    }
+    assert!(out.len() > 50, "{}", out.len());
+    for page in out.clone() {
+        let before = store.state.looked_at();
+        learn(&mut store, page);
+        assert!(store.state.looked_at() - before <= 6, "page {page}");
+    }
+    // Those that came have gone again, all but the last.
+    assert_eq!(out.filter(|page| !store.state.is_out(*page)).count(), 1);
+    assert_eq!(store.state.audit(), Vec::<String>::new());
+}
+#[test]
+fn a_leaf_that_no_piece_has_is_an_error_and_nobody_waits_for_it() {
+    let mut made = with_leaves(8, 40);
     let out = (0..40).find(|page| made.0.state.is_out(*page)).expect("most are out");
     made.0.state.use_pieces(Vec::new());
     let flash_page = made.0.is_behind(out).expect("it is out");
