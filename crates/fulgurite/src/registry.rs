@@ -27,6 +27,7 @@ pub(crate) fn take_all(runtime: &Runtime) -> Result<u64, AccessError> {
 pub(crate) trait Open: Send + Sync {
     fn save(&self, context: &mut Context) -> Result<(), AccessError>;
     fn reload(&self, context: &mut Context, directory: &Directory) -> Result<bool, RootError>;
+    fn disturb(&self);
     fn abandon(&self);
     fn heap(&self) -> Arc<Heap>;
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
@@ -38,6 +39,9 @@ impl<C: Container + Send + Sync + 'static> Open for Rooted<C> {
     }
     fn reload(&self, context: &mut Context, directory: &Directory) -> Result<bool, RootError> {
         Rooted::reload(self, context, directory)
+    }
+    fn disturb(&self) {
+        Rooted::disturb(self);
     }
     fn abandon(&self) {
         Rooted::abandon(self);
@@ -99,6 +103,10 @@ impl Durable for Registry {
         }
         *hold(&self.unsaved) = unsaved;
         Ok(())
+    }
+    fn rolled_back(&self) {
+        self.directory.disturb();
+        self.all().iter().for_each(|(_, open)| open.disturb());
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
         let mut result = self.directory.reload(context).map_err(access_error);

@@ -44,3 +44,4 @@ mod regression_halted_workers;
 mod regression_overflow_in_a_miss;
 mod regression_pages_and_tokens;
 mod regression_panic_in_a_sync;
+mod regression_roll_back_in_a_read;

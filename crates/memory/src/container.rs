@@ -453,6 +453,10 @@ impl<C: Container> Rooted<C> {
         self.heap.save(memory)
     }
 
+    /// At a roll back, before jobs go on: a read of the state before finds out, and looks again.
+    pub fn disturb(&self) {
+        self.container.disturb(false);
+    }
     /// Restores the state in DRAM after a roll back. False: the state has no such container, or
     /// another one of this name, and users get [`AccessError::Poisoned`] from now on.
     ///

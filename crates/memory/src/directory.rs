@@ -390,13 +390,17 @@ impl Directory {
         Ok(at)
     }
 
+    /// At a roll back, before jobs go on: makes readers look again.
+    pub fn disturb(&self) {
+        self.latch.disturb(false);
+    }
     /// After a roll back: checks that the state has a readable directory, and makes readers look
     /// again.
     ///
     /// # Errors
     /// [`RootError::Damaged`], [`RootError::TooSmall`]; what the memory says.
     pub fn reload<M: Memory>(&self, memory: &mut M) -> Result<(), RootError> {
-        self.latch.disturb(false);
+        self.disturb();
         self.stored_space(memory).map(drop)
     }
 }

@@ -61,8 +61,15 @@ pub(crate) fn read<L: Latch, M: Memory, T>(
     if M::TRACKED {
         return Err(AccessError::Conflict { runs: 0 });
     }
-    let _held = latch.lock(memory)?;
-    look(memory, &|| true)
+    loop {
+        let roll_backs = memory.roll_backs();
+        let _held = latch.lock(memory)?;
+        let seen = look(memory, &|| true);
+        // Outside of a section, the latch keeps writers away, but no roll back.
+        if memory.roll_backs() == roll_backs {
+            return seen;
+        }
+    }
 }
 
 /// What `look` plans to change, and the latch, held since before the plan could become wrong.

@@ -198,8 +198,10 @@ impl Durable for Transactions {
     fn save(&self, _: &mut Context) -> Result<(), AccessError> {
         Ok(())
     }
-    fn reload(&self, _: &mut Context) -> Result<(), AccessError> {
+    fn rolled_back(&self) {
         self.elements.disturb(false);
+    }
+    fn reload(&self, _: &mut Context) -> Result<(), AccessError> {
         Ok(())
     }
 }
