@@ -25,6 +25,7 @@
 mod base;
 mod devices;
 mod error;
+mod files;
 mod medium;
 mod open;
 mod unused;
@@ -32,6 +33,7 @@ mod unused;
 pub use base::{Base, Laid, NandBase, Past};
 pub use devices::{flat_on_device, names_states, on_device};
 pub use error::Error;
+pub use files::Files;
 pub use medium::Medium;
 pub use open::{HISTORY_SHARE, Kept, Opened, Settings, leaf_bytes};
 pub use unused::unused_of_pool;

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fulgurite_device::DeviceFlash;
-use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, Flash, OpenError, claim};
+use fulgurite_flash::{EmulatedConfig, FileConfig, Flash, OpenError, claim};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
-use fulgurite_store::{
-    Driver, Durability, Geometry, GeometryError, MemberError, Members, Pool, PoolError, Store, StoreConfig, superblock,
-};
+use fulgurite_store::{Driver, Durability, Geometry, GeometryError, Pool, PoolError, Store, StoreConfig, superblock};
 
+use crate::files::Files;
 use crate::medium::{Medium, Place};
 use crate::{Base, Error, Laid, devices};
 
@@ -30,7 +29,7 @@ pub struct Settings {
     /// A device of this process is before the medium, on a core if one is named. A pool's store
     /// runs in it.
     pub on_device: Option<Option<usize>>,
-    /// Bytes up to which the file of a pool grows while it is open.
+    /// Bytes up to which a pool grows while it is open.
     pub growing: Option<u64>,
     /// The budget of everything, of which a pool's history and a device's copies are parts.
     pub dram_bytes: u64,
@@ -52,15 +51,15 @@ pub struct Opened {
     pub flash: Arc<dyn Flash>,
     /// The store, where it is one.
     pub kept: Option<Kept>,
-    /// The one file or device that a pool of this process lies on.
-    pub file: Option<Arc<FileFlash>>,
+    /// The files or devices that a pool of this process lies on.
+    pub files: Option<Arc<Files>>,
     /// Extents up to which the pool grows by itself; 0: it does not.
     pub grows_to: u32,
 }
 
 impl Opened {
     fn flat(flash: Arc<dyn Flash>) -> Opened {
-        Opened { flash, kept: None, file: None, grows_to: 0 }
+        Opened { flash, kept: None, files: None, grows_to: 0 }
     }
 }
 
@@ -101,9 +100,6 @@ impl Medium {
         if self.objects > 0 && (served || !self.kept) {
             return refused("objects", "only the pools of this program pack objects; use Medium::pool_or_new");
         }
-        if self.objects > 0 && growing.is_some() {
-            return refused("growing", "a pool that packs objects grows while it is closed; use fulgurite pool resize");
-        }
         if self.share_frames && !served {
             return refused("share_frames", "it is no device of another process; leave the setting out");
         }
@@ -141,10 +137,10 @@ impl Medium {
                 if !is_there(path)? {
                     self.make_whole(path, size.bytes()?, settings)?;
                 }
-                return open_pool(self, path, all_of_pool(path)?, settings);
+                return open_pool(self, path, Files::of_pool(path)?, settings);
             }
             Place::File { path, create: None } if self.kept => {
-                return open_pool(self, path, all_of_pool(path)?, settings);
+                return open_pool(self, path, Files::of_pool(path)?, settings);
             }
             Place::File { path, create: Some(size) } => Base::File(FileConfig::create(path, size.bytes()?)),
             Place::File { path, create: None } => Base::File(FileConfig::existing(path)),
@@ -159,7 +155,7 @@ impl Medium {
     }
 
     /// Makes a pool in a file that is created.
-    fn make_pool(&self, path: &Path, bytes: u64, settings: &Settings) -> Result<OnFile, Error> {
+    fn make_pool(&self, path: &Path, bytes: u64, settings: &Settings) -> Result<Files, Error> {
         // Judged before anything is created.
         let geometry = match settings.growing {
             Some(limit) => {
@@ -174,14 +170,16 @@ impl Medium {
             error => error,
         })?;
         if self.objects > 0 {
-            let count = u32::try_from(self.objects).unwrap_or(u32::MAX);
-            let addressed = geometry.subpages.saturating_add(count);
+            let addressed = geometry.subpages.saturating_add(self.object_count());
             geometry = Geometry::with_objects(subpages(bytes), geometry.extent_pages, addressed)?;
         }
         let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
         let Laid { flash, file, .. } = Base::File(FileConfig::create(path, bytes)).open()?;
         make(&flash, geometry, id).inspect_err(|_| remove(path))?;
-        Ok((flash, file))
+        Ok(Files::one(path, file.expect("a file was created")))
+    }
+    fn object_count(&self) -> u32 {
+        u32::try_from(self.objects).unwrap_or(u32::MAX)
     }
 
     /// Makes a pool under another name, which it has until it is whole.
@@ -243,35 +241,8 @@ fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
-/// What a pool lies on, and the file or device that is all of it.
-pub(crate) type OnFile = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
-
-/// What a pool lies on: its file or device, or all those that it spans, of which `path` is any.
-/// They say from then on that the pool is changed, so that a copy of one that was made before is
-/// known as old.
-pub(crate) fn all_of_pool(path: &Path) -> Result<OnFile, Error> {
-    let file = Arc::new(FileFlash::open(&FileConfig::existing(path))?);
-    let mut open = |path: &Path| -> Result<Arc<dyn Flash>, OpenError> {
-        Ok(Arc::new(FileFlash::open(&FileConfig::existing(path))?))
-    };
-    let error = |source| Error::Members { path: path.into(), source };
-    let flash: Arc<dyn Flash> = file.clone();
-    let Some(mut members) = Members::find((path, &flash), &[], &mut open).map_err(error)? else {
-        return Ok((flash, Some(file)));
-    };
-    let flash: Arc<dyn Flash> = members.flash();
-    let first = Driver::new(&*flash, 4).map_err(PoolError::from);
-    let first = first.and_then(|mut driver| Ok(superblock(&mut driver)?));
-    let (id, ..) = first.map_err(|source| Error::Pool { path: path.into(), source })?;
-    if id != members.pool() {
-        return Err(error(MemberError::OfAnotherPool { path: path.into() }));
-    }
-    members.begin_changes().map_err(error)?;
-    Ok((flash, None))
-}
-
-fn geometry_of(on: &OnFile) -> Result<Geometry, PoolError> {
-    let mut driver = Driver::new(&*on.0, 4)?;
+fn geometry_of(on: &Files) -> Result<Geometry, PoolError> {
+    let mut driver = Driver::new(&*on.flash(), 4)?;
     Ok(superblock(&mut driver)?.1)
 }
 
@@ -286,7 +257,7 @@ pub fn leaf_bytes(geometry: Geometry, config: StoreConfig, dram_bytes: u64) -> u
 }
 
 /// Makes a pool one that packs objects, with addresses for so many beside those of its data.
-fn packs_objects(path: &Path, on: &OnFile, mut config: StoreConfig, count: u32, dram_bytes: u64) -> Result<(), Error> {
+fn packs_objects(path: &Path, on: &Files, mut config: StoreConfig, count: u32, dram_bytes: u64) -> Result<(), Error> {
     let error = |source| Error::Pool { path: path.into(), source };
     let now = geometry_of(on).map_err(error)?;
     config.leaf_bytes = leaf_bytes(now, config, dram_bytes);
@@ -295,35 +266,41 @@ fn packs_objects(path: &Path, on: &OnFile, mut config: StoreConfig, count: u32, 
     let addressed = now.subpages.max(data.saturating_add(count));
     let wanted = Geometry::with_objects(now.flash_pages(), now.extent_pages, addressed)?;
     if wanted != now {
-        let (pool, _) = Pool::open(on.0.clone(), config).map_err(error)?;
+        let (pool, _) = Pool::open(on.flash(), config).map_err(error)?;
         pool.resize(wanted, &mut || true).map_err(error)?;
     }
     Ok(())
 }
 
 /// Gives a pool addresses for as much data as it may grow to. Returns to how many extents that is.
-fn may_grow(medium: &Medium, path: &Path, on: &OnFile, config: StoreConfig, limit: u64) -> Result<u32, Error> {
+fn may_grow(
+    medium: &Medium,
+    path: &Path,
+    on: &Files,
+    mut config: StoreConfig,
+    (limit, dram_bytes): (u64, u64),
+) -> Result<u32, Error> {
     let error = |source| Error::Pool { path: path.into(), source };
-    let Some(file) = &on.1 else {
-        let remedy = "it spans several files, and grows while it is closed; use fulgurite pool resize";
-        return Err(Error::NotHonoured { setting: "growing", medium: medium.name(), remedy });
-    };
-    file.may_grow(limit)?;
     let now = geometry_of(on).map_err(error)?;
+    let limit = subpages(limit);
+    let extents = (limit / now.extent_pages).max(now.extents);
+    on.may_grow(extents, now.extent_pages)?;
+    let mut wanted = Geometry::growing(now.flash_pages(), now.extent_pages, limit)?;
     if now.objects {
-        let remedy = "a pool that packs objects grows while it is closed; use fulgurite pool resize";
-        return Err(Error::NotHonoured { setting: "growing", medium: medium.name(), remedy });
+        // Judged as large as it may become.
+        let addressed = now.subpages.max(wanted.subpages.saturating_add(medium.object_count()));
+        let large = Geometry::with_objects(extents * now.extent_pages, now.extent_pages, addressed)?;
+        wanted = Geometry { extents: now.extents, ..large };
     }
-    let limit = u32::try_from(limit / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
-    let wanted = Geometry::growing(now.flash_pages(), now.extent_pages, limit)?;
     if wanted.subpages > now.subpages {
-        let (pool, _) = Pool::open(on.0.clone(), config).map_err(error)?;
+        config.leaf_bytes = leaf_bytes(wanted, config, dram_bytes);
+        let (pool, _) = Pool::open(on.flash(), config).map_err(error)?;
         pool.resize(wanted, &mut || true).map_err(error)?;
     }
-    Ok((limit / now.extent_pages).max(now.extents))
+    Ok(extents)
 }
 
-fn open_pool(medium: &Medium, path: &Path, on: OnFile, settings: &Settings) -> Result<Opened, Error> {
+fn open_pool(medium: &Medium, path: &Path, on: Files, settings: &Settings) -> Result<Opened, Error> {
     let mut config = StoreConfig::default();
     config.durability = settings.durability.unwrap_or(Durability::Sync);
     config.keep_tokens = settings.keep_tokens.unwrap_or(1).max(1);
@@ -333,18 +310,19 @@ fn open_pool(medium: &Medium, path: &Path, on: OnFile, settings: &Settings) -> R
     // oldest go first.
     config.history_bytes = usize::try_from(settings.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
     if medium.objects > 0 {
-        let count = u32::try_from(medium.objects).unwrap_or(u32::MAX);
-        packs_objects(path, &on, config, count, settings.dram_bytes)?;
+        packs_objects(path, &on, config, medium.object_count(), settings.dram_bytes)?;
     }
-    let grows_to = settings.growing.map_or(Ok(0), |limit| may_grow(medium, path, &on, config, limit))?;
+    let limit = settings.growing.map(|limit| (limit, settings.dram_bytes));
+    let grows_to = limit.map_or(Ok(0), |limit| may_grow(medium, path, &on, config, limit))?;
     let geometry = geometry_of(&on).map_err(|source| Error::Pool { path: path.into(), source })?;
-    config.leaf_bytes = leaf_bytes(geometry, config, settings.dram_bytes);
-    let (flash, file) = on;
-    let (pool, _) = Pool::open(flash, config).map_err(|source| Error::Pool { path: path.into(), source })?;
+    // With what it needs when it has grown.
+    let large = Geometry { extents: geometry.extents.max(grows_to), ..geometry };
+    config.leaf_bytes = leaf_bytes(large, config, settings.dram_bytes);
+    let (pool, _) = Pool::open(on.flash(), config).map_err(|source| Error::Pool { path: path.into(), source })?;
     let store = pool.into_flash();
-    let kept = Some(Kept::Here(store.layer().clone()));
+    let (kept, files) = (Some(Kept::Here(store.layer().clone())), Some(Arc::new(on)));
     Ok(match settings.on_device {
-        Some(core) => Opened { flash: devices::on_device(store, core)?, kept, file, grows_to },
-        None => Opened { flash: Arc::new(store), kept, file, grows_to },
+        Some(core) => Opened { flash: devices::on_device(store, core)?, kept, files, grows_to },
+        None => Opened { flash: Arc::new(store), kept, files, grows_to },
     })
 }

@@ -12,7 +12,8 @@ use fulgurite_format::{SUBPAGE_BYTES, subpages_per_page};
 use fulgurite_store::{Pool, StoreConfig};
 
 use crate::Error;
-use crate::open::{Kept, Opened, all_of_pool};
+use crate::files::Files;
+use crate::open::{Kept, Opened};
 
 /// Tables of the store for each page: an entry, and a place and a checksum of each subpage
 /// (docs/architecture.md, "The tables' DRAM").
@@ -25,9 +26,9 @@ const DRAM_OF_PAGE: usize = 160;
 /// [`Error::Open`] when the pool is in use, or there is no such file. [`Error::Pool`] when it is no
 /// pool. [`Error::Members`] when a part of it is missing.
 pub fn unused_of_pool(path: &Path, bytes: u64) -> Result<Opened, Error> {
-    let (flash, file) = all_of_pool(path)?;
+    let files = Files::of_pool(path)?;
     // Nothing is synced, so there is no history that would have to be bounded.
-    let opened = Pool::open(flash, StoreConfig::default());
+    let opened = Pool::open(files.flash(), StoreConfig::default());
     let (pool, _) = opened.map_err(|source| Error::Pool { path: path.into(), source })?;
     let info = pool.info();
     let in_page = u64::from(subpages_per_page(SUBPAGE_BYTES));
@@ -43,5 +44,5 @@ pub fn unused_of_pool(path: &Path, bytes: u64) -> Result<Opened, Error> {
     let discard = Box::new(move |pages| drop(pool.delete_pages(pages)));
     let unused = PagesOfFlash::new(Arc::new(store), pages, dram_bytes, discard);
     let flash: Arc<dyn Flash> = Arc::new(unused);
-    Ok(Opened { flash, kept, file, grows_to: 0 })
+    Ok(Opened { flash, kept, files: Some(Arc::new(files)), grows_to: 0 })
 }

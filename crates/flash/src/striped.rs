@@ -5,7 +5,9 @@
 //! band of 2 rows over A, C               9 10 11 12             A: 9 11                 C: 10 12
 //! ```
 //!
-//! A band is never moved: a pool that grows gets another one behind it.
+//! A band is never moved: a pool that grows gets another one behind it, or more rows of its last.
+//! So a queue goes on with the layout that it knows, and looks for a newer one only for a flash page
+//! that this does not have.
 //!
 //! Invariants: a request for a flash page is passed on to the member that has it. A flush is passed
 //! on to all members and ends with the last, with the first error. After a failed flush on one of
@@ -14,8 +16,8 @@
 //! What this file does not do: it keeps no copies (a pool that loses a member is lost), and it does
 //! not check which file is which.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use fulgurite_format::SubpageIndex;
@@ -92,6 +94,21 @@ impl StripeLayout {
         let columns = self.bands.iter().flat_map(|b| b.columns.iter().map(|c| (c, b.rows)));
         columns.filter(|(c, _)| c.member == member).map(|(c, rows)| c.first + rows).max().unwrap_or(0)
     }
+    /// Flash pages in all.
+    fn pages(&self) -> u32 {
+        self.extents * self.extent_pages
+    }
+    /// Whether each extent of another layout lies where it did.
+    fn continues(&self, before: &StripeLayout) -> bool {
+        let same = |extent: u32| self.find(extent * self.extent_pages) == before.find(extent * self.extent_pages);
+        // Of a band, the first and the last row say where all of it lies.
+        let ends = |band: &Band| {
+            let wide = band.columns.len() as u32;
+            (0..wide.min(wide * band.rows))
+                .all(|at| same(band.first + at) && same(band.first + (band.rows - 1) * wide + at))
+        };
+        self.extent_pages == before.extent_pages && self.extents >= before.extents && before.bands.iter().all(ends)
+    }
     /// The member that has a flash page, and which of its own that is.
     #[must_use]
     pub fn find(&self, page: u32) -> Option<(u32, u32)> {
@@ -106,17 +123,30 @@ impl StripeLayout {
     }
 }
 
+/// What all queues of a striped medium see.
+struct Shared {
+    layout: RwLock<Arc<StripeLayout>>,
+    /// Flash pages of that layout.
+    pages: AtomicU32,
+    /// A flush has failed on one of the members.
+    poisoned: AtomicBool,
+}
+
+impl Shared {
+    fn layout(&self) -> Arc<StripeLayout> {
+        self.layout.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// Several media as one.
 pub struct StripedFlash {
     members: Vec<Arc<dyn Flash>>,
-    layout: Arc<StripeLayout>,
-    /// A flush has failed on one of them.
-    poisoned: Arc<AtomicBool>,
+    shared: Arc<Shared>,
 }
 
 impl std::fmt::Debug for StripedFlash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StripedFlash").field("layout", &self.layout).finish_non_exhaustive()
+        f.debug_struct("StripedFlash").field("layout", &self.layout()).finish_non_exhaustive()
     }
 }
 
@@ -128,14 +158,10 @@ impl StripedFlash {
     #[must_use]
     pub fn new(members: Vec<Arc<dyn Flash>>, layout: StripeLayout) -> StripedFlash {
         assert!(!members.is_empty(), "a medium lies on something");
-        for column in layout.bands.iter().flat_map(|band| &band.columns) {
-            assert!((column.member as usize) < members.len(), "there is no member {}", column.member);
-        }
-        for (member, flash) in members.iter().enumerate() {
-            let needed = u64::from(layout.extents_of(member as u32)) * u64::from(layout.extent_pages);
-            assert!(needed <= u64::from(flash.subpages()), "member {member} has fewer than {needed} flash pages");
-        }
-        StripedFlash { members, layout: Arc::new(layout), poisoned: Arc::default() }
+        fits(&members, &layout);
+        let pages = AtomicU32::new(layout.pages());
+        let shared = Shared { layout: RwLock::new(Arc::new(layout)), pages, poisoned: AtomicBool::new(false) };
+        StripedFlash { members, shared: Arc::new(shared) }
     }
     /// The members.
     #[must_use]
@@ -144,14 +170,38 @@ impl StripedFlash {
     }
     /// Where its extents lie.
     #[must_use]
-    pub fn layout(&self) -> &StripeLayout {
-        &self.layout
+    pub fn layout(&self) -> Arc<StripeLayout> {
+        self.shared.layout()
+    }
+    /// It has more extents from now on. Requests go on meanwhile.
+    ///
+    /// # Panics
+    /// When an extent of before lies elsewhere, or the members do not have what it names.
+    pub fn grow(&self, layout: StripeLayout) {
+        fits(&self.members, &layout);
+        let mut now = self.shared.layout.write().unwrap_or_else(PoisonError::into_inner);
+        assert!(layout.continues(&now), "{layout:?} is not {now:?} with more behind it");
+        let pages = layout.pages();
+        *now = Arc::new(layout);
+        // Release: an observer of the size finds the layout.
+        self.shared.pages.store(pages, Ordering::Release);
+    }
+}
+
+/// Whether the members have what a layout names.
+fn fits(members: &[Arc<dyn Flash>], layout: &StripeLayout) {
+    for column in layout.bands.iter().flat_map(|band| &band.columns) {
+        assert!((column.member as usize) < members.len(), "there is no member {}", column.member);
+    }
+    for (member, flash) in members.iter().enumerate() {
+        let needed = u64::from(layout.extents_of(member as u32)) * u64::from(layout.extent_pages);
+        assert!(needed <= u64::from(flash.subpages()), "member {member} has fewer than {needed} flash pages");
     }
 }
 
 impl Flash for StripedFlash {
     fn subpages(&self) -> u32 {
-        self.layout.extents * self.layout.extent_pages
+        self.shared.pages.load(Ordering::Acquire)
     }
     fn describe(&self) -> String {
         let each: Vec<String> = self.members.iter().map(|flash| flash.describe()).collect();
@@ -182,8 +232,8 @@ impl Flash for StripedFlash {
         let queues: Result<Vec<_>, _> = self.members.iter().map(one).collect();
         Ok(Box::new(StripedQueue {
             queues: queues?,
-            layout: self.layout.clone(),
-            poisoned: self.poisoned.clone(),
+            layout: self.layout(),
+            shared: self.shared.clone(),
             frame_count: frame_count(&frames),
             slots: Slots::new(depth),
             pending: vec![Pending { op: Op::Flush, left: 0, result: Ok(()) }; depth].into(),
@@ -194,11 +244,11 @@ impl Flash for StripedFlash {
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         check_range(first, count, self.subpages())?;
-        let (mut at, end) = (first.0, first.0 + count);
+        let (mut at, end, layout) = (first.0, first.0 + count, self.layout());
         while at < end {
             // Of an extent at a time: the next one lies elsewhere.
-            let next = (at - at % self.layout.extent_pages + self.layout.extent_pages).min(end);
-            let (member, own) = self.layout.find(at).ok_or(FlashError::OutOfRange)?;
+            let next = (at - at % layout.extent_pages + layout.extent_pages).min(end);
+            let (member, own) = layout.find(at).ok_or(FlashError::OutOfRange)?;
             self.members[member as usize].trim(SubpageIndex(own), next - at)?;
             at = next;
         }
@@ -236,8 +286,9 @@ struct Pending {
 
 struct StripedQueue {
     queues: Vec<Box<dyn Queue>>,
+    /// As of when a flash page was last looked for in vain.
     layout: Arc<StripeLayout>,
-    poisoned: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     frame_count: u32,
     /// The caller's tags; the members see slots.
     slots: Slots,
@@ -254,6 +305,12 @@ impl StripedQueue {
         // As deep as this one, and each request here is at most one there.
         self.queues[member].submit(request).expect("a member's queue has room for every request of the whole");
     }
+    fn find(&mut self, page: u32) -> Option<(u32, u32)> {
+        if page >= self.layout.pages() {
+            self.layout = self.shared.layout();
+        }
+        self.layout.find(page)
+    }
 }
 
 impl Queue for StripedQueue {
@@ -262,14 +319,14 @@ impl Queue for StripedQueue {
         let Request { op, subpage, frame, .. } = request;
         let request = Request { tag: slot.into(), ..request };
         let pending = |left| Pending { op, left, result: Ok(()) };
-        if op != Op::Read && self.poisoned.load(Ordering::Acquire) {
+        if op != Op::Read && self.shared.poisoned.load(Ordering::Acquire) {
             self.ended.push((slot, FlashError::Poisoned));
         } else if op == Op::Flush {
             self.pending[slot as usize] = pending(self.queues.len() as u32);
             for member in 0..self.queues.len() {
                 self.pass_on(member, Request { subpage: SubpageIndex(0), ..request });
             }
-        } else if let Some((member, page)) = self.layout.find(subpage.0).filter(|_| frame.0 < self.frame_count) {
+        } else if let Some((member, page)) = self.find(subpage.0).filter(|_| frame.0 < self.frame_count) {
             self.pending[slot as usize] = pending(1);
             self.pass_on(member as usize, Request { subpage: SubpageIndex(page), ..request });
         } else {
@@ -291,7 +348,7 @@ impl Queue for StripedQueue {
             let slot = completion.tag as u32;
             let pending = &mut self.pending[slot as usize];
             if pending.op == Op::Flush && completion.result.is_err() {
-                self.poisoned.store(true, Ordering::Release);
+                self.shared.poisoned.store(true, Ordering::Release);
             }
             pending.result = pending.result.and(completion.result);
             pending.left -= 1;
@@ -379,5 +436,29 @@ mod tests {
         assert_eq!(layout.find(14 * 4), None);
         assert_eq!([layout.find(0), layout.find(5), layout.find(12)], [Some((0, 0)), Some((1, 5)), Some((0, 4))]);
         assert_eq!([layout.find(36), layout.find(40), layout.find(52)], [Some((0, 12)), Some((2, 16)), Some((1, 16))]);
+    }
+    #[test]
+    fn a_layout_goes_on_only_where_nothing_moves() {
+        let of = |bands: &[(u32, &[(u32, u32)])]| {
+            let mut layout = StripeLayout::new(4);
+            bands.iter().for_each(|(rows, all)| layout.push(*rows, columns(all)));
+            layout
+        };
+        let before = of(&[(3, &[(0, 0), (1, 1)]), (2, &[(1, 4)])]);
+        for after in [
+            before.clone(),
+            of(&[(3, &[(0, 0), (1, 1)]), (9, &[(1, 4)])]),
+            of(&[(3, &[(0, 0), (1, 1)]), (2, &[(1, 4)]), (7, &[(0, 3), (1, 6)])]),
+        ] {
+            assert!(after.continues(&before), "{after:?}");
+            assert!(after == before || !before.continues(&after), "{after:?}");
+        }
+        for after in [
+            of(&[(4, &[(0, 0), (1, 1)]), (2, &[(1, 5)])]),
+            of(&[(3, &[(0, 0), (1, 1)]), (2, &[(0, 3)])]),
+            of(&[(8, &[(0, 0), (1, 1)])]),
+        ] {
+            assert!(!after.continues(&before), "{after:?}");
+        }
     }
 }

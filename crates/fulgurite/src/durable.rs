@@ -190,8 +190,9 @@ impl Fulgurite {
         Ok(self.growth("size")?.bytes())
     }
 
-    /// Makes the pool's file `size` bytes large while it is in use, rounded down to whole extents.
-    /// There is more room for data then, up to the addresses that the pool has
+    /// Makes the pool `size` bytes large while it is in use, rounded down to whole extents. Of
+    /// several files each gets about as much, and may get an extent more than the pool uses. There
+    /// is more room for data then, up to the addresses that the pool has
     /// ([`Builder::growing`](crate::Builder::growing)), and for what tokens and unsynced changes
     /// keep. A kill leaves the old size or the new one.
     ///
@@ -210,10 +211,12 @@ impl Fulgurite {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoPool`], [`Error::Unit`]. [`Error::NotHonoured`] over a device, or a pool of
-    /// several files. [`Error::Open`] for a full disk, a size past 16 TiB, or a block device that
-    /// has less: make it larger first, which may be while the pool is open.
-    /// [`Error::Pool`] when the pool is larger, packs objects, or its superblock cannot be written.
+    /// [`Error::NoPool`], [`Error::Unit`]. [`Error::NotHonoured`] over a device. [`Error::Open`]
+    /// for a full disk, or a block device that has less: make it larger first, which may be while
+    /// the pool is open. [`Error::Members`] when several files cannot note what they have.
+    /// [`Error::Pool`] when the pool is larger, its superblock cannot be written, or no pool has
+    /// that size: 16 TiB, or 8 TiB with objects. Also where the DRAM budget, as it was divided at
+    /// the start, is not enough for the places of objects in a pool of that size.
     pub fn set_size(&self, size: impl Into<Size>) -> Result<(), Error> {
         let bytes = size.into().bytes()?;
         self.growth("set_size")?.set_bytes(bytes)

@@ -1,4 +1,5 @@
-//! A pool that grows while it is open: its file first, then its superblock, then its tables.
+//! A pool that grows while it is open: its files first, then the list of them, where there are
+//! several, then its superblock, then its tables.
 //!
 //! At every moment the pool is whole in its old size or its new one, because nothing is written
 //! behind the old end before the superblock says the new one. The store decides when to grow
@@ -6,27 +7,26 @@
 
 use std::sync::Arc;
 
-use fulgurite_backing::{Kept, Opened};
-use fulgurite_flash::FileFlash;
+use fulgurite_backing::{Files, Kept, Opened};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_store::Pool;
 
 use crate::error::Error;
 
-/// A pool in this process, and the file that it lies on alone.
+/// A pool in this process, and what it lies on.
 #[derive(Clone)]
 pub(crate) struct Growth {
     pool: Arc<Pool>,
-    file: Option<Arc<FileFlash>>,
+    files: Arc<Files>,
     /// Extents up to which it grows by itself; 0: it does not.
     limit: u32,
 }
 
 impl Growth {
     pub fn of(opened: &Opened) -> Option<Growth> {
-        match &opened.kept {
-            Some(Kept::Here(pool)) => {
-                Some(Growth { pool: pool.clone(), file: opened.file.clone(), limit: opened.grows_to })
+        match (&opened.kept, &opened.files) {
+            (Some(Kept::Here(pool)), Some(files)) => {
+                Some(Growth { pool: pool.clone(), files: files.clone(), limit: opened.grows_to })
             }
             _ => None,
         }
@@ -37,7 +37,7 @@ impl Growth {
     }
     /// Grows to so many bytes.
     pub fn set_bytes(&self, bytes: u64) -> Result<(), Error> {
-        // Judged before the file is touched.
+        // Judged before a file is touched.
         let extents = u32::try_from(bytes / self.extent_bytes()).unwrap_or(u32::MAX);
         self.pool.may_grow(extents)?;
         self.grow(extents)
@@ -65,12 +65,7 @@ impl Growth {
         Ok(())
     }
     fn grow(&self, extents: u32) -> Result<(), Error> {
-        let file = self.file.as_ref().ok_or(Error::NotHonoured {
-            setting: "set_size",
-            medium: "a pool of several files",
-            remedy: "it grows while it is closed; use fulgurite pool resize",
-        })?;
-        file.grow(u64::from(extents) * self.extent_bytes())?;
+        self.files.grow(extents, self.pool.geometry().extent_pages)?;
         Ok(self.pool.grow(extents)?)
     }
 }

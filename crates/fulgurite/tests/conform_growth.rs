@@ -2,10 +2,11 @@
 //! any moment leaves a pool that opens with all that a sync had named. What cannot grow says so.
 //! Method: blobs put into pools of 16 MiB until there are several times as many. Sizes of zero,
 //! smaller, past all limits, not aligned and unreadable. A file system of 32 MiB that fills. A loop
-//! device. A process that grows its pool while it is killed at random moments.
+//! device. A process that grows its pool while it is killed at random moments. The same of pools
+//! that pack objects, and of pools over three files, with small and large values at a time.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use fulgurite::{AccessError, Blobs, Error, Fulgurite, Medium, Rooted, pool::PoolError};
 use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError, Shortage};
 use fulgurite_format::PoolId;
-use fulgurite_store::{Geometry, Pool, ResizeError};
+use fulgurite_store::{Geometry, Members, Pool, ResizeError};
 use fulgurite_testkit as trials;
 use trials::Random;
 
@@ -132,20 +133,114 @@ fn what_cannot_grow_says_so() {
     };
     let error = refused(Medium::memory("16M"), "32M");
     assert!(matches!(error, Error::NotHonoured { setting: "growing", .. }), "{error}");
-    let error = refused(Medium::new_pool(&path, "16M").objects(1000), "32M");
-    assert!(matches!(error, Error::NotHonoured { setting: "growing", .. }), "{error}");
     assert!(matches!(refused(Medium::new_pool(&path, "16M"), "much"), Error::Unit(_)));
     assert!(!path.exists());
     // The addresses are too many, or their tables too large for the DRAM.
     let error = refused(Medium::new_pool(&path, "16M"), "15T");
     assert!(matches!(error, Error::Geometry(_) | Error::Build(_)), "{error}");
     let _ = std::fs::remove_file(&path);
-    // With objects, it says so when it is told to.
+    // No pool of objects is as large as others may be.
+    let error = refused(Medium::new_pool(&path, "16M").objects(1000), "9T");
+    assert!(matches!(error, Error::Geometry(_) | Error::Build(_)), "{error}");
+    let _ = std::fs::remove_file(&path);
     let medium = Medium::new_pool(&path, "16M").objects(1000);
     let memory = Fulgurite::builder(medium).dram("16M").start().unwrap();
-    let error = memory.set_size("32M").unwrap_err();
-    assert!(matches!(error, Error::Pool(PoolError::Resize(ResizeError::ObjectsInUse))), "{error}");
+    let error = memory.set_size("9T").unwrap_err();
+    assert!(matches!(error, Error::Pool(PoolError::Resize(ResizeError::Geometry(_)))), "{error}");
     assert_eq!(path.metadata().unwrap().len(), 16 * MIB);
+}
+
+/// Where objects lie may be on flash alone. What is known of whole subpages may not, so the DRAM
+/// bounds how large such a pool becomes.
+#[test]
+fn a_pool_whose_tables_are_on_flash_grows_as_far_as_its_dram() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let open = |medium: Medium, dram: &str| Fulgurite::builder(medium).dram(dram).start().unwrap();
+    let memory = open(Medium::new_pool(&path, 16 * MIB).objects(400_000), "10M");
+    let of = memory.named("values").blobs::<u64>(1 << 12, 4 * MIB).unwrap();
+    let put = |memory: &Fulgurite, of: &Values, key: u64| memory.run(|m| of.put(m, &key, &[key as u8; 500]).map(drop));
+    (0..2000).for_each(|key| put(&memory, &of, key).unwrap());
+    memory.set_size(32 * MIB).unwrap();
+    let error = memory.set_size(64 << 30).unwrap_err();
+    assert!(matches!(error, Error::Pool(PoolError::Resize(ResizeError::Dram { .. }))), "{error}");
+    assert_eq!((memory.size().unwrap(), path.metadata().unwrap().len()), (32 * MIB, 32 * MIB));
+    (2000..4000).for_each(|key| put(&memory, &of, key).unwrap());
+    drop((of, memory));
+    let memory = open(Medium::pool(&path), "64M");
+    let of = values(&memory, 0);
+    for key in 0..4000 {
+        let mut found = Vec::new();
+        assert!(memory.run(|m| of.get(m, &key, &mut found)).unwrap() && found == [key as u8; 500], "{key}");
+    }
+}
+
+/// A pool over three files, or one.
+fn laid_on(directory: &Path, files: usize) -> Vec<PathBuf> {
+    let paths: Vec<PathBuf> = (0..files).map(|at| directory.join(format!("part {at}"))).collect();
+    let create = |path: &PathBuf| -> Arc<dyn Flash> {
+        Arc::new(FileFlash::open(&FileConfig::create(path, 18 * MIB / files as u64)).unwrap())
+    };
+    let flash: Arc<dyn Flash> = if let [only] = &paths[..] {
+        create(only)
+    } else {
+        let ids: Vec<PoolId> = (1..=files as u8).map(|n| PoolId([n; 16])).collect();
+        let members = paths.iter().map(|path| (path.clone(), create(path))).collect();
+        Members::create(members, &ids, 32, PoolId([9; 16])).unwrap().flash()
+    };
+    Pool::format(&flash, Geometry::new(flash.subpages(), 32, None).unwrap(), PoolId([9; 16]), 0).unwrap();
+    paths
+}
+fn bytes_of(paths: &[PathBuf]) -> Vec<u64> {
+    paths.iter().map(|path| path.metadata().unwrap().len()).collect()
+}
+/// The medium over these files, with objects or without.
+fn over(path: &Path, objects: bool) -> Medium {
+    if objects { Medium::pool(path).objects(20_000) } else { Medium::pool(path) }
+}
+/// A value that is an object of the pool where it packs them.
+fn small(key: u64) -> Vec<u8> {
+    Random(key + 1).bytes(200 + key as usize % 3000)
+}
+
+#[test]
+fn pools_of_objects_and_of_several_files_grow_while_they_are_written() {
+    for (files, objects) in [(1, true), (3, false), (3, true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = laid_on(directory.path(), files);
+        let memory = Fulgurite::builder(over(&paths[0], objects)).dram("12M").growing("64M").start().unwrap();
+        let before = memory.size().unwrap();
+        let (of, smalls) = (values(&memory, 20 * MIB), memory.named("small").blobs::<u64>(1 << 10, 16 * MIB).unwrap());
+        let put_small =
+            |memory: &Fulgurite, key: u64| memory.run(|m| smalls.put(m, &key, &small(key)).map(drop)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..8000).for_each(|key| put_small(&memory, key)));
+            scope.spawn(|| (0..160).for_each(|key| put(&memory, &of, key).unwrap()));
+        });
+        memory.sync().unwrap();
+        let grown = memory.size().unwrap();
+        assert!(grown > before + 8 * MIB && grown <= 64 * MIB, "{files} files, {objects}: {grown}");
+        let check_all = |memory: &Fulgurite| {
+            let smalls = memory.named("small").blobs::<u64>(1, 0).unwrap();
+            check(memory, &values(memory, 0), 0..160);
+            for key in 0..8000 {
+                let mut found = Vec::new();
+                assert!(memory.run(|m| smalls.get(m, &key, &mut found)).unwrap() && found == small(key), "{key}");
+            }
+        };
+        check_all(&memory);
+        // All of its files, about as much each.
+        let bytes = bytes_of(&paths);
+        assert!(bytes.iter().sum::<u64>() >= grown && bytes.iter().max().unwrap() - bytes.iter().min().unwrap() <= MIB);
+        // And as it is told to.
+        memory.set_size(grown + 5 * MIB).unwrap();
+        assert_eq!(memory.size().unwrap(), (grown + 5 * MIB) >> 17 << 17);
+        (0..160).for_each(|key| put(&memory, &of, key).unwrap());
+        drop((of, smalls, memory));
+        // Any of them opens it, also as one that does not grow.
+        let memory = Fulgurite::builder(Medium::pool(paths.last().unwrap())).dram("12M").start().unwrap();
+        check_all(&memory);
+    }
 }
 
 fn tool(arguments: &[&str]) -> Result<String, String> {
@@ -258,13 +353,15 @@ fn a_full_disk_is_told_and_the_pool_goes_on_in_its_size() {
 }
 
 const CHILD: &str = "FULGURITE_TEST_GROWTH";
+const OBJECTS: &str = "FULGURITE_TEST_GROWTH_OBJECTS";
 
 /// The process that is killed: it says how many values each sync has named.
 #[test]
 #[ignore = "a child of the next test"]
 fn grower() {
     let path = std::env::var(CHILD).expect("a child");
-    let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").growing("96M").start().unwrap();
+    let objects = std::env::var(OBJECTS).is_ok();
+    let memory = Fulgurite::builder(over(path.as_ref(), objects)).dram("12M").growing("96M").start().unwrap();
     let of = values(&memory, 0);
     for key in 0..600 {
         put(&memory, &of, key).unwrap();
@@ -277,18 +374,36 @@ fn grower() {
 
 #[test]
 fn a_kill_while_it_grows_leaves_a_pool_with_all_that_was_named() {
+    killed_while_it_grows(20, 1, false);
+}
+
+#[test]
+fn a_kill_while_several_files_grow_leaves_a_pool_with_all_that_was_named() {
+    killed_while_it_grows(8, 3, false);
+}
+
+#[test]
+fn a_kill_while_a_pool_of_objects_grows_leaves_a_pool_with_all_that_was_named() {
+    killed_while_it_grows(6, 1, true);
+    killed_while_it_grows(6, 3, true);
+}
+
+fn killed_while_it_grows(seeds: u64, files: usize, objects: bool) {
     let mut grown = 0;
-    trials::each_seed(1, 20, |seed| {
+    trials::each_seed(1, seeds, |seed| {
         let mut random = Random(seed);
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("pool");
-        let builder = Fulgurite::builder(Medium::new_pool(&path, 16 * MIB)).dram("8M").growing("96M");
-        let memory = builder.start().unwrap();
+        let paths = laid_on(directory.path(), files);
+        let memory = Fulgurite::builder(over(&paths[0], objects)).dram("12M").growing("96M").start().unwrap();
+        let before = memory.size().unwrap();
         // Made for one value, so that its heap grows as well.
         values(&memory, BYTES as u64);
         drop(memory);
         let mut child = trials::again(module_path!(), "grower");
-        let mut child = child.env(CHILD, &path).stdout(Stdio::piped()).spawn().unwrap();
+        if objects {
+            child.env(OBJECTS, "");
+        }
+        let mut child = child.env(CHILD, &paths[0]).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let enough = random.below(600u64);
         let mut named = 0;
@@ -304,18 +419,19 @@ fn a_kill_while_it_grows_leaves_a_pool_with_all_that_was_named() {
         // It may have ended by itself.
         let _ = child.kill();
         child.wait().unwrap();
-        let memory = Fulgurite::builder(Medium::pool(&path)).dram("8M").start().unwrap();
+        let path = &paths[random.below(files as u64) as usize];
+        let memory = Fulgurite::builder(Medium::pool(path)).dram("12M").start().unwrap();
         let of = values(&memory, 0);
         check(&memory, &of, 0..named);
         let size = memory.size().unwrap();
-        assert!(path.metadata().unwrap().len() >= size);
-        grown += u32::from(size > 16 * MIB);
+        assert!(bytes_of(&paths).iter().sum::<u64>() >= size);
+        grown += u32::from(size > before);
         // It goes on.
         memory.set_size(size + 16 * MIB).unwrap();
         put(&memory, &of, named).unwrap();
         memory.sync().unwrap();
     });
-    assert!(grown > 0 || trials::runs(20) < 4, "none was killed after it had grown");
+    assert!(grown > 0 || trials::runs(seeds) < 4, "none was killed after it had grown");
 }
 
 #[test]

@@ -364,6 +364,10 @@ impl Members {
     pub fn ids(&self) -> impl Iterator<Item = PoolId> {
         self.list.members.iter().map(|member| member.id)
     }
+    /// Extents of all of them.
+    pub fn extents(&self) -> u32 {
+        self.flash.layout().extents()
+    }
     /// Extents that a member has, its own page's included.
     pub fn extents_of(&self, position: u32) -> u32 {
         self.flash.layout().extents_of(position)
@@ -393,32 +397,54 @@ impl Members {
     /// evenly among those that may grow to `most`. None when they cannot.
     #[must_use]
     pub fn grown(&self, extents: u32, most: &[u32]) -> Option<Vec<u32>> {
-        let mut now: Vec<u32> = (0..self.members.len() as u32).map(|position| self.extents_of(position)).collect();
-        for _ in 0..extents {
-            let least = (0..now.len()).filter(|at| now[*at] < most[*at]).min_by_key(|at| now[*at])?;
-            now[least] += 1;
+        let now: Vec<u32> = (0..self.members.len() as u32).map(|position| self.extents_of(position)).collect();
+        let up_to = |level: u32| now.iter().zip(most).map(move |(now, most)| level.min(*most).max(*now));
+        let more = |level| up_to(level).zip(&now).map(|(then, now)| u64::from(then - now)).sum::<u64>();
+        // The highest level up to which there are enough for all, and one more for the first ones.
+        let (mut level, mut above) = (0, u32::MAX);
+        while level + 1 < above {
+            let middle = level + (above - level) / 2;
+            *if more(middle) <= extents.into() { &mut level } else { &mut above } = middle;
         }
-        Some(now)
+        let mut grown: Vec<u32> = up_to(level).collect();
+        let mut left = u64::from(extents) - more(level);
+        for (at, most) in (0..).zip(most) {
+            if left > 0 && grown[at] == level && level < *most {
+                (grown[at], left) = (level + 1, left - 1);
+            }
+        }
+        (left == 0).then_some(grown)
     }
     /// The members were made larger: the pool continues in the new extents, up to so many on each.
-    /// Nothing moves.
+    /// Nothing moves. The medium ([`Members::flash`]) has them from then on.
     ///
     /// # Errors
     /// [`MemberError::Bands`] when the list has no room, and nothing was changed. When a member
     /// fails, the old state can still be opened, as long as no member shrinks: some may already
-    /// name their new size.
+    /// name their new size. The medium goes on as it was, and another attempt may follow.
     ///
     /// # Panics
     /// When one has less than that.
     pub fn grow(&mut self, extents: &[u32]) -> Result<(), MemberError> {
         let used: Vec<u32> = (0..self.members.len() as u32).map(|position| self.extents_of(position)).collect();
         let used: Vec<u32> = used.iter().enumerate().map(|(at, used)| (*used).max(u32::from(at > 0))).collect();
-        let new = bands_for(extents, &used);
-        if self.list.bands.len() + new.len() > BANDS_MAX {
+        let mut new = bands_for(extents, &used);
+        let mut bands = self.list.bands.clone();
+        // More rows of the last band move nothing either.
+        if let (Some(last), Some(first)) = (bands.last_mut(), new.first())
+            && last.members == first.members
+        {
+            last.rows += first.rows;
+            new.remove(0);
+        }
+        if bands.len() + new.len() > BANDS_MAX {
             return Err(MemberError::Bands);
         }
-        self.list.bands.extend(new);
-        self.begin_changes()
+        bands.extend(new);
+        let before = std::mem::replace(&mut self.list.bands, bands);
+        self.begin_changes().inspect_err(|_| self.list.bands = before)?;
+        self.flash.grow(layout_of(&self.list));
+        Ok(())
     }
     /// Adds a file or device as the last member. The pool can continue in what it has beyond an
     /// extent of its own. `path` is absolute, and `id` random. Its earlier contents are gone. A

@@ -72,27 +72,42 @@ fn most(geometry: Geometry) -> u32 {
     if geometry.objects { room.min(u64::from(SLOT)) as u32 } else { 0 }
 }
 
-/// DRAM of so many slots.
+/// DRAM of so many slots, with the tables that lead to their pieces.
 fn piece_bytes(slots: u32) -> usize {
-    (slots as usize).div_ceil(PIECE) * SLOT_PIECE_BYTES
+    let pieces = (slots as usize).div_ceil(PIECE);
+    pieces * SLOT_PIECE_BYTES + table_bytes(pieces)
+}
+fn table_bytes(pieces: usize) -> usize {
+    let entries = pieces.checked_ilog2().map_or(0, |last| (2 << last) - 1);
+    entries * size_of::<OnceLock<Piece>>()
 }
 
 /// A piece of the slots.
 type Piece = Box<[AtomicU64]>;
+/// Pieces as they are needed. Each table has twice as many as the one before, and the first has
+/// one. So a pool that grows needs no other tables.
+type Table = Box<[OnceLock<Piece>]>;
+/// The tables of the most slots that a pool can have.
+const TABLES: usize = (SLOT as usize / PIECE).ilog2() as usize + 1;
+
+/// The table of a piece, and its position there.
+fn table_of(piece: usize) -> (usize, usize) {
+    let table = (piece + 1).ilog2();
+    (table as usize, piece + 1 - (1 << table))
+}
 
 /// The slots: eight bytes each, which any thread may read while they change.
 #[derive(Debug)]
 pub struct Slots {
     /// [`SLOT`]; 0 in a pool without objects, which may have that many flash pages.
     mark: u32,
-    pieces: Box<[OnceLock<Piece>]>,
+    tables: Box<[OnceLock<Table>]>,
 }
 
 impl Slots {
     fn new(geometry: Geometry) -> Slots {
-        let pieces = (most(geometry) as usize).div_ceil(PIECE);
-        let mark = if geometry.objects { SLOT } else { 0 };
-        Slots { mark, pieces: (0..pieces).map(|_| OnceLock::new()).collect() }
+        let (mark, tables) = if geometry.objects { (SLOT, TABLES) } else { (0, 0) };
+        Slots { mark, tables: (0..tables).map(|_| OnceLock::new()).collect() }
     }
     /// Whether the place of a subpage is a slot.
     #[inline]
@@ -100,8 +115,19 @@ impl Slots {
         place & self.mark != 0
     }
     fn word(&self, place: u32) -> Option<&AtomicU64> {
+        if !self.has(place) {
+            return None;
+        }
         let slot = (place & !SLOT) as usize;
-        if self.has(place) { self.pieces.get(slot / PIECE)?.get()?.get(slot % PIECE) } else { None }
+        let (table, at) = table_of(slot / PIECE);
+        self.tables.get(table)?.get()?[at].get()?.get(slot % PIECE)
+    }
+    /// The same of a slot that may be the first of its piece.
+    fn made(&self, slot: u32) -> &AtomicU64 {
+        let (table, at) = table_of(slot as usize / PIECE);
+        let table = self.tables[table].get_or_init(|| (0..1 << table).map(|_| OnceLock::new()).collect());
+        let piece = table[at].get_or_init(|| (0..PIECE).map(|_| AtomicU64::new(0)).collect());
+        &piece[slot as usize % PIECE]
     }
     /// Where the object of a place lies; none when the place is not a slot.
     #[inline]
@@ -162,6 +188,14 @@ impl Objects {
             weight: 0,
         }
     }
+    /// The pool has so many extents from now on, more than before.
+    pub fn grow(&mut self, extents: u32) {
+        self.geometry.extents = extents;
+        if self.geometry.objects {
+            self.needed.reserve_exact(extents as usize - self.needed.len());
+            self.needed.resize(extents as usize, Needed::default());
+        }
+    }
     /// The slots, which may be read while they change.
     pub fn slots(&self) -> &Arc<Slots> {
         &self.slots
@@ -184,7 +218,8 @@ impl Objects {
     /// DRAM when the slots of all subpages but these are elsewhere, so many bytes of them here.
     pub fn bytes_max_with(&self, slots: usize) -> usize {
         let in_use = slots / (size_of::<AtomicU64>() + size_of::<u32>());
-        let taken = slots + in_use / 8 * 4 + FREE_MIN * 4 + SLOT_PIECE_BYTES;
+        let pieces = SLOT_PIECE_BYTES + table_bytes(in_use / PIECE + 2);
+        let taken = slots + in_use / 8 * 4 + FREE_MIN * 4 + pieces;
         self.bytes_max().min(self.fixed_bytes() + taken)
     }
     /// The slot of an object leaves DRAM. It is needed as before. Returns where it lies.
@@ -228,7 +263,7 @@ impl Objects {
         self.bytes().saturating_sub(self.bytes_max())
     }
     fn fixed_bytes(&self) -> usize {
-        self.slots.pieces.len() * size_of::<OnceLock<Piece>>() + self.needed.capacity() * size_of::<Needed>()
+        self.slots.tables.len() * size_of::<OnceLock<Table>>() + self.needed.capacity() * size_of::<Needed>()
     }
     /// Where the object of a place lies; none when the place is not a slot.
     pub fn get(&self, place: u32) -> Option<ObjectPlace> {
@@ -269,9 +304,7 @@ impl Objects {
             self.used += 1;
             self.used - 1
         });
-        let piece =
-            self.slots.pieces[slot as usize / PIECE].get_or_init(|| (0..PIECE).map(|_| AtomicU64::new(0)).collect());
-        piece[slot as usize % PIECE].store(pack(place), Ordering::Release);
+        self.slots.made(slot).store(pack(place), Ordering::Release);
         slot | SLOT
     }
     fn of(&self, place: u32) -> ObjectPlace {

@@ -809,10 +809,7 @@ impl Layer for Pool {
                 if inner.store.uncommitted() > 0 && self.helpers.waits_for_sync() => {}
             Err(error) => return Err(error.into()),
         }
-        let grows_to = self.grows_to.load(Ordering::Relaxed);
-        if grows_to > 0 && inner.store.wants_to_grow(self.changes.claimed(), grows_to).is_some() {
-            self.helpers.wake();
-        }
+        self.ask_to_grow(&inner);
         if places.len() > before {
             self.helpers.has_places();
             if self.changes.placed((places.len() - before) as u64) {

@@ -243,6 +243,7 @@ impl State {
         self.geometry.extents = extents;
         self.live.resize(extents as usize, 0);
         self.wear.grow(extents);
+        self.objects.grow(extents);
         if let Some(chains) = &mut self.chains {
             chains.grow(extents);
         }

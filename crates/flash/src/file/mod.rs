@@ -175,6 +175,13 @@ impl FileFlash {
     pub fn may_grow(&self, bytes: u64) -> Result<(), OpenError> {
         open::may_grow(&self.path, &self.medium, bytes)
     }
+    /// Bytes that it can have at the most: those of a block device. None for a file.
+    ///
+    /// # Errors
+    /// [`OpenError::Path`] when the kernel does not say.
+    pub fn most_bytes(&self) -> Result<Option<u64>, OpenError> {
+        open::most_bytes(&self.path, &self.medium)
+    }
     /// Makes the file larger while it is in use, with space set aside where the file system can do
     /// that. What is added reads as zeros. Of a block device that has become larger meanwhile, more
     /// is used, whatever is there.

@@ -182,13 +182,16 @@ pub(super) fn create(
 
 /// Refuses more than a block device has now.
 pub(super) fn may_grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), OpenError> {
-    if medium.file.metadata().map_err(|e| path_error("look at", path, e))?.is_file() {
-        return Ok(());
-    }
-    match size(&medium.file, path)? {
-        has if has < bytes => Err(OpenError::FixedSize { path: path.into(), bytes: has }),
+    match most_bytes(path, medium)? {
+        Some(has) if has < bytes => Err(OpenError::FixedSize { path: path.into(), bytes: has }),
         _ => Ok(()),
     }
+}
+
+/// The size of a block device now. None for a file.
+pub(super) fn most_bytes(path: &Path, medium: &OpenFile) -> Result<Option<u64>, OpenError> {
+    let is_file = medium.file.metadata().map_err(|e| path_error("look at", path, e))?.is_file();
+    if is_file { Ok(None) } else { Ok(Some(size(&medium.file, path)?)) }
 }
 
 /// Makes the file of an open medium larger.

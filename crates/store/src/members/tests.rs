@@ -248,6 +248,91 @@ fn growth_moves_nothing() {
     let after: Vec<_> = (0..20 * 8).map(|page| small.flash.layout().find(page)).collect();
     assert_eq!(after, before[..20 * 8]);
 }
+/// As if each extent was given to the member with the least that may have more, one by one.
+#[test]
+fn what_is_added_is_shared_out_evenly() {
+    let made = three();
+    let one_by_one = |extents: u32, most: &[u32]| {
+        let mut now = vec![10, 10, 6];
+        for _ in 0..extents {
+            let least = (0..3).filter(|at| now[*at] < most[*at]).min_by_key(|at| now[*at])?;
+            now[least] += 1;
+        }
+        Some(now)
+    };
+    for most in [[u32::MAX; 3], [15, 15, 11], [10, 12, 30], [11, 10, 6], [0, 0, 9]] {
+        for extents in 0..40 {
+            assert_eq!(made.grown(extents, &most), one_by_one(extents, &most), "{extents} more, {most:?}");
+        }
+    }
+    assert_eq!(
+        made.grown(u32::MAX, &[u32::MAX; 3]).unwrap().iter().map(|n| u64::from(*n)).sum::<u64>(),
+        26 + u64::from(u32::MAX)
+    );
+}
+/// Members of which one fails its nth write, or loses all after it as in a crash. The pool is
+/// open meanwhile: its medium has its old extents or the new ones, and all flash pages of before
+/// are where they were. Another attempt, of another size, succeeds. So does another opening.
+#[test]
+fn members_that_grow_while_they_are_in_use() {
+    use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Op, When};
+    let (mut failed, mut grown) = (0, 0);
+    for (at, op, nth) in (0..3)
+        .flat_map(|at| [Op::Write, Op::Flush].map(|op| (at, op)))
+        .flat_map(|(at, op)| (1..5).map(move |nth| (at, op, nth)))
+    {
+        let what = format!("member {at}, {op:?} {nth}");
+        let media = [80, 80, 48]
+            .map(|pages| Arc::new(FaultyFlash::new(MemoryFlash::new(pages + 200).unwrap(), FaultPlan::default())));
+        let members =
+            media.iter().zip(0u8..).map(|(flash, i)| (PathBuf::from(format!("/{i}")), flash.clone() as Arc<dyn Flash>));
+        let members: Vec<_> = members.collect();
+        let mut made = three();
+        (made.members, made.flash) = (members.clone(), striped(&members, &made.list));
+        made.begin_changes().unwrap();
+        let flash = made.flash();
+        let mut queue = Driver::new(&*flash, 4).unwrap();
+        let content = |place: u32| {
+            let mut page = zero_page();
+            page[..4].copy_from_slice(&place.to_le_bytes());
+            page
+        };
+        queue.write_all((16..24 * 8).map(|place| (place, content(place))).collect()).unwrap();
+        let (before, list) = (made.flash.layout(), made.list.clone());
+        media[at].set_plan(FaultPlan::rule(Some(op), When::Nth(nth), Fault::Fails(FlashError::Io(5))));
+        let done = made.grow(&[20, 20, 20]);
+        media[at].set_plan(FaultPlan::default());
+        assert_eq!(done.is_err(), media[at].counters().errors > 0, "{what}: {done:?}");
+        if done.is_err() {
+            failed += 1;
+            assert_eq!((&made.list.bands, &made.flash.layout()), (&list.bands, &before), "{what}");
+            // A crash now: it is found with either list.
+            let again = found(&made, &[1, 2, 0]).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert!((0..24 * 8).all(|page| again.flash.layout().find(page) == before.find(page)), "{what}");
+            if op == Op::Flush {
+                // A medium whose flush failed takes no more.
+                continue;
+            }
+            made.grow(&[15, 14, 13]).unwrap();
+        } else {
+            grown += 1;
+        }
+        let after = made.flash.layout();
+        // The queue that was opened before finds what was added.
+        let more = 24 * 8..after.extents() * 8;
+        assert!(more.len() >= 15 * 8, "{what}");
+        queue.medium_has(more.end);
+        queue.write_all(more.clone().map(|place| (place, content(place))).collect()).unwrap();
+        let again = found(&made, &[2, 0, 1]).unwrap();
+        assert_eq!(again.flash.layout(), after, "{what}");
+        let mut queue = Driver::new(&*again.flash(), 4).unwrap();
+        for place in 16..more.end {
+            // But where members have their own pages.
+            assert_eq!(queue.read(place, 0).unwrap()[..4], place.to_le_bytes(), "{what}: {place}");
+        }
+    }
+    assert!(failed >= 12 && grown >= 6, "{failed} failed, {grown} did not");
+}
 #[test]
 fn there_are_no_more_bands_than_a_page_has_room_for() {
     let with = |bands: usize| {
@@ -266,7 +351,9 @@ fn there_are_no_more_bands_than_a_page_has_room_for() {
         for room in [more - 1, more] {
             let mut made = three();
             let fill = BANDS_MAX - room - list.len();
-            made.list.bands.extend(vec![Band { rows: 1, members: 1 }; fill]);
+            made.list.bands.extend(vec![Band { rows: 0, members: 1 }; fill]);
+            made.members.iter_mut().for_each(|(_, flash)| *flash = memory(14 * 8));
+            made.flash = striped(&made.members, &made.list);
             let before = made.list.clone();
             let grown = made.grow(&new);
             if room < more {

@@ -315,6 +315,7 @@ impl Objects for Pool {
             }
             Err(error) => return Err(error.into()),
         };
+        self.ask_to_grow(&inner);
         inner.turn(&self.starved);
         if batch.taken > 0 {
             self.helpers.has_places();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Pool, PoolError};
+use super::{Inner, Pool, PoolError};
 use crate::driver::Driver;
 use crate::geometry::Geometry;
 use crate::recover::superblock;
@@ -63,7 +63,8 @@ impl Pool {
     /// flash already. A crash leaves the old size or the new one.
     ///
     /// # Errors
-    /// When it has more already, packs objects, or the medium has less. After
+    /// When it has more already, the medium or the DRAM for it has less, or no pool of its kind is
+    /// so large. After
     /// [`ResizeError::Unsure`] the pool goes on in its old size, and the next opening may find the
     /// new one: the medium must keep its size.
     pub fn grow(&self, extents: u32) -> Result<(), PoolError> {
@@ -103,18 +104,27 @@ impl Pool {
     /// As [`Pool::grow`].
     pub fn may_grow(&self, extents: u32) -> Result<u32, PoolError> {
         let now = self.geometry();
-        if now.objects {
-            return Err(ResizeError::ObjectsInUse.into());
-        }
         if extents < now.extents {
             let has = u64::from(now.flash_pages()) * 4096;
             return Err(ResizeError::Smaller(has).into());
         }
-        Ok(extents.checked_mul(now.extent_pages).ok_or(ResizeError::TooLarge)?)
+        let pages = extents.checked_mul(now.extent_pages).ok_or(ResizeError::TooLarge)?;
+        if now.objects {
+            Geometry::with_objects(pages, now.extent_pages, now.subpages).map_err(ResizeError::from)?;
+        }
+        self.lock_to_look().store.may_grow(extents)?;
+        Ok(pages)
     }
     /// How many extents it should have, if it grows by itself up to so many.
     pub fn wants_to_grow(&self, limit: u32) -> Option<u32> {
         self.lock_to_look().store.wants_to_grow(self.changes.claimed(), limit)
+    }
+    /// Wakes the thread that makes the pool larger, if it should be.
+    pub(super) fn ask_to_grow(&self, inner: &Inner) {
+        let limit = self.grows_to.load(Ordering::Relaxed);
+        if limit > 0 && inner.store.wants_to_grow(self.changes.claimed(), limit).is_some() {
+            self.helpers.wake();
+        }
     }
     /// One change of size at a time.
     fn size_turn(&self) -> MutexGuard<'_, ()> {

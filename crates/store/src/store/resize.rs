@@ -14,6 +14,7 @@ use fulgurite_flash::FlashError;
 use fulgurite_format::{Header, Kind, NO_EXTENT, NotMetadata, PageBuffer, PoolId, Superblock, format_bytes};
 
 use super::Store;
+use super::retention::least_leaf_bytes;
 use crate::extents::Use;
 use crate::geometry::{FIRST_EXTENT, Geometry, GeometryError, RECLAIM_AHEAD, SUBPAGES_PER_PAGE};
 use crate::objects::PAGE_WEIGHT;
@@ -44,8 +45,12 @@ pub enum ResizeError {
     NoRoom,
     #[error("a pool that packs objects stays one; create another one, and copy the data")]
     Objects,
-    #[error("a pool that packs objects grows only while nobody has it open; use `fulgurite pool resize`")]
-    ObjectsInUse,
+    #[error(
+        "a pool of this size may need {} of DRAM for where its objects lie, and this one was opened with {}; open it \
+         with more DRAM, or use `fulgurite pool resize`",
+        format_bytes(*.needed), format_bytes(*.found)
+    )]
+    Dram { found: u64, needed: u64 },
     #[error("a pool has less than 16 TiB; choose less")]
     TooLarge,
     #[error("the pool has {}, and shrinks only while nobody has it open; use `fulgurite pool resize`", format_bytes(*.0))]
@@ -79,17 +84,16 @@ const FULL: (u64, u64) = (3, 4);
 /// The share at which it has grown enough.
 const ENOUGH: (u64, u64) = (2, 3);
 
-/// How many extents a pool that grows by itself should have, of at most `limit`, when so many flash
-/// pages are needed in `for_data` of its `now` extents: enough for the rest not to be reclaimed all
-/// the while. `short`: there is hardly room for changes. None: it stays as it is.
-fn grown(geometry: Geometry, for_data: u32, needed: u64, short: bool, limit: u32) -> Option<u32> {
+/// How many extents a pool that grows by itself should have, of at most `limit`, when so many of
+/// `all` flash pages for data are needed: enough for the rest not to be reclaimed all the while.
+/// `short`: there is hardly room for changes. None: it stays as it is.
+fn grown(geometry: Geometry, all: u64, needed: u64, short: bool, limit: u32) -> Option<u32> {
     let now = geometry.extents;
-    let pages = |extents: u32| u64::from(extents) * u64::from(geometry.data_pages());
-    if now >= limit || (!short && needed * FULL.1 <= pages(for_data) * FULL.0) {
+    if now >= limit || (!short && needed * FULL.1 <= all * FULL.0) {
         return None;
     }
-    let wanted = (needed * ENOUGH.1).div_ceil(ENOUGH.0).div_ceil(geometry.data_pages().into());
-    let missing = wanted.saturating_sub(for_data.into());
+    let wanted = (needed * ENOUGH.1).div_ceil(ENOUGH.0);
+    let missing = wanted.saturating_sub(all).div_ceil(geometry.data_pages().into());
     // An eighth at least, so that it grows seldom.
     let more = missing.max((now / 8).into()).max(1);
     Some(u64::from(now).saturating_add(more).min(limit.into()) as u32)
@@ -101,18 +105,43 @@ impl Store {
         if extents > self.geometry().extents {
             self.state.grow(extents);
             self.extents.grow(extents);
+            self.objects.iter_mut().for_each(|log| log.grow(extents));
             self.looked_at = (0, 0);
         }
+    }
+    /// Whether it may have so many extents with the DRAM that it has.
+    pub(crate) fn may_grow(&self, extents: u32) -> Result<(), ResizeError> {
+        let found = self.state.leaf_budget();
+        let needed = least_leaf_bytes(Geometry { extents, ..self.geometry() });
+        if found == usize::MAX || needed <= found {
+            return Ok(());
+        }
+        Err(ResizeError::Dram { found: found as u64, needed: needed as u64 })
     }
     /// As [`grown`], as things are when so many subpages that differ in DRAM are to be written.
     /// What a sync lets go of is no reason.
     pub(crate) fn wants_to_grow(&self, claimed: u64, limit: u32) -> Option<u32> {
+        if self.objects.is_some() {
+            return self.wants_to_grow_for_objects(claimed, limit);
+        }
         let for_data = self.extents.for_data();
         let unsynced = (self.state.old_count() as u64).min(self.uncommitted);
         let all = u64::from(for_data) * u64::from(self.geometry().data_pages());
         let short = self.room_in_space() + unsynced < claimed + all / 8;
         let needed = (self.state.live_total() + self.placed).saturating_sub(unsynced);
-        grown(self.geometry(), for_data, needed, short, limit)
+        grown(self.geometry(), all, needed, short, limit)
+    }
+    /// The same where objects are packed: their room is counted by weight.
+    fn wants_to_grow_for_objects(&self, claimed: u64, limit: u32) -> Option<u32> {
+        let pages = |weight: u64| weight / u64::from(PAGE_WEIGHT);
+        let most = self.most_weight(self.geometry());
+        let unsynced = (self.state.old_count() as u64).min(self.uncommitted);
+        // What an older content weighs is not known, but what one does on average.
+        let contents = self.state.live_subpages() + u64::from(self.state.objects().count());
+        let older = self.live_weight() / contents.max(1) * unsynced;
+        let needed = most.saturating_sub(self.room()).saturating_sub(older);
+        let short = self.room_in_space() + unsynced < claimed + pages(most) / 8;
+        grown(self.geometry(), pages(most), pages(needed), short, limit)
     }
     /// Whether the pool may become so small, as far as is known before anything is moved.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), ResizeError> {

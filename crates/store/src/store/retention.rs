@@ -22,6 +22,12 @@ fn beside_extents(geometry: Geometry) -> usize {
     2 * geometry.extent_pages as usize * size_of::<(u32, u32)>() + SUBPAGE_BYTES
 }
 
+/// The least DRAM for where objects lie in a pool of this geometry: what is known of whole subpages
+/// side by side always stays.
+pub(super) fn least_leaf_bytes(geometry: Geometry) -> usize {
+    geometry.flash_pages().div_ceil(N) as usize * WHOLE_BYTES + LEAVES_MIN
+}
+
 impl Store {
     /// Sets the time, in any unit, by any clock. The next sync drops tokens that are too old.
     pub fn tick(&mut self, clock: u64) {
@@ -278,10 +284,8 @@ impl Store {
         if !geometry.objects || needed(usize::MAX) <= bytes {
             return usize::MAX;
         }
-        // Those of whole subpages side by side always stay.
-        let least = geometry.flash_pages().div_ceil(N) as usize * WHOLE_BYTES + LEAVES_MIN;
         // What came once as a block is no slot later, nor the other way round.
-        (bytes.saturating_sub(needed(0)) / 8 * 5).max(least)
+        (bytes.saturating_sub(needed(0)) / 8 * 5).max(least_leaf_bytes(geometry))
     }
     /// DRAM for history and waiting journal pages, which [`StoreConfig::history_bytes`] bounds.
     pub fn history_bytes(&self) -> usize {

@@ -114,6 +114,10 @@ impl ObjectLog {
             })
         })
     }
+    /// The pool has so many extents from now on.
+    pub fn grow(&mut self, extents: u32) {
+        self.geometry.extents = extents;
+    }
     pub fn is_quiet(&self) -> bool {
         self.queue.is_empty() && self.reclaim.is_none() && self.ready.is_empty() && !self.is_moving()
     }
