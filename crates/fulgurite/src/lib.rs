@@ -160,7 +160,7 @@ pub mod media {
 pub mod pool {
     pub use fulgurite_format::{Controller, PAGE_BYTES};
     pub use fulgurite_runtime::Synced;
-    pub use fulgurite_store::{MemberError, Permissions, Pool, PoolError, RecoverReport};
+    pub use fulgurite_store::{MemberError, Permissions, Pool, PoolError, RecoverReport, ResizeError};
 }
 
 /// The runtime underneath ([`Builder::with`], [`Fulgurite::runtime`]), and its policies.

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulgurite::{AccessError, Blobs, Error, Fulgurite, Medium, Rooted, pool::PoolError};
 use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError, Shortage};
@@ -157,7 +157,7 @@ fn a_pool_whose_tables_are_on_flash_grows_as_far_as_its_dram() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
     let open = |medium: Medium, dram: &str| Fulgurite::builder(medium).dram(dram).start().unwrap();
-    let memory = open(Medium::new_pool(&path, 16 * MIB).objects(400_000), "10M");
+    let memory = open(Medium::new_pool(&path, 16 * MIB).objects(2_000_000), "64M");
     let of = memory.named("values").blobs::<u64>(1 << 12, 4 * MIB).unwrap();
     let put = |memory: &Fulgurite, of: &Values, key: u64| memory.run(|m| of.put(m, &key, &[key as u8; 500]).map(drop));
     (0..2000).for_each(|key| put(&memory, &of, key).unwrap());
@@ -167,7 +167,7 @@ fn a_pool_whose_tables_are_on_flash_grows_as_far_as_its_dram() {
     assert_eq!((memory.size().unwrap(), path.metadata().unwrap().len()), (32 * MIB, 32 * MIB));
     (2000..4000).for_each(|key| put(&memory, &of, key).unwrap());
     drop((of, memory));
-    let memory = open(Medium::pool(&path), "64M");
+    let memory = open(Medium::pool(&path), "80M");
     let of = values(&memory, 0);
     for key in 0..4000 {
         let mut found = Vec::new();
@@ -198,6 +198,15 @@ fn bytes_of(paths: &[PathBuf]) -> Vec<u64> {
 fn over(path: &Path, objects: bool) -> Medium {
     if objects { Medium::pool(path).objects(20_000) } else { Medium::pool(path) }
 }
+/// Until the pool has grown: on a busy disk that may take longer than writers wait for it.
+fn patiently(what: &str, mut put: impl FnMut() -> Result<(), AccessError>) {
+    let begun = Instant::now();
+    while let Err(error) = put() {
+        assert!(matches!(error, AccessError::PoolFull { .. }), "{what}: {error}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: it does not grow");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
 /// A value that is an object of the pool where it packs them.
 fn small(key: u64) -> Vec<u8> {
     Random(key + 1).bytes(200 + key as usize % 3000)
@@ -211,19 +220,19 @@ fn pools_of_objects_and_of_several_files_grow_while_they_are_written() {
         let memory = Fulgurite::builder(over(&paths[0], objects)).dram("12M").growing("64M").start().unwrap();
         let before = memory.size().unwrap();
         let (of, smalls) = (values(&memory, 20 * MIB), memory.named("small").blobs::<u64>(1 << 10, 16 * MIB).unwrap());
-        let put_small =
-            |memory: &Fulgurite, key: u64| memory.run(|m| smalls.put(m, &key, &small(key)).map(drop)).unwrap();
+        let what = format!("{files} files, objects: {objects}");
+        let put_small = |key: u64| memory.run(|m| smalls.put(m, &key, &small(key)).map(drop));
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..8000).for_each(|key| put_small(&memory, key)));
-            scope.spawn(|| (0..160).for_each(|key| put(&memory, &of, key).unwrap()));
+            scope.spawn(|| (0..4000).for_each(|key| patiently(&what, || put_small(key))));
+            scope.spawn(|| (0..100).for_each(|key| patiently(&what, || put(&memory, &of, key))));
         });
         memory.sync().unwrap();
         let grown = memory.size().unwrap();
-        assert!(grown > before + 8 * MIB && grown <= 64 * MIB, "{files} files, {objects}: {grown}");
+        assert!(grown > before + 4 * MIB && grown <= 64 * MIB, "{what}: {before} became {grown}");
         let check_all = |memory: &Fulgurite| {
             let smalls = memory.named("small").blobs::<u64>(1, 0).unwrap();
-            check(memory, &values(memory, 0), 0..160);
-            for key in 0..8000 {
+            check(memory, &values(memory, 0), 0..100);
+            for key in 0..4000 {
                 let mut found = Vec::new();
                 assert!(memory.run(|m| smalls.get(m, &key, &mut found)).unwrap() && found == small(key), "{key}");
             }
@@ -233,9 +242,9 @@ fn pools_of_objects_and_of_several_files_grow_while_they_are_written() {
         let bytes = bytes_of(&paths);
         assert!(bytes.iter().sum::<u64>() >= grown && bytes.iter().max().unwrap() - bytes.iter().min().unwrap() <= MIB);
         // And as it is told to.
-        memory.set_size(grown + 5 * MIB).unwrap();
-        assert_eq!(memory.size().unwrap(), (grown + 5 * MIB) >> 17 << 17);
-        (0..160).for_each(|key| put(&memory, &of, key).unwrap());
+        memory.set_size(70 * MIB + 5000).unwrap();
+        assert_eq!(memory.size().unwrap(), 70 * MIB);
+        (0..100).for_each(|key| patiently(&what, || put(&memory, &of, key)));
         drop((of, smalls, memory));
         // Any of them opens it, also as one that does not grow.
         let memory = Fulgurite::builder(Medium::pool(paths.last().unwrap())).dram("12M").start().unwrap();
@@ -361,7 +370,7 @@ const OBJECTS: &str = "FULGURITE_TEST_GROWTH_OBJECTS";
 fn grower() {
     let path = std::env::var(CHILD).expect("a child");
     let objects = std::env::var(OBJECTS).is_ok();
-    let memory = Fulgurite::builder(over(path.as_ref(), objects)).dram("12M").growing("96M").start().unwrap();
+    let memory = Fulgurite::builder(over(path.as_ref(), objects)).dram("16M").growing("96M").start().unwrap();
     let of = values(&memory, 0);
     for key in 0..600 {
         put(&memory, &of, key).unwrap();
@@ -379,13 +388,13 @@ fn a_kill_while_it_grows_leaves_a_pool_with_all_that_was_named() {
 
 #[test]
 fn a_kill_while_several_files_grow_leaves_a_pool_with_all_that_was_named() {
-    killed_while_it_grows(8, 3, false);
+    killed_while_it_grows(6, 3, false);
 }
 
 #[test]
 fn a_kill_while_a_pool_of_objects_grows_leaves_a_pool_with_all_that_was_named() {
-    killed_while_it_grows(6, 1, true);
-    killed_while_it_grows(6, 3, true);
+    killed_while_it_grows(4, 1, true);
+    killed_while_it_grows(4, 3, true);
 }
 
 fn killed_while_it_grows(seeds: u64, files: usize, objects: bool) {
@@ -394,7 +403,7 @@ fn killed_while_it_grows(seeds: u64, files: usize, objects: bool) {
         let mut random = Random(seed);
         let directory = tempfile::tempdir().unwrap();
         let paths = laid_on(directory.path(), files);
-        let memory = Fulgurite::builder(over(&paths[0], objects)).dram("12M").growing("96M").start().unwrap();
+        let memory = Fulgurite::builder(over(&paths[0], objects)).dram("16M").growing("96M").start().unwrap();
         let before = memory.size().unwrap();
         // Made for one value, so that its heap grows as well.
         values(&memory, BYTES as u64);
@@ -420,7 +429,7 @@ fn killed_while_it_grows(seeds: u64, files: usize, objects: bool) {
         let _ = child.kill();
         child.wait().unwrap();
         let path = &paths[random.below(files as u64) as usize];
-        let memory = Fulgurite::builder(Medium::pool(path)).dram("12M").start().unwrap();
+        let memory = Fulgurite::builder(Medium::pool(path)).dram("16M").start().unwrap();
         let of = values(&memory, 0);
         check(&memory, &of, 0..named);
         let size = memory.size().unwrap();
