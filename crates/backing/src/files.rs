@@ -86,8 +86,8 @@ impl Files {
     /// about as many.
     ///
     /// # Errors
-    /// [`Error::Open`] when one of them cannot have as much, and [`Error::Members`] when they cannot
-    /// note what they have. The medium goes on as it was then.
+    /// [`Error::Open`] when one of them cannot have as much, and [`Error::Members`] when they
+    /// cannot note what they have. The medium goes on as it was then.
     pub fn grow(&self, extents: u32, extent_pages: u32) -> Result<(), Error> {
         let Some(mut members) = self.members() else {
             return Ok(self.files[0].grow(bytes(extents, extent_pages))?);

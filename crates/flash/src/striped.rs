@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A band is never moved: a pool that grows gets another one behind it, or more rows of its last.
-//! So a queue goes on with the layout that it knows, and looks for a newer one only for a flash page
-//! that this does not have.
+//! So a queue goes on with the layout that it knows, and looks for a newer one only for a flash
+//! page that this does not have.
 //!
 //! Invariants: a request for a flash page is passed on to the member that has it. A flush is passed
 //! on to all members and ends with the last, with the first error. After a failed flush on one of

@@ -274,10 +274,11 @@ impl Builder {
         self
     }
     /// Lets a pool grow while it is open, up to `limit`: by an eighth or more whenever three
-    /// quarters of its flash are needed. Of several files each grows by about as much. Names and addresses are for as much data as a pool
-    /// of that size holds, from the beginning. Their tables take up to 0.24% of the limit of the
-    /// DRAM budget, and less while less is written. A pool that was made without grows, too, when
-    /// it is opened so. A block device has to have as much as the limit already.
+    /// quarters of its flash are needed. Of several files each grows by about as much. Names and
+    /// addresses are for as much data as a pool of that size holds, from the beginning. Their
+    /// tables take up to 0.24% of the limit of the DRAM budget, and less while less is written. A
+    /// pool that was made without grows, too, when it is opened so. A block device has to have as
+    /// much as the limit already.
     ///
     /// When the disk is full, that is said on standard error and tried again every second. Writers
     /// get [`AccessError::PoolFull`] when the pool is full.
