@@ -117,6 +117,10 @@ impl Fulgurite {
 
     /// For transactions inside jobs: [`Transactions::run`] takes a job's context.
     ///
+    /// Such a job may outlive this memory. A transaction under way then commits, or ends with
+    /// [`AccessError::ShuttingDown`] without a trace. A job that has not begun is refused
+    /// ([`JobError::ShutDown`]). What commits after the last sync is not in the pool.
+    ///
     /// ```
     /// use fulgurite::{AccessError, Fulgurite, Medium};
     ///

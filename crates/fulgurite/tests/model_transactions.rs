@@ -1,7 +1,7 @@
 //! Goal: transactions of jobs on several workers are serializable, with each other and with single
 //! operations of containers, whatever is evicted, synced or rolled back meanwhile. Errors, panics,
 //! cancellation, deadlines, removed names, roll backs and nesting end a transaction without a
-//! trace, and are told.
+//! trace, and are told. So does the end of its memory, or the transaction is whole.
 //!
 //! Method: jobs on two workers run transactions that read some keys and overwrite some of them, in
 //! arrays, hash maps, trees and blobs, over a cache of a few frames and on a pool that is synced.
@@ -10,7 +10,7 @@
 //! histories made by hand. Bugs that are planted in transactions must be found.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::history::serial::{Committed, INITIAL, Violation, serializable};
@@ -344,6 +344,64 @@ fn whatever_ends_a_transaction_early_leaves_no_trace() {
     });
     assert!(matches!(many, Err(Error::Access(AccessError::TooManyPins { limit: 4 }))), "{many:?}");
     assert_eq!(memory.run(move |m| wide.get(m, 0)).unwrap(), [0; 512]);
+}
+
+#[test]
+fn transactions_that_outlive_their_memory_are_whole_or_nothing() {
+    const PAIRS: u64 = 60;
+    let Bench { memory, _directory: directory } = bench("8M");
+    let map: Accounts = memory.named("map").hash_map(1000).unwrap();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let goes = Arc::new(AtomicBool::new(false));
+    // Each worker is kept by the first that it has. Most have not begun when the memory goes.
+    let job = |pair: u64| {
+        let (its, transactions, begun, goes) = (map.clone(), memory.transactions(), begun.clone(), goes.clone());
+        let body = move |m: &mut Context| {
+            transactions.run(m, |t| {
+                t.put(&its, &(2 * pair), &1)?;
+                let _ = begun.send(());
+                loop {
+                    std::thread::sleep(Duration::from_millis(2));
+                    if goes.load(Ordering::Acquire) {
+                        break;
+                    }
+                }
+                t.put(&its, &(2 * pair + 1), &1)
+            })
+        };
+        memory.submit(body).unwrap()
+    };
+    let jobs: Vec<_> = (0..PAIRS).map(job).collect();
+    has_begun.recv().unwrap();
+    let (drops, is_dropping) = std::sync::mpsc::channel();
+    let gone = std::thread::spawn(move || {
+        drops.send(()).unwrap();
+        drop(memory);
+    });
+    is_dropping.recv().unwrap();
+    goes.store(true, Ordering::Release);
+    gone.join().unwrap();
+    let (mut ended, mut refused) = (0, 0);
+    for job in jobs {
+        match job.wait() {
+            Ok(Ok(())) => ended += 1,
+            Ok(Err(AccessError::ShuttingDown)) | Err(JobError::ShutDown { .. }) => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(ended > 0);
+    drop(map);
+    let memory = Fulgurite::builder(Medium::pool(directory.path().join("pool"))).dram("8M").start().unwrap();
+    let map: Accounts = memory.named("map").hash_map(1000).unwrap();
+    let mut found = 0;
+    for pair in 0..PAIRS {
+        let (first, second) = (value(&memory, &map, 2 * pair), value(&memory, &map, 2 * pair + 1));
+        assert_eq!(first, second, "half of transaction {pair}");
+        found += u64::from(first.is_some());
+    }
+    println!("{ended} ended, {found} of them before the last sync, {refused} were refused");
+    assert!(found <= ended, "{found} of {ended}");
+    assert_eq!(memory.run(|m| map.check(m)), Ok(2 * found));
 }
 
 #[test]
