@@ -36,6 +36,7 @@ mod privileged;
 pub mod progress;
 pub mod report;
 mod rounds;
+pub mod run;
 mod session;
 mod store;
 mod survive;
@@ -53,6 +54,8 @@ pub mod commands {
     pub use crate::micro::run as micro;
     pub use crate::policies::run as policies;
     pub use crate::privileged::{clean, run as privileged};
+    pub use crate::run::run as unmodified;
+    pub use crate::run::touched::run as touched;
     pub use crate::store::run as store;
     pub use crate::survive::counter::run as counter;
     pub use crate::tail::run as tail;

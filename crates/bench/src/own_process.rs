@@ -71,6 +71,11 @@ impl Measured {
         let (process, input, output) = started?;
         Ok(Measured { process, input, output: BufReader::new(output), interrupt: interrupt.clone() })
     }
+    /// The same of one that was started otherwise, with both ends of its pipes.
+    pub(crate) fn of(mut process: Child, interrupt: &Interrupt) -> Result<Measured> {
+        let (input, output) = (process.stdin.take().context("no input")?, process.stdout.take().context("no output")?);
+        Ok(Measured { process, input, output: BufReader::new(output), interrupt: interrupt.clone() })
+    }
     /// Its number.
     pub fn pid(&self) -> u32 {
         self.process.id()

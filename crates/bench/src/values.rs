@@ -450,6 +450,41 @@ impl VictimChoice {
 }
 
 named! {
+    /// What gives an unmodified program its memory.
+    Under, "configuration", under {
+        /// Enough DRAM.
+        Dram = "dram",
+        /// The kernel's swap.
+        Swap = "swap",
+        /// `fulgurite run`, whose handler thread resolves faults.
+        Compatible = "compatible",
+        /// `fulgurite run`, whose threads resolve their own faults.
+        InLine = "in-line",
+    }
+}
+
+impl Under {
+    /// Whether it is one of the modes of `fulgurite run`.
+    pub const fn ours(self) -> bool {
+        matches!(self, Under::Compatible | Under::InLine)
+    }
+}
+
+named! {
+    /// What `bench run` measures.
+    Part, "part", part {
+        /// Words of pages by chance.
+        Touches = "touches",
+        /// Debian's redis-server.
+        Redis = "redis",
+        /// Debian's memcached.
+        Memcached = "memcached",
+        /// The background save of redis.
+        Save = "save",
+    }
+}
+
+named! {
     /// What `bench micro` measures.
     Measure, "measure", measure {
         /// A switch between fibers.

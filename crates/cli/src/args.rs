@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueHint};
 use fulgurite_bench::args::{CheckpointArgs, DemoArgs, LiveArgs, MicroArgs, PoliciesArgs, StoreArgs, TailArgs};
+use fulgurite_bench::run::args::RunBenchArgs;
 
 use crate::device::args::DeviceCommand;
 use crate::pool::args::PoolCommand;
@@ -102,6 +103,9 @@ pub enum Command {
     /// Counts words into a pool until it is killed: the program of the demonstration's act.
     #[command(name = "__counter", hide = true)]
     Counter,
+    /// Touches its memory as it is asked over stdin: a program of `bench run`.
+    #[command(name = "__touch", hide = true)]
+    Touch,
     /// Sets up swap and cgroups, and removes them when stdin closes.
     #[command(name = "__privileged", hide = true)]
     Privileged,
@@ -130,6 +134,9 @@ pub enum BenchCommand {
     /// Measure miss ratios of all replacement policies on traces and workloads.
     #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
+    /// Measure unmodified programs under `fulgurite run`, beside swap and enough DRAM.
+    #[command(after_help = fulgurite_bench::run::args::EXAMPLES)]
+    Run(RunBenchArgs),
     /// Compare with redb, fjall, LMDB and foyer on one disk. A program of its own, by `make peers`.
     #[command(after_help = PEERS_EXAMPLES)]
     Peers {
@@ -165,7 +172,8 @@ Examples:
   fulgurite bench live --workload tatp,silo --miss-every 10us \\
     --json results.json
   fulgurite bench tail --workload tatp --plot tail.svg
-  fulgurite bench policies --workload none --traces DIR";
+  fulgurite bench policies --workload none --traces DIR
+  fulgurite bench run --dir /mnt/nvme";
 
 const CLEANUP_EXAMPLES: &str = "\
 Examples:

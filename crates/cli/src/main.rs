@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Command::Child => return commands::child(),
         Command::Counter => return commands::counter(),
         Command::Privileged => return commands::privileged(),
+        Command::Touch => return commands::touched(),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { directory } => pages::manual(&directory),
         Command::Cleanup => pages::cleanup(),
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Bench(BenchCommand::Store(args)) => commands::store(&args),
         Command::Bench(BenchCommand::Checkpoint(args)) => commands::checkpoint(&args),
         Command::Bench(BenchCommand::Policies(args)) => commands::policies(&args),
+        Command::Bench(BenchCommand::Run(args)) => commands::unmodified(&args),
         Command::Bench(BenchCommand::Peers { arguments }) => peers::run(&arguments),
     };
     match result {

@@ -15,6 +15,7 @@ mod world;
 
 mod conform_bad_input;
 mod conform_bench_quick;
+mod conform_bench_run;
 mod conform_demo_survive;
 mod conform_device_flash;
 mod conform_device_quick;
