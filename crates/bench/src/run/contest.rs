@@ -311,10 +311,6 @@ impl Contestant {
             other => other.is_some(),
         }
     }
-    /// What it said.
-    pub fn words(&self) -> String {
-        self.heard.words()
-    }
     /// The number of its process.
     pub fn pid(&self) -> Option<u32> {
         self.runs.as_ref().map(Program::pid)
