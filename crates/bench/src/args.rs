@@ -10,8 +10,8 @@ use clap::{Args, ValueHint};
 
 use crate::checks::Wanted;
 use crate::values::{
-    self, Act, AnotherNand, CacheTraces, Config, FlashChoice, Measure, Output, Pattern, Prefetch, Replacement, Size,
-    VictimChoice, WorkloadName, non_zero_duration,
+    self, Act, AllocConfig, AllocProgram, AnotherNand, CacheTraces, Config, FlashChoice, Measure, Output, Pattern,
+    Prefetch, Replacement, Size, VictimChoice, WorkloadName, non_zero_duration,
 };
 
 /// Where results go. Help lists the names of values in its own words.
@@ -346,6 +346,40 @@ pub struct StoreArgs {
     #[arg(long, requires = "flash")]
     pub force: bool,
     /// Directory for the file of --recovery and --sync [default: the temporary directory].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub scratch: Option<PathBuf>,
+}
+
+/// `bench alloc`.
+#[derive(Clone, Debug, Args)]
+pub struct AllocArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Programs, comma-separated: array, slab-cache, b-plus-tree, packet-cache, hash-cache.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = AllocProgram::parser())]
+    #[arg(default_value = "array,slab-cache,b-plus-tree,packet-cache,hash-cache")]
+    pub program: Vec<AllocProgram>,
+    /// Where their data is, comma-separated: object-per-page, object-per-page-compatible,
+    /// memory-page, os-swap, mmap, blobs.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = AllocConfig::parser())]
+    #[arg(default_value = "object-per-page,memory-page,os-swap,mmap,blobs")]
+    pub config: Vec<AllocConfig>,
+    /// Bytes of data [default: 1G; --quick: 96M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub data: Option<u64>,
+    /// DRAM for data: a size, or a share of the data. A process has 24 MiB beside.
+    #[arg(long, value_name = "64M|6.25%", default_value = "6.25%", value_parser = values::size)]
+    pub dram: Size,
+    /// Threads of a program: its clients.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: u32,
+    /// Requests of a round [default: 200000; --quick: 4000].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub requests: Option<u64>,
+    /// Rounds [default: 5; --quick: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Directory for flash, swap and mapped files [default: the temporary directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
 }

@@ -8,6 +8,7 @@
 //! the layers below.
 #![deny(unsafe_code)]
 
+mod alloc;
 pub mod args;
 pub mod bad_input;
 
@@ -45,6 +46,8 @@ pub mod values;
 
 /// The subcommands, and the processes that they start.
 pub mod commands {
+    pub use crate::alloc::child::run as allocating;
+    pub use crate::alloc::run as alloc;
     pub use crate::checkpoint::run as checkpoint;
     pub use crate::child::run as child;
     pub use crate::demo::run as demo;

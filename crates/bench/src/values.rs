@@ -326,6 +326,47 @@ macro_rules! named {
 }
 
 named! {
+    /// Where the data of a program of `bench alloc` is.
+    AllocConfig, "configuration", alloc_config {
+        /// SSDAlloc's object-per-page: the thread that faults fills the page in.
+        ObjectPerPage = "object-per-page",
+        /// The same: threads of the allocator do.
+        ObjectPerPageCompatible = "object-per-page-compatible",
+        /// SSDAlloc's memory-page.
+        MemoryPage = "memory-page",
+        /// Anonymous memory that the kernel swaps.
+        OsSwap = "os-swap",
+        /// A mapped file.
+        Mmap = "mmap",
+        /// Blobs, for which the program was rewritten.
+        Blobs = "blobs",
+    }
+}
+
+impl AllocConfig {
+    /// Whether the kernel decides what is in DRAM.
+    pub const fn is_paged_by_kernel(self) -> bool {
+        matches!(self, AllocConfig::OsSwap | AllocConfig::Mmap)
+    }
+}
+
+named! {
+    /// A program of SSDAlloc's evaluation.
+    AllocProgram, "program", alloc_program {
+        /// An array of records of 128 bytes.
+        Array = "array",
+        /// Values under keys, as in memcached.
+        SlabCache = "slab-cache",
+        /// An index.
+        BPlusTree = "b-plus-tree",
+        /// Packets by their content.
+        PacketCache = "packet-cache",
+        /// The index of an HTTP cache.
+        HashCache = "hash-cache",
+    }
+}
+
+named! {
     /// What lies behind a workload's memory.
     Config, "configuration", config {
         /// Plain references in huge pages: the denominator.

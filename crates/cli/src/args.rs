@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueHint};
-use fulgurite_bench::args::{CheckpointArgs, DemoArgs, LiveArgs, MicroArgs, PoliciesArgs, StoreArgs, TailArgs};
+use fulgurite_bench::args::{
+    AllocArgs, CheckpointArgs, DemoArgs, LiveArgs, MicroArgs, PoliciesArgs, StoreArgs, TailArgs,
+};
 use fulgurite_bench::run::args::RunBenchArgs;
 
 use crate::device::args::DeviceCommand;
@@ -100,6 +102,9 @@ pub enum Command {
     /// One configuration under measurement: driven by the parent over stdin and stdout.
     #[command(name = "__child", hide = true)]
     Child,
+    /// One program with one allocator under measurement.
+    #[command(name = "__alloc", hide = true)]
+    Allocating,
     /// Counts words into a pool until it is killed: the program of the demonstration's act.
     #[command(name = "__counter", hide = true)]
     Counter,
@@ -131,6 +136,10 @@ pub enum BenchCommand {
     /// memory.
     #[command(after_help = CHECKPOINT_EXAMPLES)]
     Checkpoint(CheckpointArgs),
+    /// Measure programs that change only their allocation calls: with SSDAlloc's allocators, on
+    /// swap, on a mapped file, and rewritten on blobs.
+    #[command(after_help = ALLOC_EXAMPLES)]
+    Alloc(AllocArgs),
     /// Measure miss ratios of all replacement policies on traces and workloads.
     #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
@@ -297,6 +306,38 @@ this process's own memory, so nothing of them remains after this program.
 A checkpoint that is due while another is being made is postponed. After the
 last there is one more interval. The last checkpoint of each variant is read
 back and must equal the memory at its cut.";
+
+const ALLOC_EXAMPLES: &str = "\
+Examples:
+  fulgurite bench alloc --scratch /mnt/nvme --json alloc.json --plot alloc.svg
+  fulgurite bench alloc --quick
+  fulgurite bench alloc --program array --data 4G --dram 256M --threads 8
+  fulgurite bench alloc --program slab-cache \\
+    --config object-per-page,object-per-page-compatible,os-swap
+
+Programs, after SSDAlloc's evaluation:
+  array         records of 128 bytes: Zipf 0.99 and uniform, reads and 50/50
+  slab-cache    values of 64 to 960 bytes under keys, as in memcached: 50/50
+                and 90/10
+  b-plus-tree   an index whose nodes are objects of 1 KiB: 50/50
+  packet-cache  packets of 1 KiB, the oldest leaves: half are stored again
+  hash-cache    bins of 128 bytes, as in HashCache's index: 50/50
+
+Configurations:
+  object-per-page             the thread that faults fills the page in
+  object-per-page-compatible  threads of the allocator do, and system calls
+                              may be given objects
+  memory-page                 pages of 4 KiB are cached
+  os-swap, mmap               the kernel's paging, of a swap file and of a
+                              mapped file, with the same layout of blocks
+  blobs                       the program rewritten: values are copied out of
+                              a pool and in, by jobs
+
+All have a memory cgroup of the same size, which needs root, as do os-swap and
+mmap. \"lines\" are those that a configuration changes of the program: of the
+allocators the lines that name one, of blobs all lines of the new program.
+
+The first table is the cost of the runtime itself, where no flash is read.";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:

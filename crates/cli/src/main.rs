@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| words::refuse(&error));
     let result = match cli.command {
         Command::Child => return commands::child(),
+        Command::Allocating => return commands::allocating(),
         Command::Counter => return commands::counter(),
         Command::Privileged => return commands::privileged(),
         Command::Touch => return commands::touched(),
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Bench(BenchCommand::Tail(args)) => commands::tail(&args),
         Command::Bench(BenchCommand::Store(args)) => commands::store(&args),
         Command::Bench(BenchCommand::Checkpoint(args)) => commands::checkpoint(&args),
+        Command::Bench(BenchCommand::Alloc(args)) => commands::alloc(&args),
         Command::Bench(BenchCommand::Policies(args)) => commands::policies(&args),
         Command::Bench(BenchCommand::Run(args)) => commands::unmodified(&args),
         Command::Bench(BenchCommand::Peers { arguments }) => peers::run(&arguments),

@@ -13,6 +13,7 @@ mod served;
 #[path = "../../store/tests/world/mod.rs"]
 mod world;
 
+mod conform_alloc_quick;
 mod conform_bad_input;
 mod conform_bench_quick;
 mod conform_bench_run;

@@ -1,12 +1,12 @@
 //! Rows of results: what JSON carries and tables show.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::child::nand_counts::{NandCounts, NandShape};
 
 /// Of several rounds.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Spread {
     /// Middle value.
     pub median: f64,
