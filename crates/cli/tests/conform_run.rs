@@ -65,6 +65,7 @@ fn figures_are_told_as_lines_of_json() {
     let number = |name: &str| last[name].as_f64().unwrap_or_else(|| panic!("{name}: {told}"));
     assert!(lines.len() > 2, "from time to time, and at the end: {told}");
     assert!(lines.is_sorted_by_key(|line| line["faults"].as_u64()), "{told}");
+    assert!(number("pid") > 1.0 && lines.iter().all(|line| line["pid"] == last["pid"]), "{told}");
     assert!(number("peak_bytes") <= number("cap_bytes") && number("cap_bytes") == f64::from(32 << 20), "{told}");
     assert!(number("bytes_written") > 1e6 && number("waited_s") > 0.0 && number("errors") == 0.0, "{told}");
     assert!((0.0..1.0).contains(&number("hit_ratio")), "{told}");

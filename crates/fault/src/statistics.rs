@@ -80,12 +80,13 @@ impl Summary {
         1.0 - self.reads as f64 / self.faults.max(1) as f64
     }
 
-    /// As one line of JSON. The figures are those of the words ([`std::fmt::Display`]).
+    /// As one line of JSON, of the process with this number. The figures are those of the words
+    /// ([`std::fmt::Display`]).
     #[must_use]
-    pub fn to_json(&self) -> String {
+    pub fn to_json(&self, pid: u32) -> String {
         let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
         format!(
-            "{{\"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"hit_ratio\": {:.4}, \"bytes_read\": {}, \
+            "{{\"pid\": {pid}, \"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"hit_ratio\": {:.4}, \"bytes_read\": {}, \
              \"bytes_written\": {}, \"pages_dropped_clean\": {}, \"waited_s\": {:.6}, \"frames\": {}, \"errors\": {}}}",
             self.peak_bytes,
             self.cap_bytes,

@@ -22,10 +22,11 @@ impl Told {
     pub fn tell(&self, text: &str) {
         self.write(&format!("fulgurite run: {text}\n"));
     }
-    /// Tells figures: as a line of JSON, or as words with others before them.
+    /// Tells figures: as a line of JSON with this process' number, or as words with others before
+    /// them.
     pub fn tell_figures(&self, figures: &Summary, json: bool, before: &str) {
         match json {
-            true => self.write(&format!("{}\n", figures.to_json())),
+            true => self.write(&format!("{}\n", figures.to_json(std::process::id()))),
             false => self.tell(&format!("{before}{figures}")),
         }
     }

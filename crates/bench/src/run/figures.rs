@@ -17,6 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// A line of `fulgurite run --json`, as far as it is needed here.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Told {
+    pid: u32,
     pub faults: u64,
     pub hit_ratio: f64,
     pub bytes_read: u64,
@@ -38,15 +39,16 @@ struct State {
 const WORDS_MAX: usize = 4096;
 
 impl Heard {
-    /// Begins to read.
-    pub fn of(output: ChildStderr) -> Heard {
+    /// Begins to read. Children of the process tell figures as well, which are not its own.
+    pub fn of(output: ChildStderr, pid: u32) -> Heard {
         let heard = Heard::default();
         let to = heard.clone();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let mut state = to.state();
-                match serde_json::from_str(&line) {
-                    Ok(told) => state.last = Some((Instant::now(), told)),
+                match serde_json::from_str::<Told>(&line) {
+                    Ok(told) if told.pid == pid => state.last = Some((Instant::now(), told)),
+                    Ok(_) => {}
                     Err(_) if state.words.len() + line.len() < WORDS_MAX => {
                         state.words.push_str(line.trim());
                         state.words.push_str("; ");
