@@ -2,9 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Why a program cannot be run with a library in it.
@@ -49,6 +48,8 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
 /// How much of a file is looked at for the marks of a Go program, which stand in its first
 /// sections.
 const LOOKED_AT: u64 = 64 << 20;
+/// How much of it is read at a time, a multiple of 16.
+const PART: usize = 64 << 10;
 /// How Go's information on a build begins, at a multiple of 16 bytes. The size of a pointer and a
 /// few flags follow. (A program may have the words alone, as this one does.)
 const GO: &[u8] = b"\xff Go buildinf:";
@@ -62,7 +63,7 @@ pub fn judge(path: &Path) -> std::io::Result<Option<Unsuitable>> {
 }
 
 fn judge_for(path: &Path, uid: u32, gid: u32) -> std::io::Result<Option<Unsuitable>> {
-    let mut file = File::open(path)?;
+    let file = File::open(path)?;
     let metadata = file.metadata()?;
     let mode = metadata.permissions().mode();
     // Root has them anyway, and keeps its libraries.
@@ -72,21 +73,32 @@ fn judge_for(path: &Path, uid: u32, gid: u32) -> std::io::Result<Option<Unsuitab
     if mode & 0o4000 != 0 && metadata.uid() != uid || mode & 0o2010 == 0o2010 && metadata.gid() != gid {
         return Ok(Some(Unsuitable::Setuid));
     }
-    let mut bytes = Vec::new();
-    file.by_ref().take(LOOKED_AT).read_to_end(&mut bytes)?;
-    if let Some(line) = bytes.strip_prefix(b"#!") {
+    let mut head = [0; 256];
+    let length = read_at(&file, 0, &mut head)?;
+    if let Some(line) = head[..length].strip_prefix(b"#!") {
         let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
         let interpreter = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
         // One step, as the kernel's first: an interpreter is rarely a script itself.
-        return judge_image(Path::new(OsStr::from_bytes(interpreter)));
+        let interpreter = File::open(OsStr::from_bytes(interpreter))?;
+        return judge_image(&|at, into| read_at(&interpreter, at, into));
     }
-    Ok(judge_bytes(&bytes))
+    judge_image(&|at, into| read_at(&file, at, into))
 }
 
-fn judge_image(path: &Path) -> std::io::Result<Option<Unsuitable>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LOOKED_AT).read_to_end(&mut bytes)?;
-    Ok(judge_bytes(&bytes))
+/// Reads bytes at an offset. Fewer than asked for are there only where the file ends.
+type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> std::io::Result<usize>;
+
+fn read_at(file: &File, at: u64, into: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match file.read_at(&mut into[filled..], at.saturating_add(filled as u64)) {
+            Ok(0) => break,
+            Ok(length) => filled += length,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// ELF, 64 bits, least byte first.
@@ -95,30 +107,64 @@ const X86_64: u64 = 62;
 /// The segment that names the dynamic linker.
 const INTERPRETER: u64 = 3;
 
-fn judge_bytes(bytes: &[u8]) -> Option<Unsuitable> {
-    let number = |at: u64, len: usize| {
-        let at = usize::try_from(at).ok()?;
-        let bytes = bytes.get(at..at.checked_add(len)?)?;
-        Some(bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte)))
+/// Judges a program file. It is read in parts, because a large one may not fit into the memory
+/// that the program is to have.
+fn judge_image(read: ReadAt<'_>) -> std::io::Result<Option<Unsuitable>> {
+    let number = |at: u64, len: usize| -> std::io::Result<Option<u64>> {
+        let mut bytes = [0; 8];
+        let bytes = &mut bytes[..len];
+        let whole = read(at, bytes)? == len;
+        Ok(whole.then(|| bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))))
     };
-    if !bytes.starts_with(MAGIC) || number(18, 2) != Some(X86_64) {
-        return Some(Unsuitable::Foreign);
+    let mut magic = [0; MAGIC.len()];
+    if read(0, &mut magic)? < MAGIC.len() || magic != MAGIC || number(18, 2)? != Some(X86_64) {
+        return Ok(Some(Unsuitable::Foreign));
     }
-    let is_go = |head: &[u8]| head.starts_with(GO) && matches!(head[14..], [0 | 4 | 8, 0..=3]);
-    if bytes.chunks_exact(16).any(is_go) {
-        return Some(Unsuitable::Go);
+    if is_go(read)? {
+        return Ok(Some(Unsuitable::Go));
     }
-    let (Some(headers), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else {
-        return Some(Unsuitable::Foreign);
+    let (Some(headers), Some(size), Some(count)) = (number(32, 8)?, number(54, 2)?, number(56, 2)?) else {
+        return Ok(Some(Unsuitable::Foreign));
     };
-    let is_interpreter =
-        |index: u64| headers.checked_add(index * size).and_then(|at| number(at, 4)) == Some(INTERPRETER);
-    if (0..count).any(is_interpreter) { None } else { Some(Unsuitable::Static) }
+    for index in 0..count {
+        let Some(at) = headers.checked_add(index * size).filter(|at| *at < i64::MAX as u64 - 4) else { break };
+        match number(at, 4)? {
+            Some(INTERPRETER) => return Ok(None),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(Some(Unsuitable::Static))
+}
+
+fn is_go(read: ReadAt<'_>) -> std::io::Result<bool> {
+    let is_mark = |head: &[u8]| head.starts_with(GO) && matches!(head[14..], [0 | 4 | 8, 0..=3]);
+    let mut part = vec![0; PART];
+    for at in (0..LOOKED_AT).step_by(PART) {
+        let length = read(at, &mut part)?;
+        if part[..length].chunks_exact(16).any(is_mark) {
+            return Ok(true);
+        }
+        if length < PART {
+            break;
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn judge_bytes(bytes: &[u8]) -> Option<Unsuitable> {
+        let read = |at: u64, into: &mut [u8]| {
+            let rest = bytes.get(at as usize..).unwrap_or_default();
+            let length = rest.len().min(into.len());
+            into[..length].copy_from_slice(&rest[..length]);
+            Ok(length)
+        };
+        judge_image(&read).unwrap()
+    }
 
     #[test]
     fn programs_are_found_and_judged() {
@@ -157,6 +203,9 @@ mod tests {
         assert_eq!(judge_bytes(&elf), None);
         elf[112..112 + GO.len()].copy_from_slice(GO);
         assert_eq!(judge_bytes(&elf), Some(Unsuitable::Go));
+        // In another part of it.
+        let late = [&elf[..112], &[0; 2 * PART], &elf[112..]].concat();
+        assert_eq!(judge_bytes(&late), Some(Unsuitable::Go));
         elf[32..40].fill(0xff);
         elf[112] = 0;
         assert_eq!(judge_bytes(&elf), Some(Unsuitable::Static), "headers beyond the end");
