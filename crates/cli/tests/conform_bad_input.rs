@@ -392,9 +392,9 @@ fn help_has_examples_and_ends_well() {
             groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
         }
     }
-    // The program, run, top, reproduce, sim and its six, demo, bench and its seven, pool and its
+    // The program, run, top, reproduce, sim and its six, demo, bench and its nine, pool and its
     // twelve, device and its four, cleanup, completions, man.
-    assert_eq!(seen, 41);
+    assert_eq!(seen, 43);
     let output = run(directory.path(), &["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));
     assert!(run(directory.path(), &["man", "."]).status.success());

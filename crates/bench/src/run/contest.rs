@@ -25,6 +25,9 @@ use crate::values::{Part, Under};
 
 /// The least cap: the code and the tables of a small program, and some frames.
 const LEAST_DRAM: u64 = 24 << 20;
+/// What the kernel takes past a limit by itself, as it says of what may not fail and of processes
+/// that end (`try_charge_memcg`): a few pages.
+const FORCED_BYTES: u64 = 128 << 10;
 /// What a program has beside its data where DRAM is enough.
 const BESIDE: u64 = 256 << 20;
 
@@ -206,7 +209,7 @@ impl Contest {
         command.args(words).process_group(0);
         command.stdin(Stdio::piped()).stdout(output).stderr(Stdio::piped());
         let mut child = command.spawn().context("the shell /bin/sh cannot be started")?;
-        let heard = Heard::of(child.stderr.take().context("no standard error output")?);
+        let heard = Heard::of(child.stderr.take().context("no standard error output")?, child.id());
         let mut one = Contestant { under, peak_bytes: None, limit_bytes: None, runs: None, heard, group: None };
         let joined = self.join(&mut one, child.id());
         let told = joined.and_then(|()| Ok(child.stdin.as_mut().context("no input")?.write_all(b"go\n")?));
@@ -289,9 +292,11 @@ impl Contest {
                 if killed > 0 {
                     self.failed.push(format!("{}: the kernel killed it for want of memory", one.under));
                 }
-                // A limit of pages: one that it does not pass by a byte.
-                if one.limit_bytes.is_some_and(|limit| bytes > limit) {
-                    self.failed.push(format!("{}: it used {}, more than its cap", one.under, format_bytes(bytes)));
+                if let Some(limit) = one.limit_bytes
+                    && bytes > limit + FORCED_BYTES
+                {
+                    let more = format_bytes(bytes - limit);
+                    self.failed.push(format!("{}: it used {more} more than its cap", one.under));
                 }
             }
             let _ = self.helper.tell(&Request::DropCgroup { name });

@@ -87,7 +87,7 @@ impl Server {
             }
             Server::Memcached => {
                 // It rounds values up, and must not evict any.
-                let mib = (args.data_bytes() * 2 >> 20).max(64).to_string();
+                let mib = ((args.data_bytes() * 2) >> 20).max(64).to_string();
                 let most = (args.clients + 64).to_string();
                 let mut words = vec!["-l", "127.0.0.1", "-U", "0", "-t", THREADS, "-m", &mib, "-c", &most, "-p", &port];
                 if rustix::process::getuid().is_root() {
