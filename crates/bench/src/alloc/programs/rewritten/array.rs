@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use fulgurite::Context;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Flash, Rewritten};
+use super::{Flash, Rewritten, all_keys};
 use crate::alloc::memory::Place;
 use crate::alloc::programs::Request;
 use crate::alloc::programs::array::{WORDS, change, record, sum_of};
@@ -46,7 +46,7 @@ impl Rewritten for Array {
     }
     fn check(&self, flash: &Flash, m: &mut Context) -> Result<u64> {
         let (mut sum, mut value) = (0u64, Vec::new());
-        for key in 0..self.count {
+        for key in all_keys(self.count) {
             sum = sum.wrapping_add(Array::look(flash, m, key, &mut value)?);
         }
         Ok(sum)

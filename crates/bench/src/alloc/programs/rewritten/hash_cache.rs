@@ -5,7 +5,7 @@ use fulgurite::Context;
 use fulgurite_workloads::mix;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Flash, Rewritten};
+use super::{Flash, Rewritten, all_keys};
 use crate::alloc::memory::Place;
 use crate::alloc::programs::Request;
 use crate::alloc::programs::hash_cache::{Bin, bin_of, bins, keys};
@@ -45,7 +45,7 @@ impl Rewritten for Index {
     }
     fn check(&self, flash: &Flash, m: &mut Context) -> Result<u64> {
         let (mut count, mut value) = (0, Vec::new());
-        for bin in 0..self.bins {
+        for bin in all_keys(self.bins) {
             flash.get(m, bin, &mut value)?;
             count += read(&value)?.count()?;
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use fulgurite::{Blobs, Context, Fulgurite, JobOptions, Medium, Rooted};
+use fulgurite::{Blobs, Context, Fulgurite, JobOptions, KeyHash as _, Medium, Rooted};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
 use super::{Drive, Program, Request};
@@ -26,6 +26,22 @@ const OBJECT_BYTES: u64 = 16;
 const STACK_BYTES: usize = 128 << 10;
 /// DRAM from which on a pool packs objects. With a cache and tables of its own it needs 25 MiB.
 const PACKING_BYTES: u64 = 64 << 20;
+
+/// Parts of an index that are walked one after the other. Each is far smaller than the DRAM.
+const INDEX_PARTS: u64 = 64;
+
+/// The part of an index of so many keys where a key is. A map names its buckets by the bits of the
+/// hash above the seven low ones, as many as it has come to need.
+fn part_of_index(key: u64, keys: u64) -> u64 {
+    let bits = keys.max(INDEX_PARTS).ilog2();
+    (key.key_hash() >> 7 & ((1 << bits) - 1)) >> (bits - INDEX_PARTS.ilog2())
+}
+
+/// All keys, one part of the index after the other. Each key in its own turn would read a subpage
+/// of the index, and write it while the index is filled.
+fn all_keys(keys: u64) -> impl Iterator<Item = u64> {
+    (0..INDEX_PARTS).flat_map(move |part| (0..keys).filter(move |key| part_of_index(*key, keys) == part))
+}
 
 /// Blobs under numbers, in a pool in a file.
 pub struct Flash {
@@ -126,7 +142,7 @@ impl Flash {
     fn fill(&self, keys: u64, make: impl Fn(u64, &mut Vec<u8>) + Send) -> Result<()> {
         self.job(move |m| {
             let mut value = Vec::new();
-            for key in 0..keys {
+            for key in all_keys(keys) {
                 value.clear();
                 make(key, &mut value);
                 self.blobs.put(m, &key, &value)?;

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use fulgurite::Context;
 
-use super::{Flash, Rewritten};
+use super::{Flash, Rewritten, all_keys};
 use crate::alloc::memory::Place;
 use crate::alloc::programs::Request;
 use crate::alloc::programs::slab_cache::{SIZES, class, fill, is_filled, items, sum_of};
@@ -48,7 +48,7 @@ impl Rewritten for Cache {
     }
     fn check(&self, flash: &Flash, m: &mut Context) -> Result<u64> {
         let (mut sum, mut value) = (0u64, Vec::new());
-        for key in 0..self.keys {
+        for key in all_keys(self.keys) {
             sum = sum.wrapping_add(Cache::look(flash, m, key, &mut value)?);
         }
         Ok(sum)
