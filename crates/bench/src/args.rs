@@ -155,9 +155,10 @@ pub struct MicroArgs {
     /// Bytes of data in flash, a power of two [default: 2G; --quick: 256M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
-    /// Measurements, comma-separated: switch, hit, miss (with its parts).
+    /// Measurements, comma-separated: switch, hit, miss (with its parts), fault (a page fault of
+    /// `fulgurite run` without I/O).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Measure::parser())]
-    #[arg(default_value = "switch,hit,miss")]
+    #[arg(default_value = "switch,hit,miss,fault")]
     pub config: Vec<Measure>,
     /// Rounds, of which the median is reported.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -364,7 +365,7 @@ pub struct AllocArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = AllocConfig::parser())]
     #[arg(default_value = "object-per-page,memory-page,os-swap,mmap,blobs")]
     pub config: Vec<AllocConfig>,
-    /// Bytes of data [default: 1G; --quick: 96M].
+    /// Bytes of data [default: 1G; --quick: 48M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
     /// DRAM for data: a size, or a share of the data. A process has 24 MiB beside.

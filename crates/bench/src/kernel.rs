@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use allocator_api2::alloc::AllocError;
 use fulgurite_alloc::{Blocks, Source};
+use fulgurite_fault::PageBuffer;
 use fulgurite_sys::{Arena, Backed, Region};
 
 /// `SWAP_FLAG_PREFER` with priority 100 (swapon(2)): before the machine's own swap.
@@ -103,6 +104,21 @@ pub fn touch(region: &Region, offset: usize) {
     // SAFETY: the byte is of this region's mapping, whose bytes are of nobody's. Where it may not
     // be read, a signal is sent. What is read is not used.
     unsafe { at.read_volatile() };
+}
+
+/// Reads a byte of each of so many pages of a page buffer, by an odd step over a power of two of
+/// them. Each read may fault. Without a handler of the fault, the process ends.
+///
+/// # Panics
+/// When not all of them are mapped.
+pub fn touch_pages(buffer: &PageBuffer, base: usize, pages: usize, step: usize) {
+    assert!(buffer.is_mapped(base, pages * 4096), "{pages} pages from {base:#x} are not all mapped");
+    for page in (0..pages).map(|page| page.wrapping_mul(step) % pages) {
+        let at = std::ptr::with_exposed_provenance::<u8>(base + page * 4096);
+        // SAFETY: the byte is of this page buffer, and mapped as just checked. What is read is not
+        // used.
+        unsafe { at.read_volatile() };
+    }
 }
 
 /// Memory of the kernel's pages, handed out as the memory-page allocator does it.

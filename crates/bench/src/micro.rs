@@ -4,6 +4,7 @@
 //! reported, with the lowest and the highest round.
 
 mod drawing;
+mod fault;
 mod hit;
 mod miss;
 mod primitives;
@@ -26,6 +27,7 @@ use crate::progress;
 use crate::report::rows::Spread;
 use crate::report::{self, Report, table};
 use crate::values::{Config, FlashChoice, Measure};
+use fault::Faults;
 use hit::Hits;
 use miss::{Measured, Misses, Phase, Sizes};
 
@@ -69,6 +71,9 @@ const FIGURES: &[(&str, &str, Option<f64>, &str)] = &[
         "misses left out because all fibers were busy, so that the worker may have polled",
     ),
     ("crowded_ns", "ns", None, "CPU of these, polling included, for each access of the phase"),
+    ("fault_ns", "ns", None, "a page fault without I/O: signal, a page of zeros comes, another one leaves (in-line)"),
+    ("fault_bare_ns", "ns", None, "the same primitives alone: a signal, a page moved out, zeroed, and moved in"),
+    ("fault_share", "share", Some(1.25), "the page fault as a share of the primitives"),
 ];
 
 /// Minimum size of the data, in DRAMs: hardly any access hits by chance.
@@ -197,7 +202,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     report::print(&args.output, &machine.line())?;
 
     let sizes = Sizes { data_bytes: amounts.data_bytes, dram_bytes: amounts.dram_bytes, worker_core };
-    let mut rigs = Rigs { sizes, interrupt: &interrupt, judged, medium: None, hits: None, misses: None };
+    let mut rigs = Rigs { sizes, interrupt: &interrupt, judged, medium: None, hits: None, faults: None, misses: None };
     let mut collected = Collected::default();
     let bar = progress::steps("rounds", u64::from(amounts.rounds));
     // What was measured before an interruption stays.
@@ -211,6 +216,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     let (frames, work) = (rigs.misses.as_ref().map(Misses::frames), rigs.misses.as_ref().map(Misses::work_iterations));
 
     let figures = collected.figures();
+    let no_faults = rigs.faults.take().and_then(Faults::end);
     // What the processes of a system need is free again.
     (rigs.hits, rigs.misses, rigs.medium) = (None, None, None);
     let written = match (of_system, interrupted) {
@@ -220,7 +226,8 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         }
         _ => None,
     };
-    let notes = notes(&figures, &collected, &cores, load_before);
+    let mut notes = notes(&figures, &collected, &cores, load_before);
+    notes.extend(no_faults);
     report::print(
         &args.output,
         &match (frames, &flash) {
@@ -296,6 +303,7 @@ struct Rigs<'i> {
     interrupt: &'i Interrupt,
     judged: Option<Judged>,
     hits: Option<Hits>,
+    faults: Option<Faults>,
     /// Above the medium: it goes first.
     misses: Option<Misses>,
     medium: Option<TestBed>,
@@ -307,6 +315,12 @@ impl Rigs<'_> {
             self.hits = Some(Hits::start(self.sizes.worker_core)?);
         }
         Ok(self.hits.as_ref().expect("set just now"))
+    }
+    fn faults(&mut self) -> Result<&mut Faults> {
+        if self.faults.is_none() {
+            self.faults = Some(Faults::start(self.interrupt)?);
+        }
+        Ok(self.faults.as_mut().expect("set just now"))
     }
     fn misses(&mut self) -> Result<&mut Misses> {
         if let Some(judged) = self.judged.take() {
@@ -341,6 +355,13 @@ fn round(amounts: &Amounts, measures: &[Measure], rigs: &mut Rigs<'_>, all: &mut
         all.add("chained_raw_ns", costs.chained_raw);
         all.add("chained_guarded_ns", costs.chained_guarded);
         all.add("chained_overhead_ns", costs.chained_guarded - costs.chained_raw);
+    }
+    if measures.contains(&Measure::Fault)
+        && let Some(costs) = rigs.faults()?.round()?
+    {
+        all.add("fault_ns", costs.buffer_ns);
+        all.add("fault_bare_ns", costs.bare_ns);
+        all.add("fault_share", costs.buffer_ns / costs.bare_ns.max(1e-9));
     }
     if measures.contains(&Measure::Miss) {
         let core = rigs.sizes.worker_core;

@@ -534,6 +534,8 @@ named! {
         Hit = "hit",
         /// Misses, and what they are made of.
         Miss = "miss",
+        /// Page faults of unmodified programs, without I/O.
+        Fault = "fault",
     }
 }
 

@@ -249,6 +249,7 @@ Examples:
   fulgurite bench micro --quick --rounds 7 --config switch,hit
   fulgurite bench micro --config miss --flash /mnt/nvme/flash.img --create
   fulgurite bench micro --config miss --flash nand:slc
+  fulgurite bench micro --config fault --rounds 9
   fulgurite bench micro --config miss --flash device:flash.sock --data 1G
 
 On nand:PROFILE, misses go to a device in this process, whose firmware has a

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::memory::{Counted, Place};
 use super::overhead;
+use super::page_fault::PageFaults;
 use super::programs::{self, Program, Request};
 use crate::child::measure::{Latencies, Usage};
 use crate::own_process::{self, Answer};
@@ -30,6 +31,11 @@ pub enum Command {
     Overhead {
         file: PathBuf,
     },
+    /// Start a page buffer over this file, to measure its faults.
+    OpenFaults {
+        file: PathBuf,
+    },
+    Faults,
 }
 
 /// Requests that are a function of (seed, number).
@@ -77,7 +83,7 @@ pub struct Opened {
 pub fn run() -> ExitCode {
     // Nothing of the program survives it, whichever way it ends.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    let mut running = None;
+    let mut running: Option<Running> = None;
     own_process::serve(|command: serde_json::Result<Command>| -> Answer {
         let served = command.context("not a command").and_then(|command| serve(&mut running, command));
         served.map_err(|e| format!("{e:#}"))
@@ -87,17 +93,32 @@ pub fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn serve(running: &mut Option<Box<dyn Program>>, command: Command) -> Result<serde_json::Value> {
-    let value = match (command, running.as_deref()) {
-        (Command::Open { .. } | Command::Overhead { .. }, Some(_)) => bail!("a program is open already"),
-        (Command::Run(_) | Command::Check, None) => bail!("no program is open yet"),
-        (Command::Run(batch), Some(program)) => serde_json::to_value(run_batch(program, &batch)?),
-        (Command::Check, Some(program)) => serde_json::to_value(program.check()?),
-        (Command::Overhead { file }, None) => serde_json::to_value(overhead::measure(&file)?),
+/// What this process has been asked to open.
+enum Running {
+    Program(Box<dyn Program>),
+    Faults(PageFaults),
+}
+
+fn serve(running: &mut Option<Running>, command: Command) -> Result<serde_json::Value> {
+    let value = match (command, &*running) {
         (Command::Open { program, data_bytes, place }, None) => {
-            let program = running.insert(programs::open(program, &place, data_bytes)?);
-            serde_json::to_value(Opened { described: program.describe(), keys: program.keys() })
+            let program = programs::open(program, &place, data_bytes)?;
+            let opened = Opened { described: program.describe(), keys: program.keys() };
+            *running = Some(Running::Program(program));
+            serde_json::to_value(opened)
         }
+        (Command::Run(batch), Some(Running::Program(program))) => serde_json::to_value(run_batch(&**program, &batch)?),
+        (Command::Check, Some(Running::Program(program))) => serde_json::to_value(program.check()?),
+        (Command::Overhead { file }, None) => serde_json::to_value(overhead::measure(&file)?),
+        (Command::OpenFaults { file }, None) => {
+            *running = Some(Running::Faults(PageFaults::start(&file)?));
+            serde_json::to_value(())
+        }
+        (Command::Faults, Some(Running::Faults(faults))) => serde_json::to_value(faults.measure()),
+        (Command::Open { .. } | Command::Overhead { .. } | Command::OpenFaults { .. }, Some(_)) => {
+            bail!("something is open already")
+        }
+        (Command::Run(_) | Command::Check | Command::Faults, _) => bail!("what is to be measured is not open yet"),
     };
     Ok(value?)
 }

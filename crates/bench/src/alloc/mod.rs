@@ -2,10 +2,12 @@
 //! each allocator in turns, in processes with the same DRAM. Beside them, the kernel's paging, and
 //! the programs rewritten on blobs. Before, what the runtime itself costs.
 
+mod bare;
 pub mod child;
 mod contest;
 mod memory;
 mod overhead;
+pub mod page_fault;
 mod programs;
 mod rows;
 
@@ -74,7 +76,7 @@ pub fn run(args: &AllocArgs) -> Result<()> {
 
 fn how(args: &AllocArgs) -> Result<How> {
     let quick = args.output.quick;
-    let data_bytes = args.data.unwrap_or(if quick { 96 << 20 } else { 1 << 30 });
+    let data_bytes = args.data.unwrap_or(if quick { 48 << 20 } else { 1 << 30 });
     let dram_bytes = args.dram.of(data_bytes);
     if dram_bytes + ALLOWANCE_BYTES >= data_bytes {
         bad_input!(

@@ -6,32 +6,21 @@
 //! in, and the bytes of an object copied each way.
 
 use std::hint::black_box;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
 use fulgurite_alloc::{Mode, ObjectAllocator, ObjectSettings, ObjectValues};
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Access, Fault, Fingerprints, Signal, Verdict};
+use fulgurite_fault::Fingerprints;
 use fulgurite_objects::Cache;
-use fulgurite_sys::faults::{JudgeStack, judge_by};
-use fulgurite_sys::{Arena, Backed, Region, Userfault};
+use fulgurite_sys::{Arena, Backed};
 use serde::{Deserialize, Serialize};
 
-use crate::kernel;
+use super::bare::{Bare, Content, OBJECT_BYTES, PAGE_BYTES, PAGES, PLACES, REPEATS, WORDS, repeated};
 use crate::report::rows::Spread;
 use crate::report::table::{Columns, number, or_dash};
 
-/// Objects, which all fit into the object cache, and pages, which are few.
-const OBJECTS: usize = 1 << 12;
-const PAGES: usize = 256;
-const WORDS: usize = 16;
-const OBJECT_BYTES: usize = WORDS * 8;
-const PAGE_BYTES: usize = 4096;
-/// A step over all objects that never comes near: odd, and the count is a power of two.
-const STEP: usize = 7919;
-const REPEATS: usize = 5;
+/// Objects, which all fit into the object cache.
+const OBJECTS: usize = PLACES;
 /// Signals of an access that resolve nothing.
 const EXTRA_SIGNALS: usize = 8;
 const DRAM_BYTES: u64 = 32 << 20;
@@ -64,7 +53,7 @@ pub fn measure(file: &std::path::Path) -> Result<Vec<Cost>> {
     let objects = ObjectAllocator::start(&settings)?;
     let mut records: ObjectValues<Record> =
         objects.values(OBJECTS as u32).ok_or_else(|| anyhow!("no room for objects"))?;
-    let bare = Bare::start()?;
+    let bare = Bare::start(Content::Object)?;
     let mut costs = Vec::new();
     let mut cost = |what: &str, paper_us: f64, ns: Spread| {
         let paper_ns = Some(paper_us * 1000.0).filter(|ns| *ns > 0.0);
@@ -122,18 +111,6 @@ pub fn shown(costs: &[Cost]) -> String {
         .table()
 }
 
-/// Time of one of `count` calls, in ns, a few times over and once before. Each gets an index, far
-/// from the one before.
-fn repeated(count: usize, mut act: impl FnMut(usize)) -> Spread {
-    let mut once = || {
-        let begun = Instant::now();
-        (0..count).for_each(|index| act(index * STEP % count));
-        begun.elapsed().as_nanos() as f64 / count as f64
-    };
-    once();
-    Spread::of((0..REPEATS).map(|_| once()))
-}
-
 /// Objects found in a cache, and copied out of it.
 fn lookups() -> Result<Spread> {
     let mut cache = Cache::new(8 << 20);
@@ -155,88 +132,4 @@ fn fingerprints() -> Result<Spread> {
     Ok(repeated(PAGES, |at| {
         black_box(made.of_part(&arena, at * PAGE_BYTES, WORDS));
     }))
-}
-
-/// Pages that are moved at faults, and nothing else.
-struct Bare {
-    userfault: Userfault,
-    region: Region,
-    frames: Arena,
-    /// Which page of the region has a frame's page, plus one.
-    holds: Box<[AtomicUsize]>,
-    next: AtomicUsize,
-    /// Signals that this access still gets in vain.
-    extra: AtomicUsize,
-}
-
-static BARE: OnceLock<Bare> = OnceLock::new();
-
-/// Resolves a fault of the bare region.
-fn judge(fault: &Fault) -> Verdict {
-    let Some(bare) = BARE.get() else { return Verdict::NotMine };
-    let Some(offset) = bare.region.offset_of(fault.address) else { return Verdict::NotMine };
-    let left = bare.extra.load(Ordering::Relaxed);
-    if left > 0 {
-        bare.extra.store(left - 1, Ordering::Relaxed);
-        return Verdict::Again;
-    }
-    match bare.resolve(offset / PAGE_BYTES) {
-        true => Verdict::Again,
-        false => Verdict::Failed,
-    }
-}
-
-impl Bare {
-    fn start() -> Result<&'static Bare> {
-        let userfault = Userfault::open_in_line()?;
-        let region = Region::reserve(OBJECTS * PAGE_BYTES)?;
-        userfault.watch(&region)?;
-        region.allow(0, region.len(), Access::ReadWrite)?;
-        let frames = Arena::anonymous(PAGES * PAGE_BYTES, Backed::BasePages)?;
-        userfault.take_back_to(&frames)?;
-        let holds = (0..PAGES).map(|_| AtomicUsize::new(0)).collect();
-        let bare = Bare { userfault, region, frames, holds, next: AtomicUsize::new(0), extra: AtomicUsize::new(0) };
-        ensure!(BARE.set(bare).is_ok(), "it was measured before");
-        judge_by(Signal::Bus, judge, JudgeStack::Own)?;
-        BARE.get().ok_or_else(|| anyhow!("it was set just now"))
-    }
-    /// The oldest page leaves, and this one comes, with as many bytes as an object has.
-    fn resolve(&self, page: usize) -> bool {
-        let frame = self.next.load(Ordering::Relaxed);
-        self.next.store((frame + 1) % PAGES, Ordering::Relaxed);
-        let at = frame * PAGE_BYTES;
-        let mut bytes = [0; OBJECT_BYTES];
-        let before = self.holds[frame].swap(page + 1, Ordering::Relaxed);
-        let has_left =
-            before == 0 || self.userfault.move_out(&self.region, (before - 1) * PAGE_BYTES, &self.frames, at).is_ok();
-        self.frames.read(at, &mut bytes);
-        bytes[0] = bytes[0].wrapping_add(1);
-        self.frames.write(at, &bytes);
-        has_left && self.userfault.move_in(&self.frames, at, &self.region, page * PAGE_BYTES).is_ok()
-    }
-    /// Faults with so many signals in vain before each.
-    fn faults(&self, extra: usize) -> Spread {
-        repeated(OBJECTS, |page| {
-            self.extra.store(extra, Ordering::Relaxed);
-            kernel::touch(&self.region, page * PAGE_BYTES);
-        })
-    }
-    /// Moves without a fault, in and out. It leaves no page in the region.
-    fn moves(&self) -> Result<(Spread, Spread)> {
-        let (mut ins, mut outs, mut failed) = (Vec::new(), Vec::new(), 0);
-        for frame in 0..PAGES {
-            self.frames.write(frame * PAGE_BYTES, &[1; OBJECT_BYTES]);
-        }
-        for _ in 0..REPEATS {
-            let mut timed = |act: &dyn Fn(usize) -> bool| {
-                let begun = Instant::now();
-                failed += (0..PAGES).filter(|page| !act(page * PAGE_BYTES)).count();
-                begun.elapsed().as_nanos() as f64 / PAGES as f64
-            };
-            ins.push(timed(&|at| self.userfault.move_in(&self.frames, at, &self.region, at).is_ok()));
-            outs.push(timed(&|at| self.userfault.move_out(&self.region, at, &self.frames, at).is_ok()));
-        }
-        ensure!(failed == 0, "{failed} pages were not moved");
-        Ok((Spread::of(ins), Spread::of(outs)))
-    }
 }
