@@ -8,6 +8,7 @@ mod contest;
 mod memory;
 mod overhead;
 pub mod page_fault;
+mod program;
 mod programs;
 mod rows;
 

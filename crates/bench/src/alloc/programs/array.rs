@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use fulgurite_workloads::mix;
 use zerocopy::FromZeros;
 
-use super::{Plain, Request};
 use crate::alloc::memory::{Memory, Records};
+use crate::alloc::program::{Plain, Request};
 
 pub(super) const WORDS: usize = 16;
 
@@ -31,7 +31,7 @@ pub(super) fn record(key: u64) -> [u64; WORDS] {
 pub(super) fn change(key: u64, number: u64) -> (usize, u64) {
     (1 + number as usize % (WORDS - 1), mix(key ^ number) | 1)
 }
-/// What is checked of a record: who it is, and which words were ever written. Of two writes of a
+/// What is checked of a record: its key, and which words were ever written. Of two writes of a
 /// word, either may be the last.
 pub(super) fn sum_of(key: u64, words: [u64; WORDS]) -> Result<u64> {
     ensure!(words[0] == key + 1, "record {key} says that it is {}", words[0]);

@@ -7,8 +7,8 @@ use allocator_api2::boxed::Box as AnyBox;
 use anyhow::{Context, Result, ensure};
 use fulgurite_workloads::mix;
 
-use super::{Plain, Request};
 use crate::alloc::memory::Slab;
+use crate::alloc::program::{Plain, Request};
 
 /// Keys that a node has room for.
 pub const KEYS: usize = 60;

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use fulgurite_workloads::mix;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{Plain, Request};
 use crate::alloc::memory::{Memory, Records};
+use crate::alloc::program::{Plain, Request};
 
 /// Entries of a bin: HashCache-SetMem's sets have 8.
 const ENTRIES: usize = 8;

@@ -8,8 +8,8 @@ use allocator_api2::boxed::Box as AnyBox;
 use anyhow::{Context, Result, ensure};
 use fulgurite_workloads::mix;
 
-use super::{Plain, Request};
 use crate::alloc::memory::Slab;
+use crate::alloc::program::{Plain, Request};
 
 pub const PACKET_BYTES: usize = 1024;
 pub const PARTS: usize = 64;

@@ -7,8 +7,8 @@ use allocator_api2::boxed::Box as AnyBox;
 use anyhow::{Context, Result, ensure};
 use fulgurite_workloads::mix;
 
-use super::{Plain, Request};
 use crate::alloc::memory::Slab;
+use crate::alloc::program::{Plain, Request};
 
 /// Bytes of the values of each size, header excluded: slab classes.
 pub const SIZES: [usize; 4] = [64, 192, 448, 960];

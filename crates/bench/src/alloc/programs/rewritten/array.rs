@@ -4,9 +4,9 @@ use anyhow::{Context as _, Result};
 use fulgurite::Context;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Flash, Rewritten, all_keys};
+use super::flash::{Flash, Rewritten, all_keys};
 use crate::alloc::memory::Place;
-use crate::alloc::programs::Request;
+use crate::alloc::program::Request;
 use crate::alloc::programs::array::{WORDS, change, record, sum_of};
 
 const RECORD_BYTES: usize = WORDS * 8;

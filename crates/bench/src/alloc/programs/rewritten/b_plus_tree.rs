@@ -5,9 +5,9 @@ use fulgurite::Context;
 use fulgurite_workloads::mix;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-use super::{Flash, Rewritten};
+use super::flash::{Flash, Rewritten};
 use crate::alloc::memory::Place;
-use crate::alloc::programs::Request;
+use crate::alloc::program::Request;
 use crate::alloc::programs::b_plus_tree::{FILLED, KEYS, count, first_value, is_of, key_of, nodes, value};
 
 /// A node: its keys, in order, and a value or a child behind each.

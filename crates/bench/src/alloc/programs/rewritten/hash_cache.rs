@@ -5,9 +5,9 @@ use fulgurite::Context;
 use fulgurite_workloads::mix;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Flash, Rewritten, all_keys};
+use super::flash::{Flash, Rewritten, all_keys};
 use crate::alloc::memory::Place;
-use crate::alloc::programs::Request;
+use crate::alloc::program::Request;
 use crate::alloc::programs::hash_cache::{Bin, bin_of, bins, keys};
 
 struct Index {

@@ -8,9 +8,9 @@ use fulgurite::Context;
 use fulgurite::latches::{Latch, VersionLatch};
 use fulgurite_workloads::mix;
 
-use super::{Flash, Rewritten};
+use super::flash::{Flash, Rewritten};
 use crate::alloc::memory::Place;
-use crate::alloc::programs::Request;
+use crate::alloc::program::Request;
 use crate::alloc::programs::packet_cache::{PACKET_BYTES, PARTS, contents, dram, fill};
 
 /// Contents of a part, in a ring: the oldest is where the next one goes.

@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result, ensure};
 use fulgurite::Context;
 
-use super::{Flash, Rewritten, all_keys};
+use super::flash::{Flash, Rewritten, all_keys};
 use crate::alloc::memory::Place;
-use crate::alloc::programs::Request;
+use crate::alloc::program::Request;
 use crate::alloc::programs::slab_cache::{SIZES, class, fill, is_filled, items, sum_of};
 
 struct Cache {
