@@ -1,48 +1,51 @@
-//! What nobody uses of a pool, as a flat medium: temporary pages that no token ever names.
+//! What nobody uses of a pool, as a flat medium: extents in which nothing lies.
 //!
-//! Nothing of it survives. Whatever is written there is behind the pool's last token, so that the
-//! next opening drops it, however this process ends. What other programs keep in the pool stays as
-//! it was.
+//! The store is asked once which they are, and then closed. Its file stays locked. Opening a pool
+//! reads what lies in extents that are in use only, so that nothing of what is written here
+//! survives, however this process ends. What other programs keep in the pool stays as it was.
+//!
+//! No table of the store is kept. So processes may share the medium
+//! ([`fulgurite_flash::ForkedFlash`]). But it has no checksums, and no wear leveling.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use fulgurite_flash::{Flash, PagesOfFlash};
-use fulgurite_format::{SUBPAGE_BYTES, subpages_per_page};
+use fulgurite_flash::{ExtentsOfFlash, Flash};
+use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_store::{Pool, StoreConfig};
 
 use crate::Error;
 use crate::files::Files;
-use crate::open::{Kept, Opened};
+use crate::open::Opened;
 
-/// Tables of the store for each page: an entry, and a place and a checksum of each subpage
-/// (docs/architecture.md, "The tables' DRAM").
-const DRAM_OF_PAGE: usize = 160;
-
-/// Opens a pool, and takes at most so many bytes of what is unused. There may be less, or none:
-/// the medium says how many subpages it has.
+/// Opens a pool, and takes at most so many bytes of what is unused. Where that is scattered over
+/// extents in use, their live data is moved together first, as far as is needed. There may be less,
+/// or none: the medium says how many subpages it has. Nothing is moved where there cannot be
+/// `least` bytes.
 ///
 /// # Errors
 /// [`Error::Open`] when the pool is in use, or there is no such file. [`Error::Pool`] when it is no
-/// pool. [`Error::Members`] when a part of it is missing.
-pub fn unused_of_pool(path: &Path, bytes: u64) -> Result<Opened, Error> {
-    let files = Files::of_pool(path)?;
-    // Nothing is synced, so there is no history that would have to be bounded.
-    let opened = Pool::open(files.flash(), StoreConfig::default());
-    let (pool, _) = opened.map_err(|source| Error::Pool { path: path.into(), source })?;
-    let info = pool.info();
-    let in_page = u64::from(subpages_per_page(SUBPAGE_BYTES));
-    let most = (bytes / SUBPAGE_BYTES as u64).min(info.room) / in_page;
-    let are_used = pool.permissions_of(0..pool.geometry().pages());
-    let unused = (0u32..).zip(are_used).filter(|(_, permissions)| permissions.is_none());
-    let pages: Vec<u32> = unused.map(|(page, _)| page).take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
-    let dram_bytes = info.dram_bytes + pages.len() * DRAM_OF_PAGE;
-    let store = pool.into_flash();
-    let pool = store.layer().clone();
-    let kept = Some(Kept::Here(pool.clone()));
-    // A page that cannot be discarded is overwritten later, or dropped at the next opening.
-    let discard = Box::new(move |pages| drop(pool.delete_pages(pages)));
-    let unused = PagesOfFlash::new(Arc::new(store), pages, dram_bytes, discard);
-    let flash: Arc<dyn Flash> = Arc::new(unused);
-    Ok(Opened { flash, kept, files: Some(Arc::new(files)), grows_to: 0 })
+/// pool, or live data cannot be moved. [`Error::Members`] when a part of it is missing.
+pub fn unused_of_pool(path: &Path, most: u64, least: u64) -> Result<Opened, Error> {
+    let flash = Files::of_pool(path)?.flash();
+    let error = |source| Error::Pool { path: path.into(), source };
+    let (pool, _) = Pool::open(flash.clone(), StoreConfig::default()).map_err(error)?;
+    let length = pool.geometry().extent_pages;
+    // No pool has more.
+    let most = u32::try_from(most / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
+    let wanted = most.div_ceil(length) as usize;
+    let mut extents = pool.unused_extents();
+    // Each extent at most once: one that cannot be emptied would come again.
+    let mut tries = pool.uses().data.len();
+    let ever = ((extents.len() + tries) as u64 * u64::from(length)).saturating_sub(pool.info().live);
+    if ever * (SUBPAGE_BYTES as u64) < least {
+        tries = 0;
+    }
+    while extents.len() < wanted && tries > 0 && pool.reclaim_one().map_err(error)? {
+        extents = pool.unused_extents();
+        tries -= 1;
+    }
+    extents.truncate(wanted);
+    let unused: Arc<dyn Flash> = Arc::new(ExtentsOfFlash::new(flash, length, extents, most));
+    Ok(Opened { flash: unused, kept: None, files: None, grows_to: 0 })
 }

@@ -1,16 +1,18 @@
-//! Goal: a program over a pool (`--pool`) has its memory there and leaves nothing behind: what
-//! other programs keep in the pool is as before, also when the program is killed at any moment.
-//! Method: a pool with named blobs. A C program writes and checks several times the pool's unused
-//! space, runs to its end or is killed at times that a seed gives. After each, `pool check` finds
-//! nothing, the blobs are whole, and a further run finds as much space. Then bad input: no pool, a
-//! pool in use, one that is too small, a fork.
+//! Goal: a program over a pool (`--pool`) and its children have their memory there and leave nothing
+//! behind: what other programs keep in the pool is as before, also when they are killed at any
+//! moment. Method: a pool with named blobs. A C program writes and checks several times its DRAM,
+//! another one forks. They run to their end or are killed at times that a seed gives. After each,
+//! `pool check` finds nothing, the blobs are whole, and a further run finds as much space. Then bad
+//! input: no pool, a pool in use, one that is too small.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use fulgurite::{Fulgurite, Medium};
 use fulgurite_testkit::{Random, runs, seed};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::runs::{FULGURITE, cannot, command, compiled, peak_of_summary, text};
 
@@ -72,11 +74,15 @@ fn a_program_over_a_pool_leaves_nothing_however_it_ends() {
     assert!(text(&output.stderr).contains("pool of "), "{}", text(&output.stderr));
     check(&pool);
     let mut random = Random::seeded("crash_run_pool", seed());
-    for _ in 0..runs(10) {
-        let mut child = command(None, &words(path, &[], program, "40"));
-        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let forks = compiled(directory.path(), "forks").expect("there is a compiler");
+    let forks = forks.to_str().unwrap();
+    for run in 0..runs(10) {
+        let (program, argument) = if run % 2 == 0 { (program, "40") } else { (forks, "20") };
+        let mut child = command(None, &words(path, &[], program, argument));
+        let mut child = child.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(random.below(1500)));
-        child.kill().unwrap();
+        // With its children.
+        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         child.wait().unwrap();
         check(&pool);
     }
@@ -87,12 +93,45 @@ fn a_program_over_a_pool_leaves_nothing_however_it_ends() {
 }
 
 #[test]
-fn what_cannot_be_a_pool_below_is_refused() {
+fn children_over_a_pool_find_what_was_there_at_the_fork() {
     let directory = tempfile::tempdir().unwrap();
     let Some(forks) = compiled(directory.path(), "forks") else { return };
     let pool = directory.path().join("pool");
     make(&pool);
     let (path, forks) = (pool.to_str().unwrap(), forks.to_str().unwrap());
+    for mode in ["compatible", "in-line"] {
+        let output = command(None, &words(path, &["--mode", mode], forks, "6")).output().unwrap();
+        if cannot(&output) {
+            return;
+        }
+        assert_eq!(text(&output.stdout), "6 children, 0 failed, 0 wrong\n", "{mode}: {}", text(&output.stderr));
+        check(&pool);
+    }
+    // A child goes on alone, and the pool is in use until it ends.
+    let script = "import os, time\nblock = bytearray(b'x') * (20 << 20)\nif os.fork() == 0:\n    time.sleep(2)\n    \
+                  block[::4096] = b'y' * (20 << 8)\n    print(block.count(b'y'), flush=True)\n";
+    let python = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+    let Ok(python) = python.map(|output| text(&output.stdout).trim().to_owned()) else {
+        println!("SKIPPED: no python3; apt-get install python3");
+        return;
+    };
+    let mut child = command(None, &["--dram", "40M", "--pool", path, "--", &python, "-c", script]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert!(child.wait().unwrap().success());
+    let refused = Fulgurite::builder(Medium::pool(&pool)).dram("16M").start().map(drop).unwrap_err().to_string();
+    assert!(refused.contains("in use"), "{refused}");
+    // Its end is that of its output.
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "5120\n", "{}", text(&output.stderr));
+    check(&pool);
+}
+
+#[test]
+fn what_cannot_be_a_pool_below_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    make(&pool);
+    let path = pool.to_str().unwrap();
     let refused = |pool: &str, more: &[&str]| {
         let output = command(None, &words(pool, more, "/bin/true", "")).output().unwrap();
         let told = text(&output.stderr);
@@ -117,13 +156,5 @@ fn what_cannot_be_a_pool_below_is_refused() {
     let told = refused(path, &[]);
     assert!(told.contains("in use"), "{told}");
     drop(memory);
-
-    // A child would need tables of its own.
-    let output = command(None, &words(path, &[], forks, "1")).output().unwrap();
-    if !cannot(&output) {
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(2) && told.contains("fork: Cannot allocate memory"), "{told}");
-        assert!(told.contains("use --flash instead of --pool"), "{told}");
-    }
     check(&pool);
 }

@@ -50,9 +50,6 @@ pub enum Error {
         /// Bytes that were asked for.
         asked: u64,
     },
-    /// A child after `fork` cannot have the memory of its parent over a pool.
-    #[error("a child gets no memory of flash over a pool (--pool); use a temporary one (--flash)")]
-    OverPool,
     /// A child after `fork` cannot have the memory of its parent.
     #[error(
         "a child gets no memory of flash: its parent has mapped more than is free, too many processes share it, or \

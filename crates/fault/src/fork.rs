@@ -18,12 +18,10 @@
 //! DRAM is divided before: each process alone, with every page copied, is within its part. A child
 //! that ends, or becomes another program, gives its part back.
 //!
-//! Over a pool, children get nothing: tables of the store would be in each process, and change
-//! apart.
-//!
 //! From `prepare` on, the thread that forks must not touch the region, until `in_parent` or
 //! `in_child`: nobody would handle its faults.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
@@ -58,12 +56,6 @@ impl PageBuffer {
     #[must_use]
     pub fn can_fork(&self) -> bool {
         self.flash.could_share()
-    }
-
-    /// Whether children never have any of it, because a pool lies below.
-    #[must_use]
-    pub fn is_alone(&self) -> bool {
-        self.flash.is_alone()
     }
 
     /// Before a fork.
@@ -127,7 +119,8 @@ impl PageBuffer {
     /// [`Error`]. The region cannot be accessed then.
     pub fn in_child(&self, forking: Forking) -> Result<PageBuffer, Error> {
         let Forking { seat, mut pager, mut space, _changes } = forking;
-        let pager = pager.take().expect("only a child takes it away");
+        // Its queue is the parent's. Dropped here, it would end the parent's requests.
+        let pager = ManuallyDrop::new(pager.take().expect("only a child takes it away"));
         let space = std::mem::replace(&mut *space, Space::new(0));
         let begun = self.begin_in_child(seat, pager, space);
         if begun.is_err() {
@@ -137,8 +130,13 @@ impl PageBuffer {
         begun
     }
 
-    fn begin_in_child(&self, seat: Option<u32>, mut pager: Box<Pager>, space: Space) -> Result<PageBuffer, Error> {
-        let seat = seat.ok_or(if self.is_alone() { Error::OverPool } else { Error::NotForked })?;
+    fn begin_in_child(
+        &self,
+        seat: Option<u32>,
+        mut pager: ManuallyDrop<Box<Pager>>,
+        space: Space,
+    ) -> Result<PageBuffer, Error> {
+        let seat = seat.ok_or(Error::NotForked)?;
         self.flash.sit(seat)?;
         let arena = pager.cache.shared().frames.arena().clone();
         // What was changed before is to be kept.
@@ -170,7 +168,7 @@ impl PageBuffer {
         pager.figures = pager.figures.again();
         pager.publisher = Publisher::new();
         pager.look_soon();
-        let door = door(pager, &way, notifier);
+        let door = door(ManuallyDrop::into_inner(pager), &way, notifier);
         door.start()?;
         Ok(PageBuffer {
             region: self.region.clone(),

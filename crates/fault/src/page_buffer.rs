@@ -74,11 +74,7 @@ impl PageBuffer {
 
     fn prepare(settings: &Settings) -> Result<PageBuffer, Error> {
         let below = settings.opened.flash.clone();
-        let forked = Arc::new(match settings.opened.kept {
-            None => ForkedFlash::new(below, settings.dram_bytes)?,
-            // Each process would change its own copy of the store's tables.
-            Some(_) => ForkedFlash::alone(below, settings.dram_bytes)?,
-        });
+        let forked = Arc::new(ForkedFlash::new(below, settings.dram_bytes)?);
         let flash: Arc<dyn Flash> = Arc::new(forked.clone());
         let mut budget = Budget::new(settings.dram_bytes).map_err(cannot("measure this process"))?;
         let used = budget.used().map_err(cannot("measure this process"))?;

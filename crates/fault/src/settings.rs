@@ -165,7 +165,8 @@ impl RunSettings {
                 opened
             }
             Below::PartOfPool | Below::Pool => {
-                let opened = unused_of_pool(&self.flash, self.flash_bytes)?;
+                let least = if self.below == Below::Pool { self.flash_bytes } else { 0 };
+                let opened = unused_of_pool(&self.flash, self.flash_bytes, least)?;
                 let unused = u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64;
                 if unused == 0 || unused < self.flash_bytes && self.below == Below::Pool {
                     let (path, asked) = (self.flash.clone(), self.flash_bytes);

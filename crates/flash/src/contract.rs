@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::{
-    EmulatedFlash, FaultyFlash, FileFlash, Flash, ForkedFlash, Layer, Layered, MemoryFlash, NandFlash, PagesOfFlash,
+    EmulatedFlash, ExtentsOfFlash, FaultyFlash, FileFlash, Flash, ForkedFlash, Layer, Layered, MemoryFlash, NandFlash,
     PartOfFlash, StripedFlash, TimedFlash,
 };
 
@@ -66,9 +66,8 @@ unsafe impl FrameContract for PartOfFlash {}
 unsafe impl FrameContract for StripedFlash {}
 
 // SAFETY: requests and completions are passed on one to one, naming the same frame for the same
-// operation. A refused flush becomes a read that is out of range. The medium within keeps the
-// contract.
-unsafe impl FrameContract for Arc<PagesOfFlash> {}
+// operation. The medium within keeps the contract.
+unsafe impl FrameContract for Arc<ExtentsOfFlash> {}
 
 // SAFETY: a request that is passed on names the frame of its request here, for the same operation.
 // That one is completed only when none passed on is in flight: a read may be passed on twice, one

@@ -19,8 +19,7 @@
 //! Subpages that were never written have no slot. A read of one is refused.
 //!
 //! Beside its slot, a map has the checksum of each subpage. What is read from a slot is compared,
-//! and read once more before it is an error. A medium of one process, such as a pool, makes
-//! checksums itself, and has no children: each would change tables of its own.
+//! and read once more before it is an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -65,8 +64,6 @@ pub struct ForkedFlash {
     shared: Arena,
     /// The slot of each subpage, counted from 1, and 0 for none. In the upper half: the checksum.
     map: Arena,
-    /// It is of this process alone, and checks what it reads itself.
-    is_alone: bool,
     seat: AtomicU32,
     /// The state of the seat that was made last.
     made: AtomicU64,
@@ -90,22 +87,10 @@ impl ForkedFlash {
     /// # Errors
     /// When the system has no memory for it.
     pub fn new(inner: Arc<dyn Flash>, dram_bytes: u64) -> Result<ForkedFlash, OpenError> {
-        ForkedFlash::over(inner, dram_bytes, false)
-    }
-    /// The same over a medium that checks what it reads, and that children cannot have. What is
-    /// trimmed here is trimmed there.
-    ///
-    /// # Errors
-    /// As [`ForkedFlash::new`].
-    pub fn alone(inner: Arc<dyn Flash>, dram_bytes: u64) -> Result<ForkedFlash, OpenError> {
-        ForkedFlash::over(inner, dram_bytes, true)
-    }
-    fn over(inner: Arc<dyn Flash>, dram_bytes: u64, is_alone: bool) -> Result<ForkedFlash, OpenError> {
         let slots = inner.subpages() as usize;
         let flash = ForkedFlash {
             shared: Arena::sealed_memfd("fulgurite slots", OWNERS_AT + slots.div_ceil(PER_WORD) * 8)?,
             map: Arena::anonymous(slots * size_of::<u64>(), Backed::BasePages)?,
-            is_alone,
             inner,
             seat: AtomicU32::new(0),
             made: AtomicU64::new(FREE),
@@ -134,9 +119,6 @@ impl ForkedFlash {
     /// Makes a seat for a child, with half of this process' DRAM. None where all are taken, or
     /// where there are not as many free slots as this process has mapped.
     pub fn make_seat(&self, now_ns: u64) -> Option<u32> {
-        if self.is_alone {
-            return None;
-        }
         self.clear_up(now_ns);
         let (own, since) = (self.seat(), now_ns.max(CLEARING + 1));
         let is_made = |&seat: &u32| {
@@ -156,16 +138,8 @@ impl ForkedFlash {
         Some(seat)
     }
 
-    /// Whether children can have what this process has.
-    pub fn is_alone(&self) -> bool {
-        self.is_alone
-    }
-    /// Whether [`ForkedFlash::make_seat`] would find enough free slots now, or no child would miss
-    /// any.
+    /// Whether [`ForkedFlash::make_seat`] would find enough free slots now.
     pub fn could_share(&self) -> bool {
-        if self.is_alone {
-            return self.mapped() == 0;
-        }
         let mine = self.seat_word(self.seat(), MAPPED).load(Ordering::Relaxed);
         self.mapped() + mine <= u64::from(self.inner.subpages())
     }
@@ -309,13 +283,6 @@ impl ForkedFlash {
         false
     }
 
-    fn trim_within(&self, slots: std::ops::Range<u32>) -> Result<(), FlashError> {
-        if !self.is_alone || slots.is_empty() {
-            return Ok(());
-        }
-        self.inner.trim(SubpageIndex(slots.start), slots.len() as u32)
-    }
-
     /// The slot to which a subpage is to be written.
     fn place(&self, subpage: u32) -> Option<u32> {
         let old = self.slot_of(subpage);
@@ -356,7 +323,7 @@ impl Flash for Arc<ForkedFlash> {
     }
     fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         let mut inner = self.inner.open_queue_for(user, frames.clone(), depth, wake)?;
-        let asked = Switches { checksums: !self.is_alone, ..Switches::default() };
+        let asked = Switches { checksums: true, ..Switches::default() };
         Ok(Box::new(ForkedQueue {
             are_made: inner.switch(asked).checksums,
             inner,
@@ -367,21 +334,16 @@ impl Flash for Arc<ForkedFlash> {
             arrived: Vec::with_capacity(depth),
         }))
     }
-    /// The subpages have no slots any more. The medium within is told where it is of this process
-    /// alone: else another one may have taken a slot again.
+    /// The subpages have no slots any more. The medium within is not told: another process may have
+    /// taken a slot again.
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         check_range(first, count, self.inner.subpages())?;
-        let mut freed = 0..0;
         for subpage in first.0..first.0 + count {
             let Some(slot) = self.slot_of(subpage) else { continue };
             self.set_slot(subpage, None);
             self.leave(slot);
-            if slot != freed.end {
-                self.trim_within(std::mem::replace(&mut freed, slot..slot))?;
-            }
-            freed.end = slot + 1;
         }
-        self.trim_within(freed)
+        Ok(())
     }
     fn backing(&self) -> Option<&dyn Backing> {
         None
@@ -437,7 +399,7 @@ impl ForkedQueue {
     /// What became of a request; none where it is read once more.
     fn judge(&mut self, slot: u32, ended: Completion) -> Option<Result<(), FlashError>> {
         let Move { op, subpage, is_again, .. } = self.moves[slot as usize];
-        if self.flash.is_alone || ended.result.is_err() || op == Op::Flush {
+        if ended.result.is_err() || op == Op::Flush {
             return Some(ended.result);
         }
         // The frame is its request's until the completion is returned.
@@ -499,7 +461,7 @@ impl Queue for ForkedQueue {
         self.inner.will_poll();
     }
     fn switch(&mut self, to: Switches) -> Switches {
-        let inner = self.inner.switch(Switches { checksums: !self.flash.is_alone, ..to });
+        let inner = self.inner.switch(Switches { checksums: true, ..to });
         self.are_made = inner.checksums;
         Switches { checksums: false, ..inner }
     }
@@ -551,7 +513,6 @@ mod tests {
                 inner: of.inner.clone(),
                 shared: Arena::shared_sealed(file).unwrap(),
                 map,
-                is_alone: false,
                 seat: AtomicU32::new(0),
                 made: AtomicU64::new(of.made.load(Ordering::Relaxed)),
                 next: AtomicU32::new(of.next.load(Ordering::Relaxed)),
@@ -663,31 +624,5 @@ mod tests {
         process.trim(5);
         process.write(5, 7);
         process.check();
-    }
-
-    #[test]
-    fn a_medium_of_one_process_is_trimmed_and_has_no_children() {
-        let memory = Arc::new(MemoryFlash::new(SLOTS).unwrap());
-        let flash = Arc::new(ForkedFlash::alone(memory.clone(), 1024).unwrap());
-        assert!(flash.could_share() && flash.is_alone());
-        let mut process = Process { flash, model: vec![None; SLOTS as usize] };
-        (0..8).for_each(|subpage| process.write(subpage, 1));
-        assert!(!process.flash.could_share() && process.flash.make_seat(1).is_none());
-        let own = Arc::new(ForkedFlash::new(memory, 1024).unwrap());
-        process.flash.trim(SubpageIndex(2), 3).unwrap();
-        // What memory trims reads as zeros.
-        let frames = Arc::new(Arena::anonymous(SUBPAGE_BYTES, Backed::BasePages).unwrap());
-        let mut queue = own.inner.open_queue(frames.clone(), 1, Arc::new(Notifier::new().unwrap())).unwrap();
-        let bytes = (0..8).map(|subpage| {
-            queue
-                .submit(Request { tag: 1, op: Op::Read, subpage: SubpageIndex(subpage), frame: FrameIndex(0) })
-                .unwrap();
-            queue.flush().unwrap();
-            while queue.poll(&mut Vec::new()) == 0 {}
-            let mut byte = [0];
-            frames.read(0, &mut byte);
-            byte[0]
-        });
-        assert_eq!(bytes.collect::<Vec<u8>>(), [1, 1, 0, 0, 0, 1, 1, 1]);
     }
 }

@@ -11,7 +11,7 @@
 //! | [`NandFlash`] | the model's times, order and failures of NAND, over a medium with the data |
 //! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`PartOfFlash`] | a part of a medium, as one of its own |
-//! | [`PagesOfFlash`] | some pages of a pool, as a medium that keeps nothing |
+//! | [`ExtentsOfFlash`] | some extents of a medium, side by side as one that keeps nothing |
 //! | [`ForkedFlash`] | a medium of a process and its children after `fork`, each with its own contents |
 //! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie |
 //! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record |
@@ -36,6 +36,7 @@ mod contract;
 mod counters;
 mod emulated;
 mod error;
+mod extents;
 mod fault;
 mod file;
 mod forked;
@@ -44,7 +45,6 @@ mod memory;
 mod moved;
 mod mover;
 mod nand;
-mod pages;
 mod part;
 #[cfg(not(loom))]
 mod ring;
@@ -67,6 +67,7 @@ pub use contract::FrameContract;
 pub use counters::{DeviceCounters, LATE_NS};
 pub use emulated::{EmulatedConfig, EmulatedFlash, TimedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
+pub use extents::ExtentsOfFlash;
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use forked::ForkedFlash;
@@ -74,7 +75,6 @@ pub use layered::{Layer, Layered, Lies, Part, Place, Written};
 pub use memory::MemoryFlash;
 pub use mover::{Moved, Mover, Read, Slot};
 pub use nand::{NandFlash, NandReport};
-pub use pages::{Discard, PagesOfFlash};
 pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
 pub use traits::{QueueUser, Switches, Traits, Tuning};

@@ -6,26 +6,23 @@ use fulgurite_format::SubpageIndex;
 
 use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches};
 
-/// `to` says where a subpage lies for an operation, or that it lies nowhere. It is not asked about
-/// a flush, which is of the whole medium.
+/// `to` says where a subpage lies, or that it lies nowhere. It is not asked about a flush, which is
+/// of the whole medium.
 pub(crate) struct MovedQueue<F> {
     pub inner: Box<dyn Queue>,
     pub to: F,
-    /// Flushes are passed on, and else end as what lies nowhere.
-    pub flushes: bool,
 }
 
-impl<F: Fn(Op, u32) -> Option<u32> + Send> Queue for MovedQueue<F> {
+impl<F: Fn(u32) -> Option<u32> + Send> Queue for MovedQueue<F> {
     #[inline]
     fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         // No medium has the last one.
         let nowhere = SubpageIndex(u32::MAX);
-        let (op, subpage) = match request.op {
-            Op::Flush if self.flushes => (Op::Flush, request.subpage),
-            Op::Flush => (Op::Read, nowhere),
-            op => (op, (self.to)(op, request.subpage.0).map_or(nowhere, SubpageIndex)),
+        let subpage = match request.op {
+            Op::Flush => request.subpage,
+            _ => (self.to)(request.subpage.0).map_or(nowhere, SubpageIndex),
         };
-        self.inner.submit(Request { op, subpage, ..request })
+        self.inner.submit(Request { subpage, ..request })
     }
     #[inline]
     fn flush(&mut self) -> Result<(), FlashError> {

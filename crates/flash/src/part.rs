@@ -55,8 +55,8 @@ impl Flash for PartOfFlash {
     fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         let inner = self.inner.open_queue_for(user, frames, depth, wake)?;
         let (first, count) = (self.first, self.count);
-        let to = move |_, subpage| (subpage < count).then(|| first + subpage);
-        Ok(Box::new(MovedQueue { inner, to, flushes: true }))
+        let to = move |subpage: u32| (subpage < count).then(|| first + subpage);
+        Ok(Box::new(MovedQueue { inner, to }))
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         check_range(first, count, self.count)?;

@@ -65,16 +65,10 @@ impl Run {
     pub fn cannot_fork(&self) {
         static TOLD: AtomicBool = AtomicBool::new(false);
         if !TOLD.swap(true, Ordering::Relaxed) {
-            self.told.tell(match self.buffer.is_alone() {
-                true => {
-                    "a child can have no memory of flash over a pool: fork fails with ENOMEM while any is mapped; use \
-                     --flash instead of --pool"
-                }
-                false => {
-                    "a child could change all that is mapped, and the flash has no room for that: fork fails with \
-                     ENOMEM; choose more (--flash-size)"
-                }
-            });
+            self.told.tell(
+                "a child could change all that is mapped, and the flash has no room for that: fork fails with ENOMEM; \
+                 choose more (--flash-size)",
+            );
         }
     }
     /// Tells that a robust mutex is refused, once.

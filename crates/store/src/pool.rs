@@ -649,6 +649,11 @@ impl Pool {
     pub fn uses(&self) -> ExtentUses {
         self.lock().store.uses()
     }
+    /// Extents that hold nothing, ascending, none of whose flash pages failed. What is written there
+    /// past the pool is never read by it.
+    pub fn unused_extents(&self) -> Vec<u32> {
+        self.lock().store.unused_extents()
+    }
     /// As [`Store::was_durable`].
     pub fn was_durable(&self, place: u32) -> bool {
         self.lock_to_look().store.was_durable(place)

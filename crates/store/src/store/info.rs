@@ -121,4 +121,9 @@ impl Store {
         }
         uses
     }
+    /// Extents that hold nothing, ascending, none of whose flash pages failed.
+    pub fn unused_extents(&self) -> Vec<u32> {
+        let wear = self.state.wear();
+        self.uses().free.into_iter().filter(|extent| wear.in_extent(*extent) == 0).collect()
+    }
 }
