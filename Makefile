@@ -40,7 +40,7 @@ test:
 	@$(TOOLS) --with nextest,deny scripts/test
 
 test-full:
-	@$(TOOLS) --with nextest,deny scripts/test full
+	@$(TOOLS) --with nextest,deny,usearch scripts/test full
 
 bench:
 	@$(TOOLS) scripts/bench

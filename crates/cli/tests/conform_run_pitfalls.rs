@@ -3,8 +3,8 @@
 //! program does one such thing at a time, with memory that has left DRAM, in compatible and in
 //! in-line mode: huge pages, libraries that are closed, processes by other calls than `fork`, an
 //! `exec`, a stack that ends, flash that is full, blocks that are none, ranges with holes, robust
-//! mutexes, pages that the kernel keeps (`vmsplice`), and flash that is cut off or overwritten
-//! while the program runs.
+//! mutexes, pages that the kernel keeps (`vmsplice`) or a device reaches (`O_DIRECT`, AIO), and
+//! flash that is cut off or overwritten while the program runs.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -72,6 +72,21 @@ fn processes_by_other_calls_share_memory_or_have_none() {
 }
 
 #[test]
+fn more_children_than_may_share_memory_harm_none_of_the_others() {
+    each_mode(&["crowd"], Some("with memory: 15, without: 5, wrong: 0 and 0\n"), |output, told| {
+        // What is left of the cap for the last of them is less than a process takes.
+        assert!(output.status.success(), "{:?}: {told}", output.status);
+        assert_eq!(told.matches("a child gets no memory of flash").count(), 5, "{told}");
+    });
+}
+
+#[test]
+fn programs_start_from_memory_that_has_left_dram() {
+    // Again and again, and nothing is held that a fork would wait for.
+    each_mode(&["spawns"], Some("programs: 40\na fork behind them: exit 0, wrong: 0\n"), ended_well);
+}
+
+#[test]
 fn a_program_that_takes_the_place_of_itself_begins_anew() {
     let expected = "life 1, wrong: 0\nlife 2, wrong: 0\nlife 3, wrong: 0\n";
     each_mode(&["exec"], Some(expected), ended_well);
@@ -127,6 +142,20 @@ fn ranges_are_asked_for_as_the_kernel_is() {
 fn what_is_on_its_way_keeps_what_it_held() {
     let expected = "vmsplice: 65536\nzero copies: EOPNOTSUPP\nread: 65536, wrong: 0 and 0\n";
     each_mode(&["pipes"], Some(expected), ended_well);
+}
+
+#[test]
+fn devices_reach_what_stays_until_they_are_through() {
+    each_mode(&["direct"], None, ended_well);
+    // Requests that the kernel ends later: in-line mode does not see them.
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "pitfalls") else { return };
+    let words = ["direct", "requests"];
+    let expected = text(&Command::new(&program).args(words).output().unwrap().stdout);
+    let Some(output) = run(directory.path(), "compatible", "128M", &words) else { return };
+    let told = text(&output.stderr);
+    assert_eq!(text(&output.stdout), expected, "{told}");
+    ended_well(&output, &told);
 }
 
 #[test]

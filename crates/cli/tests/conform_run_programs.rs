@@ -20,11 +20,13 @@ struct Program {
     small: bool,
     /// It holds more than its DRAM, so that pages have to leave it.
     large: bool,
+    /// How faults are handled.
+    mode: &'static str,
 }
 
 fn program(words: &[&str], input: impl Into<Vec<u8>>) -> Program {
     let words = words.iter().map(|word| (*word).to_owned()).collect();
-    Program { words, input: input.into(), dram: 24, small: false, large: true }
+    Program { words, input: input.into(), dram: 24, small: false, large: true, mode: "any" }
 }
 
 fn run(mut command: Command, input: &[u8], directory: &Path) -> Output {
@@ -89,6 +91,26 @@ square = numpy.arange(1_000_000, dtype=numpy.float64).reshape(1000, 1000) % 97
 print((square @ square).sum())
 ";
 
+/// An index for nearest neighbours over 256 MiB of vectors, of which each cluster is asked for some.
+const USEARCH: &str = "
+import hashlib, numpy
+from usearch.index import Index
+clusters, each, dims = 400, 100, 1680
+index = Index(ndim=dims, metric='l2sq', dtype='f32', connectivity=8, expansion_add=16, expansion_search=16)
+centres = numpy.random.default_rng(7).standard_normal((clusters, dims), dtype=numpy.float32) * 4
+def batch(cluster):
+    noise = numpy.random.default_rng(cluster).standard_normal((each, dims), dtype=numpy.float32)
+    return centres[cluster] + noise
+for cluster in range(clusters):
+    index.add(numpy.arange(each, dtype=numpy.uint64) + cluster * each, batch(cluster), threads=1)
+found = hashlib.md5()
+for cluster in range(clusters):
+    nearest = index.search(batch(cluster)[:4], 3, threads=1)
+    found.update(nearest.keys.tobytes())
+    found.update(nearest.distances.tobytes())
+print(len(index) * dims * 4 >> 20, 'MiB', found.hexdigest())
+";
+
 /// What shells do with descriptors and children.
 const SHELL: &str = "
 exec 3>three; echo three >&3; exec 3>&-
@@ -112,12 +134,18 @@ fn programs() -> Vec<Program> {
     }
     all.push(Program { small: true, ..program(&["sqlite3", ":memory:"], sql(100_000)) });
     if let Some(python) = python() {
-        all.push(Program { dram: 40, ..program(&[&python, "-c", PYTHON], "") });
-        let has_numpy = Command::new(&python).args(["-c", "import numpy"]).output().unwrap().status.success();
-        if has_numpy {
-            all.push(Program { dram: 72, ..program(&[&python, "-c", NUMPY], "") });
-        } else {
-            println!("SKIPPED: no numpy; pip install numpy");
+        for mode in ["any", "in-line"] {
+            // It has handlers of the signals of faults.
+            let words: [&str; 5] = [&python, "-X", "faulthandler", "-c", PYTHON];
+            all.push(Program { dram: 40, mode, ..program(&words, "") });
+        }
+        for (library, source, dram) in [("numpy", NUMPY, 72), ("usearch.index", USEARCH, 64)] {
+            let imports = Command::new(&python).args(["-c", &format!("import {library}")]).output().unwrap();
+            if imports.status.success() {
+                all.push(Program { dram, ..program(&[&python, "-c", source], "") });
+            } else {
+                println!("SKIPPED: no {library}; pip install numpy usearch");
+            }
         }
     }
     all
@@ -125,7 +153,7 @@ fn programs() -> Vec<Program> {
 
 #[test]
 fn programs_say_what_they_say_without_us() {
-    for Program { words, input, dram, small, large } in programs() {
+    for Program { words, input, dram, small, large, mode } in programs() {
         let directory = tempfile::tempdir().unwrap();
         let (name, arguments) = words.split_first().unwrap();
         if Command::new(name).arg("--version").output().is_err() {
@@ -139,6 +167,7 @@ fn programs_say_what_they_say_without_us() {
         let flash: PathBuf = directory.path().join("flash");
         let mut command = Command::new(FULGURITE);
         command.args(["run", "--dram", &format!("{dram}M"), "--flash-size", "512M", "--json", "--flash"]).arg(&flash);
+        command.args((mode != "any").then_some(["--mode", mode]).into_iter().flatten());
         command.args(small.then_some("--small-blocks")).arg("--").args(&words);
         let output = run(command, &input, directory.path());
         let told = String::from_utf8_lossy(&output.stderr);

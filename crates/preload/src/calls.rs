@@ -7,6 +7,7 @@
 //! A buffer of many pages is passed in pieces. A read goes on only while its pieces are full and
 //! the next one is there at once, so it blocks where the whole one would.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 
 use fulgurite_fault::Held;
@@ -723,8 +724,7 @@ unsafe extern "C" {
     static environ: *const Text;
 }
 
-/// A list of strings that ends in null: copies in DRAM where any of it is in memory of flash. After
-/// `vfork` they stay for good, as the memory is the parent's.
+/// A list of strings that ends in null: copies in DRAM where any of it is in memory of flash.
 struct Strings {
     given: *const Text,
     copies: Option<(Vec<Text>, Vec<Vec<u8>>)>,
@@ -760,20 +760,44 @@ impl Strings {
     }
 }
 
+thread_local! {
+    /// What this thread has passed to a program that took its place. After `vfork` the thread is its
+    /// parent's, which goes on with the memory that the call leaves.
+    static PASSED: Cell<Option<[Strings; 3]>> = const { Cell::new(None) };
+}
+
+type Exec = unsafe fn(Text, *const Text, *const Text) -> c_int;
+
+/// Becomes another program. Nothing is held meanwhile: after `vfork`, nobody would let it go.
+///
+/// # Safety
+/// As the C library's.
+unsafe fn becomes(next: Exec, path: Text, words: *const Text, environment: *const Text) -> c_int {
+    if in_line().is_none() {
+        // SAFETY: the caller's contract.
+        return unsafe { next(path, words, environment) };
+    }
+    let paths = [path, std::ptr::null()];
+    // SAFETY: the caller's contract.
+    let strings = [paths.as_ptr(), words, environment].map(|list| unsafe { Strings::of(list) });
+    let [paths, words, environment] = strings.each_ref().map(Strings::list);
+    // Of a thread that ends they are here until the call has failed.
+    let mut strings = Some(strings);
+    let _ = PASSED.try_with(|passed| passed.set(strings.take()));
+    // SAFETY: the caller's contract. The path is the first of its list.
+    let failed = unsafe { next(*paths, words, environment) };
+    let kept = errno();
+    let _ = PASSED.try_with(Cell::take);
+    crate::errno::fail(kept);
+    failed
+}
+
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: Text, words: *const Text, environment: *const Text) -> c_int {
-    if in_line().is_none() {
-        // SAFETY: the caller's contract.
-        return unsafe { next_execve(path, words, environment) };
-    }
-    // Gone with this program, or when the call has failed.
     // SAFETY: the caller's contract.
-    unsafe {
-        let (words, environment) = (Strings::of(words), Strings::of(environment));
-        with(&[text(path)], || next_execve(path, words.list(), environment.list()))
-    }
+    unsafe { becomes(next_execve, path, words, environment) }
 }
 /// # Safety
 /// As the C library's.
@@ -786,15 +810,8 @@ pub unsafe extern "C" fn execv(path: Text, words: *const Text) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(name: Text, words: *const Text, environment: *const Text) -> c_int {
-    if in_line().is_none() {
-        // SAFETY: the caller's contract.
-        return unsafe { next_execvpe(name, words, environment) };
-    }
     // SAFETY: the caller's contract.
-    unsafe {
-        let (words, environment) = (Strings::of(words), Strings::of(environment));
-        with(&[text(name)], || next_execvpe(name, words.list(), environment.list()))
-    }
+    unsafe { becomes(next_execvpe, name, words, environment) }
 }
 /// # Safety
 /// As the C library's.

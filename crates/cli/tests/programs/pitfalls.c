@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -314,6 +315,119 @@ static void pipes(void) {
     printf("read: %zd, wrong: %zu and %zu\n", length, lost, wrong());
 }
 
+/* ---- more children than may share memory, all alive ---- */
+
+static void crowd(void) {
+    enum { COUNT = 20 };
+    pid_t pids[COUNT];
+    int gates[2], with = 0, without = 0;
+    char byte;
+    munmap(big, (size_t)BIG * PAGE);
+    if (pipe(gates))
+        exit(7);
+    for (int i = 0; i < COUNT; i++)
+        if ((pids[i] = fork()) == 0) {
+            close(gates[1]);
+            (void)!read(gates[0], &byte, 1);
+            _exit(wrong() != 0);
+        }
+    size_t lost = wrong();
+    big = map((size_t)BIG * PAGE);
+    evict();
+    lost += wrong();
+    close(gates[1]);
+    for (int i = 0; i < COUNT; i++) {
+        const char *end = end_of(pids[i]);
+        with += strcmp(end, "exit 0") == 0, without += strcmp(end, "SEGV") == 0;
+    }
+    evict();
+    printf("with memory: %d, without: %d, wrong: %zu and %zu\n", with, without, lost, wrong());
+}
+
+/* ---- programs that are started from memory that has left DRAM ---- */
+
+static void spawns(void) {
+    enum { COUNT = 40, EACH = 8 };
+    int ended = 0;
+    for (int i = 0; i < COUNT; i++) {
+        char *place = (char *)memory + i * EACH * PAGE + 512, **list = (char **)(place + PAGE);
+        strcpy(place, "/bin/sh"), strcpy(place + 16, "-c"), strcpy(place + 32, "exit 3");
+        list[0] = place, list[1] = place + 16, list[2] = place + 32, list[3] = NULL;
+    }
+    evict();
+    for (int i = 0; i < COUNT; i++) {
+        char *place = (char *)memory + i * EACH * PAGE + 512;
+        int status = 0;
+        pid_t pid = vfork();
+        if (pid == 0) {
+            execv(place, (char **)(place + PAGE));
+            _exit(99);
+        }
+        waitpid(pid, &status, 0);
+        ended += WIFEXITED(status) && WEXITSTATUS(status) == 3;
+    }
+    printf("programs: %d\n", ended);
+    evict();
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(wrong() != 0);
+    printf("a fork behind them: %s, wrong: %zu\n", end_of(pid), wrong());
+}
+
+/* ---- devices that reach memory by themselves, while its pages have to leave. Requests: of the kernel's AIO ---- */
+
+static volatile int moved;
+static void *evicts(void *unused) {
+    while (!moved)
+        evict();
+    return unused;
+}
+/* All of one memory or of another in one call, or in requests of 8 pages. Returns how much. */
+static long all(int fd, void *at, int writes, int in_requests) {
+    enum { EACH = 8, COUNT = PAGES / EACH };
+    static struct iocb requests[COUNT], *submitted[COUNT];
+    static struct io_event ended[COUNT];
+    aio_context_t context = 0;
+    long bytes = 0;
+    if (!in_requests)
+        return writes ? pwrite(fd, at, (size_t)PAGES * PAGE, 0) : pread(fd, at, (size_t)PAGES * PAGE, 0);
+    for (int i = 0; i < COUNT; i++) {
+        requests[i] = (struct iocb){.aio_lio_opcode = writes ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD, .aio_fildes = (uint32_t)fd};
+        requests[i].aio_buf = (uint64_t)at + (uint64_t)i * EACH * PAGE;
+        requests[i].aio_nbytes = EACH * PAGE, requests[i].aio_offset = (int64_t)i * EACH * PAGE;
+        submitted[i] = &requests[i];
+    }
+    if (syscall(SYS_io_setup, COUNT, &context) || syscall(SYS_io_submit, context, COUNT, submitted) != COUNT)
+        return -1;
+    long count = syscall(SYS_io_getevents, context, COUNT, COUNT, ended, NULL);
+    for (long i = 0; i < count; i++)
+        bytes += ended[i].res;
+    syscall(SYS_io_destroy, context);
+    return bytes;
+}
+static void direct(const char *how) {
+    int fd = open("/var/tmp", O_TMPFILE | O_RDWR | O_DIRECT, 0600), in_requests = strcmp(how, "requests") == 0;
+    unsigned char *copy = map((size_t)PAGES * PAGE);
+    pthread_t thread;
+    size_t lost = 0;
+    if (fd < 0 || pthread_create(&thread, NULL, evicts, NULL)) {
+        say("a file without the page cache", -1);
+        return;
+    }
+    printf("written: %ld\n", all(fd, memory, 1, in_requests));
+    for (int round = 0; round < 4; round++) {
+        memset(copy, 1, (size_t)PAGES * PAGE);
+        long bytes = all(fd, copy, 0, in_requests);
+        for (size_t page = 0; page < PAGES; page++)
+            lost += copy[page * PAGE + 9] != expected(page);
+        printf("read: %ld\n", bytes);
+    }
+    moved = 1;
+    pthread_join(thread, NULL);
+    printf("lost: %zu, wrong: %zu\n", lost, wrong());
+}
+
 /* ---- flash that fails. How: the second argument ---- */
 
 static void fails(int number, siginfo_t *info, void *context) {
@@ -383,6 +497,12 @@ int main(int count, char **words) {
         ranges();
     if (strcmp(which, "pipes") == 0)
         pipes();
+    if (strcmp(which, "crowd") == 0)
+        crowd();
+    if (strcmp(which, "spawns") == 0)
+        spawns();
+    if (strcmp(which, "direct") == 0)
+        direct(how);
     if (strcmp(which, "broken") == 0)
         broken(how);
     return 0;
