@@ -1,8 +1,8 @@
-//! Goal: what is unused of a pool is a medium of that size, of which nothing is left when the pool is
-//! opened again, while what is in the pool stays. Method: a pool with some pages written and synced,
-//! side by side or scattered by many changes. What is unused is written several times over and read
-//! back, at last with copies of the pool's own pages. Then it is dropped without a word, and the
-//! pool is compared with what it was.
+//! Goal: what is unused of a pool is a medium of that size, of which nothing is left when the pool
+//! is opened again, while what is in the pool stays. Method: a pool with some pages written and
+//! synced, side by side or scattered by many changes. What is unused is written several times over
+//! and read back, at last with copies of the pool's own pages. Then it is dropped without a word,
+//! and the pool is compared with what it was.
 
 use std::ops::Range;
 use std::path::Path;

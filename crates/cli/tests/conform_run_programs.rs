@@ -91,7 +91,7 @@ square = numpy.arange(1_000_000, dtype=numpy.float64).reshape(1000, 1000) % 97
 print((square @ square).sum())
 ";
 
-/// An index for nearest neighbours over 256 MiB of vectors, of which each cluster is asked for some.
+/// An index for nearest neighbours over 256 MiB of vectors. Each cluster of them is asked for some.
 const USEARCH: &str = "
 import hashlib, numpy
 from usearch.index import Index

@@ -1,9 +1,9 @@
-//! Goal: a program over a pool (`--pool`) and its children have their memory there and leave nothing
-//! behind: what other programs keep in the pool is as before, also when they are killed at any
-//! moment. Method: a pool with named blobs. A C program writes and checks several times its DRAM,
-//! another one forks. They run to their end or are killed at times that a seed gives. After each,
-//! `pool check` finds nothing, the blobs are whole, and a further run finds as much space. Then bad
-//! input: no pool, a pool in use, one that is too small.
+//! Goal: a program over a pool (`--pool`) and its children have their memory there and leave
+//! nothing behind: what other programs keep in the pool is as before, also when they are killed at
+//! any moment. Method: a pool with named blobs. A C program writes and checks several times its
+//! DRAM, another one forks. They run to their end or are killed at times that a seed gives. After
+//! each, `pool check` finds nothing, the blobs are whole, and a further run finds as much space.
+//! Then bad input: no pool, a pool in use, one that is too small.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -761,8 +761,8 @@ impl Strings {
 }
 
 thread_local! {
-    /// What this thread has passed to a program that took its place. After `vfork` the thread is its
-    /// parent's, which goes on with the memory that the call leaves.
+    /// What this thread has passed to a program that took its place. After `vfork` the thread is
+    /// its parent's, which goes on with the memory that the call leaves.
     static PASSED: Cell<Option<[Strings; 3]>> = const { Cell::new(None) };
 }
 

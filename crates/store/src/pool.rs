@@ -649,8 +649,8 @@ impl Pool {
     pub fn uses(&self) -> ExtentUses {
         self.lock().store.uses()
     }
-    /// Extents that hold nothing, ascending, none of whose flash pages failed. What is written there
-    /// past the pool is never read by it.
+    /// Extents that hold nothing, ascending, none of whose flash pages failed. What is written
+    /// there past the pool is never read by it.
     pub fn unused_extents(&self) -> Vec<u32> {
         self.lock().store.unused_extents()
     }
