@@ -15,6 +15,14 @@ pub enum Planted {
     FreeTags,
     /// A miss of the DRAM cache opens the row of its set, and finds the miss status row open.
     OneRowMiss,
+    /// Another row of a bank is closed in no time.
+    FreeConflict,
+    /// A set evicts the page that was used last.
+    WrongVictim,
+    /// A page that comes wakes no thread.
+    LostArrival,
+    /// Energy is told in another unit.
+    WrongUnit,
     /// A miss flushes the core in no time.
     FreeFlush,
     /// The DMA engine is set up in no time.

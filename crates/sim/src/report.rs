@@ -56,6 +56,9 @@ pub enum RunError {
         /// So many since the last one ended.
         events: u64,
     },
+    /// Nothing lay ahead, and jobs were under way.
+    #[error("an event was lost: nothing lies ahead, and jobs are under way")]
+    Stalled,
     /// Nothing was left to measure.
     #[error("nothing ended within the measurement: ask for more than the warm-up")]
     Nothing,

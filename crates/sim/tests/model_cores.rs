@@ -142,6 +142,13 @@ fn planted_bugs_are_found() {
     let two = until_flash_ns(Planted::None) - until_flash_ns(Planted::OneRowMiss);
     assert!(two > 5000.0, "OneRowMiss was not found: {two}");
 }
+#[test]
+fn a_lost_event_is_an_error() {
+    for paging in ["switch", "system", "wait"] {
+        let lost = CoresSystem { planted: Planted::LostArrival, ..cores(&[("system.paging", paging)]) }.run(1);
+        assert!(matches!(lost, Err(RunError::Stalled)), "LostArrival was not found: {lost:?}");
+    }
+}
 /// Throughput of AstriFlash as a share of DRAM-only, and its time between misses.
 fn share(set: &[(&str, &str)], front: &Front) -> (f64, f64) {
     let of = |paging| cores(&[&[("system.paging", paging)], set].concat()).run_with(1, front, false).unwrap();

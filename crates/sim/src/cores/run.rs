@@ -272,7 +272,7 @@ impl CoresSystem {
             stages: Stages::new(MISS_STAGES, explain),
             begun: (Time::ZERO, 0),
         };
-        run.caches.iter_mut().for_each(|cache| cache.planted = self.planted);
+        run.caches.iter_mut().for_each(|cache| cache.plant(self.planted));
         // Where DRAM has all pages, there is nothing to warm up, but there may be for a replay.
         let warms = self.paging != Paging::DramOnly;
         match (&shared, front) {
@@ -380,7 +380,7 @@ impl Run<'_> {
             if events > LIVELOCK {
                 return Err(RunError::Livelock { events });
             }
-            match self.events.next().expect("a core or the flash has something ahead") {
+            match self.events.next().ok_or(RunError::Stalled)? {
                 Event::Core(core, why) => self.goes_on(core, why),
                 Event::Home(core) => self.at_home(core),
                 Event::Reaches(core) => self.reaches(core),
@@ -821,6 +821,9 @@ impl Run<'_> {
                 let reached = self.cores[number as usize].missed.last().map_or(now, |times| times.reached);
                 self.stages.record([Time::ZERO, now - reached, Time::ZERO, Time::ZERO]);
                 self.events.schedule(now, 1, Event::Reaches(number));
+        if self.system.planted == Planted::LostArrival {
+            return;
+        }
                 continue;
             }
             let core = &mut self.cores[number as usize];

@@ -27,6 +27,8 @@ pub struct Media {
     began: Option<Time>,
     /// Picojoules until the measurement began.
     before_pj: u64,
+    /// Picojoules of a joule.
+    unit: f64,
 }
 
 impl Media {
@@ -51,6 +53,7 @@ impl Media {
             swapped: system.planted == Planted::SwappedOperations,
             began: None,
             before_pj: 0,
+            unit: if system.planted == Planted::WrongUnit { 1e9 } else { 1e12 },
         })
     }
     /// The first byte of the next command, which has so many.
@@ -117,7 +120,7 @@ impl Media {
     }
     /// Joules that the NAND has taken in the measurement.
     pub fn energy_j(&self) -> f64 {
-        (self.nand.counters().energy_pj() - self.before_pj) as f64 / 1e12
+        (self.nand.counters().energy_pj() - self.before_pj) as f64 / self.unit
     }
     /// When the NAND was first asked for something.
     pub fn began(&self) -> Option<Time> {

@@ -48,13 +48,20 @@ pub struct Tags {
     of_set: usize,
     sets: u32,
     clock: u32,
+    planted: Planted,
 }
 
 impl Tags {
     /// Empty ones.
     pub fn new(sets: u32, ways: u32) -> Tags {
         let empty = Way { page: NONE, touched: 0, dirty: false, coming: false };
-        Tags { ways: vec![empty; sets as usize * ways as usize], of_set: ways as usize, sets, clock: 0 }
+        Tags {
+            ways: vec![empty; sets as usize * ways as usize],
+            of_set: ways as usize,
+            sets,
+            clock: 0,
+            planted: Planted::None,
+        }
     }
     /// The set of a page.
     pub fn set_of(&self, page: u32) -> u32 {
@@ -85,8 +92,9 @@ impl Tags {
     /// Gives a way to a page that is coming, and returns what it held. None when all ways of the
     /// set wait for their pages.
     pub fn replace(&mut self, page: u32) -> Option<Replaced> {
-        let clock = self.clock;
-        let victim = self.set(page).iter_mut().filter(|way| !way.coming).min_by_key(|way| way.touched)?;
+        let (clock, wrong) = (self.clock, self.planted == Planted::WrongVictim);
+        let there = self.set(page).iter_mut().filter(|way| !way.coming);
+        let victim = there.min_by_key(|way| if wrong { u32::MAX - way.touched } else { way.touched })?;
         let replaced = Replaced { page: (victim.page != NONE).then_some(victim.page), dirty: victim.dirty };
         *victim = Way { page, touched: clock, dirty: false, coming: true };
         Some(replaced)
@@ -172,8 +180,7 @@ pub struct DramCache {
     waiting: Vec<u32>,
     backside_free: Time,
     counters: CacheCounters,
-    /// A bug, for the tests of the suite.
-    pub planted: Planted,
+    planted: Planted,
 }
 
 impl DramCache {
@@ -190,6 +197,10 @@ impl DramCache {
             shape,
             planted: Planted::None,
         }
+    }
+    /// Has a bug, for the tests of the suite.
+    pub fn plant(&mut self, planted: Planted) {
+        (self.planted, self.banks.planted, self.tags.planted) = (planted, planted, planted);
     }
     /// Which pages are where.
     pub fn tags(&mut self) -> &mut Tags {
@@ -335,7 +346,7 @@ mod tests {
         let mut cache = DramCache::new(shape());
         cache.tags().fill([3].into_iter());
         assert_eq!(cache.look(Time::us(1), 3, false), Looked::Hit(Time::us(1) + Time(500 * 104)));
-        cache.planted = Planted::FreeTags;
+        cache.plant(Planted::FreeTags);
         assert_eq!(cache.look(Time::us(3), 4, false), Looked::Miss(Time::us(3) + Time(500 * (1 + 55 + 2))));
     }
     #[test]
@@ -343,7 +354,7 @@ mod tests {
         // From the access to the request to the flash.
         let asked = |planted| {
             let mut cache = DramCache::new(shape());
-            cache.planted = planted;
+            cache.plant(planted);
             let Looked::Miss(at) = cache.look(Time::us(1), 5, false) else { panic!("it is there") };
             let (asked, _) = cache.miss(at, 5).unwrap();
             asked - Time::us(1)
@@ -394,5 +405,12 @@ mod tests {
         }
         assert_eq!(missed(&mut cache, 4, 40), Some(Replaced { page: Some(0), dirty: true }));
         assert_eq!(cache.counters().dirty, 1);
+        let mut wrong = DramCache::new(shape());
+        wrong.plant(Planted::WrongVictim);
+        wrong.tags().fill([0].into_iter());
+        [8, 16, 24].into_iter().for_each(|page| _ = missed(&mut wrong, 1, page));
+        [8, 16, 24].into_iter().for_each(|page| _ = wrong.arrive(Time::us(50), page, &mut Vec::new()));
+        let victim = missed(&mut wrong, 100_000, 32).and_then(|replaced| replaced.page);
+        assert_eq!(victim, Some(24), "WrongVictim was not found");
     }
 }

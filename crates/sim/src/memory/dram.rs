@@ -8,6 +8,7 @@
 //!
 //! Refresh closes all rows, and takes all banks of a controller for its time.
 
+use crate::planted::Planted;
 use crate::time::Time;
 
 /// How long the steps of an access take.
@@ -50,12 +51,14 @@ pub struct Banks {
     banks: Vec<Bank>,
     /// Accesses to the open row, without one, and to another.
     met: [u64; 3],
+    /// A bug, for the tests of the suite.
+    pub planted: Planted,
 }
 
 impl Banks {
     /// So many, all closed.
     pub fn new(timing: DramTiming, banks: u32) -> Banks {
-        Banks { timing, banks: vec![Bank::default(); banks as usize], met: [0; 3] }
+        Banks { timing, banks: vec![Bank::default(); banks as usize], met: [0; 3], planted: Planted::None }
     }
     /// Opens a row at a time or when its bank is free, and takes the bank for `then` longer.
     /// Returns when the row is open.
@@ -77,6 +80,7 @@ impl Banks {
         let (met, opening) = match bank.open {
             open if open == row => (0, Time::ZERO),
             0 => (1, timing.open),
+            _ if self.planted == Planted::FreeConflict => (2, timing.open),
             _ => (2, timing.close + timing.open),
         };
         self.met[met] += 1;
@@ -107,6 +111,17 @@ mod tests {
         refresh: Time::ns(300),
     };
 
+    #[test]
+    fn a_conflict_closes_the_open_row_first() {
+        let conflict = |planted| {
+            let mut banks = Banks::new(TIMING, 4);
+            banks.planted = planted;
+            banks.open(Time::ns(1000), 5, Time::ZERO);
+            banks.open(Time::ns(2000), 9, Time::ZERO) - Time::ns(2000)
+        };
+        assert_eq!(conflict(Planted::None), Time::ns(1 + 10 + 20));
+        assert_eq!(conflict(Planted::FreeConflict), Time::ns(1 + 20), "FreeConflict was not found");
+    }
     #[test]
     fn rows_hit_miss_and_conflict() {
         let mut banks = Banks::new(TIMING, 4);
