@@ -118,6 +118,27 @@ fn planted_bugs_are_found() {
     assert!(stale.is_err(), "ForgottenInvalidation was not found");
 }
 #[test]
+fn links_are_busy_with_what_crosses_them() {
+    let mut all = Sixteen::new(Planted::None);
+    let (cycle, span, hop) = (parts(&[]).cycle, Time::us(1), all.chip.way(0, 1));
+    for block in 0..32 {
+        all.chip.clear();
+        access(&mut all.chip, 2, block, false, Time::ZERO);
+        access(&mut all.chip, 13, block, false, Time::us(1));
+        let home = all.chip.home(block);
+        let hops = |from, to| all.chip.way(from, to).0 / hop.0;
+        // Three messages of an address, and 72 bytes over links of 16 bytes. 48 links.
+        let cycles = hops(2, home) + hops(13, home) + hops(home, 2) + 5 * hops(2, 13);
+        let busy = (cycle * cycles).as_s() / (48.0 * span.as_s());
+        let ours = all.chip.links_busy(span).unwrap();
+        assert!((ours / busy - 1.0).abs() < 1e-9, "{block}: {ours} and not {busy}");
+    }
+    // Their share is small where they are as wide as on the paper's chip.
+    let narrow = |link| cores(&[("mesh.link", link)]).run(1).unwrap();
+    let (usual, one) = (narrow("16B").links_busy.unwrap(), narrow("1B").links_busy.unwrap());
+    assert!(usual > 0.0 && one > 8.0 * usual && one < 16.0 * usual, "{usual} {one}");
+}
+#[test]
 fn reading_what_others_read_asks_no_one() {
     let mut all = Sixteen::new(Planted::None);
     let block = 5;

@@ -27,7 +27,8 @@
 //! block that is still on its way hits there, and ends when the block has come (a secondary miss).
 //!
 //! The LLC is not inclusive: what it drops stays in L1s. What an L1 drops is written back without
-//! time, and its home is told without time. Links have no bandwidth.
+//! time, and its home is told without time. Messages do not wait for links. How busy these would be
+//! is counted ([`Chip::links_busy`]).
 //!
 //! Other cores and the LLC act at the time when the home has a request, in the order of those
 //! times. What an L1 finds for itself is not put in order with other cores until its core next asks
@@ -43,18 +44,34 @@ use crate::time::Time;
 
 const STAGES: [&str; 5] = ["way to its home", "directory", "until its holder has it", "holders", "DRAM"];
 
+/// Bytes of a message without data: an address, and what is asked or answered.
+const MESSAGE: u64 = 8;
+/// Bytes of one with a block.
+const DATA: u64 = MESSAGE + BLOCK;
+
 /// Tiles in rows, with links between neighbours.
 #[derive(Clone, Copy, Debug)]
 struct Mesh {
     row: u32,
     tiles: u32,
     hop: Time,
+    /// Bytes that a link carries in a cycle.
+    link: u64,
 }
 
 impl Mesh {
-    fn way(self, a: u32, b: u32) -> Time {
+    fn hops(self, a: u32, b: u32) -> u64 {
         let row = self.row;
-        self.hop * u64::from((a % row).abs_diff(b % row) + (a / row).abs_diff(b / row))
+        u64::from((a % row).abs_diff(b % row) + (a / row).abs_diff(b / row))
+    }
+    fn way(self, a: u32, b: u32) -> Time {
+        self.hop * self.hops(a, b)
+    }
+    /// Links in both directions.
+    fn links(self) -> u64 {
+        let (row, tiles) = (self.row, self.tiles);
+        let right = (1..tiles).filter(|tile| tile % row > 0).count();
+        2 * (right as u64 + u64::from(tiles.saturating_sub(row)))
     }
 }
 
@@ -123,6 +140,9 @@ pub struct Chip {
     llc: Sram<Time>,
     directory: Directory,
     counted: Coherence,
+    cycle: Time,
+    /// Cycles of all links together.
+    carried: u64,
     stages: Stages<5>,
     /// What each core waits for, if it has left the chip.
     left: Vec<Option<Left>>,
@@ -135,7 +155,7 @@ impl Chip {
         let blocks = parts.l1.0 / BLOCK;
         let l1: Sram<Time> = Sram::new(blocks, parts.l1.1);
         Chip {
-            mesh: Mesh { row: parts.row, tiles: cores, hop: parts.cycle * parts.hop },
+            mesh: Mesh { row: parts.row, tiles: cores, hop: parts.cycle * parts.hop, link: parts.link },
             l1_time: parts.cycle * parts.l1.2,
             lookup: parts.cycle * parts.directory,
             llc_time: parts.cycle * parts.llc.2,
@@ -143,6 +163,8 @@ impl Chip {
             directory: Directory::new(cores, l1.entries() * u64::from(cores)),
             l1s: vec![l1; cores as usize],
             counted: Coherence::default(),
+            cycle: parts.cycle,
+            carried: 0,
             stages: Stages::new(STAGES, explain),
             left: vec![None; cores as usize],
             planted,
@@ -155,6 +177,21 @@ impl Chip {
     /// The time from one tile to another.
     pub fn way(&self, a: u32, b: u32) -> Time {
         self.mesh.way(a, b)
+    }
+    /// A message crosses the links between two tiles.
+    fn carries(&mut self, from: u32, to: u32, bytes: u64) {
+        self.carried += self.mesh.hops(from, to) * bytes.div_ceil(self.mesh.link);
+    }
+    /// The home of a block asks a controller at a tile, whose data goes to a core.
+    pub fn goes_to_memory(&mut self, core: u32, block: u64, corner: u32) {
+        self.carries(self.home(block), corner, MESSAGE);
+        self.carries(corner, core, DATA);
+    }
+    /// The share of their time that links are busy, of so long since the counts were cleared. What
+    /// L1s drop counts as if all of it were written. None: there is one tile.
+    pub fn links_busy(&self, span: Time) -> Option<f64> {
+        let links = self.mesh.links();
+        (links > 0).then(|| (self.cycle * self.carried).as_s() / (links as f64 * span.as_s()))
     }
     /// The tile of a controller: they are at the corners.
     pub fn corner(&self, controller: u32) -> u32 {
@@ -175,6 +212,7 @@ impl Chip {
         {
             return Look::Has(at.max(ready));
         }
+        self.carries(core, self.home(block), MESSAGE);
         Look::Home(at + self.way(core, self.home(block)) + self.lookup)
     }
     /// The home of a block has looked it up at `at`. None: other cores have to act, and
@@ -192,10 +230,13 @@ impl Chip {
     }
     /// The home of a block has looked it up at `at`, and asks no other core.
     fn serves(&mut self, core: u32, block: u64, place: Option<Place>, writes: bool, at: Time) -> Asked {
-        let back = self.way(self.home(block), core);
+        let home = self.home(block);
+        let back = self.way(home, core);
         let has = if place.is_some_and(|place| self.directory.holds(place, core)) {
+            self.carries(home, core, MESSAGE);
             at + back
         } else if let Some(there) = self.llc.find(block).copied() {
+            self.carries(home, core, DATA);
             there.max(at + self.llc_time) + back
         } else {
             self.left[core as usize] = Some(Left { home: at, acted: None });
@@ -214,6 +255,7 @@ impl Chip {
             }
             None => {
                 if let Some(victim) = l1.put(block, has) {
+                    self.carries(core, self.home(victim), DATA);
                     self.directory.drop(core, victim);
                 }
                 has
@@ -259,6 +301,17 @@ impl Chip {
             None if self.planted == Planted::FreeAcknowledgement => begins,
             None => self.directory.others(place, core).map(answers).max().unwrap_or(begins),
         };
+        match owner {
+            Some(owner) => {
+                self.carries(home, owner, MESSAGE);
+                self.carries(owner, core, DATA);
+            }
+            None => {
+                let (mesh, carried) = (self.mesh, &mut self.carried);
+                let hops = |other| mesh.hops(home, other) + mesh.hops(other, core);
+                *carried += self.directory.others(place, core).map(hops).sum::<u64>() * MESSAGE.div_ceil(mesh.link);
+            }
+        }
         self.counted.forwards += u64::from(owner.is_some());
         if writes {
             self.invalidate(core, block, place);
@@ -266,12 +319,16 @@ impl Chip {
             && let Some(owner) = owner
         {
             let written = begins + mesh.way(home, owner) + self.l1_time + mesh.way(owner, home);
+            self.carries(owner, home, DATA);
             match self.llc.find(block) {
                 Some(there) => *there = (*there).max(written),
                 None => _ = self.llc.put(block, written),
             }
         }
         let there = self.directory.holds(place, core);
+        if owner.is_none() {
+            self.carries(home, core, if there { MESSAGE } else { DATA });
+        }
         let has = match owner {
             Some(_) => Some(answered),
             None if there => Some(answered.max(begins + mesh.way(home, core))),
@@ -337,6 +394,7 @@ impl Chip {
     /// Forgets counts and stages.
     pub fn clear(&mut self) {
         self.counted = Coherence::default();
+        self.carried = 0;
         self.stages.clear();
     }
     /// Checks that the directory knows what the L1s have.

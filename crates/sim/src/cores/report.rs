@@ -43,6 +43,8 @@ pub struct CoresReport {
     pub forwards: u64,
     /// Copies in L1s that were dropped because another core writes.
     pub invalidations: u64,
+    /// The share of their time that links of the mesh would be busy. None without links.
+    pub links_busy: Option<f64>,
     /// Where the time of misses goes. None without any that a thread or core has waited for.
     pub miss_stages: Option<Split>,
     /// Where the time of accesses goes for which other cores had to act, without those whose page
@@ -85,6 +87,7 @@ impl CoresReport {
         let each = |count: u64| format!("{:.2}", count as f64 / self.service.count.max(1) as f64);
         rows.push(("L1 to L1 forwards/job", each(self.forwards)));
         rows.push(("invalidations/job", each(self.invalidations)));
+        rows.extend(self.links_busy.map(|busy| ("mesh links busy", percent(busy))));
         if let Some(cost) = self.miss_cost {
             let MissCost { signal_ns, flush_ns, switch_ns } = cost;
             rows.push(("signal/flush/switch ns", format!("{signal_ns:.0}/{flush_ns:.0}/{switch_ns:.0}")));

@@ -22,7 +22,7 @@ use crate::executed::Executed;
 use crate::memory::{DramCache, FlashPages, Looked, Tags};
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held};
+use crate::report::{Counted, RunError, held, percent};
 use crate::stages::Stages;
 use crate::statistics::Population;
 use crate::time::Time;
@@ -95,6 +95,11 @@ fn failed(error: impl std::fmt::Display) -> RunError {
 
 /// Events without the end of a job that are no progress: a job has some hundred of its own.
 const LIVELOCK: u64 = 1 << 21;
+/// From this share on, messages would wait for links, which the model leaves out.
+const LINKS_BUSY: f64 = 0.25;
+fn busy_links(busy: f64) -> String {
+    format!("links of the mesh are busy {} of the time, and messages do not wait for them here", percent(busy))
+}
 /// A core that waits itself, beside the fibers.
 const ITSELF: u32 = 1 << 31;
 
@@ -574,6 +579,7 @@ impl Run<'_> {
     /// An access leaves the home of its block for its controller.
     fn leaves(&mut self, number: u32, mut access: Access, at: Time) {
         let (home, corner) = (self.chip.home(access.block().0), self.chip.corner(self.controller(access.next())));
+        self.chip.goes_to_memory(number, access.block().0, corner);
         access.back = self.chip.way(corner, number);
         let reaches = (at + self.chip.way(home, corner)).max(self.events.now());
         self.cores[number as usize].access = Some(access);
@@ -815,15 +821,15 @@ impl Run<'_> {
         let now = self.events.now();
         let mut waiters = Vec::new();
         self.waits.complete(SubpageIndex(page), |waiter| waiters.push(waiter.0));
+        if self.system.planted == Planted::LostArrival {
+            return;
+        }
         for waiter in waiters {
             let (number, fiber) = ((waiter >> 32) as u32, waiter as u32);
             if fiber & ITSELF != 0 {
                 let reached = self.cores[number as usize].missed.last().map_or(now, |times| times.reached);
                 self.stages.record([Time::ZERO, now - reached, Time::ZERO, Time::ZERO]);
                 self.events.schedule(now, 1, Event::Reaches(number));
-        if self.system.planted == Planted::LostArrival {
-            return;
-        }
                 continue;
             }
             let core = &mut self.cores[number as usize];
@@ -845,6 +851,7 @@ impl Run<'_> {
         let now = self.events.now();
         let law = held(self.inside.law_of(now, entered(&self.cores)))?;
         let span = (now - self.begun.0).as_s();
+        let links_busy = self.chip.links_busy(now - self.begun.0);
         let core_ns = span * 1e9 * f64::from(self.system.cores);
         let jobs = (self.ended - self.system.warm_up) as f64;
         let energy_j = self.flash.as_ref().map(|flash| flash.energy_j() - self.energy_before);
@@ -869,11 +876,12 @@ impl Run<'_> {
             power_w: energy_j.map(|energy_j| energy_j / span),
             forwards,
             invalidations,
+            links_busy,
             miss_stages: self.stages.split(),
             coherence_stages: self.chip.stages(),
             simulated_s: span,
             counted: Counted { requests: self.accesses, events: self.events.happened() },
-            warnings: Vec::new(),
+            warnings: links_busy.filter(|busy| *busy > LINKS_BUSY).map(busy_links).into_iter().collect(),
         })
     }
 }

@@ -18,6 +18,11 @@ use crate::time::Time;
 /// The most bytes of all L1s, and of all tiles of the LLC. A block's tag and time take 16 bytes.
 const CACHE_MAX: u64 = 1 << 32;
 
+fn link(document: &Document) -> Result<u64, SystemError> {
+    let bytes = document.bytes("mesh.link")?;
+    if (1..=1 << 12).contains(&bytes) { Ok(bytes) } else { Err(document.refuse("mesh.link", "1B to 4K are needed")) }
+}
+
 /// What happens at a page that is not in DRAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Paging {
@@ -126,6 +131,8 @@ pub struct CoreParts {
     pub hop: u64,
     /// Tiles in a row of the mesh.
     pub row: u32,
+    /// Bytes that a link carries in a cycle.
+    pub link: u64,
 }
 
 /// Cores over DRAM over flash.
@@ -197,6 +204,7 @@ impl CoresSystem {
             directory: cycles("directory.lookup")?,
             hop: cycles("mesh.hop")?,
             row: document.count("mesh.row", 1, 1024)? as u32,
+            link: link(document)?,
         };
         let timing = DramTiming {
             command: time("dram.command")?,

@@ -174,6 +174,7 @@ lookup = 2
 [mesh]
 row = 2
 hop = 3
+link = "16B" # a cycle
 [dram]
 tables = "flat"
 banks = 16

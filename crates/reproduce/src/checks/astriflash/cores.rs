@@ -104,6 +104,7 @@ pub fn system(
         directory: cycles("directory.lookup")?,
         hop: cycles("mesh.hop")?,
         row: if cores == rows * columns { rows } else { rows.min(cores) },
+        link: inputs.bytes("mesh.link")? as u64,
     };
     let cache = CacheShape {
         sets: inputs.count("cache.sets")? as u32,
