@@ -14,6 +14,7 @@ mod conform_write_back;
 mod fault_guarded;
 mod fault_roots;
 mod fault_runtime;
+mod fault_streams;
 mod model_array;
 mod model_b_plus_tree;
 mod model_blobs;
