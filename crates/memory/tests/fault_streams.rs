@@ -73,7 +73,7 @@ fn each_failure(op: Op, mut attempt: impl FnMut(FlashError) -> u32, plan: impl F
 
 #[test]
 fn a_part_that_cannot_be_read_is_told_and_read_again() {
-    within(120, "reading in parts", || {
+    within(600, "reading in parts", || {
         let (flash, runtime, _heap, blobs) = made();
         let read = |error: FlashError| {
             let mut all = Vec::new();
@@ -124,7 +124,7 @@ fn is(m: &mut Context, blobs: &Blobs<u64>, number: u64) -> Result<bool, AccessEr
 
 #[test]
 fn a_part_that_cannot_be_written_is_told_and_the_old_value_stays() {
-    within(120, "writing in parts", || {
+    within(600, "writing in parts", || {
         let (flash, runtime, heap, blobs) = made();
         let mut number = 1;
         let used = heap.used_bytes();
@@ -185,7 +185,7 @@ fn a_part_that_cannot_be_written_is_told_and_the_old_value_stays() {
 
 #[test]
 fn a_long_change_that_fails_leaves_the_old_value() {
-    within(120, "changing at once", || {
+    within(600, "changing at once", || {
         let (flash, runtime, heap, blobs) = made();
         let used = heap.used_bytes();
         let tail = &value(9)[..PART];
