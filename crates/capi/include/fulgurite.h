@@ -10,6 +10,16 @@
 #include <stdint.h>
 
 /**
+ * Pages may be read. A bit of fulgurite_region_set_permissions().
+ */
+#define FULGURITE_MAY_READ 1
+
+/**
+ * Pages may be written.
+ */
+#define FULGURITE_MAY_WRITE 2
+
+/**
  * The distance of two objects of an array, in bytes.
  */
 #define FULGURITE_OBJECT_STRIDE 4096
@@ -946,6 +956,34 @@ fulgurite_status fulgurite_region_write_at(fulgurite_context *context,
                                            uint64_t offset,
                                            const void *bytes,
                                            size_t length);
+
+/**
+ * Changes what may be done with pages of a region. `offset` is a multiple of 65536, and so is
+ * `bytes`, unless they end with the region. `permissions` is a sum of FULGURITE_MAY_READ and
+ * FULGURITE_MAY_WRITE. Pages have both until others are set. They are part of the state: the next
+ * sync keeps them, and a roll back takes them back. What they do not allow fails with
+ * FULGURITE_NOT_PERMITTED.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT for other bits and for parts of pages, with
+ * FULGURITE_OUT_OF_RANGE, FULGURITE_NO_POOL in memory that keeps nothing, FULGURITE_NO_SPACE,
+ * FULGURITE_POISONED when the region was rolled back or removed, and with FULGURITE_BUSY while a
+ * job holds some of the pages. Nothing has changed then.
+ */
+fulgurite_status fulgurite_region_set_permissions(fulgurite_region *region,
+                                                  uint64_t offset,
+                                                  uint64_t bytes,
+                                                  uint32_t permissions);
+
+/**
+ * Stores in `*permissions` what may be done with the page at an offset of a region, as
+ * fulgurite_region_set_permissions() takes it.
+ *
+ * Fails with FULGURITE_OUT_OF_RANGE, FULGURITE_NO_POOL in memory that keeps nothing, and
+ * FULGURITE_POISONED when the region was rolled back or removed.
+ */
+fulgurite_status fulgurite_region_permissions(fulgurite_region *region,
+                                              uint64_t offset,
+                                              uint32_t *permissions);
 
 /**
  * Opens the heap of this name, or makes one of `bytes` where the name is new. In memory that keeps

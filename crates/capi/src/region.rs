@@ -3,7 +3,8 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use fulgurite::{Address, Fulgurite, Memory, Region, pool::PAGE_BYTES, views::Ptr};
+use fulgurite::pool::{PAGE_BYTES, Permissions};
+use fulgurite::{Address, Fulgurite, Memory, Region, views::Ptr};
 
 use crate::argument::{self, give};
 use crate::context::{fulgurite_context, run};
@@ -177,4 +178,93 @@ pub unsafe extern "C" fn fulgurite_region_write_at(
             m.write_bytes(at, bytes)
         })
     })
+}
+
+/// Pages may be read. A bit of fulgurite_region_set_permissions().
+pub const FULGURITE_MAY_READ: u32 = 1;
+/// Pages may be written.
+pub const FULGURITE_MAY_WRITE: u32 = 2;
+
+/// Changes what may be done with pages of a region. `offset` is a multiple of 65536, and so is
+/// `bytes`, unless they end with the region. `permissions` is a sum of FULGURITE_MAY_READ and
+/// FULGURITE_MAY_WRITE. Pages have both until others are set. They are part of the state: the next
+/// sync keeps them, and a roll back takes them back. What they do not allow fails with
+/// FULGURITE_NOT_PERMITTED.
+///
+/// Fails with FULGURITE_INVALID_ARGUMENT for other bits and for parts of pages, with
+/// FULGURITE_OUT_OF_RANGE, FULGURITE_NO_POOL in memory that keeps nothing, FULGURITE_NO_SPACE,
+/// FULGURITE_POISONED when the region was rolled back or removed, and with FULGURITE_BUSY while a
+/// job holds some of the pages. Nothing has changed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_region_set_permissions(
+    region: *mut fulgurite_region,
+    offset: u64,
+    bytes: u64,
+    permissions: u32,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let region = unsafe { argument::handle(region, "region") }?;
+        let (part, wanted) = (part(region, offset, bytes)?, permissions_of(permissions)?);
+        region.pool.with(|memory| {
+            region.place.as_ref().map_or(Ok(()), |place| place.check())?;
+            Ok(memory.set_permissions(part, wanted)?)
+        })
+    })
+}
+
+/// Stores in `*permissions` what may be done with the page at an offset of a region, as
+/// fulgurite_region_set_permissions() takes it.
+///
+/// Fails with FULGURITE_OUT_OF_RANGE, FULGURITE_NO_POOL in memory that keeps nothing, and
+/// FULGURITE_POISONED when the region was rolled back or removed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_region_permissions(
+    region: *mut fulgurite_region,
+    offset: u64,
+    permissions: *mut u32,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (region, permissions) =
+            unsafe { (argument::handle(region, "region")?, argument::out(permissions, "permissions")?) };
+        let at = inside(region, offset, 1)?;
+        permissions.write(region.pool.with(|memory| {
+            region.place.as_ref().map_or(Ok(()), |place| place.check())?;
+            // A page that holds nothing is made by a write to it.
+            Ok(bits_of(memory.permissions(at)?.unwrap_or(Permissions::DEFAULT)))
+        })?);
+        Ok(())
+    })
+}
+
+/// Whole pages of a region.
+fn part(region: &fulgurite_region, offset: u64, bytes: u64) -> Result<Region, Failure> {
+    let (base, page) = (region.extent.base, PAGE_BYTES as u64);
+    let end = offset.checked_add(bytes).filter(|end| *end <= region.extent.bytes);
+    let Some(end) = end else {
+        let message = format!("{bytes} bytes at {offset} are outside of a region of {} bytes", region.extent.bytes);
+        return Err(Failure::new(FULGURITE_OUT_OF_RANGE, message));
+    };
+    let is_whole = offset.is_multiple_of(page) && (end.is_multiple_of(page) || end == region.extent.bytes);
+    if !is_whole || bytes == 0 {
+        let message = format!("{bytes} bytes at {offset} are no whole pages of {page} bytes; choose multiples of that");
+        return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, message));
+    }
+    Ok(Region { base: base.add(offset), bytes: end.next_multiple_of(page) - offset })
+}
+
+fn permissions_of(bits: u32) -> Result<Permissions, Failure> {
+    if bits & !(FULGURITE_MAY_READ | FULGURITE_MAY_WRITE) != 0 {
+        let message = format!("{bits:#x} has bits that are no permissions; add FULGURITE_MAY_READ and its relatives");
+        return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, message));
+    }
+    let has = |bit| bits & bit != 0;
+    // The addresses of temporary pages are free at the next opening, and the region is not.
+    Ok(Permissions { read: has(FULGURITE_MAY_READ), write: has(FULGURITE_MAY_WRITE), permanent: true })
+}
+
+fn bits_of(permissions: Permissions) -> u32 {
+    let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+    bit(permissions.read, FULGURITE_MAY_READ) | bit(permissions.write, FULGURITE_MAY_WRITE)
 }

@@ -390,6 +390,85 @@ fn what_is_rolled_back_or_removed_is_told() {
 }
 
 #[test]
+fn pages_have_permissions() {
+    const ALL: u32 = FULGURITE_MAY_READ | FULGURITE_MAY_WRITE;
+    const PAGE: u64 = 65536;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let pool = open(Some(&path));
+    let (mut region, mut flat, mut token) = (null_mut(), null_mut(), 0);
+    // SAFETY: handles and buffers of this function; null where an error is expected.
+    unsafe {
+        let word = |region, page: u64| {
+            let mut word = 0u64;
+            (fulgurite_region_read_at(null_mut(), region, page * PAGE, (&raw mut word).cast(), 8), word)
+        };
+        let write = |region, page: u64, word: u64| {
+            fulgurite_region_write_at(null_mut(), region, page * PAGE, (&raw const word).cast(), 8)
+        };
+        let set = |region, first: u64, bytes, permissions| {
+            fulgurite_region_set_permissions(region, first, bytes, permissions)
+        };
+        let of = |region, page: u64| {
+            let mut permissions = 77;
+            assert_eq!(fulgurite_region_permissions(region, page * PAGE, &mut permissions), FULGURITE_OK, "{}", last());
+            permissions
+        };
+        assert_eq!(
+            fulgurite_region_open(pool, c"region".as_ptr(), 3 * PAGE + 9, &mut region),
+            FULGURITE_OK,
+            "{}",
+            last()
+        );
+        for page in 0..4 {
+            assert_eq!(of(region, page), ALL);
+            assert_eq!(write(region, page, 10 + page), FULGURITE_OK, "{}", last());
+        }
+        assert_eq!(fulgurite_sync(pool, &mut token), FULGURITE_OK);
+
+        for (first, bytes) in [(0, 0), (0, 4096), (4096, PAGE), (PAGE, PAGE + 1), (3 * PAGE, 8)] {
+            assert_eq!(set(region, first, bytes, ALL), FULGURITE_INVALID_ARGUMENT, "{first}, {bytes}: {}", last());
+        }
+        for (first, bytes) in [(0, 4 * PAGE), (4 * PAGE, PAGE), (u64::MAX, 2)] {
+            assert_eq!(set(region, first, bytes, ALL), FULGURITE_OUT_OF_RANGE, "{first}, {bytes}");
+        }
+        assert_eq!(set(region, 0, PAGE, 4), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(set(null_mut(), 0, PAGE, ALL), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(fulgurite_region_permissions(region, 4 * PAGE, null_mut()), FULGURITE_INVALID_ARGUMENT);
+
+        assert_eq!(set(region, PAGE, PAGE, FULGURITE_MAY_READ), FULGURITE_OK, "{}", last());
+        assert_eq!((write(region, 1, 99), word(region, 1)), (FULGURITE_NOT_PERMITTED, (FULGURITE_OK, 11)));
+        assert_eq!(set(region, PAGE, PAGE, 0), FULGURITE_OK, "{}", last());
+        assert_eq!(word(region, 1).0, FULGURITE_NOT_PERMITTED);
+        assert_eq!((of(region, 0), of(region, 1), of(region, 2)), (ALL, 0, ALL));
+        // As the data, so the permissions.
+        assert_eq!(fulgurite_roll_back(pool, token), FULGURITE_OK, "{}", last());
+        assert_eq!((of(region, 1), word(region, 1)), (ALL, (FULGURITE_OK, 11)));
+
+        // Over a restart as well.
+        assert_eq!(set(region, 2 * PAGE, PAGE + 9, FULGURITE_MAY_READ), FULGURITE_OK, "{}", last());
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
+        assert_eq!(set(region, 0, PAGE, ALL), FULGURITE_CLOSED);
+        fulgurite_region_free(region);
+        let pool = open(Some(&path));
+        assert_eq!(fulgurite_region_open(pool, c"region".as_ptr(), 1, &mut region), FULGURITE_OK, "{}", last());
+        assert_eq!([0, 1, 2, 3].map(|page| of(region, page)), [ALL, ALL, FULGURITE_MAY_READ, FULGURITE_MAY_READ]);
+        assert_eq!((word(region, 3), write(region, 3, 1)), ((FULGURITE_OK, 13), FULGURITE_NOT_PERMITTED));
+        assert_eq!(set(region, 2 * PAGE, PAGE + 9, ALL), FULGURITE_OK, "{}", last());
+        assert_eq!(fulgurite_remove(pool, c"region".as_ptr()), FULGURITE_OK, "{}", last());
+        assert_eq!(set(region, 0, PAGE, ALL), FULGURITE_POISONED);
+        fulgurite_region_free(region);
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
+
+        let memory = open(None);
+        assert_eq!(fulgurite_region_open(memory, null(), PAGE, &mut flat), FULGURITE_OK, "{}", last());
+        assert_eq!(set(flat, 0, PAGE, ALL), FULGURITE_NO_POOL, "{}", last());
+        fulgurite_region_free(flat);
+        assert_eq!(fulgurite_close(memory), FULGURITE_OK, "{}", last());
+    }
+}
+
+#[test]
 fn statistics_fit_older_programs() {
     let pool = open(None);
     let mut numbers = fulgurite_statistics { misses_joined: 77, miss_p99_ns: 77, ..Default::default() };
