@@ -166,6 +166,7 @@ mod tests {
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(answer).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
             let mut sent = Vec::new();
             stream.read_to_end(&mut sent).unwrap();
             sent

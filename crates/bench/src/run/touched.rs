@@ -63,7 +63,8 @@ struct Memory {
 
 /// What a word holds before anything is added.
 fn first(word: usize) -> u64 {
-    mix((word / WORDS) as u64) ^ (word % WORDS) as u64
+    // `mix(0)` is 0, and a page that was lost reads as zeros.
+    mix((word / WORDS) as u64 + 1) ^ (word % WORDS) as u64
 }
 
 impl Memory {
