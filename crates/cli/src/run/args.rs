@@ -80,5 +80,4 @@ or by returning from main.
 
 Static programs and programs in Go are refused, because they do not call the
 C library. Setuid programs are refused. Children of the program after fork
-share --dram and --flash-size with it, but not over a pool, where fork fails.
-See docs/run.md.";
+share --dram and --flash-size with it. See docs/run.md.";
