@@ -182,7 +182,7 @@ pub struct MicroArgs {
 #[derive(Clone, Debug, Args)]
 pub struct WorkArgs {
     /// Computing between two misses: the request's own, then fewer misses (Zipf exponent), then
-    /// added computing.
+    /// added computing (think time) [default: only the request's own; `bench live --quick`: 10us].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration, conflicts_with = "work")]
     pub miss_every: Option<Duration>,
     /// Add this much computing to every request (0: none).
@@ -192,6 +192,18 @@ pub struct WorkArgs {
     /// --miss-every.
     #[arg(long, value_name = "EXPONENT", value_parser = values::zipf)]
     pub zipf: Option<f64>,
+}
+
+/// Time between misses of the first table of docs/figures.md.
+const HEADLINE_MISS_EVERY: Duration = Duration::from_micros(10);
+
+impl WorkArgs {
+    /// What was asked for. With `--quick` and nothing else, that of the headline.
+    pub fn or_headline(&self, quick: bool) -> WorkArgs {
+        let asked = self.miss_every.is_some() || self.work.is_some() || self.zipf.is_some();
+        let miss_every = if quick && !asked { Some(HEADLINE_MISS_EVERY) } else { self.miss_every };
+        WorkArgs { miss_every, ..self.clone() }
+    }
 }
 
 /// `bench live`.

@@ -35,6 +35,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let names = workloads(&args.workload);
     let data_bytes = args.data.unwrap_or(if quick { QUICK_DATA_BYTES } else { 2 << 30 });
     let rounds = args.rounds.unwrap_or(if quick { 2 } else { 5 });
+    let work = args.work.or_headline(quick);
     let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 20 } else { 1000 }));
     if names.contains(&"search") && args.input.is_none() {
         bad_input!("the search workload needs --input DIR: a directory with text");
@@ -72,7 +73,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             for (session, configs) in &mut sessions {
                 // Several media repeat none: one more round on one would change its requests.
                 let repeats = if args.also.is_empty() { rounds } else { 0 };
-                let (work, output) = (&args.work, &args.output);
+                let (work, output) = (&work, &args.output);
                 let how = Measure { configs, clusters, rounds, repeats, round_time, work, output };
                 let planned = plan.map_or_else(|| planned(session, &mut image, &how), Ok);
                 let done = planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?)));

@@ -214,6 +214,27 @@ fn hits_have_a_row_of_their_own() {
     assert!(told.contains("All data in DRAM, no computing added: "), "{told}");
 }
 
+#[test]
+fn quick_is_the_setting_of_the_headline() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["bench", "live", "--quick", "--workload", "hash-table", "--config", "fulgurite", "--rounds", "1"];
+    let live = |more: &[&str]| {
+        let words = [&words[..], &["--data", "32M", "--dram", "8M", "--json", "out.json"], more].concat();
+        let output = run(directory.path(), &words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let json = std::fs::read_to_string(directory.path().join("out.json")).unwrap();
+        serde_json::from_str::<Value>(&json).unwrap()
+    };
+    let headline = live(&[]);
+    let row = &rows(&headline, "rows")[1];
+    assert_eq!((row["config"].as_str(), number(&row["calibration"], "miss_every_ns")), (Some("fulgurite"), 10_000.0));
+    assert!(number(row, "misses_per_s") > 0.0, "{row}");
+    // What is asked for counts.
+    let asked = live(&["--work", "0"]);
+    let calibration = &rows(&asked, "rows")[1]["calibration"];
+    assert!(calibration["miss_every_ns"].is_null(), "{calibration}");
+}
+
 /// What a cgroup allows beside the budget.
 const ALLOWANCE: f64 = (64 << 20) as f64;
 

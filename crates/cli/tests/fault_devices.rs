@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 fn run(directory: &Path, words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fulgurite"))
         .args(["bench", "live", "--quick", "--data=16M", "--dram=8M", "--workload=array-swap", "--config=fulgurite"])
+        .arg("--work=0")
         .args(words)
         .current_dir(directory)
         .output()

@@ -105,7 +105,8 @@ fn live() {
         whole(&interrupted(&["bench", "live", "--quick", "--rounds=200"], Duration::from_millis(moment)).1);
     }
     // So few configurations that rounds have ended, later on a machine that does much else.
-    let words = ["bench", "live", "--quick", "--rounds=1000", "--workload=hash-table", "--config=fulgurite"];
+    let words = ["bench", "live", "--quick", "--rounds=1000", "--work=0", "--workload=hash-table"];
+    let words = [&words[..], &["--config=fulgurite"]].concat();
     let (printed, _) = [5, 15, 45]
         .map(Duration::from_secs)
         .into_iter()

@@ -92,7 +92,7 @@ fn tail_keeps_the_loads_before() {
 
 #[test]
 fn live_keeps_the_other_configurations() {
-    let words = ["bench", "live", "--workload=hash-table", "--config=fulgurite", "--rounds=200"];
+    let words = ["bench", "live", "--workload=hash-table", "--config=fulgurite", "--rounds=200", "--work=0"];
     let (json, told) = lose(&words, "__child", Duration::from_secs(4));
     let sentences = failed(&json, &told);
     assert!(sentences[0].starts_with("hash-table: fulgurite: "), "{sentences:?}");
