@@ -236,7 +236,7 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
             found.start.elapsed().as_secs_f64(),
         ),
     )?;
-    let work = WorkArgs { miss_every: None, work: None, zipf: None };
+    let work = WorkArgs { miss_every: None, work: None, zipf: None }.or_headline(quick);
     let (rounds, round_time) = if quick { (2, Duration::from_millis(100)) } else { (3, Duration::from_millis(1000)) };
     let how =
         Measure { configs: &configs, clusters, rounds, repeats: rounds, round_time, work: &work, output: &args.output };

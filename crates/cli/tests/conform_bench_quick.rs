@@ -342,6 +342,7 @@ fn demo() {
     }
     assert!(told.contains("Left out: 1 file without text, 1 file with the text of another."), "{told}");
     assert_eq!(number(&json["setting"], "documents"), 60.0);
+    assert!(rows.iter().all(|row| number(&row["calibration"], "miss_every_ns") == 10_000.0), "{rows:?}");
 
     let report = std::fs::read_to_string(directory.path().join("out.html")).expect("the report was written");
     assert!(report.starts_with("<!doctype html>") && report.trim_end().ends_with("</html>"));
