@@ -22,6 +22,7 @@ mod conform_tidy;
 mod conform_upkeep;
 mod crash_blobs;
 mod crash_device_pool;
+mod crash_histories;
 mod crash_roll_back;
 mod crash_transactions;
 mod fault_blobs;
