@@ -87,6 +87,13 @@ pub trait Container: Sized {
         heap: &Arc<Heap>,
         latch_count: usize,
     ) -> Result<Self, AccessError>;
+    /// Saves what it counts in DRAM, for a sync.
+    ///
+    /// # Errors
+    /// What the memory says.
+    fn save<M: Memory>(&self, _memory: &mut M) -> Result<(), AccessError> {
+        Ok(())
+    }
     /// After a roll back, while nothing changes it: readers look again. With `gone`, users get
     /// [`AccessError::Poisoned`].
     fn disturb(&self, gone: bool);
@@ -161,6 +168,9 @@ impl<K: KeyHash + Eq + Stored, V: Stored, L: Latch> Container for HashMap<K, V, 
         latch_count: usize,
     ) -> Result<Self, AccessError> {
         HashMap::open(root, heap.clone(), latch_count)
+    }
+    fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        HashMap::save(self, memory)
     }
     fn disturb(&self, gone: bool) {
         HashMap::disturb(self, gone);
@@ -260,6 +270,9 @@ impl<K: KeyHash + Eq + Stored, L: Latch> Container for Blobs<K, L> {
         latch_count: usize,
     ) -> Result<Self, AccessError> {
         Blobs::<K, L>::open(root, heap.clone(), latch_count)
+    }
+    fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        Blobs::<K, L>::save_count(self, memory)
     }
     fn disturb(&self, gone: bool) {
         Blobs::<K, L>::disturb(self, gone);
@@ -445,11 +458,12 @@ impl<C: Container> Rooted<C> {
         self.entry.address
     }
 
-    /// Saves its heap's state, for a sync.
+    /// Saves its state, and its heap's, for a sync.
     ///
     /// # Errors
     /// As [`Heap::save`].
     pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.container.save(memory)?;
         self.heap.save(memory)
     }
 

@@ -72,8 +72,12 @@ pub struct HashMap<K, V, L> {
 struct Growth {
     /// Entries, or [`growth::UNKNOWN`].
     len: AtomicI64,
-    /// A bucket is being split.
+    /// A bucket is being split or merged.
     splitting: AtomicBool,
+    /// How many were merged, and how often all was rolled back.
+    merges: AtomicU64,
+    /// A segment whose first bucket is not there yet; 0: none.
+    ready: AtomicU64,
     /// Where the segments of buckets beyond the region lie; 0: not read yet. Apart, so that a map
     /// that is moved takes little of a fiber's stack.
     segments: Box<[AtomicU64; growth::SEGMENTS]>,
@@ -192,6 +196,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let growth = Growth {
             len: AtomicI64::new(growth::UNKNOWN),
             splitting: AtomicBool::new(false),
+            merges: AtomicU64::new(0),
+            ready: AtomicU64::new(0),
             segments: Box::new([const { AtomicU64::new(0) }; growth::SEGMENTS]),
         };
         Ok(HashMap { root, heap, latches: LatchTable::new(latch_count.max(1)), growth, entries: PhantomData })
@@ -388,7 +394,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Result<Option<V>, AccessError> {
         let _section = memory.write_section()?;
         let hash = key.key_hash();
-        self.grow_if_full(memory);
+        self.adjust(memory);
         // A block for the chain is taken from the heap before the latch is, not under it.
         let mut fresh = None;
         let inserted = loop {
@@ -474,6 +480,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         if rest != 0 || place.block == self.bucket_at(bucket) {
             let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
             Self::change_tags(&view, |_| rest);
+            drop(held);
         } else {
             // The block's last entry: unlink it, which is one store.
             memory.store(Ptr::new(scan.before.add(NEXT as u64)), scan.next)?;
@@ -482,6 +489,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         }
         if self.grows() {
             memory.add(&self.growth.len, -1);
+            self.adjust(memory);
         }
         Ok(Some(value))
     }
@@ -534,6 +542,10 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     ) -> Result<(), AccessError> {
         optimistic::read(self.latch(bucket), memory, |memory, still| {
             into.clear();
+            if self.grows() && bucket >= self.count(memory)? {
+                // It was merged into another one.
+                return Ok(());
+            }
             self.walk(memory, bucket, still, |view, _, tags| {
                 for slot in Self::used_slots(tags) {
                     into.push((view.load(Self::entry(slot)), view.load(Self::entry(slot) + Self::VALUE_AT)));

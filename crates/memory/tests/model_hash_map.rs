@@ -5,12 +5,14 @@
 
 use crate::common;
 
+use std::cell::Cell;
 use std::collections::HashMap as Model;
 use std::sync::Arc;
 
 use common::{FaultyMemory, Random, errors, interleave, plain};
 use fulgurite_memory::{
-    AccessError, Address, HashMap, Heap, KeyHash, Latch, Memory, NoLatch, PAGE_BYTES, Plain, Region, VersionLatch,
+    AccessError, Address, HashMap, Heap, KeyHash, Latch, Memory, NoLatch, PAGE_BYTES, Plain, PlainMemory, Region,
+    VersionLatch,
 };
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -86,6 +88,7 @@ where
             heap.check(&mut memory).unwrap();
         }
         if step % 1500 == 1400 {
+            map.save(&mut memory).unwrap();
             map = HashMap::open(map.root(), heap.clone(), 1).unwrap();
         }
     }
@@ -94,6 +97,9 @@ where
     }
     same(&mut memory, &map, &model);
     assert_eq!(map.len(&mut memory), Ok(0));
+    if grows {
+        assert_eq!(map.buckets(&mut memory), Ok(1), "{what}: an empty map has one bucket");
+    }
     assert_eq!(heap.used_bytes(), 0, "blocks without entries go back to the heap");
 }
 
@@ -351,6 +357,171 @@ fn a_map_grows_inside_other_operations() {
         let buckets = map.buckets(&mut memory.clone()).unwrap();
         assert!(buckets > 20, "only {buckets} buckets");
     }
+}
+
+/// Keys that stay are seen once by each walk, whatever is split and merged meanwhile.
+#[test]
+fn a_map_shrinks_inside_other_operations() {
+    let random = Random::seeded("shrinking hash map interleaved", 24);
+    for map in 0..12 {
+        let memory = plain();
+        let (map, mut random) =
+            (make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory.clone(), 20, 30, true).0, random.split(map));
+        let mut first = Model::new();
+        for key in 0..400 {
+            map.insert(&mut memory.clone(), &key, [key; 3]).unwrap();
+            first.insert(key, [key; 3]);
+        }
+        let (most, least) = (map.buckets(&mut memory.clone()).unwrap(), Cell::new(u64::MAX));
+        interleave(
+            1000,
+            8,
+            &memory,
+            random.split(1),
+            first,
+            |random| {
+                let key = if random.below(2) == 0 { random.below(400) } else { random.below(6) };
+                let value = random.next();
+                match random.below(8) {
+                    0 | 1 => Operation::Get(key),
+                    2 => Operation::Insert(key, value),
+                    _ => Operation::Remove(key),
+                }
+            },
+            |model: &mut Model<u64, [u64; 3]>, operation| match operation {
+                Operation::Get(key) => model.get(&key).copied(),
+                Operation::Insert(key, value) => model.insert(key, [value; 3]),
+                Operation::Remove(key) => model.remove(&key),
+                Operation::Update(..) => None,
+            },
+            |memory, operation| run(&map, memory, operation),
+            |memory, operation| run(&map, memory, operation),
+            |memory| {
+                map.check(memory).unwrap();
+                least.set(least.get().min(map.buckets(memory).unwrap()));
+                let mut all = Model::new();
+                map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none())).unwrap();
+                all
+            },
+        );
+        assert!(least.get() * 2 < most, "{most} buckets became {}", least.get());
+    }
+}
+
+#[test]
+fn a_walk_sees_what_stays_once_while_the_map_shrinks_and_grows() {
+    let mut random = Random::seeded("walks of a shrinking hash map", 25);
+    let mut memory = plain();
+    let (map, _heap) = make_either::<u64, u64, VersionLatch, _>(&mut memory, 40, 100, true);
+    let mut seen = Vec::new();
+    for round in 0..40u64 {
+        // Those below 100 stay. A walk over as many as there were, from many to few or back.
+        let many: Vec<u64> = (0..3000).collect();
+        let change = |memory: &mut PlainMemory, fill: bool| {
+            for key in many.iter().skip(100) {
+                if fill { map.insert(memory, key, *key).map(drop) } else { map.remove(memory, key).map(drop) }.unwrap();
+            }
+        };
+        many[..100].iter().for_each(|key| drop(map.insert(&mut memory, key, *key).unwrap()));
+        change(&mut memory, round % 2 == 0);
+        seen.clear();
+        let (mut other, mut at) = (memory.clone(), random.below(100u64));
+        map.for_each(&mut memory, |key, _| {
+            seen.push(*key);
+            at = at.saturating_sub(1);
+            if at == 0 {
+                at = u64::MAX;
+                change(&mut other, round % 2 == 1);
+            }
+        })
+        .unwrap();
+        let mut stayed: Vec<u64> = seen.iter().copied().filter(|key| *key < 100).collect();
+        stayed.sort_unstable();
+        assert_eq!(stayed, many[..100], "round {round}");
+    }
+}
+
+#[test]
+fn a_map_shrinks_among_failed_accesses() {
+    let mut random = Random::seeded("shrinking hash map faults", 26);
+    let mut memory = FaultyMemory::new();
+    let (map, heap) = make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory, 60, 200, true);
+    let (mut model, mut failures) = (Model::new(), 0);
+    let (mut most, mut least) = (0, u64::MAX);
+    for step in 0..24_000 {
+        let (key, value) = (random.below(2000), [random.next(); 3]);
+        memory.fail_after(random.below(200), errors()[step % 3]);
+        let removes = random.below(8) < if step / 6000 % 2 == 0 { 1 } else { 7 };
+        let result = if removes { map.remove(&mut memory, &key) } else { map.insert(&mut memory, &key, value) };
+        memory.heal();
+        match result {
+            Ok(old) if removes => assert_eq!(old, model.remove(&key)),
+            Ok(old) => assert_eq!(old, model.insert(key, value)),
+            Err(_) => failures += 1,
+        }
+        if step % 200 == 0 {
+            same(&mut memory, &map, &model);
+            heap.check(&mut memory).unwrap();
+            let buckets = map.buckets(&mut memory).unwrap();
+            (most, least) = (most.max(buckets), if step > 6000 { least.min(buckets) } else { least });
+        }
+    }
+    same(&mut memory, &map, &model);
+    assert!(failures > 500 && least * 3 < most, "{failures} failures, {most} buckets became {least}");
+    for key in model.drain().map(|(key, _)| key).collect::<Vec<_>>() {
+        map.remove(&mut memory, &key).unwrap();
+    }
+    assert_eq!((map.check(&mut memory), map.buckets(&mut memory)), (Ok(0), Ok(1)));
+    // A later run goes on with it.
+    let again = HashMap::<u64, [u64; 3], VersionLatch>::open(map.root(), heap, 4).unwrap();
+    (0..2000).for_each(|key| drop(again.insert(&mut memory, &key, [key; 3]).unwrap()));
+    assert_eq!(again.check(&mut memory), Ok(2000));
+}
+
+#[test]
+fn a_map_that_was_emptied_has_nothing_of_its_heap() {
+    let mut memory = plain();
+    // Ten times its capacity, so that most of its buckets are the heap's.
+    let (map, heap) = make_either::<u64, u64, VersionLatch, _>(&mut memory, 200, 3000, true);
+    for round in 0..3 {
+        (0..30_000).for_each(|key| drop(map.insert(&mut memory, &key, key).unwrap()));
+        assert!(heap.used_bytes() > 400_000, "{}", heap.used_bytes());
+        (0..30_000).for_each(|key| assert_eq!(map.remove(&mut memory, &(key ^ round)), Ok(Some(key ^ round))));
+        assert_eq!((heap.used_bytes(), map.buckets(&mut memory)), (0, Ok(1)), "round {round}");
+        heap.check(&mut memory).unwrap();
+    }
+}
+
+/// A map that was not saved may believe that it has far fewer entries, or more.
+#[test]
+fn a_map_with_a_wrong_count_keeps_short_chains() {
+    let mut memory = plain();
+    let (map, heap) = make_either::<u64, u64, VersionLatch, _>(&mut memory, 100, 20_000, true);
+    (0..10_000).for_each(|key| drop(map.insert(&mut memory, &key, key).unwrap()));
+    (3000..10_000).for_each(|key| drop(map.remove(&mut memory, &key).unwrap()));
+    map.save(&mut memory).unwrap();
+    // No bucket is split or merged by these.
+    (3000..5500).for_each(|key| drop(map.insert(&mut memory, &key, key).unwrap()));
+    let map = HashMap::<u64, u64, VersionLatch>::open(map.root(), heap, 16).unwrap();
+    (0..3000).for_each(|key| drop(map.remove(&mut memory, &key).unwrap()));
+    let buckets = map.buckets(&mut memory).unwrap();
+    assert!(buckets > 100, "2,500 entries in {buckets} buckets");
+    assert_eq!(map.check(&mut memory), Ok(2500));
+}
+
+#[test]
+fn a_remove_from_a_map_that_shrinks_makes_few_accesses() {
+    let mut memory = FaultyMemory::new();
+    let (map, _heap) = make_either::<u64, u64, VersionLatch, _>(&mut memory, 400, 1000, true);
+    (0..50_000).for_each(|key| drop(map.insert(&mut memory, &key, key).unwrap()));
+    let mut most = 0;
+    for key in 0..50_000 {
+        let before = memory.accesses;
+        map.remove(&mut memory, &key).unwrap();
+        most = most.max(memory.accesses - before);
+    }
+    assert!(most < 100, "a remove made {most} accesses");
+    assert_eq!(map.buckets(&mut memory), Ok(1));
 }
 
 #[test]

@@ -26,6 +26,10 @@ pub trait BlobIndex {
     /// Checks its invariants, and shows the word of each key. Nothing may change it meanwhile.
     fn check_words<M: Memory>(&self, memory: &mut M, each: &mut dyn FnMut(u64)) -> Result<(), AccessError>;
     /// As [`Latch::disturb`].
+    /// Saves what it counts in DRAM, for a sync.
+    fn save<M: Memory>(&self, _memory: &mut M) -> Result<(), AccessError> {
+        Ok(())
+    }
     fn disturb(&self, gone: bool);
 }
 
@@ -52,6 +56,9 @@ impl<K: KeyHash + Eq, L: Latch> BlobIndex for HashMap<K, u64, L> {
     fn check_words<M: Memory>(&self, memory: &mut M, each: &mut dyn FnMut(u64)) -> Result<(), AccessError> {
         self.check(memory)?;
         self.for_each(memory, |_, word| each(*word))
+    }
+    fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        HashMap::save(self, memory)
     }
     fn disturb(&self, gone: bool) {
         HashMap::disturb(self, gone);

@@ -519,6 +519,10 @@ impl<I: BlobIndex> BlobMap<I> {
         self.turns.bytes() + self.swings.bytes() + self.values.space.as_ref().map_or(0, Space::bytes)
     }
 
+    /// Saves what its index counts in DRAM, for a sync.
+    pub(crate) fn save_count<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.index.save(memory)
+    }
     pub(crate) fn disturb(&self, gone: bool) {
         self.index.disturb(gone);
         self.turns.disturb(gone);

@@ -17,8 +17,13 @@
 //! An access that fails before that store has changed nothing. One that fails after it leaves
 //! entries behind that take slots until the bucket is split again or written anew.
 //!
-//! A reader asks for the count before and after its look. A bucket that it names at both times was
-//! right in between, or the version of its latch has changed.
+//! A remove that finds the map half as full merges the last bucket into the one that it was split
+//! off, in the same way: left-over entries are cleared there, the last bucket's are added, where
+//! nobody looks for them, and then n - 1 is written. A segment without buckets is the heap's again.
+//! So a map of few entries has few buckets, and each operation does bounded work.
+//!
+//! A reader asks for the count within its look. The bucket that it names then stays right, or the
+//! version of its latch changes.
 
 use std::sync::atomic::Ordering;
 
@@ -29,7 +34,7 @@ use zerocopy::IntoBytes;
 use super::{ENTRIES, HashMap, NEXT, TAGS};
 use crate::hash::KeyHash;
 use crate::optimistic::Planned;
-use crate::{Apart, Heap, Latch, Memory, Ptr, Region, optimistic};
+use crate::{Apart, Exclusive, Heap, Latch, Memory, Ptr, Region, optimistic};
 use std::sync::Arc;
 
 /// Set in the number of buckets of a root whose map grows.
@@ -40,10 +45,13 @@ pub(super) const UNKNOWN: i64 = i64::MIN / 2;
 pub(super) const SEGMENTS: usize = 36;
 /// The most bytes of a segment: as long as the heap's largest objects.
 const SEGMENT_MAX: u64 = 16 << 30;
+/// A merged bucket has at most so many times its slots, and as many entries more. By chance that
+/// does not happen.
+const MERGED_MOST: usize = 4;
 /// Buckets that a map has at first.
 const FIRST: u64 = 1;
 
-/// A bucket is being split until this goes.
+/// A bucket is being split or merged until this goes.
 struct Splitting<'a>(&'a std::sync::atomic::AtomicBool);
 
 impl Drop for Splitting<'_> {
@@ -140,7 +148,9 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
                 if !self.heap.contains(at, self.segment_bytes(segment)) || at.subpage_offset() != 0 {
                     return self.no_count(Ok(count));
                 }
-                self.growth.segments[segment].store(at.bits(), Ordering::Release);
+                // Not over what a split has noted meanwhile.
+                let known = &self.growth.segments[segment];
+                let _ = known.compare_exchange(0, at.bits(), Ordering::AcqRel, Ordering::Relaxed);
             }
         }
         Ok(count)
@@ -180,8 +190,9 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             return Ok(false);
         }
         // Of an earlier try that failed before the bucket was there.
-        let known = self.growth.segments[segment].load(Ordering::Acquire);
-        if known != 0 {
+        let ready = self.growth.ready.load(Ordering::Relaxed);
+        if ready != 0 {
+            self.growth.segments[segment].store(ready, Ordering::Release);
             return Ok(true);
         }
         let at = match self.heap.allocate(memory, bytes as usize) {
@@ -194,7 +205,9 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             let _ = self.heap.free(memory, at, bytes as usize);
             return Err(error);
         }
+        // Over what a slow reader may have noted of a segment that was there before.
         self.growth.segments[segment].store(at.bits(), Ordering::Release);
+        self.growth.ready.store(at.bits(), Ordering::Relaxed);
         Ok(true)
     }
     /// Why there is no number of buckets.
@@ -223,6 +236,11 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         self.grows() && self.home(hash, count) != bucket && linear(hash >> 7, bucket + 1) == bucket
     }
 
+    /// Whether `bucket` is not, or no longer, that of a hash.
+    #[inline(always)]
+    fn has_moved<M: Memory>(&self, memory: &mut M, hash: u64, bucket: u64) -> Result<bool, AccessError> {
+        Ok(self.grows() && self.home(hash, self.count(memory)?) != bucket)
+    }
     /// What `look` saw of the bucket of a hash.
     #[inline(always)]
     pub(super) fn look<M: Memory, R>(
@@ -234,8 +252,10 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         loop {
             let bucket = self.home(hash, self.count(memory)?);
             let seen = optimistic::read(self.latch(bucket), memory, |memory, still| {
-                let seen = look(memory, bucket, still)?;
-                Ok((self.home(hash, self.count(memory)?) == bucket).then_some(seen))
+                if self.has_moved(memory, hash, bucket)? {
+                    return Ok(None);
+                }
+                look(memory, bucket, still).map(Some)
             })?;
             if let Some(seen) = seen {
                 return Ok(seen);
@@ -243,7 +263,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         }
     }
 
-    /// What `look` plans to change in the bucket of a hash, and the bucket's latch.
+    /// What `look` plans to change in the bucket of a hash, and the bucket's latch. With it held,
+    /// the bucket is neither split nor merged.
     #[inline(always)]
     pub(super) fn plan<M: Memory, T>(
         &self,
@@ -253,16 +274,19 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     ) -> Result<Planned<'_, T, L, M>, AccessError> {
         loop {
             let bucket = self.home(hash, self.count(memory)?);
-            let planned = optimistic::plan(self.latch(bucket), memory, |memory, still| look(memory, bucket, still))?;
-            // With the latch held, the bucket is not split.
-            if self.home(hash, self.count(memory)?) == bucket {
+            let mut moved = false;
+            let planned = optimistic::plan(self.latch(bucket), memory, |memory, still| {
+                moved = self.has_moved(memory, hash, bucket)?;
+                if moved { Ok(None) } else { look(memory, bucket, still) }
+            })?;
+            if !moved {
                 return Ok(planned);
             }
         }
     }
 
-    /// The entries that lay in `bucket` when there were `first`: in it and in what was split off it
-    /// since, each once.
+    /// The entries that lay in `bucket` when there were `first`: in it, in what was split off it
+    /// since, or in what it was merged into, each once.
     pub(super) fn group_entries<M: Memory>(
         &self,
         memory: &mut M,
@@ -276,38 +300,56 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let mut some = Vec::new();
         loop {
             into.clear();
+            let merges = self.growth.merges.load(Ordering::Acquire);
             let count = self.count(memory)?;
             // Buckets split off it differ in the bits above those that name it.
             let half = 1 << first.ilog2();
             let step = if bucket < half && bucket + half >= first { half } else { 2 * half };
-            for part in (bucket..count).step_by(step as usize) {
+            let into_one = linear(bucket, count);
+            let parts = if bucket < count { bucket..count } else { into_one..into_one + 1 };
+            for part in parts.step_by(step as usize) {
                 self.bucket_entries(memory, part, &mut some)?;
-                into.extend(some.drain(..).filter(|(key, _)| self.home(key.key_hash(), count) == part));
+                let its = |hash: u64| self.home(hash, count) == part && self.home(hash, first) == bucket;
+                into.extend(some.drain(..).filter(|(key, _)| its(key.key_hash())));
             }
             // Nothing of the group has moved meanwhile.
             let now = self.count(memory)?;
-            if (count..now).all(|part| linear(part, first) != bucket) {
+            let stays = match bucket < count {
+                true => (count..now).all(|part| linear(part, first) != bucket),
+                false => linear(bucket, now) == into_one,
+            };
+            if stays && now >= count && self.growth.merges.load(Ordering::Acquire) == merges {
                 return Ok(());
             }
         }
     }
 
-    /// Splits a bucket if the map is full for its buckets. What fails here is the next caller's.
+    /// Splits a bucket if the map is full for its buckets, and merges one if it is sparse. What
+    /// fails here is the next caller's.
     #[inline]
-    pub(super) fn grow_if_full<M: Memory>(&self, memory: &mut M) {
+    pub(super) fn adjust<M: Memory>(&self, memory: &mut M) {
         if self.grows() {
             let _ = if M::TRACKED { memory.apart(self) } else { self.run(memory) };
         }
     }
 
+    /// The latches of two buckets, in their order.
+    #[allow(clippy::type_complexity, reason = "the pair is dropped, and nothing else")]
+    fn lock_both<M: Memory>(
+        &self,
+        memory: &mut M,
+        (one, other): (u64, u64),
+    ) -> Result<(Exclusive<'_, L, M>, Option<Exclusive<'_, L, M>>), AccessError> {
+        let (a, b) = (self.latches.index(one), self.latches.index(other));
+        let held = self.latches.get(a.min(b)).lock(memory)?;
+        Ok((held, if a == b { None } else { Some(self.latches.get(a.max(b)).lock(memory)?) }))
+    }
     /// Moves part of bucket `count - 2^L` to bucket `count`. See the top of the file.
     fn split<M: Memory>(&self, memory: &mut M, count: u64) -> Result<(), AccessError> {
         let (old, new) = (linear(count, count), count);
         // Brings the chain in before a reader has to wait for it.
         self.walk(memory, old, &|| true, |_, _, _| ())?;
-        let (a, b) = (self.latches.index(old), self.latches.index(new));
-        let held = self.latches.get(a.min(b)).lock(memory)?;
-        let held = (held, if a == b { None } else { Some(self.latches.get(a.max(b)).lock(memory)?) });
+        let held = self.lock_both(memory, (old, new))?;
         let moves = |hash: u64| self.home(hash, count) == old && self.home(hash, count + 1) == new;
         let (mut entries, mut stay) = (Vec::new(), Vec::new());
         self.walk(memory, old, &|| true, |view, at, tags| {
@@ -335,10 +377,118 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             return Err(error);
         }
         // From here on the map is right, whatever fails.
+        self.growth.ready.store(0, Ordering::Relaxed);
         let emptied = self.clear_moved(memory, &stay);
         drop(held);
         emptied.into_iter().for_each(|block| self.free_block(memory, block));
         Ok(())
+    }
+
+    /// Moves what the last bucket has to the one that it was split off. See the top of the file.
+    fn merge<M: Memory>(&self, memory: &mut M, count: u64) -> Result<(), AccessError> {
+        let last = count - 1;
+        let old = linear(last, last);
+        for bucket in [old, last] {
+            self.walk(memory, bucket, &|| true, |_, _, _| ())?;
+        }
+        let held = self.lock_both(memory, (old, last))?;
+        // What a split or a merge that failed has left over would count then.
+        let chain = self.own_slots(memory, old, count)?;
+        let emptied = self.clear_moved(memory, &chain);
+        let chain = self.own_slots(memory, old, count);
+        let is_clear = chain.as_ref().is_ok_and(|chain| chain.iter().all(|(_, tags, own)| tags == own));
+        let merged = if is_clear { self.move_into(memory, &chain?, last, count) } else { chain.map(|_| None) };
+        drop(held);
+        emptied.into_iter().for_each(|block| self.free_block(memory, block));
+        let Some(blocks) = merged? else { return Ok(()) };
+        blocks.into_iter().for_each(|block| self.free_block(memory, block));
+        if last >= self.most() {
+            let segment = Self::segment_of(last, self.most());
+            if last == self.most() << segment {
+                let at = Address::from_bits(self.growth.segments[segment].swap(0, Ordering::AcqRel));
+                let freed = self.heap.free(memory, at, self.segment_bytes(segment) as usize);
+                debug_assert!(freed.is_ok(), "{freed:?}");
+            }
+        }
+        Ok(())
+    }
+    /// The blocks of a bucket's chain: their tags, and those of entries that are its own.
+    fn own_slots<M: Memory>(
+        &self,
+        memory: &mut M,
+        bucket: u64,
+        count: u64,
+    ) -> Result<Vec<(Address, u64, u64)>, AccessError> {
+        let mut blocks = Vec::new();
+        self.walk(memory, bucket, &|| true, |view, at, tags| {
+            let mut own = tags;
+            for slot in Self::used_slots(tags) {
+                if self.home(view.load::<K>(Self::entry(slot)).key_hash(), count) != bucket {
+                    own &= !(0xFF << (8 * slot));
+                }
+            }
+            blocks.push((at, tags, own));
+        })?;
+        Ok(blocks)
+    }
+    /// Adds the entries of the last bucket to a chain that has none of them, and gives that bucket
+    /// up. Returns the blocks of its chain. None where there are too many entries: the map has more
+    /// than was counted.
+    fn move_into<M: Memory>(
+        &self,
+        memory: &mut M,
+        chain: &[(Address, u64, u64)],
+        last: u64,
+        count: u64,
+    ) -> Result<Option<Vec<Address>>, AccessError> {
+        let (mut entries, mut blocks) = (Vec::new(), Vec::new());
+        self.walk(memory, last, &|| true, |view, at, tags| {
+            blocks.push(at);
+            for slot in Self::used_slots(tags) {
+                let key: K = view.load(Self::entry(slot));
+                let hash = key.key_hash();
+                if self.home(hash, count) == last {
+                    entries.push((hash, key, view.load::<V>(Self::entry(slot) + Self::VALUE_AT)));
+                }
+            }
+        })?;
+        let there: usize = chain.iter().map(|(_, tags, _)| Self::used_slots(*tags).count()).sum();
+        if there + entries.len() > MERGED_MOST * (Self::SLOTS + 1) {
+            self.growth.len.fetch_max((count * Self::SLOTS as u64 / 2) as i64, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let mut left = entries.as_slice();
+        for (at, tags, _) in chain {
+            let free = !tags & Self::ALL_SLOTS;
+            if free == 0 || left.is_empty() {
+                continue;
+            }
+            let view = memory.view_mut(*at, Self::BLOCK_BYTES)?;
+            let mut all = *tags;
+            for slot in (0..Self::SLOTS).filter(|slot| free & (0x80 << (8 * slot)) != 0) {
+                let Some(((hash, key, value), others)) = left.split_first() else { break };
+                view.store(Self::entry(slot), *key);
+                view.store(Self::entry(slot) + Self::VALUE_AT, *value);
+                all |= Self::tag(*hash) << (8 * slot);
+                left = others;
+            }
+            view.store(TAGS, all);
+        }
+        let mut more = Vec::new();
+        if !left.is_empty() {
+            more.push(self.heap.allocate(memory, Self::BLOCK_BYTES)?);
+            let end = chain.last().expect("a bucket has a block").0.add(NEXT as u64);
+            let written = self.write_chain(memory, left, &mut more);
+            if let Err(error) = written.and_then(|()| memory.store(Ptr::new(end), more[0])) {
+                more.into_iter().for_each(|block| self.free_block(memory, block));
+                return Err(error);
+            }
+        }
+        let len = self.growth.len.load(Ordering::Relaxed).max(0) as u64;
+        memory.store(self.header(), [last, len])?;
+        // Release, under the latches: a reader of either bucket from now on sees it.
+        self.growth.merges.fetch_add(1, Ordering::Release);
+        Ok(Some(blocks.split_off(1)))
     }
 
     /// Writes entries to a new chain, whose first block is the only one in `blocks`. Those that are
@@ -391,11 +541,26 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         emptied
     }
 
+    /// Saves the number of entries, for a sync. The buckets follow it.
+    ///
+    /// # Errors
+    /// What the memory says.
+    pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        let len = self.growth.len.load(Ordering::Relaxed);
+        if !self.grows() || self.heap.is_gone() || len < UNKNOWN / 2 {
+            return Ok(());
+        }
+        let saved: Ptr<u64> = Ptr::new(self.root.region.base.add(8));
+        let len = len.max(0) as u64;
+        if memory.load(saved)? == len { Ok(()) } else { memory.store(saved, len) }
+    }
     /// After a roll back, or when it is gone.
     pub(crate) fn disturb(&self, gone: bool) {
         self.latches.disturb(gone);
         self.growth.len.store(UNKNOWN, Ordering::Relaxed);
         self.growth.segments.iter().for_each(|segment| segment.store(0, Ordering::Release));
+        self.growth.ready.store(0, Ordering::Relaxed);
+        self.growth.merges.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -412,14 +577,27 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> Apart for HashMap<K, V, L> {
         }
         let count = self.count(memory)?;
         let is_full = len.saturating_mul(4) >= (count * Self::SLOTS as u64 * 3) as i64;
+        let is_sparse = |count| count > FIRST && len.saturating_mul(8) < (count * Self::SLOTS as u64 * 3) as i64;
         let has_place = count != self.most() || self.heap.grows();
-        if !has_place || !is_full || growth.splitting.swap(true, Ordering::Acquire) {
+        let is_due = (is_full && has_place) || is_sparse(count);
+        if !is_due || growth.splitting.swap(true, Ordering::Acquire) {
             return Ok(());
         }
         let _splitting = Splitting(&growth.splitting);
         let _section = memory.write_section()?;
-        let count = self.count(memory)?;
-        if self.make_place(memory, count)? { self.split(memory, count) } else { Ok(()) }
+        let mut count = self.count(memory)?;
+        if is_full {
+            return if self.make_place(memory, count)? { self.split(memory, count) } else { Ok(()) };
+        }
+        // So many that removes of all entries leave one bucket.
+        for _ in 0..8usize.div_ceil(Self::SLOTS * 3) {
+            if !is_sparse(count) {
+                break;
+            }
+            self.merge(memory, count)?;
+            count = self.count(memory)?;
+        }
+        Ok(())
     }
 }
 
