@@ -388,6 +388,11 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     fn merge<M: Memory>(&self, memory: &mut M, count: u64) -> Result<(), AccessError> {
         let last = count - 1;
         let old = linear(last, last);
+        // Made for the bucket that would have come next.
+        let ready = self.growth.ready.swap(0, Ordering::Relaxed);
+        if ready != 0 {
+            self.free_segment(memory, Self::segment_of(count, self.most()));
+        }
         for bucket in [old, last] {
             self.walk(memory, bucket, &|| true, |_, _, _| ())?;
         }
@@ -405,12 +410,16 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         if last >= self.most() {
             let segment = Self::segment_of(last, self.most());
             if last == self.most() << segment {
-                let at = Address::from_bits(self.growth.segments[segment].swap(0, Ordering::AcqRel));
-                let freed = self.heap.free(memory, at, self.segment_bytes(segment) as usize);
-                debug_assert!(freed.is_ok(), "{freed:?}");
+                self.free_segment(memory, segment);
             }
         }
         Ok(())
+    }
+    /// Gives a segment without buckets back to the heap.
+    fn free_segment<M: Memory>(&self, memory: &mut M, segment: usize) {
+        let at = Address::from_bits(self.growth.segments[segment].swap(0, Ordering::AcqRel));
+        let freed = self.heap.free(memory, at, self.segment_bytes(segment) as usize);
+        debug_assert!(freed.is_ok(), "{freed:?}");
     }
     /// The blocks of a bucket's chain: their tags, and those of entries that are its own.
     fn own_slots<M: Memory>(
