@@ -11,9 +11,9 @@
 //!
 //! Invariants (`check` verifies them):
 //! * An entry's key hashes to its bucket, its tag is the key's, and no key is there twice. Entries
-//!   that a split has moved, and could not clear, do not count.
+//!   that a split or a merge has left over do not count.
 //! * Tags beyond the last slot are 0; a chained block has an entry.
-//! * An entry stays where it is until it is removed.
+//! * An entry stays where it is until it is removed, or its bucket is split or merged.
 //!
 //! Readers are optimistic. A writer holds the bucket's latch, one of a [`LatchTable`]. Beyond its
 //! capacity, chains get longer. Iteration has no order.
