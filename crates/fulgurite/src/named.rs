@@ -9,6 +9,7 @@ use fulgurite_memory::{
 use fulgurite_runtime::Context;
 
 use crate::registry::{Handle, LATCHES, hold};
+use crate::store::NotDeleted;
 use crate::{Error, Fulgurite, Size};
 
 const SUBPAGE: u64 = fulgurite_memory::SUBPAGE_BYTES as u64;
@@ -319,17 +320,20 @@ impl Named<'_> {
         regions.iter().try_for_each(|region| held.take_out(region.base, region.bytes, true))?;
         let all = regions.clone();
         let removed: Result<(), Error> = self.memory.runtime.run(move |m| {
-            // It is never found half removed. Its pages go first, as that may be refused. Its data
-            // is dead when no token sees it. No sync is made meanwhile for which to wait.
+            // It is never found half removed. Its pages go first, all of them or none, as that may
+            // be refused. Its data is dead when no token sees it. No sync is made meanwhile for
+            // which to wait.
             let _section = m.write_section_now()?;
-            for region in &all {
-                if let Err(error) = pool.delete_pages(crate::store::pages_of(*region)) {
-                    return Ok(Err(error.into()));
-                }
+            let pages: Vec<_> = all.iter().copied().map(crate::store::pages_of).collect();
+            let deleted = pool.delete_all(&pages);
+            if let Err(NotDeleted { error, some: false }) = deleted {
+                return Ok(Err(error.into()));
             }
+            // Where some are gone, so is the container.
             let removed = named.directory.remove(m, &name).map(drop);
             let given_back = all[1..].iter().try_for_each(|region| named.directory.give_back(m, *region));
-            Ok(removed.and(given_back).map_err(Error::from))
+            let deleted = deleted.map_err(|NotDeleted { error, .. }| Error::from(error));
+            Ok(deleted.and(removed.and(given_back).map_err(Error::from)))
         })?;
         removed?;
         Ok(regions.iter().try_for_each(|region| held.take_out(region.base, region.bytes, false))?)

@@ -40,6 +40,19 @@ impl From<Kept> for Store {
     }
 }
 
+/// Pages were not deleted, or not all of them.
+pub(crate) struct NotDeleted {
+    pub error: PoolError,
+    /// Some of them are gone.
+    pub some: bool,
+}
+
+/// How many of these pages there are.
+fn pages_there(pool: &Pool, ranges: &[Range<u32>]) -> usize {
+    let inside = |page: &u32| *page < pool.geometry().pages();
+    ranges.iter().cloned().flatten().filter(|page| inside(page) && pool.permissions(*page).is_some()).count()
+}
+
 /// The permissions of a device's pages that are about to change, given back unless they have
 /// changed.
 #[must_use]
@@ -116,6 +129,20 @@ impl Store {
                 // Which of them, it does not say.
                 VersionError::Flash(FlashError::Io(EACCES)) => PoolError::NotPermitted { page: pages.start },
                 error => of_device(error),
+            }),
+        }
+    }
+    /// Deletes the pages of all these ranges, or of none: a pool judges all of them first. A device
+    /// is asked for one range after the other.
+    pub fn delete_all(&self, ranges: &[Range<u32>]) -> Result<(), NotDeleted> {
+        match self {
+            Store::Here(pool) => {
+                let before = pages_there(pool, ranges);
+                pool.delete_all(ranges)
+                    .map_err(|error| NotDeleted { error, some: pages_there(pool, ranges) < before })
+            }
+            Store::There(_) => ranges.iter().enumerate().try_for_each(|(i, pages)| {
+                self.delete_pages(pages.clone()).map_err(|error| NotDeleted { error, some: i > 0 })
             }),
         }
     }

@@ -122,13 +122,25 @@ impl Pool {
     /// When the pool takes no more changes. Where leaves may be on flash alone, and one of many
     /// cannot be read, some may be deleted.
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
-        self.check_pages(&pages)?;
-        for page in pages.clone() {
-            if self.permissions(page).is_some_and(|permissions| !permissions.write) {
-                return Err(PoolError::NotPermitted { page });
+        self.delete_all(&[pages])
+    }
+
+    /// The same of several ranges: where one page of any is refused, none of any is deleted.
+    ///
+    /// # Errors
+    /// As [`Pool::delete_pages`].
+    pub fn delete_all(&self, ranges: &[Range<u32>]) -> Result<(), PoolError> {
+        ranges.iter().try_for_each(|pages| self.check_pages(pages))?;
+        let mut there: Vec<u32> = Vec::new();
+        for page in ranges.iter().cloned().flatten() {
+            match self.permissions(page) {
+                Some(permissions) if !permissions.write => return Err(PoolError::NotPermitted { page }),
+                Some(_) => there.push(page),
+                None => {}
             }
         }
-        let there: Vec<u32> = pages.filter(|page| self.permissions(*page).is_some()).collect();
+        there.sort_unstable();
+        there.dedup();
         if there.is_empty() {
             return Ok(());
         }

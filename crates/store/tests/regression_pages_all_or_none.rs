@@ -72,7 +72,17 @@ fn a_bound_for_dram_that_remembers_some_of_what_they_hold() {
     let refused = pool.delete_pages(0..PAGES);
     assert!(matches!(refused, Err(PoolError::Write(WriteError::NoSpace { .. } | WriteError::Table(_)))), "{refused:?}");
     assert!(all(&pool, PAGES) == before, "some were deleted");
-    pool.delete_pages(0..50).unwrap();
+    // Nor are those of several ranges, of which each but the last would have room.
+    let ranges: Vec<_> = (0..PAGES).step_by(50).map(|first| first..first + 50).collect();
+    let refused = pool.delete_all(&ranges);
+    assert!(matches!(refused, Err(PoolError::Write(WriteError::NoSpace { .. } | WriteError::Table(_)))), "{refused:?}");
+    assert!(all(&pool, PAGES) == before, "some were deleted");
+    pool.set_permissions(60..61, ONLY_READ).unwrap();
+    let refused = pool.delete_all(&[0..20, 55..65]);
+    assert!(matches!(refused, Err(PoolError::NotPermitted { page: 60 })), "{refused:?}");
+    pool.set_permissions(60..61, Permissions::DEFAULT).unwrap();
+    assert!(all(&pool, PAGES) == before, "some were deleted");
+    pool.delete_all(&[30..50, 0..20, 20..30]).unwrap();
     assert_eq!((pool.permissions(49), pool.permissions(50)), (None, Some(Permissions::DEFAULT)));
     // What no token needs is gone at once, however much it is.
     pool.sync().unwrap();
