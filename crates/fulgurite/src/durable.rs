@@ -13,6 +13,7 @@ use crate::containers::Directory;
 use crate::durability::Durability;
 use crate::give_back::{Limit, give_back};
 use crate::growth::Growth;
+use crate::leaving;
 use crate::registry::Registry;
 use crate::store::Store;
 use crate::{Error, Fulgurite, Reader, Transactions};
@@ -46,6 +47,13 @@ pub(crate) struct Kept {
     /// Of a pool in this process.
     pub growth: Option<Growth>,
     durability: Durability,
+}
+
+impl Kept {
+    /// Whether states are named without the program.
+    pub fn syncs_by_itself(&self) -> bool {
+        matches!(self.durability, Durability::Lazy { .. })
+    }
 }
 
 impl Fulgurite {
@@ -115,16 +123,21 @@ impl Fulgurite {
         if let Some(failed) = self.syncer.as_ref().and_then(Syncer::failed) {
             return Err(failed.into());
         }
-        if !matches!(kept.durability, Durability::Lazy { .. }) {
+        if !kept.syncs_by_itself() {
             // What cannot be given back stays free memory, and the sync says what is wrong.
             let _ = give_back(&self.runtime, &kept.pool, &kept.named, &Limit::of(GIVE_BACK_IN_SYNC));
         }
         let _waits = self.syncer.as_ref().map(Syncer::begin_sync);
         kept.pool.tick();
-        match self.runtime.sync() {
-            Err(error) if kept.pool.may_sync_again(&error) => Ok(self.runtime.sync()?),
-            synced => Ok(synced?),
+        let synced = match self.runtime.sync() {
+            Err(error) if kept.pool.may_sync_again(&error) => self.runtime.sync()?,
+            synced => synced?,
+        };
+        if !kept.syncs_by_itself() {
+            // Now there is room. What fails goes on after the next sync, which names this.
+            let _ = leaving::go_on(&self.runtime, &kept.pool, &kept.named);
         }
+        Ok(synced)
     }
 
     /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone.
@@ -392,6 +405,8 @@ fn sync_until(
         let is_wanted = move || stopped.load(Ordering::Acquire) || others.begun.load(Ordering::Acquire) > 0;
         // So that the next sync is not much later than it should be.
         let limit = Limit::of((every / 4).clamp(GIVE_BACK_LEAST, GIVE_BACK_MOST)).unless(is_wanted);
+        // What fails goes on after the next sync.
+        let _ = leaving::go_on(runtime, pool, named);
         // What cannot be given back stays free memory.
         let _ = give_back(runtime, pool, named, &limit);
     };

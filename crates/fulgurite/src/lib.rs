@@ -114,6 +114,7 @@ mod error;
 mod give_back;
 mod growth;
 mod items;
+mod leaving;
 mod named;
 mod pages;
 mod reader;

@@ -8,11 +8,13 @@ use fulgurite_memory::{
 };
 use fulgurite_runtime::Context;
 
+use crate::leaving::{self, Left};
 use crate::registry::{Handle, LATCHES, hold};
-use crate::store::NotDeleted;
 use crate::{Error, Fulgurite, Size};
 
 const SUBPAGE: u64 = fulgurite_memory::SUBPAGE_BYTES as u64;
+/// A removal goes on by itself until so many syncs in a row brought no room for it.
+const SYNCS_MOST: u32 = 3;
 
 impl Fulgurite {
     /// Named data in the pool. The calls of [`Named`] open it, or make it where the name is new.
@@ -291,51 +293,44 @@ impl Named<'_> {
 
     /// Removes it. Handles of it are told [`AccessError::Poisoned`], and its space is free.
     ///
+    /// What a removal makes old is remembered in a sixteenth of the DRAM until a sync: at 64 MiB,
+    /// that of some 100 MiB of pages, or of 28,672 small values. Of a larger container the name
+    /// goes at once, and the pages in parts, one after each sync, also in a later process. With
+    /// [`Durability::Lazy`](crate::Durability::Lazy) this syncs until all of it is gone. Otherwise
+    /// its addresses are free after as many syncs of the program. A roll back to a state before it
+    /// brings all of it back.
+    ///
     /// # Errors
-    /// [`Error::Root`] when the name is unknown. [`Error::Pool`] without room for the change before
-    /// the next sync. [`Error::NoPool`]. [`Error::Sync`] when jobs have some of it pinned. Nothing
-    /// is removed then, and it opens by its name again. [`Error::Access`] or [`Error::Root`] when
-    /// its data is gone and the directory could not be written: roll back, or remove it once more.
+    /// [`Error::Root`] when the name is unknown. [`Error::Pool`] without any room for the change
+    /// before the next sync, and over a device without room for all of it. [`Error::NoPool`].
+    /// [`Error::Sync`] when jobs have some of it pinned. Nothing is removed then, and it opens by
+    /// its name again. [`Error::Access`] or [`Error::Root`] when its data is gone and the directory
+    /// could not be written: roll back, or remove it once more.
     pub fn remove(&self) -> Result<(), Error> {
         let kept = self.memory.kept("a root")?;
-        let (named, name, pool) = (kept.named.clone(), self.name.to_owned(), kept.pool.clone());
-        let _turn = hold(&kept.named.turn);
-        let held = self.memory.runtime.hold_state()?;
-        let (known, wanted) = (kept.named.clone(), name.clone());
-        let found = self.memory.runtime.run(move |m| {
-            let found = known.directory.find(m, &wanted);
-            // Before anything is taken out of DRAM, so that nobody changes it in between.
-            if found.is_ok()
-                && let Some(open) = hold(&known.open).remove(&wanted)
-            {
-                open.abandon();
-            }
-            Ok(found)
-        })?;
-        let root = found?;
-        let region = Region { base: root.address, bytes: root.bytes };
-        let mut regions = self.memory.runtime.run(move |m| fulgurite_memory::further_ranges(m, &root))?;
-        regions.insert(0, region);
-        // What is under way goes first, so that nothing of it is written when the pages are gone.
-        regions.iter().try_for_each(|region| held.take_out(region.base, region.bytes, true))?;
-        let all = regions.clone();
-        let removed: Result<(), Error> = self.memory.runtime.run(move |m| {
-            // It is never found half removed. Its pages go first, all of them or none, as that may
-            // be refused. Its data is dead when no token sees it. No sync is made meanwhile for
-            // which to wait.
-            let _section = m.write_section_now()?;
-            let pages: Vec<_> = all.iter().copied().map(crate::store::pages_of).collect();
-            let deleted = pool.delete_all(&pages);
-            if let Err(NotDeleted { error, some: false }) = deleted {
-                return Ok(Err(error.into()));
-            }
-            // Where some are gone, so is the container.
-            let removed = named.directory.remove(m, &name).map(drop);
-            let given_back = all[1..].iter().try_for_each(|region| named.directory.give_back(m, *region));
-            let deleted = deleted.map_err(|NotDeleted { error, .. }| Error::from(error));
-            Ok(deleted.and(removed.and(given_back).map_err(Error::from)))
-        })?;
-        removed?;
-        Ok(regions.iter().try_for_each(|region| held.take_out(region.base, region.bytes, false))?)
+        let (runtime, pool, named) = (&self.memory.runtime, &kept.pool, &kept.named);
+        let mut left = {
+            let _turn = hold(&named.turn);
+            let held = runtime.hold_state()?;
+            let (known, wanted) = (named.clone(), self.name.to_owned());
+            let found = runtime.run(move |m| {
+                let found = known.directory.find(m, &wanted);
+                // Before anything is taken out of DRAM, so that nobody changes it in between.
+                if found.is_ok()
+                    && let Some(open) = hold(&known.open).remove(&wanted)
+                {
+                    open.abandon();
+                }
+                Ok(found)
+            })?;
+            leaving::remove(runtime, pool, named, &held, &found?)?
+        };
+        // States are named at any time there. What fails now goes on after a later sync.
+        let mut idle = 0;
+        while left != Left::Nothing && idle < SYNCS_MOST && kept.syncs_by_itself() && self.memory.sync().is_ok() {
+            left = leaving::go_on(runtime, pool, named).unwrap_or(Left::Same);
+            idle = if left == Left::Same { idle + 1 } else { 0 };
+        }
+        Ok(())
     }
 }

@@ -154,7 +154,8 @@ fn check(m: &mut Context, directory: &Directory, region: Region) -> Result<(), R
 }
 fn holds_a_root(m: &mut Context, directory: &Directory, region: Region) -> Result<bool, RootError> {
     let end = |base: Address, bytes: u64| base.linear().saturating_add(bytes);
-    let roots = directory.roots(m)?;
+    let mut roots = directory.roots(m)?;
+    roots.extend(directory.leaving(m)?);
     Ok(roots.iter().any(|root| {
         root.address.linear() < end(region.base, region.bytes) && region.base.linear() < end(root.address, root.bytes)
     }))

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fulgurite_memory::{AccessError, Container, Directory, Heap, Region, RootError, Rooted};
@@ -63,6 +64,8 @@ pub(crate) struct Registry {
     pub unsaved: Mutex<BTreeMap<String, AccessError>>,
     /// Opening and making wait for each other. Never taken inside a job.
     pub turn: Mutex<()>,
+    /// Something may be leaving ([`Directory::leave`]), as far as is known.
+    pub leaving: AtomicBool,
 }
 
 pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,6 +80,7 @@ impl Registry {
             open: Mutex::default(),
             unsaved: Mutex::default(),
             turn: Mutex::default(),
+            leaving: AtomicBool::new(true),
         }
     }
     /// The heaps of what is open.
@@ -109,6 +113,8 @@ impl Durable for Registry {
         self.all().iter().for_each(|(_, open)| open.disturb());
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
+        // The state may be one in which something was.
+        self.leaving.store(true, Ordering::Release);
         let mut result = self.directory.reload(context).map_err(access_error);
         let mut unsaved = BTreeMap::new();
         for (name, open) in self.all() {

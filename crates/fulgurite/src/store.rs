@@ -138,8 +138,7 @@ impl Store {
         match self {
             Store::Here(pool) => {
                 let before = pages_there(pool, ranges);
-                pool.delete_all(ranges)
-                    .map_err(|error| NotDeleted { error, some: pages_there(pool, ranges) < before })
+                pool.delete_all(ranges).map_err(|error| NotDeleted { error, some: pages_there(pool, ranges) < before })
             }
             Store::There(_) => ranges.iter().enumerate().try_for_each(|(i, pages)| {
                 self.delete_pages(pages.clone()).map_err(|error| NotDeleted { error, some: i > 0 })

@@ -17,6 +17,7 @@ mod conform_growth;
 mod conform_layers;
 mod conform_limits;
 mod conform_prose;
+mod conform_removal;
 mod conform_striped_pool;
 mod conform_tidy;
 mod conform_upkeep;

@@ -82,6 +82,15 @@ fn describe(parts: [TypePart; 2]) -> String {
     }
 }
 
+/// What a root is called whose pages are being deleted, before its address, and its type. Names of
+/// programs hardly begin with a zero byte, and nothing of theirs has such a type.
+const LEAVING_NAME: &str = "\0leaving ";
+const LEAVING_TYPE: &str = "\0leaving";
+
+fn is_leaving(entry: &RootEntry) -> bool {
+    entry.type_name == LEAVING_TYPE && entry.name.starts_with(LEAVING_NAME)
+}
+
 /// Where the root with some name is, and the first free place.
 type Search = (Option<(usize, RootEntry)>, Option<usize>);
 
@@ -290,12 +299,29 @@ impl Directory {
         Ok(entry)
     }
 
-    /// All roots, in no order. Damaged entries are left out.
+    /// All roots, in no order. Damaged entries are left out, and those that are leaving.
+    ///
+    /// # Errors
+    /// What the memory says.
     pub fn roots<M: Memory>(&self, memory: &mut M) -> Result<Vec<RootEntry>, RootError> {
+        self.those(memory, |entry| !is_leaving(entry))
+    }
+    /// The roots that are leaving ([`Directory::leave`]), in no order.
+    ///
+    /// # Errors
+    /// What the memory says.
+    pub fn leaving<M: Memory>(&self, memory: &mut M) -> Result<Vec<RootEntry>, RootError> {
+        self.those(memory, is_leaving)
+    }
+    fn those<M: Memory>(
+        &self,
+        memory: &mut M,
+        wanted: impl Fn(&RootEntry) -> bool,
+    ) -> Result<Vec<RootEntry>, RootError> {
         self.read_whole(memory, |memory| {
             let mut roots = Vec::new();
             for index in 0..ROOTS_MAX {
-                roots.extend(Self::entry(memory, index)?.ok().flatten());
+                roots.extend(Self::entry(memory, index)?.ok().flatten().filter(&wanted));
             }
             Ok(roots)
         })
@@ -332,6 +358,24 @@ impl Directory {
                 Ok(())
             }
         }
+    }
+
+    /// Takes the name from a root, and leaves it its pages: they stay handed out, and
+    /// [`Directory::leaving`] tells of them, until [`Directory::remove`] of the entry that this
+    /// returns. The name is free for something else.
+    ///
+    /// # Errors
+    /// As [`Directory::find`]. Nothing was changed then.
+    pub fn leave<M: Memory>(&self, memory: &mut M, name: &str) -> Result<RootEntry, RootError> {
+        Self::check_name(name)?;
+        let _section = memory.write_section()?;
+        let _held = self.latch.lock(memory)?;
+        let (found, _) = Self::search(memory, name)?;
+        let (index, entry) = found.ok_or_else(|| RootError::Unknown { name: name.to_owned() })?;
+        let name = format!("{LEAVING_NAME}{:#x}", entry.address.linear());
+        let entry = RootEntry { name, type_name: LEAVING_TYPE.to_owned(), ..entry };
+        memory.view_mut(Self::place(index), ROOT_ENTRY_BYTES)?.copy_from(0, &entry.encode());
+        Ok(entry)
     }
 
     /// Removes a root and gives its pages back; returns what was known of it.

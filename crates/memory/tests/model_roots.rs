@@ -274,6 +274,32 @@ fn everything_is_found_again_and_rolls_back_together() {
 }
 
 #[test]
+fn a_root_that_is_leaving_has_no_name_and_keeps_its_pages() {
+    let mut m = memory();
+    let directory = Directory::open(&mut m, SPACE).unwrap();
+    directory.create_root(&mut m, "one", 1u64).unwrap();
+    let one = directory.find(&mut m, "one").unwrap();
+    let leaving = directory.leave(&mut m, "one").unwrap();
+    assert_eq!((leaving.address, leaving.bytes), (one.address, one.bytes));
+    assert_eq!(directory.roots(&mut m), Ok(vec![]));
+    assert_eq!(directory.leaving(&mut m), Ok(vec![leaving.clone()]));
+    for unknown in [directory.find(&mut m, "one"), directory.leave(&mut m, "one"), directory.remove(&mut m, "one")] {
+        assert!(matches!(unknown, Err(RootError::Unknown { .. })), "{unknown:?}");
+    }
+    // Its name is free, and its addresses are not.
+    directory.create_root(&mut m, "one", 2u64).unwrap();
+    let region = Region::new(one.address, one.bytes);
+    assert_ne!(directory.find(&mut m, "one").unwrap().address, one.address);
+    assert_eq!(directory.has_handed_out(&mut m, region), Ok(true));
+    // Another process finds it.
+    let directory = Directory::open(&mut m, SPACE).unwrap();
+    assert_eq!(directory.leaving(&mut m), Ok(vec![leaving.clone()]));
+    assert_eq!(directory.remove(&mut m, &leaving.name), Ok(leaving));
+    assert_eq!(directory.leaving(&mut m), Ok(vec![]));
+    assert_eq!(directory.has_handed_out(&mut m, region), Ok(false));
+}
+
+#[test]
 fn who_uses_what_a_roll_back_took_away_is_told() {
     let mut m = memory();
     let directory = Directory::open(&mut m, SPACE).unwrap();

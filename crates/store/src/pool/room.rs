@@ -133,6 +133,17 @@ impl Pool {
         }
         Ok(())
     }
+    /// How many pages can be deleted now, whatever they hold, so that writers keep half of the room
+    /// before the next sync. A deletion of so many may still be refused by a full page table.
+    pub fn pages_to_delete(&self) -> u32 {
+        let inner = self.lock_to_look();
+        let room = inner.store.room_for_deletions() / 2;
+        let mut pages = u32::try_from(room).unwrap_or(u32::MAX);
+        while pages > 0 && self.leaves_room(&inner, pages as usize).is_err() {
+            pages /= 2;
+        }
+        pages
+    }
     /// Reserves the room for as many changes in parts ([`crate::Changes::release`]). Returns what.
     pub(super) fn reserve_for_statuses(&self, inner: &Inner, pages: usize) -> Result<u64, PoolError> {
         let taken = self.room_for_statuses(inner, pages);

@@ -125,6 +125,11 @@ impl Store {
     pub(crate) fn room_beside(&self, older: u64) -> u64 {
         self.space_beside(older).min(self.history_beside(older)).min(self.leaf_room_beside(older))
     }
+    /// For how many pages that are deleted what they made old can be remembered.
+    pub(crate) fn room_for_deletions(&self) -> u64 {
+        // Of each page, one leaf changes.
+        (self.history_beside(0) / u64::from(N)).min(self.leaf_room_beside(0))
+    }
     /// What there is least of.
     pub(crate) fn shortage(&self) -> Shortage {
         let bytes = self.config.history_bytes;
