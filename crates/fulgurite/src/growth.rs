@@ -37,10 +37,7 @@ impl Growth {
     }
     /// Grows to so many bytes.
     pub fn set_bytes(&self, bytes: u64) -> Result<(), Error> {
-        // Judged before a file is touched.
-        let extents = u32::try_from(bytes / self.extent_bytes()).unwrap_or(u32::MAX);
-        self.pool.may_grow(extents)?;
-        self.grow(extents)
+        self.grow(u32::try_from(bytes / self.extent_bytes()).unwrap_or(u32::MAX))
     }
     fn extent_bytes(&self) -> u64 {
         u64::from(self.pool.geometry().extent_pages) * SUBPAGE_BYTES as u64
@@ -65,6 +62,8 @@ impl Growth {
         Ok(())
     }
     fn grow(&self, extents: u32) -> Result<(), Error> {
+        // Judged before a file is touched.
+        self.pool.may_grow(extents)?;
         self.files.grow(extents, self.pool.geometry().extent_pages)?;
         Ok(self.pool.grow(extents)?)
     }
