@@ -462,7 +462,7 @@ impl State {
             leaves = self.leaves.take().expect("put back");
             let count = leaves.here.len() - first;
             if left == 0 || count == 0 {
-                leaves.stuck = leaves.here.len();
+                leaves.note_stuck(first);
                 self.leaves = Some(leaves);
                 return false;
             }
@@ -593,6 +593,17 @@ impl Leaves {
     fn settle(&mut self, page: u32) {
         self.unsettled_count -= usize::from(self.unsettled.has(page));
         self.unsettled.set(page, false);
+    }
+    /// None of those from `first` on could go. Those that are held may later, and come last.
+    fn note_stuck(&mut self, first: usize) {
+        let mut end = first;
+        for at in first..self.here.len() {
+            if self.used[self.here[at] as usize].load(Ordering::Relaxed) != HELD {
+                self.here.swap(end, at);
+                end += 1;
+            }
+        }
+        self.stuck = end;
     }
     /// Behind those that could not go out.
     fn list(&mut self, page: u32) {

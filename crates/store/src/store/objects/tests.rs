@@ -368,6 +368,22 @@ fn a_cold_read_looks_at_few_leaves_where_none_of_many_can_go() {
     assert_eq!(store.state.audit(), Vec::<String>::new());
 }
 #[test]
+fn leaves_that_were_held_are_looked_at_again() {
+    let mut made = with_leaves(64, 200);
+    made.0.begin_checkpoint();
+    settle(&mut made);
+    let store = &mut made.0;
+    let out = |store: &Store| (0..200).filter(|page| store.state.is_out(*page)).count();
+    let (before, all) = (out(store), store.state.leaf_budget());
+    store.state.hold_back_leaves(0..200, true);
+    assert!(!store.state.make_leaf_room(all));
+    assert_eq!(out(store), before, "held leaves went");
+    store.state.hold_back_leaves(0..200, false);
+    store.state.make_leaf_room(all);
+    assert!(out(store) > before, "{before} of 200 are out");
+    assert_eq!(store.state.audit(), Vec::<String>::new());
+}
+#[test]
 fn a_leaf_that_no_piece_has_is_an_error_and_nobody_waits_for_it() {
     let mut made = with_leaves(8, 40);
     let out = (0..40).find(|page| made.0.state.is_out(*page)).expect("most are out");
