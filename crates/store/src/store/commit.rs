@@ -207,7 +207,7 @@ impl Store {
         let pages = self.journal.stream.position().sequence - self.journal.since;
         let long = pages >= self.config.checkpoint_after.max(2 * self.last_checkpoint.1);
         let long = long || self.leaves_want_checkpoint();
-        let wanted = (long || self.is_scarce()) && !self.is_checkpoint_put_off();
+        let wanted = (long || self.is_scarce()) && self.checkpoint_put_off().is_none();
         if self.checkpoint.is_none() && wanted && self.has_room_for_checkpoint() {
             self.start_checkpoint();
         }

@@ -125,8 +125,9 @@ impl Store {
         if pages == 0 || under_way || self.checkpoint.is_some() {
             return Ok(0);
         }
-        if self.is_checkpoint_put_off() {
-            return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
+        if let Some(error) = self.checkpoint_put_off() {
+            // Nothing is full: what would make room cannot be read.
+            return Err(WriteError::Leaf(error));
         }
         if self.wanted.asked.is_none_or(|before| self.counters.checkpoints <= before) {
             self.start_checkpoint();
@@ -300,16 +301,16 @@ impl Store {
                 }
             }
             // It tells nothing of the page, which may be read later. The one in effect stays.
-            Err(_) => {
+            Err(error) => {
                 writer.sources.read(piece.first, None);
                 writer.failed = true;
-                self.wanted.put_off = Some(self.journal.stream.position().sequence);
+                self.wanted.put_off = Some((self.journal.stream.position().sequence, error));
             }
         }
     }
-    /// Whether a checkpoint was given up, and the journal has not grown since.
-    pub(super) fn is_checkpoint_put_off(&self) -> bool {
+    /// Why a checkpoint was given up, if the journal has not grown since.
+    pub(super) fn checkpoint_put_off(&self) -> Option<FlashError> {
         let now = self.journal.stream.position().sequence;
-        self.wanted.put_off.is_some_and(|before| now <= before)
+        self.wanted.put_off.filter(|(before, _)| now <= *before).map(|(_, error)| error)
     }
 }

@@ -21,6 +21,7 @@ pub(super) struct Wanted {
     pub asked: Option<u64>,
     /// How often the checkpoint could not read a piece, by its flash page, since it last could.
     pub tries: BTreeMap<u32, u32>,
-    /// Where the journal was when a checkpoint was given up because the medium did not read.
-    pub put_off: Option<u64>,
+    /// Where the journal was when a checkpoint was given up because the medium did not read, and
+    /// what that said.
+    pub put_off: Option<(u64, FlashError)>,
 }
