@@ -40,6 +40,19 @@ const GIVE_BACK_MOST: Duration = Duration::from_secs(1);
 const GIVE_BACK_LEAST: Duration = Duration::from_millis(2);
 const GIVE_BACK_IN_SYNC: Duration = Duration::from_millis(100);
 
+/// After so many searches in a row that ended for a sync of the program, one goes on in any case:
+/// at first for the least time, then for twice as long each time.
+const CUT_SHORT_MOST: u32 = 16;
+
+/// How long a search goes on in any case, after so many that ended early.
+fn least_after(cut_short: u32) -> Duration {
+    match cut_short / CUT_SHORT_MOST {
+        0 => Duration::ZERO,
+        _ if !cut_short.is_multiple_of(CUT_SHORT_MOST) => Duration::ZERO,
+        times => GIVE_BACK_LEAST.saturating_mul(1 << (times - 1).min(16)).min(GIVE_BACK_MOST),
+    }
+}
+
 /// A pool, and what of it is in DRAM.
 pub(crate) struct Kept {
     pub pool: Store,
@@ -400,15 +413,18 @@ fn sync_until(
     let mut count_from = last;
     // That it cannot, and nobody else would notice, is said once.
     let mut said = false;
-    let gives_back = || {
+    let mut cut_short: u32 = 0;
+    let mut gives_back = || {
         let (stopped, others) = (stopped.clone(), others.clone());
         let is_wanted = move || stopped.load(Ordering::Acquire) || others.begun.load(Ordering::Acquire) > 0;
         // So that the next sync is not much later than it should be.
         let limit = Limit::of((every / 4).clamp(GIVE_BACK_LEAST, GIVE_BACK_MOST)).unless(is_wanted);
+        let limit = limit.beside_writers().at_least(least_after(cut_short));
         // What fails goes on after the next sync.
         let _ = leaving::go_on(runtime, pool, named);
         // What cannot be given back stays free memory.
-        let _ = give_back(runtime, pool, named, &limit);
+        let is_cut_short = give_back(runtime, pool, named, &limit).unwrap_or(false);
+        cut_short = if is_cut_short { cut_short.saturating_add(1) } else { 0 };
     };
     loop {
         if !stopped.load(Ordering::Acquire) {
@@ -470,5 +486,19 @@ impl Drop for Syncer {
             // It says itself why it failed.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn searches_that_are_always_cut_short_get_time_in_the_end() {
+        let times: Vec<u128> = (0..400).map(|cut_short| least_after(cut_short).as_millis()).collect();
+        assert!((0..16).chain(17..32).all(|cut_short| times[cut_short] == 0));
+        assert_eq!((times[16], times[32], times[48]), (2, 4, 8));
+        assert_eq!(times.iter().max(), Some(&1000));
+        assert_eq!(least_after(u32::MAX / 16 * 16), GIVE_BACK_MOST);
     }
 }

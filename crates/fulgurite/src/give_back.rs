@@ -7,16 +7,24 @@
 //! No sync begins meanwhile. So the search has a limit of time, and ends for a sync that is wanted
 //! or waits. A heap with more free objects than can be looked at in that time keeps its pages. One
 //! of few is looked at in any case, however busy the machine is.
+//!
+//! What a deletion makes old is remembered until a sync. Pages are deleted in parts, as far as
+//! there is room for that. The next search goes on with the rest.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fulgurite_memory::{Heap, Region};
+use fulgurite_format::PAGE_BYTES;
+use fulgurite_memory::{Address, Heap, Region};
 use fulgurite_runtime::{Runtime, StateHeld};
+use fulgurite_store::Pool;
 
 use crate::Error;
 use crate::registry::Registry;
-use crate::store::{Store, pages_of};
+use crate::store::{Store, is_for_room, pages_of};
+
+/// Pages that are deleted at a time: 64 MiB.
+const AT_ONCE: u32 = 1 << 10;
 
 /// Before so many questions whether to go on, a search does not end for want of time. They are of
 /// 1,024 batches of free objects, some 50 ms where each has to be read.
@@ -26,13 +34,26 @@ const ASKED_LEAST: u32 = 16;
 pub(crate) struct Limit {
     begun: Instant,
     most: Duration,
+    /// So long it goes on in any case.
+    least: Duration,
+    /// Writers have as much room as is taken.
+    beside_writers: bool,
     unless: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Limit {
     /// Of so much time from now on.
     pub fn of(most: Duration) -> Limit {
-        Limit { begun: Instant::now(), most, unless: Box::new(|| false) }
+        let (begun, least, unless) = (Instant::now(), Duration::ZERO, Box::new(|| false));
+        Limit { begun, most, least, beside_writers: false, unless }
+    }
+    /// Writers go on before the next sync, and have half of the room.
+    pub fn beside_writers(self) -> Limit {
+        Limit { beside_writers: true, ..self }
+    }
+    /// It does not end before so much time for a sync that waits.
+    pub fn at_least(self, least: Duration) -> Limit {
+        Limit { least, ..self }
     }
     /// It also ends when this says so.
     pub fn unless(self, is_wanted: impl Fn() -> bool + Send + Sync + 'static) -> Limit {
@@ -42,8 +63,17 @@ impl Limit {
         self.most.saturating_sub(self.begun.elapsed())
     }
     /// Whether no sync waits for the end.
-    fn lets(&self, pool: &Store) -> bool {
-        !(self.unless)() && !pool.wants_sync()
+    fn lets(&self, pool: &Pool) -> bool {
+        self.begun.elapsed() < self.least || !(self.unless)() && !pool.wants_sync()
+    }
+    /// Pages that may be deleted before the next sync, at the most; 0 where there is no room.
+    fn pages(&self, pool: &Pool) -> u32 {
+        match pool.pages_to_delete() {
+            0 => 0,
+            pages if self.beside_writers => pages.div_ceil(2),
+            // A sync follows. Changes that are dropped make room, too.
+            _ => u32::MAX,
+        }
     }
 }
 
@@ -51,23 +81,34 @@ impl Limit {
 struct Lent {
     heap: Arc<Heap>,
     regions: Vec<Region>,
+    /// From here on there was no room to delete them.
+    left: Option<Address>,
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.heap.put_back(&self.regions);
+        match self.left {
+            None => self.heap.put_back(&self.regions),
+            Some(left) => self.heap.put_back_left(&self.regions, left),
+        }
     }
 }
 
 /// Gives the empty pages of all heaps of which enough was freed back to a pool of this process.
 /// Where that fails, they stay free memory of their heaps, and the pool keeps what lay there.
-pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit: &Limit) -> Result<(), Error> {
+/// Returns whether it ended for a sync before it had looked at all.
+pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit: &Limit) -> Result<bool, Error> {
     // Over a device each page claims places, and what is deleted can be replayed only after a sync.
-    let Store::Here(_) = pool else { return Ok(()) };
+    let Store::Here(pool) = pool else { return Ok(false) };
+    let mut room = limit.pages(pool);
     for heap in named.heaps().into_iter().filter(|heap| heap.has_to_give()) {
         // A walk that takes what the first has found takes as long again.
         let (since, most) = (Instant::now(), limit.left() / 2);
-        if most.is_zero() || !limit.lets(pool) {
+        if !limit.lets(pool) {
+            return Ok(true);
+        }
+        // Without room, what it finds could not be given back.
+        if most.is_zero() || room == 0 {
             break;
         }
         let held = runtime.hold_state()?;
@@ -79,33 +120,67 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
                 (asked <= ASKED_LEAST || since.elapsed() < most) && limit.lets(pool)
             };
             let found = its.take_empty_while(m, goes_on)?;
-            Ok(found.map(|regions| Lent { heap: its, regions }))
+            Ok(found.map(|regions| Lent { heap: its, regions, left: None }))
         })?;
-        let Some(lent) = found else {
+        let Some(mut lent) = found else {
+            let is_late = since.elapsed() >= most;
             // Another search of so much time would not find more. One of less may have failed for
             // that.
-            if since.elapsed() >= most && most >= limit.most / 4 {
+            if is_late && most >= limit.most / 4 {
                 heap.note_freed();
             }
-            break;
+            return Ok(!is_late);
         };
-        delete(runtime, pool, &held, &lent.regions)?;
+        lent.left = delete(runtime, pool, &held, &lent.regions, (limit, &mut room))?;
         // Before a state may be named.
         drop(lent);
         drop(held);
     }
-    Ok(())
+    Ok(false)
 }
 
-fn delete(runtime: &Runtime, pool: &Store, held: &StateHeld<'_>, regions: &[Region]) -> Result<(), Error> {
-    if regions.is_empty() {
-        return Ok(());
+/// Deletes pages, a part at a time, as far as there is room for it. Returns the first that stays.
+fn delete(
+    runtime: &Runtime,
+    pool: &Arc<Pool>,
+    held: &StateHeld<'_>,
+    regions: &[Region],
+    (limit, room): (&Limit, &mut u32),
+) -> Result<Option<Address>, Error> {
+    let (mut left, mut most, mut is_first) = (regions.to_vec(), AT_ONCE, true);
+    while let Some(next) = left.first().map(|region| region.base) {
+        let count = most.min(*room);
+        if count == 0 || !is_first && !limit.lets(pool) {
+            return Ok(Some(next));
+        }
+        is_first = false;
+        let (part, rest) = first_pages(&left, u64::from(count));
+        held.drop_changes(part.iter().map(|region| (region.base, region.bytes)))?;
+        let (its, pages) = (pool.clone(), part.iter().copied().map(pages_of).collect::<Vec<_>>());
+        let deleted = runtime.run(move |m| {
+            let _section = m.write_section_now()?;
+            Ok(its.delete_all(&pages))
+        })?;
+        match deleted {
+            Ok(()) => {
+                *room -= part.iter().map(|region| pages_of(*region).len() as u32).sum::<u32>();
+                left = rest;
+            }
+            Err(error) if is_for_room(&error) => most = count / 2,
+            Err(error) => return Err(error.into()),
+        }
     }
-    held.drop_changes(regions.iter().map(|region| (region.base, region.bytes)))?;
-    let (pool, all) = (pool.clone(), regions.to_vec());
-    runtime.run(move |m| {
-        let _section = m.write_section_now()?;
-        Ok(all.into_iter().try_for_each(|region| pool.delete_pages(pages_of(region))))
-    })??;
-    Ok(())
+    Ok(None)
+}
+
+/// The first pages of some regions, so many at the most, and what is behind them.
+fn first_pages(regions: &[Region], pages: u64) -> (Vec<Region>, Vec<Region>) {
+    let (mut part, mut rest, mut room) = (Vec::new(), Vec::new(), pages.saturating_mul(PAGE_BYTES as u64));
+    for region in regions {
+        let (front, behind) = region.split(region.bytes.min(room));
+        room -= front.bytes;
+        part.extend((front.bytes > 0).then_some(front));
+        rest.extend((behind.bytes > 0).then_some(behind));
+    }
+    (part, rest)
 }

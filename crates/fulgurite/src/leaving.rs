@@ -15,15 +15,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fulgurite_flash::FlashError;
 use fulgurite_format::{Address, PAGE_BYTES, RootEntry};
 use fulgurite_memory::{Directory, Region};
 use fulgurite_runtime::{Context, Runtime, StateHeld};
-use fulgurite_store::{Pool, PoolError, WriteError};
+use fulgurite_store::{Pool, PoolError};
 
 use crate::Error;
 use crate::registry::Registry;
-use crate::store::{NotDeleted, Store, pages_of};
+use crate::store::{NotDeleted, Store, is_for_room, pages_of};
 
 /// What is left to be removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,15 +33,6 @@ pub(crate) enum Left {
     Less,
     /// As much as before: there was no room.
     Same,
-}
-
-/// Whether there would be room after a sync.
-fn is_for_room(error: &PoolError) -> bool {
-    match error {
-        PoolError::Write(error) => matches!(error, WriteError::NoSpace { .. } | WriteError::Table(_)),
-        PoolError::Flash(error) => *error == FlashError::NoSpace,
-        _ => false,
-    }
 }
 
 /// The ranges of a container: its region, and those that it was given since.
@@ -144,7 +134,8 @@ fn go_on_with(
     root: &RootEntry,
 ) -> Result<Left, Error> {
     let ranges = ranges_of(runtime, root)?;
-    let mut room = pool.pages_to_delete() as usize;
+    // Writers have as much.
+    let mut room = pool.pages_to_delete().div_ceil(2) as usize;
     while room > 0 {
         let (part, is_all) = last_pages(pool, &ranges, room);
         for span in spans(&ranges, &part, is_all) {

@@ -12,7 +12,7 @@ use fulgurite_device::DeviceFlash;
 use fulgurite_flash::{Backing, Flash, FlashError, VersionError, Versions};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_memory::Region;
-use fulgurite_store::{Permissions, Pool, PoolError};
+use fulgurite_store::{Permissions, Pool, PoolError, WriteError};
 
 /// The kernel's word for what may not be done.
 const EACCES: i32 = 13;
@@ -45,6 +45,15 @@ pub(crate) struct NotDeleted {
     pub error: PoolError,
     /// Some of them are gone.
     pub some: bool,
+}
+
+/// Whether there would be room after a sync.
+pub(crate) fn is_for_room(error: &PoolError) -> bool {
+    match error {
+        PoolError::Write(error) => matches!(error, WriteError::NoSpace { .. } | WriteError::Table(_)),
+        PoolError::Flash(error) => *error == FlashError::NoSpace,
+        _ => false,
+    }
 }
 
 /// How many of these pages there are.

@@ -311,6 +311,42 @@ fn a_full_pool_gets_its_space_back() {
     assert!(filled[0] > 200 && filled.iter().all(|keys| keys * 2 > filled[0]), "{filled:?}");
 }
 
+#[test]
+fn more_than_a_sync_can_let_go_of_is_given_back_by_several() {
+    // 24 MiB, of which a pool with 4 MiB of DRAM remembers some 14 MiB.
+    const OBJECTS: usize = 6000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let builder = Fulgurite::builder(Medium::new_pool(&path, "64M")).dram("4M").durability(Durability::Sync);
+    let memory = builder.keep_tokens(1).start().unwrap();
+    let heap = memory.named("data").heap("32M").unwrap();
+    let fill = || {
+        let mut all = Vec::new();
+        for _ in 0..OBJECTS / 250 {
+            let part = memory.run(|m| {
+                let mut one = || -> Result<Address, AccessError> {
+                    let at = heap.allocate(m, 4096)?;
+                    m.write_bytes(at, &[7; 4096])?;
+                    Ok(at)
+                };
+                (0..250).map(|_| one()).collect::<Result<Vec<_>, _>>()
+            });
+            all.extend(part.unwrap());
+            memory.sync().unwrap();
+        }
+        all
+    };
+    for _ in 0..2 {
+        let all = fill();
+        memory.run(|m| all.iter().try_for_each(|at| heap.free(m, *at, 4096))).unwrap();
+        (0..6).for_each(|_| drop(memory.sync().unwrap()));
+        memory.run(|m| heap.check(m)).unwrap();
+    }
+    drop((heap, memory));
+    let left = live(&path);
+    assert!(left < OBJECTS as u64 / 10, "{left} flash pages are still needed");
+}
+
 /// Ends the job that has the pin, also where the test panics.
 struct Ends<'o>(&'o AtomicBool);
 

@@ -14,8 +14,8 @@
 //! The work is worth it once enough was freed since the last time ([`Heap::has_to_give`]). So an
 //! object that is free is looked at some ten times at the most, however long it stays free.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -43,11 +43,14 @@ type Classes = [u64; CLASSES.div_ceil(64)];
 
 /// Free bytes of the pages of free objects.
 struct Pages {
-    /// The pages that are counted. They end where there are too many.
+    /// The pages that are counted. They end where there are too many. A larger object is in the
+    /// window with its first whole page.
     window: Run,
     most: usize,
     /// Of each page that has a free object, or the end of one, with the classes of these.
     free: BTreeMap<u64, (u64, Classes)>,
+    /// The first of the whole pages of each larger object, where that is in the window.
+    larger: BTreeSet<u64>,
     /// Classes with objects in empty pages.
     classes: Classes,
     /// Inside of larger objects that were taken.
@@ -88,7 +91,8 @@ impl Pages {
     /// From this page on, so many at the most.
     fn from(first: u64, most: usize) -> Pages {
         let (window, classes) = (first..u64::MAX, Classes::default());
-        Pages { window, most, free: BTreeMap::new(), classes, inside: Vec::new(), rests: Vec::new() }
+        let (free, larger) = (BTreeMap::new(), BTreeSet::new());
+        Pages { window, most, free, larger, classes, inside: Vec::new(), rests: Vec::new() }
     }
     /// Where the next search begins: 0 if all to the end were counted.
     fn next(&self) -> u64 {
@@ -99,8 +103,20 @@ impl Pages {
         for (page, bytes) in front.into_iter().chain(end) {
             self.add_to(page, bytes, class);
         }
-        if !whole.is_empty() {
+        if !whole.is_empty() && self.window.contains(&whole.start) {
             self.classes[class / 64] |= 1 << (class % 64);
+            self.larger.insert(whole.start);
+            self.narrow();
+        }
+    }
+    /// Ends the window before what is too much, the highest first.
+    fn narrow(&mut self) {
+        while self.free.len() + self.larger.len() > self.most
+            && let Some(last) = self.free.keys().next_back().copied().max(self.larger.last().copied())
+        {
+            self.free.remove(&last);
+            self.larger.remove(&last);
+            self.window.end = last;
         }
     }
     fn add_to(&mut self, page: u64, bytes: u64, class: usize) {
@@ -110,11 +126,7 @@ impl Pages {
         let (free, classes) = self.free.entry(page).or_default();
         *free += bytes;
         classes[class / 64] |= 1 << (class % 64);
-        if self.free.len() > self.most
-            && let Some((last, _)) = self.free.pop_last()
-        {
-            self.window.end = last;
-        }
+        self.narrow();
     }
     /// From now on these are the empty ones.
     fn only_empty(&mut self) {
@@ -131,7 +143,8 @@ impl Pages {
     fn take(&mut self, at: Address, size: u64) -> bool {
         let Spread { front, whole, end } = spread(at, size);
         let parts = [front, end];
-        if whole.is_empty() && !parts.iter().flatten().any(|(page, _)| self.free.contains_key(page)) {
+        let has_inside = !whole.is_empty() && self.window.contains(&whole.start);
+        if !has_inside && !parts.iter().flatten().any(|(page, _)| self.free.contains_key(page)) {
             return false;
         }
         for (i, (page, bytes)) in parts.into_iter().enumerate().filter_map(|(i, part)| Some((i, part?))) {
@@ -329,6 +342,14 @@ impl Heap {
         self.lent.store(false, Ordering::Release);
         self.note_looked();
     }
+    /// The same where those from `left` on could not be given back, for want of room. Nothing is
+    /// noted as looked at: the next [`Heap::take_empty`] begins there, and [`Heap::has_to_give`] says
+    /// so as soon as enough is free.
+    pub fn put_back_left(&self, regions: &[Region], left: Address) {
+        self.look_from.store(left.linear() / PAGE, Ordering::Relaxed);
+        self.put_back(regions);
+        self.looked_at.store(0, Ordering::Relaxed);
+    }
     /// Notes what is free where all pages were looked at. Otherwise the others follow.
     fn note_looked(&self) {
         if self.look_from.load(Ordering::Relaxed) == 0 {
@@ -508,6 +529,23 @@ mod tests {
             assert_eq!(first, expected);
         }
         assert_eq!(found, [vec![0, 1, 2, 3], vec![5, 6, 7], vec![8, 9]]);
+    }
+    #[test]
+    fn larger_objects_are_counted_in_windows_too() {
+        let class = class_of(2 * PAGE_BYTES).unwrap();
+        let objects: Vec<Address> = (1..8).map(|at| Address::from_linear(at * 2 * PAGE)).collect();
+        let (mut first, mut found) = (0, Vec::new());
+        for expected in [8, 14, 0] {
+            let mut pages = Pages::from(first, 3);
+            objects.iter().rev().for_each(|at| pages.add(class, *at));
+            pages.only_empty();
+            first = pages.next();
+            assert_eq!(first, expected);
+            found.push(objects.iter().filter(|at| pages.take(**at, 2 * PAGE)).count());
+            let (runs, rests, lost) = pages.end();
+            assert_eq!((runs.len(), rests.len(), lost), (1, 0, 0));
+        }
+        assert_eq!(found, [3, 3, 1]);
     }
     #[test]
     fn a_large_object_leaves_its_ends() {

@@ -133,16 +133,19 @@ impl Pool {
         }
         Ok(())
     }
-    /// How many pages can be deleted now, whatever they hold, so that writers keep half of the room
-    /// before the next sync. A deletion of so many may still be refused by a full page table.
+    /// How many pages can be deleted now, whatever they hold, beside what a sync needs. A deletion
+    /// of so many may still be refused by a full page table. Writers find no more room after it.
     pub fn pages_to_delete(&self) -> u32 {
         let inner = self.lock_to_look();
-        let room = inner.store.room_for_deletions() / 2;
-        let mut pages = u32::try_from(room).unwrap_or(u32::MAX);
-        while pages > 0 && self.leaves_room(&inner, pages as usize).is_err() {
-            pages /= 2;
+        let (mut least, mut most) = (0, u32::try_from(inner.store.room_for_deletions()).unwrap_or(u32::MAX));
+        while least < most {
+            let pages = least + (most - least).div_ceil(2);
+            match self.leaves_room(&inner, pages as usize) {
+                Ok(()) => least = pages,
+                Err(_) => most = pages - 1,
+            }
         }
-        pages
+        least
     }
     /// Reserves the room for as many changes in parts ([`crate::Changes::release`]). Returns what.
     pub(super) fn reserve_for_statuses(&self, inner: &Inner, pages: usize) -> Result<u64, PoolError> {
