@@ -1,5 +1,6 @@
 //! A session service: values of any length under numbers, changed by several threads, synced each
-//! second, and found again by the next run.
+//! second, and found again by the next run. The pool packs objects, so a session takes as much DRAM
+//! as it is long, and not a subpage.
 //!
 //! ```text
 //! cargo run --release -p fulgurite --example sessions                # in a pool that goes away
@@ -17,9 +18,10 @@ const SESSIONS: u64 = 1000;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let temporary = tempfile::tempdir()?;
     let path = std::env::args().nth(1).map_or_else(|| temporary.path().join("sessions.pool"), PathBuf::from);
-    let medium = Medium::pool_or_new(path, "256M");
+    // As many as there may ever be: each takes addresses, and 12 bytes of DRAM.
+    let medium = Medium::pool_or_new(path, "256M").objects(2 * SESSIONS);
     let durability = Durability::Lazy { every: Duration::from_secs(1), bytes: 64 << 20 };
-    let memory = Fulgurite::builder(medium).dram("16M").durability(durability).start()?;
+    let memory = Fulgurite::builder(medium).dram("32M").durability(durability).start()?;
     let sessions = memory.named("sessions").blobs::<u64>(2 * SESSIONS, 64 << 20)?;
 
     std::thread::scope(|scope| {

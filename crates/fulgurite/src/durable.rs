@@ -157,6 +157,9 @@ impl Fulgurite {
     /// Handles of containers of that state stay usable, and others return
     /// [`crate::AccessError::Poisoned`], as do those of damaged ones ([`Fulgurite::damaged`]).
     ///
+    /// Jobs go on before this returns. A read of a container that the state does not have may find
+    /// until then what the state has at its addresses: zeros, or other data. Changes wait.
+    ///
     /// # Errors
     /// [`Error::NoPool`]. [`Error::Pool`] when there is no such token, or a newer one is pinned or
     /// being read: nothing changed. [`Error::Sync`]: after [`SyncError::Poisoned`] the memory must

@@ -106,7 +106,8 @@ impl Named<'_> {
     }
 
     /// A red-black tree, whose nodes take up to `size`: a number of bytes, or text
-    /// such as `"64M"`.
+    /// such as `"64M"`. It does not grow beyond that: an insert then fails with
+    /// [`AccessError::NoSpace`].
     ///
     /// # Errors
     /// As [`Named::hash_map`].
@@ -130,6 +131,10 @@ impl Named<'_> {
     /// Values of any length under keys of type `K`, made for about `capacity` keys and `size` of
     /// values, as rounded up by the heap (by an eighth at most, or to whole subpages). With more of
     /// either they take further addresses of the pool, each time as many as they have.
+    ///
+    /// A pool can pack objects ([`Medium::objects`](crate::Medium::objects)). Then `capacity` values
+    /// of up to 4 KiB are cached and written by their length. Further ones are cached and written
+    /// with the subpage that they lie in. So choose a generous capacity: it costs addresses.
     ///
     /// ```
     /// use fulgurite::{Fulgurite, Medium};
