@@ -51,7 +51,8 @@ pub struct Row {
     pub read_bytes_per_op: f64,
     /// Written to the disk for each byte of values put; none where nothing is put.
     pub written_per_byte_put: Option<f64>,
-    /// Gets that needed no read of flash, where the store tells.
+    /// Of the gets, those that needed no read of flash, where the store tells. Reads for puts count
+    /// as if they were for gets.
     pub hit_ratio: Option<f64>,
     /// Gets that found no key.
     pub lost: u64,
@@ -83,12 +84,53 @@ pub fn all(stores: &[Contestant], clients: usize, what: What) -> Vec<Series> {
     all
 }
 
+/// The requests of a series that begin with number `first`.
+fn plan(contest: &Contest, one: &Series, keys: Keys, first: u64) -> Plan {
+    Plan {
+        what: one.what,
+        clients: one.clients,
+        fibers: one.fibers,
+        time: contest.args.round_time,
+        first,
+        seed: contest.args.seed,
+        zipf: keys.zipf,
+        keys: keys.count,
+        value_bytes: keys.value_bytes,
+    }
+}
+
+/// The turns that do not count begin with this number, behind those of all rounds.
+const WARM_FROM: u64 = 1 << 24;
+/// A store that is slow takes no more of them.
+const WARM_TURNS_MOST: u64 = 32;
+
+/// Has each store execute the first of its series in turns that do not count, until it had so many
+/// requests.
+///
+/// # Errors
+/// Interrupted.
+pub fn warm(contest: &mut Contest, stores: &mut [Contestant], all: &[Series], keys: Keys, requests: u64) -> Result<()> {
+    for (at, store) in stores.iter_mut().enumerate() {
+        let Some(one) = all.iter().find(|one| one.at == at) else { continue };
+        let mut done = 0;
+        for turn in 0..WARM_TURNS_MOST {
+            if done >= requests || !store.runs() {
+                break;
+            }
+            let plan = plan(contest, one, keys, (WARM_FROM + turn) << 36);
+            let Some(turn) = contest.turn(store, &plan)? else { break };
+            done += turn.outcome.requests();
+        }
+    }
+    Ok(())
+}
+
 /// Has all of them execute their rounds, in turns. A store that failed takes no more.
 ///
 /// # Errors
 /// Interrupted.
 pub fn take_turns(contest: &mut Contest, stores: &mut [Contestant], all: &mut [Series], keys: Keys) -> Result<()> {
-    let (rounds, time, seed) = (contest.args.rounds, contest.args.round_time, contest.args.seed);
+    let rounds = contest.args.rounds;
     let bar = progress::steps("peers: turns", u64::from(rounds) * all.len() as u64);
     for round in 0..rounds {
         // None is always behind the same one.
@@ -98,18 +140,9 @@ pub fn take_turns(contest: &mut Contest, stores: &mut [Contestant], all: &mut [S
             let one = &mut all[number];
             let store = &mut stores[one.at];
             bar.set_message(format!("{}, {} clients", store.name.label(), one.clients));
-            let plan = Plan {
-                what: one.what,
-                clients: one.clients,
-                fibers: one.fibers,
-                time,
-                // The same requests for all stores.
-                first: (u64::from(round) * 1000 + u64::from(one.what.gets())) << 36,
-                seed,
-                zipf: keys.zipf,
-                keys: keys.count,
-                value_bytes: keys.value_bytes,
-            };
+            // The same requests for all stores.
+            let first = (u64::from(round) * 1000 + u64::from(one.what.gets())) << 36;
+            let plan = plan(contest, one, keys, first);
             let turn = if store.runs() { contest.turn(store, &plan)? } else { None };
             one.turns.push(turn);
             bar.inc(1);
@@ -122,6 +155,11 @@ pub fn take_turns(contest: &mut Contest, stores: &mut [Contestant], all: &mut [S
 /// The rate of each round; none where it did not end.
 pub fn rates(one: &Series) -> impl Iterator<Item = Option<f64>> {
     one.turns.iter().map(|turn| turn.as_ref().map(|turn| turn.outcome.rate()))
+}
+
+/// The share of so many gets that needed none of so many reads; none without gets.
+fn hit_ratio(reads: u64, gets: f64) -> Option<f64> {
+    (gets > 0.0).then(|| (1.0 - reads as f64 / gets).max(0.0))
 }
 
 /// Latency that this share of the requests does not exceed, in µs.
@@ -170,7 +208,7 @@ pub fn rows(part: &'static str, stores: &[Contestant], all: &[Series], value_byt
             cpu_us_per_op: sum(|turn| turn.outcome.cpu_ns + turn.kernel_ns) / 1000.0 / requests.max(1.0),
             read_bytes_per_op: sum(|turn| turn.outcome.read_bytes) / requests.max(1.0),
             written_per_byte_put: (put_bytes > 0.0).then(|| sum(|turn| turn.outcome.written_bytes) / put_bytes),
-            hit_ratio: reads.filter(|_| requests > 0.0).map(|reads| 1.0 - reads as f64 / requests),
+            hit_ratio: reads.and_then(|reads| hit_ratio(reads, sum(|turn| turn.outcome.gets))),
             lost: sum(|turn| turn.outcome.lost) as u64,
             requests: requests as u64,
         }
@@ -182,6 +220,11 @@ pub fn rows(part: &'static str, stores: &[Contestant], all: &[Series], value_byt
 mod tests {
     use super::*;
 
+    #[test]
+    fn puts_are_no_hits() {
+        let all = [(0, 200.0), (50, 200.0), (300, 200.0), (1, 0.0)].map(|(reads, gets)| hit_ratio(reads, gets));
+        assert_eq!(all, [Some(1.0), Some(0.75), Some(0.0), None]);
+    }
     #[test]
     fn quantiles_are_of_the_counts() {
         let pairs = [(1000, 98), (5000, 1), (9000, 1)];

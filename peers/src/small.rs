@@ -19,6 +19,9 @@ const DATA_TO_CACHE: u64 = 16;
 /// What an object costs in the cache, with its overhead.
 const OBJECT_BYTES: u64 = 152;
 const CLIENTS: usize = 32;
+/// Accesses for each object that the cache holds before hits are counted, in the stores and in the
+/// simulation.
+const WARM: u64 = 10;
 /// Values for each one of the other parts: as their bytes are fewer.
 const TIMES: u64 = 4;
 
@@ -52,9 +55,11 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         all.extend(both.into_iter().filter(|one| one.fibers));
     }
     let keys = Keys { count, value_bytes: VALUE_BYTES, zipf: contest.args.zipf };
-    let ran = series::take_turns(contest, &mut stores, &mut all, keys);
+    let objects = dram.objects / OBJECT_BYTES;
+    let ran = series::warm(contest, &mut stores, &all, keys, objects * WARM)
+        .and_then(|()| series::take_turns(contest, &mut stores, &mut all, keys));
     results.rows.extend(series::rows("small", &stores, &all, VALUE_BYTES));
-    results.simulated_hit_ratio = Some(simulated(keys, (dram.objects / OBJECT_BYTES) as usize, contest.args.seed)?);
+    results.simulated_hit_ratio = Some(simulated(keys, objects as usize, contest.args.seed)?);
     let ended = ran.and_then(|()| stores.iter_mut().try_for_each(|one| contest.end(one)));
     results.stores.extend(stores.iter().map(|one| Kept::of("small", one)));
     ended
@@ -63,7 +68,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
 /// The share of accesses that the default policy hits with room for so many objects, once warm.
 fn simulated(keys: Keys, objects: usize, seed: u64) -> Result<f64> {
     let zipf = ZipfKeys::new("peers", keys.count, keys.zipf)?;
-    let (warm, all) = (objects as u64 * 10, objects as u64 * 30);
+    let (warm, all) = (objects as u64 * WARM, objects as u64 * 3 * WARM);
     let misses = |accesses: u64| {
         let keys = (0..accesses).map(|number| zipf.sample(&mut Random::new(seed, number)));
         miss_ratio_with(ReplacementPolicy::default(), objects, Hits::Known, keys).misses
