@@ -425,6 +425,56 @@ impl Fulgurite {
         Ok(self.runtime.run_with(options, code)??)
     }
 
+    /// As [`Fulgurite::run_with`], where `code` has errors of its own. [`Fulgurite::run`] cannot
+    /// have them: nothing would tell the compiler what the `?` in its closures turns errors into.
+    ///
+    /// ```
+    /// use fulgurite::{AccessError, Error, Fulgurite, JobOptions, Medium};
+    ///
+    /// #[derive(Debug)]
+    /// enum Refusal {
+    ///     Unknown,
+    ///     Memory(Error),
+    /// }
+    /// impl From<Error> for Refusal {
+    ///     fn from(error: Error) -> Refusal {
+    ///         Refusal::Memory(error)
+    ///     }
+    /// }
+    /// impl From<AccessError> for Refusal {
+    ///     fn from(error: AccessError) -> Refusal {
+    ///         Refusal::Memory(error.into())
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+    /// let map = memory.hash_map::<u64, u64>(1000)?;
+    /// let found = memory.run_as(&JobOptions::new(), |m| map.get(m, &1)?.ok_or(Refusal::Unknown));
+    /// assert!(matches!(found, Err(Refusal::Unknown)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What `code` returned. [`Error::Submit`] when the job was not accepted, and nothing ran.
+    /// [`Error::Job`] when it panicked. [`Error::InsideJob`]. [`Error::Access`] when it was
+    /// cancelled or late.
+    pub fn run_as<'env, T, E>(
+        &self,
+        options: &JobOptions,
+        code: impl FnOnce(&mut Context) -> Result<T, E> + Send + 'env,
+    ) -> Result<T, E>
+    where
+        T: Send + 'env,
+        E: From<Error> + Send + 'env,
+    {
+        if fulgurite_runtime::on_worker() {
+            return Err(Error::InsideJob { what: "run_as" }.into());
+        }
+        running::ended(self.runtime.run_job(options, code))
+    }
+
     /// Starts `code` on a worker. The future ends with it. Dropped before that, it cancels the job.
     ///
     /// ```

@@ -5,9 +5,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use fulgurite_memory::AccessError;
-use fulgurite_runtime::{JobHandle, SubmitError};
+use fulgurite_runtime::{JobError, JobHandle, SubmitError};
 
 use crate::Error;
+
+/// What a job came to that was waited for.
+pub(crate) fn ended<T, E: From<Error>>(job: Result<Result<Result<T, E>, JobError>, SubmitError>) -> Result<T, E> {
+    match job.map_err(Error::Submit)? {
+        Ok(ended) => ended,
+        Err(JobError::Cancelled { .. }) => Err(Error::Access(AccessError::Cancelled).into()),
+        Err(JobError::DeadlineExceeded { .. }) => Err(Error::Access(AccessError::DeadlineExceeded).into()),
+        Err(JobError::ShutDown { .. }) => Err(Error::Access(AccessError::ShuttingDown).into()),
+        Err(error) => Err(Error::Job(error).into()),
+    }
+}
 
 /// A job under way: a future of its result ([`crate::Fulgurite::run_async`]). Dropped, it cancels
 /// the job, which then ends at its next miss or wait.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use fulgurite_memory::{AccessError, Transactions};
-use fulgurite_runtime::{Context, JobError, JobOptions, on_worker};
+use fulgurite_runtime::{Context, JobOptions, on_worker};
 
+use crate::running::ended;
 use crate::{Error, Fulgurite};
 
 /// Pins of a transaction: subpages that it may write.
@@ -106,20 +107,14 @@ impl Fulgurite {
         }
         let transactions = &self.transactions;
         let job = self.runtime.run_job(options, |m| transactions.run_as(m, |t| body(t).map_err(Told)));
-        match job.map_err(Error::Submit)? {
-            Ok(ended) => ended.map_err(|Told(error)| error),
-            Err(JobError::Cancelled { .. }) => Err(Error::Access(AccessError::Cancelled).into()),
-            Err(JobError::DeadlineExceeded { .. }) => Err(Error::Access(AccessError::DeadlineExceeded).into()),
-            Err(JobError::ShutDown { .. }) => Err(Error::Access(AccessError::ShuttingDown).into()),
-            Err(error) => Err(Error::Job(error).into()),
-        }
+        ended(job.map(|ran| ran.map(|result| result.map_err(|Told(error)| error))))
     }
 
     /// For transactions inside jobs: [`Transactions::run`] takes a job's context.
     ///
     /// Such a job may outlive this memory. A transaction under way then commits, or ends with
     /// [`AccessError::ShuttingDown`] without a trace. A job that has not begun is refused
-    /// ([`JobError::ShutDown`]). What commits after the last sync is not in the pool.
+    /// ([`crate::JobError::ShutDown`]). What commits after the last sync is not in the pool.
     ///
     /// ```
     /// use fulgurite::{AccessError, Fulgurite, Medium};
