@@ -91,7 +91,8 @@ pub(crate) fn remove(
     match (left?, pool) {
         (Some(root), Store::Here(here)) => {
             named.leaving.store(true, Ordering::Release);
-            go_on_with(runtime, here, named, held, &root)
+            // What fails now goes on after the next sync.
+            Ok(go_on_with(runtime, here, named, held, &root).unwrap_or(Left::Same))
         }
         _ => {
             ranges.iter().try_for_each(|range| held.take_out(range.base, range.bytes, false))?;
