@@ -14,7 +14,7 @@ use crate::durability::Durability;
 use crate::give_back::{Limit, give_back};
 use crate::growth::Growth;
 use crate::leaving;
-use crate::registry::Registry;
+use crate::registry::{Registry, hold};
 use crate::store::Store;
 use crate::{Error, Fulgurite, Reader, Transactions};
 
@@ -157,15 +157,18 @@ impl Fulgurite {
     /// Handles of containers of that state stay usable, and others return
     /// [`crate::AccessError::Poisoned`], as do those of damaged ones ([`Fulgurite::damaged`]).
     ///
-    /// Jobs go on before this returns. A read of a container that the state does not have may find
-    /// until then what the state has at its addresses: zeros, or other data. Changes wait.
+    /// Jobs go on before this returns, and changes wait. Until then, a read of an array, or of a
+    /// container of an earlier process that the state does not have, may find what the state has
+    /// at its addresses: zeros, or other data.
     ///
     /// # Errors
     /// [`Error::NoPool`]. [`Error::Pool`] when there is no such token, or a newer one is pinned or
     /// being read: nothing changed. [`Error::Sync`]: after [`SyncError::Poisoned`] the memory must
     /// be opened again, and after others nothing changed.
     pub fn roll_back(&self, token: u64) -> Result<(), Error> {
-        self.kept("roll_back")?;
+        let named = &self.kept("roll_back")?.named;
+        let _turn = hold(&named.roll_backs);
+        let _going = named.going_to(token);
         self.runtime.roll_back(token).map_err(|error| match error {
             SyncError::Version(refusal) if refusal.is_refusal() => Error::Pool(crate::store::of_device(refusal)),
             error => error.into(),

@@ -10,6 +10,7 @@ use fulgurite_runtime::Context;
 
 use crate::leaving::{self, Left};
 use crate::registry::{Handle, LATCHES, hold};
+use crate::store::Store;
 use crate::{Error, Fulgurite, Size};
 
 const SUBPAGE: u64 = fulgurite_memory::SUBPAGE_BYTES as u64;
@@ -292,7 +293,13 @@ impl Named<'_> {
         let kept = self.memory.kept("a root")?;
         let (named, name) = (kept.named.clone(), self.name.to_owned());
         let _turn = hold(&kept.named.turn);
-        let opened = self.memory.runtime.run(move |m| Ok(named.open_or_make(m, name, (heap_bytes, data_bytes), make)));
+        // A device would have to be asked.
+        let newest = match &kept.pool {
+            Store::Here(_) => kept.pool.tokens()?.last().copied().unwrap_or(0),
+            Store::There(_) => 0,
+        };
+        let opened =
+            self.memory.runtime.run(move |m| Ok(named.open_or_make(m, (name, newest), (heap_bytes, data_bytes), make)));
         opened?
     }
 
@@ -322,7 +329,7 @@ impl Named<'_> {
                 let found = known.directory.find(m, &wanted);
                 // Before anything is taken out of DRAM, so that nobody changes it in between.
                 if found.is_ok()
-                    && let Some(open) = hold(&known.open).remove(&wanted)
+                    && let Some(open) = known.take(&wanted)
                 {
                     open.abandon();
                 }

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fulgurite_memory::{AccessError, Container, Directory, Heap, Region, RootError, Rooted};
@@ -64,6 +64,12 @@ pub(crate) struct Registry {
     pub unsaved: Mutex<BTreeMap<String, AccessError>>,
     /// Opening and making wait for each other. Never taken inside a job.
     pub turn: Mutex<()>,
+    /// By name, of what this process made, the newest token of that time: no state up to it has it.
+    made: Mutex<BTreeMap<String, u64>>,
+    /// One roll back goes on at a time. Never taken inside a job.
+    pub roll_backs: Mutex<()>,
+    /// The token that is gone back to. `u64::MAX`: it is not known.
+    going_to: AtomicU64,
     /// Something may be leaving ([`Directory::leave`]), as far as is known.
     pub leaving: AtomicBool,
 }
@@ -80,6 +86,9 @@ impl Registry {
             open: Mutex::default(),
             unsaved: Mutex::default(),
             turn: Mutex::default(),
+            made: Mutex::default(),
+            roll_backs: Mutex::default(),
+            going_to: AtomicU64::new(u64::MAX),
             leaving: AtomicBool::new(true),
         }
     }
@@ -110,7 +119,15 @@ impl Durable for Registry {
     }
     fn rolled_back(&self) {
         self.directory.disturb();
-        self.all().iter().for_each(|(_, open)| open.disturb());
+        let to = self.going_to.load(Ordering::Acquire);
+        let made = hold(&self.made);
+        for (name, open) in self.all() {
+            match made.get(&name) {
+                // The state does not have it. Readers would take for empty what is not there.
+                Some(made) if to <= *made => open.abandon(),
+                _ => open.disturb(),
+            }
+        }
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
         // The state may be one in which something was.
@@ -128,17 +145,38 @@ impl Durable for Registry {
                 Err(error) => result = result.and(Err(error)),
             }
             hold(&self.open).remove(&name);
+            hold(&self.made).remove(&name);
         }
         *hold(&self.unsaved) = unsaved;
         result
     }
 }
 
+/// A roll back whose token is known, until it is dropped.
+pub(crate) struct GoingTo<'r>(&'r Registry);
+
+impl Drop for GoingTo<'_> {
+    fn drop(&mut self) {
+        self.0.going_to.store(u64::MAX, Ordering::Release);
+    }
+}
+
 impl Registry {
+    /// The only roll back that goes on goes back to this token.
+    pub fn going_to(&self, token: u64) -> GoingTo<'_> {
+        self.going_to.store(token, Ordering::Release);
+        GoingTo(self)
+    }
+    /// Takes the open container with this name, whose root is about to be removed.
+    pub fn take(&self, name: &str) -> Option<Arc<dyn Open>> {
+        hold(&self.made).remove(name);
+        hold(&self.open).remove(name)
+    }
+    /// Opens a container, or makes it. No state up to that of `newest` has what is made.
     pub fn open_or_make<C: Container + Send + Sync + 'static>(
         &self,
         m: &mut Context,
-        name: String,
+        (name, newest): (String, u64),
         bytes: (u64, u64),
         make: impl FnOnce(&mut Context, &Arc<Heap>, Region) -> Result<C, AccessError>,
     ) -> Result<Handle<C>, Error> {
@@ -150,12 +188,15 @@ impl Registry {
             self.directory.find_as(m, &name, &C::type_name(), C::parts())?;
             return known.any().downcast().map_err(|_| Error::OpenOtherwise { name });
         }
-        let rooted = match Rooted::<C>::open(m, &self.directory, &name, LATCHES) {
-            Err(RootError::Unknown { .. }) => Rooted::create(m, &self.directory, &name, bytes, make)?,
-            opened => opened?,
+        let (rooted, is_new) = match Rooted::<C>::open(m, &self.directory, &name, LATCHES) {
+            Err(RootError::Unknown { .. }) => (Rooted::create(m, &self.directory, &name, bytes, make)?, true),
+            opened => (opened?, false),
         };
         rooted.grow_in(&self.directory);
         let rooted = Arc::new(rooted);
+        if is_new {
+            hold(&self.made).insert(name.clone(), newest);
+        }
         hold(&self.open).insert(name, rooted.clone());
         Ok(rooted)
     }

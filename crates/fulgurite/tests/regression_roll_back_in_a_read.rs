@@ -75,6 +75,31 @@ const NEW: u64 = 2;
 const APART: u64 = 16;
 const KEYS: u64 = 60 * APART;
 
+/// Reads, with a roll back before the n-th access. Returns what was found, and whether the read got
+/// as far.
+fn read(
+    memory: &Fulgurite,
+    token: u64,
+    count: u64,
+    get: impl Fn(&mut Rolled<'_>) -> Result<Option<u64>, AccessError> + Sync,
+) -> (Result<Option<u64>, AccessError>, bool) {
+    let (ask, asked): (Sender<()>, Receiver<()>) = channel();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            memory.run(|m| {
+                let mut rolled = Rolled { inner: m, countdown: count, ask, rolled: false };
+                let found = get(&mut rolled);
+                Ok((found, rolled.rolled))
+            })
+        });
+        // Not asked for where the read has ended before.
+        if asked.recv().is_ok() {
+            memory.roll_back(token).unwrap();
+        }
+        reader.join().unwrap().unwrap()
+    })
+}
+
 /// Rolls back before the n-th access of a read of each of some keys, for each n.
 fn no_read_is_torn(
     what: &str,
@@ -93,21 +118,7 @@ fn no_read_is_torn(
     for key in [7, 31, 58].map(|nth| nth * APART) {
         for count in 0.. {
             fill(0..KEYS, 1, NEW);
-            let (ask, asked): (Sender<()>, Receiver<()>) = channel();
-            let (found, rolled) = std::thread::scope(|scope| {
-                let reader = scope.spawn(|| {
-                    memory.run(|m| {
-                        let mut rolled = Rolled { inner: m, countdown: count, ask, rolled: false };
-                        let found = get(&mut rolled, key);
-                        Ok((found, rolled.rolled))
-                    })
-                });
-                // Not asked for where the read has ended before.
-                if asked.recv().is_ok() {
-                    memory.roll_back(token).unwrap();
-                }
-                reader.join().unwrap().unwrap()
-            });
+            let (found, rolled) = read(memory, token, count, |m| get(m, key));
             match found {
                 Ok(Some(OLD)) => olds += 1,
                 Ok(Some(NEW)) => news += 1,
@@ -159,4 +170,39 @@ fn no_read_with_a_roll_back_inside_is_torn() {
         |m, key, value| trie.insert(m, format!("a longer key {key:08}").as_bytes(), value).map(drop),
         |m, key| trie.get(m, format!("a longer key {key:08}").as_bytes()),
     );
+}
+
+#[test]
+fn a_container_that_the_state_does_not_have_is_not_an_empty_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let builder = Fulgurite::builder(Medium::new_pool(path, "64M")).dram("16M").durability(Durability::Sync);
+    let memory = builder.workers(1).with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap();
+    memory.named("other").value(0u64).unwrap();
+    let token = memory.sync().unwrap();
+    memory.pin_token(token, true).unwrap();
+    let (mut news, mut gone) = (0, 0);
+    for count in 0.. {
+        let map = memory.named("map").hash_map::<u64, u64>(KEYS).unwrap();
+        memory.run(|m| (0..KEYS).try_for_each(|key| map.insert(m, &key, NEW).map(drop))).unwrap();
+        // The newest token is another one.
+        if count % 2 == 1 {
+            memory.sync().unwrap();
+        }
+        let (found, rolled) = read(&memory, token, count, |m| map.get(m, &(KEYS / 2)));
+        match found {
+            Ok(Some(NEW)) => news += 1,
+            Err(AccessError::Poisoned) => gone += 1,
+            wrong => panic!("access {count}: {wrong:?}"),
+        }
+        if !rolled {
+            break;
+        }
+        // Another one of the name begins empty.
+        let other = memory.named("map").hash_map::<u64, u64>(KEYS).unwrap();
+        assert_eq!(memory.run(|m| other.get(m, &(KEYS / 2))), Ok(None));
+        memory.named("map").remove().unwrap();
+    }
+    println!("{news} reads of the newer state, {gone} told that it is gone");
+    assert!(news >= 1 && gone >= 1, "{news} {gone}");
 }
