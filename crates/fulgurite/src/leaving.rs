@@ -1,7 +1,7 @@
 //! Containers that are removed although their pool cannot let go of all of it before a sync.
 //!
 //! What a deletion makes old is remembered until a sync, in DRAM that is bounded
-//! ([`Pool::pages_to_delete`]). So a large container loses its name at once, and its pages in parts:
+//! ([`Pool::pages_to_delete`]). So a large container loses its name at once, its pages in parts:
 //!
 //! ```text
 //! its name leaves, last pages -> sync -> those before -> sync -> ... -> first pages, its addresses

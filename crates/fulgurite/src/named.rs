@@ -133,9 +133,9 @@ impl Named<'_> {
     /// values, as rounded up by the heap (by an eighth at most, or to whole subpages). With more of
     /// either they take further addresses of the pool, each time as many as they have.
     ///
-    /// A pool can pack objects ([`Medium::objects`](crate::Medium::objects)). Then `capacity` values
-    /// of up to 4 KiB are cached and written by their length. Further ones are cached and written
-    /// with the subpage that they lie in. So choose a generous capacity: it costs addresses.
+    /// A pool can pack objects ([`Medium::objects`](crate::Medium::objects)). Then `capacity`
+    /// values of up to 4 KiB are cached and written by their length. Further ones are cached and
+    /// written with the subpage that they lie in. A generous capacity costs addresses only.
     ///
     /// ```
     /// use fulgurite::{Fulgurite, Medium};

@@ -343,8 +343,8 @@ impl Heap {
         self.note_looked();
     }
     /// The same where those from `left` on could not be given back, for want of room. Nothing is
-    /// noted as looked at: the next [`Heap::take_empty`] begins there, and [`Heap::has_to_give`] says
-    /// so as soon as enough is free.
+    /// noted as looked at: the next [`Heap::take_empty`] begins there, and [`Heap::has_to_give`]
+    /// says so as soon as enough is free.
     pub fn put_back_left(&self, regions: &[Region], left: Address) {
         self.look_from.store(left.linear() / PAGE, Ordering::Relaxed);
         self.put_back(regions);
