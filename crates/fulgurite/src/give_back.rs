@@ -26,6 +26,9 @@ use crate::store::{Store, is_for_room, pages_of};
 /// Pages that are deleted at a time: 64 MiB.
 const AT_ONCE: u32 = 1 << 10;
 
+/// So long it waits for pins on them. No sync begins meanwhile.
+const PIN_PATIENCE: Duration = Duration::from_millis(250);
+
 /// Before so many questions whether to go on, a search does not end for want of time. They are of
 /// 1,024 batches of free objects, some 50 ms where each has to be read.
 const ASKED_LEAST: u32 = 16;
@@ -155,7 +158,7 @@ fn delete(
         }
         is_first = false;
         let (part, rest) = first_pages(&left, u64::from(count));
-        held.drop_changes(part.iter().map(|region| (region.base, region.bytes)))?;
+        held.drop_changes(part.iter().map(|region| (region.base, region.bytes)), PIN_PATIENCE)?;
         let (its, pages) = (pool.clone(), part.iter().copied().map(pages_of).collect::<Vec<_>>());
         let deleted = runtime.run(move |m| {
             let _section = m.write_section_now()?;

@@ -91,26 +91,30 @@ impl StateHeld<'_> {
             objects.settle(pool, self.runtime.patience())?;
             objects.forget_range(&range);
         }
-        self.take_frames_out(&[range], write_back)
+        self.take_frames_out(&[range], write_back, self.runtime.shared.config.gate_timeout)
     }
 
     /// Takes ascending ranges of whole subpages without objects out of DRAM, with their changes
-    /// dropped.
+    /// dropped. Waits for pins up to `patience`, and no longer than the time-out of the gate.
     ///
     /// # Errors
     /// As [`StateHeld::take_out`].
     ///
     /// # Panics
     /// Inside a job.
-    pub fn drop_changes(&self, ranges: impl IntoIterator<Item = (Address, u64)>) -> Result<(), SyncError> {
+    pub fn drop_changes(
+        &self,
+        ranges: impl IntoIterator<Item = (Address, u64)>,
+        patience: Duration,
+    ) -> Result<(), SyncError> {
         assert_foreign("take memory out of DRAM");
         let ranges: Vec<_> = ranges.into_iter().map(|(at, bytes)| subpages_of(at, bytes)).collect();
-        self.take_frames_out(&ranges, false)
+        self.take_frames_out(&ranges, false, patience.min(self.runtime.shared.config.gate_timeout))
     }
 
-    fn take_frames_out(&self, ranges: &[Range<u32>], write_back: bool) -> Result<(), SyncError> {
+    fn take_frames_out(&self, ranges: &[Range<u32>], write_back: bool, patience: Duration) -> Result<(), SyncError> {
         let (shared, ranges) = (&self.runtime.shared, Arc::<[Range<u32>]>::from(ranges));
-        let end_ns = shared.clock.after(shared.config.gate_timeout);
+        let end_ns = shared.clock.after(patience);
         loop {
             let replies = shared.ask(|reply| Message::TakeOut { ranges: ranges.clone(), write_back, reply });
             let still: Vec<StillThere> =
