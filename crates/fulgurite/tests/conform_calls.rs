@@ -1,7 +1,8 @@
 //! Goal: jobs that are waited for may borrow from their callers, and jobs as futures end with them.
 //! The root of the crate can be taken in at a glance. Method: closures change and read locals. Jobs
 //! that are refused or panic have dropped what they borrowed when their caller goes on. A future is
-//! awaited, polled, and dropped before its end. The names that the root shows are counted.
+//! awaited, polled, and dropped before its end. A job returns an error of its own. The names that
+//! the root shows are counted.
 
 use std::future::Future;
 use std::pin::pin;

@@ -6,7 +6,7 @@
 //! back to and opened. Then subpages are overwritten in a small pool beside more small free objects
 //! than are walked at a time: syncs go on, and no write may find the pool full. A
 //! pinned token keeps what it sees, a full pool gets its space back, and a page that a job has
-//! pinned stays.
+//! pinned stays. More than a sync can let go of is freed at once, and goes with several syncs.
 
 use std::path::Path;
 use std::sync::Arc;
