@@ -28,8 +28,10 @@ fn open(medium: Medium, durability: Durability) -> Fulgurite {
 fn large(memory: &Fulgurite) -> std::sync::Arc<Heap> {
     memory.named("large").heap("1M").unwrap()
 }
-fn syncs(memory: &Fulgurite) {
-    (0..SYNCS).for_each(|_| drop(memory.sync().unwrap()));
+fn syncs(memory: &Fulgurite, count: usize) {
+    for _ in 0..count {
+        memory.sync().unwrap();
+    }
 }
 /// Fills it, a part before each sync.
 fn fill(memory: &Fulgurite) -> Vec<Address> {
@@ -82,7 +84,7 @@ fn what_is_too_large_for_one_sync_goes_in_parts() {
         assert!(told.is_err(), "{told:?}");
         let again = memory.named("large").remove();
         assert!(matches!(again, Err(Error::Root(_))), "{again:?}");
-        syncs(&memory);
+        syncs(&memory, SYNCS);
     }
     drop(memory);
     let left = live(&path);
@@ -115,7 +117,7 @@ fn a_roll_back_brings_all_of_it_back() {
     for round in 0..2 {
         memory.named("large").remove().unwrap();
         // Some of it has to stay for the token.
-        (0..round * 3).for_each(|_| drop(memory.sync().unwrap()));
+        syncs(&memory, round * 3);
         assert!(!has_large(&memory));
         memory.roll_back(token).unwrap();
         is_whole(&memory, &all);
@@ -123,7 +125,7 @@ fn a_roll_back_brings_all_of_it_back() {
     memory.named("large").remove().unwrap();
     memory.sync().unwrap();
     memory.pin_token(token, false).unwrap();
-    syncs(&memory);
+    syncs(&memory, SYNCS);
     drop(memory);
     let left = live(&path);
     assert!(left < OBJECTS / 10, "{left} flash pages are still needed");
@@ -171,12 +173,12 @@ fn a_kill_leaves_all_of_it_or_goes_on() {
             is_whole(&memory, &all);
             memory.named("large").remove().unwrap();
         }
-        syncs(&memory);
+        syncs(&memory, SYNCS);
         // Its addresses are free.
         for _ in 0..3 {
             fill(&memory);
             memory.named("large").remove().unwrap();
-            syncs(&memory);
+            syncs(&memory, SYNCS);
         }
         drop(memory);
         let left = live(&copy);
