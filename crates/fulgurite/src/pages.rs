@@ -81,7 +81,9 @@ impl Fulgurite {
     ///
     /// # Errors
     /// [`Error::Root`] when they were not handed out, or a root lies in them. [`Error::Pool`] when
-    /// one is read-only, or there is no room for the change before the next sync.
+    /// one is read-only, or there is no room for the change before the next sync. That is so after
+    /// each sync where they are more than a sixteenth of the DRAM remembers
+    /// ([`Named::remove`](crate::Named::remove)): delete parts, and sync in between.
     /// [`Error::NoPool`]. Nothing is deleted then.
     pub fn delete(&self, region: Region) -> Result<(), Error> {
         let held = self.runtime.hold_state()?;

@@ -238,8 +238,9 @@ fn a_program_of_little_dram_has_more_objects_than_it_could_say_where_they_lie() 
         assert!(told[2] < DRAM_BYTES + (4 << 20), "kill {kill}: {} bytes of DRAM", told[2]);
     }
     look(&path);
-    // All leaves at once would be more than there is DRAM for. Where the last token's objects
-    // cannot all be remembered, nothing is removed, and writers have their leaves all the same.
+    // All leaves at once would be more than there is DRAM for, and the last token's objects cannot
+    // all be remembered: they go in parts. Without any room nothing is removed, and writers have
+    // their leaves all the same.
     (memory, numbers) = open(Medium::pool(&path));
     drop(numbers);
     let removed = memory.named("numbers").remove();
