@@ -1,8 +1,9 @@
 //! Goal: containers made for a few entries go on growing beyond them, by bounded work in each
-//! operation; what is freed serves other sizes; a roll back and a later run find what there was.
-//! Method: maps and blobs made for ten entries in a directory get thousands, beside a model, also
-//! while accesses fail in turn. Accesses of each insert are counted. A directory that runs full.
-//! Values that are replaced by longer and by shorter ones, with empty pages lent in between.
+//! operation, and shrink again; what is freed serves other sizes; a roll back and a later run find
+//! what there was. Method: maps and blobs made for ten entries in a directory get thousands, beside
+//! a model, also while accesses fail in turn. Accesses of each insert are counted. A directory that
+//! runs full. Values that are replaced by longer and by shorter ones, with empty pages lent in
+//! between.
 
 use crate::common;
 
@@ -108,6 +109,59 @@ fn a_map_grows_beyond_its_capacity_among_failed_accesses() {
     assert!(failures > 500 && buckets > 100, "{failures} failures, {buckets} buckets");
     let found: Rooted<Map> = again(&mut memory, &directory, "map");
     same(&mut memory, &found, &model);
+}
+
+/// Nearly all buckets are in segments of the heap, which go back to it.
+#[test]
+fn a_map_beyond_its_capacity_shrinks_among_failed_accesses() {
+    let mut random = Random::seeded("shrinking beyond capacity", 33);
+    let mut memory = FaultyMemory::new();
+    let (directory, map) = map(&mut memory, 1 << 10);
+    let (mut model, mut failures) = (Model::new(), 0);
+    let (mut most, mut least) = (0, u64::MAX);
+    for step in 0..12_000 {
+        let (key, value) = (random.below(600), [random.next(); 3]);
+        memory.fail_after(random.below(60), errors()[step % 3]);
+        let removes = random.below(16) < if step / 3000 % 2 == 0 { 1 } else { 15 };
+        let result = if removes { map.remove(&mut memory, &key) } else { map.insert(&mut memory, &key, value) };
+        memory.heal();
+        match result {
+            Ok(old) if removes => assert_eq!(old, model.remove(&key)),
+            Ok(old) => assert_eq!(old, model.insert(key, value)),
+            Err(_) => failures += 1,
+        }
+        if step % 200 == 0 {
+            same(&mut memory, &map, &model);
+            map.heap().check(&mut memory).unwrap();
+            let buckets = map.buckets(&mut memory).unwrap();
+            (most, least) = (most.max(buckets), if step > 3000 { least.min(buckets) } else { least });
+        }
+    }
+    same(&mut memory, &map, &model);
+    assert!(failures > 500 && least * 3 < most, "{failures} failures, {most} buckets became {least}");
+    let found: Rooted<Map> = again(&mut memory, &directory, "map");
+    same(&mut memory, &found, &model);
+    for key in model.drain().map(|(key, _)| key).collect::<Vec<_>>() {
+        found.remove(&mut memory, &key).unwrap();
+    }
+    found.heap().check(&mut memory).unwrap();
+    assert_eq!((found.check(&mut memory), found.buckets(&mut memory)), (Ok(0), Ok(1)));
+}
+
+#[test]
+fn a_map_that_was_emptied_has_nothing_of_its_heap() {
+    let mut memory = plain();
+    let (_, map) = map(&mut memory, 1 << 12);
+    for round in 0..3 {
+        for key in 0..30_000 {
+            map.insert(&mut memory, &key, [key; 3]).unwrap();
+        }
+        let buckets = map.buckets(&mut memory).unwrap();
+        assert!(buckets > 4000 && map.heap().used_bytes() > 1 << 20, "{buckets} buckets");
+        (0..30_000).for_each(|key| assert_eq!(map.remove(&mut memory, &(key ^ round)), Ok(Some([key ^ round; 3]))));
+        assert_eq!((map.heap().used_bytes(), map.buckets(&mut memory)), (0, Ok(1)), "round {round}");
+        map.heap().check(&mut memory).unwrap();
+    }
 }
 
 #[test]

@@ -25,11 +25,11 @@ pub trait BlobIndex {
     fn unset<M: Memory>(&self, memory: &mut M, key: &Self::Key) -> Result<Option<u64>, AccessError>;
     /// Checks its invariants, and shows the word of each key. Nothing may change it meanwhile.
     fn check_words<M: Memory>(&self, memory: &mut M, each: &mut dyn FnMut(u64)) -> Result<(), AccessError>;
-    /// As [`Latch::disturb`].
     /// Saves what it counts in DRAM, for a sync.
     fn save<M: Memory>(&self, _memory: &mut M) -> Result<(), AccessError> {
         Ok(())
     }
+    /// As [`Latch::disturb`].
     fn disturb(&self, gone: bool);
 }
 
