@@ -119,13 +119,12 @@ impl Durable for Registry {
     }
     fn rolled_back(&self) {
         self.directory.disturb();
-        let to = self.going_to.load(Ordering::Acquire);
-        let made = hold(&self.made);
         for (name, open) in self.all() {
-            match made.get(&name) {
-                // The state does not have it. Readers would take for empty what is not there.
-                Some(made) if to <= *made => open.abandon(),
-                _ => open.disturb(),
+            if self.is_lacking(&name) {
+                // Readers would take for empty what is not there.
+                open.abandon();
+            } else {
+                open.disturb();
             }
         }
     }
@@ -135,7 +134,10 @@ impl Durable for Registry {
         let mut result = self.directory.reload(context).map_err(access_error);
         let mut unsaved = BTreeMap::new();
         for (name, open) in self.all() {
-            match open.reload(context, &self.directory).map_err(access_error) {
+            // Another one may have had the name, at the same addresses.
+            let lacking = self.is_lacking(&name);
+            let there = if lacking { Ok(false) } else { open.reload(context, &self.directory) };
+            match there.map_err(access_error) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 // Nor does it keep all others from being rolled back.
@@ -166,6 +168,11 @@ impl Registry {
     pub fn going_to(&self, token: u64) -> GoingTo<'_> {
         self.going_to.store(token, Ordering::Release);
         GoingTo(self)
+    }
+    /// Whether the state that is gone back to is known to lack what this process made by a name.
+    fn is_lacking(&self, name: &str) -> bool {
+        let to = self.going_to.load(Ordering::Acquire);
+        hold(&self.made).get(name).is_some_and(|made| to <= *made)
     }
     /// Takes the open container with this name, whose root is about to be removed.
     pub fn take(&self, name: &str) -> Option<Arc<dyn Open>> {

@@ -131,6 +131,35 @@ fn a_roll_back_brings_all_of_it_back() {
     assert!(left < OBJECTS / 10, "{left} flash pages are still needed");
 }
 
+#[test]
+fn a_roll_back_brings_back_what_had_the_name_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let memory = open(Medium::new_pool(directory.path().join("pool"), "64M"), Durability::Sync);
+    let map = || memory.named("map").hash_map::<u64, u64>(1000).unwrap();
+    let first = map();
+    memory.run(|m| (0..1000).try_for_each(|key| first.insert(m, &key, 1).map(drop))).unwrap();
+    let token = memory.sync().unwrap();
+    memory.pin_token(token, true).unwrap();
+    for round in 0..3 {
+        memory.named("map").remove().unwrap();
+        // At the same addresses, or at others.
+        if round == 1 {
+            memory.named("between").value(0u64).unwrap();
+        }
+        let second = map();
+        memory.run(|m| second.insert(m, &7, 2)).unwrap();
+        if round == 2 {
+            memory.sync().unwrap();
+        }
+        memory.roll_back(token).unwrap();
+        let told = memory.run(|m| second.get(m, &7));
+        assert!(matches!(told, Err(AccessError::Poisoned)), "{told:?}");
+        let again = map();
+        assert_eq!(memory.run(|m| again.check(m)), Ok(1000));
+        assert_eq!(memory.run(|m| again.insert(m, &7, 1)), Ok(Some(1)));
+    }
+}
+
 /// The process that is killed.
 #[test]
 #[ignore = "started by the test below"]
