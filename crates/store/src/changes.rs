@@ -180,6 +180,30 @@ impl Changes {
     pub fn leaves(&self, room: u64, taken: u64) -> bool {
         self.ledger().spoken_for().saturating_add(taken) <= room
     }
+    /// Whether this room is enough for what differs, or may, and for a sync's own changes.
+    #[must_use]
+    pub fn has_room_for_sync(&self, room: u64) -> bool {
+        let ledger = self.ledger();
+        let differ = if self.asks() { ledger.claimed + ledger.in_cut } else { ledger.frames };
+        let kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved));
+        ledger.frames == 0 || differ.saturating_add(kept).saturating_add(ledger.reserved) <= room
+    }
+    /// As [`Changes::leaves`] while nobody asks: all frames may differ. Without room for them,
+    /// changes ask from now on, and the next sync counts those that differ.
+    #[must_use]
+    pub fn leaves_for_all(&self, room: u64, taken: u64) -> bool {
+        let mut ledger = self.ledger();
+        let wanted = ledger.frames.saturating_add(ledger.reserved).saturating_add(taken);
+        if ledger.frames == 0 || wanted <= room {
+            return true;
+        }
+        if !self.asks() {
+            ledger.begin_to_ask();
+            self.credit.store(0, Ordering::Relaxed);
+            self.asks.store(true, Ordering::Release);
+        }
+        false
+    }
     /// The same for something that takes a while: if so, the room is reserved until
     /// [`Changes::release`].
     #[must_use]
@@ -484,6 +508,21 @@ mod tests {
         let changes = watched(1000, 2000);
         changes.displaced();
         assert_eq!(changes.claimed(), 0);
+    }
+    #[test]
+    fn while_nobody_asks_all_frames_keep_their_room() {
+        let changes = watched(1000, 2000);
+        assert!(changes.leaves_for_all(1016, 16) && !changes.asks());
+        assert!(changes.has_room_for_sync(1128) && !changes.has_room_for_sync(1127));
+        assert!(!changes.leaves_for_all(1015, 16) && changes.asks());
+        assert_eq!(changes.claimed(), 1000);
+        changes.sync_begins();
+        changes.counting_begins();
+        changes.counted(7);
+        changes.sync_ended(true);
+        assert!(changes.leaves(23, 16) && !changes.leaves(22, 16));
+        assert!(changes.has_room_for_sync(135) && !changes.has_room_for_sync(134));
+        assert!(watched(0, 0).leaves_for_all(0, 1) && watched(0, 0).has_room_for_sync(0));
     }
     #[test]
     fn what_is_reserved_nobody_else_gets() {

@@ -560,7 +560,7 @@ impl Pool {
         let mut inner = self.lock_with_leaves(pages)?;
         // They stay here while the store is locked. Pinned they would count twice.
         inner.store.let_go_of_leaves();
-        self.leaves_room(&inner, pages.len())?;
+        self.leaves_room(&inner, pages, status)?;
         self.restricts(status);
         self.set_statuses_in(&mut inner, pages, status)
     }
@@ -570,7 +570,7 @@ impl Pool {
             let mut inner = self.lock_for_changes()?;
             inner.failed()?;
             inner.store.may_set_statuses(pages, status)?;
-            self.reserve_for_statuses(&inner, pages.len())?
+            self.reserve_for_statuses(&inner, pages, status)?
         };
         self.restricts(status);
         let mut left = pages.len();

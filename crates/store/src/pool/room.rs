@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 use fulgurite_flash::FlashError;
+use fulgurite_format::Status;
 
 use super::{Inner, Pool, PoolError, SUBPAGES_PER_PAGE};
 use crate::store::WriteError;
@@ -122,16 +123,23 @@ impl Pool {
     pub fn room(&self) -> u64 {
         self.published.room.load(Ordering::Acquire)
     }
-    /// Whether so many pages may get another status, each of which may make all of a page an older
-    /// version.
-    pub(super) fn leaves_room(&self, inner: &Inner, pages: usize) -> Result<(), PoolError> {
-        let older = pages as u64 * u64::from(SUBPAGES_PER_PAGE);
+    /// Whether these pages may get another status. Each may make all that it holds an older version.
+    pub(super) fn leaves_room(&self, inner: &Inner, pages: &[u32], status: Status) -> Result<(), PoolError> {
         // A page, for the caller's notes of it.
         let noted = u64::from(SUBPAGES_PER_PAGE);
-        if self.changes.asks() && !self.changes.leaves(inner.store.room_beside(older), noted) {
-            return Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into());
-        }
-        Ok(())
+        let leaves = if self.changes.asks() {
+            let older = pages.len() as u64 * u64::from(SUBPAGES_PER_PAGE);
+            self.changes.leaves(inner.store.room_beside(older), noted)
+        } else {
+            self.leaves_for_all(inner, pages, status)
+        };
+        if leaves { Ok(()) } else { Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into()) }
+    }
+    /// Whether all frames would have room after a deletion, while changes do not ask for it.
+    fn leaves_for_all(&self, inner: &Inner, pages: &[u32], status: Status) -> bool {
+        // A page, for the caller's notes of it.
+        let noted = u64::from(SUBPAGES_PER_PAGE);
+        !status.has(Status::DELETED) || self.changes.leaves_for_all(inner.store.room_beside_deleted(pages), noted)
     }
     /// How many pages can be deleted now, whatever they hold, beside what a sync needs. A deletion
     /// of so many may still be refused by a full page table. Writers find no more room after it.
@@ -140,17 +148,20 @@ impl Pool {
         let (mut least, mut most) = (0, u32::try_from(inner.store.room_for_deletions()).unwrap_or(u32::MAX));
         while least < most {
             let pages = least + (most - least).div_ceil(2);
-            match self.leaves_room(&inner, pages as usize) {
-                Ok(()) => least = pages,
-                Err(_) => most = pages - 1,
+            let older = u64::from(pages) * u64::from(SUBPAGES_PER_PAGE);
+            if self.changes.has_room_for_sync(inner.store.room_beside(older)) {
+                least = pages;
+            } else {
+                most = pages - 1;
             }
         }
         least
     }
     /// Reserves the room for as many changes in parts ([`crate::Changes::release`]). Returns what.
-    pub(super) fn reserve_for_statuses(&self, inner: &Inner, pages: usize) -> Result<u64, PoolError> {
-        let taken = self.room_for_statuses(inner, pages);
-        if self.changes.reserve(inner.store.room_for_changes(), taken) {
+    pub(super) fn reserve_for_statuses(&self, inner: &Inner, pages: &[u32], status: Status) -> Result<u64, PoolError> {
+        let taken = self.room_for_statuses(inner, pages.len());
+        let leaves = self.changes.asks() || self.leaves_for_all(inner, pages, status);
+        if leaves && self.changes.reserve(inner.store.room_for_changes(), taken) {
             return Ok(taken);
         }
         Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into())

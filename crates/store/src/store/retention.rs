@@ -125,6 +125,14 @@ impl Store {
     pub(crate) fn room_beside(&self, older: u64) -> u64 {
         self.space_beside(older).min(self.history_beside(older)).min(self.leaf_room_beside(older))
     }
+    /// The same after these pages were deleted, but for leaves. Where a leaf is not here, its page
+    /// counts in full.
+    pub(crate) fn room_beside_deleted(&self, pages: &[u32]) -> u64 {
+        let used = pages.iter().filter(|page| self.state.is_used(**page));
+        // A version more of each, and what it held.
+        let older = used.map(|page| 1 + u64::from(self.state.old_when_deleted(*page))).sum();
+        self.space_beside(older).min(self.history_beside(older))
+    }
     /// For how many pages that are deleted what they made old can be remembered.
     pub(crate) fn room_for_deletions(&self) -> u64 {
         // Of each page, one leaf changes.
