@@ -69,14 +69,11 @@ impl Limit {
     fn lets(&self, pool: &Pool) -> bool {
         self.begun.elapsed() < self.least || !(self.unless)() && !pool.wants_sync()
     }
-    /// Pages that may be deleted before the next sync, at the most; 0 where there is no room.
+    /// Pages that may be deleted before the next sync, at the most; 0 where there is no room. That
+    /// sync has to save what the heaps have then, and its room stays.
     fn pages(&self, pool: &Pool) -> u32 {
-        match pool.pages_to_delete() {
-            0 => 0,
-            pages if self.beside_writers => pages.div_ceil(2),
-            // A sync follows. Changes that are dropped make room, too.
-            _ => u32::MAX,
-        }
+        let pages = pool.pages_to_delete();
+        if self.beside_writers { pages.div_ceil(2) } else { pages }
     }
 }
 

@@ -318,6 +318,38 @@ fn empty_pages_are_looked_for_among_threads() {
     assert!(given >= 200, "only {given} pages were lent");
 }
 
+/// Each search begins where there was no room for more, and finds all that is behind.
+#[test]
+fn what_is_left_is_found_by_the_next_search() {
+    const PAGES: u64 = 300;
+    let mut random = Random::seeded("left of empty pages", 12);
+    for _ in 0..10 {
+        let (mut memory, region) = (plain(), region(PAGES));
+        let heap = Heap::create(&mut memory, region).unwrap();
+        let all: Vec<Address> = (0..(PAGES - 2) * 16).map(|_| heap.allocate(&mut memory, 4096).unwrap()).collect();
+        all.iter().for_each(|at| heap.free(&mut memory, *at, 4096).unwrap());
+        let mut given = 0;
+        for _ in 0..1000 {
+            if !heap.has_to_give() {
+                break;
+            }
+            let regions = heap.take_empty(&mut memory).unwrap();
+            let (first, end) = (regions[0].base, regions.last().map(|last| last.base.add(last.bytes)).unwrap());
+            let pages = (end.linear() - first.linear()) / PAGE;
+            let some = 1 + random.below(40);
+            if some < pages {
+                heap.put_back_left(&regions, first.add(some * PAGE));
+            } else {
+                heap.put_back(&regions);
+            }
+            given += some.min(pages);
+            heap.check(&mut memory).unwrap();
+        }
+        assert!(given >= PAGES - 3, "{given} of {PAGES} pages");
+        assert_eq!(heap.used_bytes(), 0);
+    }
+}
+
 #[test]
 fn everything_that_was_freed_can_be_had_again() {
     let (mut memory, region) = (plain(), region(4));

@@ -347,7 +347,11 @@ impl Heap {
     /// says so as soon as enough is free.
     pub fn put_back_left(&self, regions: &[Region], left: Address) {
         self.look_from.store(left.linear() / PAGE, Ordering::Relaxed);
-        self.put_back(regions);
+        // A search counts an object where it begins, so none may begin before and end behind.
+        let behind = |region: &Region| region.bytes.min(left.linear().saturating_sub(region.base.linear()));
+        let parts: Vec<Region> =
+            regions.iter().flat_map(|region| <[Region; 2]>::from(region.split(behind(region)))).collect();
+        self.put_back(&parts);
         self.looked_at.store(0, Ordering::Relaxed);
     }
     /// Notes what is free where all pages were looked at. Otherwise the others follow.
