@@ -123,7 +123,7 @@ impl Pool {
     pub fn room(&self) -> u64 {
         self.published.room.load(Ordering::Acquire)
     }
-    /// Whether these pages may get another status. Each may make all that it holds an older version.
+    /// Whether these pages may get another status. What each holds may become an older version.
     pub(super) fn leaves_room(&self, inner: &Inner, pages: &[u32], status: Status) -> Result<(), PoolError> {
         // A page, for the caller's notes of it.
         let noted = u64::from(SUBPAGES_PER_PAGE);
