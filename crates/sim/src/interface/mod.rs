@@ -42,6 +42,7 @@ mod media;
 mod requests;
 mod run;
 mod system;
+mod tally;
 mod ufs;
 
 pub use system::{Dma, InterfaceReport, InterfaceSystem, Transport, Ufs};

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use fulgurite_device::Buddy;
 
 use super::media::Media;
-use super::requests::{Ended, Measured, Requests};
+use super::requests::{Ended, Requests};
 use super::system::{Dma, InterfaceReport, InterfaceSystem, SECTOR};
+use super::tally::{Busy, Commands, Spent, Tally};
 use crate::events::Events;
 use crate::planted::Planted;
-use crate::report::{Counted, RunError};
+use crate::report::RunError;
 use crate::servers::Servers;
-use crate::stages::Stages;
 use crate::time::Time;
 
 const STAGES: [&str; 8] = [
@@ -70,9 +70,7 @@ struct Part {
     in_nand: bool,
     /// The thread has its answer.
     ended: bool,
-    /// When it came to where it is.
-    since: Time,
-    spent: [Time; STAGES.len()],
+    spent: Spent<{ STAGES.len() }>,
 }
 
 /// Runs it. `seed` is of the addresses of random requests.
@@ -83,18 +81,13 @@ pub fn run(system: &InterfaceSystem, dma: Dma, seed: u64) -> Result<InterfaceRep
         media: Media::new(system, seed)?,
         events: Events::new(),
         requests: Requests::new(system),
-        parts: Vec::new(),
-        free: Vec::new(),
+        parts: Commands::new(),
         buffer: Buddy::new(system.buffer_sectors()),
         waiting: VecDeque::new(),
         processors: Servers::new(system.processors),
         engine: Servers::new(1),
         firmware: Servers::new(1),
-        first_steps: Vec::new(),
-        stages: Stages::new(STAGES, system.explain),
-        crossed: 0,
-        commands: 0,
-        busy: (Time::ZERO, Time::ZERO),
+        tally: Tally::new(STAGES, system.explain),
     }
     .drive()
 }
@@ -105,19 +98,13 @@ struct Run<'s> {
     media: Media,
     events: Events<Event>,
     requests: Requests,
-    parts: Vec<Part>,
-    free: Vec<u32>,
+    parts: Commands<Part>,
     buffer: Buddy,
     waiting: VecDeque<u32>,
     processors: Servers<(u32, Step)>,
     engine: Servers<u32>,
     firmware: Servers<(u32, Turn)>,
-    first_steps: Vec<(u8, f64)>,
-    stages: Stages<{ STAGES.len() }>,
-    crossed: u64,
-    commands: u64,
-    /// Of the engine and of the processors, when the measurement began.
-    busy: (Time, Time),
+    tally: Tally<{ STAGES.len() }>,
 }
 
 impl Run<'_> {
@@ -140,7 +127,7 @@ impl Run<'_> {
                 }
                 Event::Dma(part) => {
                     if let Some((part, span)) = self.engine.end() {
-                        self.parts[part as usize].waited(5, self.events.now());
+                        self.parts[part].spent.waited(5, self.events.now());
                         self.events.after(span, Event::Dma(part));
                     }
                     self.moved(part);
@@ -164,37 +151,26 @@ impl Run<'_> {
     fn asks(&mut self, thread: u32) {
         let now = self.events.now();
         for bytes in self.requests.ask(thread, now) {
-            let part = Part { thread, bytes, place: 0, since: now, ..Part::EMPTY };
-            let number = match self.free.pop() {
-                Some(number) => {
-                    self.parts[number as usize] = part;
-                    number
-                }
-                None => {
-                    self.parts.push(part);
-                    self.parts.len() as u32 - 1
-                }
-            };
-            self.waiting.push_back(number);
+            let spent = Spent::new(now);
+            let part = Part { thread, bytes, place: 0, left: 0, in_nand: false, ended: false, spent };
+            self.waiting.push_back(self.parts.add(part));
         }
         self.place();
     }
     /// Gives places to those that wait, in their order.
     fn place(&mut self) {
         while let Some(number) = self.waiting.front().copied() {
-            let part = &mut self.parts[number as usize];
+            let part = &mut self.parts[number];
             let Some(place) = self.buffer.take((part.bytes / SECTOR) as u32) else { return };
             self.waiting.pop_front();
             part.place = place;
-            part.waited(0, self.events.now());
+            part.spent.waited(0, self.events.now());
             self.process(number, if self.system.writes { Step::Before } else { Step::Submits });
         }
     }
-    /// The first command of all comes to a step of the protocol.
-    fn first(&mut self, part: u32, step: u8) {
-        if self.commands == 0 && part == 0 {
-            self.first_steps.push((step, self.events.now().as_ns()));
-        }
+    /// A command comes to a step of the protocol.
+    fn comes(&mut self, part: u32, step: u8) {
+        self.tally.comes(part, step, self.events.now());
     }
     /// A processor's time for a step.
     fn span(&self, step: Step, bytes: u64) -> Time {
@@ -206,10 +182,10 @@ impl Run<'_> {
         }
     }
     fn process(&mut self, part: u32, step: Step) {
-        let span = self.span(step, self.parts[part as usize].bytes);
+        let span = self.span(step, self.parts[part].bytes);
         match step {
-            Step::Submits => self.first(part, 2),
-            Step::Completes => self.first(part, 7),
+            Step::Submits => self.comes(part, 2),
+            Step::Completes => self.comes(part, 7),
             Step::Before | Step::After => {}
         }
         if let Some(((part, step), span)) = self.processors.begin((part, step), span) {
@@ -217,19 +193,19 @@ impl Run<'_> {
         }
     }
     fn transfer(&mut self, number: u32) {
-        let bytes = self.parts[number as usize].bytes;
-        self.first(number, if self.system.writes { 1 } else { 9 });
+        let bytes = self.parts[number].bytes;
+        self.comes(number, if self.system.writes { 1 } else { 9 });
         // Out of the one memory and into the other, over the bus that they share.
-        self.crossed += if self.system.planted == Planted::OneCrossing { bytes } else { 2 * bytes };
+        self.tally.crosses(if self.system.planted == Planted::OneCrossing { bytes } else { 2 * bytes });
         let span = self.dma.transfers(bytes, self.system.planted);
         if let Some((part, span)) = self.engine.begin(number, span) {
-            self.parts[part as usize].waited(5, self.events.now());
+            self.parts[part].spent.waited(5, self.events.now());
             self.events.after(span, Event::Dma(part));
         }
     }
     /// The engine has moved a command's data.
     fn moved(&mut self, number: u32) {
-        self.parts[number as usize].waited(6, self.events.now());
+        self.parts[number].spent.waited(6, self.events.now());
         if !self.system.writes {
             // Its data has left the buffer.
             self.release(number);
@@ -239,14 +215,14 @@ impl Run<'_> {
     /// A command has come so far.
     fn did(&mut self, number: u32, step: Step) {
         let now = self.events.now();
-        let part = &mut self.parts[number as usize];
+        let part = &mut self.parts[number];
         let stage = match step {
             Step::Submits => 1,
             Step::Completes => 3,
             Step::Before => 4,
             Step::After => 7,
         };
-        part.waited(stage, now);
+        part.spent.waited(stage, now);
         match (step, self.system.writes) {
             (Step::Submits, _) => self.turns(number, Turn::Fetches),
             (Step::Completes, false) => self.process(number, Step::Before),
@@ -255,7 +231,7 @@ impl Run<'_> {
             (Step::After, true) => self.process(number, Step::Submits),
             (Step::Completes, true) => {
                 // A cached write keeps its place until the NAND has its data.
-                if !self.parts[number as usize].in_nand {
+                if !self.parts[number].in_nand {
                     self.release(number);
                 }
                 self.ends(number);
@@ -263,14 +239,14 @@ impl Run<'_> {
         }
     }
     fn release(&mut self, number: u32) {
-        let Part { place, bytes, .. } = self.parts[number as usize];
+        let Part { place, bytes, .. } = self.parts[number];
         self.buffer.give(place, (bytes / SECTOR) as u32);
         self.place();
     }
     fn turns(&mut self, number: u32, turn: Turn) {
         let half = Time(self.system.firmware.0 / 2);
         let span = if turn == Turn::Fetches { half } else { self.system.firmware - half };
-        self.first(number, if turn == Turn::Fetches { 3 } else { 5 });
+        self.comes(number, if turn == Turn::Fetches { 3 } else { 5 });
         if let Some(((part, turn), span)) = self.firmware.begin((number, turn), span) {
             self.events.after(span, Event::Firmware(part, turn));
         }
@@ -282,9 +258,9 @@ impl Run<'_> {
             self.events.schedule(now, 0, Event::Answers(number));
             return;
         }
-        self.first(number, 4);
-        let begin = self.media.begin(self.parts[number as usize].bytes);
-        let part = &mut self.parts[number as usize];
+        self.comes(number, 4);
+        let begin = self.media.begin(self.parts[number].bytes);
+        let part = &mut self.parts[number];
         let pages = self.media.pages(begin, part.bytes);
         for page in pages {
             part.left += 1;
@@ -301,87 +277,52 @@ impl Run<'_> {
     }
     /// The NAND has done a command, or there is none to ask.
     fn nand_is_done(&mut self, number: u32) {
-        let part = &mut self.parts[number as usize];
+        let part = &mut self.parts[number];
         part.in_nand = false;
         let had_its_answer = part.ended;
         if !self.caches() || self.system.bypass {
             self.turns(number, Turn::Answers);
         } else if had_its_answer {
             self.release(number);
-            self.free.push(number);
+            self.parts.ends(number);
         }
     }
     fn page_answers(&mut self, number: u32, at: Time) {
-        let part = &mut self.parts[number as usize];
+        let part = &mut self.parts[number];
         part.left -= 1;
         if part.left == 0 {
             self.events.schedule(at.max(self.events.now()), 0, Event::Answers(number));
         }
     }
     fn answered(&mut self, number: u32) {
-        self.parts[number as usize].waited(2, self.events.now());
+        self.parts[number].spent.waited(2, self.events.now());
         self.process(number, Step::Completes);
     }
     fn ends(&mut self, number: u32) {
         let now = self.events.now();
-        let part = &mut self.parts[number as usize];
+        let part = &mut self.parts[number];
         part.ended = true;
         let Part { thread, spent, in_nand, .. } = *part;
-        self.stages.record(spent);
+        self.tally.ends(spent);
         if !in_nand {
-            self.free.push(number);
+            self.parts.ends(number);
         }
-        self.commands += 1;
         match self.requests.end(thread, now) {
             Ended::Command => return,
             Ended::Request => {}
             Ended::WarmUp => {
-                self.stages.clear();
-                self.crossed = 0;
-                self.busy = (self.engine.busy(), self.processors.busy());
-                self.media.measure();
+                let busy = self.busy();
+                self.tally.measure(busy, &mut self.media);
             }
         }
         self.asks(thread);
     }
 
-    fn report(mut self) -> Result<InterfaceReport, RunError> {
-        let Measured { bytes_per_s, times, law, span } = self.requests.measured(self.events.now())?;
-        let share = |busy: Time, before: Time| ((busy - before).as_s() / span).min(1.0);
-        Ok(InterfaceReport {
-            bytes_per_s,
-            requests: times,
-            law,
-            stages: self.stages.split(),
-            dma_busy: Some(share(self.engine.busy(), self.busy.0)),
-            link_busy: None,
-            processors_busy: share(self.processors.busy(), self.busy.1),
-            bus_crossings: self.crossed as f64 / self.requests.asked_bytes() as f64,
-            first_steps: self.first_steps,
-            nand_began_ns: self.media.began().map(Time::as_ns),
-            energy_j: self.media.energy_j(),
-            power_w: self.media.energy_j() / span,
-            simulated_s: span,
-            counted: Counted { requests: self.commands, events: self.events.happened() },
-            warnings: Vec::new(),
-        })
+    fn busy(&self) -> Busy {
+        Busy { interface: self.engine.busy(), processors: self.processors.busy() }
     }
-}
-
-impl Part {
-    const EMPTY: Part = Part {
-        thread: 0,
-        bytes: 0,
-        place: 0,
-        left: 0,
-        in_nand: false,
-        ended: false,
-        since: Time::ZERO,
-        spent: [Time::ZERO; STAGES.len()],
-    };
-    /// The time since the last step was spent in a stage.
-    fn waited(&mut self, stage: usize, now: Time) {
-        self.spent[stage] += now - self.since;
-        self.since = now;
+    fn report(mut self) -> Result<InterfaceReport, RunError> {
+        let (busy, now, events) = (self.busy(), self.events.now(), self.events.happened());
+        self.tally.report(&mut self.requests, &self.media, busy, (now, events), |report| &mut report.dma_busy)
     }
 }

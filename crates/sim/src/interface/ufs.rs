@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use super::media::Media;
-use super::requests::{Ended, Measured, Requests};
+use super::requests::{Ended, Requests};
 use super::system::{InterfaceReport, InterfaceSystem, Ufs};
+use super::tally::{Busy, Commands, Spent, Tally};
 use crate::events::Events;
 use crate::planted::Planted;
-use crate::report::{Counted, RunError};
+use crate::report::RunError;
 use crate::servers::Servers;
-use crate::stages::Stages;
 use crate::time::Time;
 
 const STAGES: [&str; 8] =
@@ -84,17 +84,7 @@ struct Part {
     in_nand: u64,
     /// The thread has its answer.
     ended: bool,
-    /// When it came to where it is.
-    since: Time,
-    spent: [Time; STAGES.len()],
-}
-
-impl Part {
-    /// The time since the last step was spent in a stage.
-    fn waited(&mut self, stage: usize, now: Time) {
-        self.spent[stage] += now - self.since;
-        self.since = now;
-    }
+    spent: Spent<{ STAGES.len() }>,
 }
 
 /// Runs it. `seed` is of the addresses of random requests.
@@ -105,8 +95,7 @@ pub fn run(system: &InterfaceSystem, link: Ufs, seed: u64) -> Result<InterfaceRe
         media: Media::new(system, seed)?,
         events: Events::new(),
         requests: Requests::new(system),
-        parts: Vec::new(),
-        free: Vec::new(),
+        parts: Commands::new(),
         slots: if system.planted == Planted::EndlessQueue { u32::MAX } else { link.slots },
         waiting: VecDeque::new(),
         room: system.buffer_bytes(),
@@ -118,11 +107,7 @@ pub fn run(system: &InterfaceSystem, link: Ufs, seed: u64) -> Result<InterfaceRe
         firmware: Servers::new(1),
         down: Servers::new(1),
         up: Servers::new(1),
-        first_steps: Vec::new(),
-        stages: Stages::new(STAGES, system.explain),
-        crossed: 0,
-        commands: 0,
-        busy: (Time::ZERO, Time::ZERO),
+        tally: Tally::new(STAGES, system.explain),
     }
     .drive()
 }
@@ -133,8 +118,7 @@ struct Run<'s> {
     media: Media,
     events: Events<Event>,
     requests: Requests,
-    parts: Vec<Part>,
-    free: Vec<u32>,
+    parts: Commands<Part>,
     /// Free slots, and commands that wait for one.
     slots: u32,
     waiting: VecDeque<u32>,
@@ -149,12 +133,7 @@ struct Run<'s> {
     firmware: Servers<(u32, Way)>,
     down: Servers<Down>,
     up: Servers<Up>,
-    first_steps: Vec<(u8, f64)>,
-    stages: Stages<{ STAGES.len() }>,
-    crossed: u64,
-    commands: u64,
-    /// Of the link and of the processors, when the measurement began.
-    busy: (Time, Time),
+    tally: Tally<{ STAGES.len() }>,
 }
 
 impl Run<'_> {
@@ -185,7 +164,7 @@ impl Run<'_> {
                     if let Some(((number, way), span)) = self.controller.end() {
                         self.events.after(span, Event::Controller(number, way));
                     }
-                    self.parts[number as usize].waited(CONTROLLER, self.events.now());
+                    self.parts[number].spent.waited(CONTROLLER, self.events.now());
                     match way {
                         Way::There => self.sends_down(Down::Command(number)),
                         Way::Back => self.processes(number, Way::Back),
@@ -201,7 +180,7 @@ impl Run<'_> {
                             self.gives_room();
                         }
                         Way::Back => {
-                            self.parts[number as usize].waited(DEVICE, self.events.now());
+                            self.parts[number].spent.waited(DEVICE, self.events.now());
                             self.sends_up(Up::Response(number));
                         }
                     }
@@ -212,7 +191,7 @@ impl Run<'_> {
                     }
                     match upiu {
                         Down::Command(number) => {
-                            self.parts[number as usize].waited(COMMAND, self.events.now());
+                            self.parts[number].spent.waited(COMMAND, self.events.now());
                             self.firmware_turns(number, Way::There);
                         }
                         Down::Data(data) => self.received(data),
@@ -226,7 +205,7 @@ impl Run<'_> {
                         Up::Ready(data) => self.sends_down(Down::Data(data)),
                         Up::Data(data) => self.delivered(data),
                         Up::Response(number) => {
-                            self.parts[number as usize].waited(RESPONSE, self.events.now());
+                            self.parts[number].spent.waited(RESPONSE, self.events.now());
                             self.controls(number, Way::Back);
                         }
                     }
@@ -236,11 +215,9 @@ impl Run<'_> {
         }
         self.report()
     }
-    /// The first command of all comes to a step of the protocol for the first time.
-    fn first(&mut self, number: u32, step: u8) {
-        if self.commands == 0 && number == 0 && self.first_steps.iter().all(|(other, _)| *other != step) {
-            self.first_steps.push((step, self.events.now().as_ns()));
-        }
+    /// A command comes to a step of the protocol.
+    fn comes(&mut self, number: u32, step: u8) {
+        self.tally.comes(number, step, self.events.now());
     }
     /// Half of a time, on either way.
     fn half(of: Time, way: Way) -> Time {
@@ -254,19 +231,9 @@ impl Run<'_> {
     fn asks(&mut self, thread: u32) {
         let now = self.events.now();
         for bytes in self.requests.ask(thread, now) {
-            let spent = [Time::ZERO; STAGES.len()];
-            let part = Part { thread, bytes, next: (0, 0), left: bytes, in_nand: 0, ended: false, since: now, spent };
-            let number = match self.free.pop() {
-                Some(number) => {
-                    self.parts[number as usize] = part;
-                    number
-                }
-                None => {
-                    self.parts.push(part);
-                    self.parts.len() as u32 - 1
-                }
-            };
-            self.waiting.push_back(number);
+            let spent = Spent::new(now);
+            let part = Part { thread, bytes, next: (0, 0), left: bytes, in_nand: 0, ended: false, spent };
+            self.waiting.push_back(self.parts.add(part));
         }
         self.gives_slots();
     }
@@ -276,14 +243,14 @@ impl Run<'_> {
             && let Some(number) = self.waiting.pop_front()
         {
             self.slots -= 1;
-            self.parts[number as usize].waited(SLOT, self.events.now());
-            self.first(number, 1);
+            self.parts[number].spent.waited(SLOT, self.events.now());
+            self.comes(number, 1);
             self.processes(number, Way::There);
         }
     }
     fn processes(&mut self, number: u32, way: Way) {
         if way == Way::Back {
-            self.first(number, 7);
+            self.comes(number, 7);
         }
         let span = Self::half(self.system.protocol, way);
         if let Some(((number, way), span)) = self.processors.begin((number, way), span) {
@@ -292,7 +259,7 @@ impl Run<'_> {
     }
     /// The doorbell: the controller fetches the descriptor and the command.
     fn rings(&mut self, number: u32) {
-        self.parts[number as usize].waited(SUBMISSION, self.events.now());
+        self.parts[number].spent.waited(SUBMISSION, self.events.now());
         self.controls(number, Way::There);
     }
     fn controls(&mut self, number: u32, way: Way) {
@@ -304,23 +271,20 @@ impl Run<'_> {
     fn ends(&mut self, number: u32) {
         let now = self.events.now();
         self.slots += 1;
-        let part = &mut self.parts[number as usize];
-        part.waited(COMPLETION, now);
+        let part = &mut self.parts[number];
+        part.spent.waited(COMPLETION, now);
         part.ended = true;
         let Part { thread, spent, in_nand, .. } = *part;
-        self.stages.record(spent);
+        self.tally.ends(spent);
         if in_nand == 0 {
-            self.free.push(number);
+            self.parts.ends(number);
         }
-        self.commands += 1;
         match self.requests.end(thread, now) {
             Ended::Command => return self.gives_slots(),
             Ended::Request => {}
             Ended::WarmUp => {
-                self.stages.clear();
-                self.crossed = 0;
-                self.busy = (self.link_busy(), self.processors.busy());
-                self.media.measure();
+                let busy = self.busy();
+                self.tally.measure(busy, &mut self.media);
             }
         }
         self.asks(thread);
@@ -340,7 +304,7 @@ impl Run<'_> {
             Down::Command(number) => (number, 2, self.link.sends(0)),
             Down::Data(data) => (data.command, 4, self.data_time(data)),
         };
-        self.first(number, step);
+        self.comes(number, step);
         if let Some((upiu, span)) = self.down.begin(upiu, span) {
             self.events.after(span, Event::Down(upiu));
         }
@@ -351,21 +315,21 @@ impl Run<'_> {
             Up::Data(data) => (data.command, 4, self.data_time(data)),
             Up::Response(number) => (number, 6, self.link.sends(0)),
         };
-        self.first(number, step);
+        self.comes(number, step);
         if let Some((upiu, span)) = self.up.begin(upiu, span) {
             self.events.after(span, Event::Up(upiu));
         }
     }
     /// Data of a read is with the host.
     fn delivered(&mut self, data: Data) {
-        self.crossed += data.bytes;
+        self.tally.crosses(data.bytes);
         self.room += data.bytes;
         self.crosses(data);
         self.gives_room();
     }
     /// Data of a write is with the device.
     fn received(&mut self, data: Data) {
-        self.crossed += data.bytes;
+        self.tally.crosses(data.bytes);
         self.transfers += 1;
         if self.system.bypass {
             self.room += data.bytes;
@@ -379,12 +343,12 @@ impl Run<'_> {
     }
     /// Data of a command has crossed the link.
     fn crosses(&mut self, data: Data) {
-        let part = &mut self.parts[data.command as usize];
+        let part = &mut self.parts[data.command];
         part.left -= data.bytes;
         if part.left > 0 {
             return;
         }
-        part.waited(DATA, self.events.now());
+        part.spent.waited(DATA, self.events.now());
         let waits = self.system.writes && !self.system.cached_writes && part.in_nand > 0;
         if !waits {
             self.firmware_turns(data.command, Way::Back);
@@ -402,7 +366,7 @@ impl Run<'_> {
     /// Gives room in the buffer to commands that have been fetched, in their order.
     fn gives_room(&mut self) {
         while let Some(number) = self.wanting.front().copied() {
-            let Part { bytes, .. } = self.parts[number as usize];
+            let Part { bytes, .. } = self.parts[number];
             if self.room < bytes {
                 return;
             }
@@ -412,17 +376,17 @@ impl Run<'_> {
         }
     }
     fn executes(&mut self, number: u32) {
-        let bytes = self.parts[number as usize].bytes;
+        let bytes = self.parts[number].bytes;
         let begin = self.media.begin(bytes);
-        let part = &mut self.parts[number as usize];
+        let part = &mut self.parts[number];
         if self.system.writes {
-            part.waited(DEVICE, self.events.now());
+            part.spent.waited(DEVICE, self.events.now());
             part.next = (begin, begin + bytes);
             part.in_nand = if self.system.bypass { 0 } else { bytes };
             self.writing.push_back(number);
             self.asks_for_data();
         } else if self.system.bypass {
-            part.waited(DEVICE, self.events.now());
+            part.spent.waited(DEVICE, self.events.now());
             self.sends_data(number, bytes);
         } else {
             part.in_nand = bytes;
@@ -430,7 +394,7 @@ impl Run<'_> {
         }
     }
     fn asks_nand(&mut self, number: u32, page: (u64, u64)) {
-        self.first(number, 5);
+        self.comes(number, 5);
         let tag = u64::from(number) | (page.1 - page.0) << 32;
         self.media.ask(self.events.now(), self.system.writes, page, tag);
     }
@@ -440,7 +404,7 @@ impl Run<'_> {
             && let Some(number) = self.writing.front().copied()
         {
             self.transfers -= 1;
-            let part = &mut self.parts[number as usize];
+            let part = &mut self.parts[number];
             let (from, end) = part.next;
             let page_end = self.media.page_end(from).min(end);
             let to = page_end.min(from + self.link.data);
@@ -466,11 +430,11 @@ impl Run<'_> {
     /// The NAND has read bytes of a page, or programmed them.
     fn page_answers(&mut self, number: u32, bytes: u64) {
         let now = self.events.now();
-        let part = &mut self.parts[number as usize];
+        let part = &mut self.parts[number];
         part.in_nand -= bytes;
         if !self.system.writes {
             if part.in_nand == 0 {
-                part.waited(DEVICE, now);
+                part.spent.waited(DEVICE, now);
             }
             self.sends_data(number, bytes);
             return;
@@ -480,31 +444,17 @@ impl Run<'_> {
             if !self.system.cached_writes {
                 self.firmware_turns(number, Way::Back);
             } else if part.ended {
-                self.free.push(number);
+                self.parts.ends(number);
             }
         }
         self.gives_room();
     }
 
+    fn busy(&self) -> Busy {
+        Busy { interface: self.link_busy(), processors: self.processors.busy() }
+    }
     fn report(mut self) -> Result<InterfaceReport, RunError> {
-        let Measured { bytes_per_s, times, law, span } = self.requests.measured(self.events.now())?;
-        let share = |busy: Time, before: Time| ((busy - before).as_s() / span).min(1.0);
-        Ok(InterfaceReport {
-            bytes_per_s,
-            requests: times,
-            law,
-            stages: self.stages.split(),
-            dma_busy: None,
-            link_busy: Some(share(self.link_busy(), self.busy.0)),
-            processors_busy: share(self.processors.busy(), self.busy.1),
-            bus_crossings: self.crossed as f64 / self.requests.asked_bytes() as f64,
-            first_steps: self.first_steps,
-            nand_began_ns: self.media.began().map(Time::as_ns),
-            energy_j: self.media.energy_j(),
-            power_w: self.media.energy_j() / span,
-            simulated_s: span,
-            counted: Counted { requests: self.commands, events: self.events.happened() },
-            warnings: Vec::new(),
-        })
+        let (busy, now, events) = (self.busy(), self.events.now(), self.events.happened());
+        self.tally.report(&mut self.requests, &self.media, busy, (now, events), |report| &mut report.link_busy)
     }
 }
