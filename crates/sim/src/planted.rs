@@ -39,6 +39,8 @@ pub enum Planted {
     EndlessQueue,
     /// A resumed thread is switched out again without having retired an instruction.
     NoForwardProgress,
+    /// A TLB has a translation before its walk has ended.
+    EarlyTranslation,
     /// A core keeps its copy of a block that another one writes.
     ForgottenInvalidation,
     /// A core that writes waits for no acknowledgement.

@@ -40,6 +40,7 @@ mod run;
 mod sram;
 mod system;
 mod threads;
+mod tlb;
 mod work;
 
 pub use chip::{Asked, Chip, Coherence, Look};

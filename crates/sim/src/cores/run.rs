@@ -13,9 +13,9 @@ use super::executed::{Replay, Shared};
 use super::recorded::{Pen, Player};
 use super::recording::{Origin, Recorder, Recording};
 use super::report::{CoresReport, MissCost};
-use super::sram::Sram;
 use super::system::{CoresSystem, Front, Paging};
 use super::threads::{ThreadWork, complete, next_pages};
+use super::tlb::{Tlb, Translation};
 use super::work::{PAGE, Space, Step, TABLES, Work, Zipf, resident};
 use crate::events::Events;
 use crate::executed::Executed;
@@ -71,7 +71,7 @@ struct Core {
     access: Option<Access>,
     idle: bool,
     left_by_miss: bool,
-    tlb: [Sram; 2],
+    tlb: Tlb,
 }
 
 /// Threads of a core that a recording has jobs for, if the system that was recorded has fewer: the
@@ -240,7 +240,7 @@ impl CoresSystem {
             access: None,
             idle: false,
             left_by_miss: false,
-            tlb: parts.tlb.map(|(entries, ways)| Sram::new(entries, ways)),
+            tlb: Tlb::new(parts, self.planted),
         };
         let all = self.cores * threads;
         let flash = match (self.paging, self.flash) {
@@ -531,17 +531,11 @@ impl Run<'_> {
     /// An access by the chip's caches. Returns whether it ended there.
     fn load_or_store(&mut self, number: u32, address: u64, writes: bool, at: Time) -> bool {
         self.computes(number, 1);
-        let parts = self.system.parts;
         let page = address / PAGE;
-        let core = &mut self.cores[number as usize];
-        let mut at = at;
-        let mut table = None;
-        if !core.tlb[0].touch(page) {
-            at += parts.cycle * parts.tlb_cycles;
-            if !core.tlb[1].touch(page) {
-                table = Some(Space { pages: self.system.pages }.table(page));
-            }
-        }
+        let (at, table) = match self.cores[number as usize].tlb.look(page, at) {
+            Translation::At(at) => (at, None),
+            Translation::Walk(at) => (at, Some(Space { pages: self.system.pages }.table(page))),
+        };
         let (back, acknowledged) = (Time::ZERO, Time::ZERO);
         self.enter(number, Access { address, writes, table, back, acknowledged, forced: false, resumed: false }, at)
     }
@@ -573,8 +567,13 @@ impl Run<'_> {
                 self.has(number, &access, at);
                 return true;
             }
-            access.translated();
+            self.translated(number, &mut access, at);
         }
+    }
+    /// A walk has ended at `at`.
+    fn translated(&mut self, number: u32, access: &mut Access, at: Time) {
+        self.cores[number as usize].tlb.walked(access.address / PAGE, at);
+        access.translated();
     }
     /// An access leaves the home of its block for its controller.
     fn leaves(&mut self, number: u32, mut access: Access, at: Time) {
@@ -597,7 +596,7 @@ impl Run<'_> {
     /// The core goes on after an access that it has stopped for: what it asked for comes at `at`.
     fn comes(&mut self, number: u32, mut access: Access, at: Time) {
         let goes_on = if access.table.take().is_some() {
-            access.translated();
+            self.translated(number, &mut access, at);
             self.enter(number, access, at)
         } else {
             self.has(number, &access, at);
