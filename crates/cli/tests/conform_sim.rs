@@ -295,3 +295,37 @@ fn a_trace_is_summarised_written_and_run() {
     let report: Value = serde_json::from_str(&done(at, &words)).unwrap();
     assert_eq!((&report["reads"]["count"], &report["writes"]["count"]), (&2.into(), &1.into()));
 }
+#[test]
+fn a_trace_runs_on_cores() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let file = system("astriflash.toml");
+    let few = ["run.jobs=200", "run.warm_up=50", "system.cores=2", "cache.controllers=1", "cache.sets=8192"];
+    let few: Vec<&str> = few.into_iter().flat_map(|set| ["--set", set]).collect();
+    let words = ["sim", "run", &file, "--record", "jobs.rec", "--set", "workload.data=4G"];
+    done(at, &[&words[..], &few].concat());
+    done(at, &["sim", "trace", "jobs.rec", "--write", "ramulator2", "--out", "jobs.trace"]);
+    let told = done(at, &["sim", "trace", "jobs.trace"]);
+    assert!(told.starts_with("ramulator2: ") && told.ends_with("without times\n"), "{told}");
+    refused(at, &["sim", "trace", "jobs.rec", "--write", "fio", "--out", "x.log"], &["a time is needed"]);
+    // The keys of a trace in the place of those of a workload.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (before, behind) = text.split_once("[workload]").unwrap();
+    let (_, behind) = behind.split_once("[run]").unwrap();
+    let keys = "data = \"4G\"\nfront = \"traced\"\naccesses = 8\ninstructions = 150\ndepends = false\n\
+                addresses = \"virtual\"\nwarmed = true\n";
+    std::fs::write(at.join("s.toml"), format!("{before}[workload]\n{keys}[run]{behind}")).unwrap();
+    let traced = |more: &[&str]| [&["sim", "run", "s.toml"][..], &few, more].concat();
+    let words = traced(&["--trace", "jobs.trace", "--json"]);
+    let report: Value = serde_json::from_str(&done(at, &words)).unwrap();
+    assert_eq!((&report["model"], &report["service"]["count"]), (&"cores".into(), &200.into()));
+    assert_eq!(serde_json::from_str::<Value>(&done(at, &words)).unwrap(), report);
+    refused(at, &traced(&[]), &["s.toml:", "--trace"]);
+    refused(at, &traced(&["--trace", "jobs.rec"]), &["s.toml:", "--trace"]);
+    let long = traced(&["--trace", "jobs.trace", "--set", "run.jobs=100000"]);
+    refused(at, &long, &["s.toml:", "the trace ends before the run"]);
+    let counted = traced(&["--trace", "jobs.trace", "--set", "workload.instructions=trace"]);
+    refused(at, &counted, &["s.toml:", "line 1 of the trace has neither"]);
+    refused(at, &["sim", "run", &file, "--trace", "jobs.trace"], &["write \"traced\""]);
+    refused(at, &[&traced(&["--trace", "jobs.trace"])[..], &["--record", "x.rec"]].concat(), &["--record", "no jobs"]);
+}

@@ -13,7 +13,7 @@
 //! | [`workers`] | the runtime on a machine whose costs were measured |
 //! | [`path`] | requests over a link to DRAM that may be a cache of flash pages |
 //! | [`paging`] | programs over more memory than DRAM: NVMM, SSDs, swap, SSDAlloc |
-//! | [`cores`] | cores by intervals, their caches, threads, modelled and recorded workloads |
+//! | [`cores`] | cores by intervals, their caches, threads, and workloads from models to traces |
 //! | [`interface`] | a device on the DRAM interface: the steps of its protocol |
 //! | [`trace`] | traces of other programs, read and written |
 //! | [`stages`] | where the time of a request goes |

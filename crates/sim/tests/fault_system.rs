@@ -1,16 +1,17 @@
 //! Goal: a system that is wrong is refused with its line, before anything runs. Method: one thing
 //! wrong at a time, in a file that is right otherwise.
 
+use fulgurite_sim::Time;
 use fulgurite_sim::system::{Given, System};
 use fulgurite_sim::trace::{Format, Record, Trace};
 
-use crate::common::{cores_text, flash_text, interface_text, ufs_text, workers_text};
+use crate::common::{cores_text, flash_text, interface_text, traced_text, ufs_text, workers_text};
 
 /// The file without what only other arrivals read.
 fn right() -> String {
     flash_text().replace("between = \"1ms\"\n", "")
 }
-fn told(text: &str, trace: Option<&[Record]>) -> String {
+fn told(text: &str, trace: Option<&Trace>) -> String {
     System::read("s.toml", text, &[], trace.map_or(Given::Nothing, Given::Trace)).unwrap_err().to_string()
 }
 fn line_of(text: &str, key: &str) -> usize {
@@ -137,7 +138,7 @@ fn cores_that_cannot_be_are_told() {
 }
 #[test]
 fn traces_that_do_not_fit_are_told() {
-    let read = |text: &str| Trace::read(text.as_bytes(), Some(Format::Mqsim), None).unwrap().records;
+    let read = |text: &str| Trace::read(text.as_bytes(), Some(Format::Mqsim), None).unwrap();
     let of_trace = |arrivals: &str| {
         let text = right().replace("pattern = \"sequential\"\nreads = \"100%\"\nsize = \"8K\"", "pattern = \"trace\"");
         let text = text.replace("count = 2000\n", "").replace("warm_up = 100\n", "warm_up = 0\n");
@@ -157,10 +158,57 @@ fn traces_that_do_not_fit_are_told() {
     assert!(told(&of_trace("closed"), Some(&far)).contains("line 3 of the trace"));
     let unsorted = read("9000 0 0 16 1\n0 0 0 16 1\n");
     assert!(told(&of_trace("trace"), Some(&unsorted)).contains("line 2 of the trace comes before"));
-    let untimed = Trace::read(b"LD 0x40\n", None, None).unwrap().records;
+    let untimed = Trace::read(b"LD 0x40\n", None, None).unwrap();
     assert!(told(&of_trace("trace"), Some(&untimed)).contains("line 1 of the trace has no time"));
     // Shorter than its warm-up: no result, and no NaN.
     let warm = of_trace("closed").replace("warm_up = 0", "warm_up = 50");
     let none = System::read("s.toml", &warm, &[], Given::Trace(&good)).unwrap().run(1);
     assert!(none.unwrap_err().to_string().contains("more than the warm-up"));
+}
+#[test]
+fn traces_that_do_not_fit_cores_are_told() {
+    let of = |records: &[(Option<u64>, u64)]| {
+        let record = |(line, (at, offset)): (usize, &(Option<u64>, u64))| Record {
+            line: line as u64 + 1,
+            at: at.map(Time::ns),
+            writes: false,
+            offset: *offset,
+            bytes: 64,
+        };
+        Trace { format: Format::Mqsim, records: records.iter().enumerate().map(record).collect() }
+    };
+    let good = of(&(0..20u64).map(|number| (Some(number), 4096 * number)).collect::<Vec<_>>());
+    let text = traced_text("wait", 1);
+    System::read("s.toml", &text, &[], Given::Trace(&good)).unwrap().run(1).unwrap();
+    assert!(told(&text, None).contains("give the trace's file with --trace"));
+    assert!(told(&cores_text(), Some(&good)).contains("write \"traced\""));
+    for (key, wrong, part) in [
+        ("accesses = 1", "accesses = 0", "a whole number from 1"),
+        ("accesses = 1", "accesses = 4", "it has 5 jobs of 4 accesses, and up to 10 begin here, on 1 threads"),
+        ("jobs = 8", "jobs = 19", "it has 20 jobs of 1 accesses, and up to 21 begin here"),
+        ("instructions = 30", "instructions = \"some\"", "write \"trace\", or a number"),
+        ("instructions = 30", "instructions = 1048577", "from 0 to 1048576"),
+        ("depends = true", "depends = \"true\"", "true or false"),
+        ("addresses = \"physical\"", "addresses = \"linear\"", "write one of physical, virtual"),
+        ("front = \"traced\"", "front = \"traced\"\nname = \"rbt\"", "nothing reads workload.name"),
+        ("front = \"traced\"", "front = \"recorded\"", "there is no workload.name"),
+        ("warmed = false\n", "", "there is no workload.warmed"),
+    ] {
+        assert!(text.contains(key), "{key}");
+        let message = told(&text.replacen(key, wrong, 1), Some(&good));
+        assert!(message.starts_with("s.toml:") && message.contains(part), "{wrong}: {message}");
+    }
+    let far = of(&[(Some(0), 0), (Some(0), (128 << 20) - 63)]);
+    assert!(
+        told(&text, Some(&far)).contains("line 2 of the trace is for 64 B at 134217665"),
+        "{}",
+        told(&text, Some(&far))
+    );
+    let timed = text.replace("instructions = 30", "instructions = \"trace\"");
+    let unsorted = of(&[(Some(5), 0), (Some(4), 0)]);
+    assert!(told(&timed, Some(&unsorted)).contains("line 2 of the trace comes before"));
+    let untimed = of(&[(Some(5), 0), (None, 0)]);
+    assert!(told(&timed, Some(&untimed)).contains("line 2 of the trace has neither"));
+    // Where a number is stated, times do not matter.
+    assert!(told(&text, Some(&unsorted)).contains("the trace ends before the run"));
 }

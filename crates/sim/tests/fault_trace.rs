@@ -82,12 +82,38 @@ fn instructions_of_champsim_are_read_and_detected() {
     assert_eq!(trace.records, records);
     let summary = trace.summary();
     assert_eq!((summary.accesses, summary.writes, summary.bytes, summary.sorted), (5, 2, 40, None));
+    // What is written is the same instructions, without branches and registers.
+    let written = trace.write(Format::Champsim, None).unwrap();
+    assert_eq!(written.len(), 4 * 64);
+    assert_eq!(Trace::read(&written, Some(Format::Champsim), None).unwrap(), trace);
+    // An instruction writes to two places at most, and the third goes to the next one.
+    let three = Trace { format: Format::Champsim, records: vec![of(2, true, 8), of(2, true, 16), of(2, true, 24)] };
+    let read = Trace::read(&three.write(Format::Champsim, None).unwrap(), Some(Format::Champsim), None).unwrap();
+    assert_eq!(read.records, [of(2, true, 8), of(2, true, 16), of(3, true, 24)]);
+    let nowhere = Trace { format: Format::Champsim, records: vec![of(1, false, 0)] };
+    assert!(nowhere.write(Format::Champsim, None).unwrap_err().to_string().contains("address 0"));
     // Cut within an instruction, and with a flag that is none.
     let told = |bytes: &[u8]| Trace::read(bytes, Some(Format::Champsim), None).unwrap_err().to_string();
     let cut = told(&bytes.concat()[..64 * 3 + 5]);
     assert!(cut.contains("line 4") && cut.contains("not whole"), "{cut}");
     let flag = told(&[bytes[0], instruction([2, 0], [0, 0], [STACK, 0, 0, 0])].concat());
     assert!(flag.contains("line 2") && flag.contains("neither 0 nor 1"), "{flag}");
+}
+#[test]
+fn the_sample_of_champsim_is_read_and_detected() {
+    // A loop over an array of four elements, and a function's end.
+    let bytes = include_bytes!("traces/champsim.trace");
+    let trace = Trace::read(bytes, None, None).unwrap();
+    assert_eq!(trace.format, Format::Champsim);
+    let of = |line, writes, offset| Record { line, at: None, writes, offset, bytes: 8 };
+    let array = (0..4).map(|turn| of(1 + 4 * turn, false, 0x60_2040 + 64 * turn));
+    let end = [
+        of(17, true, 0x7ffd_1234_5670),
+        of(18, false, 0x7ffd_1234_5678),
+        of(18, true, 0x7ffd_1234_5678),
+        of(19, false, 0x7ffd_1234_5680),
+    ];
+    assert_eq!(trace.records, array.chain(end).collect::<Vec<_>>());
 }
 #[test]
 fn damaged_samples_never_panic() {

@@ -17,6 +17,7 @@ mod model_coherence;
 mod model_core;
 mod model_cores;
 mod model_paging;
+mod model_traced;
 mod model_workers;
 #[path = "../examples/own_policy.rs"]
 #[expect(dead_code, reason = "its main is the example's")]

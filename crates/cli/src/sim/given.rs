@@ -38,8 +38,8 @@ impl SystemArgs {
 /// A trace, and how to read it.
 #[derive(Clone, Debug, Args)]
 pub struct TraceFileArgs {
-    /// The trace that the system runs, if its requests are of one. Or the recording of `sim run
-    /// --record` that its threads replay.
+    /// The trace that the system runs, if its requests or threads are of one. Or the recording of
+    /// `sim run --record` that its threads replay.
     #[arg(long = "trace", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
     #[command(flatten)]
@@ -97,7 +97,7 @@ impl Input {
     pub fn given(&self) -> Given<'_> {
         match self {
             Input::Nothing => Given::Nothing,
-            Input::Trace(trace) => Given::Trace(&trace.records),
+            Input::Trace(trace) => Given::Trace(trace),
             Input::Recording(recording) => Given::Recording(recording),
         }
     }

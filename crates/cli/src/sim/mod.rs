@@ -94,7 +94,8 @@ Examples:
   fulgurite sim trace disk.csv
   fulgurite sim trace memory.trace --clock 1.2GHz
   fulgurite sim trace disk.csv --write mqsim --out disk.mqsim
-  fulgurite sim trace jobs.rec";
+  fulgurite sim trace jobs.rec
+  fulgurite sim trace jobs.rec --write champsim --out jobs.champsim";
 
 /// Runs the command.
 pub fn run(command: &SimCommand) -> Result<()> {

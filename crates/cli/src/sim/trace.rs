@@ -4,15 +4,19 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueHint};
+use serde::Serialize;
 
 use fulgurite_bench::bad_input::{OrBadInput, bad_input};
 use fulgurite_bench::report::{write_as, write_file};
 use fulgurite_bench::values::{Output, output};
 use fulgurite_format::format_bytes;
 use fulgurite_sim::cores::RecordingSummary;
-use fulgurite_sim::trace::{Format, Summary};
+use fulgurite_sim::trace::{Format, Summary, Trace};
 
 use super::given::{Input, ReadingArgs, format, outputs, read_input};
+
+/// The most instructions of a recording that are written as ChampSim's: 4 GiB of them.
+const INSTRUCTIONS_MAX: u64 = 1 << 26;
 
 /// A trace.
 #[derive(Clone, Debug, Args)]
@@ -26,7 +30,8 @@ pub struct TraceArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
     #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
-    /// Write the trace in this format, to --out.
+    /// Write the trace in this format, to --out. Of a recording, those formats can be written that
+    /// have no times: champsim, with its instructions, and ramulator2.
     #[arg(long, value_name = "FORMAT", value_parser = format, requires = "out")]
     pub write: Option<Format>,
     /// Where to write it.
@@ -37,24 +42,40 @@ pub struct TraceArgs {
 /// Summarises a trace or a recording.
 pub fn run(args: &TraceArgs) -> Result<()> {
     outputs(args.json.as_ref(), &[("--out", args.out.as_ref())], [args.file.as_path()])?;
-    let trace = match read_input(&args.file, &args.reading)? {
-        Input::Trace(trace) => trace,
-        Input::Recording(_) if args.write.is_some() => {
-            bad_input!("--write: {} is a recording, whose accesses have no times of their own", args.file.display())
+    match read_input(&args.file, &args.reading)? {
+        Input::Trace(trace) => {
+            let summary = trace.summary();
+            give(args, &summary, || shown(&summary), || trace)
         }
         Input::Recording(recording) => {
             let summary = recording.summary();
-            return write_as(args.json.as_ref(), &summary, || recorded(&summary));
+            if args.write == Some(Format::Champsim) && summary.instructions > INSTRUCTIONS_MAX {
+                let count = summary.instructions;
+                bad_input!("--write champsim: {count} instructions take more than 4 GiB; record fewer jobs");
+            }
+            give(args, &summary, || recorded(&summary), || recording.trace())
         }
-        Input::Nothing => return Ok(()),
-    };
-    let summary = trace.summary();
-    write_as(args.json.as_ref(), &summary, || shown(&summary))?;
-    if let (Some(format), Some(path)) = (args.write, &args.out) {
-        let bytes = trace.write(format, args.reading.clock).or_bad_input(|error| error.to_string())?;
-        write_file(path, &bytes)?;
+        Input::Nothing => Ok(()),
     }
-    Ok(())
+}
+
+/// Shows a summary, and writes the trace where it was asked for. What a format cannot say is told
+/// before anything is shown.
+fn give(
+    args: &TraceArgs,
+    summary: &impl Serialize,
+    text: impl FnOnce() -> String,
+    trace: impl FnOnce() -> Trace,
+) -> Result<()> {
+    let written = match (args.write, &args.out) {
+        (Some(format), Some(path)) => {
+            let bytes = trace().write(format, args.reading.clock).or_bad_input(|error| error.to_string())?;
+            Some((path, bytes))
+        }
+        _ => None,
+    };
+    write_as(args.json.as_ref(), summary, text)?;
+    written.map_or(Ok(()), |(path, bytes)| write_file(path, &bytes))
 }
 
 fn shown(summary: &Summary) -> String {

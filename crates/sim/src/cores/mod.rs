@@ -19,8 +19,9 @@
 //! core waits for it. L1 and TLB are simulated, so a switch pollutes them by what the other threads
 //! touch.
 //!
-//! What threads do is modelled, executed or recorded ([`Front`]). A [`Recording`] holds the jobs of
-//! a run before its caches, so that all systems can do the same ones.
+//! What threads do is modelled, executed, recorded or traced ([`Front`]). A [`Recording`] holds the
+//! jobs of a run before its caches, so that all systems can do the same ones. A trace of another
+//! program is divided over the threads ([`Traced`]).
 //!
 //! Threads of all cores share the records and the index of a workload, and its page tables. A
 //! directory keeps the L1s coherent ([`Chip`]).
@@ -41,6 +42,7 @@ mod sram;
 mod system;
 mod threads;
 mod tlb;
+mod traced;
 mod work;
 
 pub use chip::{Asked, Chip, Coherence, Look};
@@ -49,4 +51,5 @@ pub use report::{CoresReport, MissCost};
 pub use run::RECORDED_THREADS;
 pub(crate) use sram::Sram;
 pub use system::{CoreParts, CoresSystem, Front, Paging};
+pub use traced::Traced;
 pub use work::{Shape, Workload, Zipf, miss_ratio};

@@ -33,6 +33,7 @@ use thiserror::Error;
 
 use super::work::{BLOCK, OWN_BLOCKS, PAGE, Space, Step, Workload};
 use crate::fnv::Fnv;
+use crate::trace::{Format, Record, Trace};
 
 const MAGIC: [u8; 8] = *b"FULGJOBS";
 /// The version of the format that is written and read.
@@ -69,6 +70,9 @@ pub const INSTRUCTIONS: Range<u32> = 1..(1 << 20) + 1;
 pub const OWN: Range<u32> = 0..OWN_BLOCKS as u32 + 1;
 /// The most instructions of a step. Fronts make 1.5 times 2^20 at most.
 const COMPUTE_MAX: u64 = 1 << 21;
+
+/// Bytes of an access in a trace.
+const WORD: u64 = 8;
 
 // The kinds of steps.
 const END: u64 = 0;
@@ -514,6 +518,29 @@ impl Recording {
             warm_up_requests: self.requests,
             bytes: self.bytes.len() as u64,
         }
+    }
+    /// Its accesses as a trace of one thread, with as many instructions between them. Addresses
+    /// begin with the second page, as a format may have no address 0. Where jobs end, and which
+    /// loads depend on others, is not said by any format.
+    pub fn trace(&self) -> Trace {
+        let (space, mut line) = (Space { pages: self.origin.pages }, 0);
+        let mut records = Vec::with_capacity((self.loads + self.stores) as usize);
+        for mut reading in (0..self.jobs()).filter_map(|number| self.job(number)) {
+            loop {
+                let (address, writes) = match self.step(&mut reading, space, 0) {
+                    Step::End => break,
+                    Step::Compute(count) => {
+                        line += u64::from(count);
+                        continue;
+                    }
+                    Step::Load { address, .. } => (address, false),
+                    Step::Store { address } => (address, true),
+                };
+                line += 1;
+                records.push(Record { line, at: None, writes, offset: PAGE + address, bytes: WORD });
+            }
+        }
+        Trace { format: Format::Champsim, records }
     }
     /// The first step of a job, from 0 on. None: there are fewer.
     pub(super) fn job(&self, number: u64) -> Option<Reading> {

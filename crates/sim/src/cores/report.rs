@@ -72,6 +72,18 @@ pub struct MissCost {
     pub switch_ns: f64,
 }
 
+/// From this share on, messages would wait for links, which the model leaves out.
+const LINKS_BUSY: f64 = 0.25;
+
+/// What a reader has to know of links that are busy for a share of their time.
+pub(super) fn busy_links(busy: Option<f64>) -> Option<String> {
+    let told = |busy| {
+        let busy = percent(busy);
+        format!("links of the mesh are busy {busy} of the time, and messages do not wait for them here")
+    };
+    busy.filter(|busy| *busy > LINKS_BUSY).map(told)
+}
+
 impl CoresReport {
     /// What a reader is shown.
     pub fn rows(&self) -> Vec<(&'static str, String)> {

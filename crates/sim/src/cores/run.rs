@@ -12,17 +12,18 @@ use super::chip::{Asked, Chip, Coherence, Look};
 use super::executed::{Replay, Shared};
 use super::recorded::{Pen, Player};
 use super::recording::{Origin, Recorder, Recording};
-use super::report::{CoresReport, MissCost};
+use super::report::{CoresReport, MissCost, busy_links};
 use super::system::{CoresSystem, Front, Paging};
 use super::threads::{ThreadWork, complete, next_pages};
 use super::tlb::{Tlb, Translation};
+use super::traced::Tracer;
 use super::work::{PAGE, Space, Step, TABLES, Work, Zipf, resident};
 use crate::events::Events;
 use crate::executed::Executed;
 use crate::memory::{DramCache, FlashPages, Looked, Tags};
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held, percent};
+use crate::report::{Counted, RunError, held};
 use crate::stages::Stages;
 use crate::statistics::Population;
 use crate::time::Time;
@@ -95,11 +96,9 @@ fn failed(error: impl std::fmt::Display) -> RunError {
 
 /// Events without the end of a job that are no progress: a job has some hundred of its own.
 const LIVELOCK: u64 = 1 << 21;
-/// From this share on, messages would wait for links, which the model leaves out.
-const LINKS_BUSY: f64 = 0.25;
-fn busy_links(busy: f64) -> String {
-    format!("links of the mesh are busy {} of the time, and messages do not wait for them here", percent(busy))
-}
+/// The most events of an access that makes progress: its walk and its data at their homes, at their
+/// controllers, and missing.
+const EVENTS_OF_AN_ACCESS: u64 = 16;
 /// A core that waits itself, beside the fibers.
 const ITSELF: u32 = 1 << 31;
 
@@ -117,6 +116,8 @@ struct Run<'s> {
     retry: Vec<u32>,
     inside: Population,
     ended: u64,
+    /// More events than these without the end of a job are no progress.
+    livelock: u64,
     misses: u64,
     table_misses: u64,
     duplicates: u64,
@@ -147,7 +148,7 @@ impl CoresSystem {
     ///
     /// # Errors
     /// As [`CoresSystem::run`], when the workload cannot be executed, and when its recording is of
-    /// something else or too short ([`CoresSystem::misfit`]).
+    /// something else or too short ([`CoresSystem::refuses`]).
     pub fn run_with(&self, seed: u64, front: &Front, explain: bool) -> Result<CoresReport, RunError> {
         self.run_noted(seed, front, explain, None)
     }
@@ -155,12 +156,13 @@ impl CoresSystem {
     /// [`RECORDED_THREADS`] threads a core may have begun at the end of such a run.
     ///
     /// # Errors
-    /// As [`CoresSystem::run_with`], and [`RunError::NoJobs`] for a front that is a recording.
+    /// As [`CoresSystem::run_with`], and [`RunError::NoJobs`] for a front that is a recording or a
+    /// trace.
     pub fn record(&self, seed: u64, front: &Front, explain: bool) -> Result<(CoresReport, Recording), RunError> {
         let executed = match front {
             Front::Modelled => None,
             Front::Executed { instructions, own } => Some((*instructions, *own)),
-            Front::Recorded(_) => return Err(RunError::NoJobs),
+            Front::Recorded(_) | Front::Traced(_) => return Err(RunError::NoJobs),
         };
         let recorder = Rc::new(RefCell::new(Recorder::new(Origin {
             workload: self.workload,
@@ -183,18 +185,15 @@ impl CoresSystem {
         explain: bool,
         recorder: Option<&Rc<RefCell<Recorder>>>,
     ) -> Result<CoresReport, RunError> {
+        if let Some((key, told)) = self.refuses(front) {
+            return Err(RunError::Workload(format!("{key}: {told}")));
+        }
         let shared = match front {
             Front::Executed { .. } => {
                 let built = Executed::build(self.workload.name(), self.pages * PAGE, self.exponent, seed);
                 Some(Rc::new(RefCell::new(Shared::new(built.map_err(failed)?))))
             }
-            Front::Modelled => None,
-            Front::Recorded(recording) => {
-                if let Some((key, told)) = self.misfit(recording) {
-                    return Err(RunError::Workload(format!("{key}: {told}")));
-                }
-                None
-            }
+            Front::Modelled | Front::Recorded(_) | Front::Traced(_) => None,
         };
         let taken = Rc::new(Cell::new(0));
         let threads = self.threads();
@@ -227,6 +226,7 @@ impl CoresSystem {
                         (_, Front::Recorded(recording)) => {
                             ThreadWork::Recorded(Player::new(recording.clone(), taken.clone(), space, thread))
                         }
+                        (_, Front::Traced(traced)) => ThreadWork::Traced(Tracer::new(traced.clone(), taken.clone())),
                         _ => ThreadWork::Modelled(Work::new(shape, zipf, space, thread, seed)),
                     };
                     match recorder {
@@ -263,6 +263,7 @@ impl CoresSystem {
             retry: Vec::new(),
             inside: Population::default(),
             ended: 0,
+            livelock: LIVELOCK,
             misses: 0,
             table_misses: 0,
             duplicates: 0,
@@ -287,6 +288,15 @@ impl CoresSystem {
                 let mut requests = recording.warm_up();
                 if warms {
                     run.warm(&mut |pages| Ok(requests.next(pages)))?;
+                }
+            }
+            (None, Front::Traced(traced)) => {
+                // All threads may be within jobs of that many blocks before the first one ends.
+                let events = traced.longest().saturating_mul(u64::from(all) * EVENTS_OF_AN_ACCESS);
+                run.livelock = LIVELOCK.saturating_add(events);
+                if warms && traced.warmed() {
+                    let mut jobs = 0..;
+                    run.warm(&mut |pages| Ok(jobs.next().is_some_and(|job| traced.pages(job, pages))))?;
                 }
             }
             (None, _) => run.fill(space, u64::from(all), seed),
@@ -382,7 +392,7 @@ impl Run<'_> {
                 last = (self.ended, self.events.happened());
             }
             let events = self.events.happened() - last.1;
-            if events > LIVELOCK {
+            if events > self.livelock {
                 return Err(RunError::Livelock { events });
             }
             match self.events.next().ok_or(RunError::Stalled)? {
@@ -880,7 +890,7 @@ impl Run<'_> {
             coherence_stages: self.chip.stages(),
             simulated_s: span,
             counted: Counted { requests: self.accesses, events: self.events.happened() },
-            warnings: links_busy.filter(|busy| *busy > LINKS_BUSY).map(busy_links).into_iter().collect(),
+            warnings: busy_links(links_busy).into_iter().collect(),
         })
     }
 }

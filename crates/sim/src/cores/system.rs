@@ -8,12 +8,14 @@ use fulgurite_nand::Profile;
 use fulgurite_policy::SchedulingPolicy;
 
 use super::recording::{INSTRUCTIONS, OWN, Origin, Recording};
+use super::traced::Traced;
 use super::work::{BLOCK, PAGE, Workload};
 use crate::flash::Map;
 use crate::memory::{CacheShape, DramTiming};
 use crate::planted::Planted;
 use crate::system::{Document, SystemError};
 use crate::time::Time;
+use crate::trace::Trace;
 
 /// The most bytes of all L1s, and of all tiles of the LLC. A block's tag and time take 16 bytes.
 const CACHE_MAX: u64 = 1 << 32;
@@ -50,6 +52,9 @@ pub enum Paging {
     Wait,
 }
 
+/// The front that needs no workload.
+const TRACED: &str = "traced";
+
 /// Where the work of threads comes from.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum Front {
@@ -65,24 +70,37 @@ pub enum Front {
     },
     /// The jobs of another run.
     Recorded(Arc<Recording>),
+    /// The accesses of a trace.
+    Traced(Arc<Traced>),
 }
 
 impl Front {
-    /// Reads it, with the recording that the system is given. A recording of an executed workload
-    /// has the keys of that, too.
+    /// Reads it for a system, with the recording or the trace that this is given. A recording of an
+    /// executed workload has the keys of that, too.
     ///
     /// # Errors
     /// What is wrong with it, with the line.
-    pub fn read(document: &Document, recording: Option<&Arc<Recording>>) -> Result<Front, SystemError> {
+    pub fn read(
+        document: &Document,
+        system: &CoresSystem,
+        recording: Option<&Arc<Recording>>,
+        trace: Option<&Trace>,
+    ) -> Result<Front, SystemError> {
         let executed = || {
             let count = |key, of: &Range<u32>| document.count(key, u64::from(of.start), u64::from(of.end) - 1);
             let instructions = count("workload.instructions", &INSTRUCTIONS)? as u32;
             Ok::<_, SystemError>((instructions, count("workload.own", &OWN)? as u32))
         };
         let key = "workload.front";
-        match (document.word(key, &[("modelled", 0), ("executed", 1), ("recorded", 2)])?, recording) {
-            (2, None) => Err(document.refuse(key, "give the recording with --trace")),
-            (2, Some(recording)) => {
+        let fronts = [("modelled", 0), ("executed", 1), ("recorded", 2), (TRACED, 3)];
+        match (document.word(key, &fronts)?, recording, trace) {
+            (2, None, _) => Err(document.refuse(key, "give the recording with --trace")),
+            (3, _, None) => Err(document.refuse(key, "give the trace's file with --trace")),
+            (3, _, Some(trace)) => {
+                let core = (system.parts.cycle, system.parts.per_cycle);
+                Ok(Front::Traced(Arc::new(Traced::read(document, trace, system.pages, core)?)))
+            }
+            (2, Some(recording), _) => {
                 if let Some((instructions, own)) = recording.origin().executed {
                     let here = executed()?;
                     for (key, here, there) in
@@ -95,9 +113,10 @@ impl Front {
                 }
                 Ok(Front::Recorded(recording.clone()))
             }
-            (_, Some(_)) => Err(document.refuse(key, "write \"recorded\" to replay the recording that is given")),
-            (0, None) => Ok(Front::Modelled),
-            (_, None) => executed().map(|(instructions, own)| Front::Executed { instructions, own }),
+            (_, Some(_), _) => Err(document.refuse(key, "write \"recorded\" to replay the recording that is given")),
+            (_, _, Some(_)) => Err(document.refuse(key, "write \"traced\" to run the trace that is given")),
+            (0, None, None) => Ok(Front::Modelled),
+            (_, None, None) => executed().map(|(instructions, own)| Front::Executed { instructions, own }),
         }
     }
 }
@@ -154,9 +173,9 @@ pub struct CoresSystem {
     pub pages: u64,
     /// Page tables lie in flash, and DRAM caches them like data (AstriFlash-noDP).
     pub cached_tables: bool,
-    /// What the threads do.
+    /// What the threads do. A trace does not read it.
     pub workload: Workload,
-    /// Zipf's exponent of the records.
+    /// Zipf's exponent of the records. A trace does not read it.
     pub exponent: f64,
     /// At a page that is not in DRAM.
     pub paging: Paging,
@@ -262,6 +281,13 @@ impl CoresSystem {
                 (Some(flash), filled)
             }
         };
+        // The keys of a workload are none of a system that runs a trace.
+        let (workload, exponent) = if document.text("workload.front")? == TRACED {
+            (Workload::ArraySwap, 1.0)
+        } else {
+            let names = Workload::ALL.map(|workload| (workload.name(), workload));
+            (document.word("workload.name", &names)?, document.number("workload.exponent", 0.1, 4.0)?)
+        };
         Ok(CoresSystem {
             cores,
             parts,
@@ -271,8 +297,8 @@ impl CoresSystem {
             filled,
             pages,
             cached_tables: document.word("dram.tables", &[("flat", false), ("cached", true)])?,
-            workload: document.word("workload.name", &Workload::ALL.map(|workload| (workload.name(), workload)))?,
-            exponent: document.number("workload.exponent", 0.1, 4.0)?,
+            workload,
+            exponent,
             paging,
             warm_up: document.count("run.warm_up", 1, 1 << 40)?,
             jobs: document.count("run.jobs", 1, 1 << 40)?,
@@ -281,7 +307,7 @@ impl CoresSystem {
     }
     /// Why a recording cannot be replayed here: the key, and what it would have to be. None: it
     /// can.
-    pub fn misfit(&self, recording: &Recording) -> Option<(&'static str, String)> {
+    fn misfit(&self, recording: &Recording) -> Option<(&'static str, String)> {
         let Origin { workload, exponent, pages, executed, frames, .. } = *recording.origin();
         if workload != self.workload {
             return Some(("workload.name", format!("the recording is of {}", workload.name())));
@@ -306,6 +332,18 @@ impl CoresSystem {
             return Some(("cache.sets", told));
         }
         None
+    }
+    /// Why what a front is given cannot be run here: the key, and what it would have to be. None:
+    /// it can, or the front is given nothing.
+    pub fn refuses(&self, front: &Front) -> Option<(&'static str, String)> {
+        match front {
+            Front::Recorded(recording) => self.misfit(recording),
+            Front::Traced(traced) => {
+                let threads = u64::from(self.cores) * u64::from(self.threads());
+                traced.misfit(self.pages, self.jobs_begun(), threads)
+            }
+            Front::Modelled | Front::Executed { .. } => None,
+        }
     }
     /// The most jobs that begin in a run.
     pub(super) fn jobs_begun(&self) -> u64 {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::executed::{Replay, Shared};
 use super::recorded::{Pen, Player};
 use super::recording::Recorder;
+use super::traced::Tracer;
 use super::work::{Step, Work};
 use crate::report::RunError;
 
@@ -15,6 +16,7 @@ pub enum ThreadWork {
     Modelled(Work),
     Executed(Replay),
     Recorded(Player),
+    Traced(Tracer),
     /// Any of these, whose jobs are noted.
     Noted(Box<ThreadWork>, Pen),
 }
@@ -26,6 +28,7 @@ impl ThreadWork {
             ThreadWork::Modelled(work) => work.next(),
             ThreadWork::Executed(replay) => replay.next(),
             ThreadWork::Recorded(player) => player.next(),
+            ThreadWork::Traced(tracer) => tracer.next(),
             ThreadWork::Noted(work, pen) => {
                 let step = work.next();
                 pen.note(step);

@@ -26,7 +26,7 @@ use crate::paging::{PagingReport, PagingSystem};
 use crate::path::{PathReport, PathSystem};
 use crate::report::{Counted, RunError};
 use crate::stages::Split;
-use crate::trace::Record;
+use crate::trace::{Record, Trace};
 use crate::workers::{WorkersReport, WorkersSystem};
 
 /// A system that can run.
@@ -90,15 +90,15 @@ pub enum Given<'g> {
     /// It makes its requests or jobs itself.
     #[default]
     Nothing,
-    /// Accesses of a trace, for the models `flash` and `memory`.
-    Trace(&'g [Record]),
+    /// A trace, for the models `flash`, `memory` and `cores`.
+    Trace(&'g Trace),
     /// Jobs of another run, for the model `cores`.
     Recording(&'g Arc<Recording>),
 }
 
 impl<'g> Given<'g> {
-    fn trace(self) -> Option<&'g [Record]> {
-        if let Given::Trace(records) = self { Some(records) } else { None }
+    fn trace(self) -> Option<&'g Trace> {
+        if let Given::Trace(trace) = self { Some(trace) } else { None }
     }
     fn recording(self) -> Option<&'g Arc<Recording>> {
         if let Given::Recording(recording) = self { Some(recording) } else { None }
@@ -108,11 +108,13 @@ impl<'g> Given<'g> {
         match self {
             Given::Nothing => None,
             Given::Recording(recording) => Some(format!("recording {}", Fnv(recording.identity()))),
-            Given::Trace(records) => {
+            Given::Trace(trace) => {
                 let mut hash = Fnv::default();
-                for Record { at, writes, offset, bytes, .. } in records {
+                for Record { line, at, writes, offset, bytes } in &trace.records {
                     let at = at.map_or(u64::MAX, |at| at.0);
-                    [at, u64::from(*writes), *offset, *bytes].iter().for_each(|part| hash.add(&part.to_le_bytes()));
+                    let instruction = trace.format.counts_instructions().then_some(*line);
+                    let parts = [at, u64::from(*writes), *offset, *bytes].into_iter().chain(instruction);
+                    parts.for_each(|part| hash.add(&part.to_le_bytes()));
                 }
                 Some(format!("trace {hash}"))
             }
@@ -145,26 +147,25 @@ impl System {
         let mut document = Document::read(file, text, set)?;
         document.beside = given.identity();
         let trace = given.trace();
+        let records = trace.map(|trace| &trace.records[..]);
         let about = document.text("about")?.to_owned();
         let models = [("flash", 0), ("interface", 1), ("cores", 2), ("workers", 3), ("memory", 4), ("paging", 5)];
         let model = match document.word("model", &models)? {
-            0 => Model::Flash(Box::new(FlashSystem::read(&document, trace)?)),
+            0 => Model::Flash(Box::new(FlashSystem::read(&document, records)?)),
             1 => Model::Interface(Box::new(InterfaceSystem::read(&document)?)),
             2 => {
                 let cores = CoresSystem::read(&document)?;
-                let front = Front::read(&document, given.recording())?;
-                if let Front::Recorded(recording) = &front
-                    && let Some((key, told)) = cores.misfit(recording)
-                {
+                let front = Front::read(&document, &cores, given.recording(), trace)?;
+                if let Some((key, told)) = cores.refuses(&front) {
                     return Err(document.refuse(key, told));
                 }
                 Model::Cores(Box::new(cores), front, false)
             }
             3 => Model::Workers(Box::new(WorkersSystem::read(&document)?)),
             5 => Model::Paging(Box::new(PagingSystem::read(&document)?)),
-            _ => Model::Memory(Box::new(PathSystem::read(&document, trace)?)),
+            _ => Model::Memory(Box::new(PathSystem::read(&document, records)?)),
         };
-        if trace.is_some() && !matches!(model, Model::Flash(_) | Model::Memory(_)) {
+        if trace.is_some() && !matches!(model, Model::Flash(_) | Model::Memory(_) | Model::Cores(..)) {
             return Err(document.refuse("model", "this model runs no trace"));
         }
         if given.recording().is_some() && !matches!(model, Model::Cores(..)) {

@@ -55,10 +55,47 @@ pub fn read(bytes: &[u8], records: &mut Vec<Record>) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Writes an access as an instruction of its own.
-pub fn write(record: &Record, out: &mut Vec<u8>) {
-    let mut bytes = [0; RECORD];
-    let at = if record.writes { WRITTEN } else { READ }.start;
-    bytes[at..at + 8].copy_from_slice(&record.offset.to_le_bytes());
-    out.extend(bytes);
+/// Writes accesses. With `lines`, each goes to the instruction of its line, and those that access
+/// nothing are written, too. An access for which that instruction has no room goes to one behind.
+/// Without `lines`, each access is an instruction of its own.
+///
+/// # Errors
+/// What a record cannot say.
+pub fn write(records: &[Record], lines: bool, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    for record in records {
+        if record.offset == 0 {
+            return Err("address 0 stands for no access");
+        }
+        let written = (out.len() / RECORD) as u64;
+        if lines && record.line == written {
+            let (whole, _) = out.as_chunks_mut::<RECORD>();
+            if whole.last_mut().is_some_and(|last| put(record, last)) {
+                continue;
+            }
+        }
+        if lines {
+            let before = record.line.saturating_sub(1) as usize * RECORD;
+            out.resize(out.len().max(before), 0);
+        }
+        let mut bytes = [0; RECORD];
+        put(record, &mut bytes);
+        out.extend(bytes);
+    }
+    Ok(())
+}
+
+/// Puts an access into an instruction. Returns whether it has room.
+fn put(record: &Record, bytes: &mut [u8; RECORD]) -> bool {
+    // It reads before it writes.
+    if !record.writes && bytes[WRITTEN].iter().any(|byte| *byte != 0) {
+        return false;
+    }
+    let part = &mut bytes[if record.writes { WRITTEN } else { READ }];
+    match part.chunks_exact_mut(8).find(|place| place.iter().all(|byte| *byte == 0)) {
+        Some(place) => {
+            place.copy_from_slice(&record.offset.to_le_bytes());
+            true
+        }
+        None => false,
+    }
 }

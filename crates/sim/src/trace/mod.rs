@@ -26,7 +26,7 @@ use crate::time::Time;
 /// One access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Its line in the file, from 1 on. In a file that is not text, its number.
+    /// Its line in the file, from 1 on. In a file that is not text, the number of its instruction.
     pub line: u64,
     /// When, from the first one on.
     pub at: Option<Time>,
@@ -92,6 +92,11 @@ impl Format {
     /// Whether its times are cycles of a clock that it does not name.
     pub const fn counts_cycles(self) -> bool {
         matches!(self, Format::Dramsim3 | Format::Hybridsim)
+    }
+    /// Whether the line of a record is the number of its instruction, so that a trace tells how
+    /// many instructions lie between two accesses.
+    pub const fn counts_instructions(self) -> bool {
+        matches!(self, Format::Champsim)
     }
     /// The format of a name.
     pub fn named(name: &str) -> Option<Format> {
@@ -205,15 +210,15 @@ impl Trace {
         if format.counts_cycles() && cycle.is_none() {
             return Err(TraceError::Clock(format));
         }
+        let unsaid = |told| TraceError::Unsaid { format, told };
         let mut out = Vec::new();
+        if format == Format::Champsim {
+            champsim::write(&self.records, self.format.counts_instructions(), &mut out).map_err(unsaid)?;
+            return Ok(out);
+        }
         for (number, record) in self.records.iter().enumerate() {
-            let unsaid = |told| TraceError::Unsaid { format, told };
-            if format == Format::Champsim {
-                champsim::write(record, &mut out);
-            } else {
-                out.extend(formats::show(format, number as u64, record, cycle).map_err(unsaid)?.bytes());
-                out.push(b'\n');
-            }
+            out.extend(formats::show(format, number as u64, record, cycle).map_err(unsaid)?.bytes());
+            out.push(b'\n');
         }
         Ok(out)
     }

@@ -202,6 +202,28 @@ filled = "50%"
     format!("{own}{nand}")
 }
 
+/// One core, or several, that does jobs of one access of a trace: one that is not measured, and
+/// eight that are. DRAM begins empty.
+pub fn traced_text(paging: &str, cores: u32) -> String {
+    let threads = "[threads]\ncount = 32\nswitch = \"100ns\"\npolicy = \"priority-aging\"\n";
+    let workload = "name = \"hash-table\"\ndata = \"128M\"\nexponent = 1.0\nfront = \"modelled\"\n";
+    let traced = "data = \"128M\"\nfront = \"traced\"\naccesses = 1\ninstructions = 30\ndepends = true\n\
+                  addresses = \"physical\"\nwarmed = false\n";
+    let text = cores_text().replace(workload, traced);
+    let text = text.replace("cores = 2\n", &format!("cores = {cores}\n"));
+    let text = text.replace("warm_up = 5000\njobs = 20000", "warm_up = 1\njobs = 8");
+    let text = text.replace("paging = \"switch\"", &format!("paging = \"{paging}\""));
+    if paging == "switch" {
+        return text;
+    }
+    let text = text.replace(threads, "").replace("status_entries = 2048\nbackside_command = 3\n", "");
+    match (paging, text.find("[flash]")) {
+        // It has no flash, and no keys behind those of the cache.
+        ("dram-only", Some(flash)) => text[..flash].to_owned(),
+        _ => text,
+    }
+}
+
 /// One worker over 300 frames, for which two elements of an array change places.
 pub fn workers_text() -> String {
     r#"
