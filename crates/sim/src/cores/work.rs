@@ -4,6 +4,14 @@
 //! a cache block a node. A record is chosen by Zipf over all pages. Beside them, an operation
 //! touches blocks of its thread's own: stack and buffers.
 //!
+//! A node of the red-black tree is one cache block, and nodes are scattered over the pages
+//! (`fulgurite-workloads`). A page has few popular ones. So the records of an operation are the
+//! nodes at the end of one path, and a page's block is always the same one. Each node's place is
+//! read in the one before, and all are as popular as the key. There are four: of 2^19 nodes, the
+//! 12 levels above are as many as 4,096 pages of DRAM hold at all times. Below are 7 nodes of a
+//! path, half of them on pages in DRAM if that holds half of the data. The others are missing one
+//! after the other.
+//!
 //! What a miss costs does not depend on what an operation is for. So a workload is its shape: how
 //! much it computes, and how many dependent and independent accesses it makes. The interval between
 //! misses follows from that, from Zipf's exponent and from the size of DRAM, and is reported.
@@ -15,6 +23,8 @@ use crate::random::Random;
 pub const PAGE: u64 = 4096;
 pub const BLOCK: u64 = 64;
 const FANOUT: u64 = 16;
+/// The odd number next to 2^64 / golden ratio.
+const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The most levels of an index, and the pages of one of that many.
 pub const LEVELS_MAX: u32 = 5;
 const INDEX_PAGES: u64 = (FANOUT.pow(LEVELS_MAX + 1) - 1) / (FANOUT - 1) * BLOCK / PAGE + 1;
@@ -157,6 +167,9 @@ pub struct Shape {
     pub writes: u32,
     /// Blocks of the thread's own between two records.
     pub own: u32,
+    /// The records of an operation are nodes of one path: the index leads to the first one, and
+    /// each to the next one. A node is one block, which its page decides.
+    pub path: bool,
     /// Zipf's exponent.
     pub exponent: f64,
 }
@@ -208,14 +221,15 @@ impl Workload {
         // (operations, compute, levels, records, blocks, writes, own)
         let (operations, compute, levels, records, blocks, writes, own) = match self {
             Workload::ArraySwap => (1, 220, 0, 2, 2, 100, 8),
-            Workload::Rbt => (1, 110, 5, 1, 3, 20, 10),
+            Workload::Rbt => (1, 110, 5, 4, 1, 20, 10),
             Workload::HashTable => (1, 180, 1, 1, 3, 20, 10),
             Workload::Tatp => (1, 280, 5, 3, 6, 34, 16),
             Workload::Tpcc => (1, 420, 5, 14, 6, 60, 12),
             Workload::Silo => (2, 260, 4, 2, 5, 30, 14),
             Workload::Masstree => (2, 220, 5, 1, 4, 10, 14),
         };
-        Shape { operations, compute, levels, records, blocks, writes, own, exponent }
+        let path = matches!(self, Workload::Rbt);
+        Shape { operations, compute, levels, records, blocks, writes, own, path, exponent }
     }
 }
 
@@ -239,7 +253,7 @@ impl Space {
         let half = (u64::BITS - mask.leading_zeros()).div_ceil(2);
         let mut page = rank & mask;
         // Multiplying by an odd number and folding the upper half down can be undone.
-        for factor in [0x9e37_79b9_7f4a_7c15, 0xd605_1a5f_f91c_a5a3] {
+        for factor in [SCATTER, 0xd605_1a5f_f91c_a5a3] {
             page = page.wrapping_mul(factor) & mask;
             page ^= page >> half;
         }
@@ -248,7 +262,7 @@ impl Space {
     fn node(self, level: u32, rank: u64) -> u64 {
         let nodes = FANOUT.pow(level);
         let before = (nodes - 1) / (FANOUT - 1);
-        let node = rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let node = rank.wrapping_mul(SCATTER) >> 32;
         self.pages * PAGE + (before + node % nodes) * BLOCK
     }
     /// A block of a thread's own.
@@ -292,13 +306,15 @@ pub struct Work {
     steps: Vec<Step>,
     records: u32,
     operations: u32,
+    /// The rank of the first node of the path under way.
+    first: u64,
 }
 
 impl Work {
     /// Of a thread, by its number among all of them.
     pub fn new(shape: Shape, zipf: Zipf, space: Space, thread: u64, seed: u64) -> Work {
         let random = Random::new(seed ^ thread.wrapping_mul(0xd605_1a5f_f91c_a5a3), 5);
-        Work { shape, zipf, space, thread, random, steps: Vec::new(), records: 0, operations: 0 }
+        Work { shape, zipf, space, thread, random, steps: Vec::new(), records: 0, operations: 0, first: 0 }
     }
     /// The next step.
     pub fn next(&mut self) -> Step {
@@ -317,9 +333,23 @@ impl Work {
         self.record();
         self.next()
     }
+    /// The rank of the record under way. Nodes of a path have ranks next to each other.
+    fn rank(&mut self) -> u64 {
+        let Shape { records, path, .. } = self.shape;
+        if !path {
+            return self.zipf.draw(&mut self.random);
+        }
+        if self.records == 1 {
+            let drawn = self.zipf.draw(&mut self.random);
+            self.first = drawn - drawn % u64::from(records);
+        }
+        self.first + u64::from(self.records - 1)
+    }
     fn record(&mut self) {
-        let Shape { compute, levels, blocks, writes, own, .. } = self.shape;
-        let rank = self.zipf.draw(&mut self.random);
+        let Shape { compute, levels, blocks, writes, own, path, records, .. } = self.shape;
+        let rank = self.rank();
+        // Behind the first node, a path needs no index. Its last node has the key.
+        let (levels, ends) = if path && self.records > 1 { (0, self.records == records) } else { (levels, !path) };
         // About the mean, so that threads do not march in step.
         let mut some = |mean: u32| Step::Compute(mean / 2 + self.random.below(u64::from(mean) + 1) as u32);
         let mut steps = Vec::with_capacity(2 * (levels + blocks + own) as usize + 2);
@@ -332,14 +362,15 @@ impl Work {
             steps.push(Step::Load { address: self.space.node(level, rank), depends: level > 0 });
         }
         let page = self.space.page_of(rank) * PAGE;
-        let first = self.random.below(PAGE / BLOCK);
+        let of_page = PAGE / BLOCK;
+        let first = if path { (page / PAGE).wrapping_mul(SCATTER) >> 32 } else { self.random.below(of_page) };
         let written = self.random.below(100) < u64::from(writes);
         for block in 0..u64::from(blocks) {
-            let address = page + (first + block) % (PAGE / BLOCK) * BLOCK;
+            let address = page + (first + block) % of_page * BLOCK;
             steps.push(Step::Compute(compute / 2));
-            // The record's place is what the index has said.
-            steps.push(Step::Load { address, depends: block == 0 && levels > 0 });
-            if written && block + 1 == u64::from(blocks) {
+            // The record's place is what the index or the node before has said.
+            steps.push(Step::Load { address, depends: block == 0 && (levels > 0 || path) });
+            if written && ends && block + 1 == u64::from(blocks) {
                 steps.push(Step::Store { address });
             }
         }
@@ -418,6 +449,40 @@ mod tests {
             all.sort_unstable();
             assert!(all.iter().enumerate().all(|(at, page)| at as u64 == *page));
         }
+    }
+    #[test]
+    fn a_look_up_goes_down_one_path() {
+        let space = Space { pages: 1024 };
+        let shape = Workload::Rbt.shape(1.0);
+        let (records, levels) = (shape.records as usize, shape.levels as usize);
+        let mut work = Work::new(shape, Zipf::new(1024, 1.0), space, 3, 1);
+        let mut block_of = std::collections::HashMap::new();
+        for _ in 0..500 {
+            let job: Vec<Step> = std::iter::from_fn(|| Some(work.next()).filter(|step| *step != Step::End)).collect();
+            let loads = |of: std::ops::Range<u64>| {
+                job.iter().filter_map(move |step| match step {
+                    Step::Load { address, depends } if of.contains(address) => Some((*address, *depends)),
+                    _ => None,
+                })
+            };
+            let nodes: Vec<(u64, bool)> = loads(0..1024 * PAGE).collect();
+            assert_eq!(nodes.len(), records);
+            let index = (1024 + INDEX_PAGES) * PAGE;
+            assert_eq!(loads(1024 * PAGE..index).count(), levels, "the index is used once");
+            for (address, depends) in &nodes {
+                assert!(*depends, "a node is found by what was read before");
+                assert_eq!(block_of.entry(address / PAGE).or_insert(*address), address, "a page has one block");
+            }
+            let written: Vec<u64> = job
+                .iter()
+                .filter_map(|step| match step {
+                    Step::Store { address } => Some(*address),
+                    _ => None,
+                })
+                .collect();
+            assert!(written.is_empty() || written == [nodes[records - 1].0]);
+        }
+        assert!(block_of.len() > 100);
     }
     #[test]
     fn jobs_end_and_stay_in_their_space() {
