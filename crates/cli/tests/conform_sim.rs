@@ -315,7 +315,8 @@ fn a_trace_runs_on_cores() {
     let keys = "data = \"4G\"\nfront = \"traced\"\naccesses = 8\ninstructions = 150\ndepends = false\n\
                 addresses = \"virtual\"\nwarmed = true\n";
     std::fs::write(at.join("s.toml"), format!("{before}[workload]\n{keys}[run]{behind}")).unwrap();
-    let traced = |more: &[&str]| [&["sim", "run", "s.toml"][..], &few, more].concat();
+    let common = [&["sim", "run", "s.toml"][..], &few].concat();
+    let traced = |more: &[&'static str]| -> Vec<&str> { [&common[..], more].concat() };
     let words = traced(&["--trace", "jobs.trace", "--json"]);
     let report: Value = serde_json::from_str(&done(at, &words)).unwrap();
     assert_eq!((&report["model"], &report["service"]["count"]), (&"cores".into(), &200.into()));
