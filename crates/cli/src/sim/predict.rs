@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use fulgurite_bench::bad_input::{BadInput, OrBadInput, bad_input};
 use fulgurite_bench::interrupt::Interrupt;
@@ -122,15 +123,34 @@ struct Beside<'p> {
     measured_max: f64,
 }
 
+/// Predictions beside a measurement, as they are kept.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Comparison<'p> {
+    command: String,
+    /// What was measured on, as `bench live` describes it.
+    machine: &'p Value,
+    predicted: Source<'p>,
+    measured: Source<'p>,
+    rows: Vec<Beside<'p>>,
+}
+/// How one side of a comparison was made.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+struct Source<'p> {
+    command: &'p str,
+    day: &'p str,
+}
+
 /// What is needed of a kept `bench live`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 struct Live {
-    machine: LiveMachine,
+    command: String,
+    machine: Value,
     rows: Vec<LiveRow>,
 }
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-struct LiveMachine {
-    day: String,
+impl Live {
+    fn day(&self) -> &str {
+        self.machine["day"].as_str().unwrap_or("an unknown day")
+    }
 }
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 struct LiveRow {
@@ -201,7 +221,14 @@ pub fn run(args: &PredictArgs) -> Result<()> {
                     args.beside.as_ref().map_or(String::new(), |path| path.display().to_string())
                 );
             }
-            give(args.json.as_ref(), &rows, || compared(&rows, &written.day, &live.machine.day))?;
+            let comparison = Comparison {
+                command: command_line(),
+                machine: &live.machine,
+                predicted: Source { command: &written.command, day: &written.day },
+                measured: Source { command: &live.command, day: live.day() },
+                rows,
+            };
+            give(args.json.as_ref(), &comparison, || compared(&comparison))?;
         }
     }
     saved
@@ -406,7 +433,8 @@ fn predicted(predictions: &[Prediction]) -> String {
     table(&heading, 2, rows) + "\n"
 }
 
-fn compared(rows: &[Beside<'_>], written: &str, measured: &str) -> String {
+fn compared(comparison: &Comparison<'_>) -> String {
+    let Comparison { predicted, measured, rows, .. } = comparison;
     let points = |predicted: f64, measured: f64| format!("{:+.1}", 100.0 * (predicted - measured));
     let lines = rows.iter().map(|row| {
         let one = row.prediction;
@@ -443,7 +471,7 @@ fn compared(rows: &[Beside<'_>], written: &str, measured: &str) -> String {
             most(&simple)
         );
     }
-    text += &format!("Predicted on {written}, measured on {measured}.\n");
+    text += &format!("Predicted on {}, measured on {}.\n", predicted.day, measured.day);
     text
 }
 
@@ -466,7 +494,7 @@ mod tests {
             simple_share: Some(0.96),
         }
     }
-    const LIVE: &str = r#"{"machine": {"day": "2026-11-25", "cpu": "x"}, "rows": [
+    const LIVE: &str = r#"{"command": "fulgurite bench live", "machine": {"day": "2026-11-25", "cpu": "x"}, "rows": [
         {"workload": "tatp", "config": "dram-only", "data_bytes": 100, "share_of_dram_only": {"median": 1.0, "min": 1.0, "max": 1.0},
          "calibration": {"zipf": 1.1, "own_work_ns": 150.0, "added_work_ns": 1000.0, "more": 1, "miss_every_ns": 10000}},
         {"workload": "tatp", "config": "fulgurite", "data_bytes": 100, "share_of_dram_only": {"median": 0.95, "min": 0.9, "max": 0.96},
@@ -487,8 +515,19 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].measured, rows[0].prediction.workload.as_str()), (0.95, "tatp"));
         assert_eq!(beside(&all, &live, false).len(), 2);
-        let text = compared(&rows, "2026-11-24", "2026-11-25");
+        let comparison = Comparison {
+            command: "fulgurite sim predict".to_owned(),
+            machine: &live.machine,
+            predicted: Source { command: "fulgurite sim predict s.toml", day: "2026-11-24" },
+            measured: Source { command: &live.command, day: live.day() },
+            rows,
+        };
+        let text = compared(&comparison);
         assert!(text.contains("-1.0") && text.contains("fulgurite: 1.0 points off on average"), "{text}");
+        assert!(text.ends_with("Predicted on 2026-11-24, measured on 2026-11-25.\n"), "{text}");
+        let json = serde_json::to_value(&comparison).unwrap();
+        assert_eq!((&json["machine"]["cpu"], &json["measured"]["command"]), (&"x".into(), &live.command.as_str().into()));
+        assert_eq!((&json["rows"][0]["workload"], &json["rows"][0]["measured"]), (&"tatp".into(), &0.95.into()));
     }
     #[test]
     fn calibrations_of_a_measurement_are_inputs() {

@@ -6,6 +6,7 @@ use serde_json::Value;
 mod live;
 mod others;
 mod peers;
+mod predictions;
 
 /// The block of a result: its command, its tables, the machine.
 pub fn render(name: &str, result: &Value, has_drawing: bool) -> String {
@@ -19,6 +20,7 @@ pub fn render(name: &str, result: &Value, has_drawing: bool) -> String {
         "bench checkpoint" => vec![others::checkpoint(result)],
         "bench policies" => vec![others::policies(result)],
         "device bench" => vec![others::goals(result)],
+        "sim predict" => predictions::tables(result),
         "bench store" if command.contains("--recovery") => vec![others::recovery(result)],
         "bench store" if command.contains("--sync") => vec![others::sync(result)],
         "bench store" => others::store(result),
@@ -29,7 +31,8 @@ pub fn render(name: &str, result: &Value, has_drawing: bool) -> String {
     let tables: Vec<String> = tables.iter().map(Table::text).collect();
     let drawing = if has_drawing { format!(", [drawing](results/{name}.svg)") } else { String::new() };
     let file = format!("{}; [all of it](results/{name}.json){drawing}.", machine(&result["machine"]));
-    format!("`{command}`\n\n{}\n{file}\n", tables.join("\n"))
+    let sources = if kind == "sim predict" { predictions::sources(result) + "\n" } else { String::new() };
+    format!("`{command}`\n\n{sources}{}\n{file}\n", tables.join("\n"))
 }
 
 /// The command that made a result, without the names of what it wrote.
