@@ -526,7 +526,10 @@ mod tests {
         assert!(text.contains("-1.0") && text.contains("fulgurite: 1.0 points off on average"), "{text}");
         assert!(text.ends_with("Predicted on 2026-11-24, measured on 2026-11-25.\n"), "{text}");
         let json = serde_json::to_value(&comparison).unwrap();
-        assert_eq!((&json["machine"]["cpu"], &json["measured"]["command"]), (&"x".into(), &live.command.as_str().into()));
+        assert_eq!(
+            (&json["machine"]["cpu"], &json["measured"]["command"]),
+            (&"x".into(), &live.command.as_str().into())
+        );
         assert_eq!((&json["rows"][0]["workload"], &json["rows"][0]["measured"]), (&"tatp".into(), &0.95.into()));
     }
     #[test]

@@ -44,7 +44,8 @@ fn one(config: &str, rows: &[&Value]) -> Table {
     };
     line("measured", rows.iter().map(range).collect(), mean(&measured));
     for (name, of) in [("off, points", predicted), ("W / (W + o) off, points", share("simple_share"))] {
-        let off: Vec<Option<f64>> = of.iter().zip(&measured).map(|(of, measured)| Some((*of)? - (*measured)?)).collect();
+        let off: Vec<Option<f64>> =
+            of.iter().zip(&measured).map(|(of, measured)| Some((*of)? - (*measured)?)).collect();
         let sizes: Vec<Option<f64>> = off.iter().map(|off| off.map(f64::abs)).collect();
         let signed = off.iter().map(|off| off.map_or_else(|| "-".into(), |off| format!("{off:+.1}"))).collect();
         line(name, signed, mean(&sizes));

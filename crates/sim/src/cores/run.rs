@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::rc::Rc;
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
@@ -81,6 +82,8 @@ pub const RECORDED_THREADS: u32 = 65;
 /// Before an executed run, pages come until DRAM was filled so often, or after so many requests.
 const WARM_FILLS: u64 = 2;
 const WARM_REQUESTS: u64 = 1 << 20;
+/// Pages whose sets are read at once where DRAM is filled.
+const FILLED_AT_ONCE: usize = 32;
 
 /// When the jobs that have begun and not ended did.
 fn entered(cores: &[Core]) -> impl Iterator<Item = Time> + '_ {
@@ -323,7 +326,7 @@ impl Run<'_> {
         if self.system.paging == Paging::DramOnly {
             return;
         }
-        let (controllers, frames) = (u64::from(self.system.controllers), self.system.frames());
+        let frames = self.system.frames();
         let random = &mut Random::new(seed, 6);
         let ranks = resident(space.pages, self.system.exponent, frames, random).into_iter();
         let cached_tables = self.system.cached_tables;
@@ -333,34 +336,45 @@ impl Run<'_> {
             table.into_iter().chain(std::iter::once(page))
         });
         let levels = self.system.workload.shape(self.system.exponent).levels;
-        let pages = ranks.chain(space.hot(levels, threads));
-        match self.system.paging {
-            Paging::DramOnly => {}
-            Paging::Switch { .. } => {
-                for page in pages {
-                    let cache = &mut self.caches[(page % controllers) as usize];
-                    cache.tags().fill(std::iter::once((page / controllers) as u32));
-                }
+        let mut pages = ranks.chain(space.hot(levels, threads));
+        let mut group = Vec::with_capacity(FILLED_AT_ONCE);
+        loop {
+            group.clear();
+            group.extend(pages.by_ref().take(FILLED_AT_ONCE));
+            if group.is_empty() {
+                break;
             }
-            Paging::System { .. } | Paging::Wait => self.resident.fill(pages.map(|page| page as u32)),
+            // Their sets come from memory beside each other, instead of one after the other.
+            let near = |sum: u32, page: &u64| {
+                let (tags, page) = self.tags_of(*page);
+                sum ^ tags.peek(page)
+            };
+            black_box(group.iter().fold(0, near));
+            for page in group.iter().copied() {
+                let (tags, page) = self.tags_of(page);
+                tags.fill(std::iter::once(page));
+            }
+        }
+    }
+
+    /// The tags of a page, and its number there.
+    fn tags_of(&mut self, page: u64) -> (&mut Tags, u32) {
+        let controllers = u64::from(self.system.controllers);
+        match self.system.paging {
+            Paging::Switch { .. } => (self.caches[(page % controllers) as usize].tags(), (page / controllers) as u32),
+            _ => (&mut self.resident, page as u32),
         }
     }
 
     /// What DRAM holds after as many requests as fill it several times. `next` puts the pages of
     /// one in the place of others, and tells whether there was one.
     fn warm(&mut self, next: &mut dyn FnMut(&mut Vec<u64>) -> Result<bool, RunError>) -> Result<(), RunError> {
-        let controllers = u64::from(self.system.controllers);
         let frames = self.system.frames();
         let (mut came, mut requests, mut pages) = (0, 0, Vec::new());
         while came < WARM_FILLS * frames && requests < WARM_REQUESTS && next(&mut pages)? {
             requests += 1;
             for page in pages.iter().copied() {
-                let (tags, page) = match self.system.paging {
-                    Paging::Switch { .. } => {
-                        (self.caches[(page % controllers) as usize].tags(), (page / controllers) as u32)
-                    }
-                    _ => (&mut self.resident, page as u32),
-                };
+                let (tags, page) = self.tags_of(page);
                 if !tags.touch(page, false) && tags.replace(page).is_some() {
                     tags.arrived(page);
                     came += 1;

@@ -133,7 +133,8 @@ pub fn resident(count: u64, exponent: f64, frames: u64, random: &mut Random) -> 
             ages.push((-libm::log1p(-random.unit() * there) / share, rank));
         }
     }
-    ages.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    // No rank is there twice, so that the order is one.
+    ages.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     ages.into_iter().map(|(_, rank)| rank).collect()
 }
 
