@@ -1,5 +1,5 @@
-//! `fulgurite sim predict --beside`: a table for each configuration, what was predicted and measured
-//! down, workloads across.
+//! `fulgurite sim predict --beside`: a table for each configuration, what was predicted and
+//! measured down, workloads across.
 
 use serde_json::Value;
 

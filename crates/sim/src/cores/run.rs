@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::hint::black_box;
 use std::rc::Rc;
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
@@ -82,8 +81,6 @@ pub const RECORDED_THREADS: u32 = 65;
 /// Before an executed run, pages come until DRAM was filled so often, or after so many requests.
 const WARM_FILLS: u64 = 2;
 const WARM_REQUESTS: u64 = 1 << 20;
-/// Pages whose sets are read at once where DRAM is filled.
-const FILLED_AT_ONCE: usize = 32;
 
 /// When the jobs that have begun and not ended did.
 fn entered(cores: &[Core]) -> impl Iterator<Item = Time> + '_ {
@@ -336,24 +333,9 @@ impl Run<'_> {
             table.into_iter().chain(std::iter::once(page))
         });
         let levels = self.system.workload.shape(self.system.exponent).levels;
-        let mut pages = ranks.chain(space.hot(levels, threads));
-        let mut group = Vec::with_capacity(FILLED_AT_ONCE);
-        loop {
-            group.clear();
-            group.extend(pages.by_ref().take(FILLED_AT_ONCE));
-            if group.is_empty() {
-                break;
-            }
-            // Their sets come from memory beside each other, instead of one after the other.
-            let near = |sum: u32, page: &u64| {
-                let (tags, page) = self.tags_of(*page);
-                sum ^ tags.peek(page)
-            };
-            black_box(group.iter().fold(0, near));
-            for page in group.iter().copied() {
-                let (tags, page) = self.tags_of(page);
-                tags.fill(std::iter::once(page));
-            }
+        for page in ranks.chain(space.hot(levels, threads)) {
+            let (tags, page) = self.tags_of(page);
+            tags.fill(std::iter::once(page));
         }
     }
 

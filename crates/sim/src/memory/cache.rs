@@ -115,10 +115,6 @@ impl Tags {
             }
         }
     }
-    /// Reads something of a page's set, which brings it from memory.
-    pub fn peek(&self, page: u32) -> u32 {
-        self.ways[self.set_of(page) as usize * self.of_set].touched
-    }
     fn check(&self) {
         for set in self.ways.chunks_exact(self.of_set) {
             for (at, way) in set.iter().enumerate() {
