@@ -258,7 +258,27 @@ impl Named<'_> {
     }
 
     /// A value of at most a subpage, at first `first`: for example the program's own root, a struct
-    /// of pointers.
+    /// of pointers. In a transaction, its key is `()`.
+    ///
+    /// ```
+    /// use fulgurite::{Error, Fulgurite, Medium, Memory};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("numbers.pool");
+    /// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+    /// let next = memory.named("next").value(1u64)?;
+    /// let names = memory.named("names").blobs::<u64>(1000, 1 << 20)?;
+    /// let number = memory.transaction(|t| {
+    ///     let number = t.get(&next, &())?.expect("a value is there");
+    ///     t.put(&next, &(), &(number + 1))?;
+    ///     t.put(&names, &number, b"Ada")?;
+    ///     Ok::<u64, Error>(number)
+    /// })?;
+    /// assert_eq!((number, memory.run(|m| m.load(next))?), (1, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Named::hash_map`].

@@ -4,7 +4,7 @@
 //! contents must be those of one order or the other. Every access fails in turn, after which
 //! nothing has changed and every object of the heap is accounted for. Threads move amounts between
 //! accounts in containers of all kinds, and readers add them up. Bugs that are planted in
-//! transactions must be found.
+//! transactions must be found. Elements of an array are reached by index and by pointer.
 
 use crate::common;
 
@@ -86,9 +86,24 @@ impl Data {
             heap,
         }
     }
+    /// By its index or by a pointer.
+    fn get_element<M: Memory>(&self, t: &mut Transaction<'_, M>, key: u64) -> Result<Option<u64>, AccessError> {
+        if key.is_multiple_of(2) {
+            t.get(&self.array, &key)
+        } else {
+            t.get(&self.array.ptr(key).expect("a key is an index"), &())
+        }
+    }
+    fn put_element<M: Memory>(&self, t: &mut Transaction<'_, M>, key: u64, value: u64) -> Result<(), AccessError> {
+        if key.is_multiple_of(3) {
+            t.put(&self.array, &key, &value)
+        } else {
+            t.put(&self.array.ptr(key).expect("a key is an index"), &(), &value)
+        }
+    }
     fn get<M: Memory>(&self, t: &mut Transaction<'_, M>, at: Place) -> Result<Option<u64>, AccessError> {
         match at.kind {
-            0 => Ok(t.get(&self.array, &at.key)?.filter(|number| *number != 0)),
+            0 => Ok(self.get_element(t, at.key)?.filter(|number| *number != 0)),
             1 => t.get(&self.map, &at.key),
             2 => t.get(&self.tree, &at.key),
             3 => t.get(&self.red, &at.key),
@@ -98,7 +113,7 @@ impl Data {
     }
     fn put<M: Memory>(&self, t: &mut Transaction<'_, M>, at: Place, value: u64) -> Result<(), AccessError> {
         match at.kind {
-            0 => t.put(&self.array, &at.key, &value),
+            0 => self.put_element(t, at.key, value),
             1 => t.put(&self.map, &at.key, &value),
             2 => t.put(&self.tree, &at.key, &value),
             3 => t.put(&self.red, &at.key, &value),
@@ -110,7 +125,7 @@ impl Data {
         match at.kind {
             0 => {
                 let found = self.get(t, at)?.is_some();
-                t.put(&self.array, &at.key, &0)?;
+                self.put_element(t, at.key, 0)?;
                 Ok(found)
             }
             1 => t.remove(&self.map, &at.key),

@@ -15,7 +15,9 @@ use crate::{
 type Elements = LatchTable<VersionLatch>;
 
 /// A container that transactions reach: an [`Array`], and an [`Arc`] of the others, with
-/// [`VersionLatch`]. Not for other types. [`Transactions`](crate::Transactions) has an example.
+/// [`VersionLatch`]. A [`Ptr`] is one with a single key, `()`: a value under a name, an object of a
+/// heap, a part of a region. Not for other types. [`Transactions`](crate::Transactions) has an
+/// example.
 pub trait Transact: sealed::Handle {
     /// Keys; of an array, the index.
     type Key: ?Sized;
@@ -88,6 +90,7 @@ pub trait Ranged: Transact {
 mod sealed {
     pub trait Handle {}
     impl<T> Handle for super::Array<T> {}
+    impl<T> Handle for super::Ptr<T> {}
     impl<C> Handle for super::Arc<C> {}
 }
 
@@ -173,8 +176,7 @@ impl<T: Plain> Transact for Array<T> {
         elements: &Elements,
         index: &u64,
     ) -> Result<Option<T>, AccessError> {
-        let at = self.element(*index)?;
-        optimistic::read(elements.of(at.address().bits()), staged, |staged, _| staged.load(at)).map(Some)
+        self.element(*index)?.get_staged(staged, elements, &())
     }
     fn put_staged<M: Memory>(
         &self,
@@ -183,12 +185,42 @@ impl<T: Plain> Transact for Array<T> {
         index: &u64,
         value: &T,
     ) -> Result<(), AccessError> {
-        let at: Ptr<T> = self.element(*index)?;
-        let _held = elements.of(at.address().bits()).lock(staged)?;
-        staged.store(at, *value)
+        self.element(*index)?.put_staged(staged, elements, &(), value)
     }
     fn remove_staged<M: Memory>(&self, _: &mut Staged<'_, M>, index: &u64) -> Result<bool, AccessError> {
         Err(AccessError::OutOfRange { at: self.element(*index)?.address() })
+    }
+}
+
+/// What a pointer leads to has no latch either. An element of an array is the same by both.
+impl<T: Plain> Transact for Ptr<T> {
+    type Key = ();
+    type Value = T;
+    type New = T;
+    fn keep(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
+    fn get_staged<M: Memory>(
+        &self,
+        staged: &mut Staged<'_, M>,
+        elements: &Elements,
+        _: &(),
+    ) -> Result<Option<T>, AccessError> {
+        let latch = elements.of(self.address().bits());
+        optimistic::read(latch, staged, |staged, _| staged.load(*self)).map(Some)
+    }
+    fn put_staged<M: Memory>(
+        &self,
+        staged: &mut Staged<'_, M>,
+        elements: &Elements,
+        _: &(),
+        value: &T,
+    ) -> Result<(), AccessError> {
+        let _held = elements.of(self.address().bits()).lock(staged)?;
+        staged.store(*self, *value)
+    }
+    fn remove_staged<M: Memory>(&self, _: &mut Staged<'_, M>, _: &()) -> Result<bool, AccessError> {
+        Err(AccessError::OutOfRange { at: self.address() })
     }
 }
 

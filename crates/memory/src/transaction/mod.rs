@@ -39,7 +39,7 @@ use staged::Stop;
 
 use crate::{Latch, LatchTable, Memory, VersionLatch};
 
-/// Latches of the elements of arrays: 32 KiB of DRAM.
+/// Latches of the elements of arrays, and of what pointers lead to: 32 KiB of DRAM.
 const ELEMENT_LATCHES: usize = 1 << 12;
 /// Conflicts after which a transaction waits for its turn among all such.
 const PATIENCE: u32 = 8;
@@ -226,7 +226,8 @@ impl<'m, M: Memory, X: From<AccessError>> Transaction<'m, M, X> {
         Transaction { staged, elements: &shared.elements, kept: Vec::new(), failed: None, errors: PhantomData }
     }
 
-    /// The value of `key`: an element of an array, a value of a map or a tree, a blob.
+    /// The value of `key`: an element of an array, a value of a map or a tree, a blob. Of a pointer
+    /// the key is `()`.
     ///
     /// # Errors
     /// As of the container. [`AccessError::Poisoned`] when it was removed.
@@ -249,8 +250,8 @@ impl<'m, M: Memory, X: From<AccessError>> Transaction<'m, M, X> {
     /// Removes `key`. Returns whether it was there.
     ///
     /// # Errors
-    /// As of the container. The transaction will not commit. An array loses no elements:
-    /// [`AccessError::OutOfRange`].
+    /// As of the container. The transaction will not commit. An array loses no elements, and a
+    /// pointer leads to something: [`AccessError::OutOfRange`].
     pub fn remove<C: Transact + ?Sized>(&mut self, container: &C, key: &C::Key) -> Result<bool, X> {
         self.keep(container);
         let removed = container.remove_staged(&mut self.staged, key);
