@@ -3,7 +3,8 @@
 //! Method: more values than the object cache holds, of lengths up to and past a subpage. Jobs on
 //! two workers change keys of their own and read those of others, while another thread syncs. A
 //! model has what each key must be. Objects and elements of an array change together, and a roll
-//! back must find them of one state.
+//! back must find them of one state. Bugs planted in how a sync holds objects, and in how they are
+//! fetched, are found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fulgurite::{AccessError, Blobs, Context, Durability, Error, Fulgurite, Medium, Rooted};
 use fulgurite_flash::{FileConfig, FileFlash};
 use fulgurite_format::{ObjectPlace, SUBPAGE_BYTES};
+use fulgurite_runtime::PlantedInObjects;
 use fulgurite_store::{Pool, StoreConfig};
 use fulgurite_testkit as trials;
 use trials::Random;
@@ -229,11 +231,15 @@ fn cold(count: u64, len: impl Fn(u64) -> usize + Sync) -> (tempfile::TempDir, Fu
 
 /// Jobs change an object and an element of an array in one section each, while a thread syncs. Then
 /// the last token is restored. What is wrong, if anything is.
-fn of_one_state(seed: u64) -> Result<u64, String> {
+fn of_one_state(seed: u64, bug: Option<PlantedInObjects>) -> Result<u64, String> {
     const EACH: u64 = 2000;
     let directory = tempfile::tempdir().unwrap();
     let medium = Medium::new_pool(directory.path().join("pool"), "64M").objects(20_000);
     let builder = Fulgurite::builder(medium).dram("24M").object_cache("1M").workers(2).durability(Durability::Sync);
+    let builder = builder.with(move |runtime| match bug {
+        Some(bug) => runtime.plant_in_objects(bug),
+        None => runtime,
+    });
     let memory = builder.start().unwrap();
     let numbers: Numbers = memory.named("numbers").blobs::<u64>(4 * EACH, 1 << 20).unwrap();
     let counts = memory.named("counts").array(4 * EACH, |_| 0u64).unwrap();
@@ -303,9 +309,18 @@ fn of_one_state(seed: u64) -> Result<u64, String> {
 fn objects_and_pages_are_of_one_state() {
     let mut changes = 0;
     trials::each_seed(1, 2, |seed| {
-        changes += of_one_state(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        changes += of_one_state(seed, None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     });
     assert!(changes > 1000, "only {changes} changes");
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for bug in PlantedInObjects::ALL {
+        let found = (1..40).find_map(|seed| of_one_state(seed, Some(bug)).err());
+        let why = found.unwrap_or_else(|| panic!("{bug:?} is not found"));
+        println!("{bug:?}: {why}");
+    }
 }
 
 #[test]

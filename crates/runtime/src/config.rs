@@ -9,7 +9,7 @@ use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 use fulgurite_sys::Clock;
 
-use crate::objects::{MOVING_BYTES_MIN, packs};
+use crate::objects::{MOVING_BYTES_MIN, PlantedInObjects, packs};
 use crate::split::LEAST;
 
 /// Why a runtime could not be built. Nothing was started.
@@ -81,6 +81,7 @@ pub struct Builder {
     pub(crate) gate_timeout: Duration,
     pub(crate) clock: Clock,
     pub(crate) planted: Option<Planted>,
+    pub(crate) planted_in_objects: Option<PlantedInObjects>,
 }
 
 impl Builder {
@@ -115,6 +116,7 @@ impl Builder {
             gate_timeout: Duration::from_secs(10),
             clock: Clock::get(),
             planted: None,
+            planted_in_objects: None,
         }
     }
     /// The DRAM budget in bytes: a hard cap on everything, tables, stacks, rings and buffers
@@ -247,6 +249,12 @@ impl Builder {
     #[doc(hidden)]
     pub fn plant(mut self, bug: Planted) -> Self {
         self.planted = Some(bug);
+        self
+    }
+    /// A bug on purpose, of objects.
+    #[doc(hidden)]
+    pub fn plant_in_objects(mut self, bug: PlantedInObjects) -> Self {
+        self.planted_in_objects = Some(bug);
         self
     }
     /// Checks the settings and divides the budget.

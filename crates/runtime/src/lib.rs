@@ -45,6 +45,8 @@ pub use error::{AccessError, SyncError};
 #[doc(hidden)]
 pub use fulgurite_cache::Planted;
 pub use job::{JobError, JobHandle, JobOptions, SubmitError};
+#[doc(hidden)]
+pub use objects::PlantedInObjects;
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use shared::WorkerId;

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_flash::{Flash, FlashError, Objects as Packs};
-use fulgurite_objects::{Batch, CACHE_BYTES_MAX, CACHE_BYTES_MIN, Cache, Pressure, Ticket};
+use fulgurite_objects::{Batch, CACHE_BYTES_MAX, CACHE_BYTES_MIN, Cache, Planted, Pressure, Ticket};
 use parking_lot::Mutex;
 
 /// Shards, where there is enough memory: more than workers, so that two seldom want the same.
@@ -42,6 +42,25 @@ const BATCHES_OF_SYNC: usize = 16;
 /// Words that fibers wait at for reads of others, by number.
 const ARRIVALS: usize = 256;
 
+/// A bug on purpose: what the tests must find.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PlantedInObjects {
+    /// Hold: batches of jobs begin between the cut of a sync and its token.
+    NotHeld,
+    /// Hold: a sync does not write what was changed before its cut.
+    LeftOut,
+    /// Fetch: what was read of flash enters, although the object was changed since the read began.
+    OldReadEnters,
+}
+
+impl PlantedInObjects {
+    /// All of them.
+    pub const ALL: [PlantedInObjects; 3] =
+        [PlantedInObjects::NotHeld, PlantedInObjects::LeftOut, PlantedInObjects::OldReadEnters];
+}
+
 /// The object cache of all workers.
 pub(crate) struct Objects {
     shards: Box<[CachePadded<Mutex<Cache>>]>,
@@ -50,6 +69,7 @@ pub(crate) struct Objects {
     under_way: Mutex<Vec<UnderWay>>,
     /// A sync is between its cut and its token.
     held: AtomicBool,
+    planted: Option<PlantedInObjects>,
 }
 
 /// A batch that the pool has not recorded yet.
@@ -108,7 +128,19 @@ impl Objects {
             arrivals: (0..ARRIVALS).map(|_| AtomicU64::new(0)).collect(),
             under_way: Mutex::new(Vec::new()),
             held: AtomicBool::new(false),
+            planted: None,
         }
+    }
+    /// Plants a bug.
+    pub fn plant(mut self, bug: Option<PlantedInObjects>) -> Objects {
+        if bug == Some(PlantedInObjects::OldReadEnters) {
+            self.shards.iter().for_each(|shard| shard.lock().plant(Some(Planted::OldReadEnters)));
+        }
+        self.planted = bug;
+        self
+    }
+    pub fn has(&self, bug: PlantedInObjects) -> bool {
+        self.planted == Some(bug)
     }
     /// How many shards there are.
     pub fn shards(&self) -> usize {
@@ -215,7 +247,8 @@ impl Objects {
     /// As [`Objects::write_shard_of`].
     pub fn write_shard(&self, at: usize, pool: &dyn Packs) -> Result<(), FlashError> {
         self.end_batches(pool)?;
-        if self.held.load(Ordering::Acquire) || self.under_way.lock().len() >= BATCHES {
+        let held = self.held.load(Ordering::Acquire) && !self.has(PlantedInObjects::NotHeld);
+        if held || self.under_way.lock().len() >= BATCHES {
             return Ok(());
         }
         self.begin_batch(at, pool).map(drop)
@@ -274,6 +307,9 @@ impl Objects {
         pool: &dyn Packs,
         mut pause: impl FnMut(usize) -> Result<(), FlashError>,
     ) -> Result<(), FlashError> {
+        if self.has(PlantedInObjects::LeftOut) {
+            return Ok(());
+        }
         let mut left: Vec<usize> = self.shards.iter().map(|shard| shard.lock().unwritten()).collect();
         loop {
             self.end_batches(pool)?;

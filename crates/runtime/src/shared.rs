@@ -140,6 +140,7 @@ impl Shared {
         let cache = Arc::new(fulgurite_cache::Shared::new(config.flash.clone(), shape, config.planted)?);
         let (bytes, least, most) = (config.objects_bytes, layout.objects_least, layout.objects_most);
         let objects = cache_of(&*config.flash, bytes, least, most);
+        let objects = objects.map(|objects| objects.plant(config.planted_in_objects));
         let objects_bytes = if objects.is_some() { bytes } else { 0 };
         let both = config.dram_bytes - layout.fixed_bytes + objects_bytes;
         let mailboxes: Box<[Mailbox]> = (0..workers).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;

@@ -15,7 +15,7 @@ use crate::error::{AccessError, SyncError};
 use crate::halt::{Decision, Halt, HaltReport, Halted};
 use crate::job::{JobError, JobOptions, new_job};
 use crate::mailbox::Message;
-use crate::objects::Objects;
+use crate::objects::{Objects, PlantedInObjects};
 use crate::runtime::Runtime;
 use crate::thread::assert_foreign;
 
@@ -279,6 +279,10 @@ impl Runtime {
             shared.mailboxes[report.worker as usize].send(Message::Pump(order));
         }
         self.wait_for_cut()?;
+        if shared.objects.as_ref().is_some_and(|objects| objects.has(PlantedInObjects::NotHeld)) {
+            // What jobs have changed since the cut. Without that it would seldom show.
+            self.write_objects()?;
+        }
         let open = OpenCut(self);
         let named = match shared.cache.cut.failure() {
             Some(error) => Err(error.into()),
