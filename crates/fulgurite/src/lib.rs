@@ -113,6 +113,8 @@ mod durable;
 mod error;
 mod give_back;
 mod growth;
+#[cfg(test)]
+mod images;
 mod items;
 mod leaving;
 mod named;
