@@ -22,6 +22,8 @@ use crate::{Durability, Error, Fulgurite};
 
 /// Flash pages: 16 MiB.
 const PAGES: u32 = 4096;
+/// Of a pool of objects, 12 bytes of each address are in DRAM.
+const DRAM_BYTES: u64 = 16 << 20;
 /// Of these the even ones are under numbers, and the others under strings.
 const KEYS: u64 = 6;
 /// Where the map counts transactions.
@@ -180,14 +182,14 @@ fn start(medium: Arc<dyn Flash>, how: How) -> (Fulgurite, Arc<Pool>) {
     let flash = Arc::new(Pool::open(medium, how.config).unwrap().0.into_flash());
     let pool = flash.layer().clone();
     let bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
-    let runtime = Runtime::builder(flash).workers(1).dram(8 << 20).objects(1 << 20).objects_move(false);
+    let runtime = Runtime::builder(flash).workers(1).dram(DRAM_BYTES).objects(1 << 20).objects_move(false);
     let runtime = match how.bug {
         Some(bug) => runtime.plant_in_objects(bug),
         None => runtime,
     };
     // A build without optimization takes more stack than the 32 KiB of a fiber.
     let runtime = Arc::new(runtime.stack(128 << 10).fibers(8).existing(bytes).build().unwrap());
-    let memory = Fulgurite::over(runtime, Some(Store::Here(pool.clone())), None, Durability::Sync, 8 << 20);
+    let memory = Fulgurite::over(runtime, Some(Store::Here(pool.clone())), None, Durability::Sync, DRAM_BYTES);
     (memory.unwrap(), pool)
 }
 
@@ -273,13 +275,14 @@ fn workload(seed: u64, most: u64) -> (Vec<Step>, How) {
 
 #[test]
 fn a_crash_at_any_write_leaves_what_was_named() {
-    let (mut images, count) = (0, trials::runs(if trials::is_full() { 120 } else { 6 }));
-    trials::each_seed(1, count, |seed| {
+    let (mut images, mut workloads) = (0, 0);
+    trials::each_seed(1, 60, |seed| {
+        workloads += 1;
         let (steps, how) = workload(seed, 3);
         images += crashes(&steps, how).unwrap_or_else(|why| panic!("seed {seed}, {steps:?}: {why}"));
     });
-    println!("{images} images");
-    assert!(images >= 5 * count, "only {images} images");
+    println!("{images} images of {workloads} workloads");
+    assert!(images >= 5 * workloads, "only {images} images");
     trials::figure(1, "images of crashes at every write of short workloads of blobs and transactions", images);
 }
 

@@ -3,8 +3,8 @@
 //! Method: more values than the object cache holds, of lengths up to and past a subpage. Jobs on
 //! two workers change keys of their own and read those of others, while another thread syncs. A
 //! model has what each key must be. Objects and elements of an array change together, and a roll
-//! back must find them of one state. Bugs planted in how a sync holds objects, and in how they are
-//! fetched, are found.
+//! back must find them of one state. Bugs planted in how a sync writes objects and holds them back
+//! are found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

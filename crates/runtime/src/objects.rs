@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_flash::{Flash, FlashError, Objects as Packs};
-use fulgurite_objects::{Batch, CACHE_BYTES_MAX, CACHE_BYTES_MIN, Cache, Planted, Pressure, Ticket};
+use fulgurite_objects::{Batch, CACHE_BYTES_MAX, CACHE_BYTES_MIN, Cache, Pressure, Ticket};
 use parking_lot::Mutex;
 
 /// Shards, where there is enough memory: more than workers, so that two seldom want the same.
@@ -51,14 +51,11 @@ pub enum PlantedInObjects {
     NotHeld,
     /// Hold: a sync does not write what was changed before its cut.
     LeftOut,
-    /// Fetch: what was read of flash enters, although the object was changed since the read began.
-    OldReadEnters,
 }
 
 impl PlantedInObjects {
     /// All of them.
-    pub const ALL: [PlantedInObjects; 3] =
-        [PlantedInObjects::NotHeld, PlantedInObjects::LeftOut, PlantedInObjects::OldReadEnters];
+    pub const ALL: [PlantedInObjects; 2] = [PlantedInObjects::NotHeld, PlantedInObjects::LeftOut];
 }
 
 /// The object cache of all workers.
@@ -133,9 +130,6 @@ impl Objects {
     }
     /// Plants a bug.
     pub fn plant(mut self, bug: Option<PlantedInObjects>) -> Objects {
-        if bug == Some(PlantedInObjects::OldReadEnters) {
-            self.shards.iter().for_each(|shard| shard.lock().plant(Some(Planted::OldReadEnters)));
-        }
         self.planted = bug;
         self
     }
