@@ -23,19 +23,17 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockWriteGuard};
 
 use fulgurite_cache::marks::DIRTY;
 use fulgurite_flash::Flash;
 use fulgurite_format::SUBPAGE_SHIFT;
-use fulgurite_sys::ForkMark;
 
 use crate::budget::Budget;
 use crate::command::{Commands, lock};
 use crate::error::{Error, cannot};
-use crate::page_buffer::{Lent, PageBuffer, door, notifier, open_queue};
-use crate::pager::Pager;
-use crate::published::Publisher;
+use crate::page_buffer::{Lent, PageBuffer, notifier, open_queue};
+use crate::pager::{Pager, Parts};
 use crate::space::Space;
 use crate::statistics::Statistics;
 
@@ -133,7 +131,7 @@ impl PageBuffer {
     fn begin_in_child(
         &self,
         seat: Option<u32>,
-        mut pager: ManuallyDrop<Box<Pager>>,
+        pager: ManuallyDrop<Box<Pager>>,
         space: Space,
     ) -> Result<PageBuffer, Error> {
         let seat = seat.ok_or(Error::NotForked)?;
@@ -152,39 +150,22 @@ impl PageBuffer {
         self.inherit(&None, false);
         let notifier = notifier(&way)?;
         let flash: Arc<dyn Flash> = Arc::new(self.flash.clone());
-        let queue = open_queue(&flash, &way, arena.clone(), notifier.clone())?;
-        // Its ring, or its threads, are the parent's.
-        std::mem::forget(pager.cache.replace_queue(queue));
-        pager.cache.reset_counts();
-        pager.cache.users().renew(way.clone());
-        let space = Arc::new(Mutex::new(space));
-        (pager.way, pager.space) = (way.clone(), space.clone());
-        let commands = Arc::new(Commands::new(notifier.clone()));
-        let statistics = Arc::new(Statistics::new(self.flash.dram_bytes()));
-        pager.commands = commands.clone();
-        pager.statistics = statistics.clone();
-        pager.budget = Budget::new(self.flash.dram_bytes()).map_err(cannot("measure this process"))?;
-        (pager.winds_down, pager.ready) = (false, None);
-        pager.figures = pager.figures.again();
-        pager.publisher = Publisher::new();
-        pager.look_soon();
-        let door = door(ManuallyDrop::into_inner(pager), &way, notifier);
-        door.start()?;
-        Ok(PageBuffer {
-            region: self.region.clone(),
-            way,
-            space,
-            changes: RwLock::new(()),
-            commands,
-            statistics,
-            described: self.described.clone(),
-            door,
+        let queue = open_queue(&flash, &way, arena, notifier.clone())?;
+        let parts = Parts {
             flash: self.flash.clone(),
+            way,
+            space: Arc::new(Mutex::new(space)),
+            region: self.region.clone(),
+            commands: Arc::new(Commands::new(notifier.clone())),
+            statistics: Arc::new(Statistics::new(self.flash.dram_bytes())),
+            budget: Budget::new(self.flash.dram_bytes()).map_err(cannot("measure this process"))?,
             told: self.told.clone(),
-            mark: ForkMark::new().map_err(cannot("map a page that forks wipe"))?,
-            lent: Mutex::default(),
-            arena,
-        })
+            figures: pager.parts.figures.again(),
+        };
+        let pager = ManuallyDrop::into_inner(pager).renew(parts, queue);
+        let buffer = PageBuffer::around(pager, notifier, self.described.clone())?;
+        buffer.door.start()?;
+        Ok(buffer)
     }
 }
 
@@ -197,28 +178,28 @@ impl Pager {
 
     fn seat_for_child(&mut self) -> Option<u32> {
         let begun = self.clock.now_ns();
-        let seat = self.flash.make_seat(begun)?;
+        let seat = self.parts.flash.make_seat(begun)?;
         self.look_soon();
         // One round at least: it looks at the budget.
         self.turn();
         while !self.is_quiet() {
             if self.clock.now_ns() - begun > PATIENCE_NS {
-                self.flash.give_up(seat);
+                self.parts.flash.give_up(seat);
                 return None;
             }
             if !self.turn() {
                 self.sleep();
             }
         }
-        if self.way.is_hidden() {
+        if self.parts.way.is_hidden() {
             // The child has what is in the frames, and maps memory of its own over the region.
             let (shared, mapped) = (self.cache.shared().clone(), self.cache.users().all_mapped());
             if !self.cache.users().take_back_all(&shared.frames, mapped.into_iter()) {
-                self.flash.give_up(seat);
+                self.parts.flash.give_up(seat);
                 return None;
             }
         }
-        self.flash.share(seat);
+        self.parts.flash.share(seat);
         Some(seat)
     }
 }

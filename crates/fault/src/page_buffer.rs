@@ -9,7 +9,7 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy};
 use fulgurite_sys::faults::{Fault, Signal, Verdict};
 use fulgurite_sys::userfault::Access;
-use fulgurite_sys::{Arena, Clock, ForkMark, Notifier, Region, signals};
+use fulgurite_sys::{Arena, ForkMark, Notifier, Region, signals};
 
 use crate::budget::{Budget, FRAMES_LEAST};
 use crate::command::{Command, Commands, lock};
@@ -17,7 +17,7 @@ use crate::door::Door;
 use crate::error::{Error, cannot};
 use crate::fingerprint::Fingerprints;
 use crate::mapped::{self, Mapped};
-use crate::pager::{Figures, Pager, WAITS};
+use crate::pager::{Figures, Pager, Parts, WAITS};
 use crate::settings::Settings;
 use crate::space::Space;
 use crate::statistics::{Statistics, Summary};
@@ -94,7 +94,7 @@ impl PageBuffer {
         let arena = shared.frames.arena().clone();
         way.take_back_to(&arena)?;
         let notifier = notifier(&way)?;
-        let queue = open_queue(&flash, &way, arena.clone(), notifier.clone())?;
+        let queue = open_queue(&flash, &way, arena, notifier.clone())?;
         let setup = Setup {
             id: 0,
             depth: DEPTH,
@@ -110,37 +110,38 @@ impl PageBuffer {
         let (commands, told) = (Arc::new(Commands::new(notifier.clone())), settings.told.clone());
         let refused = refused.map_or_else(String::new, |why| format!("{why}; so "));
         let described = format!("{refused}{way}, and compared by fingerprints; {}", flash.describe());
-        let statistics = Arc::new(Statistics::new(settings.dram_bytes));
-        let space = Arc::new(Mutex::new(Space::new(subpages as usize)));
-        let pager = Pager::new(
-            cache,
-            forked.clone(),
-            Clock::get(),
-            way.clone(),
-            space.clone(),
-            region.clone(),
-            commands.clone(),
-            statistics.clone(),
-            budget,
-            told.clone(),
-            Figures::new(settings.json, settings.stats_ms),
-        );
-        let door = door(Box::new(pager), &way, notifier);
-        let mark = ForkMark::new().map_err(cannot("map a page that forks wipe"))?;
-        Ok(PageBuffer {
-            region,
-            way,
-            space,
-            changes: RwLock::new(()),
-            commands,
-            statistics,
-            described,
-            door,
+        let parts = Parts {
             flash: forked,
+            way,
+            space: Arc::new(Mutex::new(Space::new(subpages as usize))),
+            region,
+            commands,
+            statistics: Arc::new(Statistics::new(settings.dram_bytes)),
+            budget,
             told,
+            figures: Figures::new(settings.json, settings.stats_ms),
+        };
+        PageBuffer::around(Pager::new(cache, parts), notifier, described)
+    }
+
+    /// Makes one that has a pager, without its handler thread.
+    pub(crate) fn around(pager: Pager, notifier: Arc<Notifier>, described: String) -> Result<PageBuffer, Error> {
+        let mark = ForkMark::new().map_err(cannot("map a page that forks wipe"))?;
+        let parts = &pager.parts;
+        Ok(PageBuffer {
+            region: parts.region.clone(),
+            way: parts.way.clone(),
+            space: parts.space.clone(),
+            changes: RwLock::new(()),
+            commands: parts.commands.clone(),
+            statistics: parts.statistics.clone(),
+            described,
+            flash: parts.flash.clone(),
+            told: parts.told.clone(),
             mark,
             lent: Mutex::default(),
-            arena,
+            arena: pager.cache.shared().frames.arena().clone(),
+            door: door(pager, notifier),
         })
     }
 
@@ -408,10 +409,10 @@ pub fn open_queue(
 }
 
 /// Where faults come in.
-pub fn door(mut pager: Box<Pager>, way: &Way, notifier: Arc<Notifier>) -> Arc<Door> {
-    let is_in_line = way.is_in_line();
+fn door(mut pager: Pager, notifier: Arc<Notifier>) -> Arc<Door> {
+    let is_in_line = pager.parts.way.is_in_line();
     let (gates, notifies) = (pager.gates().clone(), is_in_line && pager.cache.notify_each());
-    let (pager, forks, turns) = (Mutex::new(Some(pager)), AtomicBool::new(false), Condvar::new());
+    let (pager, forks, turns) = (Mutex::new(Some(Box::new(pager))), AtomicBool::new(false), Condvar::new());
     Arc::new(Door { pager, forks, turns, gates, notifier, is_in_line, notifies })
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use fulgurite_cache::residency::{State, decode};
 use fulgurite_cache::{Cache, Miss, Others, Outcome, Step};
-use fulgurite_flash::{Flash, FlashError, ForkedFlash};
+use fulgurite_flash::{Flash, FlashError, ForkedFlash, Queue};
 use fulgurite_format::{FrameIndex, SUBPAGE_SHIFT, SubpageIndex, format_bytes};
 use fulgurite_policy::Waiter;
 use fulgurite_sys::faults::{Fault, Verdict};
@@ -124,12 +124,10 @@ struct Said {
     unlocked: bool,
 }
 
-/// See the module.
-pub struct Pager {
-    pub cache: Cache<Mapped>,
+/// What a pager works with. A child has parts of its own.
+pub struct Parts {
     /// The medium of the cache.
     pub flash: Arc<ForkedFlash>,
-    pub clock: Clock,
     pub way: Arc<Way>,
     pub space: Arc<Mutex<Space>>,
     pub region: Arc<Region>,
@@ -138,8 +136,15 @@ pub struct Pager {
     pub budget: Budget,
     pub told: Arc<Told>,
     pub figures: Figures,
+}
+
+/// See the module.
+pub struct Pager {
+    pub cache: Cache<Mapped>,
+    pub parts: Parts,
+    pub clock: Clock,
     /// What other processes may read.
-    pub publisher: Publisher,
+    publisher: Publisher,
     said: Said,
     waits: Box<[Wait]>,
     free: VecDeque<u32>,
@@ -164,32 +169,11 @@ pub struct Pager {
 }
 
 impl Pager {
-    #[expect(clippy::too_many_arguments, reason = "each is a part of its own, and it is made at one place")]
-    pub fn new(
-        cache: Cache<Mapped>,
-        flash: Arc<ForkedFlash>,
-        clock: Clock,
-        way: Arc<Way>,
-        space: Arc<Mutex<Space>>,
-        region: Arc<Region>,
-        commands: Arc<Commands>,
-        statistics: Arc<Statistics>,
-        budget: Budget,
-        told: Arc<Told>,
-        figures: Figures,
-    ) -> Pager {
+    pub fn new(cache: Cache<Mapped>, parts: Parts) -> Pager {
         Pager {
             cache,
-            flash,
-            clock,
-            way,
-            space,
-            region,
-            commands,
-            statistics,
-            budget,
-            told,
-            figures,
+            parts,
+            clock: Clock::get(),
             publisher: Publisher::new(),
             said: Said::default(),
             waits: vec![Wait::default(); WAITS].into(),
@@ -206,6 +190,21 @@ impl Pager {
             winds_down: false,
             ready: None,
         }
+    }
+
+    /// The pager of a child: it has the pages and frames of its parent's, and nothing else.
+    ///
+    /// # Panics
+    /// When a request is in flight.
+    pub fn renew(self, parts: Parts, queue: Box<dyn Queue>) -> Pager {
+        let Pager { mut cache, said, .. } = self;
+        // Its ring, or its threads, are the parent's.
+        std::mem::forget(cache.replace_queue(queue));
+        cache.reset_counts();
+        // Other threads of the parent would let them go, which the child does not have.
+        cache.forget_pins();
+        cache.users().renew(parts.way.clone());
+        Pager { said, ..Pager::new(cache, parts) }
     }
 
     /// Whether nothing is under way.
@@ -285,7 +284,7 @@ impl Pager {
         let time = self.sleep_time();
         self.cache.sleep(Some(time));
         // What was notified is looked at in the next round.
-        self.commands.awake();
+        self.parts.commands.awake();
     }
 
     /// How long the handler thread may sleep.
@@ -313,13 +312,13 @@ impl Pager {
             return false;
         }
         let mut faults = std::mem::take(&mut self.faults);
-        let count = self.way.read(&mut faults);
+        let count = self.parts.way.read(&mut faults);
         for address in faults.drain(..) {
-            let Some(offset) = self.region.offset_of(address) else { continue };
+            let Some(offset) = self.parts.region.offset_of(address) else { continue };
             let slot = self.take_wait().expect("there is room for what is read at a time");
             let subpage = (offset >> SUBPAGE_SHIFT) as u32;
             self.waits[slot as usize] = Wait { subpage, since_ns: now, ..Wait::default() };
-            self.statistics.faults.fetch_add(1, Ordering::Relaxed);
+            self.parts.statistics.faults.fetch_add(1, Ordering::Relaxed);
             self.resolve(slot);
         }
         self.faults = faults;
@@ -340,7 +339,7 @@ impl Pager {
 
     /// What the program may do with a page; none where nothing is mapped.
     fn access_of(&self, subpage: u32) -> Option<Access> {
-        lock(&self.space).access_of(subpage as usize)
+        lock(&self.parts.space).access_of(subpage as usize)
     }
 
     /// Begins to resolve a fault of the calling thread.
@@ -354,10 +353,10 @@ impl Pager {
             return Begun::Ended(Verdict::NotMine);
         }
         // It may have come since, or what may be done there may have changed.
-        if !fault.is_missing && !self.way.takes_mappings() || self.is_mapped(subpage) {
+        if !fault.is_missing && !self.parts.way.takes_mappings() || self.is_mapped(subpage) {
             return Begun::Ended(Verdict::Again);
         }
-        self.statistics.faults.fetch_add(1, Ordering::Relaxed);
+        self.parts.statistics.faults.fetch_add(1, Ordering::Relaxed);
         self.begin_wait(subpage, false)
     }
 
@@ -442,7 +441,7 @@ impl Pager {
     fn map(&mut self, slot: u32, frame: FrameIndex) {
         let shared = self.cache.shared().clone();
         let Wait { subpage, since_ns, .. } = self.waits[slot as usize];
-        let access = if self.way.takes_mappings() { self.access_of(subpage) } else { Some(Access::ReadWrite) };
+        let access = if self.parts.way.takes_mappings() { self.access_of(subpage) } else { Some(Access::ReadWrite) };
         let mapping = match access {
             Some(access) => self.cache.users().map(&shared.frames, frame, subpage, access),
             // Unmapped meanwhile: the access fails by itself.
@@ -451,7 +450,7 @@ impl Pager {
         match mapping {
             Mapping::Done => {
                 let waited = self.clock.now_ns().saturating_sub(since_ns);
-                self.statistics.waited_ns.fetch_add(waited, Ordering::Relaxed);
+                self.parts.statistics.waited_ns.fetch_add(waited, Ordering::Relaxed);
                 self.end(slot, DONE);
             }
             Mapping::Later => self.again.push(slot),
@@ -493,7 +492,7 @@ impl Pager {
             Outcome::Failed(error) => self.fail(slot, error),
             Outcome::OutOfFrames => {
                 let frames = self.cache.frame_limit();
-                self.told.tell(&format!("no page of {frames} can leave DRAM; they are in use"));
+                self.parts.told.tell(&format!("no page of {frames} can leave DRAM; they are in use"));
                 self.again.push(slot);
             }
         }
@@ -502,8 +501,8 @@ impl Pager {
     /// Ends an access by a `SIGBUS`: its contents cannot be had.
     fn fail(&mut self, slot: u32, error: FlashError) {
         let subpage = self.waits[slot as usize].subpage;
-        let address = self.region.base() + ((subpage as usize) << SUBPAGE_SHIFT);
-        self.told.tell(&format!("the flash failed ({error}): SIGBUS for accesses to {address:#x}..+4096"));
+        let address = self.parts.region.base() + ((subpage as usize) << SUBPAGE_SHIFT);
+        self.parts.told.tell(&format!("the flash failed ({error}): SIGBUS for accesses to {address:#x}..+4096"));
         self.cache.users().poison(subpage);
         self.end(slot, FAILED);
     }
@@ -512,7 +511,7 @@ impl Pager {
 
     fn read_commands(&mut self) -> bool {
         let mut any = false;
-        while let Some((command, reply)) = self.commands.next() {
+        while let Some((command, reply)) = self.parts.commands.next() {
             any = true;
             self.obey(command, reply);
         }
@@ -524,7 +523,7 @@ impl Pager {
             Command::Drop(range) => self.cache.users().unmap(range).map(|()| {
                 let is_dropped = self.cache.drop_contents(range).count == 0;
                 if is_dropped {
-                    let trimmed = self.flash.trim(SubpageIndex(range.start), range.len() as u32);
+                    let trimmed = self.parts.flash.trim(SubpageIndex(range.start), range.len() as u32);
                     trimmed.expect("the range was checked by its caller");
                 }
                 is_dropped
@@ -534,9 +533,14 @@ impl Pager {
                 let shared = self.cache.shared().clone();
                 let (first, pages) = (range.start as usize, range.len());
                 // First: what comes from now on is for what may be done then.
-                lock(&self.space).set_access(first, pages, *access);
+                lock(&self.parts.space).set_access(first, pages, *access);
                 if self.cache.users().take_back_all(&shared.frames, resident.into_iter()) {
-                    let allowed = self.way.allow(&self.region, first << SUBPAGE_SHIFT, pages << SUBPAGE_SHIFT, *access);
+                    let allowed = self.parts.way.allow(
+                        &self.parts.region,
+                        first << SUBPAGE_SHIFT,
+                        pages << SUBPAGE_SHIFT,
+                        *access,
+                    );
                     allowed.map(|()| true)
                 } else {
                     Ok(false)
@@ -566,12 +570,12 @@ impl Pager {
         (self.next_look_ns, self.next_short_look_ns) = (now + self.look_ns(now), now + SHORT_LOOK_NS);
         self.cache.give_up_late_requests(Others::Wait, now);
         self.tell();
-        if let Some(since) = self.figures.due(now) {
+        if let Some(since) = self.parts.figures.due(now) {
             let before = format!("{:.1} s, process {}: ", since.as_secs_f64(), std::process::id());
-            self.told.tell_figures(&self.statistics.summary(), self.figures.json, &before);
+            self.parts.told.tell_figures(&self.parts.statistics.summary(), self.parts.figures.json, &before);
         }
-        self.flash.clear_up(now);
-        self.budget.set_cap(self.flash.dram_bytes());
+        self.parts.flash.clear_up(now);
+        self.parts.budget.set_cap(self.parts.flash.dram_bytes());
         let (limit, most) = (self.cache.frame_limit(), self.cache.shared().frames_max());
         if self.cache.is_shrinking() {
             return;
@@ -579,11 +583,11 @@ impl Pager {
         self.cache.users().shrunk(limit);
         let with_pages = self.cache.users().pages();
         // With a look that fails, as many as there are.
-        let Ok(used) = self.budget.used() else { return };
-        self.is_near = self.budget.is_near(used);
-        let frames = self.budget.frames(used, with_pages, limit, most);
+        let Ok(used) = self.parts.budget.used() else { return };
+        self.is_near = self.parts.budget.is_near(used);
+        let frames = self.parts.budget.frames(used, with_pages, limit, most);
         self.warn(used, with_pages);
-        self.statistics.peak_bytes.store(self.budget.peak(), Ordering::Relaxed);
+        self.parts.statistics.peak_bytes.store(self.parts.budget.peak(), Ordering::Relaxed);
         // Neither for less than the measure is exact to: a change looks at every frame.
         if frames > limit || frames + 32 < limit {
             self.cache.set_frames(frames);
@@ -593,24 +597,27 @@ impl Pager {
     /// Says once what the person should know.
     fn warn(&mut self, used: u64, with_pages: u32) {
         // A part of the cap may be passed while all processes together are within it.
-        let is_whole = self.budget.cap() == self.statistics.summary().cap_bytes && self.flash.seat() == 0;
-        if let Some(others) = self.budget.outgrown(used, with_pages).filter(|_| is_whole)
+        let is_whole =
+            self.parts.budget.cap() == self.parts.statistics.summary().cap_bytes && self.parts.flash.seat() == 0;
+        if let Some(others) = self.parts.budget.outgrown(used, with_pages).filter(|_| is_whole)
             && !std::mem::replace(&mut self.said.outgrown, true)
         {
-            self.told.tell(&format!(
+            self.parts.told.tell(&format!(
                 "the cap of {} is passed: memory that is not of flash takes {} alone; choose more (--dram), or let \
                  smaller mappings go to flash (--threshold)",
-                format_bytes(self.budget.cap()),
+                format_bytes(self.parts.budget.cap()),
                 format_bytes(others)
             ));
         }
-        if self.way.has_unlocked() && !std::mem::replace(&mut self.said.unlocked, true) {
-            self.told.tell("the program locked memory of flash, and its locks are ended: such pages have to move");
+        if self.parts.way.has_unlocked() && !std::mem::replace(&mut self.said.unlocked, true) {
+            self.parts
+                .told
+                .tell("the program locked memory of flash, and its locks are ended: such pages have to move");
         }
     }
 
     fn publish(&self) {
-        let (counts, to) = (self.cache.counts(), &self.statistics);
+        let (counts, to) = (self.cache.counts(), &self.parts.statistics);
         for (counter, count) in [
             (&to.reads, counts.misses),
             (&to.fresh, counts.fresh),
