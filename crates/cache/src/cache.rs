@@ -303,6 +303,15 @@ impl<U: Users> Cache<U> {
     pub fn is_shrinking(&self) -> bool {
         self.beyond > 0
     }
+    /// Whether some of them can go: those that are pinned stay until they are let go.
+    pub fn could_shrink(&self) -> bool {
+        let end = self.held.len() as u32;
+        self.beyond > 0 && (self.frame_limit..end).map(LocalFrame).any(|local| {
+            let held = self.held[local.index()];
+            let is_pinned = || self.shared.frames.pins(self.frame(local)).load(Ordering::Relaxed) > 0;
+            !held.out && !(held.linked && is_pinned())
+        })
+    }
     /// What more frames would gain.
     pub fn remembered(&self) -> Remembered {
         self.replacement.remembered()
@@ -404,14 +413,21 @@ impl<U: Users> Cache<U> {
     }
 
     /// Gives the memory beyond the limit back, where nothing lies any more.
-    fn discard_beyond(&mut self) {
-        let (end_of_use, end) = (self.frame(LocalFrame(self.frame_limit)), self.end());
+    pub fn discard_beyond(&mut self) {
+        let end_of_use = self.frame(LocalFrame(self.frame_limit));
         // The medium first: it must not go on using pages that the arena has no more. Pages that it
         // had prepared could not be moved.
         let prepared = if self.shared.frames.moved() { 0..0 } else { self.first_frame.0..end_of_use.0 };
         self.queue.use_frames(prepared);
-        if end_of_use < end {
-            self.shared.frames.discard(end_of_use, end);
+        let (mut start, end) = (self.frame_limit, self.held.len() as u32);
+        for local in (self.frame_limit..=end).map(LocalFrame) {
+            // A frame that is pinned ends a run.
+            if local.0 == end || !self.held[local.index()].out {
+                if start < local.0 {
+                    self.shared.frames.discard(self.frame(LocalFrame(start)), self.frame(local));
+                }
+                start = local.0 + 1;
+            }
         }
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fulgurite_flash::{Flash, MemoryFlash};
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{FrameIndex, SUBPAGE_SHIFT, SubpageIndex};
 use fulgurite_policy::{AnyReplacement, PrefetchPolicy, Replacement, ReplacementPolicy};
 use fulgurite_sys::Notifier;
 
-use crate::cache::{Cache, Held, Setup};
+use crate::cache::{Cache, Held, Others, Setup};
 use crate::frames::Frames;
 use crate::marks::{CLEAN, DIRTY};
 use crate::primitive::Ordering;
@@ -140,5 +140,34 @@ fn dropped_contents_read_as_zero_and_free_their_frames() {
         assert!(!cache.shared.table.is_absent(subpage));
     }
     assert_eq!(cache.dirty().count(), 0);
+    cache.check();
+}
+
+#[test]
+fn what_is_pinned_beyond_a_lower_limit_stays_and_nothing_else() {
+    let mut cache = cache();
+    let frames = fill(&mut cache, 8);
+    for frame in &frames {
+        cache.shared.frames.marks(*frame).dirty.store(CLEAN, Ordering::Relaxed);
+    }
+    let pinned = frames.iter().copied().find(|frame| frame.0 > FRAMES / 2 + 100 && frame.0 < FRAMES - 100).unwrap();
+    let arena = cache.shared.frames.arena().clone();
+    let word = &arena.words(pinned.index() << SUBPAGE_SHIFT, 1)[0];
+    word.store(7, Ordering::Relaxed);
+    cache.shared.pin(pinned);
+    cache.set_frames(FRAMES / 2);
+    assert!(cache.could_shrink());
+    for _ in 0..200 {
+        cache.make_room(Others::None, 1);
+    }
+    assert!(cache.is_shrinking() && !cache.could_shrink());
+    cache.discard_beyond();
+    assert_eq!(word.load(Ordering::Relaxed), 7);
+    cache.shared.unpin(pinned);
+    assert!(cache.could_shrink());
+    for _ in 0..4 {
+        cache.make_room(Others::None, 1);
+    }
+    assert!(!cache.is_shrinking() && !cache.could_shrink());
     cache.check();
 }

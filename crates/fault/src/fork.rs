@@ -191,6 +191,10 @@ impl Pager {
                 self.sleep();
             }
         }
+        if self.cache.is_shrinking() {
+            // Pages that are pinned stay, and nothing says how long.
+            self.cache.discard_beyond();
+        }
         if self.parts.way.is_hidden() {
             // The child has what is in the frames, and maps memory of its own over the region.
             let (shared, mapped) = (self.cache.shared().clone(), self.cache.users().all_mapped());

@@ -207,10 +207,11 @@ impl Pager {
         Pager { said, ..Pager::new(cache, parts) }
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is under way, and what is to leave DRAM has left it. Pinned pages stay: a thread
+    /// may hold them for as long as its system call takes.
     pub fn is_quiet(&self) -> bool {
         let is_idle = self.free.len() == WAITS && self.again.is_empty() && self.held_up.is_empty();
-        is_idle && self.cache.in_flight() == 0 && !self.cache.has_told() && !self.cache.is_shrinking()
+        is_idle && self.cache.in_flight() == 0 && !self.cache.has_told() && !self.cache.could_shrink()
     }
     /// Whether the program has the page of a subpage now.
     pub fn is_mapped(&mut self, subpage: u32) -> bool {
@@ -577,8 +578,11 @@ impl Pager {
         self.parts.flash.clear_up(now);
         self.parts.budget.set_cap(self.parts.flash.dram_bytes());
         let (limit, most) = (self.cache.frame_limit(), self.cache.shared().frames_max());
-        if self.cache.is_shrinking() {
+        if self.cache.could_shrink() {
             return;
+        }
+        if self.cache.is_shrinking() {
+            self.cache.discard_beyond();
         }
         self.cache.users().shrunk(limit);
         let with_pages = self.cache.users().pages();
