@@ -306,11 +306,12 @@ impl<U: Users> Cache<U> {
     /// Whether some of them can go: those that are pinned stay until they are let go.
     pub fn could_shrink(&self) -> bool {
         let end = self.held.len() as u32;
-        self.beyond > 0 && (self.frame_limit..end).map(LocalFrame).any(|local| {
-            let held = self.held[local.index()];
-            let is_pinned = || self.shared.frames.pins(self.frame(local)).load(Ordering::Relaxed) > 0;
-            !held.out && !(held.linked && is_pinned())
-        })
+        self.beyond > 0
+            && (self.frame_limit..end).map(LocalFrame).any(|local| {
+                let held = self.held[local.index()];
+                let is_pinned = || self.shared.frames.pins(self.frame(local)).load(Ordering::Relaxed) > 0;
+                !held.out && !(held.linked && is_pinned())
+            })
     }
     /// What more frames would gain.
     pub fn remembered(&self) -> Remembered {

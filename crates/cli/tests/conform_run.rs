@@ -103,6 +103,26 @@ fn children_of_a_program_with_threads_do_not_hang() {
 }
 
 #[test]
+fn forks_and_children_do_not_wait_for_calls_that_block() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "blocked") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    for mode in ["auto", "in-line"] {
+        let words = ["--dram", "20M", "--flash", flash, "--flash-size", "160M", "--mode", mode, "--", program];
+        let output = command(None, &words).output().unwrap();
+        if !cannot(&output) {
+            assert_eq!(
+                text(&output.stdout),
+                "0 wrong, quick\n",
+                "{mode}: {:?} {}",
+                output.status,
+                text(&output.stderr)
+            );
+        }
+    }
+}
+
+#[test]
 fn children_find_what_was_there_at_the_fork() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "forks") else { return };

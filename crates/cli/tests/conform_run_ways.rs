@@ -79,6 +79,25 @@ fn system_calls_find_what_has_left_dram() {
 }
 
 #[test]
+fn children_find_what_was_there_at_the_fork_without_userfaultfd() {
+    let Some((directory, program, confined)) = place("forks").filter(|_| is_root()) else { return };
+    let blocked = compiled(directory.path(), "blocked").expect("there is a compiler");
+    let flash = directory.path().to_str().unwrap();
+    let programs: [(&[&str], _); 2] = [
+        (&[program.as_str(), "6"], "6 children, 0 failed, 0 wrong\n"),
+        (&[blocked.to_str().unwrap()], "0 wrong, quick\n"),
+    ];
+    for (program, expected) in programs {
+        for (taken, _) in WAYS {
+            let words = ["--dram", "20M", "--flash", flash, "--flash-size", "160M", "--"];
+            let output = run(&confined, taken, None, &[&words[..], program].concat());
+            let told = text(&output.stderr);
+            assert_eq!(text(&output.stdout), expected, "{program:?}, {taken:?}: {:?} {told}", output.status);
+        }
+    }
+}
+
+#[test]
 fn signals_stacks_and_threads_are_the_programs_own() {
     let Some((directory, program, confined)) = place("signals").filter(|_| is_root()) else { return };
     let flash = directory.path().to_str().unwrap();

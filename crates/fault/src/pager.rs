@@ -7,7 +7,7 @@
 //!
 //! It stops while a thread forks (`fork`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -154,6 +154,8 @@ pub struct Pager {
     ended: Vec<(Waiter, Outcome)>,
     /// Faults to look at again: the kernel holds their pages for a moment.
     again: Vec<u32>,
+    /// Pins of subpages that were dropped, whose holders have not let go yet.
+    outlived: BTreeMap<u32, u32>,
     /// Commands that something under way holds up.
     held_up: Vec<(Command, Arc<Reply>)>,
     next_look_ns: u64,
@@ -182,6 +184,7 @@ impl Pager {
             faults: Vec::with_capacity(64),
             ended: Vec::with_capacity(WAITS),
             again: Vec::with_capacity(WAITS),
+            outlived: BTreeMap::new(),
             held_up: Vec::new(),
             next_look_ns: 0,
             next_short_look_ns: 0,
@@ -407,6 +410,14 @@ impl Pager {
 
     /// Ends a hold of a subpage.
     pub fn let_go(&mut self, subpage: u32) {
+        // Of several holders, the last one unpins what is there now.
+        if let Some(left) = self.outlived.get_mut(&subpage) {
+            *left -= 1;
+            if *left == 0 {
+                self.outlived.remove(&subpage);
+            }
+            return;
+        }
         if let Some(frame) = self.frame_of(subpage) {
             self.cache.shared().unpin(frame);
         }
@@ -521,14 +532,19 @@ impl Pager {
 
     fn obey(&mut self, command: Command, reply: Arc<Reply>) {
         let result = match &command {
-            Command::Drop(range) => self.cache.users().unmap(range).map(|()| {
-                let is_dropped = self.cache.drop_contents(range).count == 0;
-                if is_dropped {
-                    let trimmed = self.parts.flash.trim(SubpageIndex(range.start), range.len() as u32);
-                    trimmed.expect("the range was checked by its caller");
-                }
-                is_dropped
-            }),
+            Command::Drop(range) => {
+                // Waits that have ended have pins of their own until they are told.
+                self.tell();
+                self.outlive(range);
+                self.cache.users().unmap(range).map(|()| {
+                    let is_dropped = self.cache.drop_contents(range).count == 0;
+                    if is_dropped {
+                        let trimmed = self.parts.flash.trim(SubpageIndex(range.start), range.len() as u32);
+                        trimmed.expect("the range was checked by its caller");
+                    }
+                    is_dropped
+                })
+            }
             Command::Protect(range, access) => {
                 let resident = self.resident(range);
                 let shared = self.cache.shared().clone();
@@ -552,6 +568,21 @@ impl Pager {
             Ok(true) => reply.give(Ok(())),
             Ok(false) => self.held_up.push((command, reply)),
             Err(error) => reply.give(Err(error.raw_os_error().unwrap_or(0))),
+        }
+    }
+
+    /// Takes the pins of a range away: a system call that holds a page finds it gone, as it would
+    /// without flash, and nothing says how long it takes.
+    fn outlive(&mut self, range: &Range<u32>) {
+        if !self.parts.way.is_in_line() {
+            return;
+        }
+        for subpage in range.clone() {
+            let Some(frame) = self.frame_of(subpage) else { continue };
+            let pins = self.cache.shared().frames.pins(frame).swap(0, Ordering::Relaxed);
+            if pins > 0 {
+                *self.outlived.entry(subpage).or_default() += u32::from(pins);
+            }
         }
     }
 

@@ -145,6 +145,51 @@ fn dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again_in(buffer: &
     assert_eq!(buffer.map(PAGE, Some(base), Access::ReadWrite), Err(libc_enomem()), "it is taken");
 }
 
+#[test]
+fn memory_that_a_thread_holds_is_dropped_and_unmapped_at_once() {
+    let _turn = turn();
+    for way in [Wanted::InLine, Wanted::Guards, Wanted::Protection] {
+        if let Some(buffer) = buffer(way, 64, 4) {
+            memory_that_a_thread_holds_is_dropped_and_unmapped_at_once_in(buffer);
+        }
+    }
+}
+
+fn memory_that_a_thread_holds_is_dropped_and_unmapped_at_once_in(buffer: &'static PageBuffer) {
+    let pages = 4096;
+    let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
+    let last = base + (pages - 4) * PAGE;
+    for page in 0..pages {
+        write(base + page * PAGE, page as u64 + 1);
+    }
+    let held = buffer.hold(last, 4 * PAGE);
+    assert_eq!(held.len(), 4);
+    buffer.drop_contents(last, PAGE).unwrap();
+    assert_eq!((read(last), read(last + PAGE)), (0, pages as u64 - 2));
+    // Whose hold ends first makes no difference.
+    let again = buffer.hold(last, 2 * PAGE);
+    assert_eq!(again.len(), 2);
+    buffer.unmap(last, 4 * PAGE).unwrap();
+    assert_eq!(buffer.map(4 * PAGE, None, Access::ReadWrite), Ok(last));
+    for page in 0..4 {
+        assert_eq!(read(last + page * PAGE), 0);
+        write(last + page * PAGE, 7);
+    }
+    let third = buffer.hold(last, 4 * PAGE);
+    buffer.let_go(again);
+    for page in 0..pages - 4 {
+        assert_eq!(read(base + page * PAGE), page as u64 + 1);
+    }
+    buffer.let_go(third);
+    buffer.let_go(held);
+    // They leave DRAM as all others, and come back.
+    for page in 0..pages {
+        let expected = if page < pages - 4 { page as u64 + 1 } else { 7 };
+        assert_eq!(read(base + page * PAGE), expected, "page {page}");
+    }
+    assert_eq!(buffer.statistics().summary().errors, 0);
+}
+
 fn libc_enomem() -> i32 {
     rustix_errno(std::io::ErrorKind::OutOfMemory)
 }
