@@ -5,7 +5,8 @@
 //! not of its region: that is one load and a comparison each.
 //!
 //! A buffer of many pages is passed in pieces. A read goes on only while its pieces are full and
-//! the next one is there at once, so it blocks where the whole one would.
+//! the next one is there at once, so it blocks where the whole one would. Messages, and what is only
+//! looked at (`MSG_PEEK`), are moved by a copy in DRAM instead.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
@@ -97,21 +98,64 @@ fn is_long(address: usize, len: usize) -> bool {
     })
 }
 
-/// Moves a long buffer in pieces. `waits`: the next piece is asked for only if it is there.
+/// What a call does with a buffer that is passed in pieces.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moves {
+    /// It reads what there is: the next piece is asked for only if it is there.
+    WhatIsThere,
+    /// It fills the buffer, and waits for that.
+    All,
+    /// It empties the buffer.
+    Out,
+    /// It reads what the next call would read again, or what no next call would read.
+    Whole,
+}
+
+/// How a call with these flags reads.
+fn reads(flags: c_int) -> Moves {
+    if flags & (libc::MSG_PEEK | libc::MSG_ERRQUEUE | libc::MSG_OOB) != 0 {
+        Moves::Whole
+    } else if flags & libc::MSG_WAITALL != 0 {
+        Moves::All
+    } else {
+        Moves::WhatIsThere
+    }
+}
+
+/// The longest message of a socket that is moved. Longer ones are refused.
+const MESSAGE_MOST: usize = 16 << 20;
+/// How much of a stream is copied for one call.
+const COPY_MOST: usize = 1 << 20;
+
+/// Whether a socket has messages: a call sends or takes one of them.
+fn has_messages(fd: c_int) -> bool {
+    let (mut kind, mut len, kept): (c_int, _, _) = (0, size_of::<c_int>() as socklen_t, errno());
+    let (to, option) = ((&raw mut kind).cast::<c_void>(), libc::SO_TYPE);
+    // SAFETY: both places are here, in DRAM.
+    let result = unsafe { next_getsockopt(fd, libc::SOL_SOCKET, option, to, &raw mut len) };
+    crate::errno::fail(kept);
+    result == 0 && kind != libc::SOCK_STREAM
+}
+
+/// Moves a long buffer in pieces, or by a copy in DRAM where it is to be moved at once.
 fn in_pieces(
     fd: c_int,
     address: usize,
     len: usize,
-    waits: bool,
+    moves: Moves,
     mut call: impl FnMut(usize, usize, usize) -> ssize_t,
 ) -> ssize_t {
     if !is_long(address, len) {
         return with(&[(address, len)], || call(address, len, 0));
     }
+    if moves == Moves::Whole || has_messages(fd) {
+        let buffer = iovec { iov_base: address as *mut c_void, iov_len: len };
+        return at_once(&[buffer], moves, MESSAGE_MOST, |at, len| call(at, len, 0));
+    }
     let most = in_line().map_or(1, |run| run.buffer.hold_most() - 1) * PAGE;
     let mut done = 0;
     while done < len {
-        if done > 0 && waits && !is_readable(fd) {
+        if done > 0 && moves == Moves::WhatIsThere && !is_readable(fd) {
             break;
         }
         let (from, piece) = (address + done, most.min(len - done));
@@ -125,6 +169,40 @@ fn in_pieces(
         }
     }
     done as ssize_t
+}
+
+/// Moves buffers by a copy in DRAM of so many bytes at the most.
+fn at_once(buffers: &[iovec], moves: Moves, most: usize, mut call: impl FnMut(usize, usize) -> ssize_t) -> ssize_t {
+    let all = buffers.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len));
+    if moves == Moves::Out && most == MESSAGE_MOST && all > most {
+        return crate::errno::fail(libc::EMSGSIZE) as ssize_t;
+    }
+    let mut copy = vec![0u8; all.min(most)];
+    if moves == Moves::Out {
+        for (from, at, len) in parts(buffers, copy.len()) {
+            // SAFETY: the caller gives buffers of these bytes, and the copy is as long as all parts.
+            unsafe { std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr().add(at), len) };
+        }
+    }
+    let moved = call(copy.as_mut_ptr() as usize, copy.len());
+    if moves != Moves::Out && moved > 0 {
+        // What is told may be more than what was moved (`MSG_TRUNC`).
+        for (to, at, len) in parts(buffers, copy.len().min(moved as usize)) {
+            // SAFETY: as above.
+            unsafe { std::ptr::copy_nonoverlapping(copy.as_ptr().add(at), to, len) };
+        }
+    }
+    moved
+}
+
+/// The first bytes of buffers as one: where each part is, where it begins among all, and how long
+/// it is.
+fn parts(buffers: &[iovec], bytes: usize) -> impl Iterator<Item = (*mut u8, usize, usize)> {
+    buffers.iter().scan(0, move |at, buffer| {
+        let (begin, len) = (*at, buffer.iov_len.min(bytes - *at));
+        *at += len;
+        Some((buffer.iov_base.cast::<u8>(), begin, len))
+    })
 }
 
 /// Whether a read would return at once.
@@ -319,20 +397,20 @@ next!(next_sendto, c"sendto", (fd: c_int, from: *const c_void, len: size_t, flag
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the caller's contract.
-    in_pieces(fd, to as usize, len, true, |to, len, _| unsafe { next_read(fd, to as *mut c_void, len) })
+    in_pieces(fd, to as usize, len, Moves::WhatIsThere, |to, len, _| unsafe { next_read(fd, to as *mut c_void, len) })
 }
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the caller's contract.
-    in_pieces(fd, from as usize, len, false, |from, len, _| unsafe { next_write(fd, from as *const c_void, len) })
+    in_pieces(fd, from as usize, len, Moves::Out, |from, len, _| unsafe { next_write(fd, from as *const c_void, len) })
 }
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t {
-    in_pieces(fd, to as usize, len, true, |to, len, done| {
+    in_pieces(fd, to as usize, len, Moves::WhatIsThere, |to, len, done| {
         // SAFETY: the caller's contract.
         unsafe { next_pread(fd, to as *mut c_void, len, at + done as off_t) }
     })
@@ -348,7 +426,7 @@ pub unsafe extern "C" fn pread64(fd: c_int, to: *mut c_void, len: size_t, at: of
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t {
-    in_pieces(fd, from as usize, len, false, |from, len, done| {
+    in_pieces(fd, from as usize, len, Moves::Out, |from, len, done| {
         // SAFETY: the caller's contract.
         unsafe { next_pwrite(fd, from as *const c_void, len, at + done as off_t) }
     })
@@ -365,14 +443,16 @@ pub unsafe extern "C" fn pwrite64(fd: c_int, from: *const c_void, len: size_t, a
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's contract.
-    in_pieces(fd, to as usize, len, true, |to, len, _| unsafe { next_recv(fd, to as *mut c_void, len, flags) })
+    in_pieces(fd, to as usize, len, reads(flags), |to, len, _| unsafe { next_recv(fd, to as *mut c_void, len, flags) })
 }
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's contract.
-    in_pieces(fd, from as usize, len, false, |from, len, _| unsafe { next_send(fd, from as *const c_void, len, flags) })
+    in_pieces(fd, from as usize, len, Moves::Out, |from, len, _| unsafe {
+        next_send(fd, from as *const c_void, len, flags)
+    })
 }
 /// # Safety
 /// As the C library's.
@@ -385,7 +465,7 @@ pub unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     from_len: *mut socklen_t,
 ) -> ssize_t {
-    in_pieces(fd, to as usize, len, true, |to, len, _| {
+    in_pieces(fd, to as usize, len, reads(flags), |to, len, _| {
         with(&[long_as(from.cast(), from_len), one(from_len)], || {
             // SAFETY: the caller's contract.
             unsafe { next_recvfrom(fd, to as *mut c_void, len, flags, from, from_len) }
@@ -403,7 +483,7 @@ pub unsafe extern "C" fn sendto(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    in_pieces(fd, from as usize, len, false, |from, len, _| {
+    in_pieces(fd, from as usize, len, Moves::Out, |from, len, _| {
         with(&[(to as usize, to_len as usize)], || {
             // SAFETY: the caller's contract.
             unsafe { next_sendto(fd, from as *const c_void, len, flags, to, to_len) }
@@ -420,12 +500,14 @@ next!(next_pwritev, c"pwritev64", (fd: c_int, list: *const iovec, count: c_int, 
 next!(next_recvmsg, c"recvmsg", (fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t);
 next!(next_sendmsg, c"sendmsg", (fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t);
 
-/// Calls with a list of buffers of which only as much is passed as can be held: for streams, whose
-/// calls may move less than they are asked for.
+/// Calls with a list of buffers. Where it is more than can be held, a read of a stream is passed as
+/// much as can be, as it may move less than it is asked for. All else is moved by a copy.
 ///
 /// # Safety
 /// The list has so many buffers.
 unsafe fn with_list(
+    fd: c_int,
+    moves: Moves,
     list: *const iovec,
     count: usize,
     others: &[Span],
@@ -446,10 +528,12 @@ unsafe fn with_list(
         *span = *other;
         left = left.saturating_sub(if is_ours(*other) { other.1 / PAGE + 2 } else { 0 });
     }
+    let mut is_cut = count > SPANS - others.len();
     for buffer in buffers.iter().take(SPANS - others.len()) {
         let (at, mut len) = (buffer.iov_base as usize, buffer.iov_len);
         if is_ours((at, len)) {
             if left < 2 {
+                is_cut = true;
                 break;
             }
             len = len.min((left - 1) * PAGE);
@@ -458,7 +542,20 @@ unsafe fn with_list(
         (copied[used], held[others.len() + used]) = (iovec { iov_base: at as *mut c_void, iov_len: len }, (at, len));
         used += 1;
         if len < buffer.iov_len {
+            is_cut = true;
             break;
+        }
+    }
+    if is_cut {
+        let is_whole = moves == Moves::Whole || has_messages(fd);
+        if is_whole || moves != Moves::WhatIsThere {
+            let most = if is_whole { MESSAGE_MOST } else { COPY_MOST };
+            return with(&held[..others.len()], || {
+                at_once(buffers, moves, most, |at, len| {
+                    let copy = iovec { iov_base: at as *mut c_void, iov_len: len };
+                    call(&raw const copy, 1)
+                })
+            });
         }
     }
     with(&held[..others.len() + used], || call(copied.as_ptr(), used))
@@ -471,7 +568,11 @@ const NO_BUFFER: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the caller's contract.
-    unsafe { with_list(list, count.max(0) as usize, &[], |list, used| next_readv(fd, list, used as c_int)) }
+    unsafe {
+        with_list(fd, Moves::WhatIsThere, list, count.max(0) as usize, &[], |list, used| {
+            next_readv(fd, list, used as c_int)
+        })
+    }
 }
 next!(next_vmsplice, c"vmsplice", (fd: c_int, list: *const iovec, count: size_t, flags: c_uint) -> ssize_t);
 next!(next_setsockopt, c"setsockopt", (fd: c_int, level: c_int, name: c_int, from: *const c_void, len: socklen_t) -> c_int);
@@ -499,7 +600,9 @@ pub unsafe extern "C" fn vmsplice(fd: c_int, list: *const iovec, count: size_t, 
         if flags & libc::SPLICE_F_NONBLOCK == 0 {
             return writev(fd, list, count as c_int);
         }
-        with_list(list, count, &[], |list, used| libc::pwritev2(fd, list, used as c_int, -1, libc::RWF_NOWAIT))
+        with_list(fd, Moves::Out, list, count, &[], |list, used| {
+            libc::pwritev2(fd, list, used as c_int, -1, libc::RWF_NOWAIT)
+        })
     }
 }
 
@@ -527,14 +630,20 @@ pub unsafe extern "C" fn setsockopt(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the caller's contract.
-    unsafe { with_list(list, count.max(0) as usize, &[], |list, used| next_writev(fd, list, used as c_int)) }
+    unsafe {
+        with_list(fd, Moves::Out, list, count.max(0) as usize, &[], |list, used| next_writev(fd, list, used as c_int))
+    }
 }
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn preadv(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the caller's contract.
-    unsafe { with_list(list, count.max(0) as usize, &[], |list, used| next_preadv(fd, list, used as c_int, at)) }
+    unsafe {
+        with_list(fd, Moves::WhatIsThere, list, count.max(0) as usize, &[], |list, used| {
+            next_preadv(fd, list, used as c_int, at)
+        })
+    }
 }
 /// # Safety
 /// As the C library's.
@@ -548,7 +657,11 @@ pub unsafe extern "C" fn preadv64(fd: c_int, list: *const iovec, count: c_int, a
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwritev(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the caller's contract.
-    unsafe { with_list(list, count.max(0) as usize, &[], |list, used| next_pwritev(fd, list, used as c_int, at)) }
+    unsafe {
+        with_list(fd, Moves::Out, list, count.max(0) as usize, &[], |list, used| {
+            next_pwritev(fd, list, used as c_int, at)
+        })
+    }
 }
 /// # Safety
 /// As the C library's.
@@ -573,7 +686,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
             (copied.msg_name as usize, copied.msg_namelen as usize),
             (copied.msg_control as usize, copied.msg_controllen),
         ];
-        let result = with_list(copied.msg_iov, copied.msg_iovlen, &others, |list, used| {
+        let result = with_list(fd, reads(flags), copied.msg_iov, copied.msg_iovlen, &others, |list, used| {
             copied = msghdr { msg_iov: list.cast_mut(), msg_iovlen: used, ..*message };
             next_recvmsg(fd, &raw mut copied, flags)
         });
@@ -597,7 +710,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
             (message.msg_name as usize, message.msg_namelen as usize),
             (message.msg_control as usize, message.msg_controllen),
         ];
-        with_list(message.msg_iov, message.msg_iovlen, &others, |list, used| {
+        with_list(fd, Moves::Out, message.msg_iov, message.msg_iovlen, &others, |list, used| {
             let copied = msghdr { msg_iov: list.cast_mut(), msg_iovlen: used, ..message };
             next_sendmsg(fd, &raw const copied, flags)
         })

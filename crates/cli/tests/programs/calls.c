@@ -31,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PAGES = 4096, LONG = 600 * 1024 };
+enum { PAGE = 4096, PAGES = 4096, LONG = 600 * 1024, MESSAGE = 140 * 1024 };
 
 static char *pages, *other;
 static size_t used, other_bytes;
@@ -109,6 +109,18 @@ static void *writer(void *argument) {
         if (write(fd, bytes + at, sizeof bytes / 4) < 0)
             return NULL;
     close(fd);
+    return NULL;
+}
+
+static char *sent;
+static void *sender(void *argument) {
+    /* What a reader that wants all waits for. */
+    int fd = (int)(intptr_t)argument;
+    for (size_t at = 0; at < MESSAGE; at += MESSAGE / 4) {
+        usleep(5000);
+        if (send(fd, sent + at, MESSAGE / 4, 0) < 0)
+            return NULL;
+    }
     return NULL;
 }
 
@@ -250,6 +262,36 @@ int main(int count, char **words) {
     say("recvmsg", recvmsg(pair[1], message_in, 0));
     say("same", memcmp(datagram, datagram_in, 3000));
     say("passed", CMSG_FIRSTHDR(message_in) && CMSG_FIRSTHDR(message_in)->cmsg_type == SCM_RIGHTS);
+    int streams[2], messages[2], room = 212992;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, streams) || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, messages))
+        return 4;
+    setsockopt(streams[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    setsockopt(messages[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    say("send", send(streams[0], out, MESSAGE, 0));
+    memset(in, 0, LONG);
+    say("peek", recv(streams[1], in, LONG, MSG_PEEK));
+    say("same", memcmp(in, out, MESSAGE) || in[MESSAGE] != 0);
+    sent = out;
+    if (pthread_create(&thread, NULL, sender, (void *)(intptr_t)streams[0]))
+        return 4;
+    say("all", recv(streams[1], in, 2 * MESSAGE, MSG_WAITALL));
+    say("same", memcmp(in, out, MESSAGE) || memcmp(in + MESSAGE, out, MESSAGE));
+    pthread_join(thread, NULL);
+    say("message", send(messages[0], out, MESSAGE, 0));
+    say("message", write(messages[0], out + 1, 100));
+    memset(in, 0, LONG);
+    say("message", recv(messages[1], in, LONG, 0));
+    say("same", memcmp(in, out, MESSAGE) || in[MESSAGE] != 0);
+    say("message", read(messages[1], at_in, LONG));
+    say("same", memcmp(at_in, out + 1, 100));
+    *vector = (struct iovec){out, MESSAGE};
+    *vector_in = (struct iovec){in, LONG};
+    *message = (struct msghdr){.msg_iov = vector, .msg_iovlen = 1};
+    *message_in = (struct msghdr){.msg_iov = vector_in, .msg_iovlen = 1};
+    memset(in, 0, LONG);
+    say("sendmsg", sendmsg(messages[0], message, 0));
+    say("recvmsg", recvmsg(messages[1], message_in, 0));
+    say("same", memcmp(in, out, MESSAGE) || in[MESSAGE] != 0);
     int udp = socket(AF_INET, SOCK_DGRAM, 0);
     say("bind", bind(udp, (struct sockaddr *)address, sizeof *address));
     say("getsockname", getsockname(udp, (struct sockaddr *)bound, address_length));
