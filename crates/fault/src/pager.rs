@@ -120,6 +120,7 @@ impl Figures {
 /// What was said already.
 #[derive(Debug, Default)]
 struct Said {
+    out_of_frames: bool,
     outgrown: bool,
     unlocked: bool,
 }
@@ -503,8 +504,13 @@ impl Pager {
             Outcome::Fetched(_) => unreachable!("the page buffer fetches no objects"),
             Outcome::Failed(error) => self.fail(slot, error),
             Outcome::OutOfFrames => {
-                let frames = self.cache.frame_limit();
-                self.parts.told.tell(&format!("no page of {frames} can leave DRAM; they are in use"));
+                if !std::mem::replace(&mut self.said.out_of_frames, true) {
+                    let frames = self.cache.frame_limit();
+                    self.parts.told.tell(&format!(
+                        "no page of {frames} can leave DRAM, as threads wait in system calls that use them; choose more \
+                         (--dram)"
+                    ));
+                }
                 self.again.push(slot);
             }
         }
