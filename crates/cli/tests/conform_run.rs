@@ -123,6 +123,18 @@ fn forks_and_children_do_not_wait_for_calls_that_block() {
 }
 
 #[test]
+fn children_start_threads_while_threads_of_their_parent_start_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "starts") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let words = ["--dram", "20M", "--flash", flash, "--flash-size", "64M", "--mode", "in-line", "--", program, "60"];
+    let output = command(None, &words).output().unwrap();
+    if !cannot(&output) {
+        assert_eq!(text(&output.stdout), "60 children, 0 failed\n", "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn children_find_what_was_there_at_the_fork() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "forks") else { return };

@@ -52,6 +52,11 @@ pub fn is_replaced() -> bool {
 /// How many threads look for a function. The look frees the text of an earlier one that failed.
 static LOOKS: AtomicUsize = AtomicUsize::new(0);
 
+/// Forgets the looks of threads that a child does not have.
+pub fn forget_looks() {
+    LOOKS.store(0, Ordering::Relaxed);
+}
+
 /// A function of the next allocator, looked for once.
 pub struct Next {
     name: &'static CStr,

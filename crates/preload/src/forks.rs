@@ -13,17 +13,25 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite_fault::Forking;
+use fulgurite_sys::faults;
 
 use crate::allocator::{self, Blocks, next};
 use crate::errno::fail;
 use crate::run::{self, Run, run};
-use crate::{descriptors, early, small};
+use crate::{descriptors, early, signals, small};
 
 /// The run that forks, if the child will have a part of it.
 type Parting = Option<(&'static Run, Forking)>;
 
+/// Locks of this library that the thread that forks has taken.
+struct Locks {
+    _stacks: signals::Stacks,
+    _blocks: Blocks,
+    _small: small::Locked,
+}
+
 /// What the thread that forks holds.
-struct Held(UnsafeCell<Option<(Blocks, small::Locked, Parting)>>, UnsafeCell<u64>);
+struct Held(UnsafeCell<Option<(Locks, Parting)>>, UnsafeCell<u64>);
 
 // SAFETY: it is reached by a thread between its `prepare` and its `in_parent` or `in_child` only,
 // with the lock of the blocks held.
@@ -142,10 +150,13 @@ extern "C" fn before() {
         // SAFETY: the list is unlocked in `in_parent`.
         unsafe { lock_files() };
     }
-    let (blocks, small) = (allocator::blocks(), small::lock());
+    // While pages still come: a handler of the program may interrupt the holder of one of these.
+    let locks = Locks { _stacks: signals::stacks(), _blocks: allocator::blocks(), _small: small::lock() };
     let forking = prepare();
     // SAFETY: see `Held`.
-    unsafe { *HELD.0.get() = Some((blocks, small, forking)) };
+    unsafe { *HELD.0.get() = Some((locks, forking)) };
+    // Its holders block all signals.
+    faults::lock_actions();
     // The last one: the others may allocate.
     crate::MEMORY.lock();
 }
@@ -153,8 +164,9 @@ extern "C" fn before() {
 /// Gives the locks of this library back, and returns the fork.
 fn release() -> Parting {
     crate::MEMORY.unlock();
+    faults::unlock_actions();
     // SAFETY: see `Held`.
-    unsafe { (*HELD.0.get()).take() }.and_then(|(_, _, forking)| forking)
+    unsafe { (*HELD.0.get()).take() }.and_then(|(_, forking)| forking)
 }
 
 extern "C" fn in_parent() {
@@ -171,6 +183,7 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     run::is_child();
+    allocator::forget_looks();
     if let Some((run, forking)) = release() {
         // The program's allocator may still hold its own locks.
         early::with(|| {

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite_fault::{Fault, Signal, Verdict};
 use fulgurite_sys::faults::{self, JudgeStack, SignalStack};
@@ -38,6 +38,14 @@ fn judge(fault: &Fault) -> Verdict {
 
 /// Stacks of threads that have ended.
 static STACKS: Mutex<Vec<SignalStack>> = Mutex::new(Vec::new());
+
+/// The stacks of threads that have ended, locked.
+pub type Stacks = MutexGuard<'static, Vec<SignalStack>>;
+
+pub fn stacks() -> Stacks {
+    STACKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The key whose destructor takes a thread's stack back, plus one.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
@@ -61,7 +69,7 @@ fn equip() {
         }
         key => key - 1,
     };
-    let used = STACKS.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let used = stacks().pop();
     let Some(stack) = used.or_else(|| SignalStack::new(STACK).ok()) else { return };
     if stack.use_here().is_ok() {
         // SAFETY: the key was made above, and its destructor takes the box.
@@ -74,7 +82,7 @@ unsafe extern "C" fn give_back(stack: *mut c_void) {
     SignalStack::leave();
     // SAFETY: it was a box in `equip`.
     let stack = unsafe { Box::from_raw(stack.cast::<SignalStack>()) };
-    STACKS.lock().unwrap_or_else(PoisonError::into_inner).push(*stack);
+    stacks().push(*stack);
 }
 
 next!(next_create, c"pthread_create", (thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t, body: Body, argument: *mut c_void) -> c_int);

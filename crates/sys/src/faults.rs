@@ -135,14 +135,20 @@ impl Slot {
     /// Calls `f` with the action. All signals are blocked, or a handler could wait for itself.
     fn with<T>(&self, f: impl FnOnce(&mut Option<libc::sigaction>) -> T) -> T {
         let before = set_mask(u64::MAX);
+        self.lock();
+        // SAFETY: this thread holds the lock until after the last use.
+        let result = f(unsafe { &mut *self.action.get() });
+        self.unlock();
+        set_mask(before);
+        result
+    }
+    fn lock(&self) {
         while self.is_locked.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-        // SAFETY: this thread holds the lock until after the last use.
-        let result = f(unsafe { &mut *self.action.get() });
+    }
+    fn unlock(&self) {
         self.is_locked.store(false, Ordering::Release);
-        set_mask(before);
-        result
     }
 }
 
@@ -150,6 +156,18 @@ static SLOTS: [Slot; 2] = [Slot::new(libc::SIGSEGV), Slot::new(libc::SIGBUS)];
 
 fn slot_of(number: c_int) -> Option<&'static Slot> {
     SLOTS.iter().find(|slot| slot.number == number)
+}
+
+/// Takes the locks of the program's actions before a `fork`, so that the child does not find them
+/// held by a thread that it does not have. The caller lets no signal handler run until it has called
+/// [`unlock_actions`], in both processes.
+pub fn lock_actions() {
+    SLOTS.iter().for_each(Slot::lock);
+}
+
+/// Gives back what [`lock_actions`] took.
+pub fn unlock_actions() {
+    SLOTS.iter().for_each(Slot::unlock);
 }
 
 /// Whether a signal is handled here.
