@@ -29,7 +29,10 @@ use crate::open::Opened;
 pub fn unused_of_pool(path: &Path, most: u64, least: u64) -> Result<Opened, Error> {
     let flash = Files::of_pool(path)?.flash();
     let error = |source| Error::Pool { path: path.into(), source };
-    let (pool, _) = Pool::open(flash.clone(), StoreConfig::default()).map_err(error)?;
+    let mut config = StoreConfig::default();
+    // No token is let go.
+    config.keep_tokens = usize::MAX;
+    let (pool, _) = Pool::open(flash.clone(), config).map_err(error)?;
     let length = pool.geometry().extent_pages;
     // No pool has more.
     let most = u32::try_from(most / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);

@@ -203,7 +203,7 @@ impl Pager {
                 return None;
             }
         }
-        self.parts.flash.share(seat);
+        self.parts.flash.share(seat, self.clock.now_ns());
         Some(seat)
     }
 }

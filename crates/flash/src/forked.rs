@@ -145,9 +145,12 @@ impl ForkedFlash {
     }
 
     /// Gives the child of a seat all that this process has. No request may be in flight, and none
-    /// may be made before the fork.
-    pub fn share(&self, seat: u32) {
-        let own = self.seat();
+    /// may be made before the fork. The child's time to begin counts from here.
+    pub fn share(&self, seat: u32, now_ns: u64) {
+        let (own, made, since) = (self.seat(), self.made.load(Ordering::Relaxed), now_ns.max(CLEARING + 1));
+        if self.seat_word(seat, STATE).compare_exchange(made, since, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.made.store(since, Ordering::Relaxed);
+        }
         for word in self.owner_words() {
             let mine = word.load(Ordering::Relaxed) >> own & LOWEST;
             if mine != 0 {
@@ -504,7 +507,7 @@ mod tests {
         }
         fn fork(&self, now_ns: u64) -> Option<Process> {
             let seat = self.flash.make_seat(now_ns)?;
-            self.flash.share(seat);
+            self.flash.share(seat, now_ns);
             let of = &self.flash;
             let map = Arena::anonymous(of.map.len(), Backed::BasePages).unwrap();
             Arena::copy(&of.map, 0, &map, 0, map.len());

@@ -317,8 +317,6 @@ held! {
     // Sockets.
     bind, next_bind, c"bind", (fd: c_int, to: In<sockaddr>, len: socklen_t) -> c_int, [(to as usize, len as usize)];
     connect, next_connect, c"connect", (fd: c_int, to: In<sockaddr>, len: socklen_t) -> c_int, [(to as usize, len as usize)];
-    accept, next_accept, c"accept", (fd: c_int, from: Out<sockaddr>, len: Out<socklen_t>) -> c_int, [long_as(from.cast(), len), one(len)];
-    accept4, next_accept4, c"accept4", (fd: c_int, from: Out<sockaddr>, len: Out<socklen_t>, flags: c_int) -> c_int, [long_as(from.cast(), len), one(len)];
     getsockname, next_getsockname, c"getsockname", (fd: c_int, to: Out<sockaddr>, len: Out<socklen_t>) -> c_int, [long_as(to.cast(), len), one(len)];
     getpeername, next_getpeername, c"getpeername", (fd: c_int, to: Out<sockaddr>, len: Out<socklen_t>) -> c_int, [long_as(to.cast(), len), one(len)];
     getsockopt, next_getsockopt, c"getsockopt", (fd: c_int, level: c_int, name: c_int, to: Out<c_void>, len: Out<socklen_t>) -> c_int, [long_as(to, len), one(len)];
@@ -454,6 +452,53 @@ pub unsafe extern "C" fn send(fd: c_int, from: *const c_void, len: size_t, flags
         next_send(fd, from as *const c_void, len, flags)
     })
 }
+next!(next_accept, c"accept", (fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int);
+next!(next_accept4, c"accept4", (fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int);
+
+/// Calls with a place for an address that is in DRAM: a call that cannot tell the address has taken
+/// the message or the connection all the same, and loses it.
+fn with_address<T: Returned>(
+    to: *mut sockaddr,
+    len: *mut socklen_t,
+    call: impl FnOnce(*mut sockaddr, *mut socklen_t) -> T,
+) -> T {
+    // SAFETY: the caller gives null or a length.
+    let room = unsafe { len.as_ref() }.map_or(0, |len| *len as usize);
+    let is_ours = |(at, len): Span| in_line().is_some_and(|run| run.buffer.part_of(at, len).is_some());
+    if to.is_null() || !is_ours(one(len)) && !is_ours((to as usize, room)) {
+        return call(to, len);
+    }
+    // SAFETY: all zeros is an address.
+    let mut own: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let most = size_of_val(&own).min(room);
+    let mut own_len = most as socklen_t;
+    let result = call((&raw mut own).cast(), &raw mut own_len);
+    if !result.is_failure() {
+        // The kernel tells the whole length, also where the address is cut.
+        let told = most.min(own_len as usize);
+        // SAFETY: the caller gives room for so many bytes, and for a length.
+        unsafe {
+            std::ptr::copy_nonoverlapping((&raw const own).cast::<u8>(), to.cast::<u8>(), told);
+            len.write(own_len);
+        }
+    }
+    result
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's contract.
+    with_address(from, len, |from, len| unsafe { next_accept(fd, from, len) })
+}
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the caller's contract.
+    with_address(from, len, |from, len| unsafe { next_accept4(fd, from, len, flags) })
+}
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
@@ -466,7 +511,7 @@ pub unsafe extern "C" fn recvfrom(
     from_len: *mut socklen_t,
 ) -> ssize_t {
     in_pieces(fd, to as usize, len, reads(flags), |to, len, _| {
-        with(&[long_as(from.cast(), from_len), one(from_len)], || {
+        with_address(from, from_len, |from, from_len| {
             // SAFETY: the caller's contract.
             unsafe { next_recvfrom(fd, to as *mut c_void, len, flags, from, from_len) }
         })
@@ -817,7 +862,8 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
         result => result,
     };
     let result = match number {
-        libc::SYS_futex => with(&[(a, 4), (d, size_of::<timespec>())], call),
+        // Some name two words. Where it is none, it is a number, which points to nothing here.
+        libc::SYS_futex => with(&[(a, 4), (d, size_of::<timespec>()), (e, 4)], call),
         _ => (call)(),
     };
     result as c_long
