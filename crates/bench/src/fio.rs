@@ -1,5 +1,7 @@
 //! fio beside us, on the same file, in the same mix and at the same depth.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -35,6 +37,24 @@ pub struct Mix<'p> {
     pub depth: usize,
     pub core: usize,
     pub time: Duration,
+}
+
+/// Makes a file for fio, written in full: a disk may answer reads of what was never written without
+/// a look.
+///
+/// # Errors
+/// The kernel's, or that there is such a file.
+pub fn make_file(path: &Path, bytes: u64) -> Result<()> {
+    let made = File::options().write(true).create_new(true).open(path);
+    let mut file = made.with_context(|| format!("{} cannot be made", path.display()))?;
+    let block: Vec<u8> = (0..1u32 << 20).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    let mut left = bytes;
+    while left > 0 {
+        let now = left.min(block.len() as u64);
+        file.write_all(&block[..now as usize]).with_context(|| format!("{} cannot be written", path.display()))?;
+        left -= now;
+    }
+    file.sync_all().with_context(|| format!("{} cannot be written", path.display()))
 }
 
 /// Ways of fio to a file, the best first. Buffers may not be registered without rights (`ulimit
@@ -127,6 +147,16 @@ mod tests {
         assert_eq!(reason(b"", b" fio: no memory\n\n"), "fio: no memory");
         assert_eq!(reason(b"fio: pid=1, err=12\n{ \"jobs\": [] }", b""), "fio: pid=1, err=12");
         assert_eq!(reason(b"{ }", b""), "no reason given");
+    }
+    #[test]
+    fn a_file_is_written_in_full() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let (path, bytes) = (directory.path().join("file"), (3 << 20) + 5);
+        make_file(&path, bytes).unwrap();
+        let found = std::fs::metadata(&path).unwrap();
+        assert!(found.len() == bytes && found.blocks() * 512 >= bytes, "{found:?}");
+        assert!(make_file(&path, 1).is_err(), "it is there already");
     }
     #[test]
     fn a_report_is_read() {

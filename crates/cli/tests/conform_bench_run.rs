@@ -36,7 +36,9 @@ fn touches_are_right_and_within_the_cap() {
     let (left_out, weaker) = (rows(&json["setting"], "notes").len(), !json["setting"]["in_cgroups"].as_bool().unwrap());
     assert!(all.len() + 2 * left_out >= 8 && all.len() >= 4, "{json}");
     for row in all {
-        let spread = &row["ops_per_s"];
+        let spread = &row["ops_per_s_spread"];
+        assert!(number(row, "ops_per_s") == number(spread, "median"), "{row}");
+        assert!(row["pages_of_fio"].is_null() || number(&row["pages_of_fio"], "min") >= 0.0, "{row}");
         assert!(number(spread, "min") > 0.0 && number(spread, "min") <= number(spread, "max"), "{row}");
         assert!(number(row, "p50_us") <= number(row, "p99_us") && number(row, "operations") > 0.0, "{row}");
         assert!((0.0..=1.0).contains(&number(row, "hit_ratio")) && number(row, "rounds") == 1.0, "{row}");

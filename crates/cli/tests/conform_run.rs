@@ -69,6 +69,7 @@ fn figures_are_told_as_lines_of_json() {
     assert!(number("peak_bytes") <= number("cap_bytes") && number("cap_bytes") == f64::from(32 << 20), "{told}");
     assert!(number("bytes_written") > 1e6 && number("waited_s") > 0.0 && number("errors") == 0.0, "{told}");
     assert!((0.0..1.0).contains(&number("hit_ratio")), "{told}");
+    assert!((number("reads") / number("faults") - (1.0 - number("hit_ratio"))).abs() < 1e-3, "{told}");
 }
 
 #[test]

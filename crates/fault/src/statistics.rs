@@ -86,11 +86,12 @@ impl Summary {
     pub fn to_json(&self, pid: u32) -> String {
         let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
         format!(
-            "{{\"pid\": {pid}, \"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"hit_ratio\": {:.4}, \"bytes_read\": {}, \
-             \"bytes_written\": {}, \"pages_dropped_clean\": {}, \"waited_s\": {:.6}, \"frames\": {}, \"errors\": {}}}",
+            "{{\"pid\": {pid}, \"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"reads\": {}, \"hit_ratio\": {:.4}, \
+             \"bytes_read\": {}, \"bytes_written\": {}, \"pages_dropped_clean\": {}, \"waited_s\": {:.6}, \"frames\": {}, \"errors\": {}}}",
             self.peak_bytes,
             self.cap_bytes,
             self.faults,
+            self.reads,
             self.hit_ratio(),
             bytes(self.reads + self.prefetched),
             bytes(self.evicted_dirty),

@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::args::RunBenchArgs;
-use super::figures::{Counters, Heard, TOLD_EVERY};
+use super::figures::{Counters, Heard, PAGE_BYTES, TOLD_EVERY};
 use crate::bad_input::bad_input;
 use crate::checks;
+use crate::fio;
 use crate::interrupt::{Interrupt, go_on};
 use crate::kernel_threads;
 use crate::machine::Machine;
@@ -91,9 +92,13 @@ impl Turn {
     pub fn rate(&self) -> f64 {
         self.outcome.operations as f64 * 1e9 / (self.outcome.elapsed_ns as f64).max(1.0)
     }
-    /// Pages read from the disk in a second.
-    pub fn pages_read_per_s(&self) -> f64 {
-        self.used.pages_read as f64 * 1e9 / (self.outcome.elapsed_ns as f64).max(1.0)
+    /// Pages written to the disk.
+    pub fn writes(&self) -> u64 {
+        self.used.written_bytes / PAGE_BYTES
+    }
+    /// Pages in a second that were written, or read by a thread that waited.
+    pub fn pages_per_s(&self) -> f64 {
+        (self.used.reads + self.writes()) as f64 * 1e9 / (self.outcome.elapsed_ns as f64).max(1.0)
     }
 }
 
@@ -114,7 +119,7 @@ impl Contest {
         }
         let swap_bytes = swap_bytes(args);
         let ours = args.config.iter().filter(|under| under.ours()).count() as u64;
-        checks::space("--dir", &place, swap_bytes + ours * flash_bytes(args, true))?;
+        checks::space("--dir", &place, swap_bytes + ours * flash_bytes(args, true) + args.data_bytes())?;
         let machine = Machine::describe();
         let programs = args.config.len() as u64;
         let needed = args.data_bytes() * 2 + BESIDE + args.dram_bytes().saturating_mul(programs);
@@ -141,8 +146,12 @@ impl Contest {
             }
         }
         if under.contains(&Under::Swap) {
+            if capabilities.zswap == "on" {
+                notes.push("zswap is on; for swap it was turned off, and is on again after the run.".to_owned());
+            }
             helper.tell(&Request::ZswapOff)?;
-            // One page a fault: what comes with it would not be used.
+            // One page a fault: what comes with it would not be used. Saves read in order, and are
+            // measured with more as well.
             helper.tell(&Request::PageCluster { value: 0 })?;
             helper.tell(&Request::SwapOn { scratch: directory.path().to_owned(), bytes: swap_bytes })?;
         }
@@ -159,6 +168,24 @@ impl Contest {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
+    }
+    /// Has swap read 2 to the power of this many pages at a fault.
+    ///
+    /// # Errors
+    /// The helper's.
+    pub fn set_page_cluster(&mut self, value: u32) -> Result<()> {
+        self.helper.tell(&Request::PageCluster { value })
+    }
+    /// A file as long as the data, which may be overwritten.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn file_beside(&mut self) -> Result<PathBuf> {
+        let path = self.directory.path().join("beside");
+        if !path.exists() {
+            fio::make_file(&path, self.args.data_bytes())?;
+        }
+        Ok(path)
     }
     /// A new directory for a program's files.
     ///

@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Told {
     pid: u32,
     pub faults: u64,
-    pub hit_ratio: f64,
-    pub bytes_read: u64,
+    /// Faults that read.
+    pub reads: u64,
     pub bytes_written: u64,
 }
 
@@ -84,14 +84,13 @@ impl Heard {
 pub struct Counters {
     pub cpu_ns: u64,
     pub faults: u64,
-    /// Reads of the disk that a thread waited for.
+    /// Reads of the disk that a thread waited for, without what was read ahead.
     pub reads: u64,
-    /// Pages of 4 KiB read from the disk.
-    pub pages_read: u64,
     pub written_bytes: u64,
 }
 
-const PAGE: u64 = 4096;
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
 /// proc_pid_stat(5): times are in ticks, of which Linux tells programs that a second has 100.
 const TICK_NS: u64 = 10_000_000;
 
@@ -106,15 +105,14 @@ impl Counters {
         let cpu_ns = (field(14) + field(15)) * TICK_NS;
         if ours {
             let told = heard.after(Instant::now()).unwrap_or_default();
-            let reads = (told.faults as f64 * (1.0 - told.hit_ratio)).round() as u64;
-            let (pages_read, written_bytes) = (told.bytes_read / PAGE, told.bytes_written);
-            return Counters { cpu_ns, faults: told.faults, reads, pages_read, written_bytes };
+            let Told { faults, reads, bytes_written, .. } = told;
+            return Counters { cpu_ns, faults, reads, written_bytes: bytes_written };
         }
         let vm = fs::read_to_string("/proc/vmstat").unwrap_or_default();
         let pages =
             |key: &str| -> u64 { vm.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok()).unwrap_or(0) };
         let (faults, swapped_out) = (field(12), pages("pswpout "));
-        Counters { cpu_ns, faults, reads: faults, pages_read: pages("pswpin "), written_bytes: swapped_out * PAGE }
+        Counters { cpu_ns, faults, reads: faults, written_bytes: swapped_out * PAGE_BYTES }
     }
     /// What was used since `before`.
     pub fn since(self, before: Counters) -> Counters {
@@ -122,7 +120,6 @@ impl Counters {
             cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
             faults: self.faults.saturating_sub(before.faults),
             reads: self.reads.saturating_sub(before.reads),
-            pages_read: self.pages_read.saturating_sub(before.pages_read),
             written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
         }
     }

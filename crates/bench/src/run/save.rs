@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 #[derive(Clone, Debug, Serialize)]
 pub struct Save {
     pub config: Under,
+    /// What swap reads at a fault, as a power of two of pages. None for the others.
+    pub page_cluster: Option<u32>,
     pub data_bytes: u64,
     pub file_bytes: u64,
     /// From the request until redis says that the file is whole.
@@ -47,6 +49,14 @@ pub struct Save {
     pub equal: bool,
 }
 
+impl Save {
+    /// What it ran under, with what swap reads at a fault.
+    fn shown(&self) -> String {
+        let pages = self.page_cluster.map_or_else(String::new, |cluster| format!(", {} a fault", 1u32 << cluster));
+        format!("{}{pages}", self.config)
+    }
+}
+
 /// Has redis save under each configuration, one after the other.
 ///
 /// # Errors
@@ -55,49 +65,69 @@ pub fn run(contest: &mut Contest, saves: &mut Vec<Save>) -> Result<()> {
     if !Server::Redis.is_there(contest)? {
         return Ok(());
     }
-    for under in contest.under.clone() {
-        let Some(mut serving) = begin(contest, Server::Redis, under, true)? else { continue };
-        let (interrupt, args) = (contest.interrupt.clone(), contest.args.clone());
-        let plan = Plan {
-            protocol: Protocol::Resp,
-            port: serving.place.port,
-            clients: 1,
-            gets: 0,
-            zipf: args.zipf,
-            time: PATIENCE,
-            seed: args.seed,
-        };
-        let place = &serving.place;
-        let saved = contest.ask(&mut serving.one, |_| saved(place, &plan, &interrupt))?;
-        contest.end(&mut serving.one);
-        if let Some(saved) = saved {
-            let compared = reread(place, &interrupt);
-            let failed = |error| contest.failed.push(format!("save, {under}: {error:#}"));
-            let Some((digest, file_bytes)) = go_on(compared, failed)? else { continue };
-            let equal = digest == saved.digest;
-            if !equal {
-                contest.failed.push(format!("save, {under}: the file is not the state at the begin of the save"));
-            }
-            let mut latency = Percentiles::default();
-            latency.add(&saved.outcome.latency);
-            saves.push(Save {
-                config: under,
-                data_bytes: args.data_bytes(),
-                file_bytes,
-                seconds: saved.time.as_secs_f64(),
-                fork_ms: saved.fork_ms,
-                writes: saved.outcome.operations,
-                writes_per_s: saved.outcome.operations as f64 / saved.time.as_secs_f64().max(1e-9),
-                p50_us: latency.us(50.0),
-                p99_us: latency.us(99.0),
-                max_us: latency.us(100.0),
-                peak_bytes: serving.one.peak_bytes,
-                cap_bytes: serving.one.limit_bytes,
-                equal,
-            });
+    let turns = contest.under.clone().into_iter().flat_map(|under| match under {
+        Under::Swap => CLUSTERS.map(|cluster| (under, Some(cluster))).to_vec(),
+        _ => vec![(under, None)],
+    });
+    let saved = turns.collect::<Vec<_>>().into_iter().try_for_each(|(under, cluster)| {
+        if let Some(value) = cluster {
+            contest.set_page_cluster(value)?;
         }
-        let _ = std::fs::remove_dir_all(&place.directory);
+        save(contest, under, cluster, saves)
+    });
+    if contest.under.contains(&Under::Swap) {
+        contest.set_page_cluster(CLUSTERS[0])?;
     }
+    saved
+}
+
+/// Powers of two of pages that swap reads at a fault: one page, which is best for the writes
+/// meanwhile, and the kernel's default, as a save reads in order.
+const CLUSTERS: [u32; 2] = [0, 3];
+
+fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &mut Vec<Save>) -> Result<()> {
+    let Some(mut serving) = begin(contest, Server::Redis, under, true)? else { return Ok(()) };
+    let (interrupt, args) = (contest.interrupt.clone(), contest.args.clone());
+    let plan = Plan {
+        protocol: Protocol::Resp,
+        port: serving.place.port,
+        clients: 1,
+        gets: 0,
+        zipf: args.zipf,
+        time: PATIENCE,
+        seed: args.seed,
+    };
+    let place = &serving.place;
+    let saved = contest.ask(&mut serving.one, |_| saved(place, &plan, &interrupt))?;
+    contest.end(&mut serving.one);
+    if let Some(saved) = saved {
+        let compared = reread(place, &interrupt);
+        let failed = |error| contest.failed.push(format!("save, {under}: {error:#}"));
+        let Some((digest, file_bytes)) = go_on(compared, failed)? else { return Ok(()) };
+        let equal = digest == saved.digest;
+        if !equal {
+            contest.failed.push(format!("save, {under}: the file is not the state at the begin of the save"));
+        }
+        let mut latency = Percentiles::default();
+        latency.add(&saved.outcome.latency);
+        saves.push(Save {
+            config: under,
+            page_cluster,
+            data_bytes: args.data_bytes(),
+            file_bytes,
+            seconds: saved.time.as_secs_f64(),
+            fork_ms: saved.fork_ms,
+            writes: saved.outcome.operations,
+            writes_per_s: saved.outcome.operations as f64 / saved.time.as_secs_f64().max(1e-9),
+            p50_us: latency.us(50.0),
+            p99_us: latency.us(99.0),
+            max_us: latency.us(100.0),
+            peak_bytes: serving.one.peak_bytes,
+            cap_bytes: serving.one.limit_bytes,
+            equal,
+        });
+    }
+    let _ = std::fs::remove_dir_all(&place.directory);
     Ok(())
 }
 
@@ -192,7 +222,7 @@ fn reread(place: &Place, interrupt: &Interrupt) -> Result<(String, u64)> {
 /// The saves for people.
 pub fn table(saves: &[Save]) -> String {
     Columns::of(saves)
-        .left("BGSAVE of redis", |save: &Save| save.config)
+        .left("BGSAVE of redis", |save: &Save| save.shown())
         .right("file", |save| format_bytes(save.file_bytes))
         .right("seconds", |save| format!("{:.2}", save.seconds))
         .right("fork ms", |save| number(save.fork_ms))

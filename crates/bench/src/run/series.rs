@@ -16,7 +16,7 @@ pub struct Work {
     pub workload: String,
     /// Threads of the program, or clients.
     pub threads: usize,
-    /// Its reads of flash are compared with fio's.
+    /// What it reads and writes of flash is compared with what fio does in the same mix.
     pub beside_fio: bool,
 }
 
@@ -33,8 +33,9 @@ pub struct Row {
     pub config: Under,
     pub threads: usize,
     pub rounds: usize,
-    /// Operations a second, over the rounds.
-    pub ops_per_s: Option<Spread>,
+    /// Operations a second: the middle of the rounds.
+    pub ops_per_s: f64,
+    pub ops_per_s_spread: Spread,
     pub p50_us: f64,
     pub p99_us: f64,
     pub p999_us: f64,
@@ -51,8 +52,9 @@ pub struct Row {
     pub ratio_to_swap: Option<Spread>,
     /// p99 as a multiple of swap's.
     pub p99_to_swap: Option<f64>,
-    /// Reads of flash as a multiple of fio's on the same file, round by round.
-    pub reads_of_fio: Option<Spread>,
+    /// Pages of flash in a second as a multiple of fio's in the same mix, round by round: the disk
+    /// itself is 1. Pages that are read ahead do not count.
+    pub pages_of_fio: Option<Spread>,
     /// In all rounds.
     pub operations: u64,
 }
@@ -98,22 +100,27 @@ pub fn take_turns(
     Ok(())
 }
 
-/// Reads of flash in a turn as a multiple of fio's, on the file of the run.
+/// Pages of flash in a turn as a multiple of fio's: on the file of the run, or on one beside where
+/// fio writes.
 fn beside_fio(contest: &mut Contest, one: &Contestant, work: &Work, turn: &Turn) -> Option<f64> {
-    let path = flash_of(one.pid()?)?;
+    let own = flash_of(one.pid()?)?;
+    let (reads, writes) = (turn.used.reads as f64, turn.writes() as f64);
+    let read_share = reads / (reads + writes).max(1.0);
+    let path = if fio::only_reads(read_share) { Ok(own) } else { contest.file_beside() };
+    let path = path.map_err(|error| contest.note(format!("Pages are not compared with fio's: {error:#}."))).ok()?;
     let mix = fio::Mix {
         path: &path,
         bytes: contest.args.data_bytes(),
-        read_share: 1.0,
+        read_share,
         write_bytes: 4096,
         depth: work.threads,
         core: *fulgurite_sys::affinity::cores().first()?,
         time: contest.args.round_time(),
     };
     match fio::per_second(&mix) {
-        Ok(iops) => iops.map(|iops| turn.pages_read_per_s() / iops.max(1.0)),
+        Ok(iops) => iops.map(|iops| turn.pages_per_s() / iops.max(1.0)),
         Err(error) => {
-            contest.note(format!("Reads are not compared with fio's: {error:#}."));
+            contest.note(format!("Pages are not compared with fio's: {error:#}."));
             None
         }
     }
@@ -150,12 +157,14 @@ fn add_rows(all: &[Contestant], series: &[Series], work: &Work, rows: &mut Vec<R
         let latency = percentiles(series);
         let ratios = swap.into_iter().flat_map(|swap| rates(series).into_iter().zip(rates(swap)));
         let beside = swap.filter(|swap| swap.turns.iter().any(Option::is_some)).map(|swap| percentiles(swap).us(99.0));
+        let spread = Spread::of(rates(series).into_iter().flatten());
         rows.push(Row {
             workload: work.workload.clone(),
             config: one.under,
             threads: work.threads,
             rounds: turns.len(),
-            ops_per_s: Spread::of_any(rates(series).into_iter().flatten()),
+            ops_per_s: spread.median,
+            ops_per_s_spread: spread,
             p50_us: latency.us(50.0),
             p99_us: latency.us(99.0),
             p999_us: latency.us(99.9),
@@ -167,7 +176,7 @@ fn add_rows(all: &[Contestant], series: &[Series], work: &Work, rows: &mut Vec<R
             hit_ratio: (1.0 - share(sum(|turn| turn.used.reads))).max(0.0),
             ratio_to_swap: Spread::of_any(ratios.filter_map(|(ours, swap)| Some(ours? / swap?.max(1e-9)))),
             p99_to_swap: beside.filter(|us| *us > 0.0).map(|us| latency.us(99.0) / us),
-            reads_of_fio: Spread::of_any(series.of_fio.iter().copied()),
+            pages_of_fio: Spread::of_any(series.of_fio.iter().copied()),
             operations,
         });
     }
@@ -189,7 +198,7 @@ pub fn table(rows: &[Row]) -> String {
         .left("workload", |row: &Row| row.workload.clone())
         .left("config", |row| row.config)
         .right("threads", |row| row.threads)
-        .right("ops/s", |row| or_dash(row.ops_per_s, |spread| number(spread.median)))
+        .right("ops/s", |row| number(row.ops_per_s))
         .right("of swap", |row| ratio(row.ratio_to_swap))
         .right("p50 µs", |row| number(row.p50_us))
         .right("p99 µs", |row| number(row.p99_us))
@@ -200,7 +209,7 @@ pub fn table(rows: &[Row]) -> String {
         .right("faults", |row| row.faults)
         .right("written", |row| format_bytes(row.bytes_written))
         .right("peak", |row| or_dash(row.peak_bytes, format_bytes))
-        .right("of fio", |row| ratio(row.reads_of_fio))
+        .right("of fio", |row| ratio(row.pages_of_fio))
         .table()
 }
 
