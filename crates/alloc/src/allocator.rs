@@ -2,14 +2,16 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use allocator_api2::alloc::AllocError;
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Access, PageBuffer, Settings, Summary, Wanted};
+use fulgurite_fault::{Access, Fault, PageBuffer, Settings, Summary, Verdict, Wanted};
+use fulgurite_sys::faults::{JudgeStack, judge_by};
 
 use crate::blocks::{Block, Blocks, Source, Usage};
 use crate::error::{FreeError, StartError};
+use crate::objects::Mode;
 
 /// Pages of a page buffer.
 struct Pages(PageBuffer);
@@ -49,6 +51,15 @@ pub struct Allocator {
     blocks: Mutex<Blocks>,
 }
 
+/// Allocators in line.
+static IN_LINE: [OnceLock<&'static Allocator>; 16] = [const { OnceLock::new() }; 16];
+
+/// An access found no page.
+fn judge(fault: &Fault) -> Verdict {
+    let mut verdicts = IN_LINE.iter().map_while(OnceLock::get).map(|allocator| allocator.pages.0.judge(fault));
+    verdicts.find(|verdict| *verdict != Verdict::NotMine).unwrap_or(Verdict::NotMine)
+}
+
 impl Allocator {
     /// Starts an allocator over a medium, whose contents are overwritten. It lives as long as the
     /// process, as its memory may be used anywhere. `dram_bytes` caps all memory of the process,
@@ -57,17 +68,35 @@ impl Allocator {
     /// # Errors
     /// [`StartError`].
     pub fn start(medium: Medium, dram_bytes: u64) -> Result<&'static Allocator, StartError> {
+        // A library does not take a program's signals.
+        Allocator::start_in(Mode::Compatible, medium, dram_bytes)
+    }
+
+    /// As [`Allocator::start`], in a mode. [`Mode::InLine`] needs no right to userfaultfd: where it
+    /// is refused, faults are found by pages without access, whose signal is `SIGSEGV`. What is said
+    /// of `SIGBUS` holds for that signal then.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_in(mode: Mode, medium: Medium, dram_bytes: u64) -> Result<&'static Allocator, StartError> {
         let settings = fulgurite_backing::Settings { dram_bytes, ..Default::default() };
         let opened = medium.open(&settings)?;
-        Ok(Allocator::over(PageBuffer::start(&Settings {
-            opened,
-            dram_bytes,
-            // A library does not take a program's signals.
-            way: Wanted::Compatible,
-            told: Arc::default(),
-            json: false,
-            stats_ms: 0,
-        })?))
+        let way = match mode {
+            Mode::Compatible => Wanted::Compatible,
+            Mode::InLine => Wanted::InLine,
+        };
+        let buffer =
+            PageBuffer::start(&Settings { opened, dram_bytes, way, told: Arc::default(), json: false, stats_ms: 0 })?;
+        let signal = buffer.is_in_line().then(|| buffer.signal());
+        let made = Allocator::over(buffer);
+        if let Some(signal) = signal {
+            if !IN_LINE.iter().any(|place| place.set(made).is_ok()) {
+                return Err(StartError::TooMany);
+            }
+            let judged = judge_by(signal, judge, JudgeStack::Own);
+            judged.map_err(|source| StartError::System { what: "handle the signal of faults", source })?;
+        }
+        Ok(made)
     }
 
     /// Allocates from a page buffer that nothing else maps.

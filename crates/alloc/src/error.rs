@@ -47,8 +47,8 @@ pub enum StartError {
     /// No objects were asked for.
     #[error("an allocator for 0 objects has no use; say how many there may be at a time")]
     NoObjects,
-    /// A process has at most 16 object allocators that resolve faults in line.
-    #[error("this process has 16 object allocators in in-line mode already; use one of them, or compatible mode")]
+    /// A process has at most 16 allocators of a kind that resolve faults in line.
+    #[error("this process has 16 such allocators in in-line mode already; use one of them, or compatible mode")]
     TooMany,
     /// A system call failed.
     #[error("cannot {what}: {source}")]

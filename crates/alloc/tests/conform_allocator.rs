@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocator_api2::vec::Vec as FlashVec;
-use fulgurite_alloc::{Allocator, FreeError, StartError};
+use fulgurite_alloc::{Allocator, FreeError, Mode, StartError};
 use fulgurite_backing::Medium;
 use fulgurite_testkit::Random;
 
@@ -19,12 +19,16 @@ static TURN: Mutex<()> = Mutex::new(());
 /// An allocator over flash of so many MiB, for frames of about so many MiB beside this process, and
 /// the turn.
 fn allocator(flash_mib: u64, frames_mib: u64) -> Option<(&'static Allocator, MutexGuard<'static, ()>)> {
+    allocator_in(Mode::Compatible, flash_mib, frames_mib)
+}
+
+fn allocator_in(mode: Mode, flash_mib: u64, frames_mib: u64) -> Option<(&'static Allocator, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let resident: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     let medium = Medium::new_file(directory.path().join("flash"), flash_mib << 20);
-    match Allocator::start(medium, resident * 4096 + ((frames_mib + 8) << 20)) {
+    match Allocator::start_in(mode, medium, resident * 4096 + ((frames_mib + 8) << 20)) {
         Ok(allocator) => Some((allocator, turn)),
         Err(StartError::PageBuffer(fulgurite_fault::Error::Userfault(error))) => {
             eprintln!("skipped: {error}");
@@ -72,7 +76,14 @@ fn size(random: &mut Random) -> usize {
 
 #[test]
 fn blocks_keep_their_words_and_are_freed_by_any_thread() {
-    let Some((allocator, _turn)) = allocator(96, 8) else { return };
+    for mode in [Mode::Compatible, Mode::InLine] {
+        blocks_keep_their_words_and_are_freed_by_any_thread_in(mode);
+    }
+}
+
+fn blocks_keep_their_words_and_are_freed_by_any_thread_in(mode: Mode) {
+    let Some((allocator, _turn)) = allocator_in(mode, 96, 8) else { return };
+    println!("{}", allocator.describe());
     let (threads, wanted) = (3, 10 << 20);
     let (mut senders, mut receivers) = (Vec::new(), Vec::new());
     for _ in 0..threads {

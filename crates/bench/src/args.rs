@@ -373,9 +373,9 @@ pub struct AllocArgs {
     #[arg(default_value = "array,slab-cache,b-plus-tree,packet-cache,hash-cache")]
     pub program: Vec<AllocProgram>,
     /// Where their data is, comma-separated: object-per-page, object-per-page-compatible,
-    /// memory-page, os-swap, mmap, blobs.
+    /// memory-page, memory-page-in-line, os-swap, mmap, blobs.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = AllocConfig::parser())]
-    #[arg(default_value = "object-per-page,memory-page,os-swap,mmap,blobs")]
+    #[arg(default_value = "object-per-page,memory-page,memory-page-in-line,os-swap,mmap,blobs")]
     pub config: Vec<AllocConfig>,
     /// Bytes of data [default: 1G; --quick: 48M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]

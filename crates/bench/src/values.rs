@@ -332,8 +332,10 @@ named! {
         ObjectPerPage = "object-per-page",
         /// The same: threads of the allocator do.
         ObjectPerPageCompatible = "object-per-page-compatible",
-        /// SSDAlloc's memory-page.
+        /// SSDAlloc's memory-page: a thread of the allocator fills the page in.
         MemoryPage = "memory-page",
+        /// The same: the thread that faults does.
+        MemoryPageInLine = "memory-page-in-line",
         /// Anonymous memory that the kernel swaps.
         OsSwap = "os-swap",
         /// A mapped file.
@@ -344,6 +346,13 @@ named! {
 }
 
 impl AllocConfig {
+    /// The memory-page allocator that others are compared with: in the same mode.
+    pub const fn memory_page(self) -> AllocConfig {
+        match self {
+            AllocConfig::ObjectPerPage | AllocConfig::MemoryPageInLine => AllocConfig::MemoryPageInLine,
+            _ => AllocConfig::MemoryPage,
+        }
+    }
     /// Whether the kernel decides what is in DRAM.
     pub const fn is_paged_by_kernel(self) -> bool {
         matches!(self, AllocConfig::OsSwap | AllocConfig::Mmap)

@@ -328,7 +328,9 @@ Configurations:
   object-per-page             the thread that faults fills the page in
   object-per-page-compatible  threads of the allocator do, and system calls
                               may be given objects
-  memory-page                 pages of 4 KiB are cached
+  memory-page                 pages of 4 KiB are cached; a thread of the
+                              allocator fills them in
+  memory-page-in-line         the same, and the thread that faults does
   os-swap, mmap               the kernel's paging, of a swap file and of a
                               mapped file, with the same layout of blocks
   blobs                       the program rewritten: values are copied out of
@@ -337,6 +339,10 @@ Configurations:
 All have a memory cgroup of the same size, which needs root, as do os-swap and
 mmap. \"lines\" are those that a configuration changes of the program: of the
 allocators the lines that name one, of blobs all lines of the new program.
+
+\"x memory-page\" is beside the memory-page allocator in the same mode. With fio,
+\"of disk\" is how many pages were read and written in a second, as a share of
+what fio does in the same mix and at the same depth: 1 is the disk's own limit.
 
 The first table is the cost of the runtime itself, where no flash is read.";
 

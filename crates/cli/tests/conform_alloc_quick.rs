@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::quick::{bench_and_table, number, rows, whole};
 use crate::refused::refused;
 
-const CONFIGS: [&str; 6] = ["object-per-page", "object-per-page-compatible", "memory-page", "os-swap", "mmap", "blobs"];
+const CONFIGS: [&str; 7] =
+    ["object-per-page", "object-per-page-compatible", "memory-page", "memory-page-in-line", "os-swap", "mmap", "blobs"];
 
 /// Runs programs on little data in all configurations. Those that this machine cannot run are said.
 fn run(directory: &Path, words: &[&str]) {
@@ -51,6 +52,7 @@ fn is_whole(row: &Value, config: &str) {
     assert!((0.0..=1.0).contains(&number(row, "hit_ratio")) && number(row, "bytes_written") >= 0.0, "{row}");
     assert!(config == "blobs" || number(row, "lines_changed") * 4.0 < number(row, "lines"), "{row}");
     assert!(row["peak_bytes"].is_null() || number(row, "peak_bytes") <= number(row, "dram_bytes"), "{row}");
+    assert!(row["of_disk"].is_null() || number(row, "of_disk") > 0.0, "{row}");
     // All of it does not fit.
     assert!(number(row, "faults") > 0.0, "{row}");
 }

@@ -1,6 +1,7 @@
 //! The contest of one program: a process for each configuration, in turns.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -9,6 +10,7 @@ use super::memory::Place;
 use super::overhead::Cost;
 use super::programs;
 use super::rows::Row;
+use crate::fio;
 use crate::interrupt::{Interrupt, go_on};
 use crate::own_process::Measured;
 use crate::privileged::{Capabilities, Helper, Request};
@@ -47,6 +49,8 @@ pub struct How {
     pub rounds: u32,
     /// Of each round.
     pub requests: u64,
+    /// How long fio shows what the disk does.
+    pub disk_time: Duration,
     pub seed: u64,
 }
 
@@ -91,6 +95,8 @@ pub struct Contest {
     /// Sentences about what failed.
     pub failed: Vec<String>,
     made: u32,
+    /// A file that fio may overwrite.
+    beside: Option<PathBuf>,
 }
 
 impl Contest {
@@ -102,7 +108,8 @@ impl Contest {
         scratch: PathBuf,
         how: How,
     ) -> Contest {
-        Contest { interrupt, helper, capabilities, scratch, how, rows: Vec::new(), failed: Vec::new(), made: 0 }
+        let (rows, failed) = (Vec::new(), Vec::new());
+        Contest { interrupt, helper, capabilities, scratch, how, rows, failed, made: 0, beside: None }
     }
 
     /// One program with all configurations.
@@ -162,9 +169,13 @@ impl Contest {
                     one.peak_bytes = Some(self.helper.peak(name)?.0);
                 }
             }
-            let rows: Vec<Row> =
-                all.iter().filter_map(|one| self.row(program, Mix { zipf, writes_percent }, one, all)).collect();
-            self.rows.extend(rows);
+            for one in &*all {
+                bar.set_message(format!("{}, the disk alone", one.config));
+                let of_disk = self.of_disk(one);
+                let of_disk = self.noted(program, one.config, of_disk)?.flatten();
+                let row = self.row(program, Mix { zipf, writes_percent }, one, all);
+                self.rows.extend(row.map(|row| Row { of_disk, ..row }));
+            }
         }
         for one in &mut *all {
             bar.set_message(format!("{}: checking", one.config));
@@ -213,6 +224,45 @@ impl Contest {
         let _ = std::fs::remove_file(&file);
         self.helper.release(&file)?;
         measured
+    }
+
+    /// Pages that one read and wrote in a second, as a share of what fio does in the same mix. None
+    /// without fio, and where none was read or written.
+    fn of_disk(&mut self, one: &Contestant) -> Result<Option<f64>> {
+        let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>();
+        let (reads, writes) = (sum(|o| o.counted.reads), sum(|o| o.counted.bytes_written) / 4096);
+        let elapsed_ns = sum(|o| o.elapsed_ns);
+        let Some(core) = fulgurite_sys::affinity::cores().first().copied().filter(|_| reads + writes > 0) else {
+            return Ok(None);
+        };
+        if self.beside.is_none() {
+            let file = self.file();
+            self.helper.adopt(&file)?;
+            fio::make_file(&file, self.how.data_bytes)?;
+            self.beside = Some(file);
+        }
+        let Some(path) = &self.beside else { return Ok(None) };
+        let pages = (reads + writes) as f64;
+        let done = fio::per_second(&fio::Mix {
+            path,
+            bytes: self.how.data_bytes,
+            read_share: reads as f64 / pages,
+            write_bytes: 4096,
+            depth: self.how.threads,
+            core,
+            time: self.how.disk_time,
+        })?;
+        Ok(done.map(|done| pages * 1e9 / elapsed_ns.max(1) as f64 / done.max(1.0)))
+    }
+
+    /// Removes what was made for all programs.
+    ///
+    /// # Errors
+    /// What the helper could not do.
+    pub fn clean(&mut self) -> Result<()> {
+        let Some(file) = self.beside.take() else { return Ok(()) };
+        let _ = std::fs::remove_file(&file);
+        self.helper.release(&file)
     }
 
     /// A path of which nothing is there yet.
@@ -311,8 +361,9 @@ impl Contest {
             hit_ratio: 1.0 - (sum(|o| o.counted.reads, one) as f64 / requests as f64).min(1.0),
             cpu_us_per_op: sum(|o| o.cpu_ns, one) as f64 / 1000.0 / requests as f64,
             ratio_to_swap: ratio_to(AllocConfig::OsSwap),
-            ratio_to_memory_page: ratio_to(AllocConfig::MemoryPage),
+            ratio_to_memory_page: ratio_to(one.config.memory_page()),
             written_to_swap: by_swap.map(|bytes| written(one) as f64 / bytes as f64),
+            of_disk: None,
             lines,
             lines_changed,
             work_hash: None,

@@ -59,10 +59,13 @@ impl Memory {
             let settings = ObjectSettings { mode, ..ObjectSettings::new(medium(), dram, objects_max) };
             Ok(Heap::Objects(ObjectAllocator::start(&settings)?))
         };
+        let pages =
+            |mode| -> Result<Heap> { Ok(Heap::Pages(Allocator::start_in(mode, medium(), limit_bytes - BESIDE)?)) };
         let heap = match config {
             AllocConfig::ObjectPerPage => objects(Mode::InLine)?,
             AllocConfig::ObjectPerPageCompatible => objects(Mode::Compatible)?,
-            AllocConfig::MemoryPage => Heap::Pages(Allocator::start(medium(), limit_bytes - BESIDE)?),
+            AllocConfig::MemoryPage => pages(Mode::Compatible)?,
+            AllocConfig::MemoryPageInLine => pages(Mode::InLine)?,
             AllocConfig::OsSwap => Heap::Mapped(Mapped::anonymous(file_bytes)?),
             AllocConfig::Mmap => Heap::Mapped(Mapped::file(&new_file(file, file_bytes)?, file_bytes)?),
             AllocConfig::Blobs => anyhow::bail!("blobs are no allocator"),

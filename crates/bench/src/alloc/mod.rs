@@ -12,6 +12,8 @@ mod program;
 mod programs;
 mod rows;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use fulgurite_format::format_bytes;
 
@@ -37,7 +39,8 @@ pub fn run(args: &AllocArgs) -> Result<()> {
     let mut configs = args.config.clone();
     configs.sort();
     configs.dedup();
-    checks::space("bench alloc", &scratch, configs.iter().map(|config| file_bytes(*config, how.data_bytes)).sum())?;
+    let files: u64 = configs.iter().map(|config| file_bytes(*config, how.data_bytes)).sum();
+    checks::space("bench alloc", &scratch, files + how.data_bytes)?;
     let machine = Machine::describe();
     let mut helper = Helper::start()?;
     let capabilities = helper.probe(&scratch)?;
@@ -60,6 +63,7 @@ pub fn run(args: &AllocArgs) -> Result<()> {
         let measured = contest.measure(*program, &configs);
         go_on(measured, |e| contest.failed.push(format!("{program}: {e:#}"))).map(drop)
     }))?;
+    contest.clean()?;
     let Contest { rows, failed, capabilities, .. } = contest;
     if !costs.is_empty() {
         print(&args.output, &overhead::shown(&costs))?;
@@ -93,6 +97,7 @@ fn how(args: &AllocArgs) -> Result<How> {
         threads: args.threads as usize,
         rounds: args.rounds.unwrap_or(if quick { 1 } else { 5 }),
         requests: args.requests.unwrap_or(if quick { 4000 } else { 200_000 }),
+        disk_time: Duration::from_millis(if quick { 100 } else { 1000 }),
         seed: args.output.seed,
     })
 }

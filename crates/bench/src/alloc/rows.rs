@@ -37,10 +37,13 @@ pub struct Row {
     pub cpu_us_per_op: f64,
     /// Throughput as a multiple of that of os-swap, round by round.
     pub ratio_to_swap: Option<Spread>,
-    /// The same of the memory-page allocator.
+    /// The same of the memory-page allocator in the same mode.
     pub ratio_to_memory_page: Option<Spread>,
     /// Bytes written as a share of those of os-swap.
     pub written_to_swap: Option<f64>,
+    /// Pages read and written in a second, as a share of what fio does in the same mix and at the
+    /// same depth. None without fio.
+    pub of_disk: Option<f64>,
     /// Lines of the program, and those that this configuration changes.
     pub lines: usize,
     pub lines_changed: usize,
@@ -72,6 +75,7 @@ pub fn shown(rows: &[Row]) -> String {
         .right("written", |row| format_bytes(row.bytes_written))
         .right("x swap", |row| times(row.ratio_to_swap))
         .right("x memory-page", |row| times(row.ratio_to_memory_page))
+        .right("of disk", |row| or_dash(row.of_disk, |share| format!("{share:.2}")))
         .right("lines", |row| format!("{} of {}", row.lines_changed, row.lines))
         .table()
 }

@@ -112,8 +112,10 @@ Parts:
 
 Swap and cgroups need root. Without them, and without redis-server or
 memcached, the rows that need them are left out, and a note says so. With fio,
-reads of flash are also compared with fio's, on the file of the run and with
-as many requests under way as there are threads.
+pages that are read and written are also compared with those of fio, in the
+same mix and with as many requests under way as there are threads. Pages that
+are read ahead do not count. A save with swap is measured with a page a fault,
+and with eight.
 
 A fault is one that waits for a read with swap, and any with `fulgurite run`.
 The hit ratio is the share of operations without a read of the disk, if none
