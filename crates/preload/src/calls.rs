@@ -300,7 +300,18 @@ held! {
     getcwd, next_getcwd, c"getcwd", (to: Out<c_char>, len: size_t) -> Out<c_char>, [many(to, len)];
     memfd_create, next_memfd_create, c"memfd_create", (name: Text, flags: c_uint) -> c_int, [text(name)];
     getdents64, next_getdents64, c"getdents64", (fd: c_int, to: Out<c_void>, len: size_t) -> ssize_t, [(to as usize, len)];
+    linkat, next_linkat, c"linkat", (at: c_int, from: Text, there: c_int, to: Text, flags: c_int) -> c_int, [text(from), text(to)];
+    symlinkat, next_symlinkat, c"symlinkat", (from: Text, at: c_int, to: Text) -> c_int, [text(from), text(to)];
+    fchmodat, next_fchmodat, c"fchmodat", (at: c_int, path: Text, mode: mode_t, flags: c_int) -> c_int, [text(path)];
+    fchownat, next_fchownat, c"fchownat", (at: c_int, path: Text, user: libc::uid_t, group: libc::gid_t, flags: c_int) -> c_int, [text(path)];
+    setxattr, next_setxattr, c"setxattr", (path: Text, name: Text, from: In<c_void>, len: size_t, flags: c_int) -> c_int, [text(path), text(name), (from as usize, len)];
+    fsetxattr, next_fsetxattr, c"fsetxattr", (fd: c_int, name: Text, from: In<c_void>, len: size_t, flags: c_int) -> c_int, [text(name), (from as usize, len)];
+    getxattr, next_getxattr, c"getxattr", (path: Text, name: Text, to: Out<c_void>, len: size_t) -> ssize_t, [text(path), text(name), (to as usize, len)];
+    fgetxattr, next_fgetxattr, c"fgetxattr", (fd: c_int, name: Text, to: Out<c_void>, len: size_t) -> ssize_t, [text(name), (to as usize, len)];
+    listxattr, next_listxattr, c"listxattr", (path: Text, to: Out<c_char>, len: size_t) -> ssize_t, [text(path), many(to, len)];
+    inotify_add_watch, next_inotify_add_watch, c"inotify_add_watch", (fd: c_int, path: Text, mask: u32) -> c_int, [text(path)];
     // Descriptors.
+    signalfd, next_signalfd, c"signalfd", (fd: c_int, mask: In<libc::sigset_t>, flags: c_int) -> c_int, [one(mask)];
     ioctl, next_ioctl, c"ioctl", (fd: c_int, request: libc::c_ulong, argument: Out<c_void>) -> c_int, [(argument as usize, bytes_of_ioctl(request))];
     fcntl, next_fcntl, c"fcntl", (fd: c_int, command: c_int, argument: Out<c_void>) -> c_int, [(argument as usize, size_of::<libc::flock>())];
     fcntl64, next_fcntl64, c"fcntl64", (fd: c_int, command: c_int, argument: Out<c_void>) -> c_int, [(argument as usize, size_of::<libc::flock>())];
@@ -326,7 +337,15 @@ held! {
     clock_nanosleep, next_clock_nanosleep, c"clock_nanosleep", (clock: libc::clockid_t, flags: c_int, time: In<timespec>, left: Out<timespec>) -> c_int, [one(time), one(left)];
     timerfd_settime, next_timerfd_settime, c"timerfd_settime", (fd: c_int, flags: c_int, new: In<libc::itimerspec>, old: Out<libc::itimerspec>) -> c_int, [one(new), one(old)];
     setitimer, next_setitimer, c"setitimer", (which: c_int, new: In<libc::itimerval>, old: Out<libc::itimerval>) -> c_int, [one(new), one(old)];
+    timer_settime, next_timer_settime, c"timer_settime", (timer: libc::timer_t, flags: c_int, new: In<libc::itimerspec>, old: Out<libc::itimerspec>) -> c_int, [one(new), one(old)];
+    // Signals.
+    sigwait, next_sigwait, c"sigwait", (set: In<libc::sigset_t>, to: Out<c_int>) -> c_int, [one(set), one(to)];
+    sigwaitinfo, next_sigwaitinfo, c"sigwaitinfo", (set: In<libc::sigset_t>, to: Out<libc::siginfo_t>) -> c_int, [one(set), one(to)];
+    sigtimedwait, next_sigtimedwait, c"sigtimedwait", (set: In<libc::sigset_t>, to: Out<libc::siginfo_t>, time: In<timespec>) -> c_int, [one(set), one(to), one(time)];
     // Processes.
+    waitid, next_waitid, c"waitid", (kind: libc::idtype_t, id: libc::id_t, to: Out<libc::siginfo_t>, options: c_int) -> c_int, [one(to)];
+    prctl, next_prctl, c"prctl", (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int, [(a, PRCTL_BYTES)];
+    sched_setaffinity, next_sched_setaffinity, c"sched_setaffinity", (pid: libc::pid_t, len: size_t, mask: In<libc::cpu_set_t>) -> c_int, [(mask as usize, len)];
     wait4, next_wait4, c"wait4", (pid: libc::pid_t, status: Out<c_int>, options: c_int, usage: Out<libc::rusage>) -> libc::pid_t, [one(status), one(usage)];
     waitpid, next_waitpid, c"waitpid", (pid: libc::pid_t, status: Out<c_int>, options: c_int) -> libc::pid_t, [one(status)];
     wait, next_wait, c"wait", (status: Out<c_int>) -> libc::pid_t, [one(status)];
@@ -348,7 +367,16 @@ held! {
     pthread_barrier_wait, next_barrier_wait, c"pthread_barrier_wait", (barrier: Out<libc::pthread_barrier_t>) -> c_int, [one(barrier)];
     sem_wait, next_sem_wait, c"sem_wait", (semaphore: Out<libc::sem_t>) -> c_int, [one(semaphore)];
     sem_timedwait, next_sem_timedwait, c"sem_timedwait", (semaphore: Out<libc::sem_t>, time: In<timespec>) -> c_int, [one(semaphore), one(time)];
+    sem_clockwait, next_sem_clockwait, c"sem_clockwait", (semaphore: Out<libc::sem_t>, clock: libc::clockid_t, time: In<timespec>) -> c_int, [one(semaphore), one(time)];
+    pthread_mutex_clocklock, next_mutex_clocklock, c"pthread_mutex_clocklock", (mutex: Out<libc::pthread_mutex_t>, clock: libc::clockid_t, time: In<timespec>) -> c_int, [one(mutex), one(time)];
+    pthread_rwlock_timedrdlock, next_rwlock_timedrdlock, c"pthread_rwlock_timedrdlock", (lock: Out<libc::pthread_rwlock_t>, time: In<timespec>) -> c_int, [one(lock), one(time)];
+    pthread_rwlock_timedwrlock, next_rwlock_timedwrlock, c"pthread_rwlock_timedwrlock", (lock: Out<libc::pthread_rwlock_t>, time: In<timespec>) -> c_int, [one(lock), one(time)];
+    pthread_rwlock_clockrdlock, next_rwlock_clockrdlock, c"pthread_rwlock_clockrdlock", (lock: Out<libc::pthread_rwlock_t>, clock: libc::clockid_t, time: In<timespec>) -> c_int, [one(lock), one(time)];
+    pthread_rwlock_clockwrlock, next_rwlock_clockwrlock, c"pthread_rwlock_clockwrlock", (lock: Out<libc::pthread_rwlock_t>, clock: libc::clockid_t, time: In<timespec>) -> c_int, [one(lock), one(time)];
 }
+
+/// Bytes that the first argument of `prctl` may point to: a thread's name, or less.
+const PRCTL_BYTES: usize = 16;
 
 /// Bytes that a request of `ioctl` points to: what its number says, or those of the older ones.
 fn bytes_of_ioctl(request: libc::c_ulong) -> usize {
@@ -646,7 +674,7 @@ pub unsafe extern "C" fn vmsplice(fd: c_int, list: *const iovec, count: size_t, 
             return writev(fd, list, count as c_int);
         }
         with_list(fd, Moves::Out, list, count, &[], |list, used| {
-            libc::pwritev2(fd, list, used as c_int, -1, libc::RWF_NOWAIT)
+            next_pwritev2(fd, list, used as c_int, -1, libc::RWF_NOWAIT)
         })
     }
 }
@@ -714,6 +742,84 @@ pub unsafe extern "C" fn pwritev(fd: c_int, list: *const iovec, count: c_int, at
 pub unsafe extern "C" fn pwritev64(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the caller's contract. Both are the same on this machine.
     unsafe { pwritev(fd, list, count, at) }
+}
+
+next!(next_preadv2, c"preadv64v2", (fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t);
+next!(next_pwritev2, c"pwritev64v2", (fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t);
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's contract.
+    unsafe {
+        with_list(fd, Moves::WhatIsThere, list, count.max(0) as usize, &[], |list, used| {
+            next_preadv2(fd, list, used as c_int, at, flags)
+        })
+    }
+}
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's contract.
+    unsafe {
+        with_list(fd, Moves::Out, list, count.max(0) as usize, &[], |list, used| {
+            next_pwritev2(fd, list, used as c_int, at, flags)
+        })
+    }
+}
+
+next!(next_recvmmsg, c"recvmmsg", (fd: c_int, list: *mut libc::mmsghdr, count: c_uint, flags: c_int, time: *mut timespec) -> c_int);
+next!(next_sendmmsg, c"sendmmsg", (fd: c_int, list: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int);
+
+/// Moves messages one by one, until one fails: what was moved before is told.
+fn each_message(list: *mut libc::mmsghdr, count: c_uint, mut call: impl FnMut(*mut msghdr, usize) -> ssize_t) -> c_int {
+    for index in 0..count as usize {
+        // SAFETY: the caller gives so many messages.
+        let message = unsafe { &mut *list.add(index) };
+        let moved = call(&raw mut message.msg_hdr, index);
+        if moved < 0 {
+            return if index > 0 { index as c_int } else { -1 };
+        }
+        message.msg_len = moved as c_uint;
+    }
+    count as c_int
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    list: *mut libc::mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    time: *mut timespec,
+) -> c_int {
+    // With a time, what the messages point to has to be in DRAM.
+    if in_line().is_none() || !time.is_null() {
+        // SAFETY: the caller's contract.
+        return with(&[many(list, count as usize), one(time)], || unsafe {
+            next_recvmmsg(fd, list, count, flags, time)
+        });
+    }
+    each_message(list, count, |message, index| {
+        let after_one = if flags & libc::MSG_WAITFORONE != 0 && index > 0 { libc::MSG_DONTWAIT } else { 0 };
+        // SAFETY: the caller's contract.
+        unsafe { recvmsg(fd, message, flags & !libc::MSG_WAITFORONE | after_one) }
+    })
+}
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(fd: c_int, list: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    if in_line().is_none() {
+        // SAFETY: the caller's contract.
+        return unsafe { next_sendmmsg(fd, list, count, flags) };
+    }
+    // SAFETY: the caller's contract.
+    each_message(list, count, |message, _| unsafe { sendmsg(fd, message, flags) })
 }
 
 /// # Safety
@@ -845,6 +951,45 @@ pub unsafe extern "C" fn setvbuf(file: *mut libc::FILE, buffer: *mut c_char, mod
     let buffer = if is_ours { std::ptr::null_mut() } else { buffer };
     // SAFETY: the caller's contract. Without a buffer, the C library takes its own.
     unsafe { next_setvbuf(file, buffer, mode, len) }
+}
+
+// ---- the same in programs that were built to check lengths (`_FORTIFY_SOURCE`) ----
+
+unsafe extern "C" {
+    fn __chk_fail() -> !;
+}
+
+/// Defines functions that end the program where a buffer is too short, and else are others.
+macro_rules! checked {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty: $bytes:expr, $room:expr => $plain:expr;)*) => {$(
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // SAFETY: the caller's contract, and that of the plain function.
+            unsafe {
+                if $bytes > $room {
+                    __chk_fail();
+                }
+                $plain
+            }
+        }
+    )*};
+}
+
+checked! {
+    __read_chk(fd: c_int, to: Out<c_void>, len: size_t, room: size_t) -> ssize_t: len, room => read(fd, to, len);
+    __pread_chk(fd: c_int, to: Out<c_void>, len: size_t, at: off_t, room: size_t) -> ssize_t: len, room => pread(fd, to, len, at);
+    __pread64_chk(fd: c_int, to: Out<c_void>, len: size_t, at: off_t, room: size_t) -> ssize_t: len, room => pread(fd, to, len, at);
+    __recv_chk(fd: c_int, to: Out<c_void>, len: size_t, room: size_t, flags: c_int) -> ssize_t: len, room => recv(fd, to, len, flags);
+    __recvfrom_chk(fd: c_int, to: Out<c_void>, len: size_t, room: size_t, flags: c_int, from: Out<sockaddr>, from_len: Out<socklen_t>) -> ssize_t: len, room => recvfrom(fd, to, len, flags, from, from_len);
+    __fread_chk(to: Out<c_void>, room: size_t, size: size_t, count: size_t, file: Out<libc::FILE>) -> size_t: size.saturating_mul(count), room => fread(to, size, count, file);
+    __fread_unlocked_chk(to: Out<c_void>, room: size_t, size: size_t, count: size_t, file: Out<libc::FILE>) -> size_t: size.saturating_mul(count), room => fread_unlocked(to, size, count, file);
+    __poll_chk(list: Out<libc::pollfd>, count: libc::nfds_t, time: c_int, room: size_t) -> c_int: count as usize, room / size_of::<libc::pollfd>() => poll(list, count, time);
+    __ppoll_chk(list: Out<libc::pollfd>, count: libc::nfds_t, time: In<timespec>, set: In<libc::sigset_t>, room: size_t) -> c_int: count as usize, room / size_of::<libc::pollfd>() => crate::signals::ppoll(list, count, time, set);
+    __readlink_chk(path: Text, to: Out<c_char>, len: size_t, room: size_t) -> ssize_t: len, room => readlink(path, to, len);
+    __readlinkat_chk(at: c_int, path: Text, to: Out<c_char>, len: size_t, room: size_t) -> ssize_t: len, room => readlinkat(at, path, to, len);
+    __getcwd_chk(to: Out<c_char>, len: size_t, room: size_t) -> Out<c_char>: len, room => getcwd(to, len);
 }
 
 // ---- raw system calls by the C library's function ----

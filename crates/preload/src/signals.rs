@@ -329,6 +329,7 @@ fn pointer(set: &Option<sigset_t>) -> *const sigset_t {
 next!(next_sigsuspend, c"sigsuspend", (set: *const sigset_t) -> c_int);
 next!(next_ppoll, c"ppoll", (list: *mut libc::pollfd, count: libc::nfds_t, time: *const timespec, set: *const sigset_t) -> c_int);
 next!(next_pselect, c"pselect", (count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, except: *mut libc::fd_set, time: *const timespec, set: *const sigset_t) -> c_int);
+next!(next_epoll_pwait2, c"epoll_pwait2", (fd: c_int, events: *mut libc::epoll_event, count: c_int, time: *const timespec, set: *const sigset_t) -> c_int);
 next!(next_epoll_pwait, c"epoll_pwait", (fd: c_int, events: *mut libc::epoll_event, count: c_int, time: c_int, set: *const sigset_t) -> c_int);
 
 /// # Safety
@@ -383,4 +384,20 @@ pub unsafe extern "C" fn epoll_pwait(
     let spans = [(events as usize, count.max(0) as usize * size_of::<libc::epoll_event>())];
     // SAFETY: the caller's contract.
     crate::calls::with(&spans, || unsafe { next_epoll_pwait(fd, events, count, time, pointer(&mask(set))) })
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(
+    fd: c_int,
+    events: *mut libc::epoll_event,
+    count: c_int,
+    time: *const timespec,
+    set: *const sigset_t,
+) -> c_int {
+    let events_bytes = count.max(0) as usize * size_of::<libc::epoll_event>();
+    let spans = [(events as usize, events_bytes), (time as usize, size_of::<timespec>())];
+    // SAFETY: the caller's contract.
+    crate::calls::with(&spans, || unsafe { next_epoll_pwait2(fd, events, count, time, pointer(&mask(set))) })
 }

@@ -18,6 +18,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/select.h>
@@ -36,6 +37,15 @@ enum { PAGE = 4096, PAGES = 4096, LONG = 600 * 1024, MESSAGE = 140 * 1024 };
 static char *pages, *other;
 static size_t used, other_bytes;
 extern char **environ;
+
+/* What programs call that are built with _FORTIFY_SOURCE. */
+ssize_t __read_chk(int, void *, size_t, size_t);
+ssize_t __pread64_chk(int, void *, size_t, off_t, size_t);
+ssize_t __recv_chk(int, void *, size_t, size_t, int);
+size_t __fread_chk(void *, size_t, size_t, size_t, FILE *);
+int __poll_chk(struct pollfd *, nfds_t, int, size_t);
+ssize_t __readlink_chk(const char *, char *, size_t, size_t);
+char *__getcwd_chk(char *, size_t, size_t);
 
 /* A place of its own. */
 static void *take(size_t bytes) {
@@ -172,6 +182,12 @@ int main(int count, char **words) {
     sigset_t *mask = take(sizeof *mask), *mask_before = take(sizeof *mask_before);
     struct sigaction *action = take(sizeof *action), *action_before = take(sizeof *action_before);
     struct flock *lock = take(sizeof *lock);
+    char *checked = take(LONG), *checked_to = take(PAGE), *thread_name = text("by-name"), *told_name = take(PAGE);
+    struct pollfd *checked_poll = take(sizeof *checked_poll);
+    struct mmsghdr *several = take(2 * sizeof *several), *several_in = take(2 * sizeof *several_in);
+    siginfo_t *ended = take(sizeof *ended), *came = take(sizeof *came);
+    sigset_t *waited = take(sizeof *waited);
+    char *hard = path(directory, "hard");
     locks = take(sizeof *locks);
     pthread_mutex_init(&locks->mutex, NULL);
     pthread_cond_init(&locks->condition, NULL);
@@ -211,17 +227,27 @@ int main(int count, char **words) {
     say("symlink", symlink(name, linked));
     say("readlink", readlink(linked, to, PAGE) == (long)strlen(name));
     say("rename", rename(name, renamed));
+    say("linkat", linkat(AT_FDCWD, renamed, AT_FDCWD, hard, 0) + unlink(hard));
+    say("checked pread", __pread64_chk(fd, checked, LONG, 0, LONG));
+    say("same", memcmp(checked, out, LONG));
+    say("preadv2", preadv2(fd, list_in, 3, 7, 0));
+    say("same", memcmp(parts_in[0], out + 7, 5000) || memcmp(parts_in[2], out + 7 + 10001, 5002));
+    say("checked readlink", __readlink_chk(linked, checked_to, PAGE, PAGE) == (long)strlen(name));
     say("unlink", unlink(renamed) + unlink(linked));
     say("mkdir", mkdir(sub, 0700));
     int directory_fd = open(here, O_RDONLY | O_DIRECTORY);
     say("getdents64", getdents64(directory_fd, entries, 32 * 1024) > 0);
     say("rmdir", rmdir(sub));
     say("getcwd", getcwd(cwd, PAGE) == cwd && cwd[0] == '/');
+    say("checked getcwd", __getcwd_chk(checked_to, PAGE, PAGE) == checked_to && !strcmp(checked_to, cwd));
     FILE *file = tmpfile();
     say("fwrite", fwrite(out, 1, LONG, file));
     rewind(file);
     say("fread", fread(stream, 3, LONG / 3, file));
     say("same", memcmp(stream, out, LONG));
+    rewind(file);
+    say("checked fread", __fread_chk(checked, LONG, 1, LONG, file));
+    say("same", memcmp(checked, out, LONG));
     fclose(file);
 
     /* Pipes and sockets. */
@@ -231,6 +257,9 @@ int main(int count, char **words) {
     *polled = *ppolled = (struct pollfd){fds[0], POLLIN, 0};
     say("poll", poll(polled, 1, 0));
     say("ppoll", ppoll(ppolled, 1, time, mask));
+    *checked_poll = (struct pollfd){fds[0], POLLIN, 0};
+    say("checked poll", __poll_chk(checked_poll, 1, 0, sizeof *checked_poll));
+    say("checked read", __read_chk(fds[0], checked, 60, LONG));
     FD_ZERO(set);
     FD_SET(fds[0], set);
     say("select", select(fds[0] + 1, set, NULL, NULL, moment));
@@ -292,6 +321,17 @@ int main(int count, char **words) {
     say("sendmsg", sendmsg(messages[0], message, 0));
     say("recvmsg", recvmsg(messages[1], message_in, 0));
     say("same", memcmp(in, out, MESSAGE) || in[MESSAGE] != 0);
+    for (int i = 0; i < 2; i++) {
+        several[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &list[i], .msg_iovlen = 1}};
+        several_in[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &list_in[i], .msg_iovlen = 1}};
+        memset(parts_in[i], 0, 5000);
+    }
+    say("sendmmsg", sendmmsg(messages[0], several, 2, 0));
+    say("recvmmsg", recvmmsg(messages[1], several_in, 2, MSG_WAITFORONE, NULL));
+    say("lengths", several_in[0].msg_len * 10000 + several_in[1].msg_len);
+    say("same", memcmp(parts_in[0], parts[0], 5000) || memcmp(parts_in[1], parts[1], 5001));
+    say("send", send(messages[0], out, 100, 0));
+    say("checked recv", __recv_chk(messages[1], checked, LONG, LONG, 0));
     int udp = socket(AF_INET, SOCK_DGRAM, 0);
     say("bind", bind(udp, (struct sockaddr *)address, sizeof *address));
     say("getsockname", getsockname(udp, (struct sockaddr *)bound, address_length));
@@ -312,6 +352,12 @@ int main(int count, char **words) {
     say("sigprocmask", sigprocmask(SIG_SETMASK, mask, mask_before));
     say("usr1", !sigismember(mask_before, SIGUSR1));
     say("sigaction", sigaction(SIGUSR2, action, action_before) + (action_before->sa_handler != SIG_DFL));
+    say("prctl", prctl(PR_SET_NAME, thread_name) + prctl(PR_GET_NAME, told_name));
+    say("name", strcmp(told_name, "by-name"));
+    sigemptyset(waited);
+    sigaddset(waited, SIGUSR1);
+    kill(getpid(), SIGUSR1);
+    say("sigtimedwait", sigtimedwait(waited, came, time) == SIGUSR1 && came->si_pid == getpid());
     *offset = 0;
     int null = open("/dev/null", O_WRONLY);
     say("copy", syscall(SYS_sendfile, null, fd, NULL, 100));
@@ -327,6 +373,9 @@ int main(int count, char **words) {
     pid_t pid;
     say("posix_spawn", posix_spawn(&pid, program, NULL, NULL, arguments, environ));
     say("waitpid", waitpid(pid, child, 0) == pid ? WEXITSTATUS(*child) : -1);
+    if ((pid = vfork()) == 0)
+        _exit(5);
+    say("waitid", waitid(P_PID, (id_t)pid, ended, WEXITED) + ended->si_status);
     if ((pid = vfork()) == 0) {
         execv(program, arguments);
         _exit(99);
