@@ -73,8 +73,8 @@ impl Allocator {
     }
 
     /// As [`Allocator::start`], in a mode. [`Mode::InLine`] needs no right to userfaultfd: where it
-    /// is refused, faults are found by pages without access, whose signal is `SIGSEGV`. What is said
-    /// of `SIGBUS` holds for that signal then.
+    /// is refused, faults are found by pages without access, whose signal is `SIGSEGV`. What is
+    /// said of `SIGBUS` holds for that signal then.
     ///
     /// # Errors
     /// [`StartError`].

@@ -211,8 +211,8 @@ impl Pager {
         Pager { said, ..Pager::new(cache, parts) }
     }
 
-    /// Whether nothing is under way, and what is to leave DRAM has left it. Pinned pages stay: a thread
-    /// may hold them for as long as its system call takes.
+    /// Whether nothing is under way, and what is to leave DRAM has left it. Pinned pages stay: a
+    /// thread may hold them for as long as its system call takes.
     pub fn is_quiet(&self) -> bool {
         let is_idle = self.free.len() == WAITS && self.again.is_empty() && self.held_up.is_empty();
         is_idle && self.cache.in_flight() == 0 && !self.cache.has_told() && !self.cache.could_shrink()

@@ -5,7 +5,8 @@
 //! holds, and tells the summary. `functions`, `allocator` and `descriptors` are the C library's
 //! functions that it stands in for, with `small` for small blocks. `forks` is what happens around a
 //! `fork`, with `early` for a moment of it. Where faults are signals, `signals` keeps the program
-//! from taking them, and `calls` makes resident what is passed to the kernel.
+//! from taking them. What is passed to the kernel is made resident by `calls`, with `buffers`,
+//! `programs` and `checked`.
 //!
 //! Invariants:
 //! * Without settings of `fulgurite run` for this very process or its parent, each function is the
@@ -15,13 +16,16 @@
 //! * `errno` changes only where a function fails.
 
 mod allocator;
+mod buffers;
 mod calls;
+mod checked;
 mod descriptors;
 mod early;
 mod errno;
 mod forks;
 mod functions;
 mod own_memory;
+mod programs;
 mod run;
 mod signals;
 mod small;

@@ -159,8 +159,8 @@ fn slot_of(number: c_int) -> Option<&'static Slot> {
 }
 
 /// Takes the locks of the program's actions before a `fork`, so that the child does not find them
-/// held by a thread that it does not have. The caller lets no signal handler run until it has called
-/// [`unlock_actions`], in both processes.
+/// held by a thread that it does not have. The caller lets no signal handler run until it has
+/// called [`unlock_actions`], in both processes.
 pub fn lock_actions() {
     SLOTS.iter().for_each(Slot::lock);
 }

@@ -1,0 +1,154 @@
+//! Functions of the C library that start programs, where faults are signals (`calls`): they pass
+//! copies of what is in memory of flash.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int};
+
+use crate::allocator::next;
+use crate::calls::{Out, PAGE, Text, errno, in_line, one, text, with};
+
+next!(next_execve, c"execve", (path: Text, words: *const Text, environment: *const Text) -> c_int);
+next!(next_execvpe, c"execvpe", (name: Text, words: *const Text, environment: *const Text) -> c_int);
+next!(next_spawn, c"posix_spawn", (pid: Out<libc::pid_t>, path: Text, actions: Actions, attributes: Attributes, words: *const Text, environment: *const Text) -> c_int);
+next!(next_spawnp, c"posix_spawnp", (pid: Out<libc::pid_t>, path: Text, actions: Actions, attributes: Attributes, words: *const Text, environment: *const Text) -> c_int);
+
+type Actions = *const libc::posix_spawn_file_actions_t;
+type Attributes = *const libc::posix_spawnattr_t;
+
+unsafe extern "C" {
+    static environ: *const Text;
+}
+
+/// A list of strings that ends in null: copies in DRAM where any of it is in memory of flash.
+struct Strings {
+    given: *const Text,
+    copies: Option<(Vec<Text>, Vec<Vec<u8>>)>,
+}
+
+impl Strings {
+    /// # Safety
+    /// The list is null, or one of strings that ends in null.
+    unsafe fn of(list: *const Text) -> Strings {
+        let mut count = 0;
+        // SAFETY: the caller's contract.
+        while !list.is_null() && !unsafe { *list.add(count) }.is_null() {
+            count += 1;
+        }
+        // SAFETY: as above. So many have been looked at.
+        let strings = if list.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
+        let is_ours = |at: usize, len| in_line().is_some_and(|run| run.buffer.part_of(at, len).is_some());
+        let is_there = |string: &Text| {
+            // SAFETY: as above.
+            !is_ours(*string as usize, unsafe { CStr::from_ptr(*string) }.count_bytes() + 1)
+        };
+        if !is_ours(list as usize, (count + 1) * size_of::<Text>()) && strings.iter().all(is_there) {
+            return Strings { given: list, copies: None };
+        }
+        // SAFETY: as above.
+        let copy = |string: &Text| unsafe { CStr::from_ptr(*string) }.to_bytes_with_nul().to_vec();
+        let copies: Vec<Vec<u8>> = strings.iter().map(copy).collect();
+        let pointers = copies.iter().map(|string| string.as_ptr().cast()).chain([std::ptr::null()]).collect();
+        Strings { given: list, copies: Some((pointers, copies)) }
+    }
+    fn list(&self) -> *const Text {
+        self.copies.as_ref().map_or(self.given, |(list, _)| list.as_ptr())
+    }
+}
+
+thread_local! {
+    /// What this thread has passed to a program that took its place. After `vfork` the thread is
+    /// its parent's, which goes on with the memory that the call leaves.
+    static PASSED: Cell<Option<[Strings; 3]>> = const { Cell::new(None) };
+}
+
+type Exec = unsafe fn(Text, *const Text, *const Text) -> c_int;
+
+/// Becomes another program. Nothing is held meanwhile: after `vfork`, nobody would let it go.
+///
+/// # Safety
+/// As the C library's.
+unsafe fn becomes(next: Exec, path: Text, words: *const Text, environment: *const Text) -> c_int {
+    if in_line().is_none() {
+        // SAFETY: the caller's contract.
+        return unsafe { next(path, words, environment) };
+    }
+    let paths = [path, std::ptr::null()];
+    // SAFETY: the caller's contract.
+    let strings = [paths.as_ptr(), words, environment].map(|list| unsafe { Strings::of(list) });
+    let [paths, words, environment] = strings.each_ref().map(Strings::list);
+    // Of a thread that ends they are here until the call has failed.
+    let mut strings = Some(strings);
+    let _ = PASSED.try_with(|passed| passed.set(strings.take()));
+    // SAFETY: the caller's contract. The path is the first of its list.
+    let failed = unsafe { next(*paths, words, environment) };
+    let kept = errno();
+    let _ = PASSED.try_with(Cell::take);
+    crate::errno::fail(kept);
+    failed
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: Text, words: *const Text, environment: *const Text) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { becomes(next_execve, path, words, environment) }
+}
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: Text, words: *const Text) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { execve(path, words, environ) }
+}
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(name: Text, words: *const Text, environment: *const Text) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { becomes(next_execvpe, name, words, environment) }
+}
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(name: Text, words: *const Text) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { execvpe(name, words, environ) }
+}
+
+/// Defines the functions that start a program. Until that has begun, the child is in this memory
+/// with all signals blocked: what it looks at is held.
+macro_rules! spawners {
+    ($($name:ident, $next:ident;)*) => {$(
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            pid: *mut libc::pid_t,
+            path: Text,
+            actions: Actions,
+            attributes: Attributes,
+            words: *const Text,
+            environment: *const Text,
+        ) -> c_int {
+            if in_line().is_none() {
+                // SAFETY: the caller's contract.
+                return unsafe { $next(pid, path, actions, attributes, words, environment) };
+            }
+            // SAFETY: the caller's contract. The actions are two numbers and an address of a list
+            // (glibc's `posix_spawn_file_actions_t`).
+            unsafe {
+                let (words, environment) = (Strings::of(words), Strings::of(environment));
+                let list = if actions.is_null() { (0, 0) } else { (actions.cast::<usize>().add(1).read(), 2 * PAGE) };
+                with(&[text(path), one(actions), one(attributes), list], || {
+                    $next(pid, path, actions, attributes, words.list(), environment.list())
+                })
+            }
+        }
+    )*};
+}
+
+spawners! {
+    posix_spawn, next_spawn;
+    posix_spawnp, next_spawnp;
+}
