@@ -4,7 +4,7 @@
 //! Nothing is to be done where a page buffer serves the kernel as well, nor for addresses that are
 //! not of its region: that is one load and a comparison each.
 //!
-//! Long buffers and lists of them are in `buffers`, and functions that start programs in `programs`.
+//! Long buffers and lists of them are in `buffers`, and what starts programs in `programs`.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 

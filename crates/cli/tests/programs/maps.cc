@@ -1,6 +1,8 @@
 // Two threads fill and change maps of small objects. A child after fork checks both and changes one, while the parent
-// changes the other. Prints the sizes of the maps, how many values are wrong, and the child's status.
+// changes the other. Prints the sizes of the maps, how many values are wrong, and the child's status. Argument: how often a
+// thread changes its map.
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <sys/wait.h>
@@ -29,8 +31,8 @@ static void fill(Map &map, long count, unsigned long seed) {
     }
 }
 
-int main() {
-    const long count = 40000;
+int main(int words, char **word) {
+    const long count = words > 1 ? atol(word[1]) : 40000;
     Map one, two;
     std::thread first([&] { fill(one, count, 1); }), second([&] { fill(two, count, 2); });
     first.join();
