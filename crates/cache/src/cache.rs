@@ -465,7 +465,11 @@ impl<U: Users> Cache<U> {
     /// Forgets all pins, as none of their holders is left.
     pub fn forget_pins(&mut self) {
         for local in self.locals() {
-            self.shared.frames.pins(self.frame(local)).store(0, Ordering::Relaxed);
+            let pins = self.shared.frames.pins(self.frame(local));
+            // A store would copy the memory of a child that has just been forked.
+            if pins.load(Ordering::Relaxed) != 0 {
+                pins.store(0, Ordering::Relaxed);
+            }
         }
     }
 
