@@ -6,17 +6,21 @@
 //! ```
 //!
 //! Nothing of this is in the blocks themselves, so that neither `malloc` nor `free` touches a page
-//! that is on flash. One lock is for all: it is held for some tens of instructions, never while
-//! memory of flash is touched.
+//! that is on flash. Slabs are divided among shards, each with a lock that is held for some tens of
+//! instructions, never while memory of flash is touched. A thread allocates from a shard of its
+//! own, or of an eighth of the threads. It frees to the shard that has the block's slab.
 //!
 //! Blocks that the dynamic linker and the C library ask for themselves stay in DRAM (`Callers`). In
 //! a child after `fork` they are used before it has memory of flash.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fulgurite_fault::{Access, PageBuffer};
+use fulgurite_sys::{Arena, Backed};
 
 const SLAB: usize = 64 << 10;
 /// Memory that is mapped for slabs at a time, if there is so much.
@@ -39,6 +43,8 @@ fn class_of(bytes: usize, alignment: usize) -> Option<usize> {
 
 /// Blocks of one size.
 struct Slab {
+    /// Of its place in the region.
+    number: u32,
     class: usize,
     used: u32,
     /// Has free blocks, and is in the list of its class.
@@ -48,13 +54,13 @@ struct Slab {
 }
 
 impl Slab {
-    fn new(class: usize) -> Slab {
+    fn new(number: u32, class: usize) -> Slab {
         let count = SLAB / size_of_class(class);
         let word = |index: usize| match count - index * 64 {
             left @ 0..64 => (1 << left) - 1,
             _ => u64::MAX,
         };
-        Slab { class, used: 0, is_listed: true, free: (0..count.div_ceil(64)).map(word).collect() }
+        Slab { number, class, used: 0, is_listed: true, free: (0..count.div_ceil(64)).map(word).collect() }
     }
     fn take(&mut self) -> usize {
         let word = self.free.iter().position(|word| *word != 0).expect("a listed slab has a free block");
@@ -68,35 +74,92 @@ impl Slab {
     }
 }
 
-/// All small blocks. Slabs have the numbers of their places in the region.
+/// The small blocks of a shard.
 pub struct Small {
     slabs: Vec<Option<Slab>>,
+    /// Where there is none among them.
+    spare: Vec<u32>,
     /// Slabs with free blocks, by class.
     listed: [Vec<u32>; CLASSES],
-    /// Places without a slab.
+    /// Numbers of places without a slab.
     empty: Vec<u32>,
 }
 
-static SMALL: Mutex<Small> =
-    Mutex::new(Small { slabs: Vec::new(), listed: [const { Vec::new() }; CLASSES], empty: Vec::new() });
+const SHARDS: usize = 8;
 
-/// The small blocks, locked.
-pub type Locked = MutexGuard<'static, Small>;
+static SMALL: [Mutex<Small>; SHARDS] = [const {
+    let (slabs, spare, empty) = (Vec::new(), Vec::new(), Vec::new());
+    Mutex::new(Small { slabs, spare, listed: [const { Vec::new() }; CLASSES], empty })
+}; SHARDS];
+
+/// For each place in the region, the slab there: its shard and where it is among those, plus one. 0
+/// for none.
+static OWNERS: OnceLock<Arena> = OnceLock::new();
+
+/// All small blocks, locked.
+pub type Locked = [MutexGuard<'static, Small>; SHARDS];
 
 pub fn lock() -> Locked {
-    SMALL.lock().unwrap_or_else(PoisonError::into_inner)
+    SMALL.each_ref().map(lock_shard)
+}
+fn lock_shard(shard: &'static Mutex<Small>) -> MutexGuard<'static, Small> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Begins to serve small blocks, while the program has one thread. False without memory for it.
+pub fn begin(buffer: &PageBuffer) -> bool {
+    look_for_callers();
+    let places = buffer.part_of(buffer.base(), usize::MAX).map_or(0, |(_, bytes)| bytes.div_ceil(SLAB));
+    Arena::anonymous(places * size_of::<u64>(), Backed::BasePages).is_ok_and(|owners| OWNERS.set(owners).is_ok())
+}
+
+fn owner_word(number: usize) -> Option<&'static AtomicU64> {
+    Some(&OWNERS.get()?.words(number * size_of::<u64>(), 1)[0])
+}
+
+/// The shard of the slab at a place, and where it is among those.
+fn owner_of(number: usize) -> Option<(usize, usize)> {
+    let known = owner_word(number)?.load(Ordering::Acquire).checked_sub(1)? as usize;
+    Some((known % SHARDS, known / SHARDS))
+}
+fn set_owner(number: u32, owner: Option<(usize, u32)>) {
+    if let Some(word) = owner_word(number as usize) {
+        word.store(
+            owner.map_or(0, |(shard, index)| u64::from(index) * SHARDS as u64 + shard as u64 + 1),
+            Ordering::Release,
+        );
+    }
+}
+
+thread_local! {
+    /// The shard that this thread allocates from, once it has.
+    static MINE: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+fn mine() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    MINE.get().unwrap_or_else(|| {
+        let shard = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        MINE.set(Some(shard));
+        shard
+    })
 }
 
 /// A block; none where flash is full, or for what is not small.
 pub fn take(buffer: &PageBuffer, bytes: usize, alignment: usize) -> Option<*mut c_void> {
-    let class = class_of(bytes, alignment)?;
-    let mut small = lock();
-    let number = match small.listed[class].last() {
-        Some(number) => *number,
-        None => small.begin(buffer, class)?,
+    let (class, mine) = (class_of(bytes, alignment)?, mine());
+    // Where flash is full, others may have a block.
+    (0..SHARDS).find_map(|step| take_from((mine + step) % SHARDS, buffer, class))
+}
+
+fn take_from(shard: usize, buffer: &PageBuffer, class: usize) -> Option<*mut c_void> {
+    let mut small = lock_shard(&SMALL[shard]);
+    let index = match small.listed[class].last() {
+        Some(index) => *index,
+        None => small.begin(shard, buffer, class)?,
     };
-    let slab = small.slabs[number as usize].as_mut().expect("a listed slab is there");
-    let block = slab.take();
+    let slab = small.slabs[index as usize].as_mut().expect("a listed slab is there");
+    let (number, block) = (slab.number, slab.take());
     if slab.is_full() {
         slab.is_listed = false;
         small.listed[class].pop();
@@ -107,7 +170,10 @@ pub fn take(buffer: &PageBuffer, bytes: usize, alignment: usize) -> Option<*mut 
 /// Bytes of a small block, in use or not; none for others.
 pub fn bytes_of(buffer: &PageBuffer, block: *mut c_void) -> Option<usize> {
     let number = (block as usize - buffer.base()) / SLAB;
-    lock().slabs.get(number)?.as_ref().map(|slab| size_of_class(slab.class))
+    let (shard, index) = owner_of(number)?;
+    let small = lock_shard(&SMALL[shard]);
+    let slab = small.slabs.get(index)?.as_ref().filter(|slab| slab.number as usize == number);
+    slab.map(|slab| size_of_class(slab.class))
 }
 
 /// What became of a block that was to be freed.
@@ -123,9 +189,13 @@ pub enum Freed {
 pub fn free(buffer: &PageBuffer, block: *mut c_void) -> Freed {
     let offset = block as usize - buffer.base();
     let (number, within) = (offset / SLAB, offset % SLAB);
-    let mut small = lock();
+    let Some((shard, index)) = owner_of(number) else { return Freed::NotSmall };
+    let mut small = lock_shard(&SMALL[shard]);
     let small = &mut *small;
-    let Some(Some(slab)) = small.slabs.get_mut(number) else { return Freed::NotSmall };
+    let Some(Some(slab)) = small.slabs.get_mut(index) else { return Freed::Wrong };
+    if slab.number as usize != number {
+        return Freed::Wrong;
+    }
     let (class, size) = (slab.class, size_of_class(slab.class));
     let (word, bit) = (within / size / 64, within / size % 64);
     if !within.is_multiple_of(size) || slab.free.get(word).is_none_or(|free| free >> bit & 1 == 1) {
@@ -135,13 +205,15 @@ pub fn free(buffer: &PageBuffer, block: *mut c_void) -> Freed {
     slab.used -= 1;
     let listed = &mut small.listed[class];
     if !std::mem::replace(&mut slab.is_listed, true) {
-        listed.push(number as u32);
+        listed.push(index as u32);
     }
     // One stays, so that a block that comes and goes does not make and end it each time.
     if slab.used == 0 && listed.len() > 1 {
-        listed.retain(|listed| *listed != number as u32);
-        small.slabs[number] = None;
+        listed.retain(|listed| *listed != index as u32);
+        small.slabs[index] = None;
+        small.spare.push(index as u32);
         small.empty.push(number as u32);
+        set_owner(number as u32, None);
         // It is garbage: nobody writes it to flash.
         let _ = buffer.drop_contents(buffer.base() + number * SLAB, SLAB);
     }
@@ -150,17 +222,20 @@ pub fn free(buffer: &PageBuffer, block: *mut c_void) -> Freed {
 
 impl Small {
     /// Begins a slab, and lists it.
-    fn begin(&mut self, buffer: &PageBuffer, class: usize) -> Option<u32> {
+    fn begin(&mut self, shard: usize, buffer: &PageBuffer, class: usize) -> Option<u32> {
         if self.empty.is_empty() {
             self.map(buffer, CHUNK).or_else(|| self.map(buffer, SLAB))?;
         }
         let number = self.empty.pop()?;
-        if self.slabs.len() <= number as usize {
-            self.slabs.resize_with(number as usize + 1, || None);
+        let (index, slab) = (self.spare.pop(), Some(Slab::new(number, class)));
+        let index = index.unwrap_or(self.slabs.len() as u32);
+        match self.slabs.get_mut(index as usize) {
+            Some(place) => *place = slab,
+            None => self.slabs.push(slab),
         }
-        self.slabs[number as usize] = Some(Slab::new(class));
-        self.listed[class].push(number);
-        Some(number)
+        set_owner(number, Some((shard, index)));
+        self.listed[class].push(index);
+        Some(index)
     }
 
     /// Maps places for slabs.
@@ -182,7 +257,7 @@ impl Small {
 static CALLERS: OnceLock<Vec<Range<usize>>> = OnceLock::new();
 
 /// Looks where the code of the dynamic linker and the C library is.
-pub fn look_for_callers() {
+fn look_for_callers() {
     extern "C" fn add(info: *mut libc::dl_phdr_info, _size: libc::size_t, to: *mut c_void) -> c_int {
         // SAFETY: the C library passes a whole description, and on what it was given.
         let (info, to) = unsafe { (&*info, &mut *to.cast::<Vec<Range<usize>>>()) };

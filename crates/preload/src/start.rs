@@ -59,10 +59,7 @@ fn start(text: &str) -> Result<(), Error> {
     })?;
     allocator::look();
     let has_malloc = !allocator::is_replaced();
-    let has_small = has_malloc && settings.small;
-    if has_small {
-        small::look_for_callers();
-    }
+    let has_small = has_malloc && settings.small && small::begin(&buffer);
     let threshold = settings.threshold_bytes.max(1) as usize;
     let run = Run { buffer, threshold, has_malloc, has_small, json: settings.json, is_first: true, told };
     if settings.explains {
