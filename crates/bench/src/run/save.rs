@@ -65,11 +65,11 @@ pub fn run(contest: &mut Contest, saves: &mut Vec<Save>) -> Result<()> {
     if !Server::Redis.is_there(contest)? {
         return Ok(());
     }
-    let turns = contest.under.clone().into_iter().flat_map(|under| match under {
+    let mut turns = contest.under.clone().into_iter().flat_map(|under| match under {
         Under::Swap => CLUSTERS.map(|cluster| (under, Some(cluster))).to_vec(),
         _ => vec![(under, None)],
     });
-    let saved = turns.collect::<Vec<_>>().into_iter().try_for_each(|(under, cluster)| {
+    let saved = turns.try_for_each(|(under, cluster)| {
         if let Some(value) = cluster {
             contest.set_page_cluster(value)?;
         }
