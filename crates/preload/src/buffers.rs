@@ -1,5 +1,5 @@
-//! Functions of the C library that move bytes, where faults are signals (`calls`): buffers, lists of
-//! buffers, messages, and streams.
+//! Functions of the C library that move bytes, where faults are signals (`calls`): buffers, lists
+//! of buffers, messages, and streams.
 //!
 //! A buffer of many pages is passed in pieces. A read goes on only while its pieces are full and
 //! the next one is there at once, so it blocks where the whole one would. Messages, and what is

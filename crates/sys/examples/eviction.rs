@@ -45,7 +45,8 @@ struct Memory(usize);
 
 impl Memory {
     fn new(file: Option<&OwnedFd>) -> Memory {
-        let (kind, fd) = file.map_or((libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1), |f| (libc::MAP_SHARED, f.as_raw_fd()));
+        let (kind, fd) =
+            file.map_or((libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1), |f| (libc::MAP_SHARED, f.as_raw_fd()));
         // SAFETY: a new mapping, wherever the kernel puts it.
         let at = unsafe { libc::mmap(null_mut(), PAGES * PAGE, libc::PROT_READ | libc::PROT_WRITE, kind, fd, 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", io::Error::last_os_error());
