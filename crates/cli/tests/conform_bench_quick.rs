@@ -39,6 +39,10 @@ fn micro() {
         number(&json, key);
         assert!(drawing.contains(key), "{key} is not drawn");
     }
+    let notes = json["setting"]["notes"].to_string();
+    for key in ["fault_ns", "fault_bare_ns", "fault_share"] {
+        assert!(json[key].is_number() || notes.contains("Page faults are left out"), "{key}: {notes}");
+    }
     assert!(number(&json["setting"], "frames") > 0.0 && number(&json["setting"], "work_iterations") > 0.0);
 }
 
