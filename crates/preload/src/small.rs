@@ -87,10 +87,12 @@ pub struct Small {
 
 const SHARDS: usize = 8;
 
-static SMALL: [Mutex<Small>; SHARDS] = [const {
-    let (slabs, spare, empty) = (Vec::new(), Vec::new(), Vec::new());
-    Mutex::new(Small { slabs, spare, listed: [const { Vec::new() }; CLASSES], empty })
-}; SHARDS];
+impl Small {
+    const NONE: Small =
+        Small { slabs: Vec::new(), spare: Vec::new(), listed: [const { Vec::new() }; CLASSES], empty: Vec::new() };
+}
+
+static SMALL: [Mutex<Small>; SHARDS] = [const { Mutex::new(Small::NONE) }; SHARDS];
 
 /// For each place in the region, the slab there: its shard and where it is among those, plus one. 0
 /// for none.
