@@ -237,6 +237,48 @@ fn small_blocks_go_to_flash_where_that_is_asked_for() {
 }
 
 #[test]
+fn small_blocks_are_objects_where_that_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "objects") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let (cap, mib) = (32 << 20, if is_full() { "128" } else { "48" });
+    let group = Group::new("objects", cap);
+    let options = ["--dram", "32M", "--flash", flash, "--flash-size", "512M", "--explain", "--objects"];
+    let objects = [&options[..], &["--", program, mib, "twice"]].concat();
+    let output = command(group.as_ref(), &objects).output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    let (without, told) = (Command::new(program).arg(mib).output().unwrap(), text(&output.stderr));
+    // A child would not have them, and fork says so.
+    let expected = text(&without.stdout).replace("fork: a child", "fork: Cannot allocate memory");
+    assert_eq!(text(&output.stdout), expected, "{:?}: {told}", output.status);
+    assert!(expected.contains(" 0 wrong\n") && expected.ends_with("system: 7\n"), "{expected}");
+    assert!(told.contains("small blocks from 128 bytes on are objects: object per page"), "{told}");
+    assert!(told.contains("run it without --objects") && told.contains("is no block, or no more"), "{told}");
+    assert_eq!(output.status.code(), None, "a block that is freed twice ends the program: {told}");
+
+    // With small slabs beside, the figures, and from another size on.
+    let options = ["--dram", "32M", "--flash", flash, "--objects", "64", "--small-blocks", "--json", "--"];
+    let output = command(group.as_ref(), &[&options[..], &[program, mib]].concat()).output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(text(&output.stdout), expected, "{:?}: {told}", output.status);
+    let parsed = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok();
+    let lines = Vec::from_iter(told.lines().filter_map(parsed));
+    let number = |line: usize, name: &str| lines[line][name].as_f64().unwrap_or_else(|| panic!("{name}: {told}"));
+    assert!(number(0, "peak_bytes") <= f64::from(cap), "{told}");
+    assert!(number(1, "object_faults") > 1e5 && number(1, "object_errors") == 0.0, "{told}");
+    assert!(number(1, "object_bytes_written") > 1e6 && number(1, "object_reads") > 1e3, "{told}");
+
+    // Flash that is full: malloc returns null.
+    let options = ["--dram", "32M", "--flash", flash, "--flash-size", "16M", "--objects", "--"];
+    let output = command(None, &[&options[..], &[program, mib]].concat()).output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "no memory\n"), "{told}");
+    assert!(told.contains("no room for another object"), "{told}");
+}
+
+#[test]
 fn what_cannot_run_so_is_refused_in_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
@@ -248,6 +290,8 @@ fn what_cannot_run_so_is_refused_in_a_sentence() {
         (vec!["--dram", "64M", "--", "true"], "--flash"),
         (vec!["--dram", "much", "--flash", ".", "--", "true"], "much"),
         (vec!["--dram", "64M", "--flash", ".", "--flash-size", "1000T", "--", "true"], "less than 16T"),
+        (vec!["--dram", "64M", "--flash", ".", "--objects", "5K", "--", "true"], "choose 1 to 4082"),
+        (vec!["--dram", "64M", "--flash", ".", "--objects", "--mode", "in-line", "--", "true"], "--mode compatible"),
     ];
     let taken = at("taken");
     refused.push((vec!["--dram", "64M", "--flash", &taken, "--", "true"], "it exists"));
@@ -349,35 +393,42 @@ impl Connection {
     }
 }
 
-const KEYS: u32 = 28_000;
-/// With redis' own bytes, four times the cap.
-const VALUE: usize = 5_000;
-
-fn value(key: u32, round: u32) -> Vec<u8> {
-    let seed = (u64::from(key) << 32 | u64::from(round)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..VALUE as u64).map(|i| (seed.rotate_left((i % 61) as u32) >> 7 ^ i) as u8).collect()
+/// What a server is given.
+struct Data {
+    keys: u32,
+    value_bytes: usize,
 }
 
-/// Sets all keys, changes one in five, and reads some. Returns redis' digest of all its data.
-fn load(connection: &mut Connection) -> String {
-    let mut set = |keys: &mut dyn Iterator<Item = u32>, round: u32| {
-        let keys = Vec::from_iter(keys);
-        for some in keys.chunks(16) {
-            for &key in some {
-                connection.send(&[b"SET", format!("key:{key}").as_bytes(), &value(key, round)]);
-            }
-            for _ in some {
-                assert_eq!(connection.reply(), b"+OK");
-            }
-        }
-    };
-    set(&mut (0..KEYS), 0);
-    set(&mut (0..KEYS).step_by(5), 1);
-    for key in (0..KEYS).step_by(37) {
-        let expected = value(key, u32::from(key % 5 == 0));
-        assert!(connection.ask(&[b"GET", format!("key:{key}").as_bytes()]) == expected, "key {key}");
+/// With redis' own bytes, four times the cap.
+const DATA: Data = Data { keys: 28_000, value_bytes: 5_000 };
+
+impl Data {
+    fn value(&self, key: u32, round: u32) -> Vec<u8> {
+        let seed = (u64::from(key) << 32 | u64::from(round)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (0..self.value_bytes as u64).map(|i| (seed.rotate_left((i % 61) as u32) >> 7 ^ i) as u8).collect()
     }
-    text(&connection.ask(&[b"DEBUG", b"DIGEST"]))
+
+    /// Sets all keys, changes one in five, and reads some. Returns redis' digest of all its data.
+    fn load(&self, connection: &mut Connection) -> String {
+        let mut set = |keys: &mut dyn Iterator<Item = u32>, round: u32| {
+            let keys = Vec::from_iter(keys);
+            for some in keys.chunks(16) {
+                for &key in some {
+                    connection.send(&[b"SET", format!("key:{key}").as_bytes(), &self.value(key, round)]);
+                }
+                for _ in some {
+                    assert_eq!(connection.reply(), b"+OK");
+                }
+            }
+        };
+        set(&mut (0..self.keys), 0);
+        set(&mut (0..self.keys).step_by(5), 1);
+        for key in (0..self.keys).step_by(37) {
+            let expected = self.value(key, u32::from(key % 5 == 0));
+            assert!(connection.ask(&[b"GET", format!("key:{key}").as_bytes()]) == expected, "key {key}");
+        }
+        text(&connection.ask(&[b"DEBUG", b"DIGEST"]))
+    }
 }
 
 #[test]
@@ -390,7 +441,7 @@ fn redis_holds_four_times_its_cap() {
     let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut redis = Redis::start(Command::new("redis-server"), port(), directory.path());
     let mut connection = redis.connect().expect("redis runs without us");
-    let expected = load(&mut connection);
+    let expected = DATA.load(&mut connection);
     redis.end(&mut connection);
 
     let cap = 36 << 20;
@@ -406,13 +457,13 @@ fn redis_holds_four_times_its_cap() {
         assert!(cannot(&output), "{}", text(&output.stderr));
         return;
     };
-    assert_eq!(load(&mut connection), expected);
+    assert_eq!(DATA.load(&mut connection), expected);
     // What is saved is the state of this moment, whatever is written meanwhile.
     assert_eq!(text(&connection.ask(&[b"BGSAVE"])), "+Background saving started");
     let (mut written, begun) = (0, Instant::now());
     loop {
         for key in written..written + 50 {
-            connection.send(&[b"SET", format!("key:{}", key % KEYS).as_bytes(), &value(key % KEYS, 2)]);
+            connection.send(&[b"SET", format!("key:{}", key % DATA.keys).as_bytes(), &DATA.value(key % DATA.keys, 2)]);
         }
         (0..50).for_each(|_| assert_eq!(connection.reply(), b"+OK"));
         written += 50;
@@ -438,4 +489,42 @@ fn redis_holds_four_times_its_cap() {
     }
     assert_eq!(text(&connection.ask(&[b"DEBUG", b"DIGEST"])), expected);
     saved.end(&mut connection);
+}
+
+#[test]
+fn redis_holds_its_values_as_objects() {
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        println!("SKIPPED: no redis-server; apt-get install redis-server");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let data = Data { keys: if is_full() { 120_000 } else { 30_000 }, value_bytes: 1_000 };
+    let mut redis = Redis::start(Command::new("redis-server"), port(), directory.path());
+    let mut connection = redis.connect().expect("redis runs without us");
+    let expected = data.load(&mut connection);
+    redis.end(&mut connection);
+
+    let cap = 36 << 20;
+    let group = Group::new("redis-objects", cap);
+    let flash = directory.path().to_str().unwrap();
+    let words = ["--dram", "36M", "--flash", flash, "--flash-size", "512M", "--objects", "--", "redis-server"];
+    let mut redis = Redis::start(command(group.as_ref(), &words), port(), directory.path());
+    let Some(mut connection) = redis.connect() else {
+        let mut stderr = Vec::new();
+        let status = redis.child.wait().unwrap();
+        redis.child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
+        let output = Output { status, stdout: Vec::new(), stderr };
+        assert!(cannot(&output), "{}", text(&output.stderr));
+        return;
+    };
+    assert_eq!(data.load(&mut connection), expected);
+    // It has an allocator of its own, and its values are objects all the same. A child would not
+    // have them.
+    assert!(text(&connection.ask(&[b"BGSAVE"])).starts_with("-ERR"));
+    let told = redis.end(&mut connection);
+    assert!(peak_of_summary(&told) <= cap, "{told}");
+    let objects = told.lines().find(|line| line.contains(" objects, ")).unwrap_or_else(|| panic!("{told}"));
+    let count = objects.split(" objects").next().and_then(|before| before.rsplit(' ').next()?.parse::<u32>().ok());
+    assert!(count.is_some_and(|count| count >= data.keys), "{told}");
 }

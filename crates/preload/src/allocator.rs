@@ -18,6 +18,7 @@ use libc::size_t;
 
 use crate::early;
 use crate::errno::fail;
+use crate::objects;
 use crate::run::{Run, run, run_of_any};
 use crate::small::{self, Freed};
 
@@ -200,6 +201,40 @@ fn give_back(block: *mut c_void) {
     }
 }
 
+/// An object for a block, if code at `caller` is to have one; null where there is no room.
+#[inline]
+fn object(bytes: usize, alignment: usize, caller: usize) -> Option<*mut c_void> {
+    if !objects::any() || small::is_library(caller) {
+        return None;
+    }
+    let block = objects::take(bytes, alignment)?;
+    if block.is_null() {
+        if let Some(run) = run() {
+            run.no_objects();
+        }
+        fail(libc::ENOMEM);
+    }
+    Some(block)
+}
+
+/// Bytes of an object.
+///
+/// # Panics
+/// Ends the process when there is no such object, as the C library does.
+fn bytes_of_object(block: *mut c_void) -> usize {
+    objects::bytes_of(block).unwrap_or_else(|| end_of(block))
+}
+
+fn give_object_back(block: *mut c_void) {
+    // SAFETY: the location is this thread's own. `free` keeps it.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the program frees it.
+    if unsafe { objects::free(block) }.is_err() {
+        end_of(block);
+    }
+    fail(errno);
+}
+
 /// A small block in memory of flash, if code at `caller` is to have one; null where flash is full.
 #[inline]
 fn small(bytes: usize, alignment: usize, caller: usize) -> Option<*mut c_void> {
@@ -236,7 +271,7 @@ with_caller!(realloc, (block: *mut c_void, bytes: size_t) -> *mut c_void, "rdx",
 /// # Safety
 /// As `malloc`.
 unsafe extern "C" fn malloc_for(bytes: size_t, caller: usize) -> *mut c_void {
-    if let Some(block) = early::take(bytes).or_else(|| small(bytes, 1, caller)) {
+    if let Some(block) = early::take(bytes).or_else(|| object(bytes, 1, caller)).or_else(|| small(bytes, 1, caller)) {
         return block;
     }
     match large(bytes) {
@@ -252,6 +287,8 @@ unsafe extern "C" fn malloc_for(bytes: size_t, caller: usize) -> *mut c_void {
 pub unsafe extern "C" fn free(block: *mut c_void) {
     if is_large(block) {
         give_back(block);
+    } else if objects::is_one(block) {
+        give_object_back(block);
     } else if early::bytes_of(block).is_none() && LOOKS.load(Ordering::Relaxed) == 0 {
         // SAFETY: the caller's contract.
         unsafe { next_free(block) };
@@ -266,7 +303,8 @@ unsafe extern "C" fn calloc_for(count: size_t, bytes: size_t, caller: usize) -> 
         // SAFETY: the caller's contract.
         return unsafe { next_calloc(count, bytes) };
     };
-    if let Some(block) = early::take(all) {
+    // A new object reads as zeros.
+    if let Some(block) = early::take(all).or_else(|| object(all, 1, caller)) {
         return block;
     }
     if let Some(block) = small(all, 1, caller) {
@@ -294,12 +332,17 @@ unsafe extern "C" fn realloc_for(block: *mut c_void, bytes: size_t, caller: usiz
         // SAFETY: the block is one of those, and the new one of these bytes.
         return unsafe { early::copy(block, malloc_for(bytes, caller), bytes) };
     }
-    let was_ours = is_large(block);
+    let is_object = objects::is_one(block);
+    let was_ours = is_object || is_large(block);
     if was_ours && bytes == 0 {
-        give_back(block);
+        // SAFETY: the caller's contract.
+        unsafe { free(block) };
         return null_mut();
     }
-    let old_small = run_of_any().filter(|_| was_ours).and_then(|run| small::bytes_of(&run.buffer, block));
+    let old_small = match is_object {
+        true => Some(bytes_of_object(block)),
+        false => run_of_any().filter(|_| was_ours).and_then(|run| small::bytes_of(&run.buffer, block)),
+    };
     if let Some(old) = old_small
         && bytes <= old
         && bytes > old / 2
@@ -353,7 +396,7 @@ pub unsafe extern "C" fn memalign(alignment: size_t, bytes: size_t) -> *mut c_vo
         return block;
     }
     if alignment.is_power_of_two()
-        && let Some(block) = small(bytes, alignment, 0)
+        && let Some(block) = object(bytes, alignment, 0).or_else(|| small(bytes, alignment, 0))
     {
         return block;
     }
@@ -377,7 +420,7 @@ pub unsafe extern "C" fn aligned_alloc(alignment: size_t, bytes: size_t) -> *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, alignment: size_t, bytes: size_t) -> c_int {
     let is_valid = alignment.is_power_of_two() && alignment >= size_of::<usize>();
-    if is_valid && let Some(block) = small(bytes, alignment, 0) {
+    if is_valid && let Some(block) = object(bytes, alignment, 0).or_else(|| small(bytes, alignment, 0)) {
         if block.is_null() {
             return libc::ENOMEM;
         }
@@ -405,6 +448,9 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     if is_large(block) {
         let small = run_of_any().and_then(|run| small::bytes_of(&run.buffer, block));
         return small.unwrap_or_else(|| bytes_of(block));
+    }
+    if objects::is_one(block) {
+        return bytes_of_object(block);
     }
     if let Some(bytes) = early::bytes_of(block) {
         return bytes;

@@ -11,6 +11,7 @@ use libc::{iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec}
 
 use crate::allocator::next;
 use crate::calls::{PAGE, Returned, SPANS, Span, errno, getsockopt, in_line, many, one, with};
+use crate::objects;
 use crate::run::run;
 
 /// Whether a span is too much to be held at once.
@@ -386,7 +387,10 @@ pub unsafe extern "C" fn vmsplice(fd: c_int, list: *const iovec, count: size_t, 
     let has_ours = run().is_some_and(|run| {
         // SAFETY: the caller gives as many.
         let all = (0..count.min(1024)).map(|index| unsafe { *list.add(index) });
-        all.into_iter().any(|one| run.buffer.part_of(one.iov_base as usize, one.iov_len).is_some())
+        all.into_iter().any(|one| {
+            let (at, len) = (one.iov_base as usize, one.iov_len);
+            run.buffer.part_of(at, len).is_some() || objects::are_in(at, len)
+        })
     });
     // SAFETY: the caller's contract. The call has a number as its argument.
     unsafe {

@@ -18,7 +18,7 @@ use fulgurite_sys::faults;
 use crate::allocator::{self, Blocks, next};
 use crate::errno::fail;
 use crate::run::{self, Run, run};
-use crate::{descriptors, early, signals, small};
+use crate::{descriptors, early, objects, signals, small};
 
 /// The run that forks, if the child will have a part of it.
 type Parting = Option<(&'static Run, Forking)>;
@@ -82,6 +82,10 @@ pub unsafe extern "C" fn __register_atfork(
 pub unsafe extern "C" fn fork() -> libc::pid_t {
     if let Some(run) = run().filter(|run| !run.buffer.can_fork()) {
         run.cannot_fork();
+        return fail(libc::ENOMEM);
+    }
+    if let Some(run) = run().filter(|_| objects::any()) {
+        run.no_child_of_objects();
         return fail(libc::ENOMEM);
     }
     // SAFETY: the caller's contract.
@@ -183,6 +187,7 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     run::is_child();
+    objects::is_child();
     allocator::forget_looks();
     if let Some((run, forking)) = release() {
         // The program's allocator may still hold its own locks.

@@ -9,6 +9,7 @@ use libc::{off_t, size_t};
 
 use crate::allocator::next;
 use crate::errno::fail;
+use crate::objects;
 use crate::run::{Run, run};
 
 const PAGE: usize = 4096;
@@ -429,7 +430,9 @@ pub unsafe extern "C" fn pthread_mutex_init(
     mutex: *mut libc::pthread_mutex_t,
     attributes: *const libc::pthread_mutexattr_t,
 ) -> c_int {
-    if let Some(run) = run().filter(|run| !attributes.is_null() && run.buffer.contains(mutex as usize)) {
+    if let Some(run) = run()
+        .filter(|run| !attributes.is_null() && (run.buffer.contains(mutex as usize) || objects::is_one(mutex.cast())))
+    {
         let mut robust = 0;
         // SAFETY: the caller gives attributes or null.
         let known = unsafe { get_robust(attributes, &raw mut robust) };
@@ -445,7 +448,8 @@ pub unsafe extern "C" fn pthread_mutex_init(
 /// Whether pages from `address` to `address + len`, which need not begin on a page, are the page
 /// buffer's. A lock would keep them from moving. What it promises, no wait for a page, is not kept.
 fn is_lock_refused(address: *const c_void, len: usize) -> bool {
-    len > 0 && run().is_some_and(|run| run.buffer.part_of(address as usize, len).is_some())
+    let is_ours = |run: &Run| run.buffer.part_of(address as usize, len).is_some();
+    len > 0 && (run().is_some_and(is_ours) || objects::are_in(address as usize, len))
 }
 
 /// # Safety

@@ -3,7 +3,8 @@
 //!
 //! `own_memory` is where this library itself allocates. `start` starts the page buffer, which `run`
 //! holds, and tells the summary. `functions`, `allocator` and `descriptors` are the C library's
-//! functions that it stands in for, with `small` for small blocks. `forks` is what happens around a
+//! functions that it stands in for, with `small` for small blocks and `objects` for those by the
+//! object. `forks` is what happens around a
 //! `fork`, with `early` for a moment of it. Where faults are signals, `signals` keeps the program
 //! from taking them. What is passed to the kernel is made resident by `calls`, with `buffers`,
 //! `programs` and `checked`.
@@ -24,6 +25,7 @@ mod early;
 mod errno;
 mod forks;
 mod functions;
+mod objects;
 mod own_memory;
 mod programs;
 mod run;

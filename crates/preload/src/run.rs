@@ -71,6 +71,24 @@ impl Run {
             );
         }
     }
+    /// Tells that a fork fails because of objects, once.
+    pub fn no_child_of_objects(&self) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            self.told.tell(
+                "a child would not have the blocks that are objects: fork fails with ENOMEM; run it without --objects",
+            );
+        }
+    }
+    /// Tells that there is no room for an object, once.
+    pub fn no_objects(&self) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            self.told.tell(
+                "there is no room for another object, and malloc fails with ENOMEM; choose more (--flash-size, --dram)",
+            );
+        }
+    }
     /// Tells that a robust mutex is refused, once.
     pub fn no_robust(&self) {
         static TOLD: AtomicBool = AtomicBool::new(false);

@@ -110,7 +110,6 @@ fn lock_shard(shard: &'static Mutex<Small>) -> MutexGuard<'static, Small> {
 
 /// Begins to serve small blocks, while the program has one thread. False without memory for it.
 pub fn begin(buffer: &PageBuffer) -> bool {
-    look_for_callers();
     let places = buffer.part_of(buffer.base(), usize::MAX).map_or(0, |(_, bytes)| bytes.div_ceil(SLAB));
     Arena::anonymous(places * size_of::<u64>(), Backed::BasePages).is_ok_and(|owners| OWNERS.set(owners).is_ok())
 }
@@ -258,8 +257,8 @@ impl Small {
 /// The code of the dynamic linker and the C library.
 static CALLERS: OnceLock<Vec<Range<usize>>> = OnceLock::new();
 
-/// Looks where the code of the dynamic linker and the C library is.
-fn look_for_callers() {
+/// Looks where the code of the dynamic linker and the C library is, while the program has one thread.
+pub fn look_for_callers() {
     extern "C" fn add(info: *mut libc::dl_phdr_info, _size: libc::size_t, to: *mut c_void) -> c_int {
         // SAFETY: the C library passes a whole description, and on what it was given.
         let (info, to) = unsafe { (&*info, &mut *to.cast::<Vec<Range<usize>>>()) };

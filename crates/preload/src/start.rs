@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fulgurite_fault::{ENVIRONMENT, Error, PageBuffer, RunSettings, Told};
 
 use crate::run::{Run, run, set};
-use crate::{allocator, descriptors, forks, signals, small};
+use crate::{allocator, descriptors, forks, objects, signals, small};
 
 /// Called by the dynamic linker before `main`.
 #[used]
@@ -31,12 +31,13 @@ static DESTRUCTOR: extern "C" fn() = {
     extern "C" fn destructor() {
         if let Some(run) = run().filter(|run| run.is_first) {
             run.told.tell_figures(&run.buffer.summary(), run.json, "");
+            objects::tell(run.json);
         }
     }
     destructor
 };
 
-fn start(text: &str) -> Result<(), Error> {
+fn start(text: &str) -> Result<(), Box<dyn std::error::Error>> {
     let settings = RunSettings::from_text(text)?;
     if settings.pid != std::process::id() {
         // SAFETY: constructors run on one thread, before `main`.
@@ -51,11 +52,14 @@ fn start(text: &str) -> Result<(), Error> {
     }
     // The environment stays: a script may yet become the program that is meant (`exec`).
     forks::register();
-    let (buffer, told) = descriptors::with_high_numbers(|| {
+    small::look_for_callers();
+    let (buffer, objects, told) = descriptors::with_high_numbers(|| -> Result<_, Box<dyn std::error::Error>> {
         let output = std::io::stderr().as_fd().try_clone_to_owned().ok();
         let told = Arc::new(Told::to(output.map(Into::into)));
-        let started = settings.open(told.clone()).and_then(|settings| PageBuffer::start(&settings));
-        started.map(|buffer| (buffer, told))
+        let mut opened = settings.open(told.clone())?;
+        let figures = std::io::stderr().as_fd().try_clone_to_owned().ok();
+        let objects = objects::begin(&mut opened, figures.map(Into::into))?;
+        Ok((PageBuffer::start(&opened)?, objects, told))
     })?;
     allocator::look();
     let has_malloc = !allocator::is_replaced();
@@ -69,6 +73,9 @@ fn start(text: &str) -> Result<(), Error> {
             true => "large blocks of malloc and large mappings go to flash",
             false => "the program has an allocator of its own, whose large mappings go to flash",
         });
+        if let Some(described) = objects {
+            run.told.tell(&described);
+        }
     }
     let signal = run.buffer.is_in_line().then(|| run.buffer.signal());
     set(run);

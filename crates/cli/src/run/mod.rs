@@ -20,6 +20,8 @@ use fulgurite_format::PAGE_BYTES;
 use args::{Mode, RunArgs};
 
 const LIBRARY: &str = "libfulgurite_preload.so";
+/// The environment variable with the least bytes of an object, for that library alone.
+const OBJECTS: &str = "FULGURITE_RUN_OBJECTS";
 /// Flash in times of DRAM, unless it is said.
 const FLASH_TIMES: u64 = 8;
 
@@ -46,6 +48,8 @@ pub fn run(args: &RunArgs) -> Result<()> {
         json: args.json,
         stats_ms: args.stats.map_or(0, |every| every.as_millis().max(1) as u64),
         way: match args.mode {
+            // Objects are served to the kernel as well.
+            Mode::Auto if args.objects.is_some() => Wanted::Compatible,
             Mode::Auto => Wanted::Any,
             Mode::Compatible => Wanted::Compatible,
             Mode::InLine => Wanted::InLine,
@@ -57,12 +61,12 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if !preload_before.is_empty() {
         preload = OsString::from_iter([preload, ":".into(), preload_before.into()]);
     }
-    let error = Command::new(&program)
-        .arg0(name)
-        .args(words)
-        .env("LD_PRELOAD", preload)
-        .env(ENVIRONMENT, settings.to_text())
-        .exec();
+    let mut command = Command::new(&program);
+    match objects_least(args)? {
+        Some(least) => command.env(OBJECTS, least.to_string()),
+        None => command.env_remove(OBJECTS),
+    };
+    let error = command.arg0(name).args(words).env("LD_PRELOAD", preload).env(ENVIRONMENT, settings.to_text()).exec();
     Err(anyhow!(error).context(format!("cannot run {}", program.display())))
 }
 
@@ -82,6 +86,16 @@ fn flash_bytes(args: &RunArgs) -> Result<u64> {
     match wanted.checked_next_multiple_of(page).filter(|bytes| (page..16 << 40).contains(bytes)) {
         Some(bytes) => Ok(bytes),
         None => bad_input!("--flash-size {wanted}: choose 64K or more, and less than 16T"),
+    }
+}
+
+/// The smallest block that is an object, if any is.
+fn objects_least(args: &RunArgs) -> Result<Option<u64>> {
+    let most = fulgurite_alloc::OBJECT_BYTES_MAX as u64;
+    match args.objects {
+        Some(least) if !(1..=most).contains(&least) => bad_input!("--objects {least}: choose 1 to {most} bytes"),
+        Some(_) if args.mode == Mode::InLine => bad_input!("--objects needs --mode compatible; leave --mode out"),
+        least => Ok(least),
     }
 }
 
