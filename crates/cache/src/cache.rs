@@ -310,7 +310,7 @@ impl<U: Users> Cache<U> {
             && (self.frame_limit..end).map(LocalFrame).any(|local| {
                 let held = self.held[local.index()];
                 let is_pinned = || self.shared.frames.pins(self.frame(local)).load(Ordering::Relaxed) > 0;
-                !held.out && !(held.linked && is_pinned())
+                !(held.out || held.linked && is_pinned())
             })
     }
     /// What more frames would gain.

@@ -25,8 +25,8 @@ use fulgurite_flash::PartOfFlash;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_sys::signals;
 
-/// The environment variable with the least bytes of an object, where there are to be any. It is as in
-/// `fulgurite run`, which cannot use this library.
+/// The environment variable with the least bytes of an object, where there are to be any. It is as
+/// in `fulgurite run`, which cannot use this library.
 const ENVIRONMENT: &str = "FULGURITE_RUN_OBJECTS";
 /// Sizes are multiples of this: fewer pools, each with chunks of its own.
 const STEP: usize = 16;
@@ -57,8 +57,9 @@ fn objects() -> Option<&'static Objects> {
     unsafe { OBJECTS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Begins to serve objects if that is wanted, from a half of the flash and the DRAM of these settings,
-/// which are left with the rest of the flash. Returns a description. Figures go to `output`.
+/// Begins to serve objects if that is wanted, from a half of the flash and the DRAM of these
+/// settings, which are left with the rest of the flash. Returns a description. Figures go to
+/// `output`.
 ///
 /// # Errors
 /// [`StartError`].

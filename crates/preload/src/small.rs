@@ -257,7 +257,8 @@ impl Small {
 /// The code of the dynamic linker and the C library.
 static CALLERS: OnceLock<Vec<Range<usize>>> = OnceLock::new();
 
-/// Looks where the code of the dynamic linker and the C library is, while the program has one thread.
+/// Looks where the code of the dynamic linker and the C library is, while the program has one
+/// thread.
 pub fn look_for_callers() {
     extern "C" fn add(info: *mut libc::dl_phdr_info, _size: libc::size_t, to: *mut c_void) -> c_int {
         // SAFETY: the C library passes a whole description, and on what it was given.

@@ -28,6 +28,8 @@ use super::writer::{Wanted, Writer};
 use super::{OBJECT_STRIDE, lock};
 use crate::{BadSize, FreeError, StartError};
 
+/// Writes of all that is dirty, in search of a number.
+const TRIES: usize = 8;
 /// Threads that resolve faults in compatible mode.
 const HANDLERS: usize = 4;
 
@@ -178,17 +180,21 @@ impl ObjectAllocator {
         Some(ObjectArray { first, count, bytes })
     }
 
-    /// Takes numbers. Where there are none, frees may not have reached the log.
+    /// Takes numbers. Where there are none, frees may not have reached the log. Another batch may be
+    /// on its way there as soon as one has arrived.
     fn take(&self, take: impl Fn(&mut Numbers, &dyn Fn(u32) -> bool) -> Result<u32, NoNumber>) -> Option<u32> {
         let is_clear = |chunk| self.pager.shards.is_clear(chunk);
         let first = take(&mut lock(&self.pager.numbers), &is_clear);
         match first {
             Ok(number) => Some(number),
             Err(NoNumber::Flash) => None,
-            Err(NoNumber::Numbers) => {
+            Err(NoNumber::Numbers) => (0..TRIES).find_map(|_| {
+                if !lock(&self.pager.numbers).has_free() {
+                    return None;
+                }
                 self.pager.wanted.all();
                 take(&mut lock(&self.pager.numbers), &is_clear).ok()
-            }
+            }),
         }
     }
 

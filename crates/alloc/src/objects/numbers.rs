@@ -53,6 +53,8 @@ pub struct Numbers {
     room: u64,
     used: u64,
     count: u32,
+    /// Chunks from here on were never handed out: nothing is known of their objects.
+    begun: u32,
 }
 
 /// DRAM of a chunk here, at the most.
@@ -74,6 +76,7 @@ impl Numbers {
             room,
             used: 0,
             count: 0,
+            begun: 0,
         }
     }
 
@@ -98,6 +101,7 @@ impl Numbers {
     }
     fn begin(&mut self, at: u32, kind: Kind, size: u16) {
         self.free.remove(&at);
+        self.begun = self.begun.max(at + 1);
         self.chunks[at as usize] = Chunk { kind, size, taken: 0, bits: Some(Box::new([0; WORDS])) };
     }
     fn end(&mut self, at: u32) {
@@ -114,13 +118,19 @@ impl Numbers {
         Ok(())
     }
 
+    /// Whether chunks are free, clear or not.
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// Takes the lowest free number of a size. `is_clear` says whether nothing is known any more of
     /// the objects that a chunk had.
     pub fn take(&mut self, size: u16, is_clear: impl Fn(u32) -> bool) -> Result<u32, NoNumber> {
         let at = match self.open.get(&size).and_then(BTreeSet::first) {
             Some(at) => *at,
             None => {
-                let at = self.free.iter().copied().find(|at| is_clear(*at)).ok_or(NoNumber::Numbers)?;
+                let at =
+                    self.free.iter().copied().find(|at| *at >= self.begun || is_clear(*at)).ok_or(NoNumber::Numbers)?;
                 self.claim(size, 0)?;
                 self.begin(at, Kind::Pool, size);
                 self.open.entry(size).or_default().insert(at);
@@ -153,7 +163,7 @@ impl Numbers {
     pub fn take_array(&mut self, size: u16, count: u32, is_clear: impl Fn(u32) -> bool) -> Result<u32, NoNumber> {
         let chunks = count.div_ceil(CHUNK);
         let (mut first, mut found) = (0, 0);
-        for at in self.free.iter().copied().filter(|at| is_clear(*at)) {
+        for at in self.free.iter().copied().filter(|at| *at >= self.begun || is_clear(*at)) {
             if found == 0 || at != first + found {
                 (first, found) = (at, 0);
             }
@@ -252,6 +262,11 @@ mod tests {
         for _ in 0..10 {
             let (mut numbers, mut model) = (Numbers::new(8, 3 << 20), BTreeMap::new());
             let mut arrays = Vec::new();
+            // What was never handed out is clear, whatever is said.
+            assert_eq!(numbers.take(16, |_| false), Ok(0));
+            assert_eq!(numbers.take_array(16, 7 * CHUNK, |_| false), Ok(CHUNK));
+            assert!((0..8 * CHUNK).filter(|number| numbers.give(*number)).count() as u32 == 7 * CHUNK + 1);
+            assert!(numbers.has_free() && numbers.take(16, |_| false) == Err(NoNumber::Numbers));
             for step in 0..6000 {
                 let size = [16, 100, 128, 4000][random.below(4)];
                 match random.below(20) {

@@ -30,9 +30,9 @@ pub struct RunArgs {
     /// Let small blocks of malloc go to flash as well.
     #[arg(long)]
     pub small_blocks: bool,
-    /// Hold each block of malloc from SIZE bytes to 4082 as an object in a page of its own, so that
+    /// Hold each block of malloc from BYTES [128] to 4082 bytes as an object in a page of its own:
     /// only its bytes take DRAM and flash. Needs the right to userfaultfd. `fork` is refused.
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes, num_args = 0..=1, default_missing_value = "128")]
+    #[arg(long, value_name = "BYTES", num_args = 0..=1, default_missing_value = "128")]
     pub objects: Option<u64>,
     /// Which threads resolve faults: a handler thread (compatible), the faulting ones (in-line), or
     /// the best that this user may have.
@@ -72,7 +72,7 @@ Examples:
   fulgurite run --dram 1G --flash flash.img --threshold 1M -- sort huge.txt
   fulgurite run --dram 1G --flash /mnt/nvme --small-blocks --stats 1s \\
     -- sqlite3 :memory:
-  fulgurite run --dram 256M --flash /mnt/nvme --objects \
+  fulgurite run --dram 256M --flash /mnt/nvme --objects \\
     -- redis-server --save ''
   fulgurite run --dram 1G --pool /dev/nvme1n1 -- memcached -m 8192
 
