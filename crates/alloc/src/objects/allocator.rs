@@ -180,8 +180,8 @@ impl ObjectAllocator {
         Some(ObjectArray { first, count, bytes })
     }
 
-    /// Takes numbers. Where there are none, frees may not have reached the log. Another batch may be
-    /// on its way there as soon as one has arrived.
+    /// Takes numbers. Where there are none, frees may not have reached the log. Another batch may
+    /// be on its way there as soon as one has arrived.
     fn take(&self, take: impl Fn(&mut Numbers, &dyn Fn(u32) -> bool) -> Result<u32, NoNumber>) -> Option<u32> {
         let is_clear = |chunk| self.pager.shards.is_clear(chunk);
         let first = take(&mut lock(&self.pager.numbers), &is_clear);
