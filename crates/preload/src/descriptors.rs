@@ -14,7 +14,7 @@ use crate::errno::fail;
 /// The lowest number that is looked for, where the limit on numbers allows.
 const LOWEST: u64 = 400;
 /// Numbers from there on that are looked at for descriptors of ours.
-const COUNT: usize = 64;
+const COUNT: usize = 128;
 
 /// The descriptors of the run. Unused places hold 0, which is the program's.
 static OURS: [AtomicI32; COUNT] = [const { AtomicI32::new(0) }; COUNT];
