@@ -4,6 +4,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::statistics::{Distribution, Estimate, Law};
+use crate::time::Time;
 
 /// How much a run has done, warm-up included: what its speed is counted in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -59,9 +60,17 @@ pub enum RunError {
     /// Nothing lay ahead, and jobs were under way.
     #[error("an event was lost: nothing lies ahead, and jobs are under way")]
     Stalled,
+    /// It goes on for longer than times are counted.
+    #[error("it takes more than 100 days of simulated time: give shorter times, higher rates or fewer requests")]
+    TooLong,
     /// Nothing was left to measure.
     #[error("nothing ended within the measurement: ask for more than the warm-up")]
     Nothing,
+}
+
+/// A run that ended at `now` must not have taken longer than times are counted.
+pub(crate) fn in_time(now: Time) -> Result<(), RunError> {
+    if now <= Time::LONGEST_RUN { Ok(()) } else { Err(RunError::TooLong) }
 }
 
 /// The law of a run, which must hold.

@@ -1,7 +1,8 @@
 //! Simulated time: points and spans, in picoseconds.
 //!
-//! A `u64` of picoseconds is 213 days. The scheduler and the NAND model count nanoseconds, which
-//! [`Time::whole_ns`] gives them.
+//! A `u64` of picoseconds is 213 days. Sums and products end there, and do not wrap. A run that
+//! passes [`Time::LONGEST_RUN`] has no result. The scheduler and the NAND model count nanoseconds,
+//! which [`Time::whole_ns`] gives them.
 
 use core::fmt;
 use core::iter::Sum;
@@ -14,14 +15,16 @@ pub struct Time(pub u64);
 impl Time {
     /// The beginning, and the empty span.
     pub const ZERO: Time = Time(0);
+    /// A hundred days: what ends later may be wrong by what was cut off.
+    pub const LONGEST_RUN: Time = Time(100 * 24 * 3600 * 1_000_000_000_000);
 
     /// So many nanoseconds.
     pub const fn ns(ns: u64) -> Time {
-        Time(ns * 1000)
+        Time(ns.saturating_mul(1000))
     }
     /// So many microseconds.
     pub const fn us(us: u64) -> Time {
-        Time(us * 1_000_000)
+        Time(us.saturating_mul(1_000_000))
     }
     /// The nearest picosecond to so many nanoseconds. Below zero it is zero.
     pub fn from_ns(ns: f64) -> Time {
@@ -52,24 +55,25 @@ impl Time {
 impl Add for Time {
     type Output = Time;
     fn add(self, other: Time) -> Time {
-        Time(self.0 + other.0)
+        Time(self.0.saturating_add(other.0))
     }
 }
 impl Sub for Time {
     type Output = Time;
     fn sub(self, other: Time) -> Time {
-        Time(self.0 - other.0)
+        debug_assert!(self >= other || other > Time::LONGEST_RUN, "{other} before {self}");
+        self.since(other)
     }
 }
 impl AddAssign for Time {
     fn add_assign(&mut self, other: Time) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 impl Mul<u64> for Time {
     type Output = Time;
     fn mul(self, times: u64) -> Time {
-        Time(self.0 * times)
+        Time(self.0.saturating_mul(times))
     }
 }
 impl Sum for Time {
@@ -84,5 +88,19 @@ impl fmt::Display for Time {
             ps if ps < 1_000_000 => write!(f, "{} ns", self.as_ns()),
             _ => write!(f, "{} µs", self.as_us()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_and_products_end_where_the_count_does() {
+        let last = Time(u64::MAX);
+        assert_eq!((last + Time::ns(1), Time::us(u64::MAX), Time::LONGEST_RUN * 3), (last, last, last));
+        assert_eq!((Time::ns(5) - last, Time::ns(5) - Time::ns(2)), (Time::ZERO, Time::ns(3)));
+        assert_eq!([last, last].into_iter().sum::<Time>(), last);
+        assert_eq!(Time::LONGEST_RUN.as_s(), 100.0 * 86_400.0);
     }
 }

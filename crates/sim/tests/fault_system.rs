@@ -36,7 +36,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("size = \"8K\"", "size = \"8T\"", "the device holds"),
         ("reads = \"100%\"", "reads = \"101%\"", "at most"),
         ("filled = \"50%\"", "filled = \"99%\"", "\"87.5%\" or less"),
-        ("rate = \"4GB/s\"", "rate = \"0GB/s\"", "more than none"),
+        ("rate = \"4GB/s\"", "rate = \"0GB/s\"", "a rate is from 1KB/s"),
         ("pattern = \"sequential\"", "pattern = \"zipf\"", "write one of random, sequential, trace"),
         ("pattern = \"sequential\"", "pattern = \"trace\"", "--trace"),
         ("arrivals = \"closed\"", "arrivals = \"trace\"", "only with pattern"),
@@ -68,7 +68,7 @@ fn interfaces_that_cannot_be_are_told() {
         ("slots = 32", "slots = 0", "a whole number from 1"),
         ("lane = \"5.8304GHz\"", "lane = 5.8", "a text with a unit"),
         ("code = \"80%\"", "code = \"0%\"", "some of the bits are data"),
-        ("lane = \"5.8304GHz\"", "lane = \"1000Hz\"", "link.lane = \"1000Hz\": a UPIU"),
+        ("lane = \"5.8304GHz\"", "lane = \"1000Hz\"", "a frequency is from 1MHz"),
         ("frame_overhead = \"8B\"", "frame_overhead = \"1G\"", "at most 1M"),
         ("frame = \"286B\"", "frame = \"0B\"", "1B to 1M"),
         ("data = \"4K\"", "data = \"64B\"", "512B to 1M"),
@@ -135,6 +135,65 @@ fn cores_that_cannot_be_are_told() {
     let (dram, nand) = dram.split_at(dram.find("[nand.geometry]").unwrap());
     assert!(told(&format!("{dram}{nand}"), None).contains("nothing reads nand."));
     System::read("s.toml", dram, &[], Given::Nothing).unwrap();
+}
+/// Quantities at both ends and beyond them, by the unit that the value has.
+fn extremes(value: &str) -> &'static [&'static str] {
+    let unit = value.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    match unit {
+        _ if unit == value => &[],
+        "ps" | "ns" | "us" | "ms" | "s" => &["0ns", "1000s", "100000s"],
+        _ if unit.ends_with("B/s") => &["0.001B/s", "1KB/s", "1000000GB/s", "900000000GB/s"],
+        _ if unit.ends_with("Hz") => &["0.001Hz", "1MHz", "1000GHz", "9000000GHz"],
+        "B" | "K" | "M" | "G" | "T" => &["0B", "1B", "900000T"],
+        _ => &[],
+    }
+}
+#[test]
+fn no_quantity_at_its_ends_is_a_panic() {
+    let file = |name: &str, set: &[(&str, &str)]| {
+        let path = format!("{}/../../systems/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        set.iter().fold(std::fs::read_to_string(path).unwrap(), |text, (key, value)| {
+            let line = text.lines().find(|line| line.starts_with(&format!("{key} = "))).unwrap();
+            text.replacen(line, &format!("{key} = {value}"), 1)
+        })
+    };
+    let paging = [("untimed", "500"), ("warm_up", "20"), ("count", "100")];
+    let texts = [
+        right().replace("count = 2000", "count = 300"),
+        interface_text().replace("count = 400", "count = 60"),
+        ufs_text().replace("count = 400", "count = 60"),
+        cores_text(),
+        workers_text(),
+        file("compat-dramsim3", &[("warm_up", "10"), ("count", "100")]),
+        file("nvmm", &paging),
+        file("ssd-swap", &paging),
+        file("ssdalloc-objects", &paging),
+    ];
+    let (mut tried, mut ran, mut bad) = (0, 0, Vec::new());
+    for (number, text) in texts.into_iter().enumerate() {
+        let mut section = "";
+        for line in text.lines() {
+            section = line.strip_prefix('[').and_then(|line| line.split(']').next()).unwrap_or(section);
+            let Some((key, value)) = line.split_once(" = \"") else { continue };
+            // The device is the same in all of them.
+            if number > 0 && section.starts_with("nand") {
+                continue;
+            }
+            for extreme in extremes(value.split('"').next().unwrap()) {
+                tried += 1;
+                let set = vec![(format!("{section}.{key}"), (*extreme).to_owned())];
+                let result = std::panic::catch_unwind(|| {
+                    System::read("s.toml", &text, &set, Given::Nothing).ok().map(|system| system.run(1).is_ok())
+                });
+                match result {
+                    Ok(done) => ran += u32::from(done == Some(true)),
+                    Err(_) => bad.push(format!("{section}.{key}={extreme}")),
+                }
+            }
+        }
+    }
+    assert!(bad.is_empty(), "panics: {bad:#?}");
+    assert!(tried > 150 && ran > 30, "{tried} {ran}");
 }
 #[test]
 fn traces_that_do_not_fit_are_told() {

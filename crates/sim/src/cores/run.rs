@@ -23,7 +23,7 @@ use crate::executed::Executed;
 use crate::memory::{DramCache, FlashPages, Looked, Tags};
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held};
+use crate::report::{Counted, RunError, held, in_time};
 use crate::stages::Stages;
 use crate::statistics::Population;
 use crate::time::Time;
@@ -854,6 +854,7 @@ impl Run<'_> {
         }
         let Coherence { forwards, invalidations } = self.chip.counted();
         let now = self.events.now();
+        in_time(now)?;
         let law = held(self.inside.law_of(now, entered(&self.cores)))?;
         let span = (now - self.begun.0).as_s();
         let links_busy = self.chip.links_busy(now - self.begun.0);

@@ -231,7 +231,7 @@ impl CoresSystem {
             close: time("dram.close")?,
             column: time("dram.column")?,
             refresh_every: document.time("dram.refresh_every")?,
-            refresh: document.time("dram.refresh")?,
+            refresh: document.command_time("dram.refresh")?,
         };
         if timing.refresh >= timing.refresh_every && timing.refresh_every > Time::ZERO {
             return Err(document.refuse("dram.refresh", "it must be shorter than dram.refresh_every"));

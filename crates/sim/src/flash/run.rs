@@ -8,7 +8,7 @@ use super::requests::{Arrivals, Asked, Pattern, Requests, Source};
 use crate::events::Events;
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held, percent, times};
+use crate::report::{Counted, RunError, held, in_time, percent, times};
 use crate::stages::{Split, Stages};
 use crate::statistics::{Distribution, Law, Population, Times};
 use crate::system::{Document, SystemError};
@@ -304,12 +304,13 @@ impl Run<'_> {
             let device = self.nand.next_event_ns();
             // What the kernel has comes first, so that a request which comes now is seen now.
             match (next, device) {
-                (Some(at), Some(device)) if device * 1000 < at.0 => {
+                (Some(at), Some(device)) if Time::ns(device) < at => {
                     done.clear();
                     self.nand.advance_to_next(at.0.div_ceil(1000) - 1, &mut done);
                     done.iter().for_each(|done| self.answers(*done));
                 }
-                (None, Some(_)) => {
+                (None, Some(device)) => {
+                    in_time(Time::ns(device))?;
                     done.clear();
                     self.nand.advance_to_next(u64::MAX / 1000, &mut done);
                     done.iter().for_each(|done| self.answers(*done));
@@ -492,6 +493,7 @@ impl Run<'_> {
             return Err(RunError::Nothing);
         }
         let now = self.events.now();
+        in_time(now)?;
         let law = held(self.inside.law(now))?;
         let span = (now - self.begun).as_s();
         let (after, before) = (*self.nand.counters(), self.before);

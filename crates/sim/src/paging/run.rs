@@ -11,7 +11,7 @@ use super::system::{HOME_BYTES, LINE, PagingSystem, RuntimeCosts, Unit, Way};
 use crate::cores::{Sram, Zipf};
 use crate::events::Events;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held};
+use crate::report::{Counted, RunError, held, in_time};
 use crate::stages::Stages;
 use crate::statistics::Population;
 use crate::time::Time;
@@ -437,6 +437,7 @@ impl Run<'_> {
         (self.begun, self.before) = (now, self.counts());
     }
     fn report(mut self) -> Result<PagingReport, RunError> {
+        in_time(self.events.now())?;
         for home in &self.homes {
             home.frames.check();
             home.log.iter().for_each(Log::check);

@@ -10,7 +10,7 @@ use crate::flash::Map;
 use crate::flash::requests::{Asked, Source};
 use crate::flash::{Arrivals, Pattern, Requests};
 use crate::memory::{Controller, ControllerTiming, FlashPages, Met, Tags, Wanted};
-use crate::report::{Counted, RunError, held, percent, times};
+use crate::report::{Counted, RunError, held, in_time, percent, times};
 use crate::stages::{Split, Stages};
 use crate::statistics::{Distribution, Law, Population, Times};
 use crate::system::{Document, SystemError};
@@ -204,6 +204,9 @@ struct Cached {
 /// Flash requests that may be under way at once.
 const FLASH_DEPTH: usize = 1 << 20;
 
+/// The most bytes of a row.
+const ROW_MAX: u64 = 1 << 20;
+
 impl PathSystem {
     /// Reads a system.
     ///
@@ -211,10 +214,13 @@ impl PathSystem {
     /// What is wrong with it, with the line.
     pub fn read(document: &Document, trace: Option<&[Record]>) -> Result<PathSystem, SystemError> {
         let count = |key: &str, high| document.count(key, 1, high);
-        let time = |key: &str| document.time(key);
+        let time = |key: &str| document.command_time(key);
         let (row, line) = (document.bytes("dram.row")?, document.bytes("dram.line")?);
         if line == 0 || row < line || row % line != 0 {
             return Err(document.refuse("dram.line", "a row must be whole lines"));
+        }
+        if row > ROW_MAX {
+            return Err(document.refuse("dram.row", "a row is at most 1M"));
         }
         let timing = ControllerTiming {
             open: time("dram.open")?,
@@ -222,7 +228,7 @@ impl PathSystem {
             burst: time("dram.burst")?,
             close: time("dram.close")?,
             active: time("dram.active")?,
-            refresh_every: time("dram.refresh_every")?,
+            refresh_every: document.time("dram.refresh_every")?,
             refresh: time("dram.refresh")?,
         };
         if timing.burst == Time::ZERO {
@@ -640,6 +646,7 @@ impl Run<'_> {
         }
         self.channels.iter().for_each(|channel| channel.controller.check());
         let now = self.events.now();
+        in_time(now)?;
         let law = held(self.inside.law(now))?;
         let span = (now - self.begun).as_s();
         let ((met, bursts, pages), (met_before, bursts_before, pages_before)) = (self.counts(), self.before);

@@ -289,12 +289,26 @@ impl Document {
             .read(text)
             .map_err(|told| self.refuse(key, format!("{told}; write for example {}", quantity.example())))
     }
-    /// A time.
+    /// A quantity within what a model can count with.
+    fn within(&self, key: &str, of: Quantity, low: f64, high: f64, told: &str) -> Result<f64, SystemError> {
+        let value = self.quantity(key, of)?;
+        if (low..=high).contains(&value) { Ok(value) } else { Err(self.refuse(key, told)) }
+    }
+    /// A time, of 1,000 s at most.
     ///
     /// # Errors
     /// When there is no such key, or its value is none.
     pub fn time(&self, key: &str) -> Result<Time, SystemError> {
-        Ok(Time((self.quantity(key, Quantity::Time)? + 0.5) as u64))
+        let ps = self.within(key, Quantity::Time, 0.0, 1e15, "a time is at most 1000s")?;
+        Ok(Time((ps + 0.5) as u64))
+    }
+    /// A time of a command, of 1 ms at most: what lies between is done step by step.
+    ///
+    /// # Errors
+    /// When there is no such key, or its value is none.
+    pub fn command_time(&self, key: &str) -> Result<Time, SystemError> {
+        let time = self.time(key)?;
+        if time <= Time::us(1000) { Ok(time) } else { Err(self.refuse(key, "it is at most 1ms")) }
     }
     /// Bytes.
     ///
@@ -317,21 +331,19 @@ impl Document {
     pub fn energy(&self, key: &str) -> Result<f64, SystemError> {
         self.quantity(key, Quantity::Energy)
     }
-    /// Bytes a second, more than none.
+    /// Bytes a second, from 1 KB/s to 1,000 TB/s.
     ///
     /// # Errors
     /// When there is no such key, or its value is none.
     pub fn rate(&self, key: &str) -> Result<f64, SystemError> {
-        let rate = self.quantity(key, Quantity::Rate)?;
-        if rate > 0.0 { Ok(rate) } else { Err(self.refuse(key, "more than none a second is needed")) }
+        self.within(key, Quantity::Rate, 1e3, 1e15, "a rate is from 1KB/s to 1000000GB/s")
     }
-    /// Hertz, more than none.
+    /// Hertz, so that a cycle is from 1 ps to 1 µs.
     ///
     /// # Errors
     /// When there is no such key, or its value is none.
     pub fn frequency(&self, key: &str) -> Result<f64, SystemError> {
-        let hertz = self.quantity(key, Quantity::Frequency)?;
-        if hertz > 0.0 { Ok(hertz) } else { Err(self.refuse(key, "more than none a second is needed")) }
+        self.within(key, Quantity::Frequency, 1e6, 1e12, "a frequency is from 1MHz to 1000GHz")
     }
     /// A share from 0 to 1.
     ///
