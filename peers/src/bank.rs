@@ -35,6 +35,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         dram: None,
         workers: 2.min(contest.machine.cores),
         bank: true,
+        halved: 0,
     };
     let specs: Vec<Spec> = std::iter::once(Name::Fulgurite).chain(names).map(spec).collect();
     let mut stores = values::filled(contest, &specs)?;

@@ -1,7 +1,7 @@
 //! The process of one store: it makes it, and executes rounds. Its cgroup limits all that it uses.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,9 +25,14 @@ pub enum Command {
 }
 
 /// A store that was made and filled.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Opened {
     pub settings: String,
+    /// To make it, empty. Ours writes all of its pool once.
+    pub made_ns: u64,
+    /// What it wrote meanwhile.
+    pub made_bytes: u64,
+    /// To fill it.
     pub load_ns: u64,
     /// What it wrote meanwhile.
     pub written_bytes: u64,
@@ -100,6 +105,8 @@ fn answer(command: Command, made: &mut Option<(Spec, Box<dyn Store>)>) -> Result
 fn open(spec: &Spec) -> Result<(Box<dyn Store>, Opened)> {
     let (begun, before) = (Instant::now(), Usage::now());
     let store = stores::open(spec)?;
+    let (made_ns, made) = (begun.elapsed().as_nanos() as u64, Usage::now());
+    let begun = Instant::now();
     let len = spec.value_bytes;
     let make: &(dyn Fn(u64, &mut Vec<u8>) + Sync) = if spec.bank {
         &|_, into| {
@@ -117,8 +124,10 @@ fn open(spec: &Spec) -> Result<(Box<dyn Store>, Opened)> {
     store.settle()?;
     let opened = Opened {
         settings: store.settings(),
+        made_ns,
+        made_bytes: made.since(before).blocks_written * BLOCK,
         load_ns: begun.elapsed().as_nanos() as u64,
-        written_bytes: Usage::now().since(before).blocks_written * BLOCK,
+        written_bytes: Usage::now().since(made).blocks_written * BLOCK,
         flash_bytes: bytes_on_disk(&spec.directory)?,
     };
     Ok((store, opened))
@@ -172,24 +181,27 @@ fn sync_each_second(store: &dyn Store, plan: &Plan, over: &AtomicBool) -> Result
     Ok(())
 }
 
+const NO_KEY: u64 = u64::MAX;
+
 /// All values are whole and their keys' own. Of a bank, the sum is what it was.
 fn check(store: &dyn Store, spec: &Spec) -> Result<Checked> {
-    let mut client = store.client();
-    let (mut lost, mut sum, mut wrong) = (0, 0u64, None);
-    for key in 0..spec.keys {
-        let found = client.get(key, &mut |bytes| {
-            let good = if spec.bank {
-                balance(bytes).map(|balance| sum = sum.wrapping_add(balance)).is_ok()
-            } else {
-                value::version_of(bytes, key).is_some() && bytes.len() == spec.value_bytes
-            };
-            if !good {
-                wrong = Some(key);
-            }
-        })?;
-        lost += u64::from(!found);
-    }
-    ensure!(wrong.is_none(), "the value of key {} is torn, damaged or another key's", wrong.unwrap_or(0));
+    let (lost, sum, wrong) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(NO_KEY));
+    store.each(0..spec.keys, &|key, value| {
+        let Some(bytes) = value else {
+            lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let good = if spec.bank {
+            balance(bytes).map(|balance| sum.fetch_add(balance, Ordering::Relaxed)).is_ok()
+        } else {
+            value::version_of(bytes, key).is_some() && bytes.len() == spec.value_bytes
+        };
+        if !good {
+            wrong.fetch_min(key, Ordering::Relaxed);
+        }
+    })?;
+    let (lost, sum, wrong) = (lost.into_inner(), sum.into_inner(), wrong.into_inner());
+    ensure!(wrong == NO_KEY, "the value of key {wrong} is torn, damaged or another key's");
     let expected = spec.keys.wrapping_mul(FIRST_BALANCE);
     ensure!(!spec.bank || sum == expected, "the accounts have {sum} together, not {expected}");
     ensure!(!spec.name.keeps() || lost == 0, "{lost} of {} keys are missing", spec.keys);

@@ -1,9 +1,11 @@
 //! Processes of stores in cgroups, their turns, and what they came to.
 
+use std::fmt;
+
 use anyhow::{Context as _, Result};
 use fulgurite_bench::args::OutputArgs;
 use fulgurite_bench::bad_input::bad_input;
-use fulgurite_bench::interrupt::{Interrupt, go_on};
+use fulgurite_bench::interrupt::{Interrupt, Interrupted, go_on};
 use fulgurite_bench::machine::Machine;
 use fulgurite_bench::measuring::{Helper, Measured, Request, Spread, with_kernel_threads};
 use fulgurite_bench::report::{Report, distinct, print, print_all};
@@ -43,9 +45,28 @@ pub struct Contestant {
     pub checked: Option<Checked>,
     /// Highest use of its cgroup.
     pub peak_bytes: Option<u64>,
+    /// What it was made for, and the turns that warmed it.
+    spec: Spec,
+    warmed: Vec<Plan>,
     process: Option<Measured>,
     cgroup: Option<String>,
-    directory: std::path::PathBuf,
+}
+
+/// Caches are halved so often at the most.
+const HALVED_MOST: u32 = 3;
+
+/// The kernel ended a process for want of memory.
+#[derive(Clone, Copy, Debug)]
+struct Killed;
+
+impl fmt::Display for Killed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the kernel ended it: it needs more memory than --memory allows")
+    }
+}
+
+fn was_killed<T>(result: &Result<T>) -> bool {
+    result.as_ref().is_err_and(|error| error.is::<Killed>())
 }
 
 /// A round of one store.
@@ -103,8 +124,43 @@ impl Contest {
     /// # Errors
     /// Interrupted.
     pub fn begin(&mut self, spec: &Spec) -> Result<Option<Contestant>> {
-        let began = self.try_begin(spec);
-        go_on(began, |error| self.failed.push(format!("{}: {error:#}", spec.name.label())))
+        let mut spec = spec.clone();
+        loop {
+            let began = self.try_begin(&spec);
+            if !was_killed(&began) || !self.halves(&mut spec) {
+                return self.noted(spec.name, began);
+            }
+        }
+    }
+    /// Halves the cache of a store whose process the kernel ended. False where it has none, or too
+    /// little is left of it.
+    fn halves(&mut self, spec: &mut Spec) -> bool {
+        if !spec.name.has_cache() || spec.halved >= HALVED_MOST {
+            return false;
+        }
+        spec.halved += 1;
+        let name = spec.name.label();
+        self.notes.push(format!("{name} took more memory than --memory allows. It went on with half of its cache."));
+        true
+    }
+    /// Makes a store anew whose process the kernel ended, with half of its cache, and warms it as
+    /// before. False where that cannot be.
+    fn begin_again(&mut self, one: &mut Contestant) -> Result<bool> {
+        let mut spec = one.spec.clone();
+        while self.halves(&mut spec) {
+            let Some(again) = self.begin(&spec)? else { return Ok(false) };
+            spec = again.spec.clone();
+            *one = Contestant { warmed: std::mem::take(&mut one.warmed), ..again };
+            let warmed = one.warmed.clone().iter().try_for_each(|plan| self.try_turn(one, plan).map(drop));
+            if !was_killed(&warmed) {
+                return Ok(self.noted(one.name, warmed)?.is_some());
+            }
+        }
+        Ok(false)
+    }
+    /// None of what failed, which is noted.
+    fn noted<T>(&mut self, name: Name, result: Result<T>) -> Result<Option<T>> {
+        go_on(result, |error| self.failed.push(format!("{}: {error:#}", name.label())))
     }
     fn try_begin(&mut self, spec: &Spec) -> Result<Contestant> {
         self.made += 1;
@@ -121,29 +177,58 @@ impl Contest {
             cgroup = Some(name);
         }
         let opened = process.ask(&Command::Open(spec.clone()));
-        let (process, directory) = (Some(process), spec.directory.clone());
-        let (name, opened) = (spec.name, opened.map_err(|error| self.explained(cgroup.as_deref(), error))?);
-        let mut one = Contestant { name, opened, checked: None, peak_bytes: None, process, cgroup, directory };
-        one.signal(Signal::STOP);
-        Ok(one)
+        let process = Some(process);
+        let (name, opened) = (spec.name, opened.map_err(|error| self.explained(cgroup.as_deref(), error)));
+        let (opened, failed) = match opened {
+            Ok(opened) => (opened, None),
+            Err(error) => (Opened::default(), Some(error)),
+        };
+        let (checked, peak_bytes, warmed) = (None, None, Vec::new());
+        let mut one = Contestant { name, opened, checked, peak_bytes, spec, warmed, process, cgroup };
+        match failed {
+            Some(error) => {
+                self.drop_process(&mut one);
+                Err(error)
+            }
+            None => {
+                one.signal(Signal::STOP);
+                Ok(one)
+            }
+        }
     }
     /// Why a process ended, if the kernel ended it.
     fn explained(&mut self, cgroup: Option<&str>, error: anyhow::Error) -> anyhow::Error {
         match cgroup.map(|name| self.helper.peak(name)) {
-            Some(Ok((_, killed))) if killed > 0 => {
-                error.context("the kernel ended it: it needs more memory than --memory allows")
-            }
+            Some(Ok((_, killed))) if killed > 0 => error.context(Killed),
             _ => error,
         }
     }
 
     /// Has a store execute a round, while the others are stopped. None when it fails, which is
-    /// noted: it takes no further turns.
+    /// noted: it takes no further turns. A store that the kernel ended is made anew with half of
+    /// its cache, and executes the round again.
     ///
     /// # Errors
     /// Interrupted.
     pub fn turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Turn>> {
-        self.ask(one, |process| {
+        loop {
+            let ran = self.try_turn(one, plan);
+            if !was_killed(&ran) || !self.begin_again(one)? {
+                return Ok(self.noted(one.name, ran)?.flatten());
+            }
+        }
+    }
+    /// The same, of a round that does not count but warms it.
+    ///
+    /// # Errors
+    /// Interrupted.
+    pub fn warm_turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Turn>> {
+        let turn = self.turn(one, plan)?;
+        one.warmed.push(plan.clone());
+        Ok(turn)
+    }
+    fn try_turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Turn>> {
+        self.try_ask(one, |process| {
             let (outcome, kernel) = with_kernel_threads(|| process.ask(&Command::Run(plan.clone())))?;
             Ok(Turn { outcome, kernel_ns: kernel.unwrap_or(0) })
         })
@@ -159,16 +244,20 @@ impl Contest {
         Ok(())
     }
     fn ask<T>(&mut self, one: &mut Contestant, ask: impl FnOnce(&mut Measured) -> Result<T>) -> Result<Option<T>> {
+        let asked = self.try_ask(one, ask);
+        Ok(self.noted(one.name, asked)?.flatten())
+    }
+    /// None of a store that takes no turns. One that fails takes none any more.
+    fn try_ask<T>(&mut self, one: &mut Contestant, ask: impl FnOnce(&mut Measured) -> Result<T>) -> Result<Option<T>> {
         one.signal(Signal::CONT);
         let Some(process) = &mut one.process else { return Ok(None) };
         let asked = ask(process);
         one.signal(Signal::STOP);
         let asked = asked.map_err(|error| self.explained(one.cgroup.as_deref(), error));
-        let answered = go_on(asked, |error| self.failed.push(format!("{}: {error:#}", one.name.label())))?;
-        if answered.is_none() {
+        if asked.as_ref().is_err_and(|error| !error.is::<Interrupted>()) {
             self.drop_process(one);
         }
-        Ok(answered)
+        asked.map(Some)
     }
     /// Has a store bring its keys into memory.
     ///
@@ -188,7 +277,7 @@ impl Contest {
             let _ = self.helper.tell(&Request::DropCgroup { name });
         }
         one.process = None;
-        let _ = std::fs::remove_dir_all(&one.directory);
+        let _ = std::fs::remove_dir_all(&one.spec.directory);
     }
 }
 
@@ -216,6 +305,9 @@ pub struct Kept {
     pub store: Name,
     pub settings: String,
     pub lacks: Option<&'static str>,
+    /// To make it, empty, and what it wrote meanwhile.
+    pub make_s: f64,
+    pub make_written_bytes: u64,
     pub load_s: f64,
     pub load_written_bytes: u64,
     pub flash_bytes: u64,
@@ -233,6 +325,8 @@ impl Kept {
             store: one.name,
             settings: one.opened.settings.clone(),
             lacks: one.name.lacks(),
+            make_s: one.opened.made_ns as f64 / 1e9,
+            make_written_bytes: one.opened.made_bytes,
             load_s: one.opened.load_ns as f64 / 1e9,
             load_written_bytes: one.opened.written_bytes,
             flash_bytes: one.opened.flash_bytes,

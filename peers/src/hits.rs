@@ -34,6 +34,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         dram,
         workers: 1,
         bank: false,
+        halved: 0,
     };
     let mut stores = values::filled(contest, &[spec(Name::Fulgurite, Some(dram)), spec(Name::Boxes, None)])?;
     for one in &mut stores {

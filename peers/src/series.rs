@@ -104,21 +104,22 @@ const WARM_FROM: u64 = 1 << 24;
 /// A store that is slow takes no more of them.
 const WARM_TURNS_MOST: u64 = 32;
 
-/// Has each store execute the first of its series in turns that do not count, until it had so many
-/// requests.
+/// Has each store execute one of its series in turns that do not count, until it had so many
+/// requests: gets of the most clients, and fibers where it has these.
 ///
 /// # Errors
 /// Interrupted.
 pub fn warm(contest: &mut Contest, stores: &mut [Contestant], all: &[Series], keys: Keys, requests: u64) -> Result<()> {
     for (at, store) in stores.iter_mut().enumerate() {
-        let Some(one) = all.iter().find(|one| one.at == at) else { continue };
+        let most = |one: &&Series| (one.what.gets(), one.clients, one.fibers);
+        let Some(one) = all.iter().filter(|one| one.at == at).max_by_key(most) else { continue };
         let mut done = 0;
         for turn in 0..WARM_TURNS_MOST {
             if done >= requests || !store.runs() {
                 break;
             }
             let plan = plan(contest, one, keys, (WARM_FROM + turn) << 36);
-            let Some(turn) = contest.turn(store, &plan)? else { break };
+            let Some(turn) = contest.warm_turn(store, &plan)? else { break };
             done += turn.outcome.requests();
         }
     }

@@ -47,6 +47,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         dram: Some(dram),
         workers: contest.machine.cores,
         bank: false,
+        halved: 0,
     };
     let mut stores = values::filled(contest, &[spec(Name::Fulgurite), spec(Name::FulguritePages)])?;
     let mut all = Vec::new();

@@ -10,6 +10,9 @@ use crate::drive::What;
 use crate::series::{self, Keys, Row, Series};
 use crate::stores::{Name, Spec};
 
+/// Requests before those that count, for each value that would fit into a store's memory.
+const WARM: u64 = 2;
+
 /// Runs all of them.
 ///
 /// # Errors
@@ -26,6 +29,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         dram: None,
         workers: contest.machine.cores,
         bank: false,
+        halved: 0,
     };
     let specs: Vec<Spec> = names.map(spec).collect();
     let mut stores = filled(contest, &specs)?;
@@ -36,7 +40,9 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         }
     }
     let keys = Keys { count: args.keys, value_bytes: args.value as usize, zipf: args.zipf };
-    let ran = series::take_turns(contest, &mut stores, &mut all, keys);
+    let warm = args.memory / u64::from(args.value) * WARM;
+    let ran = series::warm(contest, &mut stores, &all, keys, warm)
+        .and_then(|()| series::take_turns(contest, &mut stores, &mut all, keys));
     results.rows.extend(series::rows("values", &stores, &all, keys.value_bytes));
     let ended = ran.and_then(|()| stores.iter_mut().try_for_each(|one| contest.end(one)));
     results.stores.extend(stores.iter().map(|one| Kept::of("values", one)));
@@ -110,6 +116,8 @@ pub fn cost(results: &Results, part: &str) -> String {
     };
     let table = Columns::of(results.stores.iter().filter(|one| one.part == part))
         .left("store", |one| one.store.label())
+        .right("make s", |one| number(one.make_s))
+        .right("written to make", |one| format_bytes(one.make_written_bytes))
         .right("load s", |one| number(one.load_s))
         .right("written", |one| format_bytes(one.load_written_bytes))
         .right("on flash", |one| format_bytes(one.flash_bytes))

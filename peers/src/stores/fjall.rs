@@ -19,7 +19,7 @@ pub struct Fjall {
 impl Fjall {
     pub fn open(spec: &Spec) -> Result<Fjall> {
         // A fifth to a quarter of the memory (fjall's README, "Memory usage").
-        let cache_bytes = spec.memory_bytes / 4;
+        let cache_bytes = spec.cache_bytes(0, 4);
         // 8 to 64 MiB, by the memory there is (`CreateOptions::max_memtable_size`).
         let memtable_bytes = (spec.memory_bytes / 16).clamp(8 << 20, 64 << 20);
         let database =

@@ -9,6 +9,8 @@ use tokio::runtime::Runtime;
 
 use super::{Client, Spec, Store};
 
+/// What its process takes beside the cache.
+const PROCESS_BYTES: u64 = 64 << 20;
 /// Bytes that are put before the load waits for the disk: more would be dropped.
 const LOAD_BYTES: usize = 4 << 20;
 
@@ -22,7 +24,7 @@ pub struct Foyer {
 impl Foyer {
     pub fn open(spec: &Spec) -> Result<Foyer> {
         // Its index of the disk and its buffers need the rest.
-        let memory_bytes = usize::try_from(spec.memory_bytes / 3)?;
+        let memory_bytes = usize::try_from(spec.cache_bytes(PROCESS_BYTES, 2))?;
         let device_bytes = usize::try_from(spec.data_bytes() * 2 + (256 << 20))?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(spec.workers).enable_all().build()?;
         let device =

@@ -9,13 +9,14 @@ use ::fulgurite::{Blobs, Context, Durability, Fulgurite as Memory, HashMap, JobO
 use anyhow::{Context as _, Result, anyhow};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
-use super::{ACCOUNT_BYTES, Client, Name, Spec, Store, account, balance};
+use super::{ACCOUNT_BYTES, Client, Look, Name, Spec, Store, account, balance, parts};
 use crate::drive::{Plan, Taken, drive};
 
 /// What the process needs beside the budget: its binary, its clients, page tables.
 const PROCESS_BYTES: u64 = 20 << 20;
-/// Jobs that load at the same time.
+/// Jobs that load at the same time, and that look at all keys.
 const LOADERS: u64 = 16;
+const READERS: u64 = 64;
 /// Puts that a transaction's job may hold pinned.
 const PINS: u32 = 32;
 
@@ -99,30 +100,35 @@ impl Fulgurite {
 }
 
 impl Fulgurite {
+    /// Executes parts of the keys by several jobs at once.
+    fn in_parts(
+        &self,
+        (keys, jobs): (Range<u64>, u64),
+        execute: impl Fn(&mut Fiber, Range<u64>) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let options = JobOptions::new().name("part").pins(PINS);
+        let job = |part| self.memory.run_with(&options, |m| Ok(execute(&mut self.fiber(m), part)));
+        std::thread::scope(|scope| {
+            let jobs: Vec<_> = parts(keys, jobs).map(|part| scope.spawn(|| job(part))).collect();
+            let ended = jobs.into_iter().map(|job| job.join().map_err(|_| anyhow!("a job panicked")));
+            ended.into_iter().try_for_each(|ended| ended??)
+        })
+    }
     /// Puts keys by several jobs at once.
     fn load_some(&self, keys: Range<u64>, value: &(dyn Fn(u64, &mut Vec<u8>) + Sync)) -> Result<()> {
-        let step = (keys.end - keys.start).div_ceil(LOADERS).max(1);
-        let load = |part: Range<u64>| {
-            self.memory.run_with(&JobOptions::new().name("load").pins(PINS), |m| {
-                let mut bytes = Vec::new();
-                for key in part {
-                    value(key, &mut bytes);
-                    match &self.data {
-                        Data::Values(values) => values.put(m, &key, &bytes)?,
-                        Data::Bank(accounts) => {
-                            let bytes = bytes.first_chunk().expect("an account");
-                            accounts.insert(m, &key, *bytes)?.is_some()
-                        }
-                    };
-                }
-                Ok(())
-            })
-        };
-        std::thread::scope(|scope| {
-            let parts = keys.clone().step_by(step as usize).map(|from| from..(from + step).min(keys.end));
-            let loaders: Vec<_> = parts.map(|part| scope.spawn(|| load(part))).collect();
-            let ended = loaders.into_iter().map(|loader| loader.join().map_err(|_| anyhow!("a loader panicked")));
-            ended.into_iter().try_for_each(|loaded| Ok(loaded??))
+        self.in_parts((keys, LOADERS), |fiber, part| {
+            let mut bytes = Vec::new();
+            for key in part {
+                value(key, &mut bytes);
+                match &self.data {
+                    Data::Values(values) => values.put(fiber.m, &key, &bytes)?,
+                    Data::Bank(accounts) => {
+                        let bytes = bytes.first_chunk().expect("an account");
+                        accounts.insert(fiber.m, &key, *bytes)?.is_some()
+                    }
+                };
+            }
+            Ok(())
         })
     }
 }
@@ -160,6 +166,16 @@ impl Store for Fulgurite {
             let mut value = Vec::new();
             (0..keys).try_for_each(|key| values.get(m, &key, &mut value).map(drop))
         })?)
+    }
+    fn each(&self, keys: Range<u64>, look: Look) -> Result<()> {
+        self.in_parts((keys, READERS), |fiber, part| {
+            for key in part {
+                if !fiber.get(key, &mut |bytes| look(key, Some(bytes)))? {
+                    look(key, None);
+                }
+            }
+            Ok(())
+        })
     }
     fn run(&self, plan: &Plan) -> Result<Vec<Taken>> {
         let taken = Mutex::new(Vec::new());

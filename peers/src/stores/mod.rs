@@ -8,6 +8,7 @@ mod fulgurite;
 mod lmdb;
 mod redb;
 
+use std::ops::Range;
 use std::path::Path;
 use std::thread;
 
@@ -57,6 +58,10 @@ impl Name {
     pub fn has_transactions(self) -> bool {
         self != Name::Foyer
     }
+    /// Whether it has a cache of its own, whose size it is told.
+    pub fn has_cache(self) -> bool {
+        matches!(self, Name::Redb | Name::Fjall | Name::Foyer)
+    }
     /// What it cannot do, in words.
     pub fn lacks(self) -> Option<&'static str> {
         match self {
@@ -94,12 +99,19 @@ pub struct Spec {
     pub workers: usize,
     /// Whether it holds accounts instead of values.
     pub bank: bool,
+    /// How often the cache of its own was halved, because the kernel ended its process.
+    pub halved: u32,
 }
 
 impl Spec {
     /// Keys and values.
     pub fn data_bytes(&self) -> u64 {
         self.keys * (self.value_bytes as u64 + 8)
+    }
+    /// Bytes for a cache of a store's own: a part of what its process and its clients leave of the
+    /// limit. A store whose process the kernel ended gets half of that, and half again.
+    pub fn cache_bytes(&self, process_bytes: u64, part: u64) -> u64 {
+        ((self.memory_bytes.saturating_sub(process_bytes) / part) >> self.halved).max(1 << 20)
     }
 }
 
@@ -112,13 +124,25 @@ pub trait Client {
     fn transfer(&mut self, from: u64, to: u64, amount: u64) -> Result<()>;
 }
 
+/// What looks at a key and its value.
+pub type Look<'l> = &'l (dyn Fn(u64, Option<&[u8]>) + Sync);
+
+/// Clients that look at all keys: enough to keep a disk busy.
+const READERS: u64 = 32;
+
+/// Keys in so many parts of about one length, or fewer.
+pub fn parts(keys: Range<u64>, count: u64) -> impl Iterator<Item = Range<u64>> {
+    let step = (keys.end - keys.start).div_ceil(count).max(1);
+    keys.clone().step_by(step as usize).map(move |from| from..(from + step).min(keys.end))
+}
+
 /// A store that is open.
 pub trait Store: Send + Sync {
     /// Version and settings, for the report.
     fn settings(&self) -> String;
     /// Puts `keys` with what `value` makes of each, in their order, the way its documentation
     /// recommends for loading.
-    fn load(&self, keys: std::ops::Range<u64>, value: &(dyn Fn(u64, &mut Vec<u8>) + Sync)) -> Result<()>;
+    fn load(&self, keys: Range<u64>, value: &(dyn Fn(u64, &mut Vec<u8>) + Sync)) -> Result<()>;
     /// A client for one thread.
     fn client(&self) -> Box<dyn Client + '_>;
     /// What was written until now survives a crash.
@@ -132,6 +156,23 @@ pub trait Store: Send + Sync {
     /// Brings all keys into memory, as far as they fit.
     fn warm(&self, _keys: u64) -> Result<()> {
         Ok(())
+    }
+    /// Has several clients show the values of all keys; none where one is missing.
+    fn each(&self, keys: Range<u64>, look: Look) -> Result<()> {
+        thread::scope(|scope| {
+            let show = |part: Range<u64>| {
+                let mut client = self.client();
+                for key in part {
+                    if !client.get(key, &mut |bytes| look(key, Some(bytes)))? {
+                        look(key, None);
+                    }
+                }
+                Ok(())
+            };
+            let readers: Vec<_> = parts(keys, READERS).map(|part| scope.spawn(move || show(part))).collect();
+            let ended = readers.into_iter().map(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?);
+            ended.collect()
+        })
     }
     /// Has so many clients execute a plan: OS threads, each with a client.
     fn run(&self, plan: &Plan) -> Result<Vec<Taken>> {
@@ -182,4 +223,35 @@ pub fn bytes_on_disk(directory: &Path) -> Result<u64> {
         bytes += if metadata.is_dir() { bytes_on_disk(&entry.path())? } else { metadata.blocks() * 512 };
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_all_keys_once() {
+        for (keys, count) in [(0..1, 4), (3..13, 4), (0..4, 4), (0..1000, 32), (5..5, 3)] {
+            let all: Vec<Range<u64>> = parts(keys.clone(), count).collect();
+            assert!(all.len() as u64 <= count, "{all:?}");
+            assert!(all.into_iter().flatten().eq(keys));
+        }
+    }
+    #[test]
+    fn a_cache_leaves_room_for_its_process() {
+        let spec = |memory_bytes, halved| Spec {
+            name: Name::Redb,
+            directory: Default::default(),
+            keys: 1,
+            value_bytes: 1,
+            memory_bytes,
+            dram: None,
+            workers: 1,
+            bank: false,
+            halved,
+        };
+        let bytes = |mib: u64, halved| spec(mib << 20, halved).cache_bytes(24 << 20, 2) >> 20;
+        assert_eq!([bytes(320, 0), bytes(320, 1), bytes(320, 2), bytes(96, 0)], [148, 74, 37, 36]);
+        assert_eq!(bytes(10, 0), 1, "a store has some cache in any case");
+    }
 }
