@@ -1,29 +1,47 @@
-//! What the kernel asks for pages that leave a program's memory and come back, in three ways: moved
-//! (`UFFDIO_MOVE`), write-protected, scanned and copied (`PAGEMAP_SCAN`), and hidden and copied
-//! through a file. The page buffer has the first and, without userfaultfd, the last.
+//! What the kernel asks for pages that leave a program's memory and come back:
+//!
+//! * Moved there and back (`UFFDIO_MOVE`).
+//! * Copied there, moved back.
+//! * Copied there and write-protected. What was not written to is dropped together, and the rest is
+//!   moved back. The page buffer has this one.
+//! * Write-protected, scanned (`PAGEMAP_SCAN`) and copied back.
+//! * Pages of a file, dropped from the program together, then copied back from the file.
+//! * Hidden, and copied through a file. The page buffer has this one without userfaultfd.
 //!
 //! For each page, in nanoseconds, the least of several rounds: its eviction when it was written to
-//! and when it was not, its installation, and the first write to it. None of them looks at what a
-//! page holds, so what telling changes by contents costs has a line of its own.
+//! and when it was not, its installation, and the first write to it. Pages are scattered. None of
+//! the ways looks at what a page holds, so what telling changes by contents costs has a line of its
+//! own. The first write to a page that is protected is without the signal or message that it makes.
+//!
+//! With `busy`, another thread of the program computes on the other processors. Then each change of
+//! what is mapped interrupts them.
 //!
 //! `cargo run --release -p fulgurite-sys --example eviction`, as root, on Linux 6.8 or later
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 4096;
 const ROUNDS: usize = 15;
+/// Pages that are evicted together, at the most.
+const BATCH: usize = 64;
+/// `PIDFD_SELF_THREAD` (Linux 6.14).
+const THIS_PROCESS: i32 = -10_000;
 
 /// Numbers of the kernel's `userfaultfd.h` and `fs.h`.
 const API: u64 = 0xc018_aa3f;
 const REGISTER: u64 = 0xc020_aa00;
 const COPY: u64 = 0xc028_aa03;
 const MOVE: u64 = 0xc028_aa05;
+const PROTECT: u64 = 0xc018_aa06;
 const SCAN: u64 = 0xc060_6610;
-const FEATURES: u64 = 1 << 13 | 1 << 15 | 1 << 16;
+const FEATURES: u64 = 1 | 1 << 5 | 1 << 16;
+/// The kernel itself takes the protection of a page away that is written to.
+const BY_ITSELF: u64 = 1 << 13 | 1 << 15;
 const MISSING: u64 = 1;
 const PROTECTED: u64 = 2;
 const COPY_PROTECTED: u64 = 2;
@@ -57,6 +75,17 @@ impl Memory {
     fn page(self, page: usize) -> usize {
         self.0 + page * PAGE
     }
+    /// Drops pages from the program, with one interruption of the other processors (Linux 6.16).
+    fn drop_all(self, pages: &[usize]) {
+        let part = |page: &usize| libc::iovec { iov_base: self.page(*page) as *mut _, iov_len: PAGE };
+        let parts: Vec<_> = pages.iter().map(part).collect();
+        let (call, advice) = (libc::SYS_process_madvise, libc::MADV_DONTNEED);
+        // SAFETY: pages of this mapping, which nothing refers to.
+        let done = unsafe { libc::syscall(call, THIS_PROCESS, parts.as_ptr(), parts.len(), advice, 0) };
+        if done != (pages.len() * PAGE) as i64 {
+            pages.iter().for_each(|page| self.advise(*page, 1, advice));
+        }
+    }
     fn touch(self, page: usize, byte: u8) {
         // SAFETY: a page of this mapping, which one thread uses.
         unsafe { (self.page(page) as *mut u8).write_volatile(byte) };
@@ -77,14 +106,17 @@ impl Memory {
     }
 }
 
-/// A way. `run` pages from `page` on leave the program's memory, or come back.
+/// A way. Pages leave the program's memory, or come back.
 trait Way {
-    fn install(&mut self, page: usize, run: usize);
-    fn evict(&mut self, page: usize, run: usize);
+    fn install(&mut self, page: usize);
+    fn write(&mut self, page: usize) {
+        self.program().touch(page, 2);
+    }
+    fn evict(&mut self, pages: &[usize]);
     fn program(&self) -> Memory;
 }
 
-fn userfault() -> io::Result<OwnedFd> {
+fn userfault(features: u64) -> io::Result<OwnedFd> {
     // SAFETY: a system call with numbers only.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
     if fd < 0 {
@@ -92,37 +124,78 @@ fn userfault() -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just made it for this program.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-    call(&fd, API, &mut [0xaa, FEATURES, 0])?;
+    call(&fd, API, &mut [0xaa, FEATURES | features, 0])?;
     Ok(fd)
 }
 fn register(fd: &OwnedFd, memory: Memory, mode: u64) -> io::Result<()> {
     call(fd, REGISTER, &mut [memory.0 as u64, (PAGES * PAGE) as u64, mode, 0]).map(drop)
 }
 
-struct Moved {
+/// How pages come, and go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Moved,
+    CopiedIn,
+    CopiedInProtected,
+}
+
+struct Private {
     fd: OwnedFd,
     program: Memory,
     frames: Memory,
+    kind: Kind,
+    /// Frames whose pages were copied.
+    spare: Vec<usize>,
+    written: [bool; PAGES],
 }
-impl Moved {
-    fn new() -> io::Result<Moved> {
-        let (fd, program, frames) = (userfault()?, Memory::new(None), Memory::new(None));
+impl Private {
+    fn new(kind: Kind) -> io::Result<Private> {
+        let (fd, program, frames) = (userfault(0)?, Memory::new(None), Memory::new(None));
         (0..PAGES).for_each(|page| frames.touch(page, 1));
-        register(&fd, program, MISSING)?;
-        register(&fd, frames, MISSING)?;
-        Ok(Moved { fd, program, frames })
+        register(&fd, program, MISSING | PROTECTED)?;
+        register(&fd, frames, PROTECTED)?;
+        Ok(Private { fd, program, frames, kind, spare: Vec::new(), written: [false; PAGES] })
     }
-    fn shift(&self, to: Memory, from: Memory, page: usize, run: usize) {
-        let mut words = [to.page(page) as u64, from.page(page) as u64, (run * PAGE) as u64, 0, 0];
+    fn shift(&self, to: Memory, from: Memory, page: usize) {
+        let mut words = [to.page(page) as u64, from.page(page) as u64, PAGE as u64, 0, 0];
         call(&self.fd, MOVE, &mut words).expect("pages of this program, which nothing else uses");
     }
 }
-impl Way for Moved {
-    fn install(&mut self, page: usize, run: usize) {
-        self.shift(self.program, self.frames, page, run);
+impl Way for Private {
+    fn install(&mut self, page: usize) {
+        if self.kind == Kind::Moved {
+            self.shift(self.program, self.frames, page);
+            return;
+        }
+        let mode = if self.kind == Kind::CopiedInProtected { COPY_PROTECTED } else { 0 };
+        let mut words = [self.program.page(page) as u64, self.frames.page(page) as u64, PAGE as u64, mode, 0];
+        call(&self.fd, COPY, &mut words).expect("missing pages of this program");
+        self.written[page] = self.kind == Kind::CopiedIn;
+        self.spare.push(page);
+        if self.spare.len() == BATCH {
+            self.frames.drop_all(&self.spare);
+            self.spare.clear();
+        }
     }
-    fn evict(&mut self, page: usize, run: usize) {
-        self.shift(self.frames, self.program, page, run);
+    fn write(&mut self, page: usize) {
+        if self.kind == Kind::CopiedInProtected {
+            let mut words = [self.program.page(page) as u64, PAGE as u64, 0];
+            call(&self.fd, PROTECT, &mut words).expect("a page of this program");
+            self.written[page] = true;
+        }
+        self.program.touch(page, 2);
+    }
+    fn evict(&mut self, pages: &[usize]) {
+        // What was copied in has its page in its frame still.
+        self.frames.drop_all(&std::mem::take(&mut self.spare));
+        let (written, clean): (Vec<_>, Vec<_>) =
+            pages.iter().partition(|page| self.kind == Kind::Moved || self.written[**page]);
+        if !clean.is_empty() {
+            self.program.drop_all(&clean);
+            // The next read makes pages for them.
+            clean.iter().for_each(|page| self.frames.touch(*page, 1));
+        }
+        written.iter().for_each(|page| self.shift(self.frames, self.program, *page));
     }
     fn program(&self) -> Memory {
         self.program
@@ -137,30 +210,81 @@ struct Protected {
 }
 impl Protected {
     fn new() -> io::Result<Protected> {
-        let (fd, program, frames) = (userfault()?, Memory::new(None), Memory::new(None));
+        let (fd, program, frames) = (userfault(BY_ITSELF)?, Memory::new(None), Memory::new(None));
         (0..PAGES).for_each(|page| frames.touch(page, 1));
         register(&fd, program, MISSING | PROTECTED)?;
         Ok(Protected { fd, pagemap: std::fs::File::open("/proc/self/pagemap")?.into(), program, frames })
     }
 }
 impl Way for Protected {
-    fn install(&mut self, page: usize, run: usize) {
+    fn install(&mut self, page: usize) {
         let (to, from) = (self.program.page(page) as u64, self.frames.page(page) as u64);
-        let mut words = [to, from, (run * PAGE) as u64, COPY_PROTECTED, 0];
+        let mut words = [to, from, PAGE as u64, COPY_PROTECTED, 0];
         call(&self.fd, COPY, &mut words).expect("missing pages of this program");
     }
-    fn evict(&mut self, page: usize, run: usize) {
-        let (from, to) = (self.program.page(page) as u64, self.program.page(page + run) as u64);
-        // What was written since, protected again in the same step.
-        let mut ranges = [[0u64; 3]; 64];
-        let (at, most) = (ranges.as_mut_ptr() as u64, ranges.len() as u64);
-        let mut words = [96, SCAN_PROTECTS, from, to, 0, at, most, 0, 0, IS_WRITTEN, 0, IS_WRITTEN];
-        let found = call(&self.pagemap, SCAN, &mut words).expect("a range of this program") as usize;
-        for [from, to, _] in &ranges[..found] {
-            let first = (*from as usize - self.program.0) / PAGE;
-            (first..first + (to - from) as usize / PAGE).for_each(|page| self.frames.copy(self.program, page));
+    fn evict(&mut self, pages: &[usize]) {
+        for &page in pages {
+            let (from, to) = (self.program.page(page) as u64, self.program.page(page + 1) as u64);
+            // Whether it was written since, protected again in the same step.
+            let mut range = [0u64; 3];
+            let at = range.as_mut_ptr() as u64;
+            let mut words = [96, SCAN_PROTECTS, from, to, 0, at, 1, 0, 0, IS_WRITTEN, 0, IS_WRITTEN];
+            if call(&self.pagemap, SCAN, &mut words).expect("a range of this program") > 0 {
+                self.frames.copy(self.program, page);
+            }
         }
-        self.program.advise(page, run, libc::MADV_DONTNEED);
+        self.program.drop_all(pages);
+    }
+    fn program(&self) -> Memory {
+        self.program
+    }
+}
+
+fn file() -> io::Result<OwnedFd> {
+    // SAFETY: a system call with a string that ends in 0.
+    let fd = unsafe { libc::memfd_create(c"eviction".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for this program.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    rustix::fs::ftruncate(&file, (PAGES * PAGE) as u64)?;
+    Ok(file)
+}
+/// The bytes of a frame.
+fn bytes(frames: Memory, page: usize) -> &'static mut [u8] {
+    // SAFETY: a page of the frames, which stay mapped, and of which one slice is used at a time.
+    unsafe { std::slice::from_raw_parts_mut(frames.page(page) as *mut u8, PAGE) }
+}
+
+/// Memory of a file, whose missing pages userfaultfd finds.
+struct Shared {
+    fd: OwnedFd,
+    file: OwnedFd,
+    program: Memory,
+    frames: Memory,
+}
+impl Shared {
+    fn new() -> io::Result<Shared> {
+        let (fd, file) = (userfault(0)?, file()?);
+        let (program, frames) = (Memory::new(Some(&file)), Memory::new(None));
+        (0..PAGES).for_each(|page| frames.touch(page, 1));
+        register(&fd, program, MISSING)?;
+        Ok(Shared { fd, file, program, frames })
+    }
+}
+impl Way for Shared {
+    fn install(&mut self, page: usize) {
+        let mut words = [self.program.page(page) as u64, self.frames.page(page) as u64, PAGE as u64, 0, 0];
+        call(&self.fd, COPY, &mut words).expect("missing pages of this program");
+    }
+    fn evict(&mut self, pages: &[usize]) {
+        self.program.drop_all(pages);
+        for page in pages {
+            rustix::io::pread(&self.file, bytes(self.frames, *page), (page * PAGE) as u64).expect("memory");
+            let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&self.file, flags, (page * PAGE) as u64, PAGE as u64).expect("memory");
+        }
     }
     fn program(&self) -> Memory {
         self.program
@@ -174,73 +298,89 @@ struct Hidden {
 }
 impl Hidden {
     fn new() -> io::Result<Hidden> {
-        // SAFETY: a system call with a string that ends in 0.
-        let fd = unsafe { libc::memfd_create(c"eviction".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just made it for this program.
-        let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        rustix::fs::ftruncate(&file, (PAGES * PAGE) as u64)?;
+        let file = file()?;
         let (program, frames) = (Memory::new(Some(&file)), Memory::new(None));
         (0..PAGES).for_each(|page| frames.touch(page, 1));
         program.protect(0, PAGES, libc::PROT_NONE);
         Ok(Hidden { file, program, frames })
     }
-    fn bytes(&self, page: usize, run: usize) -> &'static mut [u8] {
-        // SAFETY: pages of the frames, which stay mapped, and of which one slice is used at a time.
-        unsafe { std::slice::from_raw_parts_mut(self.frames.page(page) as *mut u8, run * PAGE) }
-    }
 }
 impl Way for Hidden {
-    fn install(&mut self, page: usize, run: usize) {
-        rustix::io::pwrite(&self.file, self.bytes(page, run), (page * PAGE) as u64).expect("memory");
-        self.program.protect(page, run, libc::PROT_READ | libc::PROT_WRITE);
+    fn install(&mut self, page: usize) {
+        rustix::io::pwrite(&self.file, bytes(self.frames, page), (page * PAGE) as u64).expect("memory");
+        self.program.protect(page, 1, libc::PROT_READ | libc::PROT_WRITE);
     }
-    fn evict(&mut self, page: usize, run: usize) {
-        self.program.protect(page, run, libc::PROT_NONE);
-        rustix::io::pread(&self.file, self.bytes(page, run), (page * PAGE) as u64).expect("memory");
-        self.program.advise(page, run, libc::MADV_REMOVE);
+    fn evict(&mut self, pages: &[usize]) {
+        for &page in pages {
+            self.program.protect(page, 1, libc::PROT_NONE);
+            rustix::io::pread(&self.file, bytes(self.frames, page), (page * PAGE) as u64).expect("memory");
+            self.program.advise(page, 1, libc::MADV_REMOVE);
+        }
     }
     fn program(&self) -> Memory {
         self.program
     }
 }
 
-/// Nanoseconds for each page of `step`, for runs of pages.
-fn each(run: usize, mut step: impl FnMut(usize)) -> u64 {
+/// All pages, scattered: none is beside the one before.
+fn scattered() -> Vec<usize> {
+    (0..PAGES).map(|index| index * 1021 % PAGES).collect()
+}
+
+/// Nanoseconds for each page of `step`, for so many pages at a time.
+fn each(batch: usize, mut step: impl FnMut(&[usize])) -> u64 {
+    let pages = scattered();
     let begun = Instant::now();
-    (0..PAGES).step_by(run).for_each(&mut step);
+    pages.chunks(batch).for_each(&mut step);
     begun.elapsed().as_nanos() as u64 / PAGES as u64
 }
 
 /// Installs, writes and evicts all pages, round by round.
 fn measure(name: &str, mut way: impl Way) {
-    for run in [1, 64] {
+    for batch in [1, BATCH] {
         let [mut install, mut write, mut dirty, mut clean] = [u64::MAX; 4];
         for _ in 0..ROUNDS {
-            install = install.min(each(run, |page| way.install(page, run)));
-            write = write.min(each(1, |page| way.program().touch(page, 2)));
-            dirty = dirty.min(each(run, |page| way.evict(page, run)));
-            (0..PAGES).step_by(run).for_each(|page| way.install(page, run));
-            clean = clean.min(each(run, |page| way.evict(page, run)));
+            install = install.min(each(1, |page| way.install(page[0])));
+            write = write.min(each(1, |page| way.write(page[0])));
+            dirty = dirty.min(each(batch, |pages| way.evict(pages)));
+            each(1, |page| way.install(page[0]));
+            clean = clean.min(each(batch, |pages| way.evict(pages)));
         }
-        println!("| {name} | {run} | {dirty} | {clean} | {install} | {write} |");
+        println!("| {name} | {batch} | {dirty} | {clean} | {install} | {write} |");
     }
 }
 
 fn main() -> io::Result<()> {
+    let (is_busy, ends) = (std::env::args().any(|word| word == "busy"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        if is_busy {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let done = all();
+        ends.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+fn all() -> io::Result<()> {
     println!("| way | pages at a time | eviction, written | not written | installation | first write |");
     println!("|---|---|---|---|---|---|");
-    measure("moved", Moved::new()?);
+    measure("moved", Private::new(Kind::Moved)?);
+    measure("copied in, moved out", Private::new(Kind::CopiedIn)?);
+    measure("copied in and protected, dropped or moved out", Private::new(Kind::CopiedInProtected)?);
     measure("protected, scanned and copied", Protected::new()?);
+    measure("dropped and copied from a file", Shared::new()?);
     measure("hidden and copied by a file", Hidden::new()?);
     let memory = Memory::new(None);
     let mut sum = 0;
     let look = (0..ROUNDS).map(|_| {
         each(1, |page| {
             // SAFETY: a page of that mapping, to which nothing writes.
-            let words = unsafe { std::slice::from_raw_parts(memory.page(page) as *const u64, PAGE / 8) };
+            let words = unsafe { std::slice::from_raw_parts(memory.page(page[0]) as *const u64, PAGE / 8) };
             sum ^= words.iter().fold(0, |sum: u64, word| sum.rotate_left(5) ^ word);
         })
     });
