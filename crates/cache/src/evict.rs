@@ -21,8 +21,6 @@ use crate::users::Users;
 
 /// Victims per batch: at 64 the barrier costs 0.04 µs a frame.
 const BATCH: usize = 64;
-/// Victims per batch of a worker that is alone: enough for their words to be fetched together.
-const BATCH_ALONE: usize = 16;
 
 /// What the replacement policy may ask of the frames of one cache.
 struct View<'a, U> {
@@ -130,7 +128,7 @@ impl<U: Users> Cache<U> {
             return 0;
         }
         // A lone worker shares no barrier, and small batches of writes delay reads less.
-        let most = if self.shared.alone() { BATCH_ALONE } else { BATCH };
+        let most = if self.shared.alone() { U::TOGETHER.min(BATCH) } else { BATCH };
         let want = (2 * self.low_water).saturating_sub(self.free.len() + self.writing);
         if want >= most.min(self.low_water / 2).max(1) { want.min(most) } else { 0 }
     }

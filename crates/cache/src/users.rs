@@ -14,10 +14,13 @@ use crate::marks::Marks;
 
 /// What uses the frames of a cache.
 pub trait Users {
+    /// How many frames a cache that is alone takes away together, at the most 64.
+    const TOGETHER: usize = 16;
+
     /// Takes frames away from unpinned users. No new use of them begins: their words say that they
     /// leave, or their marks that they are written. Afterwards [`Users::holds`] knows remaining
-    /// users, and the marks of the other frames are final. Returns whether other processors had to
-    /// be interrupted.
+    /// users, and the marks of the other frames are final. Contents that are neither dirty nor
+    /// pinned may be gone. Returns whether other processors had to be interrupted.
     fn take_away(&mut self, frames: &Frames, batch: impl Iterator<Item = FrameIndex>) -> bool;
     /// Whether somebody still uses a frame of the last batch that was taken away, without a pin.
     fn holds(&self, frame: FrameIndex) -> bool;

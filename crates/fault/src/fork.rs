@@ -75,7 +75,7 @@ impl PageBuffer {
         Forking { seat, pager, space, _changes: changes }
     }
 
-    /// Whether an address of the region can be read without a fault, before the fork and in the
+    /// Whether an address of the region can be used without a fault, before the fork and in the
     /// child. Without memory for the child, nothing has to be there.
     #[must_use]
     pub fn is_there(&self, forking: &mut Forking, address: usize) -> bool {
@@ -83,7 +83,7 @@ impl PageBuffer {
         let Some(pager) = forking.pager.as_mut().filter(|_| forking.seat.is_some()) else { return true };
         let subpage = (offset >> SUBPAGE_SHIFT) as u32;
         if !self.way.is_hidden() {
-            return pager.is_mapped(subpage);
+            return pager.let_write(subpage);
         }
         let frame = pager.frame_of(subpage);
         lock(&self.lent).extend(frame.map(|frame| Lent { subpage, frame, is_used: false }));

@@ -2,15 +2,26 @@
 //! is taken back.
 //!
 //! ```text
-//!            map: writable                 map: read only
-//!   moved <---------------- in its frame ----------------> copied
-//!     |                      ^        ^                       |
-//!     +--- taken away: looked at      +--- taken away: -------+
-//!          for changes                     cannot have changed
+//!               map: writable                 map: read only
+//!   program's <---------------- in its frame ----------------> copied
+//!     |                          ^  ^    ^                       |
+//!     +--- written to, perhaps: -+  |    +--- taken away: -------+
+//!     |    moved back, looked at    |         cannot have changed
+//!     +--- still protected: dropped-+
 //! ```
 //!
 //! A page in the region is used without notice. So nobody holds a frame but where the kernel or a
 //! device does (a transfer to or from the page), which the kernel says when it is to be moved.
+//!
+//! Each page that leaves interrupts the processors that the program runs on, which costs more than
+//! all else that is done with it. So a page is copied to the program, which interrupts none, and
+//! what its frame had is discarded later, together with that of others. A page that is read is
+//! protected from writes. If nothing has written to it when it is to leave, it is dropped, together
+//! with others. Otherwise it is moved back, one by one, and its contents tell whether it changed.
+//! Memory of a file could be dropped together whatever was written, and read afterwards. It is not
+//! used: its pages cost more to make and to give back, the kernel would drop pages that a device
+//! still writes to, and a child after `fork` would share them. The example `eviction` of `sys`
+//! compares the ways.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,8 +29,8 @@ use std::sync::Arc;
 use fulgurite_cache::marks::{DIRTY, has_changes};
 use fulgurite_cache::{Frames, Users};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
-use fulgurite_sys::Region;
 use fulgurite_sys::userfault::NotMoved;
+use fulgurite_sys::{Arena, Region};
 
 use crate::Access;
 use crate::fingerprint::{Fingerprint, Fingerprints};
@@ -33,7 +44,7 @@ enum Place {
     /// In its frame.
     Frame,
     /// In the region, at this subpage.
-    Moved(u32),
+    Program(u32),
     /// In its frame, and a copy that cannot be written to at this subpage.
     Copied(u32),
 }
@@ -47,16 +58,56 @@ pub enum Mapping {
     Later,
 }
 
+/// Pages that frames keep after they were copied to the program, at the most.
+pub const SPARE_MOST: usize = 64;
+
+/// Whether pages that are read are to be protected: not where most of them are written to soon.
+#[derive(Debug, Default)]
+struct Habit {
+    protected: u32,
+    written: u32,
+    turns: u32,
+}
+
+impl Habit {
+    /// Pages that are remembered.
+    const LENGTH: u32 = 128;
+    /// One of so many is protected in any case, so that a new habit shows.
+    const SAMPLE: u32 = 16;
+
+    fn protects(&mut self) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        // Another fault costs about three times the share of an interruption.
+        let protects = self.written * 4 <= self.protected || self.turns.is_multiple_of(Habit::SAMPLE);
+        self.protected += u32::from(protects);
+        if self.protected >= Habit::LENGTH {
+            (self.protected, self.written) = (self.protected / 2, self.written / 2);
+        }
+        protects
+    }
+}
+
 /// See the module.
 pub struct Mapped {
     way: Arc<Way>,
     region: Arc<Region>,
     fingerprints: Fingerprints,
     places: Box<[Place]>,
-    /// What the page of a frame held when it was moved to the region.
+    /// What the page of a frame held when it was given to the program.
     before: Box<[Fingerprint]>,
+    /// Nothing can have written to the program's page of a frame.
+    protected: Box<[bool]>,
+    habit: Habit,
+    /// The page is the program's, and the frame has one of no use as well.
+    spare: Box<[bool]>,
+    /// Frames that have, and maybe others.
+    spares: Vec<FrameIndex>,
+    spare_count: u32,
     /// Frames of the last batch that could not be taken away.
     held: Vec<FrameIndex>,
+    /// Those that are to be dropped, and where they are.
+    drops: Vec<FrameIndex>,
+    offsets: Vec<usize>,
     /// Frames that certainly have a page, wherever it is.
     paged: Box<[bool]>,
     pages: u32,
@@ -65,18 +116,26 @@ pub struct Mapped {
 }
 
 /// DRAM for each frame, here.
-pub const BYTES_PER_FRAME: usize = size_of::<Place>() + size_of::<Fingerprint>() + size_of::<bool>();
+pub const BYTES_PER_FRAME: usize = size_of::<Place>() + size_of::<Fingerprint>() + 3 * size_of::<bool>();
 
 impl Mapped {
     pub fn new(way: Arc<Way>, region: Arc<Region>, fingerprints: Fingerprints, frames: u32) -> Mapped {
+        let none = || vec![false; frames as usize].into();
         Mapped {
             way,
             region,
             fingerprints,
             places: vec![Place::Frame; frames as usize].into(),
             before: vec![0; frames as usize].into(),
+            protected: none(),
+            habit: Habit::default(),
+            spare: none(),
+            spares: Vec::with_capacity(SPARE_MOST),
+            spare_count: 0,
             held: Vec::with_capacity(64),
-            paged: vec![false; frames as usize].into(),
+            drops: Vec::with_capacity(64),
+            offsets: Vec::with_capacity(64),
+            paged: none(),
             pages: 0,
             end: 0,
         }
@@ -86,9 +145,10 @@ impl Mapped {
     pub fn has_mapped(&self, frame: FrameIndex) -> bool {
         self.places[frame.index()] != Place::Frame
     }
-    /// The same pages, in a child that has a way of its own.
+    /// The same pages, in a child that has a way of its own. A fork ends their protection.
     pub fn renew(&mut self, way: Arc<Way>) {
         self.way = way;
+        self.protected.fill(false);
     }
     /// Frames whose pages the program has.
     pub fn all_mapped(&self) -> Vec<FrameIndex> {
@@ -96,14 +156,15 @@ impl Mapped {
         mapped.map(|(index, _)| FrameIndex(index as u32)).collect()
     }
 
-    /// How many frames certainly have a page.
+    /// How many pages frames certainly have.
     pub fn pages(&self) -> u32 {
-        self.pages
+        self.pages + self.spare_count
     }
     /// Frames from `end` on have no pages any more.
     pub fn shrunk(&mut self, end: u32) {
         for frame in (end..self.end).map(FrameIndex) {
             self.set_paged(frame, false);
+            self.set_spare(frame, false);
         }
         self.end = self.end.min(end);
     }
@@ -113,27 +174,38 @@ impl Mapped {
         }
     }
 
-    /// Gives the program the page of a frame, and wakes what waits for it.
-    pub fn map(&mut self, frames: &Frames, frame: FrameIndex, subpage: u32, access: Access) -> Mapping {
+    /// Gives the program the page of a frame, and wakes what waits for it. `writes`: it may write to
+    /// the page at once, and so may the kernel.
+    pub fn map(&mut self, frames: &Frames, frame: FrameIndex, subpage: u32, access: Access, writes: bool) -> Mapping {
         let (arena, from, to) =
             (&**frames.arena(), frame.index() << SUBPAGE_SHIFT, (subpage as usize) << SUBPAGE_SHIFT);
         self.set_paged(frame, true);
         self.end = self.end.max(frame.0 + 1);
         if self.places[frame.index()] != Place::Frame {
+            if writes && self.protected[frame.index()] {
+                return self.let_write(frame, subpage);
+            }
             self.way.wake(&self.region, to);
             return Mapping::Done;
         }
-        if !has_changes(frames.marks(frame).dirty.load(Ordering::Relaxed)) {
+        let is_dirty = has_changes(frames.marks(frame).dirty.load(Ordering::Relaxed));
+        if !is_dirty {
             self.before[frame.index()] = self.fingerprints.of(arena, from);
         }
-        match self.way.give(arena, from, &self.region, to, access) {
-            Ok(Given::Moved) => self.places[frame.index()] = Place::Moved(subpage),
+        // What is dirty may not be dropped.
+        let protects = self.way.protects() && !writes && !is_dirty && self.habit.protects();
+        match self.way.give(arena, from, &self.region, to, access, protects) {
+            Ok(Given::Moved) => self.places[frame.index()] = Place::Program(subpage),
+            Ok(Given::Left) => {
+                self.places[frame.index()] = Place::Program(subpage);
+                self.protected[frame.index()] = protects;
+                self.leave_spare(arena, frame);
+            }
             Ok(Given::Copied) => self.places[frame.index()] = Place::Copied(subpage),
             Err(NotMoved::Busy) => return Mapping::Later,
             // The program may do nothing here.
             Err(NotMoved::Access) => self.way.wake(&self.region, to),
-            // A page that the cache does not know of: the fingerprint above has just made the one
-            // that is to be moved. What is there was never of this program.
+            // A page that the cache does not know of. What is there was never of this program.
             Err(NotMoved::Exists) => {
                 let _ = self.region.unmap_pages(to, SUBPAGE_BYTES);
                 return Mapping::Later;
@@ -141,6 +213,53 @@ impl Mapped {
             Err(NotMoved::Missing | NotMoved::Other(_)) => return Mapping::Later,
         }
         Mapping::Done
+    }
+
+    /// Lets the program write to a page that it has, and wakes what waits for that.
+    pub fn let_write(&mut self, frame: FrameIndex, subpage: u32) -> Mapping {
+        let offset = (subpage as usize) << SUBPAGE_SHIFT;
+        if !self.protected[frame.index()] {
+            self.way.wake(&self.region, offset);
+            return Mapping::Done;
+        }
+        if self.way.unprotect(&self.region, offset).is_err() {
+            return Mapping::Later;
+        }
+        self.habit.written += 1;
+        self.protected[frame.index()] = false;
+        Mapping::Done
+    }
+
+    /// The page of a frame was copied.
+    fn leave_spare(&mut self, arena: &Arena, frame: FrameIndex) {
+        self.set_spare(frame, true);
+        self.spares.push(frame);
+        if self.spares.len() >= SPARE_MOST {
+            self.discard_spares(arena);
+        }
+    }
+    fn set_spare(&mut self, frame: FrameIndex, spare: bool) {
+        if std::mem::replace(&mut self.spare[frame.index()], spare) != spare {
+            self.spare_count = if spare { self.spare_count + 1 } else { self.spare_count - 1 };
+        }
+    }
+    /// Gives the pages back that frames have and do not use.
+    fn discard_spares(&mut self, arena: &Arena) {
+        let offset = |frame: &FrameIndex| frame.index() << SUBPAGE_SHIFT;
+        arena.discard_pages(self.spares.iter().filter(|frame| self.spare[frame.index()]).map(offset));
+        while let Some(frame) = self.spares.pop() {
+            self.set_spare(frame, false);
+        }
+    }
+    /// The program has the page of a frame no more, and the frame has none, or one of no use.
+    fn left(&mut self, frame: FrameIndex) {
+        if self.spare[frame.index()] {
+            self.set_spare(frame, false);
+        } else {
+            self.set_paged(frame, false);
+        }
+        self.protected[frame.index()] = false;
+        self.places[frame.index()] = Place::Frame;
     }
 
     /// Takes a page back into its frame. False when somebody holds it.
@@ -155,12 +274,16 @@ impl Mapped {
                 }
                 return gone;
             }
-            Place::Moved(subpage) => subpage,
+            Place::Program(subpage) => subpage,
         };
+        if self.spare[frame.index()] {
+            self.discard_spares(arena);
+        }
         let mark = &frames.marks(frame).dirty;
         match self.way.take(&self.region, (subpage as usize) << SUBPAGE_SHIFT, arena, to) {
             Ok(()) => {
-                if !has_changes(mark.load(Ordering::Relaxed))
+                if !self.protected[frame.index()]
+                    && !has_changes(mark.load(Ordering::Relaxed))
                     && self.fingerprints.of(arena, to) != self.before[frame.index()]
                 {
                     mark.store(DIRTY, Ordering::Relaxed);
@@ -175,8 +298,27 @@ impl Mapped {
             }
             Err(_) => return false,
         }
+        self.protected[frame.index()] = false;
         self.places[frame.index()] = Place::Frame;
         true
+    }
+
+    /// Drops what is to be dropped.
+    fn drop_all(&mut self) {
+        if self.drops.is_empty() {
+            return;
+        }
+        let (region, drops, held) = (&self.region, &self.drops, &mut self.held);
+        let before = held.len();
+        region.drop_pages(&self.offsets, |index| held.push(drops[index]));
+        self.offsets.clear();
+        let mut drops = std::mem::take(&mut self.drops);
+        for frame in drops.drain(..) {
+            if !self.held[before..].contains(&frame) {
+                self.left(frame);
+            }
+        }
+        self.drops = drops;
     }
 
     /// Takes the pages of some frames back. Returns whether all of them are.
@@ -200,13 +342,24 @@ impl Mapped {
 }
 
 impl Users for Mapped {
+    const TOGETHER: usize = 32;
+
     fn take_away(&mut self, frames: &Frames, batch: impl Iterator<Item = FrameIndex>) -> bool {
         self.held.clear();
         for frame in batch {
-            if !self.take_back(frames, frame) {
+            let marks = frames.marks(frame);
+            let is_needed = has_changes(marks.dirty.load(Ordering::Relaxed)) || marks.pins.load(Ordering::Relaxed) > 0;
+            if let Place::Program(subpage) = self.places[frame.index()]
+                && self.protected[frame.index()]
+                && !is_needed
+            {
+                self.drops.push(frame);
+                self.offsets.push((subpage as usize) << SUBPAGE_SHIFT);
+            } else if !self.take_back(frames, frame) {
                 self.held.push(frame);
             }
         }
+        self.drop_all();
         // The kernel interrupts the processors that the program runs on.
         true
     }
@@ -214,9 +367,33 @@ impl Users for Mapped {
         self.held.contains(&frame)
     }
     fn dropped(&mut self, frame: FrameIndex) {
-        if matches!(self.places[frame.index()], Place::Moved(_)) {
-            self.set_paged(frame, false);
+        match self.places[frame.index()] {
+            Place::Program(_) => self.left(frame),
+            _ => self.places[frame.index()] = Place::Frame,
         }
-        self.places[frame.index()] = Place::Frame;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_pages_are_written_to_they_are_protected_now_and_then() {
+        let mut habit = Habit::default();
+        let mut protects = |share: u32| {
+            (0..4096u32)
+                .filter(|number| {
+                    let protects = habit.protects();
+                    habit.written += u32::from(protects && number % 8 < share);
+                    protects
+                })
+                .count()
+        };
+        assert_eq!(protects(0), 4096);
+        assert!(protects(8) < 1024);
+        assert_eq!(protects(8), 4096 / Habit::SAMPLE as usize);
+        assert!(protects(0) > 1024);
+        assert_eq!(protects(1), 4096);
     }
 }

@@ -16,15 +16,16 @@ use std::time::Duration;
 use fulgurite_cache::residency::{State, decode};
 use fulgurite_cache::{Cache, Miss, Others, Outcome, Step};
 use fulgurite_flash::{Flash, FlashError, ForkedFlash, Queue};
-use fulgurite_format::{FrameIndex, SUBPAGE_SHIFT, SubpageIndex, format_bytes};
+use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT, SubpageIndex, format_bytes};
 use fulgurite_policy::Waiter;
 use fulgurite_sys::faults::{Fault, Verdict};
+use fulgurite_sys::userfault::Waiting as Touched;
 use fulgurite_sys::{Clock, Gate, Region};
 
 use crate::Access;
 use crate::budget::Budget;
 use crate::command::{Command, Commands, Reply, lock};
-use crate::mapped::{Mapped, Mapping};
+use crate::mapped::{Mapped, Mapping, SPARE_MOST};
 use crate::published::Publisher;
 use crate::space::Space;
 use crate::statistics::Statistics;
@@ -84,6 +85,8 @@ struct Wait {
     waiting: Waiting,
     /// The page is to be pinned for the thread.
     holds: bool,
+    /// It is an access that writes.
+    writes: bool,
 }
 
 /// Figures that are told from time to time.
@@ -150,8 +153,8 @@ pub struct Pager {
     waits: Box<[Wait]>,
     free: VecDeque<u32>,
     gates: Arc<[Gate]>,
-    /// Addresses that were read from the kernel.
-    faults: Vec<usize>,
+    /// Accesses that were read from the kernel.
+    faults: Vec<Touched>,
     ended: Vec<(Waiter, Outcome)>,
     /// Faults to look at again: the kernel holds their pages for a moment.
     again: Vec<u32>,
@@ -221,6 +224,12 @@ impl Pager {
     pub fn is_mapped(&mut self, subpage: u32) -> bool {
         let word = self.cache.shared().table.word(subpage).load(Ordering::Acquire);
         matches!(decode(word), State::Resident(frame) if self.cache.users().has_mapped(frame))
+    }
+    /// Lets the program write to a page that it has. False when it has not, or cannot write yet.
+    pub fn let_write(&mut self, subpage: u32) -> bool {
+        let frame = self.frame_of(subpage);
+        let Some(frame) = frame.filter(|frame| self.cache.users().has_mapped(*frame)) else { return false };
+        self.cache.users().let_write(frame, subpage) == Mapping::Done
     }
     /// Looks at the budget in the next round.
     pub fn look_soon(&mut self) {
@@ -318,11 +327,14 @@ impl Pager {
         }
         let mut faults = std::mem::take(&mut self.faults);
         let count = self.parts.way.read(&mut faults);
-        for address in faults.drain(..) {
+        for Touched { address, is_write: writes, is_protected } in faults.drain(..) {
             let Some(offset) = self.parts.region.offset_of(address) else { continue };
-            let slot = self.take_wait().expect("there is room for what is read at a time");
             let subpage = (offset >> SUBPAGE_SHIFT) as u32;
-            self.waits[slot as usize] = Wait { subpage, since_ns: now, ..Wait::default() };
+            if is_protected && self.let_write(subpage) {
+                continue;
+            }
+            let slot = self.take_wait().expect("there is room for what is read at a time");
+            self.waits[slot as usize] = Wait { subpage, since_ns: now, writes, ..Wait::default() };
             self.parts.statistics.faults.fetch_add(1, Ordering::Relaxed);
             self.resolve(slot);
         }
@@ -357,12 +369,19 @@ impl Pager {
         if !may {
             return Begun::Ended(Verdict::NotMine);
         }
-        // It may have come since, or what may be done there may have changed.
-        if !fault.is_missing && !self.parts.way.takes_mappings() || self.is_mapped(subpage) {
+        // The first write to it, or it may have come since.
+        if self.is_mapped(subpage) {
+            if fault.is_write {
+                self.let_write(subpage);
+            }
+            return Begun::Ended(Verdict::Again);
+        }
+        // What may be done there may have changed.
+        if !fault.is_missing && !self.parts.way.takes_mappings() {
             return Begun::Ended(Verdict::Again);
         }
         self.parts.statistics.faults.fetch_add(1, Ordering::Relaxed);
-        self.begin_wait(subpage, false)
+        self.begin_wait(subpage, false, fault.is_write)
     }
 
     /// Begins to make a page resident for the calling thread, and to pin it.
@@ -370,14 +389,15 @@ impl Pager {
         match self.access_of(subpage) {
             // The kernel refuses it by itself.
             None | Some(Access::None) => Begun::Ended(Verdict::NotMine),
-            Some(_) => self.begin_wait(subpage, true),
+            // The kernel may write to it, which is no fault that could be resolved.
+            Some(_) => self.begin_wait(subpage, true, true),
         }
     }
 
-    fn begin_wait(&mut self, subpage: u32, holds: bool) -> Begun {
+    fn begin_wait(&mut self, subpage: u32, holds: bool, writes: bool) -> Begun {
         let Some(slot) = self.take_wait() else { return Begun::Full };
         let (since_ns, waiting) = (self.clock.now_ns(), Waiting::Caller);
-        self.waits[slot as usize] = Wait { subpage, since_ns, turn: false, waiting, holds };
+        self.waits[slot as usize] = Wait { subpage, since_ns, turn: false, waiting, holds, writes };
         self.resolve(slot);
         self.tell();
         match self.gates[slot as usize].get() {
@@ -453,12 +473,14 @@ impl Pager {
 
     fn map(&mut self, slot: u32, frame: FrameIndex) {
         let shared = self.cache.shared().clone();
-        let Wait { subpage, since_ns, .. } = self.waits[slot as usize];
-        let access = if self.parts.way.takes_mappings() { self.access_of(subpage) } else { Some(Access::ReadWrite) };
-        let mapping = match access {
-            Some(access) => self.cache.users().map(&shared.frames, frame, subpage, access),
+        let Wait { subpage, since_ns, writes, .. } = self.waits[slot as usize];
+        let mapping = match self.access_of(subpage) {
             // Unmapped meanwhile: the access fails by itself.
-            None => Mapping::Done,
+            None | Some(Access::None) => {
+                self.parts.way.wake(&self.parts.region, (subpage as usize) << SUBPAGE_SHIFT);
+                Mapping::Done
+            }
+            Some(access) => self.cache.users().map(&shared.frames, frame, subpage, access, writes),
         };
         match mapping {
             Mapping::Done => {
@@ -626,7 +648,9 @@ impl Pager {
         // With a look that fails, as many as there are.
         let Ok(used) = self.parts.budget.used() else { return };
         self.is_near = self.parts.budget.is_near(used);
-        let frames = self.parts.budget.frames(used, with_pages, limit, most);
+        // Frames may have pages for a moment that are not counted yet.
+        let soon = used + (SPARE_MOST * SUBPAGE_BYTES) as u64;
+        let frames = self.parts.budget.frames(soon, with_pages, limit, most);
         self.warn(used, with_pages);
         self.parts.statistics.peak_bytes.store(self.parts.budget.peak(), Ordering::Relaxed);
         // Neither for less than the measure is exact to: a change looks at every frame.

@@ -2,7 +2,7 @@
 //!
 //! | way | needs | a page goes to the program by | and comes back by |
 //! |---|---|---|---|
-//! | userfaultfd, compatible | the right to it, and Linux 6.8 | moving it | moving it |
+//! | userfaultfd, compatible | the right to it, and Linux 6.8 | a copy | dropping or moving it |
 //! | userfaultfd, in-line | the system call, and Linux 6.8 | the same | the same |
 //! | guard markers | Linux 6.15 | a copy to a file, then shown | hidden, then a copy |
 //! | protection | a mapping for each lone page | the same | the same |
@@ -12,7 +12,7 @@
 
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::faults::Signal;
-use fulgurite_sys::userfault::{self, NotMoved};
+use fulgurite_sys::userfault::{self, NotMoved, Waiting};
 use fulgurite_sys::{Arena, HiddenFile, Hiding, Region, Userfault};
 
 use crate::Access;
@@ -33,6 +33,8 @@ pub enum Way {
 pub enum Given {
     /// There, and no more in its frame.
     Moved,
+    /// There, and what its frame has is of no use any more.
+    Left,
     /// There, read only, and in its frame.
     Copied,
 }
@@ -60,7 +62,7 @@ impl Way {
     }
 
     fn watch(userfault: Userfault, region: &Region) -> Result<Way, Error> {
-        userfault.watch(region)?;
+        userfault.watch_writes(region)?;
         Ok(Way::Userfault(userfault))
     }
 
@@ -122,8 +124,20 @@ impl Way {
         matches!(self, Way::Hidden(file) if file.hiding() == Hiding::Protection)
     }
 
-    /// Appends the addresses of accesses that wait in the kernel.
-    pub fn read(&self, into: &mut Vec<usize>) -> usize {
+    /// Whether pages can be protected from writes when they are given to the program.
+    pub fn protects(&self) -> bool {
+        matches!(self, Way::Userfault(_))
+    }
+    /// Lets the program write to a page that is protected, and wakes what waits for that.
+    pub fn unprotect(&self, region: &Region, offset: usize) -> std::io::Result<()> {
+        match self {
+            Way::Userfault(userfault) => userfault.unprotect(region, offset),
+            Way::Hidden(_) => Ok(()),
+        }
+    }
+
+    /// Appends accesses that wait in the kernel.
+    pub fn read(&self, into: &mut Vec<Waiting>) -> usize {
         match self {
             Way::Userfault(userfault) => userfault.read(into),
             Way::Hidden(_) => 0,
@@ -175,7 +189,7 @@ impl Way {
     }
 
     /// Gives the program the page at `from` in the arena, at `to` in the region, and wakes what
-    /// waits for it in the kernel.
+    /// waits for it in the kernel. `protected`: the program's first write to it is a fault.
     pub fn give(
         &self,
         arena: &Arena,
@@ -183,15 +197,13 @@ impl Way {
         region: &Region,
         to: usize,
         access: Access,
+        protected: bool,
     ) -> Result<Given, NotMoved> {
         match self {
-            Way::Userfault(userfault) => match userfault.move_in(arena, from, region, to) {
-                Ok(()) => Ok(Given::Moved),
-                // The program may only read here.
-                Err(NotMoved::Access) => {
-                    userfault.copy_in(arena, from, region, to).map(|()| Given::Copied).map_err(|_| NotMoved::Access)
-                }
-                Err(error) => Err(error),
+            Way::Userfault(userfault) => match access {
+                Access::None => Err(NotMoved::Access),
+                Access::Read => userfault.copy_in(arena, from, region, to, false).map(|()| Given::Copied),
+                Access::ReadWrite => userfault.copy_in(arena, from, region, to, protected).map(|()| Given::Left),
             },
             Way::Hidden(file) => {
                 let shown = file
@@ -237,19 +249,19 @@ impl std::fmt::Display for Way {
             Way::Userfault(userfault) => match (userfault.is_in_line(), userfault.way()) {
                 (false, userfault::Way::Device) => {
                     "userfaultfd by /dev/userfaultfd, which also serves system calls; a handler thread (compatible \
-                     mode); pages are moved"
+                     mode); pages are copied in, and dropped or moved out"
                 }
                 (false, _) => {
                     "userfaultfd by its system call, which also serves system calls; a handler thread (compatible \
-                     mode); pages are moved"
+                     mode); pages are copied in, and dropped or moved out"
                 }
                 (true, userfault::Way::UserMode) => {
                     "userfaultfd for user mode only, found by SIGBUS; threads resolve their own faults (in-line mode), \
-                     and system calls are wrapped; pages are moved"
+                     and system calls are wrapped; pages are copied in, and dropped or moved out"
                 }
                 (true, _) => {
                     "userfaultfd, found by SIGBUS; threads resolve their own faults (in-line mode), and system calls \
-                     are wrapped; pages are moved"
+                     are wrapped; pages are copied in, and dropped or moved out"
                 }
             },
             Way::Hidden(file) => match file.hiding() {

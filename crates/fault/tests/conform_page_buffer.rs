@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite_backing::Medium;
@@ -112,6 +112,64 @@ fn threads_find_what_they_wrote_in_four_times_the_frames_in(buffer: &'static Pag
     let summary = buffer.statistics().summary();
     assert!(summary.evicted_dirty > 500 && summary.reads > 500 && summary.evicted_clean > 50, "{summary:?}");
     assert_eq!(summary.errors, 0);
+}
+
+#[test]
+fn no_write_is_lost_of_threads_that_share_words_while_pages_leave() {
+    let _turn = turn();
+    for way in WAYS {
+        if let Some(buffer) = buffer(way, 64, 4) {
+            no_write_is_lost_of_threads_that_share_words_while_pages_leave_in(buffer);
+        }
+    }
+}
+
+fn no_write_is_lost_of_threads_that_share_words_while_pages_leave_in(buffer: &'static PageBuffer) {
+    let (threads, pages, steps) = (4, 8192, 8000);
+    let base = buffer.map(pages * PAGE, None, Access::ReadWrite).unwrap();
+    // SAFETY: the word is in the mapping, aligned, and reached as an atomic only.
+    let word = move |page: usize| unsafe { AtomicU64::from_ptr((base + page * PAGE) as *mut u64) };
+    let add = move |thread: usize| {
+        equip();
+        let mut random = Random::seeded("shared words", thread as u64);
+        let mut added = 0;
+        for step in 0..steps {
+            let page = random.below(pages as u64) as usize;
+            // First pages are read, which protects them, and most of them are not written to. Later
+            // most are.
+            word(page).load(Ordering::Relaxed);
+            if random.below(8) < if step < steps / 2 { 1 } else { 6 } {
+                word(page).fetch_add(1, Ordering::Relaxed);
+                added += 1;
+            }
+        }
+        added
+    };
+    let added: u64 = std::thread::scope(|scope| {
+        let all = Vec::from_iter((0..threads).map(|thread| scope.spawn(move || add(thread))));
+        all.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!((0..pages).map(|page| word(page).load(Ordering::Relaxed)).sum::<u64>(), added);
+    // The kernel writes as well.
+    let file: File = tempfile::tempfile().unwrap();
+    file.write_all_at(&[7; 8], 0).unwrap();
+    for page in (0..pages).step_by(8) {
+        let before = read(base + page * PAGE);
+        let at = base + page * PAGE + 8;
+        let held = if buffer.is_in_line() { Some(buffer.hold(at, 8)) } else { None };
+        // SAFETY: the bytes are mapped, and nothing else reaches them.
+        file.read_exact_at(unsafe { std::slice::from_raw_parts_mut(at as *mut u8, 8) }, 0).unwrap();
+        if let Some(held) = held {
+            buffer.let_go(held);
+        }
+        assert_eq!(read(base + page * PAGE), before, "page {page}");
+    }
+    for page in 0..pages {
+        let written = if page % 8 == 0 { 0x0707_0707_0707_0707 } else { 0 };
+        assert_eq!(read(base + page * PAGE + 8), written, "page {page}");
+    }
+    let summary = buffer.statistics().summary();
+    assert!(summary.evicted_clean > 500 && summary.evicted_dirty > 500 && summary.errors == 0, "{summary:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub mod barrier;
 pub mod clock;
 pub mod counters;
 pub mod direct_file;
+mod dropping;
 pub mod faults;
 pub mod gate;
 pub mod hidden;

@@ -2,15 +2,20 @@
 //! addresses that it watches.
 //!
 //! ```text
-//!            move_in (page and contents)                 read: which pages are touched and missing
+//!            copy_in, move_in                            read: which pages are touched and missing
 //!   arena  ------------------------------>  region  ----------------------------------> userfault
 //!   (ours) <------------------------------  (the program's)                                 |
 //!            move_out (unmaps it there)                <------------- wakes the thread -----+
 //! ```
 //!
-//! Pages are moved, not copied: `UFFDIO_MOVE` (Linux 6.8) takes a page out of one place, with what
-//! it holds, and puts it into the other. Nobody can write to a page between its unmapping and the
-//! look at its contents.
+//! Pages are moved out, not copied: `UFFDIO_MOVE` (Linux 6.8) takes a page out of one place, with
+//! what it holds, and puts it into the other. Nobody can write to a page between its unmapping and
+//! the look at its contents. It refuses pages that a device may still write to.
+//!
+//! Each move interrupts all processors that the program runs on: the page was mapped at its source.
+//! A copy to a missing page interrupts none. Pages that are dropped together interrupt them once
+//! ([`Region::drop_pages`]). A page that was protected when it was copied in, and still is, was
+//! written to neither by the program nor by the kernel, and no device can write to it.
 //!
 //! Invariant: a region is watched from its making to its end, and has no huge pages. It is reached
 //! by addresses only, never by references of Rust. So a page that leaves it breaks no promise: the
@@ -33,6 +38,7 @@ const PAGE: usize = 4096;
 /// older than its kernel.
 mod abi {
     pub const API: u64 = 0xAA;
+    pub const FEATURE_WRITE_PROTECTION: u64 = 1;
     pub const FEATURE_SIGBUS: u64 = 1 << 7;
     pub const FEATURE_POISON: u64 = 1 << 14;
     pub const FEATURE_MOVE: u64 = 1 << 16;
@@ -40,6 +46,9 @@ mod abi {
     pub const REGISTER_WP: u64 = 2;
     pub const USER_MODE_ONLY: libc::c_int = 1;
     pub const EVENT_PAGEFAULT: u8 = 0x12;
+    pub const FAULT_IS_WRITE: u64 = 1;
+    pub const FAULT_IS_PROTECTED: u64 = 2;
+    pub const COPY_PROTECTED: u64 = 2;
 
     const fn number(direction: libc::c_ulong, nr: libc::c_ulong, size: usize) -> libc::c_ulong {
         direction << 30 | (size as libc::c_ulong) << 16 | 0xAA << 8 | nr
@@ -53,6 +62,7 @@ mod abi {
     pub const IOC_WAKE: libc::c_ulong = number(READ, 0x02, size_of::<Range>());
     pub const IOC_COPY: libc::c_ulong = number(BOTH, 0x03, size_of::<Move>());
     pub const IOC_MOVE: libc::c_ulong = number(BOTH, 0x05, size_of::<Move>());
+    pub const IOC_PROTECT: libc::c_ulong = number(BOTH, 0x06, size_of::<Protect>());
     pub const IOC_POISON: libc::c_ulong = number(BOTH, 0x08, size_of::<Poison>());
 
     #[repr(C)]
@@ -80,6 +90,11 @@ mod abi {
         pub len: u64,
         pub mode: u64,
         pub done: i64,
+    }
+    #[repr(C)]
+    pub struct Protect {
+        pub range: Range,
+        pub mode: u64,
     }
     #[repr(C)]
     pub struct Poison {
@@ -219,6 +234,16 @@ impl Region {
         self.advise(offset, len, Advice::LinuxDontNeed)
     }
 
+    /// Forgets single pages as [`Region::unmap_pages`] does, and interrupts the processors that the
+    /// program runs on once for all of them (Linux 6.16; before, once for each). Calls `failed`
+    /// with the index of each offset whose page is still there.
+    ///
+    /// # Panics
+    /// When a place is not inside the region.
+    pub fn drop_pages(&self, offsets: &[usize], failed: impl FnMut(usize)) {
+        crate::dropping::drop_pages(offsets.iter().map(|offset| self.range(*offset, PAGE) as usize), failed);
+    }
+
     /// Maps a part of a file over a range, shared with whatever else has it mapped.
     ///
     /// # Errors
@@ -315,8 +340,8 @@ pub enum UserfaultError {
         /// The kernel's word on the last way.
         source: io::Error,
     },
-    /// It cannot move pages.
-    #[error("this kernel's userfaultfd cannot move pages; Linux 6.8 is the first that can")]
+    /// It cannot move pages, or not protect them from writes.
+    #[error("this kernel's userfaultfd cannot move and protect pages; Linux 6.8 is the first that can")]
     Old,
     /// It cannot watch the memory.
     #[error("userfaultfd cannot watch this memory: {source}")]
@@ -335,6 +360,17 @@ pub enum Way {
     Call,
     /// By the system call, for accesses in user mode only.
     UserMode,
+}
+
+/// An access that waits in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// Its address.
+    pub address: usize,
+    /// It is to change memory.
+    pub is_write: bool,
+    /// The page is there, and protected. Else it is missing.
+    pub is_protected: bool,
 }
 
 /// Why a page did not move.
@@ -393,7 +429,7 @@ impl Userfault {
             (_, Err(source)) => return Err(refused(source)),
         };
         let sigbus = if is_in_line { abi::FEATURE_SIGBUS } else { 0 };
-        let features = abi::FEATURE_MOVE | abi::FEATURE_POISON | sigbus;
+        let features = abi::FEATURE_MOVE | abi::FEATURE_POISON | abi::FEATURE_WRITE_PROTECTION | sigbus;
         let mut api = abi::Api { api: abi::API, features, ioctls: 0 };
         // SAFETY: the call reads and writes the structure that it is given.
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), abi::IOC_API, &raw mut api) };
@@ -429,6 +465,15 @@ impl Userfault {
         self.register(region.base(), region.len(), abi::REGISTER_MISSING)
     }
 
+    /// The same, and also watches the first writes to pages that are protected
+    /// ([`Userfault::copy_in`]).
+    ///
+    /// # Errors
+    /// [`UserfaultError::Watch`].
+    pub fn watch_writes(&self, region: &Region) -> Result<(), UserfaultError> {
+        self.register(region.base(), region.len(), abi::REGISTER_MISSING | abi::REGISTER_WP)
+    }
+
     /// Lets pages be moved to an arena of base pages. Its own missing pages are zeros, as before.
     ///
     /// # Errors
@@ -447,19 +492,23 @@ impl Userfault {
         if result == 0 { Ok(()) } else { Err(UserfaultError::Watch { source: io::Error::last_os_error() }) }
     }
 
-    /// Appends the addresses of accesses that wait, up to 64, and returns how many. Never blocks.
-    pub fn read(&self, into: &mut Vec<usize>) -> usize {
+    /// Appends accesses that wait, up to 64, and returns how many. Never blocks.
+    pub fn read(&self, into: &mut Vec<Waiting>) -> usize {
         self.read_some::<64>(into)
     }
     /// The same of up to `N`: the others are left to other threads.
-    pub fn read_some<const N: usize>(&self, into: &mut Vec<usize>) -> usize {
+    pub fn read_some<const N: usize>(&self, into: &mut Vec<Waiting>) -> usize {
         const NONE: abi::Message = abi::Message { event: 0, reserved: [0; 7], flags: 0, address: 0, thread: 0 };
         let mut messages = [NONE; N];
         // SAFETY: the buffer is as long as stated. Any bytes are a message.
         let read = unsafe { libc::read(self.fd.as_raw_fd(), messages.as_mut_ptr().cast(), size_of_val(&messages)) };
         let count = usize::try_from(read).unwrap_or(0) / size_of::<abi::Message>();
         let faults = messages[..count].iter().filter(|message| message.event == abi::EVENT_PAGEFAULT);
-        into.extend(faults.map(|message| message.address as usize));
+        into.extend(faults.map(|message| Waiting {
+            address: message.address as usize,
+            is_write: message.flags & abi::FAULT_IS_WRITE != 0,
+            is_protected: message.flags & abi::FAULT_IS_PROTECTED != 0,
+        }));
         count
     }
 
@@ -485,26 +534,60 @@ impl Userfault {
         self.move_page(region.range(from, PAGE) as usize, arena.range(to, PAGE).as_ptr() as usize, region, from)
     }
 
-    /// Copies a page from an arena into a region, where the program may only read, and wakes what
-    /// waits for it.
+    /// Copies a page from an arena into a region, and wakes what waits for it. `protected`: the
+    /// first write to it is a fault, whose end is [`Userfault::unprotect`].
     ///
     /// # Errors
     /// [`NotMoved`].
     ///
     /// # Panics
     /// When a place is not inside its range.
-    pub fn copy_in(&self, arena: &Arena, from: usize, region: &Region, to: usize) -> Result<(), NotMoved> {
-        self.transfer(abi::IOC_COPY, arena.range(from, PAGE).as_ptr() as usize, region.range(to, PAGE) as usize)
+    pub fn copy_in(
+        &self,
+        arena: &Arena,
+        from: usize,
+        region: &Region,
+        to: usize,
+        protected: bool,
+    ) -> Result<(), NotMoved> {
+        let mode = if protected { abi::COPY_PROTECTED } else { 0 };
+        let (from, to) = (arena.range(from, PAGE).as_ptr() as usize, region.range(to, PAGE) as usize);
+        self.transfer(abi::IOC_COPY, from, to, mode)
+    }
+
+    /// Lets the program write to a page of a region that is protected, and wakes what waits for it.
+    ///
+    /// # Errors
+    /// The kernel's: the page is protected as before.
+    ///
+    /// # Panics
+    /// When the place is not inside the region.
+    pub fn unprotect(&self, region: &Region, offset: usize) -> io::Result<()> {
+        let range = abi::Range { start: region.range(offset, PAGE) as u64, len: PAGE as u64 };
+        let mut protect = abi::Protect { range, mode: 0 };
+        for _ in 0..TRIES {
+            // SAFETY: the call reads the structure that it is given. What the page holds does not
+            // change.
+            if unsafe { libc::ioctl(self.fd.as_raw_fd(), abi::IOC_PROTECT, &raw mut protect) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EAGAIN) {
+                return Err(error);
+            }
+            std::thread::yield_now();
+        }
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     /// Moves a page, one end of which is at `place` in a region.
     fn move_page(&self, from: usize, to: usize, region: &Region, place: usize) -> Result<(), NotMoved> {
-        match self.transfer(abi::IOC_MOVE, from, to) {
+        match self.transfer(abi::IOC_MOVE, from, to, 0) {
             // Pages move only between memory that is locked and memory that is, too. The kernel has
             // the same word for it as for memory that the program may not write to.
             Err(NotMoved::Access) => {
                 region.unlock_around(place);
-                let result = self.transfer(abi::IOC_MOVE, from, to);
+                let result = self.transfer(abi::IOC_MOVE, from, to, 0);
                 if result.is_ok() {
                     self.unlocked.store(true, Ordering::Relaxed);
                 }
@@ -514,7 +597,7 @@ impl Userfault {
             // page that the kernel or a device holds is not copied, and stays busy.)
             Err(NotMoved::Busy) => {
                 make_own(from);
-                self.transfer(abi::IOC_MOVE, from, to)
+                self.transfer(abi::IOC_MOVE, from, to, 0)
             }
             result => result,
         }
@@ -526,9 +609,9 @@ impl Userfault {
         self.unlocked.load(Ordering::Relaxed)
     }
 
-    fn transfer(&self, call: libc::c_ulong, from: usize, to: usize) -> Result<(), NotMoved> {
+    fn transfer(&self, call: libc::c_ulong, from: usize, to: usize, mode: u64) -> Result<(), NotMoved> {
         for _ in 0..TRIES {
-            let mut moved = abi::Move { to: to as u64, from: from as u64, len: PAGE as u64, mode: 0, done: 0 };
+            let mut moved = abi::Move { to: to as u64, from: from as u64, len: PAGE as u64, mode, done: 0 };
             // SAFETY: both ends are a page of a mapping of ours (checked by the callers) that is
             // reached as opaque copies, atomics or by the program's own accesses. To these a page
             // that leaves is one that reads as zeros, or one that they wait for.
@@ -660,12 +743,66 @@ mod tests {
         region.allow(0, PAGE, Access::Read).unwrap();
         arena.write(0, b"kept");
         assert_eq!(userfault.move_in(&arena, 0, &region, 0), Err(NotMoved::Access));
-        userfault.copy_in(&arena, 0, &region, 0).unwrap();
+        userfault.copy_in(&arena, 0, &region, 0, false).unwrap();
         let mut bytes = [0; 4];
         arena.read(0, &mut bytes);
         assert_eq!(&bytes, b"kept");
         region.unmap_pages(0, PAGE).unwrap();
-        userfault.copy_in(&arena, 0, &region, 0).unwrap();
+        userfault.copy_in(&arena, 0, &region, 0, false).unwrap();
+    }
+
+    #[test]
+    fn the_first_write_to_a_protected_page_waits_and_others_are_dropped_together() {
+        let Some((userfault, region, arena)) = watched(8) else { return };
+        userfault.watch_writes(&region).unwrap();
+        region.allow(0, 8 * PAGE, Access::ReadWrite).unwrap();
+        for page in 0..8 {
+            arena.write(page * PAGE, &[page as u8 + 1]);
+            userfault.copy_in(&arena, page * PAGE, &region, page * PAGE, true).unwrap();
+        }
+        arena.discard_pages([1, 6].into_iter().map(|page| page * PAGE));
+        let mut byte = [9];
+        arena.read(6 * PAGE, &mut byte);
+        assert_eq!(byte, [0]);
+        arena.discard(0, 8 * PAGE);
+        let base = region.base();
+        // SAFETY: pages of the region, which are there.
+        let read = move |page: usize| unsafe { ((base + page * PAGE) as *const u8).read_volatile() };
+        let writes = std::thread::spawn(move || {
+            let before = read(3);
+            // SAFETY: as above.
+            unsafe { ((base + 3 * PAGE) as *mut u8).write_volatile(before + 40) };
+        });
+        let mut faults = Vec::new();
+        while userfault.read(&mut faults) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(faults, [Waiting { address: base + 3 * PAGE, is_write: true, is_protected: true }]);
+        assert_eq!(read(3), 4, "it waits");
+        userfault.unprotect(&region, 3 * PAGE).unwrap();
+        writes.join().unwrap();
+        // One more than a call takes, most of which were dropped before.
+        let offsets: Vec<_> = (0..65).map(|index| [0, 2, 4, 5, 6, 7][index % 6] * PAGE).collect();
+        region.drop_pages(&offsets, |index| panic!("page {index} is still there"));
+        userfault.move_out(&region, 3 * PAGE, &arena, 3 * PAGE).unwrap();
+        arena.read(3 * PAGE, &mut byte);
+        assert_eq!(byte, [44]);
+        userfault.move_out(&region, PAGE, &arena, PAGE).unwrap();
+        for page in [0, 2, 4, 5, 6, 7] {
+            assert_eq!(userfault.move_out(&region, page * PAGE, &arena, page * PAGE), Err(NotMoved::Missing));
+        }
+        // What is locked can be dropped as well.
+        // SAFETY: the range is the region's. Locking on a fault touches no page.
+        unsafe { libc::syscall(libc::SYS_mlock2, base, 8 * PAGE, libc::MLOCK_ONFAULT) };
+        userfault.copy_in(&arena, 0, &region, 0, true).unwrap();
+        userfault.copy_in(&arena, 0, &region, PAGE, true).unwrap();
+        region.drop_pages(&[0, PAGE], |index| panic!("page {index} is still there"));
+        // What is not mapped cannot.
+        // SAFETY: the pages are the region's. Nothing refers to them.
+        unsafe { libc::munmap((base + 4 * PAGE) as *mut libc::c_void, PAGE) };
+        let mut failed = Vec::new();
+        region.drop_pages(&[3 * PAGE, 4 * PAGE, 5 * PAGE], |index| failed.push(index));
+        assert_eq!(failed, [1]);
     }
 
     #[test]
@@ -704,7 +841,7 @@ mod tests {
         while userfault.read(&mut faults) == 0 {
             std::thread::yield_now();
         }
-        assert_eq!(faults, [base + PAGE]);
+        assert_eq!(faults, [Waiting { address: base + PAGE, is_write: false, is_protected: false }]);
         arena.write(0, b"waited");
         userfault.move_in(&arena, 0, &region, PAGE).unwrap();
         waits.join().unwrap();

@@ -463,7 +463,7 @@ pub fn handle(pager: &Pager, notifier: &fulgurite_sys::Notifier) -> ! {
             let _ = notifier.wait_with(std::os::fd::AsFd::as_fd(&pager.userfault), None);
             continue;
         }
-        for number in faults.drain(..).filter_map(|address| pager.number(address)) {
+        for number in faults.drain(..).filter_map(|fault| pager.number(fault.address)) {
             if pager.resolve(number).is_err() {
                 // The access ends by a SIGBUS.
                 let offset = (number as usize) << SUBPAGE_SHIFT;
