@@ -174,8 +174,8 @@ impl Mapped {
         }
     }
 
-    /// Gives the program the page of a frame, and wakes what waits for it. `writes`: it may write to
-    /// the page at once, and so may the kernel.
+    /// Gives the program the page of a frame, and wakes what waits for it. With `writes`, program
+    /// and kernel may write to the page at once.
     pub fn map(&mut self, frames: &Frames, frame: FrameIndex, subpage: u32, access: Access, writes: bool) -> Mapping {
         let (arena, from, to) =
             (&**frames.arena(), frame.index() << SUBPAGE_SHIFT, (subpage as usize) << SUBPAGE_SHIFT);
