@@ -17,14 +17,21 @@
 //! ([`Region::drop_pages`]). A page that was protected when it was copied in, and still is, was
 //! written to neither by the program nor by the kernel, and no device can write to it.
 //!
+//! Since Linux 6.18 a page may have moved although the call says that the other place is taken
+//! (`EEXIST`). That kernel begins anew when the page's entry changes under it: it is touched, or
+//! the kernel looks for pages to swap out. It then forgets that the second attempt succeeded, and
+//! makes a third. So that error counts only where the page is still in its old place.
+//!
 //! Invariant: a region is watched from its making to its end, and has no huge pages. It is reached
 //! by addresses only, never by references of Rust. So a page that leaves it breaks no promise: the
 //! next access finds it missing and waits. In a child after `fork` there is no region, unless it is
 //! to be inherited.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -392,6 +399,9 @@ pub enum NotMoved {
 #[derive(Debug)]
 pub struct Userfault {
     fd: OwnedFd,
+    /// Which pages of this process are there. None where it may not look: the place to which a page
+    /// is to move is emptied before.
+    pagemap: Option<File>,
     way: Way,
     is_in_line: bool,
     unlocked: AtomicBool,
@@ -436,7 +446,9 @@ impl Userfault {
         if result != 0 {
             return Err(UserfaultError::Old);
         }
-        Ok(Userfault { fd, way, is_in_line, unlocked: AtomicBool::new(false) })
+        // A process that has changed its user may not open it.
+        let pagemap = File::open("/proc/self/pagemap").ok();
+        Ok(Userfault { fd, pagemap, way, is_in_line, unlocked: AtomicBool::new(false) })
     }
 
     /// Another one of the same kind: for a child after `fork`.
@@ -582,6 +594,9 @@ impl Userfault {
 
     /// Moves a page, one end of which is at `place` in a region.
     fn move_page(&self, from: usize, to: usize, region: &Region, place: usize) -> Result<(), NotMoved> {
+        if self.pagemap.is_none() {
+            forget(to);
+        }
         match self.transfer(abi::IOC_MOVE, from, to, 0) {
             // Pages move only between memory that is locked and memory that is, too. The kernel has
             // the same word for it as for memory that the program may not write to.
@@ -624,6 +639,11 @@ impl Userfault {
                     std::thread::yield_now();
                     continue;
                 }
+                libc::EEXIST if call == abi::IOC_MOVE && !self.is_there(from)? => {
+                    // It has moved (see the module), and nobody was woken.
+                    self.wake_page(to);
+                    return Ok(());
+                }
                 libc::EEXIST => NotMoved::Exists,
                 // The copy says ENOENT where nothing is mapped, and has nothing to miss.
                 libc::ENOENT if call == abi::IOC_MOVE => NotMoved::Missing,
@@ -635,12 +655,27 @@ impl Userfault {
         Err(NotMoved::Busy)
     }
 
+    /// Whether a page that was to move is still in its old place, after the other place was taken.
+    fn is_there(&self, page: usize) -> Result<bool, NotMoved> {
+        // Mapped, or in swap.
+        const THERE: u64 = 1 << 63 | 1 << 62;
+        // The other place was empty.
+        let Some(pagemap) = &self.pagemap else { return Ok(false) };
+        let mut entry = [0; size_of::<u64>()];
+        let looked = pagemap.read_exact_at(&mut entry, (page / PAGE * size_of::<u64>()) as u64);
+        looked.map_err(|error| NotMoved::Other(error.raw_os_error().unwrap_or(0)))?;
+        Ok(u64::from_ne_bytes(entry) & THERE != 0)
+    }
+
     /// Lets accesses to a page of a region try again.
     ///
     /// # Panics
     /// When the place is not inside the region.
     pub fn wake(&self, region: &Region, offset: usize) {
-        let mut range = abi::Range { start: region.range(offset, PAGE) as u64, len: PAGE as u64 };
+        self.wake_page(region.range(offset, PAGE) as usize);
+    }
+    fn wake_page(&self, page: usize) {
+        let mut range = abi::Range { start: page as u64, len: PAGE as u64 };
         // SAFETY: the call reads the structure that it is given.
         unsafe { libc::ioctl(self.fd.as_raw_fd(), abi::IOC_WAKE, &raw mut range) };
     }
@@ -660,6 +695,14 @@ impl Userfault {
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), abi::IOC_POISON, &raw mut poison) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+/// Empties the place of a page, also where it is locked.
+fn forget(page: usize) {
+    const DONTNEED_LOCKED: libc::c_int = 24;
+    // SAFETY: the place is one of a region or an arena (see `move_page`), whose page is at another
+    // place. The kernel is called directly: a library that stands in for `madvise` may call this.
+    let _ = unsafe { libc::syscall(libc::SYS_madvise, page, PAGE, DONTNEED_LOCKED) };
 }
 
 /// Makes a page that is there one of this process alone, as a write to it would.
@@ -848,6 +891,53 @@ mod tests {
         let mut bytes = [0; 6];
         rustix::io::read(&reader, &mut bytes).unwrap();
         assert_eq!(&bytes, b"waited");
+    }
+
+    /// Moves a page out and in while its entry changes. The kernel clears that it was touched, as
+    /// where it looks for pages to swap out, and a touch sets it. Returns what went wrong.
+    fn moves_while_touched(userfault: &Userfault, region: &Region, arena: &Arena) -> Option<String> {
+        const MOVES: usize = 20_000;
+        let (base, is_over) = (region.base(), AtomicBool::new(false));
+        arena.write(0, &[7; PAGE]);
+        userfault.move_in(arena, 0, region, 0).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // SAFETY: the page is the region's. What it holds stays.
+                    let _ = unsafe { rustix::mm::madvise(base as *mut libc::c_void, PAGE, Advice::LinuxCold) };
+                    // SAFETY: as above. The page is there, or comes.
+                    unsafe { (base as *const u8).read_volatile() };
+                }
+            });
+            let wrong = (0..MOVES).find_map(|number| {
+                let out = userfault.move_out(region, 0, arena, 0);
+                let mut bytes = [0; PAGE];
+                arena.read(0, &mut bytes);
+                let into = userfault.move_in(arena, 0, region, 0);
+                let is_right = out.is_ok() && into.is_ok() && bytes == [7; PAGE];
+                (!is_right).then(|| format!("move {number}: {out:?}, {}, {into:?}", bytes[0]))
+            });
+            is_over.store(true, Ordering::Relaxed);
+            if wrong.is_some() {
+                // The thread may wait for it.
+                arena.write(0, &[0; PAGE]);
+                let _ = userfault.move_in(arena, 0, region, 0);
+                userfault.wake(region, 0);
+            }
+            wrong
+        })
+    }
+
+    #[test]
+    fn a_page_whose_entry_changes_while_it_moves_is_where_the_move_says() {
+        for looks in [true, false] {
+            let Some((mut userfault, region, arena)) = watched(1) else { return };
+            region.allow(0, PAGE, Access::ReadWrite).unwrap();
+            if !looks {
+                userfault.pagemap = None;
+            }
+            assert_eq!(moves_while_touched(&userfault, &region, &arena), None, "looks: {looks}");
+        }
     }
 
     #[test]
