@@ -281,6 +281,10 @@ fn threads_view_what_threads_change() {
     let empty = map.heap().used_bytes();
     let random = Random::seeded("views, threads", 6);
     let (seen, transactions) = (AtomicU64::new(0), Transactions::new());
+    // Also for views that are done before the first change.
+    for key in 0..SHARED {
+        map.put(&mut memory.clone(), &key, &stamped(key << 2, 100)).unwrap();
+    }
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
             let (mut memory, mut random) = (memory.clone(), random.split(thread));
