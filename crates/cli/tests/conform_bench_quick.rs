@@ -71,8 +71,9 @@ fn predictions_come_first_and_stand_beside_the_measurement() {
     let both: Value =
         serde_json::from_str(&done(&["sim", "predict", "s.toml", "--beside", "live.json", "--quick", "--json"]))
             .unwrap();
-    assert_eq!(both.as_array().unwrap().len(), 2, "{both}");
-    for row in both.as_array().unwrap() {
+    let rows = both["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{both}");
+    for row in rows {
         let (ours, simple) = (number(row, "share_of_dram_only"), number(row, "simple_share"));
         assert!(ours > 0.0 && ours <= simple + 0.01 && simple <= 1.0 && number(row, "measured") > 0.0, "{row}");
     }
