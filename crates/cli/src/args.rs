@@ -340,9 +340,10 @@ All have a memory cgroup of the same size, which needs root, as do os-swap and
 mmap. \"lines\" are those that a configuration changes of the program: of the
 allocators the lines that name one, of blobs all lines of the new program.
 
-\"x memory-page\" is beside the memory-page allocator in the same mode. With fio,
-\"of disk\" is how many pages were read and written in a second, as a share of
-what fio does in the same mix and at the same depth: 1 is the disk's own limit.
+\"x memory-page\" is beside the memory-page allocator in the same mode. With
+fio, \"of disk\" is how many pages were read and written in a second, as a
+share of what fio does in the same mix and at the same depth: 1 is the disk's
+own limit.
 
 The first table is the cost of the runtime itself, where no flash is read.";
 
