@@ -432,8 +432,9 @@ static void direct(const char *how) {
 
 static void fails(int number, siginfo_t *info, void *context) {
     (void)context;
-    size_t page = ((uintptr_t)info->si_addr - (uintptr_t)memory) / PAGE;
-    printf("%s, code %s, its page: %d\n", sigabbrev_np(number), info->si_code == BUS_MCEERR_AR ? "MCEERR_AR" : info->si_code == BUS_ADRERR ? "ADRERR" : "?", page < PAGES);
+    uintptr_t at = (uintptr_t)info->si_addr;
+    int ours = (at - (uintptr_t)memory) / PAGE < PAGES || (at - (uintptr_t)big) / PAGE < BIG;
+    printf("%s, code %s, its page: %d\n", sigabbrev_np(number), info->si_code == BUS_MCEERR_AR ? "MCEERR_AR" : info->si_code == BUS_ADRERR ? "ADRERR" : "?", ours);
     siglongjmp(back, 1);
 }
 static void broken(const char *how) {
