@@ -2,6 +2,7 @@
 //! that add up, and bad input that is told before anything runs. Method: the program itself, over
 //! the files in `systems` made short.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -56,6 +57,27 @@ fn done(directory: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Requests of one thread of the trace do not overlap, and each is as long as its stages.
+fn spans_are_of_their_stages(name: &str, path: &Path) {
+    let trace: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let kinds: Vec<&Value> =
+        events.iter().filter(|event| event["ph"] == "M").map(|event| &event["args"]["name"]).collect();
+    let number = |event: &Value, key: &str| event[key].as_f64().unwrap();
+    let (mut ends, mut requests, mut stages) = (BTreeMap::new(), 0.0, 0.0);
+    for event in events.iter().filter(|event| event["ph"] == "X") {
+        let (at, time) = (number(event, "ts"), number(event, "dur"));
+        if !kinds.contains(&&event["name"]) {
+            stages += time;
+            continue;
+        }
+        requests += time;
+        let thread = (event["pid"].to_string(), event["tid"].to_string());
+        let before = ends.insert(thread, at + time).unwrap_or(0.0);
+        assert!(before <= at + 1e-6, "{name}: a request begins at {at}, before {before}");
+    }
+    assert!((requests - stages).abs() <= requests * 1e-6, "{name}: {requests} µs in {stages}");
+}
 #[test]
 fn every_system_runs_and_repeats() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,7 +100,8 @@ fn every_system_runs_and_repeats() {
         assert!(!text.contains("NaN"), "{name}: {text}");
         let report: Value = serde_json::from_str(&text).unwrap();
         assert!(report["law"]["deviation"].as_f64().unwrap() < 0.01, "{name}");
-        let explained = done(directory.path(), &[&["sim", "explain", &file, "--json"][..], short].concat());
+        let words = [&["sim", "explain", &file, "--spans", "spans.json", "--json"][..], short].concat();
+        let explained = done(directory.path(), &words);
         let explained: Value = serde_json::from_str(&explained).unwrap();
         let splits =
             explained.as_object().unwrap().iter().filter(|(key, split)| key.ends_with("stages") && !split.is_null());
@@ -89,6 +112,7 @@ fn every_system_runs_and_repeats() {
                 assert!((sum(of) / split[of].as_f64().unwrap() - 1.0).abs() < 0.001, "{name}: {split}");
             }
         }
+        spans_are_of_their_stages(&name, &directory.path().join("spans.json"));
     }
 }
 #[test]

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueHint};
+use serde_json::{Value, json};
 
 use fulgurite_bench::report::table::table;
+use fulgurite_bench::report::write_file;
 use fulgurite_bench::values::{Output, output};
-use fulgurite_sim::Report;
+use fulgurite_sim::stages::Span;
+use fulgurite_sim::{Report, Time};
 
 use super::given::{SystemArgs, outputs, result, system};
 use super::run::{give, warn};
@@ -24,14 +27,48 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
     #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
+    /// Write requests from the middle of the run one by one, as a trace for Perfetto and Chrome
+    /// (about:tracing).
+    #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath)]
+    pub spans: Option<PathBuf>,
 }
 
 /// Runs a system and splits its times.
 pub fn run(args: &ExplainArgs) -> Result<()> {
-    outputs(args.json.as_ref(), &[], args.with.inputs(&args.system))?;
+    outputs(args.json.as_ref(), &[("--spans", args.spans.as_ref())], args.with.inputs(&args.system))?;
     let report = result(&system(&args.system, &args.with)?.explained(), args.with.seed)?;
     warn(&report);
-    give(args.json.as_ref(), &report, || shown(&report))
+    // Where the spans cannot be written, the split is shown nevertheless.
+    let spans = args.spans.as_ref().map_or(Ok(()), |path| write_file(path, traced(&report).to_string().as_bytes()));
+    give(args.json.as_ref(), &report, || shown(&report))?;
+    spans
+}
+
+/// Requests as a trace of Chrome: kinds are processes, and those that overlap are in several
+/// threads. Below a request are its stages in their order, each in one piece.
+fn traced(report: &Report) -> Value {
+    let event = |name: &str, process: usize, thread: usize, at: Time, time: Time| json!({"name": name, "ph": "X", "pid": process, "tid": thread, "ts": at.as_us(), "dur": time.as_us()});
+    let mut events = Vec::new();
+    for (process, (kind, split)) in report.splits().into_iter().enumerate() {
+        events.push(json!({"name": "process_name", "ph": "M", "pid": process, "args": {"name": kind}}));
+        let mut spans: Vec<&Span> = split.spans.iter().collect();
+        spans.sort_by_key(|span| span.begins);
+        // When the last one of each thread ends.
+        let mut busy: Vec<Time> = Vec::new();
+        for span in spans {
+            let whole: Time = span.stages.iter().copied().sum();
+            let thread = busy.iter().position(|until| *until <= span.begins).unwrap_or(busy.len());
+            busy.resize(busy.len().max(thread + 1), Time::ZERO);
+            busy[thread] = span.begins + whole;
+            events.push(event(kind, process, thread, span.begins, whole));
+            let mut at = span.begins;
+            for (stage, time) in split.stages.iter().zip(&span.stages).filter(|(_, time)| **time > Time::ZERO) {
+                events.push(event(stage.name, process, thread, at, *time));
+                at = at + *time;
+            }
+        }
+    }
+    json!({"displayTimeUnit": "ns", "traceEvents": events})
 }
 
 fn shown(report: &Report) -> String {

@@ -275,7 +275,7 @@ impl Chip {
         match has {
             Some(has) => {
                 let has = self.fill(core, block, place, writes, has);
-                self.record(core, block, [begins - now, has - begins, Time::ZERO]);
+                self.record(core, block, has, [begins - now, has - begins, Time::ZERO]);
                 Asked::Has(has)
             }
             None => {
@@ -285,9 +285,9 @@ impl Chip {
             }
         }
     }
-    fn record(&mut self, core: u32, block: u64, [wait, holders, dram]: [Time; 3]) {
+    fn record(&mut self, core: u32, block: u64, end: Time, [wait, holders, dram]: [Time; 3]) {
         let way = self.way(core, self.home(block));
-        self.stages.record([way, self.lookup, wait, holders, dram]);
+        self.stages.record(end, [way, self.lookup, wait, holders, dram]);
     }
     /// Other cores have to act, and are asked at `now`. Where the core gets no block by that, the
     /// entry may have no holder.
@@ -373,7 +373,7 @@ impl Chip {
             let then = again.map(|(begins, then)| (begins - now, then - begins));
             let acts = || first.into_iter().chain(then);
             let (wait, holders) = (acts().map(|act| act.0).sum::<Time>(), acts().map(|act| act.1).sum::<Time>());
-            self.record(core, block, [wait, holders, has - home - wait - holders]);
+            self.record(core, block, has, [wait, holders, has - home - wait - holders]);
         }
         has
     }

@@ -479,7 +479,8 @@ impl Run<'_> {
             Choice::Resume(FiberIndex(thread)) => {
                 let MissTimes { reached, left, came } = core.missed[thread as usize];
                 let switch = if core.left_by_miss { self.system.switch_cost() } else { Time::ZERO };
-                self.stages.record([left - reached, came.since(left), now.since(came.max(left)), switch]);
+                let split = [left - reached, came.since(left), now.since(came.max(left)), switch];
+                self.stages.record(now + switch, split);
                 thread
             }
             Choice::StartNew => {
@@ -833,7 +834,7 @@ impl Run<'_> {
             let (number, fiber) = ((waiter >> 32) as u32, waiter as u32);
             if fiber & ITSELF != 0 {
                 let reached = self.cores[number as usize].missed.last().map_or(now, |times| times.reached);
-                self.stages.record([Time::ZERO, now - reached, Time::ZERO, Time::ZERO]);
+                self.stages.record(now, [Time::ZERO, now - reached, Time::ZERO, Time::ZERO]);
                 self.events.schedule(now, 1, Event::Reaches(number));
                 continue;
             }

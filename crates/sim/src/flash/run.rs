@@ -463,7 +463,7 @@ impl Run<'_> {
             self.written_bytes += request.bytes;
             let bus = command + Time::ns(timing.transfer_ns(self.system.nand.geometry.page_bytes()));
             let array = (done - issued) - bus;
-            self.write_stages.record([link, queue, bus, array]);
+            self.write_stages.record(now, [link, queue, bus, array]);
         } else {
             let began = if self.system.planted == Planted::LateClock { request.reached } else { request.came };
             self.reads.record(now - began);
@@ -474,7 +474,7 @@ impl Run<'_> {
             let whole = request.bytes.min(page_bytes);
             let bus = Time::ns(timing.transfer_ns(whole as u32)).min((done - issued) - command - array);
             let waits = (done - issued) - command - array - bus;
-            self.read_stages.record([link, queue, command, array, waits, bus, now - done]);
+            self.read_stages.record(now, [link, queue, command, array, waits, bus, now - done]);
         }
     }
     fn measure_from(&mut self, now: Time) {

@@ -108,7 +108,7 @@ impl<const N: usize> Tally<N> {
     }
     /// A command has ended.
     pub fn ends(&mut self, spent: Spent<N>) {
-        self.stages.record(spent.stages);
+        self.stages.record(spent.since, spent.stages);
         self.ended += 1;
     }
     /// The measurement begins.

@@ -404,7 +404,7 @@ impl Run<'_> {
                 thread.resumed - ready,
                 now - thread.resumed,
             ];
-            self.stages.record(split);
+            self.stages.record(now, split);
         }
         self.inside.leave(thread.began, now);
         self.ended += 1;

@@ -598,7 +598,7 @@ impl Run<'_> {
         let dram = now - request.entered;
         // The rest: waiting for the page, or for a way of its set.
         let flash = (ends - request.came) - request.link - request.tags - dram;
-        self.stages.record([request.link, request.tags, flash, dram]);
+        self.stages.record(ends, [request.link, request.tags, flash, dram]);
         if ends == now {
             self.ends(number);
         } else {

@@ -506,7 +506,7 @@ impl<R: Replacement> Run<'_, R> {
         self.frames.waited(frame, of.touches[of.next].writes);
         of.next += 1;
         let (device, until) = (of.came.since(of.missed + of.cost), self.at.since(of.came.max(of.missed + of.cost)));
-        self.stages.record([of.cost, device, until]);
+        self.stages.record(self.at, [of.cost, device, until]);
     }
     /// Runs a fiber until it misses or ends.
     fn goes_on(&mut self, fiber: u32) {
