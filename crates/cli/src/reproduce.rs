@@ -6,7 +6,6 @@ use anyhow::{Result, ensure};
 use clap::{Args, ValueHint};
 
 use fulgurite_bench::bad_input::{BadInput, OrBadInput};
-use fulgurite_bench::checks::writable;
 use fulgurite_bench::progress;
 use fulgurite_bench::report::table::{Columns, terminal_width};
 use fulgurite_bench::report::{say, write_as, write_file, write_stdout};
@@ -14,6 +13,7 @@ use fulgurite_bench::values::{Output, output};
 use fulgurite_reproduce::{Check, Effort, Paper, Report, Row, Verdict, checks, figures, reproduce};
 
 use crate::reproduced::page;
+use crate::sim::outputs;
 
 /// Which checks, and where the results go.
 #[derive(Clone, Debug, Args)]
@@ -95,15 +95,7 @@ const RESULTS: &str = "docs/results";
 
 /// Files can be written and directories are there, before minutes pass.
 fn checked(args: &ReproduceArgs) -> Result<PathBuf> {
-    if let Some(Output::File(path)) = &args.json {
-        writable("--json", path)?;
-    }
-    if let Some(path) = &args.report {
-        writable("--report", path)?;
-        if matches!(&args.json, Some(Output::File(json)) if json == path) {
-            return Err(BadInput(format!("--json and --report both name {}", path.display())).into());
-        }
-    }
+    outputs(args.json.as_ref(), &[("--report", args.report.as_ref())], [])?;
     match &args.results {
         Some(directory) if !directory.is_dir() => {
             Err(BadInput(format!("--results {} is no directory", directory.display())).into())

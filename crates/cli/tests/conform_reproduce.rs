@@ -81,7 +81,8 @@ fn what_it_cannot_do_is_refused_at_once() {
     no(&["reproduce", "A5", "E.x"], &["there is no check \"E.x\""]);
     no(&["reproduce", "--json", "no/such.json"], &["--json no/such.json", "does not exist"]);
     no(&["reproduce", "--report", "."], &["--report ."]);
-    no(&["reproduce", "--json", "x", "--report", "x"], &["both name x"]);
+    no(&["reproduce", "--json", "x", "--report", "x"], &["--report x is the file of --json"]);
+    no(&["reproduce", "--json", "x", "--report", "./x"], &["--report ./x is the file of --json"]);
     no(&["reproduce", "--results", "nowhere"], &["--results nowhere is no directory"]);
     no(&["reproduce", "--list", "--json"], &["cannot be used with"]);
     no(&["reproduce", "--print-config", "--report", "x"], &["cannot be used with"]);

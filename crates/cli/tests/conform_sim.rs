@@ -143,6 +143,19 @@ fn a_sweep_goes_on_where_it_was() {
     assert_eq!(sweep("4").len(), 4, "a point was run again");
 }
 #[test]
+fn a_sweep_keeps_what_is_not_its_own_and_goes_on_after_a_point_without_a_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let (at, file) = (directory.path(), system("nand-only.toml"));
+    std::fs::write(at.join("notes"), "notes without an end").unwrap();
+    let sweep = ["sim", "sweep", &file, "--over", "requests.depth=64,1,4", "--set", "requests.count=500", "--out"];
+    refused(at, &[&sweep[..], &["notes"]].concat(), &["notes: its last line has no end"]);
+    assert_eq!(std::fs::read_to_string(at.join("notes")).unwrap(), "notes without an end");
+    // 64 of 500 are under way at both ends.
+    refused(at, &[&sweep[..], &["o.jsonl"]].concat(), &["1 of 3 points", "requests.depth=64: Little's law"]);
+    let text = std::fs::read_to_string(at.join("o.jsonl")).unwrap();
+    assert_eq!(text.lines().count(), 2, "{text}");
+}
+#[test]
 fn what_is_wrong_is_told_before_anything_runs() {
     let directory = tempfile::tempdir().unwrap();
     let (at, file) = (directory.path(), system("nand-only.toml"));
@@ -151,6 +164,10 @@ fn what_is_wrong_is_told_before_anything_runs() {
     refused(at, &["sim", "run", &file, "--set", "depth"], &["KEY=VALUE"]);
     refused(at, &["sim", "run", &file, "--set", "nand.timing.read=75"], &["nand-only.toml:"]);
     refused(at, &["sim", "run", &file, "--trace", "nowhere.csv"], &["nowhere.csv"]);
+    let twice = ["--set", "requests.depth=1", "--set", "requests.depth=2"];
+    refused(at, &[&["sim", "run", &file][..], &twice].concat(), &["requests.depth is given twice"]);
+    let twice = ["--out", "o.jsonl", "--set", "requests.depth=1", "--over", "requests.depth=2"];
+    refused(at, &[&["sim", "sweep", &file][..], &twice].concat(), &["requests.depth is given twice"]);
     std::fs::write(at.join("a.toml"), "model = \"flash\"\nabout = \"x\"\nsurplus = 1\n").unwrap();
     refused(at, &["sim", "run", "a.toml"], &["a.toml"]);
     refused(at, &["sim", "compare", &file], &["SYSTEM"]);
@@ -158,6 +175,7 @@ fn what_is_wrong_is_told_before_anything_runs() {
         refused(at, &["sim", "sweep", &file, "--out", "o.jsonl", "--over", over], parts);
         assert!(!at.join("o.jsonl").exists(), "{over}");
     };
+    sweep("requests.depth=1,2,1", &["1 is written twice"]);
     sweep("requests.dept=5", &["did you mean requests.depth?"]);
     sweep("requests.depth=5,0", &["requests.depth = 0"]);
     sweep("requests.depth=", &["KEY=VALUE"]);

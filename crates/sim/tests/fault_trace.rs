@@ -183,6 +183,8 @@ fn records_come_back() {
         assert_eq!(Trace::read(&written, None, CYCLE).unwrap().format, format);
     }
     let timeless = Trace::read(b"LD 0x40\n", None, None).unwrap();
+    let large = Trace::read(b"7000 0 4096 16 0\n", Some(Format::Mqsim), None).unwrap();
+    assert!(large.write(Format::Champsim, None).unwrap_err().to_string().contains("64 B at most"));
     assert!(timeless.write(Format::Fio, None).unwrap_err().to_string().contains("a time is needed"));
     assert!(timeless.write(Format::Lis, None).unwrap_err().to_string().contains("whole sectors"));
 }

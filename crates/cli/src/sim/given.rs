@@ -1,5 +1,6 @@
 //! What a system is given beside its file, and how both are read.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,6 +66,17 @@ pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Refuses keys that are given a value twice: only one of them could be used.
+pub(super) fn once<'k>(keys: impl IntoIterator<Item = &'k String>) -> Result<()> {
+    let mut known = BTreeSet::new();
+    for key in keys {
+        if !known.insert(key) {
+            bad_input!("{key} is given twice; write it once");
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn format(text: &str) -> Result<Format, String> {
     let known = Format::ALL.map(Format::name).join(", ");
     Format::named(text).ok_or_else(|| format!("there is no format \"{text}\"; there are {known}"))
@@ -121,7 +133,7 @@ pub(super) fn input(args: &TraceFileArgs) -> Result<Input> {
 
 /// Files that results go to can be written, as far as can be told before there are any. Each is one
 /// of its own, and none of what is read.
-pub(super) fn outputs<'p>(
+pub(crate) fn outputs<'p>(
     json: Option<&Output>,
     others: &[(&str, Option<&PathBuf>)],
     inputs: impl IntoIterator<Item = &'p Path>,
@@ -157,6 +169,7 @@ fn place(path: &Path) -> PathBuf {
 
 /// Reads a system with what it is given.
 pub(super) fn system(path: &Path, args: &SystemArgs) -> Result<System> {
+    once(args.set.iter().map(|(key, _)| key))?;
     let (text, input) = (text(path)?, input(&args.trace)?);
     System::read(&path.display().to_string(), &text, &args.set, input.given())
         .or_bad_input(|error: SystemError| error.to_string())
@@ -164,6 +177,7 @@ pub(super) fn system(path: &Path, args: &SystemArgs) -> Result<System> {
 
 /// The keys and values of a system with what it is given, as they are resolved.
 pub(super) fn resolved(path: &Path, args: &SystemArgs) -> Result<String> {
+    once(args.set.iter().map(|(key, _)| key))?;
     let (text, input) = (text(path)?, input(&args.trace)?);
     System::resolved(&path.display().to_string(), &text, &args.set, input.given())
         .or_bad_input(|error: SystemError| error.to_string())

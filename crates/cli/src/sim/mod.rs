@@ -8,6 +8,8 @@ pub mod run;
 mod sweep;
 mod trace;
 
+pub(crate) use given::outputs;
+
 use anyhow::Result;
 use clap::Subcommand;
 

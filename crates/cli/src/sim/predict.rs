@@ -25,7 +25,7 @@ use fulgurite_bench::values::{self, Output, WorkloadName, non_zero_duration, out
 use fulgurite_format::format_duration;
 use fulgurite_sim::system::{Document, Found, Given, System, SystemError};
 
-use super::given::{assignment, outputs, text};
+use super::given::{assignment, once, outputs, text};
 use super::run::give;
 
 /// Systems, workloads, and what to compare with.
@@ -198,6 +198,7 @@ struct Case {
 pub fn run(args: &PredictArgs) -> Result<()> {
     let inputs = args.systems.iter().chain(&args.from).chain(&args.beside).map(PathBuf::as_path);
     outputs(args.json.as_ref(), &[("--out", args.out.as_ref())], inputs)?;
+    once(args.set.iter().map(|(key, _)| key))?;
     let interrupt = Interrupt::catch()?;
     let live = args.beside.as_deref().map(kept::<Live>).transpose()?;
     let written = match &args.from {

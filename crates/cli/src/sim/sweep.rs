@@ -1,7 +1,8 @@
 //! `fulgurite sim sweep`: a system with each of several values of its keys.
 //!
 //! Each result is a line of FILE, whole when it is written. A line of the same system (by its hash,
-//! which the values are part of) and seed is not run again, so that an interrupted sweep goes on.
+//! which the values are part of), seed and version is not run again, so that an interrupted sweep
+//! goes on. A point without a result is told at the end.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -16,9 +17,9 @@ use clap::{Args, ValueHint};
 use fulgurite_bench::bad_input::{BadInput, OrBadInput};
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::progress;
-use fulgurite_sim::system::{Document, System};
+use fulgurite_sim::system::{Document, System, VERSION};
 
-use super::given::{SystemArgs, input, outputs, text};
+use super::given::{SystemArgs, input, once, outputs, text};
 use super::plot::{self, PlotArgs};
 
 /// A system, its keys and their values.
@@ -42,6 +43,10 @@ pub struct SweepArgs {
     pub plot: PlotArgs,
 }
 
+/// What each result begins with: keys are in the order of their names.
+const RESULT: &str = "{\"about\":";
+/// Points without a result that are told one by one.
+const TOLD_MAX: usize = 10;
 /// The most points of a sweep.
 const POINTS_MAX: usize = 100_000;
 
@@ -50,6 +55,9 @@ fn values(text: &str) -> Result<(String, Vec<String>), String> {
     let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
     if values.iter().any(String::is_empty) {
         return Err("a value is empty; write KEY=VALUE,VALUE".to_owned());
+    }
+    if let Some(again) = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)) {
+        return Err(format!("{} is written twice", again.1));
     }
     Ok((key, values))
 }
@@ -68,8 +76,8 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     let all = points(args)?;
     let count = all.len();
-    let left: Vec<Point> =
-        all.into_iter().filter(|point| !done.contains(&(point.system.hash().to_owned(), args.with.seed))).collect();
+    let key = |point: &Point| (point.system.hash().to_owned(), args.with.seed, VERSION.to_owned());
+    let left: Vec<Point> = all.into_iter().filter(|point| !done.contains(&key(point))).collect();
     if left.len() < count {
         eprintln!("{} of {count} points are in {} already", count - left.len(), args.out.display());
     }
@@ -86,14 +94,20 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let bar = progress::steps("points", left.len() as u64);
     let (next, file) = (AtomicUsize::new(0), Mutex::new(file));
     let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    let without: Mutex<Vec<(usize, String)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..threads.min(left.len()) {
             scope.spawn(|| {
-                while interrupt.check().is_ok()
-                    && let Some(point) = left.get(next.fetch_add(1, Ordering::Relaxed))
-                {
+                while interrupt.check().is_ok() {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(point) = left.get(number) else { break };
                     match one(point, args, &file) {
-                        Ok(()) => bar.inc(1),
+                        Ok(None) => bar.inc(1),
+                        // The others have results nevertheless.
+                        Ok(Some(told)) => {
+                            without.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((number, told));
+                            bar.inc(1);
+                        }
                         Err(error) => {
                             failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(error);
                             // The others end, too.
@@ -109,7 +123,14 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         Some(error) => return Err(error),
         None => interrupt.check()?,
     }
-    draw(args)
+    draw(args)?;
+    let mut without = without.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    without.sort();
+    if without.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<&str> = without.iter().take(TOLD_MAX).map(|(_, told)| told.as_str()).collect();
+    Err(BadInput(format!("{} of {count} points have no result:\n{}", without.len(), told.join("\n"))).into())
 }
 
 /// Draws the points of this sweep, those of earlier runs included.
@@ -124,8 +145,10 @@ fn draw(args: &SweepArgs) -> Result<()> {
     let mut results: Vec<serde_json::Value> = Vec::new();
     for line in text.lines() {
         let value: serde_json::Value = serde_json::from_str(line)?;
-        let ours = value["hash"].as_str().is_some_and(|hash| hashes.contains(hash));
-        if ours && value["seed"].as_u64() == Some(args.with.seed) {
+        let ours = |(hash, seed, version): (String, u64, String)| {
+            hashes.contains(&hash) && seed == args.with.seed && version == VERSION
+        };
+        if key(&value).is_some_and(ours) {
             results.push(value);
         }
     }
@@ -141,12 +164,16 @@ fn draw(args: &SweepArgs) -> Result<()> {
     plot::sweep(&args.plot, &results, &keys, &about)
 }
 
-fn one(point: &Point, args: &SweepArgs, file: &Mutex<std::fs::File>) -> Result<()> {
+/// Runs a point and appends its result. Returns why it has none.
+fn one(point: &Point, args: &SweepArgs, file: &Mutex<std::fs::File>) -> Result<Option<String>> {
     let of = || {
         let set: Vec<String> = point.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
         set.join(" ")
     };
-    let report = point.system.run(args.with.seed).map_err(|error| BadInput(format!("{}: {error}", of())))?;
+    let report = match point.system.run(args.with.seed) {
+        Ok(report) => report,
+        Err(error) => return Ok(Some(format!("{}: {error}", of()))),
+    };
     let mut line = serde_json::to_value(&report)?;
     let over: serde_json::Map<String, serde_json::Value> =
         point.set.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
@@ -156,7 +183,8 @@ fn one(point: &Point, args: &SweepArgs, file: &Mutex<std::fs::File>) -> Result<(
     let mut file = file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     file.write_all(&bytes).and_then(|()| file.flush()).with_context(|| {
         format!("{} cannot be written; what it has is kept, so run the command again", args.out.display())
-    })
+    })?;
+    Ok(None)
 }
 
 /// All combinations, each read before the first one runs.
@@ -165,6 +193,7 @@ fn points(args: &SweepArgs) -> Result<Vec<Point>> {
     if count.is_none_or(|count| count > POINTS_MAX) {
         return Err(BadInput(format!("--over: more than {POINTS_MAX} points")).into());
     }
+    once(args.with.set.iter().map(|(key, _)| key).chain(args.over.iter().map(|(key, _)| key)))?;
     let (file, text) = (args.system.display().to_string(), text(&args.system)?);
     let input = input(&args.with.trace)?;
     // Keys that do not exist are told before all else.
@@ -187,8 +216,13 @@ fn points(args: &SweepArgs) -> Result<Vec<Point>> {
         .collect()
 }
 
-/// Results by the hash of the system and the seed.
-type Kept = BTreeSet<(String, u64)>;
+/// Results by the hash of the system, the seed and the version of the program.
+type Kept = BTreeSet<(String, u64, String)>;
+/// What a result is of. None: the line is no result.
+fn key(value: &serde_json::Value) -> Option<(String, u64, String)> {
+    let text = |name: &str| Some(value.get(name)?.as_str()?.to_owned());
+    Some((text("hash")?, value.get("seed")?.as_u64()?, text("version")?))
+}
 
 /// The results that a file has. Where its last line is not whole: how many bytes are.
 fn already(path: &Path) -> Result<(Kept, Option<u64>)> {
@@ -202,13 +236,15 @@ fn already(path: &Path) -> Result<(Kept, Option<u64>)> {
         Err(error) => return Err(BadInput(format!("--out {}: {error}", path.display())).into()),
     };
     let whole = text.rfind('\n').map_or(0, |at| at + 1);
+    let rest = &text[whole..];
+    if !rest.starts_with(RESULT) && !RESULT.starts_with(rest) {
+        let told = "its last line has no end, and is not of a sweep; name another file";
+        return Err(BadInput(format!("--out {}: {told}", path.display())).into());
+    }
     let mut done = BTreeSet::new();
     for (at, line) in text[..whole].lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let value: Option<serde_json::Value> = serde_json::from_str(line).ok();
-        let key = value
-            .as_ref()
-            .and_then(|value| Some((value.get("hash")?.as_str()?.to_owned(), value.get("seed")?.as_u64()?)));
-        match key {
+        match value.as_ref().and_then(key) {
             Some(key) => {
                 done.insert(key);
             }

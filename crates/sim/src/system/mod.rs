@@ -48,6 +48,9 @@ enum Model {
     Paging(Box<PagingSystem>),
 }
 
+/// The version of the models, of which results are.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// What came of a run, with what it was of.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
@@ -222,7 +225,7 @@ impl System {
             about: self.about.clone(),
             hash: self.hash.clone(),
             seed,
-            version: env!("CARGO_PKG_VERSION"),
+            version: VERSION,
             found,
         }
     }

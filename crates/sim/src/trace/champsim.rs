@@ -16,6 +16,8 @@ const WRITTEN: std::ops::Range<usize> = 16..32;
 const READ: std::ops::Range<usize> = 32..64;
 /// Bytes of an access: the format does not say them, and caches fetch blocks of 64.
 const ACCESS: u64 = 8;
+/// The most bytes of an access that is written: those of a cache block.
+const ACCESS_MAX: u64 = 64;
 
 fn addresses(part: &[u8]) -> impl Iterator<Item = u64> + '_ {
     let all = part.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
@@ -65,6 +67,9 @@ pub fn write(records: &[Record], lines: bool, out: &mut Vec<u8>) -> Result<(), &
     for record in records {
         if record.offset == 0 {
             return Err("address 0 stands for no access");
+        }
+        if record.bytes > ACCESS_MAX {
+            return Err("an access has 64 B at most");
         }
         let written = (out.len() / RECORD) as u64;
         if lines && record.line == written {
