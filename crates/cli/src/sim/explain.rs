@@ -64,7 +64,7 @@ fn traced(report: &Report) -> Value {
             let mut at = span.begins;
             for (stage, time) in split.stages.iter().zip(&span.stages).filter(|(_, time)| **time > Time::ZERO) {
                 events.push(event(stage.name, process, thread, at, *time));
-                at = at + *time;
+                at += *time;
             }
         }
     }
