@@ -57,6 +57,12 @@ fn done(directory: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The same words, one of them replaced.
+fn instead<'w>(words: &[&'w str], word: &str, by: &'w str) -> Vec<&'w str> {
+    assert!(words.contains(&word), "{words:?} lacks {word}");
+    words.iter().map(|given| if *given == word { by } else { *given }).collect()
+}
+
 /// Requests of one thread of the trace do not overlap, and each is as long as its stages.
 fn spans_are_of_their_stages(name: &str, path: &Path) {
     let trace: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
@@ -151,7 +157,10 @@ fn a_sweep_keeps_what_is_not_its_own_and_goes_on_after_a_point_without_a_result(
     refused(at, &[&sweep[..], &["notes"]].concat(), &["notes: its last line has no end"]);
     assert_eq!(std::fs::read_to_string(at.join("notes")).unwrap(), "notes without an end");
     // 64 of 500 are under way at both ends.
-    refused(at, &[&sweep[..], &["o.jsonl"]].concat(), &["1 of 3 points", "requests.depth=64: Little's law"]);
+    let output = run(at, &[&sweep[..], &["o.jsonl"]].concat());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("1 of 3 points") && told.contains("requests.depth=64: Little's law"), "{told}");
     let text = std::fs::read_to_string(at.join("o.jsonl")).unwrap();
     assert_eq!(text.lines().count(), 2, "{text}");
 }
@@ -306,7 +315,7 @@ fn a_recording_is_summarised_and_replayed_by_all_systems() {
     assert!(reports.is_sorted_by(|a, b| a["jobs_per_s"].as_f64() > b["jobs_per_s"].as_f64()), "{reports:?}");
     // What is wrong with a recording is told first.
     let words = [&["sim", "run", &file][..], &replay, &SHORT_CORES].concat();
-    refused(at, &[&words[..], &["--set", "run.jobs=7000"]].concat(), &["run.jobs = 7000", "ends before the run"]);
+    refused(at, &instead(&words, "run.jobs=6000", "run.jobs=7000"), &["run.jobs = 7000", "ends before the run"]);
     let bytes = std::fs::read(at.join("jobs.rec")).unwrap();
     std::fs::write(at.join("jobs.rec"), &bytes[..bytes.len() / 2]).unwrap();
     refused(at, &words, &["jobs.rec", "truncated"]);
@@ -365,7 +374,7 @@ fn a_trace_runs_on_cores() {
     assert_eq!(serde_json::from_str::<Value>(&done(at, &words)).unwrap(), report);
     refused(at, &traced(&[]), &["s.toml:", "--trace"]);
     refused(at, &traced(&["--trace", "jobs.rec"]), &["s.toml:", "--trace"]);
-    let long = traced(&["--trace", "jobs.trace", "--set", "run.jobs=100000"]);
+    let long = instead(&traced(&["--trace", "jobs.trace"]), "run.jobs=200", "run.jobs=100000");
     refused(at, &long, &["s.toml:", "the trace ends before the run"]);
     let counted = traced(&["--trace", "jobs.trace", "--set", "workload.instructions=trace"]);
     refused(at, &counted, &["s.toml:", "line 1 of the trace has neither"]);
