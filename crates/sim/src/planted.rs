@@ -45,4 +45,6 @@ pub enum Planted {
     ForgottenInvalidation,
     /// A core that writes waits for no acknowledgement.
     FreeAcknowledgement,
+    /// A page that was written to leaves DRAM, and is not written to its device.
+    LostWriteBack,
 }

@@ -73,8 +73,9 @@ pub(crate) fn in_time(now: Time) -> Result<(), RunError> {
     if now <= Time::LONGEST_RUN { Ok(()) } else { Err(RunError::TooLong) }
 }
 
-/// The law of a run, which must hold.
-pub(crate) fn held(law: Option<Law>) -> Result<Law, RunError> {
+/// The law of a run that ended at `now`, which must hold, within the time that is counted.
+pub(crate) fn held(law: Option<Law>, now: Time) -> Result<Law, RunError> {
+    in_time(now)?;
     match law {
         None => Err(RunError::Nothing),
         Some(law) if !law.holds() => Err(RunError::Law(law)),

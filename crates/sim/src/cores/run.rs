@@ -23,7 +23,7 @@ use crate::executed::Executed;
 use crate::memory::{DramCache, FlashPages, Looked, Tags};
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held, in_time};
+use crate::report::{Counted, RunError, held};
 use crate::stages::Stages;
 use crate::statistics::Population;
 use crate::time::Time;
@@ -198,7 +198,7 @@ impl CoresSystem {
         let taken = Rc::new(Cell::new(0));
         let threads = self.threads();
         let space = Space { pages: self.pages };
-        let (shape, zipf) = (self.workload.shape(self.exponent), Zipf::new(self.pages, self.exponent));
+        let (shape, zipf) = (self.shape, Zipf::new(self.pages, self.exponent));
         let parts = &self.parts;
         let policy = match self.paging {
             Paging::Switch { policy, .. } => Some(policy),
@@ -332,7 +332,7 @@ impl Run<'_> {
             let table = cached_tables.then(|| space.page_at(space.table(page)));
             table.into_iter().chain(std::iter::once(page))
         });
-        let levels = self.system.workload.shape(self.system.exponent).levels;
+        let levels = self.system.shape.levels;
         for page in ranks.chain(space.hot(levels, threads)) {
             let (tags, page) = self.tags_of(page);
             tags.fill(std::iter::once(page));
@@ -855,8 +855,7 @@ impl Run<'_> {
         }
         let Coherence { forwards, invalidations } = self.chip.counted();
         let now = self.events.now();
-        in_time(now)?;
-        let law = held(self.inside.law_of(now, entered(&self.cores)))?;
+        let law = held(self.inside.law_of(now, entered(&self.cores)), now)?;
         let span = (now - self.begun.0).as_s();
         let links_busy = self.chip.links_busy(now - self.begun.0);
         let core_ns = span * 1e9 * f64::from(self.system.cores);

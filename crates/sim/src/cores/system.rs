@@ -9,7 +9,7 @@ use fulgurite_policy::SchedulingPolicy;
 
 use super::recording::{INSTRUCTIONS, OWN, Origin, Recording};
 use super::traced::Traced;
-use super::work::{BLOCK, PAGE, Workload};
+use super::work::{BLOCK, PAGE, Shape, Workload};
 use crate::flash::Map;
 use crate::memory::{CacheShape, DramTiming};
 use crate::planted::Planted;
@@ -175,6 +175,8 @@ pub struct CoresSystem {
     pub cached_tables: bool,
     /// What the threads do. A trace does not read it.
     pub workload: Workload,
+    /// What an operation of it is like, where it is modelled.
+    pub shape: Shape,
     /// Zipf's exponent of the records. A trace does not read it.
     pub exponent: f64,
     /// At a page that is not in DRAM.
@@ -298,6 +300,7 @@ impl CoresSystem {
             pages,
             cached_tables: document.word("dram.tables", &[("flat", false), ("cached", true)])?,
             workload,
+            shape: workload.shape(),
             exponent,
             paging,
             warm_up: document.count("run.warm_up", 1, 1 << 40)?,

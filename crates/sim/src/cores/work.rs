@@ -8,9 +8,10 @@
 //! (`fulgurite-workloads`). A page has few popular ones. So the records of an operation are the
 //! nodes at the end of one path, and a page's block is always the same one. Each node's place is
 //! read in the one before, and all are as popular as the key. Four is chosen for the sizes
-//! of `model_cores`, and is the same at others. Of 2^19 nodes, the 12 levels above are as many as
-//! 4,096 pages of DRAM hold at all times. Below are 7 nodes of a path, half of them on pages in
-//! DRAM, which holds half of the data. The other four are missing one after the other.
+//! of `model_cores`. Programs may give another count ([`Shape`]). Of 2^19 nodes, the 12 levels
+//! above are as many as 4,096 pages of DRAM hold at all times. Below are 7 nodes of a path, half of
+//! them on pages in DRAM, which holds half of the data. The other four are missing one after the
+//! other.
 //!
 //! What a miss costs does not depend on what an operation is for. So a workload is its shape: how
 //! much it computes, and how many dependent and independent accesses it makes. The interval between
@@ -171,8 +172,6 @@ pub struct Shape {
     /// The records of an operation are nodes of one path: the index leads to the first one, and
     /// each to the next one. A node is one block, which its page decides.
     pub path: bool,
-    /// Zipf's exponent.
-    pub exponent: f64,
 }
 
 /// The workloads of AstriFlash.
@@ -217,8 +216,8 @@ impl Workload {
             Workload::Masstree => "masstree",
         }
     }
-    /// Its shape, without its exponent: that is the system's.
-    pub const fn shape(self, exponent: f64) -> Shape {
+    /// Its shape.
+    pub const fn shape(self) -> Shape {
         // (operations, compute, levels, records, blocks, writes, own)
         let (operations, compute, levels, records, blocks, writes, own) = match self {
             Workload::ArraySwap => (1, 220, 0, 2, 2, 100, 8),
@@ -230,7 +229,7 @@ impl Workload {
             Workload::Masstree => (2, 220, 5, 1, 4, 10, 14),
         };
         let path = matches!(self, Workload::Rbt);
-        Shape { operations, compute, levels, records, blocks, writes, own, path, exponent }
+        Shape { operations, compute, levels, records, blocks, writes, own, path }
     }
 }
 
@@ -454,7 +453,7 @@ mod tests {
     #[test]
     fn a_look_up_goes_down_one_path() {
         let space = Space { pages: 1024 };
-        let shape = Workload::Rbt.shape(1.0);
+        let shape = Workload::Rbt.shape();
         let (records, levels) = (shape.records as usize, shape.levels as usize);
         let mut work = Work::new(shape, Zipf::new(1024, 1.0), space, 3, 1);
         let mut block_of = std::collections::HashMap::new();
@@ -489,7 +488,7 @@ mod tests {
     fn jobs_end_and_stay_in_their_space() {
         let space = Space { pages: 1024 };
         for workload in Workload::ALL {
-            let mut work = Work::new(workload.shape(1.0), Zipf::new(1024, 1.0), space, 3, 1);
+            let mut work = Work::new(workload.shape(), Zipf::new(1024, 1.0), space, 3, 1);
             let (mut ended, mut data) = (0, 0);
             for _ in 0..20_000 {
                 match work.next() {

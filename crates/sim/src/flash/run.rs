@@ -493,8 +493,7 @@ impl Run<'_> {
             return Err(RunError::Nothing);
         }
         let now = self.events.now();
-        in_time(now)?;
-        let law = held(self.inside.law(now))?;
+        let law = held(self.inside.law(now), now)?;
         let span = (now - self.begun).as_s();
         let (after, before) = (*self.nand.counters(), self.before);
         let geometry = self.system.nand.geometry;

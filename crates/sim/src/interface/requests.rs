@@ -1,7 +1,7 @@
 //! Threads that ask for one request each and wait for it, and what is counted of them.
 
 use super::system::InterfaceSystem;
-use crate::report::{RunError, held, in_time};
+use crate::report::{RunError, held};
 use crate::statistics::{Distribution, Law, Population};
 use crate::time::Time;
 
@@ -94,8 +94,7 @@ impl Requests {
     }
     /// What was measured until now.
     pub fn measured(&mut self, now: Time) -> Result<Measured, RunError> {
-        in_time(now)?;
-        let law = held(self.inside.law(now))?;
+        let law = held(self.inside.law(now), now)?;
         let span = (now - self.begun).as_s();
         let bytes_per_s = self.asked_bytes() as f64 / span;
         Ok(Measured { bytes_per_s, times: self.inside.times().distribution(), law, span })

@@ -11,8 +11,8 @@ use crate::memory::FlashPages;
 use crate::workers::frames::Frames;
 
 pub(super) const NONE: u32 = u32::MAX;
-/// Requests of NAND that may be under way at once: more than threads and evict buffers can have.
-const FLASH_DEPTH: usize = 1 << 20;
+/// Requests of NAND that may be under way at once, at most.
+const FLASH_DEPTH: u64 = 1 << 20;
 
 /// Which page is in which slot of swap.
 pub(super) struct SwapMap {
@@ -54,13 +54,26 @@ pub(super) struct Home {
 }
 
 impl PagingSystem {
+    /// Requests of NAND that may be under way at once. A read has a frame. A write may reclaim a
+    /// block, and an evict buffer that had room takes what one miss displaces.
+    fn depth(&self, parts: u64, pages_per_block: u64) -> usize {
+        let of_a_miss = match self.way {
+            Way::System(costs) => u64::from(costs.cluster) + u64::from(costs.batch),
+            Way::Controller { .. } => 1,
+            // A log may clean several segments.
+            Way::Runtime(_) | Way::Flat { .. } => FLASH_DEPTH,
+        };
+        let writes = (u64::from(self.buffer) + of_a_miss) * (2 * pages_per_block + 2);
+        ((self.frames() + writes) * parts).min(FLASH_DEPTH) as usize
+    }
     pub(super) fn home(&self, number: u32, seed: u64) -> Option<Home> {
         let (frames, units) = (self.frames().min(self.units()) as u32, self.units() as u32);
         let device = match self.device? {
             DeviceKind::Rated(shape) => Device::Rated(Rated::new(shape, self.page)),
             DeviceKind::Nand(profile, filled) => {
                 let parts = self.page / u64::from(profile.geometry.page_bytes());
-                let flash = FlashPages::new(profile, filled, FLASH_DEPTH, seed ^ u64::from(number) << 32).ok()?;
+                let depth = self.depth(parts, u64::from(profile.geometry.pages_per_block()));
+                let flash = FlashPages::new(profile, filled, depth, seed ^ u64::from(number) << 32).ok()?;
                 Device::Nand(Box::new(flash), parts as u32)
             }
         };

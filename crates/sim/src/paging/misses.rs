@@ -7,6 +7,7 @@ use super::home::NONE;
 use super::log::{Found, LogIo};
 use super::run::{Event, Run, Thread};
 use super::system::{RuntimeCosts, SystemCosts};
+use crate::planted::Planted;
 use crate::time::Time;
 use crate::workers::frames::Place;
 
@@ -33,6 +34,9 @@ impl Run<'_> {
     }
     /// A unit that was written to goes to the evict buffer.
     pub(super) fn leaves(&mut self, home: u32, unit: u32, at: Time) {
+        if self.system.planted == Planted::LostWriteBack {
+            return;
+        }
         self.homes[home as usize].writing += 1;
         self.sums.moved += self.system.unit();
         self.schedule(at, Event::Write(home, unit));
@@ -50,9 +54,12 @@ impl Run<'_> {
         self.reads_ahead(home, ahead, at);
         self.waits(core, frame, at);
     }
+    /// What is read ahead makes no miss wait: it is not read where the evict buffer has no room for
+    /// a victim.
     pub(super) fn reads_ahead(&mut self, home: u32, ahead: Option<core::ops::Range<u32>>, at: Time) {
         for unit in ahead.into_iter().flatten() {
-            match self.takes(home, unit, at) {
+            let has_room = self.homes[home as usize].writing < self.system.buffer;
+            match has_room.then(|| self.takes(home, unit, at)).flatten() {
                 Some(frame) => {
                     self.homes[home as usize].frames.prefetch(frame);
                     self.sums.ahead += 1;

@@ -11,7 +11,7 @@ use super::system::{HOME_BYTES, LINE, PagingSystem, RuntimeCosts, Unit, Way};
 use crate::cores::{Sram, Zipf};
 use crate::events::Events;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held, in_time};
+use crate::report::{Counted, RunError, held};
 use crate::stages::Stages;
 use crate::statistics::Population;
 use crate::time::Time;
@@ -20,7 +20,8 @@ use crate::workers::frames::Place;
 /// Ways of the page buffer's order.
 const BUFFER_WAYS: u64 = 8;
 
-const MISS_STAGES: [&str; 4] = ["software before", "device", "until it runs", "software after"];
+/// What comes before the device is software, and the wait for room in the evict buffer.
+const MISS_STAGES: [&str; 4] = ["before the device", "device", "until it runs", "software after"];
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -51,6 +52,8 @@ pub(super) struct Thread {
     pub writes: bool,
     /// It has not run yet.
     pub fresh: bool,
+    /// Its access has begun, and has not ended.
+    pub inside: bool,
     pub frame: Option<u32>,
     pub core: u32,
     pub began: Time,
@@ -130,6 +133,7 @@ impl PagingSystem {
                 unit: 0,
                 writes: false,
                 fresh: true,
+                inside: false,
                 frame: None,
                 core: 0,
                 began: Time::ZERO,
@@ -312,7 +316,8 @@ impl Run<'_> {
         let now = self.events.now();
         let thread = self.running(core);
         self.draw(thread);
-        self.threads[thread as usize].began = now;
+        let thread = &mut self.threads[thread as usize];
+        (thread.began, thread.inside) = (now, true);
         self.inside.enter(now);
         self.sums.looked += 1;
         self.look(core);
@@ -394,6 +399,7 @@ impl Run<'_> {
         let now = self.events.now();
         let number = self.running(core);
         let thread = &mut self.threads[number as usize];
+        thread.inside = false;
         if let Some(frame) = thread.frame.take() {
             self.homes[thread.home as usize].frames.waited(frame, thread.writes);
             self.sums.moved += self.system.program.object.max(LINE);
@@ -417,6 +423,10 @@ impl Run<'_> {
         self.schedule(now + work + debt, Event::Access(core));
     }
 
+    /// When the accesses that are under way have begun.
+    fn entered(&self) -> Vec<Time> {
+        self.threads.iter().filter(|thread| thread.inside).map(|thread| thread.began).collect()
+    }
     fn logged(&self) -> (u64, u64) {
         let counts = self.homes.iter().filter_map(|home| home.log.as_ref().map(Log::counts));
         counts.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
@@ -432,18 +442,19 @@ impl Run<'_> {
         sums
     }
     fn measure(&mut self, now: Time) {
-        self.inside.measure_from(now);
+        let entered = self.entered();
+        self.inside.measure_from_with(now, entered);
         self.stages.clear();
         (self.begun, self.before) = (now, self.counts());
     }
     fn report(mut self) -> Result<PagingReport, RunError> {
-        in_time(self.events.now())?;
         for home in &self.homes {
             home.frames.check();
             home.log.iter().for_each(Log::check);
         }
         let now = self.events.now();
-        let law = held(self.inside.law(now))?;
+        let entered = self.entered();
+        let law = held(self.inside.law_of(now, entered), now)?;
         let span = (now - self.begun).as_s();
         let (sums, before) = (self.counts(), self.before);
         let since = |of: fn(&Sums) -> u64| of(&sums) - of(&before);

@@ -7,6 +7,7 @@ use super::device::RatedShape;
 use super::energy::Energy;
 use super::log::Log;
 use crate::flash::Map;
+use crate::planted::Planted;
 use crate::system::{Document, SystemError};
 use crate::time::Time;
 
@@ -172,6 +173,8 @@ pub struct PagingSystem {
     pub energy: Energy,
     /// Keeps what is needed to split percentiles.
     pub explain: bool,
+    /// A bug, for the suite's tests.
+    pub planted: Planted,
 }
 
 /// Frames that each thread must be able to have, beside what is read with a miss.
@@ -212,6 +215,7 @@ impl PagingSystem {
             device: None,
             energy: Energy::read(document, kind != 0, kind != 0 && document.text("device.kind")? == "drive")?,
             explain: false,
+            planted: Planted::None,
         };
         if let Way::Flat { .. } | Way::Controller { .. } = way
             && program.threads > system.cores

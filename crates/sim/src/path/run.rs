@@ -10,7 +10,7 @@ use crate::flash::Map;
 use crate::flash::requests::{Asked, Source};
 use crate::flash::{Arrivals, Pattern, Requests};
 use crate::memory::{Controller, ControllerTiming, FlashPages, Met, Tags, Wanted};
-use crate::report::{Counted, RunError, held, in_time, percent, times};
+use crate::report::{Counted, RunError, held, percent, times};
 use crate::stages::{Split, Stages};
 use crate::statistics::{Distribution, Law, Population, Times};
 use crate::system::{Document, SystemError};
@@ -646,8 +646,7 @@ impl Run<'_> {
         }
         self.channels.iter().for_each(|channel| channel.controller.check());
         let now = self.events.now();
-        in_time(now)?;
-        let law = held(self.inside.law(now))?;
+        let law = held(self.inside.law(now), now)?;
         let span = (now - self.begun).as_s();
         let ((met, bursts, pages), (met_before, bursts_before, pages_before)) = (self.counts(), self.before);
         let of = |after: u64, before: u64| (after - before) as f64;

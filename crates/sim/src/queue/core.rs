@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::events::Events;
 use crate::front_end::{FrontEnd, Step};
 use crate::random::Random;
-use crate::report::{RunError, held, in_time};
+use crate::report::{RunError, held};
 use crate::statistics::{Distribution, Law, Population};
 use crate::time::Time;
 
@@ -186,9 +186,8 @@ impl<F: FrontEnd> Run<'_, F> {
             }
         }
         let now = self.events.now();
-        in_time(now)?;
-        let law = held(self.inside.law(now))?;
-        let system = held(self.system.law(now))?;
+        let law = held(self.inside.law(now), now)?;
+        let system = held(self.system.law(now), now)?;
         let span = (now - self.begun).as_s();
         Ok(CoreReport {
             service: self.inside.times().distribution(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::events::Events;
 use crate::random::Random;
-use crate::report::{RunError, held, in_time};
+use crate::report::{RunError, held};
 use crate::statistics::{Distribution, Law, Population};
 use crate::time::Time;
 
@@ -82,8 +82,7 @@ impl Servers {
             }
         }
         let now = events.now();
-        in_time(now)?;
-        let law = held(inside.law(now))?;
+        let law = held(inside.law(now), now)?;
         let load = served.as_s() / (now - begun).as_s() / f64::from(self.servers);
         Ok(ServersReport { response: inside.times().distribution(), law, load })
     }

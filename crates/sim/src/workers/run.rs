@@ -12,7 +12,7 @@ use super::frames::{Frames, Place};
 use crate::cores::Sram;
 use crate::events::Events;
 use crate::executed::{Executed, Touch};
-use crate::report::{Counted, RunError, held, in_time, percent, times};
+use crate::report::{Counted, RunError, held, percent, times};
 use crate::stages::{Split, Stages};
 use crate::statistics::{Distribution, Law, Population};
 use crate::system::{Document, SystemError};
@@ -644,8 +644,7 @@ impl<R: Replacement> Run<'_, R> {
     fn report(mut self) -> Result<WorkersReport, RunError> {
         self.frames.check();
         let now = self.events.now();
-        in_time(now)?;
-        let law = held(self.inside.law(now))?;
+        let law = held(self.inside.law(now), now)?;
         let span = now - self.begun;
         let (sums, (before, devices)) = (self.sums, self.before);
         let share = |of: fn(&Sums) -> Time| (of(&sums) - of(&before)).as_s() / span.as_s();

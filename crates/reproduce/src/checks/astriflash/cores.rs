@@ -133,6 +133,7 @@ pub fn system(
         pages: (inputs.bytes("system.flash")? / PAGE) as u64 / scale,
         cached_tables: false,
         workload,
+        shape: workload.shape(),
         exponent,
         paging,
         warm_up: (jobs / 4).max(1),
@@ -180,8 +181,7 @@ fn bases(inputs: &Inputs<'_>, workloads: &[Workload]) -> Result<Vec<Base>, Check
 fn expected_ns(inputs: &Inputs<'_>, base: &Base, exponent: f64) -> Result<f64, CheckError> {
     let of = system(inputs, base.workload, exponent, Paging::DramOnly, 1)?;
     let frames = u64::from(of.cache.sets) * u64::from(of.cache.ways) * u64::from(of.controllers);
-    let shape = base.workload.shape(exponent);
-    let records = f64::from(shape.operations * shape.records);
+    let records = f64::from(of.shape.operations * of.shape.records);
     let job_ns = f64::from(of.cores) * 1e9 / base.jobs_per_s;
     Ok(job_ns / (records * miss_ratio(of.pages, exponent, frames)))
 }
