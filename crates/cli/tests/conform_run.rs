@@ -330,7 +330,8 @@ impl Drop for Redis {
 }
 
 impl Redis {
-    fn start(mut command: Command, port: u16, directory: &Path) -> Redis {
+    fn start(mut command: Command, directory: &Path) -> Redis {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (port_text, directory) = (port.to_string(), directory.to_str().unwrap());
         let words = ["--port", &port_text, "--save", "", "--appendonly", "no", "--enable-debug-command", "local"];
         let words = words.into_iter().chain(["--dir", directory, "--rdbcompression", "no"]);
@@ -431,33 +432,45 @@ impl Data {
     }
 }
 
-#[test]
-fn redis_holds_four_times_its_cap() {
+const REDIS_CAP: u64 = 36 << 20;
+
+/// A redis under `fulgurite run` that has the data, and the digest that it has without us, too.
+/// None where this machine cannot.
+fn loaded(
+    data: &Data,
+    group: Option<&Group>,
+    directory: &Path,
+    options: &[&str],
+) -> Option<(String, Redis, Connection)> {
     if Command::new("redis-server").arg("--version").output().is_err() {
         println!("SKIPPED: no redis-server; apt-get install redis-server");
-        return;
+        return None;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut redis = Redis::start(Command::new("redis-server"), port(), directory.path());
+    let mut redis = Redis::start(Command::new("redis-server"), directory);
     let mut connection = redis.connect().expect("redis runs without us");
-    let expected = DATA.load(&mut connection);
+    let expected = data.load(&mut connection);
     redis.end(&mut connection);
 
-    let cap = 36 << 20;
-    let group = Group::new("redis", cap);
-    let flash = directory.path().to_str().unwrap();
-    let words = ["--dram", "36M", "--flash", flash, "--flash-size", "512M", "--", "redis-server"];
-    let mut redis = Redis::start(command(group.as_ref(), &words), port(), directory.path());
+    let words = ["--dram", "36M", "--flash", directory.to_str().unwrap(), "--flash-size", "512M"];
+    let words = [&words, options, &["--", "redis-server"]].concat();
+    let mut redis = Redis::start(command(group, &words), directory);
     let Some(mut connection) = redis.connect() else {
         let mut stderr = Vec::new();
         let status = redis.child.wait().unwrap();
         redis.child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
         let output = Output { status, stdout: Vec::new(), stderr };
         assert!(cannot(&output), "{}", text(&output.stderr));
-        return;
+        return None;
     };
-    assert_eq!(DATA.load(&mut connection), expected);
+    assert_eq!(data.load(&mut connection), expected);
+    Some((expected, redis, connection))
+}
+
+#[test]
+fn redis_holds_four_times_its_cap() {
+    let directory = tempfile::tempdir().unwrap();
+    let group = Group::new("redis", REDIS_CAP);
+    let Some((expected, redis, mut connection)) = loaded(&DATA, group.as_ref(), directory.path(), &[]) else { return };
     // What is saved is the state of this moment, whatever is written meanwhile.
     assert_eq!(text(&connection.ask(&[b"BGSAVE"])), "+Background saving started");
     let (mut written, begun) = (0, Instant::now());
@@ -477,11 +490,11 @@ fn redis_holds_four_times_its_cap() {
     println!("{written} values were written during {:?} of BGSAVE", begun.elapsed());
     assert!(written >= 500, "the save was too fast to say anything");
     let told = redis.end(&mut connection);
-    assert!(peak_of_summary(&told) <= cap, "{told}");
+    assert!(peak_of_summary(&told) <= REDIS_CAP, "{told}");
     if let Some(group) = &group {
-        println!("peak of the cgroup: {} of {} bytes; {told}", group.peak(), cap);
+        println!("peak of the cgroup: {} of {} bytes; {told}", group.peak(), REDIS_CAP);
     }
-    let mut saved = Redis::start(Command::new("redis-server"), port(), directory.path());
+    let mut saved = Redis::start(Command::new("redis-server"), directory.path());
     let mut connection = saved.connect().expect("redis runs without us");
     // It answers before it has read its file.
     while connection.ask(&[b"PING"]) != b"+PONG" {
@@ -493,37 +506,16 @@ fn redis_holds_four_times_its_cap() {
 
 #[test]
 fn redis_holds_its_values_as_objects() {
-    if Command::new("redis-server").arg("--version").output().is_err() {
-        println!("SKIPPED: no redis-server; apt-get install redis-server");
-        return;
-    }
     let directory = tempfile::tempdir().unwrap();
-    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let data = Data { keys: if is_full() { 120_000 } else { 30_000 }, value_bytes: 1_000 };
-    let mut redis = Redis::start(Command::new("redis-server"), port(), directory.path());
-    let mut connection = redis.connect().expect("redis runs without us");
-    let expected = data.load(&mut connection);
-    redis.end(&mut connection);
-
-    let cap = 36 << 20;
-    let group = Group::new("redis-objects", cap);
-    let flash = directory.path().to_str().unwrap();
-    let words = ["--dram", "36M", "--flash", flash, "--flash-size", "512M", "--objects", "--", "redis-server"];
-    let mut redis = Redis::start(command(group.as_ref(), &words), port(), directory.path());
-    let Some(mut connection) = redis.connect() else {
-        let mut stderr = Vec::new();
-        let status = redis.child.wait().unwrap();
-        redis.child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
-        let output = Output { status, stdout: Vec::new(), stderr };
-        assert!(cannot(&output), "{}", text(&output.stderr));
-        return;
-    };
-    assert_eq!(data.load(&mut connection), expected);
+    let group = Group::new("redis-objects", REDIS_CAP);
+    let words = ["--objects"];
+    let Some((_, redis, mut connection)) = loaded(&data, group.as_ref(), directory.path(), &words) else { return };
     // It has an allocator of its own, and its values are objects all the same. A child would not
     // have them.
     assert!(text(&connection.ask(&[b"BGSAVE"])).starts_with("-ERR"));
     let told = redis.end(&mut connection);
-    assert!(peak_of_summary(&told) <= cap, "{told}");
+    assert!(peak_of_summary(&told) <= REDIS_CAP, "{told}");
     let objects = told.lines().find(|line| line.contains(" objects, ")).unwrap_or_else(|| panic!("{told}"));
     let count = objects.split(" objects").next().and_then(|before| before.rsplit(' ').next()?.parse::<u32>().ok());
     assert!(count.is_some_and(|count| count >= data.keys), "{told}");

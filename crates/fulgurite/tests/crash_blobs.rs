@@ -9,9 +9,7 @@
 //! many steps leave, where the number is the one in its count, and no less than was told.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -163,12 +161,9 @@ fn writers() {
                 }
             });
         }
-        loop {
-            let counts: Vec<String> = done.iter().map(|count| count.load(Ordering::SeqCst).to_string()).collect();
+        trials::sync_and_tell(&done, Duration::from_millis(5), || {
             memory.sync().unwrap();
-            println!("\nsynced {}", counts.join(" "));
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        });
     });
 }
 
@@ -213,33 +208,5 @@ fn kill_and_compare(what: &str, objects: u64, seed: u64) {
 
 /// Lets the writers run for a while, and returns what they told last.
 fn run_and_kill(path: &Path, time: Duration) -> Vec<u64> {
-    let mut child = trials::again(module_path!(), "writers")
-        .env(CHILD, path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let output = child.stdout.take().unwrap();
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        let mut last = vec![0; WRITERS as usize];
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if let Some(counts) = line.strip_prefix("synced ") {
-                let counts: Result<Vec<u64>, _> = counts.split(' ').map(str::parse).collect();
-                // The last line may be cut off.
-                if let Some(counts) = counts.ok().filter(|counts| counts.len() == WRITERS as usize) {
-                    last = counts;
-                    let _ = ready.send(());
-                }
-            }
-        }
-        last
-    });
-    // A slow machine has its time, too: it is killed after it has begun.
-    is_ready.recv_timeout(Duration::from_secs(60)).expect("the writers have synced once");
-    std::thread::sleep(time);
-    assert!(child.try_wait().unwrap().is_none(), "the writers ended by themselves");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reader.join().unwrap()
+    trials::kill_after(trials::again(module_path!(), "writers").env(CHILD, path), WRITERS as usize, time, |_| ())
 }

@@ -9,9 +9,7 @@
 //! shown wrong histories, must find violations.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -250,10 +248,7 @@ impl Data {
 }
 
 fn open(medium: Medium, objects: bool) -> (Fulgurite, Data) {
-    let memory = Fulgurite::builder(medium).workers(2);
-    let memory = if objects { memory.dram("24M").object_cache("1M") } else { memory.dram("8M") };
-    // A build without optimization takes more stack than the 32 KiB of a fiber.
-    let memory = memory.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap();
+    let memory = crate::crash_transactions::start(medium, objects);
     let data = Data::open(&memory).unwrap();
     assert_eq!(data.blobs.objects().is_some(), objects);
     (memory, data)
@@ -283,12 +278,9 @@ fn writers() {
         };
         drop(memory.submit_with::<()>(&options, code).unwrap());
     }
-    loop {
-        let counts: Vec<String> = done.iter().map(|count| count.load(Ordering::SeqCst).to_string()).collect();
+    trials::sync_and_tell(&done, Duration::from_millis(3), || {
         memory.sync().unwrap();
-        println!("\nsynced {}", counts.join(" "));
-        std::thread::sleep(Duration::from_millis(3));
-    }
+    });
 }
 
 // ---- kills ----
@@ -310,34 +302,10 @@ fn run_and_kill(path: &Path, time: Duration, halves: bool, history: &mut History
     if halves {
         child.env(HALVES, "1");
     }
-    let mut child = child.env(CHILD, path).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-    let output = child.stdout.take().unwrap();
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        let (mut last, mut said) = (vec![0; WRITERS as usize], History::new());
-        // The last line may be cut off, of a transaction that has not committed.
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if let Some((id, step)) = line.strip_prefix("found ").and_then(parse) {
-                said.insert(id, step);
-            } else if let Some(counts) = line.strip_prefix("synced ") {
-                let counts: Result<Vec<u64>, _> = counts.split(' ').map(str::parse).collect();
-                if let Some(counts) = counts.ok().filter(|counts| counts.len() == WRITERS as usize) {
-                    last = counts;
-                    let _ = ready.send(());
-                }
-            }
-        }
-        (last, said)
-    });
-    // A slow machine has its time, too: it is killed after it has begun.
-    is_ready.recv_timeout(Duration::from_secs(60)).expect("the writers have synced once");
-    std::thread::sleep(time);
-    assert!(child.try_wait().unwrap().is_none(), "the writers ended by themselves");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let (last, said) = reader.join().unwrap();
-    history.extend(said);
-    last
+    // The last line may be cut off, of a transaction that has not committed.
+    trials::kill_after(child.env(CHILD, path), WRITERS as usize, time, |line| {
+        history.extend(line.strip_prefix("found ").and_then(parse));
+    })
 }
 
 /// Kills so often. Returns how many transactions were kept, or what is wrong.

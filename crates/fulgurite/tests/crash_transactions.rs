@@ -5,9 +5,7 @@
 //! moment. The pool is opened: the accounts must have their sum, and the counts must be no less
 //! than was told. Transfers in two transactions instead of one must be found.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -112,11 +110,15 @@ impl Bank {
     }
 }
 
-fn open(medium: Medium, objects: bool) -> (Fulgurite, Bank) {
+/// Of so little DRAM that data has to leave it.
+pub(crate) fn start(medium: Medium, objects: bool) -> Fulgurite {
     let memory = Fulgurite::builder(medium).workers(2);
     let memory = if objects { memory.dram("24M").object_cache("1M") } else { memory.dram("8M") };
     // A build without optimization takes more stack than the 32 KiB of a fiber.
-    let memory = memory.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap();
+    memory.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap()
+}
+fn open(medium: Medium, objects: bool) -> (Fulgurite, Bank) {
+    let memory = start(medium, objects);
     let bank = Bank::open(&memory).unwrap();
     assert_eq!(bank.blobs.objects().is_some(), objects);
     (memory, bank)
@@ -150,12 +152,9 @@ fn writers() {
         };
         drop(memory.submit_with::<()>(&options, code).unwrap());
     }
-    loop {
-        let counts: Vec<String> = done.iter().map(|count| count.load(Ordering::SeqCst).to_string()).collect();
+    trials::sync_and_tell(&done, Duration::from_millis(5), || {
         memory.sync().unwrap();
-        println!("\nsynced {}", counts.join(" "));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    });
 }
 
 /// Kills `kills` times. Returns how many transfers there were, or what was wrong.
@@ -214,27 +213,5 @@ fn run_and_kill(path: &Path, time: Duration, halves: bool) -> Vec<u64> {
     if halves {
         child.env(HALVES, "1");
     }
-    let mut child = child.env(CHILD, path).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-    let output = child.stdout.take().unwrap();
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        let mut last = vec![0; WRITERS as usize];
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let Some(counts) = line.strip_prefix("synced ") else { continue };
-            let counts: Result<Vec<u64>, _> = counts.split(' ').map(str::parse).collect();
-            // The last line may be cut off.
-            if let Some(counts) = counts.ok().filter(|counts| counts.len() == WRITERS as usize) {
-                last = counts;
-                let _ = ready.send(());
-            }
-        }
-        last
-    });
-    // A slow machine has its time, too: it is killed after it has begun.
-    is_ready.recv_timeout(Duration::from_secs(60)).expect("the writers have synced once");
-    std::thread::sleep(time);
-    assert!(child.try_wait().unwrap().is_none(), "the writers ended by themselves");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reader.join().unwrap()
+    trials::kill_after(child.env(CHILD, path), WRITERS as usize, time, |_| ())
 }

@@ -6,9 +6,7 @@
 //! many steps leave, and no fewer than they have synced. The memory of such a process stays below
 //! its budget.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -145,33 +143,8 @@ fn writers() {
 
 /// Lets the writers run for a while. Returns what they told last: steps, and bytes of DRAM.
 fn run_and_kill(path: &Path, time: Duration) -> [u64; 3] {
-    let mut child = trials::again(module_path!(), "writers")
-        .env(CHILD, path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let output = child.stdout.take().unwrap();
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        let mut last = [0; 3];
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let Some(counts) = line.strip_prefix("synced ") else { continue };
-            let counts: Result<Vec<u64>, _> = counts.split(' ').map(str::parse).collect();
-            // The last line may be cut off.
-            if let Some(counts) = counts.ok().and_then(|counts| <[u64; 3]>::try_from(counts).ok()) {
-                last = counts;
-                let _ = ready.send(());
-            }
-        }
-        last
-    });
-    is_ready.recv_timeout(Duration::from_secs(60)).expect("the writers have synced once");
-    std::thread::sleep(time);
-    assert!(child.try_wait().unwrap().is_none(), "the writers ended by themselves");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reader.join().unwrap()
+    let mut child = trials::again(module_path!(), "writers");
+    trials::kill_after(child.env(CHILD, path), 3, time, |_| ()).try_into().unwrap()
 }
 
 /// What the pool says of itself, opened as programs open it.

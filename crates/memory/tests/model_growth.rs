@@ -10,14 +10,11 @@ use crate::common;
 use std::collections::HashMap as Model;
 use std::sync::Arc;
 
-use common::{FaultyMemory, Random, errors, plain};
-use fulgurite_memory::{
-    AccessError, Blobs, Container, Directory, HashMap, Memory, PAGE_BYTES, Rooted, VersionLatch, further_ranges,
-};
+use common::{FaultyMemory, Random, Wide as Map, change_or_fail, errors, plain, same};
+use fulgurite_memory::{AccessError, Blobs, Container, Directory, Memory, PAGE_BYTES, Rooted, further_ranges};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const LATCHES: usize = 16;
-type Map = HashMap<u64, [u64; 3], VersionLatch>;
 
 /// A map for ten entries, in a directory of so many pages.
 fn map<M: Memory>(memory: &mut M, pages: u64) -> (Arc<Directory>, Rooted<Map>) {
@@ -35,13 +32,6 @@ fn again<C: Container, M: Memory>(memory: &mut M, directory: &Arc<Directory>, na
     opened.grow_in(directory);
     opened
 }
-fn same<M: Memory>(memory: &mut M, map: &Map, model: &Model<u64, [u64; 3]>) {
-    assert_eq!(map.check(memory), Ok(model.len() as u64));
-    let mut all = Model::new();
-    map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none())).unwrap();
-    assert_eq!(&all, model);
-}
-
 #[test]
 fn a_map_made_for_ten_entries_gets_many_more() {
     let mut memory = FaultyMemory::new();
@@ -92,13 +82,7 @@ fn a_map_grows_beyond_its_capacity_among_failed_accesses() {
         let (key, value) = (random.below(3000), [random.next(); 3]);
         memory.fail_after(random.below(30), errors()[step % 3]);
         let removes = random.below(8) == 0;
-        let result = if removes { map.remove(&mut memory, &key) } else { map.insert(&mut memory, &key, value) };
-        memory.heal();
-        match result {
-            Ok(old) if removes => assert_eq!(old, model.remove(&key)),
-            Ok(old) => assert_eq!(old, model.insert(key, value)),
-            Err(_) => failures += 1,
-        }
+        failures += u64::from(change_or_fail(&mut memory, &map, &mut model, (key, value), removes));
         if step % 200 == 0 {
             same(&mut memory, &map, &model);
             map.heap().check(&mut memory).unwrap();
@@ -123,13 +107,7 @@ fn a_map_beyond_its_capacity_shrinks_among_failed_accesses() {
         let (key, value) = (random.below(600), [random.next(); 3]);
         memory.fail_after(random.below(60), errors()[step % 3]);
         let removes = random.below(16) < if step / 3000 % 2 == 0 { 1 } else { 15 };
-        let result = if removes { map.remove(&mut memory, &key) } else { map.insert(&mut memory, &key, value) };
-        memory.heal();
-        match result {
-            Ok(old) if removes => assert_eq!(old, model.remove(&key)),
-            Ok(old) => assert_eq!(old, model.insert(key, value)),
-            Err(_) => failures += 1,
-        }
+        failures += u64::from(change_or_fail(&mut memory, &map, &mut model, (key, value), removes));
         if step % 200 == 0 {
             same(&mut memory, &map, &model);
             map.heap().check(&mut memory).unwrap();

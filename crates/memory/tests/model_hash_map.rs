@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::HashMap as Model;
 use std::sync::Arc;
 
-use common::{FaultyMemory, Random, errors, interleave, plain};
+use common::{FaultyMemory, Random, change_or_fail, entries, errors, interleave, plain, same};
 use fulgurite_memory::{
     AccessError, Address, HashMap, Heap, KeyHash, Latch, Memory, NoLatch, PAGE_BYTES, Plain, PlainMemory, Region,
     VersionLatch,
@@ -44,19 +44,6 @@ fn make_either<K: KeyHash + Eq, V: Plain, L: Latch, M: Memory>(
     }
     let (heap, region) = places(memory, pages, HashMap::<K, V, L>::bytes_to_grow(capacity));
     (HashMap::create_growing(memory, region, heap.clone(), capacity, 16).unwrap(), heap)
-}
-
-fn same<K, V, L, M>(memory: &mut M, map: &HashMap<K, V, L>, model: &Model<K, V>)
-where
-    K: KeyHash + Eq + std::hash::Hash + std::fmt::Debug,
-    V: Plain + PartialEq + std::fmt::Debug,
-    L: Latch,
-    M: Memory,
-{
-    assert_eq!(map.check(memory), Ok(model.len() as u64));
-    let mut all = Model::new();
-    map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none())).unwrap();
-    assert_eq!(&all, model);
 }
 
 fn random_operations<K, V>(what: &str, (capacity, grows): (u64, bool), key: impl Fn(u64) -> K, value: impl Fn(u64) -> V)
@@ -278,6 +265,15 @@ fn run<L: Latch, M: Memory>(
     }
 }
 
+fn expected(model: &mut Model<u64, [u64; 3]>, operation: Operation) -> Option<[u64; 3]> {
+    match operation {
+        Operation::Get(key) => model.get(&key).copied(),
+        Operation::Insert(key, value) => model.insert(key, [value; 3]),
+        Operation::Remove(key) => model.remove(&key),
+        Operation::Update(key, value) => model.get_mut(&key).map(|now| std::mem::replace(now, [value; 3])),
+    }
+}
+
 #[test]
 fn another_fiber_may_run_at_any_access() {
     for (capacity, grows) in [(1, false), (30, false), (30, true)] {
@@ -298,20 +294,10 @@ fn another_fiber_may_run_at_any_access() {
                     _ => Operation::Update(key, value),
                 }
             },
-            |model: &mut Model<u64, [u64; 3]>, operation| match operation {
-                Operation::Get(key) => model.get(&key).copied(),
-                Operation::Insert(key, value) => model.insert(key, [value; 3]),
-                Operation::Remove(key) => model.remove(&key),
-                Operation::Update(key, value) => model.get_mut(&key).map(|now| std::mem::replace(now, [value; 3])),
-            },
+            expected,
             |memory, operation| run(&map, memory, operation),
             |memory, operation| run(&map, memory, operation),
-            |memory| {
-                map.check(memory).unwrap();
-                let mut all = Model::new();
-                map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none())).unwrap();
-                all
-            },
+            |memory| entries(memory, &map),
         );
     }
 }
@@ -339,20 +325,10 @@ fn a_map_grows_inside_other_operations() {
                     _ => Operation::Insert(key, value),
                 }
             },
-            |model: &mut Model<u64, [u64; 3]>, operation| match operation {
-                Operation::Get(key) => model.get(&key).copied(),
-                Operation::Insert(key, value) => model.insert(key, [value; 3]),
-                Operation::Remove(key) => model.remove(&key),
-                Operation::Update(..) => None,
-            },
+            expected,
             |memory, operation| run(&map, memory, operation),
             |memory, operation| run(&map, memory, operation),
-            |memory| {
-                map.check(memory).unwrap();
-                let mut all = Model::new();
-                map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none())).unwrap();
-                all
-            },
+            |memory| entries(memory, &map),
         );
         let buckets = map.buckets(&mut memory.clone()).unwrap();
         assert!(buckets > 20, "only {buckets} buckets");
@@ -388,20 +364,12 @@ fn a_map_shrinks_inside_other_operations() {
                     _ => Operation::Remove(key),
                 }
             },
-            |model: &mut Model<u64, [u64; 3]>, operation| match operation {
-                Operation::Get(key) => model.get(&key).copied(),
-                Operation::Insert(key, value) => model.insert(key, [value; 3]),
-                Operation::Remove(key) => model.remove(&key),
-                Operation::Update(..) => None,
-            },
+            expected,
             |memory, operation| run(&map, memory, operation),
             |memory, operation| run(&map, memory, operation),
             |memory| {
-                map.check(memory).unwrap();
                 least.set(least.get().min(map.buckets(memory).unwrap()));
-                let mut all = Model::new();
-                map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none())).unwrap();
-                all
+                entries(memory, &map)
             },
         );
         assert!(least.get() * 2 < most, "{most} buckets became {}", least.get());
@@ -454,13 +422,7 @@ fn a_map_shrinks_among_failed_accesses() {
         let (key, value) = (random.below(1000), [random.next(); 3]);
         memory.fail_after(random.below(60), errors()[step % 3]);
         let removes = random.below(16) < if step / 6000 % 2 == 0 { 1 } else { 15 };
-        let result = if removes { map.remove(&mut memory, &key) } else { map.insert(&mut memory, &key, value) };
-        memory.heal();
-        match result {
-            Ok(old) if removes => assert_eq!(old, model.remove(&key)),
-            Ok(old) => assert_eq!(old, model.insert(key, value)),
-            Err(_) => failures += 1,
-        }
+        failures += u64::from(change_or_fail(&mut memory, &map, &mut model, (key, value), removes));
         if step % 200 == 0 {
             same(&mut memory, &map, &model);
             heap.check(&mut memory).unwrap();
@@ -534,13 +496,7 @@ fn a_map_grows_among_failed_accesses() {
         let (key, value) = (random.below(3000), [random.next(); 3]);
         memory.fail_after(random.below(24), errors()[step % 3]);
         let removes = random.below(8) == 0;
-        let result = if removes { map.remove(&mut memory, &key) } else { map.insert(&mut memory, &key, value) };
-        memory.heal();
-        match result {
-            Ok(old) if removes => assert_eq!(old, model.remove(&key)),
-            Ok(old) => assert_eq!(old, model.insert(key, value)),
-            Err(_) => failures += 1,
-        }
+        failures += u64::from(change_or_fail(&mut memory, &map, &mut model, (key, value), removes));
         if step % 100 == 0 {
             same(&mut memory, &map, &model);
             heap.check(&mut memory).unwrap();

@@ -1,10 +1,15 @@
 //! What the tests of this crate share: a memory whose accesses fail on demand, and random numbers
 //! from a printed seed.
 
+use std::collections::HashMap as Model;
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use fulgurite_memory::{AccessError, Address, Memory, Pinned, PlainMemory, View, ViewMut};
+use fulgurite_memory::{
+    AccessError, Address, HashMap, KeyHash, Latch, Memory, Pinned, Plain, PlainMemory, VersionLatch, View, ViewMut,
+};
 use fulgurite_sys::Backed;
 pub use fulgurite_testkit::Random;
 
@@ -132,6 +137,50 @@ pub fn plain() -> PlainMemory {
 /// stale pointer.
 pub fn errors() -> [AccessError; 3] {
     [AccessError::Cancelled, AccessError::DeadlineExceeded, AccessError::OutOfRange { at: Address::NULL }]
+}
+
+/// All entries of a map that is whole, each seen once.
+pub fn entries<K, V, L, M>(memory: &mut M, map: &HashMap<K, V, L>) -> Model<K, V>
+where
+    K: KeyHash + Eq + Hash + Debug,
+    V: Plain,
+    L: Latch,
+    M: Memory,
+{
+    let count = map.check(memory).unwrap();
+    let mut all = Model::new();
+    map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none(), "{key:?} twice")).unwrap();
+    assert_eq!(count, all.len() as u64);
+    all
+}
+/// A map is whole, and has what the model has.
+pub fn same<K, V, L, M>(memory: &mut M, map: &HashMap<K, V, L>, model: &Model<K, V>)
+where
+    K: KeyHash + Eq + Hash + Debug,
+    V: Plain + PartialEq + Debug,
+    L: Latch,
+    M: Memory,
+{
+    assert_eq!(&entries(memory, map), model);
+}
+
+/// A map that is changed while accesses fail.
+pub type Wide = HashMap<u64, [u64; 3], VersionLatch>;
+
+/// Inserts or removes a key. An access may fail, as the memory was told, and then nothing has
+/// changed. Returns whether one did.
+pub fn change_or_fail(
+    memory: &mut FaultyMemory,
+    map: &Wide,
+    model: &mut Model<u64, [u64; 3]>,
+    (key, value): (u64, [u64; 3]),
+    removes: bool,
+) -> bool {
+    let result = if removes { map.remove(memory, &key) } else { map.insert(memory, &key, value) };
+    memory.heal();
+    let Ok(old) = result else { return true };
+    assert_eq!(old, if removes { model.remove(&key) } else { model.insert(key, value) });
+    false
 }
 
 /// Plain memory that lets somebody else run at one of its accesses, as a miss does: deterministic
