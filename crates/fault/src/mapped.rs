@@ -43,8 +43,8 @@ use std::sync::atomic::Ordering;
 enum Place {
     /// In its frame.
     Frame,
-    /// In the region, at this subpage.
-    Program(u32),
+    /// In the region, at this subpage. If it is protected, nothing can have written to it.
+    Program { subpage: u32, protected: bool },
     /// In its frame, and a copy that cannot be written to at this subpage.
     Copied(u32),
 }
@@ -95,14 +95,9 @@ pub struct Mapped {
     places: Box<[Place]>,
     /// What the page of a frame held when it was given to the program.
     before: Box<[Fingerprint]>,
-    /// Nothing can have written to the program's page of a frame.
-    protected: Box<[bool]>,
     habit: Habit,
-    /// The page is the program's, and the frame has one of no use as well.
-    spare: Box<[bool]>,
-    /// Frames that have, and maybe others.
+    /// Frames that have a page of no use, as theirs is the program's.
     spares: Vec<FrameIndex>,
-    spare_count: u32,
     /// Frames of the last batch that could not be taken away.
     held: Vec<FrameIndex>,
     /// Those that are to be dropped, and where they are.
@@ -116,26 +111,22 @@ pub struct Mapped {
 }
 
 /// DRAM for each frame, here.
-pub const BYTES_PER_FRAME: usize = size_of::<Place>() + size_of::<Fingerprint>() + 3 * size_of::<bool>();
+pub const BYTES_PER_FRAME: usize = size_of::<Place>() + size_of::<Fingerprint>() + size_of::<bool>();
 
 impl Mapped {
     pub fn new(way: Arc<Way>, region: Arc<Region>, fingerprints: Fingerprints, frames: u32) -> Mapped {
-        let none = || vec![false; frames as usize].into();
         Mapped {
             way,
             region,
             fingerprints,
             places: vec![Place::Frame; frames as usize].into(),
             before: vec![0; frames as usize].into(),
-            protected: none(),
             habit: Habit::default(),
-            spare: none(),
             spares: Vec::with_capacity(SPARE_MOST),
-            spare_count: 0,
             held: Vec::with_capacity(64),
             drops: Vec::with_capacity(64),
             offsets: Vec::with_capacity(64),
-            paged: none(),
+            paged: vec![false; frames as usize].into(),
             pages: 0,
             end: 0,
         }
@@ -148,7 +139,11 @@ impl Mapped {
     /// The same pages, in a child that has a way of its own. A fork ends their protection.
     pub fn renew(&mut self, way: Arc<Way>) {
         self.way = way;
-        self.protected.fill(false);
+        for place in &mut self.places {
+            if let Place::Program { protected, .. } = place {
+                *protected = false;
+            }
+        }
     }
     /// Frames whose pages the program has.
     pub fn all_mapped(&self) -> Vec<FrameIndex> {
@@ -158,14 +153,14 @@ impl Mapped {
 
     /// How many pages frames certainly have.
     pub fn pages(&self) -> u32 {
-        self.pages + self.spare_count
+        self.pages + self.spares.len() as u32
     }
     /// Frames from `end` on have no pages any more.
     pub fn shrunk(&mut self, end: u32) {
         for frame in (end..self.end).map(FrameIndex) {
             self.set_paged(frame, false);
-            self.set_spare(frame, false);
         }
+        self.spares.retain(|frame| frame.0 < end);
         self.end = self.end.min(end);
     }
     fn set_paged(&mut self, frame: FrameIndex, paged: bool) {
@@ -182,7 +177,7 @@ impl Mapped {
         self.set_paged(frame, true);
         self.end = self.end.max(frame.0 + 1);
         if self.places[frame.index()] != Place::Frame {
-            if writes && self.protected[frame.index()] {
+            if writes {
                 return self.let_write(frame, subpage);
             }
             self.way.wake(&self.region, to);
@@ -195,10 +190,9 @@ impl Mapped {
         // What is dirty may not be dropped.
         let protects = self.way.protects() && !writes && !is_dirty && self.habit.protects();
         match self.way.give(arena, from, &self.region, to, access, protects) {
-            Ok(Given::Moved) => self.places[frame.index()] = Place::Program(subpage),
+            Ok(Given::Moved) => self.places[frame.index()] = Place::Program { subpage, protected: false },
             Ok(Given::Left) => {
-                self.places[frame.index()] = Place::Program(subpage);
-                self.protected[frame.index()] = protects;
+                self.places[frame.index()] = Place::Program { subpage, protected: protects };
                 self.leave_spare(arena, frame);
             }
             Ok(Given::Copied) => self.places[frame.index()] = Place::Copied(subpage),
@@ -218,54 +212,44 @@ impl Mapped {
     /// Lets the program write to a page that it has, and wakes what waits for that.
     pub fn let_write(&mut self, frame: FrameIndex, subpage: u32) -> Mapping {
         let offset = (subpage as usize) << SUBPAGE_SHIFT;
-        if !self.protected[frame.index()] {
+        let Place::Program { protected: protected @ true, .. } = &mut self.places[frame.index()] else {
             self.way.wake(&self.region, offset);
             return Mapping::Done;
-        }
+        };
         if self.way.unprotect(&self.region, offset).is_err() {
             return Mapping::Later;
         }
+        *protected = false;
         self.habit.written += 1;
-        self.protected[frame.index()] = false;
         Mapping::Done
     }
 
     /// The page of a frame was copied.
     fn leave_spare(&mut self, arena: &Arena, frame: FrameIndex) {
-        self.set_spare(frame, true);
         self.spares.push(frame);
         if self.spares.len() >= SPARE_MOST {
             self.discard_spares(arena);
         }
     }
-    fn set_spare(&mut self, frame: FrameIndex, spare: bool) {
-        if std::mem::replace(&mut self.spare[frame.index()], spare) != spare {
-            self.spare_count = if spare { self.spare_count + 1 } else { self.spare_count - 1 };
-        }
-    }
     /// Gives the pages back that frames have and do not use.
     fn discard_spares(&mut self, arena: &Arena) {
-        let offset = |frame: &FrameIndex| frame.index() << SUBPAGE_SHIFT;
-        arena.discard_pages(self.spares.iter().filter(|frame| self.spare[frame.index()]).map(offset));
-        while let Some(frame) = self.spares.pop() {
-            self.set_spare(frame, false);
-        }
+        arena.discard_pages(self.spares.drain(..).map(|frame| frame.index() << SUBPAGE_SHIFT));
     }
     /// The program has the page of a frame no more, and the frame has none, or one of no use.
     fn left(&mut self, frame: FrameIndex) {
-        if self.spare[frame.index()] {
-            self.set_spare(frame, false);
-        } else {
-            self.set_paged(frame, false);
+        match self.spares.iter().position(|spare| *spare == frame) {
+            Some(at) => {
+                self.spares.swap_remove(at);
+            }
+            None => self.set_paged(frame, false),
         }
-        self.protected[frame.index()] = false;
         self.places[frame.index()] = Place::Frame;
     }
 
     /// Takes a page back into its frame. False when somebody holds it.
     fn take_back(&mut self, frames: &Frames, frame: FrameIndex) -> bool {
         let (arena, to) = (&**frames.arena(), frame.index() << SUBPAGE_SHIFT);
-        let subpage = match self.places[frame.index()] {
+        let (subpage, protected) = match self.places[frame.index()] {
             Place::Frame => return true,
             Place::Copied(subpage) => {
                 let gone = self.region.unmap_pages((subpage as usize) << SUBPAGE_SHIFT, SUBPAGE_BYTES).is_ok();
@@ -274,15 +258,15 @@ impl Mapped {
                 }
                 return gone;
             }
-            Place::Program(subpage) => subpage,
+            Place::Program { subpage, protected } => (subpage, protected),
         };
-        if self.spare[frame.index()] {
+        if self.spares.contains(&frame) {
             self.discard_spares(arena);
         }
         let mark = &frames.marks(frame).dirty;
         match self.way.take(&self.region, (subpage as usize) << SUBPAGE_SHIFT, arena, to) {
             Ok(()) => {
-                if !self.protected[frame.index()]
+                if !protected
                     && !has_changes(mark.load(Ordering::Relaxed))
                     && self.fingerprints.of(arena, to) != self.before[frame.index()]
                 {
@@ -298,7 +282,6 @@ impl Mapped {
             }
             Err(_) => return false,
         }
-        self.protected[frame.index()] = false;
         self.places[frame.index()] = Place::Frame;
         true
     }
@@ -349,8 +332,7 @@ impl Users for Mapped {
         for frame in batch {
             let marks = frames.marks(frame);
             let is_needed = has_changes(marks.dirty.load(Ordering::Relaxed)) || marks.pins.load(Ordering::Relaxed) > 0;
-            if let Place::Program(subpage) = self.places[frame.index()]
-                && self.protected[frame.index()]
+            if let Place::Program { subpage, protected: true } = self.places[frame.index()]
                 && !is_needed
             {
                 self.drops.push(frame);
@@ -368,7 +350,7 @@ impl Users for Mapped {
     }
     fn dropped(&mut self, frame: FrameIndex) {
         match self.places[frame.index()] {
-            Place::Program(_) => self.left(frame),
+            Place::Program { .. } => self.left(frame),
             _ => self.places[frame.index()] = Place::Frame,
         }
     }

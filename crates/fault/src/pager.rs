@@ -220,16 +220,13 @@ impl Pager {
         let is_idle = self.free.len() == WAITS && self.again.is_empty() && self.held_up.is_empty();
         is_idle && self.cache.in_flight() == 0 && !self.cache.has_told() && !self.cache.could_shrink()
     }
-    /// Whether the program has the page of a subpage now.
-    pub fn is_mapped(&mut self, subpage: u32) -> bool {
-        let word = self.cache.shared().table.word(subpage).load(Ordering::Acquire);
-        matches!(decode(word), State::Resident(frame) if self.cache.users().has_mapped(frame))
+    /// The frame of a subpage whose page the program has.
+    fn mapped(&mut self, subpage: u32) -> Option<FrameIndex> {
+        self.frame_of(subpage).filter(|frame| self.cache.users().has_mapped(*frame))
     }
     /// Lets the program write to a page that it has. False when it has not, or cannot write yet.
     pub fn let_write(&mut self, subpage: u32) -> bool {
-        let frame = self.frame_of(subpage);
-        let Some(frame) = frame.filter(|frame| self.cache.users().has_mapped(*frame)) else { return false };
-        self.cache.users().let_write(frame, subpage) == Mapping::Done
+        self.mapped(subpage).is_some_and(|frame| self.cache.users().let_write(frame, subpage) == Mapping::Done)
     }
     /// Looks at the budget in the next round.
     pub fn look_soon(&mut self) {
@@ -370,7 +367,7 @@ impl Pager {
             return Begun::Ended(Verdict::NotMine);
         }
         // The first write to it, or it may have come since.
-        if self.is_mapped(subpage) {
+        if self.mapped(subpage).is_some() {
             if fault.is_write {
                 self.let_write(subpage);
             }

@@ -90,6 +90,8 @@ pub struct RunSettings {
     pub explains: bool,
     /// Small blocks of `malloc` go to flash as well.
     pub small: bool,
+    /// The smallest block of `malloc` that is an object; none is for 0.
+    pub objects_least: u64,
     /// Tell figures as JSON.
     pub json: bool,
     /// Tell figures every so many milliseconds; never for 0.
@@ -107,7 +109,7 @@ impl RunSettings {
     #[must_use]
     pub fn to_text(&self) -> String {
         format!(
-            "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
+            "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
             self.pid,
             self.dram_bytes,
             Below::ALL.iter().position(|one| *one == self.below).expect("it is one of all"),
@@ -115,6 +117,7 @@ impl RunSettings {
             self.threshold_bytes,
             u8::from(self.explains),
             u8::from(self.small),
+            self.objects_least,
             u8::from(self.json),
             self.stats_ms,
             self.way.number(),
@@ -129,7 +132,7 @@ impl RunSettings {
     /// [`Error::Settings`] when it is no such text.
     pub fn from_text(text: &str) -> Result<RunSettings, Error> {
         let refused = || Error::Settings(format!("{ENVIRONMENT}={text:?}"));
-        let mut lines = text.splitn(12, '\n');
+        let mut lines = text.splitn(13, '\n');
         let mut line = || lines.next().ok_or_else(refused);
         let number = |line: &str| line.parse::<u64>().map_err(|_| refused());
         Ok(RunSettings {
@@ -143,6 +146,7 @@ impl RunSettings {
             threshold_bytes: number(line()?)?,
             explains: number(line()?)? != 0,
             small: number(line()?)? != 0,
+            objects_least: number(line()?)?,
             json: number(line()?)? != 0,
             stats_ms: number(line()?)?,
             way: Wanted::of(number(line()?)?).ok_or_else(refused)?,
@@ -194,6 +198,7 @@ mod tests {
             threshold_bytes: 4096,
             explains: true,
             small: true,
+            objects_least: 128,
             json: false,
             stats_ms: 1500,
             way: Wanted::InLine,
@@ -204,11 +209,11 @@ mod tests {
         for text in [
             "",
             "1\n2\n3",
-            "1\n2\n0\n3\n4\n5\n6\n7\n8\n9\n10",
-            "1\n2\n0\n3\n4\n1\n1\n0\n0\n9\n\n/a",
-            "1\n2\n3\n3\n4\n1\n1\n0\n0\n0\n\n/a",
-            "x\n2\n0\n3\n4\n1\n1\n0\n0\n0\n\n/a",
-            "5000000000\n2\n0\n3\n4\n1\n1\n0\n0\n0\n\n/a",
+            "1\n2\n0\n3\n4\n5\n6\n7\n8\n9\n10\n11",
+            "1\n2\n0\n3\n4\n1\n1\n0\n0\n0\n9\n\n/a",
+            "1\n2\n3\n3\n4\n1\n1\n0\n0\n0\n0\n\n/a",
+            "x\n2\n0\n3\n4\n1\n1\n0\n0\n0\n0\n\n/a",
+            "5000000000\n2\n0\n3\n4\n1\n1\n0\n0\n0\n0\n\n/a",
         ] {
             assert!(matches!(RunSettings::from_text(text), Err(Error::Settings(_))), "{text:?}");
         }

@@ -20,19 +20,21 @@ impl Told {
     }
     /// Tells a line.
     pub fn tell(&self, text: &str) {
-        self.write(&format!("fulgurite run: {text}\n"));
+        self.tell_line(&format!("fulgurite run: {text}"));
     }
     /// Tells figures: as a line of JSON with this process' number, or as words with others before
     /// them.
     pub fn tell_figures(&self, figures: &Summary, json: bool, before: &str) {
         match json {
-            true => self.write(&format!("{}\n", figures.to_json(std::process::id()))),
+            true => self.tell_line(&figures.to_json(std::process::id())),
             false => self.tell(&format!("{before}{figures}")),
         }
     }
-    fn write(&self, line: &str) {
+    /// Tells a line, and not who says it.
+    pub fn tell_line(&self, line: &str) {
         if let Some(mut file) = self.0.as_ref() {
             // One write, so that lines of several processes do not mix.
+            let line = format!("{line}\n");
             let _ = signals::without_pipe_signal(|| file.write_all(line.as_bytes()));
         }
     }

@@ -10,16 +10,13 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::allocator::next;
-use crate::calls::{PAGE, Returned, SPANS, Span, errno, getsockopt, in_line, many, one, with};
+use crate::calls::{PAGE, Returned, SPANS, Span, errno, getsockopt, in_line, many, needs_pages, one, with};
 use crate::objects;
 use crate::run::run;
 
 /// Whether a span is too much to be held at once.
 fn is_long(address: usize, len: usize) -> bool {
-    in_line().is_some_and(|run| {
-        let pages = len / PAGE + 2;
-        pages > run.buffer.hold_most() && run.buffer.part_of(address, len).is_some()
-    })
+    in_line().is_some_and(|run| len / PAGE + 2 > run.buffer.hold_most()) && needs_pages((address, len))
 }
 
 /// What a call does with a buffer that is passed in pieces.
@@ -219,8 +216,7 @@ fn with_address<T: Returned>(
 ) -> T {
     // SAFETY: the caller gives null or a length.
     let room = unsafe { len.as_ref() }.map_or(0, |len| *len as usize);
-    let is_ours = |(at, len): Span| in_line().is_some_and(|run| run.buffer.part_of(at, len).is_some());
-    if to.is_null() || !is_ours(one(len)) && !is_ours((to as usize, room)) {
+    if to.is_null() || !needs_pages(one(len)) && !needs_pages((to as usize, room)) {
         return call(to, len);
     }
     // SAFETY: all zeros is an address.
@@ -318,20 +314,20 @@ unsafe fn with_list(
     };
     // SAFETY: the caller's contract.
     let buffers = unsafe { std::slice::from_raw_parts(list, count) };
-    let is_ours = |(at, len): Span| run.buffer.part_of(at, len).is_some();
+    let needs_pages = |(at, len): Span| run.buffer.part_of(at, len).is_some();
     let spans = buffers.iter().map(|buffer| (buffer.iov_base as usize, buffer.iov_len));
-    if !spans.chain([many(list, count)]).chain(others.iter().copied()).any(is_ours) {
+    if !spans.chain([many(list, count)]).chain(others.iter().copied()).any(needs_pages) {
         return call(list, count);
     }
     let (mut copied, mut held, mut used, mut left) = ([NO_BUFFER; SPANS], [(0, 0); SPANS], 0, run.buffer.hold_most());
     for (span, other) in held.iter_mut().zip(others) {
         *span = *other;
-        left = left.saturating_sub(if is_ours(*other) { other.1 / PAGE + 2 } else { 0 });
+        left = left.saturating_sub(if needs_pages(*other) { other.1 / PAGE + 2 } else { 0 });
     }
     let mut is_cut = count > SPANS - others.len();
     for buffer in buffers.iter().take(SPANS - others.len()) {
         let (at, mut len) = (buffer.iov_base as usize, buffer.iov_len);
-        if is_ours((at, len)) {
+        if needs_pages((at, len)) {
             if left < 2 {
                 is_cut = true;
                 break;
@@ -677,8 +673,7 @@ unsafe fn items(
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setvbuf(file: *mut libc::FILE, buffer: *mut c_char, mode: c_int, len: size_t) -> c_int {
-    let is_ours = in_line().is_some_and(|run| run.buffer.part_of(buffer as usize, len).is_some());
-    let buffer = if is_ours { std::ptr::null_mut() } else { buffer };
+    let buffer = if needs_pages((buffer as usize, len)) { std::ptr::null_mut() } else { buffer };
     // SAFETY: the caller's contract. Without a buffer, the C library takes its own.
     unsafe { next_setvbuf(file, buffer, mode, len) }
 }

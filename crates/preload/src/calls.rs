@@ -28,6 +28,11 @@ pub fn in_line() -> Option<&'static Run> {
     run().filter(|run| run.buffer.is_in_line())
 }
 
+/// Whether a span has pages that have to be there for the kernel.
+pub fn needs_pages((at, len): Span) -> bool {
+    in_line().is_some_and(|run| run.buffer.part_of(at, len).is_some())
+}
+
 /// What a call returns that failed.
 pub trait Returned: Copy {
     fn is_failure(self) -> bool;

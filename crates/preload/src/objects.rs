@@ -13,21 +13,15 @@
 //! A child after `fork` has none of them: their addresses are not mapped there.
 
 use std::ffi::c_void;
-use std::fs::File;
-use std::io::Write;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use fulgurite_alloc::{FreeError, OBJECT_BYTES_MAX, ObjectAllocator, ObjectSettings, ObjectSummary, StartError};
 use fulgurite_backing::Medium;
-use fulgurite_fault::Settings;
+use fulgurite_fault::{Settings, Told};
 use fulgurite_flash::PartOfFlash;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_sys::signals;
 
-/// The environment variable with the least bytes of an object, where there are to be any. It is as
-/// in `fulgurite run`, which cannot use this library.
-const ENVIRONMENT: &str = "FULGURITE_RUN_OBJECTS";
 /// Sizes are multiples of this: fewer pools, each with chunks of its own.
 const STEP: usize = 16;
 /// Of the DRAM and of the flash, objects have one part in so many.
@@ -42,8 +36,6 @@ pub struct Objects {
     allocator: &'static ObjectAllocator,
     /// The smallest block that is an object.
     least: usize,
-    /// Where figures go, if anywhere.
-    output: Option<File>,
 }
 
 /// Set once, and never dropped.
@@ -57,15 +49,12 @@ fn objects() -> Option<&'static Objects> {
     unsafe { OBJECTS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Begins to serve objects if that is wanted, from a half of the flash and the DRAM of these
-/// settings, which are left with the rest of the flash. Returns a description. Figures go to
-/// `output`.
+/// Begins to serve objects of `least` bytes and more, from a half of the flash and the DRAM of these
+/// settings, which are left with the rest of the flash. Returns a description.
 ///
 /// # Errors
 /// [`StartError`].
-pub fn begin(settings: &mut Settings, output: Option<File>) -> Result<Option<String>, StartError> {
-    let wanted = std::env::var(ENVIRONMENT).ok().and_then(|text| text.parse().ok());
-    let Some(least) = wanted.filter(|least| (1..=OBJECT_BYTES_MAX).contains(least)) else { return Ok(None) };
+pub fn begin(settings: &mut Settings, least: usize) -> Result<String, StartError> {
     let whole = settings.opened.flash.clone();
     let own = (u64::from(whole.subpages()) / SHARE) as u32;
     let rest = whole.subpages() - own;
@@ -77,8 +66,8 @@ pub fn begin(settings: &mut Settings, output: Option<File>) -> Result<Option<Str
     let of_objects = ObjectSettings::new(unused, dram_bytes, most.clamp(1, 1 << 31) as u32);
     let allocator = ObjectAllocator::over(&part(rest, own), &of_objects)?;
     settings.opened.flash = std::sync::Arc::new(part(0, rest));
-    OBJECTS.store(Box::into_raw(Box::new(Objects { allocator, least, output })), Ordering::Release);
-    Ok(Some(format!("small blocks from {least} bytes on are objects: {}", allocator.describe())))
+    OBJECTS.store(Box::into_raw(Box::new(Objects { allocator, least })), Ordering::Release);
+    Ok(format!("small blocks from {least} bytes on are objects: {}", allocator.describe()))
 }
 
 /// Whether there are any.
@@ -92,13 +81,12 @@ pub fn is_child() {
 }
 
 /// Tells what they have done, if there are any in this process: for people, or as a line of JSON.
-pub fn tell(json: bool) {
+pub fn tell(told: &Told, json: bool) {
     let Some(objects) = objects().filter(|_| !IS_CHILD.load(Ordering::Relaxed)) else { return };
     let summary = objects.allocator.summary();
-    let line = if json { to_json(&summary) } else { format!("fulgurite run: {}", shown(&summary)) };
-    if let Some(mut output) = objects.output.as_ref() {
-        // Words that cannot be written are lost.
-        let _ = signals::without_pipe_signal(|| output.write_all(format!("{line}\n").as_bytes()));
+    match json {
+        true => told.tell_line(&to_json(&summary)),
+        false => told.tell(&shown(&summary)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 
 use crate::allocator::next;
-use crate::calls::{Out, PAGE, Text, errno, in_line, one, text, with};
+use crate::calls::{Out, PAGE, Text, errno, in_line, needs_pages, one, text, with};
 
 next!(next_execve, c"execve", (path: Text, words: *const Text, environment: *const Text) -> c_int);
 next!(next_execvpe, c"execvpe", (name: Text, words: *const Text, environment: *const Text) -> c_int);
@@ -36,12 +36,11 @@ impl Strings {
         }
         // SAFETY: as above. So many have been looked at.
         let strings = if list.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
-        let is_ours = |at: usize, len| in_line().is_some_and(|run| run.buffer.part_of(at, len).is_some());
         let is_there = |string: &Text| {
             // SAFETY: as above.
-            !is_ours(*string as usize, unsafe { CStr::from_ptr(*string) }.count_bytes() + 1)
+            !needs_pages((*string as usize, unsafe { CStr::from_ptr(*string) }.count_bytes() + 1))
         };
-        if !is_ours(list as usize, (count + 1) * size_of::<Text>()) && strings.iter().all(is_there) {
+        if !needs_pages((list as usize, (count + 1) * size_of::<Text>())) && strings.iter().all(is_there) {
             return Strings { given: list, copies: None };
         }
         // SAFETY: as above.

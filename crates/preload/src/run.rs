@@ -61,50 +61,51 @@ pub fn go_on(before: &'static Run, buffer: Result<PageBuffer, Error>) {
 }
 
 impl Run {
+    fn tell_once(&self, told: &AtomicBool, text: &str) {
+        if !told.swap(true, Ordering::Relaxed) {
+            self.told.tell(text);
+        }
+    }
     /// Tells that a fork fails, once.
     pub fn cannot_fork(&self) {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        if !TOLD.swap(true, Ordering::Relaxed) {
-            self.told.tell(
-                "a child could change all that is mapped, and the flash has no room for that: fork fails with ENOMEM; \
+        self.tell_once(
+            &TOLD,
+            "a child could change all that is mapped, and the flash has no room for that: fork fails with ENOMEM; \
                  choose more (--flash-size)",
-            );
-        }
+        );
     }
     /// Tells that a fork fails because of objects, once.
     pub fn no_child_of_objects(&self) {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        if !TOLD.swap(true, Ordering::Relaxed) {
-            self.told.tell(
-                "a child would not have the blocks that are objects: fork fails with ENOMEM; run it without --objects",
-            );
-        }
+        self.tell_once(
+            &TOLD,
+            "a child would not have the blocks that are objects: fork fails with ENOMEM; run it without --objects",
+        );
     }
     /// Tells that there is no room for an object, once.
     pub fn no_objects(&self) {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        if !TOLD.swap(true, Ordering::Relaxed) {
-            self.told.tell(
-                "there is no room for another object, and malloc fails with ENOMEM; choose more (--flash-size, --dram)",
-            );
-        }
+        self.tell_once(
+            &TOLD,
+            "there is no room for another object, and malloc fails with ENOMEM; choose more (--flash-size, --dram)",
+        );
     }
     /// Tells that a robust mutex is refused, once.
     pub fn no_robust(&self) {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        if !TOLD.swap(true, Ordering::Relaxed) {
-            self.told.tell(
-                "a robust mutex cannot be in memory of flash, and pthread_mutex_init fails with ENOTSUP; raise the \
+        self.tell_once(
+            &TOLD,
+            "a robust mutex cannot be in memory of flash, and pthread_mutex_init fails with ENOTSUP; raise the \
                  size from which mappings go there (--threshold)",
-            );
-        }
+        );
     }
     /// Tells that flash is full, once.
     pub fn is_full(&self) {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        if !TOLD.swap(true, Ordering::Relaxed) {
-            self.told
-                .tell("the flash has no room for another mapping, which fails with ENOMEM; choose more (--flash-size)");
-        }
+        self.tell_once(
+            &TOLD,
+            "the flash has no room for another mapping, which fails with ENOMEM; choose more (--flash-size)",
+        );
     }
 }

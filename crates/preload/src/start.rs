@@ -31,7 +31,7 @@ static DESTRUCTOR: extern "C" fn() = {
     extern "C" fn destructor() {
         if let Some(run) = run().filter(|run| run.is_first) {
             run.told.tell_figures(&run.buffer.summary(), run.json, "");
-            objects::tell(run.json);
+            objects::tell(&run.told, run.json);
         }
     }
     destructor
@@ -57,8 +57,8 @@ fn start(text: &str) -> Result<(), Box<dyn std::error::Error>> {
         let output = std::io::stderr().as_fd().try_clone_to_owned().ok();
         let told = Arc::new(Told::to(output.map(Into::into)));
         let mut opened = settings.open(told.clone())?;
-        let figures = std::io::stderr().as_fd().try_clone_to_owned().ok();
-        let objects = objects::begin(&mut opened, figures.map(Into::into))?;
+        let least = settings.objects_least as usize;
+        let objects = (least > 0).then(|| objects::begin(&mut opened, least)).transpose()?;
         Ok((PageBuffer::start(&opened)?, objects, told))
     })?;
     allocator::look();

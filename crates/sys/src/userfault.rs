@@ -595,7 +595,8 @@ impl Userfault {
     /// Moves a page, one end of which is at `place` in a region.
     fn move_page(&self, from: usize, to: usize, region: &Region, place: usize) -> Result<(), NotMoved> {
         if self.pagemap.is_none() {
-            forget(to);
+            // A place of a region or an arena, whose page is at another place.
+            crate::dropping::drop_pages(std::iter::once(to), drop);
         }
         match self.transfer(abi::IOC_MOVE, from, to, 0) {
             // Pages move only between memory that is locked and memory that is, too. The kernel has
@@ -695,14 +696,6 @@ impl Userfault {
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), abi::IOC_POISON, &raw mut poison) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
-}
-
-/// Empties the place of a page, also where it is locked.
-fn forget(page: usize) {
-    const DONTNEED_LOCKED: libc::c_int = 24;
-    // SAFETY: the place is one of a region or an arena (see `move_page`), whose page is at another
-    // place. The kernel is called directly: a library that stands in for `madvise` may call this.
-    let _ = unsafe { libc::syscall(libc::SYS_madvise, page, PAGE, DONTNEED_LOCKED) };
 }
 
 /// Makes a page that is there one of this process alone, as a write to it would.

@@ -20,8 +20,6 @@ use fulgurite_format::PAGE_BYTES;
 use args::{Mode, RunArgs};
 
 const LIBRARY: &str = "libfulgurite_preload.so";
-/// The environment variable with the least bytes of an object, for that library alone.
-const OBJECTS: &str = "FULGURITE_RUN_OBJECTS";
 /// Flash in times of DRAM, unless it is said.
 const FLASH_TIMES: u64 = 8;
 
@@ -45,6 +43,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         threshold_bytes: args.threshold,
         explains: args.explain,
         small: args.small_blocks,
+        objects_least: objects_least(args)?.unwrap_or(0),
         json: args.json,
         stats_ms: args.stats.map_or(0, |every| every.as_millis().max(1) as u64),
         way: match args.mode {
@@ -62,10 +61,6 @@ pub fn run(args: &RunArgs) -> Result<()> {
         preload = OsString::from_iter([preload, ":".into(), preload_before.into()]);
     }
     let mut command = Command::new(&program);
-    match objects_least(args)? {
-        Some(least) => command.env(OBJECTS, least.to_string()),
-        None => command.env_remove(OBJECTS),
-    };
     let error = command.arg0(name).args(words).env("LD_PRELOAD", preload).env(ENVIRONMENT, settings.to_text()).exec();
     Err(anyhow!(error).context(format!("cannot run {}", program.display())))
 }
