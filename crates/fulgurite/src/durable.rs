@@ -14,7 +14,7 @@ use crate::durability::Durability;
 use crate::give_back::{Limit, give_back};
 use crate::growth::Growth;
 use crate::leaving;
-use crate::registry::{Registry, hold};
+use crate::registry::Registry;
 use crate::store::Store;
 use crate::{Error, Fulgurite, Reader, Transactions};
 
@@ -166,9 +166,7 @@ impl Fulgurite {
     /// being read: nothing changed. [`Error::Sync`]: after [`SyncError::Poisoned`] the memory must
     /// be opened again, and after others nothing changed.
     pub fn roll_back(&self, token: u64) -> Result<(), Error> {
-        let named = &self.kept("roll_back")?.named;
-        let _turn = hold(&named.roll_backs);
-        let _going = named.going_to(token);
+        self.kept("roll_back")?;
         self.runtime.roll_back(token).map_err(|error| match error {
             SyncError::Version(refusal) if refusal.is_refusal() => Error::Pool(crate::store::of_device(refusal)),
             error => error.into(),

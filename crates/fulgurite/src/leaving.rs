@@ -198,5 +198,5 @@ fn spans(ranges: &[Region], part: &[u32], is_all: bool) -> Vec<Region> {
 fn delete(pool: &Pool, pages: &[u32]) -> Result<(), PoolError> {
     let runs: Vec<Range<u32>> =
         pages.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[0] + run.len() as u32).collect();
-    if runs.is_empty() { Ok(()) } else { pool.delete_all(&runs) }
+    pool.delete_all(&runs)
 }

@@ -471,8 +471,21 @@ impl Fulgurite {
         T: Send + 'env,
         E: From<Error> + Send + 'env,
     {
+        self.job("run_as", options, code)
+    }
+    /// Runs a job for a call of this name, whose errors are the caller's.
+    fn job<'env, T, E>(
+        &self,
+        what: &'static str,
+        options: &JobOptions,
+        code: impl FnOnce(&mut Context) -> Result<T, E> + Send + 'env,
+    ) -> Result<T, E>
+    where
+        T: Send + 'env,
+        E: From<Error> + Send + 'env,
+    {
         if fulgurite_runtime::on_worker() {
-            return Err(Error::InsideJob { what: "run_as" }.into());
+            return Err(Error::InsideJob { what }.into());
         }
         running::ended(self.runtime.run_job(options, code))
     }

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fulgurite_memory::{AccessError, Container, Directory, Heap, Region, RootError, Rooted};
@@ -55,21 +55,22 @@ impl<C: Container + Send + Sync + 'static> Open for Rooted<C> {
     }
 }
 
+/// An open container, and when it was made.
+struct Known {
+    container: Arc<dyn Open>,
+    /// The newest token of the time when this process made it: no state up to it has it.
+    made: Option<u64>,
+}
+
 /// The directory of a pool, and the containers under its roots that are open.
 pub(crate) struct Registry {
     pub directory: Arc<Directory>,
     /// By name. Never held across an access.
-    pub open: Mutex<BTreeMap<String, Arc<dyn Open>>>,
+    open: Mutex<BTreeMap<String, Known>>,
     /// By name, what could not be saved at the last sync, and why.
     pub unsaved: Mutex<BTreeMap<String, AccessError>>,
     /// Opening and making wait for each other. Never taken inside a job.
     pub turn: Mutex<()>,
-    /// By name, of what this process made, the newest token of that time: no state up to it has it.
-    made: Mutex<BTreeMap<String, u64>>,
-    /// One roll back goes on at a time. Never taken inside a job.
-    pub roll_backs: Mutex<()>,
-    /// The token that is gone back to. `u64::MAX`: it is not known.
-    going_to: AtomicU64,
     /// Something may be leaving ([`Directory::leave`]), as far as is known.
     pub leaving: AtomicBool,
 }
@@ -86,18 +87,15 @@ impl Registry {
             open: Mutex::default(),
             unsaved: Mutex::default(),
             turn: Mutex::default(),
-            made: Mutex::default(),
-            roll_backs: Mutex::default(),
-            going_to: AtomicU64::new(u64::MAX),
             leaving: AtomicBool::new(true),
         }
     }
     /// The heaps of what is open.
     pub fn heaps(&self) -> Vec<Arc<Heap>> {
-        hold(&self.open).values().map(|open| open.heap()).collect()
+        hold(&self.open).values().map(|known| known.container.heap()).collect()
     }
     fn all(&self) -> Vec<(String, Arc<dyn Open>)> {
-        hold(&self.open).iter().map(|(name, open)| (name.clone(), open.clone())).collect()
+        hold(&self.open).iter().map(|(name, known)| (name.clone(), known.container.clone())).collect()
     }
 }
 
@@ -117,16 +115,19 @@ impl Durable for Registry {
         *hold(&self.unsaved) = unsaved;
         Ok(())
     }
-    fn rolled_back(&self) {
+    fn rolled_back(&self, token: u64) {
         self.directory.disturb();
-        for (name, open) in self.all() {
-            if self.is_lacking(&name) {
-                // Readers would take for empty what is not there.
-                open.abandon();
+        hold(&self.open).retain(|_, known| {
+            let is_there = known.made.is_none_or(|made| token > made);
+            if is_there {
+                known.container.disturb();
             } else {
-                open.disturb();
+                // Readers would take for empty what is not there. Another one may have had the
+                // name, at the same addresses.
+                known.container.abandon();
             }
-        }
+            is_there
+        });
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
         // The state may be one in which something was.
@@ -134,10 +135,7 @@ impl Durable for Registry {
         let mut result = self.directory.reload(context).map_err(access_error);
         let mut unsaved = BTreeMap::new();
         for (name, open) in self.all() {
-            // Another one may have had the name, at the same addresses.
-            let lacking = self.is_lacking(&name);
-            let there = if lacking { Ok(false) } else { open.reload(context, &self.directory) };
-            match there.map_err(access_error) {
+            match open.reload(context, &self.directory).map_err(access_error) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 // Nor does it keep all others from being rolled back.
@@ -147,37 +145,16 @@ impl Durable for Registry {
                 Err(error) => result = result.and(Err(error)),
             }
             hold(&self.open).remove(&name);
-            hold(&self.made).remove(&name);
         }
         *hold(&self.unsaved) = unsaved;
         result
     }
 }
 
-/// A roll back whose token is known, until it is dropped.
-pub(crate) struct GoingTo<'r>(&'r Registry);
-
-impl Drop for GoingTo<'_> {
-    fn drop(&mut self) {
-        self.0.going_to.store(u64::MAX, Ordering::Release);
-    }
-}
-
 impl Registry {
-    /// The only roll back that goes on goes back to this token.
-    pub fn going_to(&self, token: u64) -> GoingTo<'_> {
-        self.going_to.store(token, Ordering::Release);
-        GoingTo(self)
-    }
-    /// Whether the state that is gone back to is known to lack what this process made by a name.
-    fn is_lacking(&self, name: &str) -> bool {
-        let to = self.going_to.load(Ordering::Acquire);
-        hold(&self.made).get(name).is_some_and(|made| to <= *made)
-    }
     /// Takes the open container with this name, whose root is about to be removed.
     pub fn take(&self, name: &str) -> Option<Arc<dyn Open>> {
-        hold(&self.made).remove(name);
-        hold(&self.open).remove(name)
+        hold(&self.open).remove(name).map(|known| known.container)
     }
     /// Opens a container, or makes it. No state up to that of `newest` has what is made.
     pub fn open_or_make<C: Container + Send + Sync + 'static>(
@@ -189,7 +166,7 @@ impl Registry {
     ) -> Result<Handle<C>, Error> {
         // Between what is found in the directory and what is noted here, no roll back comes.
         let _section = m.write_section()?;
-        let known = hold(&self.open).get(&name).cloned();
+        let known = hold(&self.open).get(&name).map(|known| known.container.clone());
         if let Some(known) = known {
             // Of another type? The directory has the words for it.
             self.directory.find_as(m, &name, &C::type_name(), C::parts())?;
@@ -201,10 +178,8 @@ impl Registry {
         };
         rooted.grow_in(&self.directory);
         let rooted = Arc::new(rooted);
-        if is_new {
-            hold(&self.made).insert(name.clone(), newest);
-        }
-        hold(&self.open).insert(name, rooted.clone());
+        let known = Known { container: rooted.clone(), made: is_new.then_some(newest) };
+        hold(&self.open).insert(name, known);
         Ok(rooted)
     }
 }

@@ -58,8 +58,11 @@ pub(crate) fn is_for_room(error: &PoolError) -> bool {
 
 /// How many of these pages there are.
 fn pages_there(pool: &Pool, ranges: &[Range<u32>]) -> usize {
-    let inside = |page: &u32| *page < pool.geometry().pages();
-    ranges.iter().cloned().flatten().filter(|page| inside(page) && pool.permissions(*page).is_some()).count()
+    let end = pool.geometry().pages();
+    let there = |range: &Range<u32>| {
+        pool.permissions_of(range.start.min(end)..range.end.min(end)).into_iter().flatten().count()
+    };
+    ranges.iter().map(there).sum()
 }
 
 /// The permissions of a device's pages that are about to change, given back unless they have

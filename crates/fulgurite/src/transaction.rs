@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use fulgurite_memory::{AccessError, Transactions};
-use fulgurite_runtime::{Context, JobOptions, on_worker};
+use fulgurite_runtime::{Context, JobOptions};
 
-use crate::running::ended;
 use crate::{Error, Fulgurite};
 
 /// Pins of a transaction: subpages that it may write.
@@ -102,12 +101,9 @@ impl Fulgurite {
         R: Send + 'env,
         E: From<Error> + Send + 'env,
     {
-        if on_worker() {
-            return Err(Error::InsideJob { what: "transaction" }.into());
-        }
-        let transactions = &self.transactions;
-        let job = self.runtime.run_job(options, |m| transactions.run_as(m, |t| body(t).map_err(Told)));
-        ended(job.map(|ran| ran.map(|result| result.map_err(|Told(error)| error))))
+        self.job("transaction", options, |m| {
+            self.transactions.run_as(m, |t| body(t).map_err(Told)).map_err(|Told(error)| error)
+        })
     }
 
     /// For transactions inside jobs: [`Transactions::run`] takes a job's context.

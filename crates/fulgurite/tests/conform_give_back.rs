@@ -21,7 +21,7 @@ use fulgurite_store::{Pool, StoreConfig};
 use fulgurite_testkit as trials;
 
 /// Flash pages of the pool that are needed.
-fn live(path: &Path) -> u64 {
+pub(crate) fn live(path: &Path) -> u64 {
     let file = Arc::new(FileFlash::open(&FileConfig::existing(path)).unwrap());
     let (pool, _) = Pool::open(file, StoreConfig::default()).unwrap();
     pool.info().live

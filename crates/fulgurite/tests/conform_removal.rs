@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::Stdio;
 
 use fulgurite::{AccessError, Address, Durability, Error, Fulgurite, Heap, Medium, Memory, views::Ptr};
-use fulgurite_flash::{FileConfig, FileFlash};
-use fulgurite_store::{Pool, StoreConfig};
 use fulgurite_testkit as trials;
+
+use crate::conform_give_back::live;
 
 const CHILD: &str = "FULGURITE_TEST_REMOVAL";
 /// Objects of a subpage: 24 MiB. A pool with 4 MiB of DRAM remembers some 14 MiB of pages.
@@ -62,11 +62,6 @@ fn is_whole(memory: &Fulgurite, all: &[Address]) {
 }
 fn has_large(memory: &Fulgurite) -> bool {
     memory.roots().unwrap().iter().any(|root| root.name == "large")
-}
-/// Flash pages of the pool that are needed.
-fn live(path: &Path) -> u64 {
-    let file = std::sync::Arc::new(FileFlash::open(&FileConfig::existing(path)).unwrap());
-    Pool::open(file, StoreConfig::default()).unwrap().0.info().live
 }
 
 #[test]

@@ -27,11 +27,11 @@ pub trait Durable: Send + Sync {
     /// # Errors
     /// Whatever the memory says; the sync then fails with it.
     fn save(&self, context: &mut Context) -> Result<(), AccessError>;
-    /// The memory was rolled back, and no job has gone on yet: those that noted something of the
-    /// state before must find out. Called on the thread that rolls back, before
+    /// The memory was rolled back to this token, and no job has gone on yet: those that noted
+    /// something of the state before must find out. Called on the thread that rolls back, before
     /// [`Durable::reload`]. There is no context, and no lock that is held across an access may be
     /// taken.
-    fn rolled_back(&self) {}
+    fn rolled_back(&self, _token: u64) {}
     /// Takes up the memory's state, and forgets its own. Called after every roll back, before any
     /// write section begins.
     ///
@@ -365,7 +365,7 @@ impl Runtime {
         };
         match rolled_back {
             Ok(()) => {
-                self.parts.lock().iter().for_each(|part| part.rolled_back());
+                self.parts.lock().iter().for_each(|part| part.rolled_back(token));
                 held.decide(Decision::Forget);
             }
             Err(error) if error.is_refusal() => {

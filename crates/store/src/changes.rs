@@ -73,9 +73,6 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn begin_to_ask(&mut self) {
-        (self.claimed, self.in_cut) = (self.frames, 0);
-    }
     fn add(&mut self, claims: u64) {
         self.claimed += claims;
         if let Some(since) = &mut self.since {
@@ -188,6 +185,12 @@ impl Changes {
         let kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved));
         ledger.frames == 0 || differ.saturating_add(kept).saturating_add(ledger.reserved) <= room
     }
+    /// From now on somebody asks, and all frames may differ.
+    fn begin_to_ask(&self, ledger: &mut Ledger) {
+        (ledger.claimed, ledger.in_cut) = (ledger.frames, 0);
+        self.credit.store(0, Ordering::Relaxed);
+        self.asks.store(true, Ordering::Release);
+    }
     /// As [`Changes::leaves`] while nobody asks: all frames may differ. Without room for them,
     /// changes ask from now on, and the next sync counts those that differ.
     #[must_use]
@@ -198,9 +201,7 @@ impl Changes {
             return true;
         }
         if !self.asks() {
-            ledger.begin_to_ask();
-            self.credit.store(0, Ordering::Relaxed);
-            self.asks.store(true, Ordering::Release);
+            self.begin_to_ask(&mut ledger);
         }
         false
     }
@@ -257,9 +258,7 @@ impl Changes {
     pub fn look(&self, room: u64) {
         let mut ledger = self.ledger();
         if room < ledger.enough() {
-            ledger.begin_to_ask();
-            self.credit.store(0, Ordering::Relaxed);
-            self.asks.store(true, Ordering::Release);
+            self.begin_to_ask(&mut ledger);
         } else {
             // An eighth at the least, so that it is looked at seldom.
             ledger.look_after = (room - ledger.enough()).max(ledger.frames / 32);

@@ -107,11 +107,11 @@ impl Fulgurite {
         execute: impl Fn(&mut Fiber, Range<u64>) -> Result<()> + Sync,
     ) -> Result<()> {
         let options = JobOptions::new().name("part").pins(PINS);
-        let job = |part| self.memory.run_with(&options, |m| Ok(execute(&mut self.fiber(m), part)));
+        let job = |part| self.memory.run_as(&options, |m| execute(&mut self.fiber(m), part));
         std::thread::scope(|scope| {
             let jobs: Vec<_> = parts(keys, jobs).map(|part| scope.spawn(|| job(part))).collect();
             let ended = jobs.into_iter().map(|job| job.join().map_err(|_| anyhow!("a job panicked")));
-            ended.into_iter().try_for_each(|ended| ended??)
+            ended.into_iter().try_for_each(|ended| ended?)
         })
     }
     /// Puts keys by several jobs at once.
@@ -185,8 +185,7 @@ impl Store for Fulgurite {
                 scope.spawn(move || {
                     let one = if plan.fibers {
                         let options = JobOptions::new().name("client").pins(PINS);
-                        let ran = self.memory.run_with(&options, |m| Ok(drive(&mut self.fiber(m), plan, number)));
-                        ran.map_err(Into::into).and_then(|result| result)
+                        self.memory.run_as(&options, |m| drive(&mut self.fiber(m), plan, number))
                     } else {
                         drive(&mut *self.client(), plan, number)
                     };

@@ -198,7 +198,7 @@ impl Durable for Transactions {
     fn save(&self, _: &mut Context) -> Result<(), AccessError> {
         Ok(())
     }
-    fn rolled_back(&self) {
+    fn rolled_back(&self, _: u64) {
         self.elements.disturb(false);
     }
     fn reload(&self, _: &mut Context) -> Result<(), AccessError> {
