@@ -7,7 +7,6 @@
 //! opened, and has all or nothing by the name. What was left goes with later syncs.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::Stdio;
 
 use fulgurite::{AccessError, Address, Durability, Error, Fulgurite, Heap, Medium, Memory, views::Ptr};
