@@ -17,6 +17,7 @@ pub mod faults;
 pub mod gate;
 pub mod hidden;
 pub mod image_file;
+pub mod mapping;
 pub mod notify;
 #[doc(hidden)]
 pub mod planted;
@@ -33,6 +34,7 @@ pub use direct_file::DirectFile;
 pub use gate::Gate;
 pub use hidden::{ForkMark, HiddenFile, Hiding};
 pub use image_file::{ImageChild, ImageFile};
+pub use mapping::Mapping;
 pub use notify::Notifier;
 pub use random::random_bytes;
 pub use socket_place::{PlaceError, SocketPlace};
