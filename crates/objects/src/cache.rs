@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use fulgurite_sys::Mapping;
+
 use crate::batch::Batch;
 use crate::index::{Index, spread};
 use crate::planted::Planted;
@@ -18,6 +20,8 @@ const BYTES_PER_GHOST: usize = 256;
 const SMALL_SHARE: usize = 10;
 /// Uses that take an object from the small ring to the main one (the same).
 const USES_TO_STAY: u64 = 2;
+/// How much of the old buffer is copied before its memory goes back.
+const PART: usize = 64 << 10;
 
 /// There is no room that anything else can be evicted from: write dirty objects first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,11 +62,11 @@ pub struct Counts {
 
 /// Objects in DRAM. See the crate.
 pub struct Cache {
-    buffer: Box<[u8]>,
+    buffer: Mapping<u8>,
     small: Ring,
     main: Ring,
     index: Index,
-    ghost: Box<[u32]>,
+    ghost: Mapping<u32>,
     /// Numbers that became dirty, oldest first; some are not any more.
     dirty: VecDeque<u32>,
     /// Objects that cannot be evicted, and the bytes of their entries.
@@ -83,6 +87,31 @@ impl std::fmt::Debug for Cache {
     }
 }
 
+/// How the bytes of a cache are divided.
+struct Shape {
+    buffer: usize,
+    slots: usize,
+    ghosts: usize,
+}
+
+impl Shape {
+    fn of(bytes: usize) -> Shape {
+        assert!((CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&bytes), "a cache of {bytes} bytes");
+        // Index and queue have 6 bytes a slot, the ghost 4 a number. A moving entry is beside them.
+        let beside = 2 * OBJECT_BYTES_MAX;
+        let share = BYTES_PER_SLOT * BYTES_PER_GHOST;
+        let buffer = (bytes - beside) * share / (share + 6 * BYTES_PER_GHOST + 4 * BYTES_PER_SLOT) / UNIT * UNIT;
+        Shape { buffer, slots: buffer / BYTES_PER_SLOT, ghosts: buffer / BYTES_PER_GHOST }
+    }
+    fn small(&self) -> Ring {
+        Ring::new(0, self.buffer / SMALL_SHARE / UNIT * UNIT)
+    }
+    fn main(&self) -> Ring {
+        let small = self.small().bytes();
+        Ring::new(small, self.buffer - small)
+    }
+}
+
 /// What becomes of the oldest entry of a ring.
 enum Fate {
     Gone,
@@ -95,24 +124,14 @@ impl Cache {
     /// # Panics
     /// When these are outside of [`CACHE_BYTES_MIN`] to [`CACHE_BYTES_MAX`].
     pub fn new(bytes: usize) -> Cache {
-        Cache::with_unwritten(bytes, usize::MAX)
-    }
-    /// The same, in which so many objects wait to be written at the most.
-    fn with_unwritten(bytes: usize, unwritten_max: usize) -> Cache {
-        assert!((CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&bytes), "a cache of {bytes} bytes");
-        // Index and queue have 6 bytes a slot, the ghost 4 a number. A moving entry is beside them.
-        let beside = 2 * OBJECT_BYTES_MAX;
-        let share = BYTES_PER_SLOT * BYTES_PER_GHOST;
-        let buffer = (bytes - beside) * share / (share + 6 * BYTES_PER_GHOST + 4 * BYTES_PER_SLOT) / UNIT * UNIT;
-        let slots = buffer / BYTES_PER_SLOT;
-        let small = buffer / SMALL_SHARE / UNIT * UNIT;
+        let shape = Shape::of(bytes);
         Cache {
-            buffer: vec![0; buffer].into(),
-            small: Ring::new(0, small),
-            main: Ring::new(small, buffer - small),
-            index: Index::new(slots),
-            ghost: vec![0; buffer / BYTES_PER_GHOST].into(),
-            dirty: VecDeque::with_capacity(unwritten_max.min(slots / 2)),
+            buffer: Mapping::zeroed(shape.buffer),
+            small: shape.small(),
+            main: shape.main(),
+            index: Index::new(shape.slots),
+            ghost: Mapping::zeroed(shape.ghosts),
+            dirty: VecDeque::with_capacity(shape.slots / 2),
             stay: 0,
             stay_bytes: 0,
             reading: Vec::new(),
@@ -127,8 +146,8 @@ impl Cache {
     pub fn plant(&mut self, bug: Option<Planted>) {
         self.planted = bug;
     }
-    /// Takes so many bytes of DRAM from now on, and keeps what fits. While this runs, it takes
-    /// both.
+    /// Takes so many bytes of DRAM from now on, and keeps what fits. While this runs, it takes the
+    /// larger size, and [`Cache::resize_bytes`] beside it.
     ///
     /// No more objects may wait to be written than before, however large it becomes.
     ///
@@ -139,39 +158,71 @@ impl Cache {
     /// # Panics
     /// As [`Cache::new`].
     pub fn resize(&mut self, bytes: usize) -> Result<(), Full> {
-        let mut other = Cache::with_unwritten(bytes, self.unwritten_max());
-        if self.stay > other.unwritten_max() || self.stay_bytes > other.buffer.len() / 2 {
+        let shape = Shape::of(bytes);
+        let unwritten_max = self.unwritten_max().min(shape.slots / 2);
+        if self.stay > unwritten_max || self.stay_bytes > shape.buffer / 2 {
             return Err(Full);
         }
+        self.dirty.shrink_to(unwritten_max);
+        let (objects, counts) = (self.index.len(), self.counts);
+        // The new tables have no memory yet, and the old index is needed no more.
+        self.index = Index::new(shape.slots);
+        let mut buffer = std::mem::replace(&mut self.buffer, Mapping::zeroed(shape.buffer));
+        let ghost = std::mem::replace(&mut self.ghost, Mapping::zeroed(shape.ghosts));
+        let small = std::mem::replace(&mut self.small, shape.small());
+        let main = std::mem::replace(&mut self.main, shape.main());
+        (self.stay, self.stay_bytes) = (0, 0);
         // Oldest first, so that the order stays. What has to leave for others is what would have
         // left next.
-        for (ring, is_main) in [(self.main, true), (self.small, false)] {
-            for (at, header) in ring.entries(&self.buffer).filter(|(_, header)| header.has(LIVE)) {
-                let fits = !other.index.is_full() || other.evict_any().is_ok();
-                let size = header.size();
-                let place = if is_main { other.place_in_main(size) } else { other.place_in_small(size) };
-                match place.ok().filter(|_| fits) {
-                    Some(to) => {
-                        other.buffer[to..to + size].copy_from_slice(&self.buffer[at..at + size]);
-                        other.change(to, Header::new(header.number(), header.length(), LIVE), header);
-                        other.index.insert(header.number(), to);
+        self.take_over(&mut buffer, main, true);
+        self.take_over(&mut buffer, small, false);
+        for &number in ghost.iter().filter(|&&number| number != 0) {
+            let at = self.ghost_of(number.wrapping_sub(1));
+            self.ghost[at] = number;
+        }
+        let evicted = (objects - self.index.len()) as u64;
+        self.counts = Counts { evicted: counts.evicted + evicted, ..counts };
+        Ok(())
+    }
+    /// What [`Cache::resize`] takes beside the larger of both sizes: a part that is there twice,
+    /// and the smaller one's ghost.
+    pub fn resize_bytes(bytes: usize) -> usize {
+        2 * PART + bytes / BYTES_PER_GHOST * size_of::<u32>()
+    }
+    /// Takes over the entries of a ring of the old buffer, and gives their memory back meanwhile.
+    fn take_over(&mut self, old: &mut Mapping<u8>, mut ring: Ring, is_main: bool) {
+        let mut done = ring.oldest().unwrap_or(0);
+        while let Some(at) = ring.oldest() {
+            if at < done {
+                // It goes on at the start of the ring.
+                old.discard(done..ring.end());
+                done = at;
+            } else if at - done >= PART {
+                old.discard(done..at);
+                done = at;
+            }
+            let header = Header::read(old, at);
+            ring.pop(header.size());
+            if header.has(LIVE) {
+                match self.place_again(header, is_main) {
+                    Ok(to) => {
+                        self.buffer[to..to + header.size()].copy_from_slice(&old[at..at + header.size()]);
+                        self.change(to, Header::new(header.number(), header.length(), LIVE), header);
+                        self.index.insert(header.number(), to);
                     }
-                    None if header.stays() => return Err(Full),
-                    None => {}
+                    // At most half of the index and of the buffer stays, so the rest can leave.
+                    Err(Full) => assert!(!header.stays(), "what stays does not fit into what is empty by half"),
                 }
             }
         }
-        for &number in self.ghost.iter().filter(|&&number| number != 0) {
-            let at = other.ghost_of(number.wrapping_sub(1));
-            other.ghost[at] = number;
+    }
+    /// A place for an entry of the old buffer, and a slot of the index.
+    fn place_again(&mut self, header: Header, is_main: bool) -> Result<usize, Full> {
+        while self.index.is_full() {
+            // What can leave may all lie in a small ring that is not due yet.
+            self.evict_any().or_else(|Full| self.evict_small())?;
         }
-        other.dirty.extend(&self.dirty);
-        other.reading = std::mem::take(&mut self.reading);
-        (other.next_ticket, other.planted) = (self.next_ticket, self.planted);
-        let evicted = (self.index.len() - other.index.len()) as u64;
-        other.counts = Counts { evicted: self.counts.evicted + evicted, ..self.counts };
-        *self = other;
-        Ok(())
+        if is_main { self.place_in_main(header.size()) } else { self.place_in_small(header.size()) }
     }
     /// About how many bytes of entries it remembers that have left.
     pub fn remembered_bytes(&self) -> usize {

@@ -1,6 +1,8 @@
 //! From numbers to places in the buffer, by linear probing. A tag of 8 bits spares most looks at
 //! other objects' headers.
 
+use fulgurite_sys::Mapping;
+
 use crate::ring::{Header, UNIT};
 
 /// A slot: 0, or a tag above a position in units, plus one.
@@ -9,7 +11,7 @@ const POSITION: u32 = (1 << TAG_SHIFT) - 1;
 
 #[derive(Debug)]
 pub struct Index {
-    slots: Box<[u32]>,
+    slots: Mapping<u32>,
     count: usize,
 }
 
@@ -20,7 +22,7 @@ pub fn spread(number: u32) -> u64 {
 
 impl Index {
     pub fn new(slots: usize) -> Index {
-        Index { slots: vec![0; slots].into(), count: 0 }
+        Index { slots: Mapping::zeroed(slots), count: 0 }
     }
     pub fn len(&self) -> usize {
         self.count

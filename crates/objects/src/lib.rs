@@ -18,6 +18,7 @@
 //! * A read of flash enters only if the object was neither changed nor freed since it began.
 //! * [`Cache::bytes`] are all it ever takes, and it allocates nothing after it was made, except
 //!   what reads under way and a batch take, and for a moment in [`Cache::resize`].
+//! * Its large tables are mapped by themselves. So what it gives up goes back to the kernel.
 //!
 //! What this crate does not do: it has no I/O, no clock and no threads. Its driver writes batches,
 //! reads what is missing, and has a lock around each cache.

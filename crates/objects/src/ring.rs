@@ -93,6 +93,10 @@ impl Ring {
     pub fn used(&self) -> usize {
         self.used
     }
+    /// Behind its last byte in the buffer.
+    pub fn end(&self) -> usize {
+        self.start + self.bytes
+    }
     /// Where the oldest entry is.
     pub fn oldest(&self) -> Option<usize> {
         (self.used > 0).then_some(self.start + self.tail)

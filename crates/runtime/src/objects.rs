@@ -27,7 +27,7 @@ const SHARDS: usize = 64;
 const SHARD_BYTES: usize = 1 << 20;
 /// The most bytes of a shard.
 const SHARD_BYTES_MAX: usize = 64 << 20;
-/// Shards of a cache whose size changes. One of them is there twice for a moment.
+/// Shards of a cache whose size changes. They change one after the other.
 const SHARDS_MOVING_MIN: usize = 16;
 /// The least bytes of such a cache.
 pub(crate) const MOVING_BYTES_MIN: u64 = (SHARDS_MOVING_MIN * CACHE_BYTES_MIN) as u64;
@@ -144,9 +144,11 @@ impl Objects {
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().bytes() as u64).sum()
     }
-    /// The same, of the largest shard.
-    pub fn largest_shard(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.lock().bytes() as u64).max().unwrap_or(0)
+    /// What resizing a shard takes beside the larger of both sizes, on the way to so many bytes of
+    /// all.
+    pub fn resize_bytes(&self, bytes_of_all: u64) -> u64 {
+        let larger = self.bytes().max(bytes_of_all) / self.shards.len() as u64;
+        Cache::resize_bytes(larger as usize) as u64
     }
     /// Misses of objects that had left a short time ago.
     pub fn returned(&self) -> u64 {

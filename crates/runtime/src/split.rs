@@ -2,14 +2,14 @@
 //! do, at their scheduling points.
 //!
 //! ```text
-//!  idle --- objects should have more, or less ---> frames: fewer, so that one shard fits twice
+//!  idle --- objects should have more, or less ---> frames: fewer, so that objects have room
 //!   ^                                                 |  all workers have given the memory back
 //!   +--- frames get what is left <--- shards: one after the other takes its new size <---+
 //! ```
 //!
 //! Invariants:
-//! * Frames and shards together never take more than the budget. A shard takes its old and its new
-//!   bytes while it is resized, so frames give that much before.
+//! * Frames and shards together never take more than the budget. While a shard is resized it takes
+//!   a little beside the larger of both sizes, so frames give that much before.
 //! * A step that does not come to its end (frames are pinned, objects cannot be written) is given
 //!   up. What is where then counts.
 
@@ -133,9 +133,7 @@ impl Split {
 
     /// Begins to give objects so many bytes.
     fn begin(&mut self, shared: &Shared, objects: &Objects, to: u64, now_ns: u64) {
-        let shards = objects.shards() as u64;
-        let (now, twice) = (objects.bytes(), objects.largest_shard().max(to / shards));
-        let frames = shared.frames_per_worker_beside(now.max(to) + twice);
+        let frames = shared.frames_per_worker_beside(objects.bytes().max(to) + objects.resize_bytes(to));
         shared.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::SetFrames(frames)));
         self.phase = Phase::Frames { frames, to, until_ns: now_ns + GIVE_UP_NS };
     }
