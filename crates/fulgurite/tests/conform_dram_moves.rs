@@ -1,8 +1,8 @@
 //! Goal: DRAM moves to objects while objects are missed, and back to frames while pages are, and
-//! what is resident never passes the budget. Method: this binary again as a child in a memory cgroup
-//! of the budget and what the test takes itself (as root; else without one). It reads more objects
-//! than their first share holds until their share has grown, then more pages, until theirs has, and
-//! so to and fro. The budget is lowered and raised again meanwhile. Each value that is read must be
+//! what is resident never passes the budget. Method: this binary again as a child in a memory
+//! cgroup of the budget and what the test takes itself (as root; else without one). It reads more
+//! objects than their first share holds until their share has grown, then more pages, until theirs
+//! has, and so to and fro. The budget is lowered and raised again meanwhile. Each value that is read must be
 //! what was put. A thread looks all the time how much anonymous memory is resident.
 
 use std::path::{Path, PathBuf};

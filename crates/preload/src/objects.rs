@@ -49,8 +49,8 @@ fn objects() -> Option<&'static Objects> {
     unsafe { OBJECTS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Begins to serve objects of `least` bytes and more, from a half of the flash and the DRAM of these
-/// settings, which are left with the rest of the flash. Returns a description.
+/// Begins to serve objects of `least` bytes and more, from a half of the flash and the DRAM of
+/// these settings, which are left with the rest of the flash. Returns a description.
 ///
 /// # Errors
 /// [`StartError`].
