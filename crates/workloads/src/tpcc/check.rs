@@ -4,11 +4,11 @@
 //! | condition | here |
 //! |---|---|
 //! | 1 | a warehouse's year-to-date sum is that of its districts |
-//! | 2, 3, 5 | the orders kept are exactly the last ones, and those without a carrier exactly the newest of them |
+//! | 2, 3, 5 | the orders kept are the last ones, and those without a carrier the newest of them |
 //! | 4, 6 | each order's number of lines is the number of lines there are, and so is a district's |
 //! | 7 | lines have a delivery date exactly when their order has a carrier |
 //! | 8, 9 | a district's year-to-date sum is that of its history, kept and retired |
-//! | 10, 12 | balances and payments of a district's customers together are what was delivered to them |
+//! | 10, 12 | balances and payments of a district's customers are what was delivered to them |
 //!
 //! Condition 4 follows from 6, and 8 from 1 and 9. Conditions 10 and 12 are the standard's for each
 //! customer, and 11 for each district's orders, new orders and deliveries: what these would be told
