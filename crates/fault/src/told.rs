@@ -30,7 +30,7 @@ impl Told {
             false => self.tell(&format!("{before}{figures}")),
         }
     }
-    /// Tells a line, and not who says it.
+    /// Tells a line as it is, without a name before it.
     pub fn tell_line(&self, line: &str) {
         if let Some(mut file) = self.0.as_ref() {
             // One write, so that lines of several processes do not mix.
