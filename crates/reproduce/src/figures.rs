@@ -365,8 +365,8 @@ fn latencies(inputs: &Inputs<'_>, program: Program, name: &str, threaded: bool) 
 
 fn windows(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
     let (slc, mlc) = (inputs.time("flash.slc")?, inputs.time("flash.mlc")?);
-    let curve = |read, work| -> Result<Vec<(f64, f64)>, CheckError> {
-        let gains = memory::gains(inputs, read, inputs.time(work)?)?;
+    let curve = |read, work, writes| -> Result<Vec<(f64, f64)>, CheckError> {
+        let gains = memory::gains(inputs, read, inputs.time(work)?, writes)?;
         Ok(gains.into_iter().map(|(window, gain)| (f64::from(window), gain)).collect())
     };
     Ok(Figure {
@@ -375,9 +375,9 @@ fn windows(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
         subtitle: "a sequential pass, over that without prefetching".to_owned(),
         shape: Shape::Curves { x: linear("pages that are prefetched"), y: linear("times") },
         series: vec![
-            series("dd_read, MLC", curve(mlc, "dd.read_cpu")?),
-            series("dd_write, MLC", curve(mlc, "dd.write_cpu")?),
-            series("dd_read, SLC", curve(slc, "dd.read_cpu")?),
+            series("dd_read, MLC", curve(mlc, "dd.read_cpu", false)?),
+            series("dd_write, MLC", curve(mlc, "dd.write_cpu", true)?),
+            series("dd_read, SLC", curve(slc, "dd.read_cpu", false)?),
             series(STATED, [(16.0, 6.0), (16.0, 3.0)]),
         ],
     })

@@ -1,13 +1,17 @@
 //! Goal: A11's system at a fourth of its size stands for the whole. Method: both run two workloads,
 //! and their shares of DRAM-only differ by less than a point (`make test-full`: the whole has 16
-//! cores and 64 million pages). What a fourth divides, all of it divides.
+//! cores and 64 million pages). What a fourth divides, all of it divides. The systems of D8 are
+//! those of the repository's files, so that `fulgurite sim compare` gives what D8 gives.
 
 use fulgurite_reproduce::calibration::Values;
 use fulgurite_reproduce::check::Inputs;
 use fulgurite_reproduce::checks::astriflash::cores::{measured, system};
+use fulgurite_reproduce::checks::nvmm::memory::{Program, systems};
 use fulgurite_reproduce::shared::Shared;
-use fulgurite_reproduce::{Calibration, Paper};
+use fulgurite_reproduce::{Calibration, Paper, Time};
 use fulgurite_sim::cores::{Paging, Workload};
+use fulgurite_sim::paging::{DeviceKind, PagingSystem};
+use fulgurite_sim::system::Document;
 use fulgurite_testkit as trials;
 
 /// Inputs whose scale is multiplied.
@@ -45,5 +49,25 @@ fn a_fourth_differs_from_the_whole_by_less_than_a_point() {
         {
             assert!((a - b).abs() < 1.0, "{name}, {system}: {a} at a fourth and {b} of the whole");
         }
+    }
+}
+#[test]
+fn the_systems_of_d8_are_those_of_the_files() {
+    let (calibration, shared) = (Paper::Nvmm.calibration().unwrap(), Shared::default());
+    let values = Values::of(&calibration, None);
+    let inputs = Inputs { values, seed: 1, shorter: 1, planted: None, shared: &shared };
+    let [_, prefetching, ssd] = systems(&inputs, Program::Gups, Time::us(75), true).unwrap();
+    for (name, ours) in [("nvmm", prefetching), ("ssd-swap", ssd)] {
+        let file = format!("{}/../../systems/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        let document = Document::read(&file, &std::fs::read_to_string(&file).unwrap(), &[]).unwrap();
+        let theirs = PagingSystem::read(&document).unwrap();
+        // Wear and energy are none of D8's.
+        let of = |system: &PagingSystem| {
+            let Some(DeviceKind::Nand(nand, filled)) = system.device else { panic!("{name} has no NAND") };
+            let memory = (system.cores, system.dram, system.page, system.access, system.replacement);
+            let rest = (system.controllers, system.buffer, system.way, nand.geometry, nand.queues, filled);
+            format!("{:?} {memory:?} {rest:?} {:?}", system.program, nand.timing)
+        };
+        assert_eq!(of(&ours), of(&theirs), "{name}");
     }
 }

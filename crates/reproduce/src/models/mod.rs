@@ -3,33 +3,19 @@
 //! | part | of |
 //! |---|---|
 //! | [`protocol`] | of a device on the DRAM interface: conflicts in its banks, orders of stores |
-//! | [`paging`] | memory that is larger than its DRAM: NVMM's hybrid, and swap or files on an SSD |
-//! | [`objects`] | SSDAlloc's objects and pages: what is in DRAM, and what the store writes |
+//! | [`paging`] | a base of systems for `sim::paging`, which runs them |
+//! | [`written`] | what the store writes for each byte, of objects and of pages |
 //! | [`shootdown`] | cores that invalidate each other's translations |
 //! | [`wear`] | capacity that is left while flash pages wear out |
 //!
 //! They hold no result of a paper, and no parameter of one: checks read those from calibrations.
-//! What decides is that of the other crates: the replacement of `policy`, and `store`.
+//! What decides is that of the other crates: `sim`, `policy` and `store`.
 
-pub mod objects;
 pub mod paging;
 pub mod protocol;
 pub mod shootdown;
 pub mod wear;
-
-use fulgurite_format::LocalFrame;
-use fulgurite_policy::FrameView;
-
-/// Frames that nothing keeps, and whose use replacement was told of.
-struct Always;
-impl FrameView for Always {
-    fn take_referenced(&mut self, _frame: LocalFrame) -> bool {
-        false
-    }
-    fn evictable(&mut self, _frame: LocalFrame) -> bool {
-        true
-    }
-}
+pub mod written;
 
 /// Bugs that are planted in the models on purpose, and that the checks must find. No program plants
 /// one.

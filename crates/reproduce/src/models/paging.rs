@@ -1,231 +1,137 @@
-//! Memory that is larger than its DRAM: pages that come from a backing store when they are missed.
+//! Systems for `sim::paging`: what all checks that run it have in common.
 //!
-//! NVMM's controller reads the page that missed, and then the next ones. The core waits for it.
-//! With an SSD the operating system runs first, which one lock serialises, and reads the pages
-//! around the fault. Pages are striped over planes, which read at once, and a package's bus moves
-//! one page at a time.
-//!
-//! Replacement is `policy::Lru`. Accesses of all threads happen in the order of time, so that what
-//! is reserved first is served first.
+//! Checks say what a system is, from their calibration. Energy is none of their findings.
 
-use std::collections::HashMap;
+use fulgurite_nand::{Cell, Ecc, Energy as NandEnergy, Geometry, GeometryError, Parts, Profile, Queues, Timing, Wear};
+use fulgurite_policy::ReplacementPolicy;
+use fulgurite_sim::paging::{DeviceKind, Energy, PagingReport, PagingSystem, Program, Way};
+use fulgurite_sim::{Planted, RunError, Time};
 
-use fulgurite_format::{LocalFrame, SubpageIndex};
-use fulgurite_policy::{AnyReplacement, Replacement, ReplacementPolicy};
-use fulgurite_sim::{Random, Time};
+/// Pages of the evict buffer of each controller.
+const BUFFER: u32 = 64;
+/// Blocks of a plane, and pages of a block: more than the programs' data needs.
+const BLOCKS: (u32, u32) = (256, 128);
+/// The share of the flash's pages that can be written: the rest is spare for reclaim.
+pub const FILLED: f64 = 0.45;
 
-use super::Always;
+/// A program on one core, over memory of one kind. A check says what is different.
+pub fn base(program: Program, way: Way) -> PagingSystem {
+    PagingSystem {
+        program,
+        cores: 1,
+        dram: program.data,
+        page: 4096,
+        access: Time::ZERO,
+        replacement: ReplacementPolicy::Lru,
+        controllers: 1,
+        buffer: BUFFER,
+        way,
+        device: None,
+        energy: Energy {
+            standby_w: 0.0,
+            refresh_w: 0.0,
+            byte_j: 0.0,
+            controller_w: 0.0,
+            request_j: 0.0,
+            idle_w: 0.0,
+            busy_w: None,
+        },
+        explain: false,
+        planted: Planted::None,
+    }
+}
 
-/// The flash behind the DRAM.
+/// NAND with a channel for each package.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Flash {
-    /// Planes that read at once.
+    /// Packages, and planes of each.
+    pub packages: u32,
+    /// Planes of a package.
     pub planes: u32,
-    /// Planes of a package, which share its bus.
-    pub planes_of_package: u32,
-    /// From the array.
+    /// Bytes of a page.
+    pub page: u64,
+    /// Cycles of a command on the bus.
+    pub command: Time,
+    /// From the array to a register.
     pub read: Time,
+    /// From a register to the array.
+    pub program: Time,
+    /// Of a block.
+    pub erase: Time,
+    /// Bytes a second on the bus of a package.
+    pub bus: u64,
+    /// Requests that wait at a die.
+    pub queue: u32,
+}
+
+impl Flash {
     /// A page on a package's bus.
-    pub transfer: Time,
+    pub fn transfer(&self) -> Time {
+        Time((self.page as f64 / self.bus as f64 * 1e12) as u64)
+    }
+    /// As a device. Wear, errors and energy play no part.
+    ///
+    /// # Errors
+    /// When no device divides like that.
+    pub fn device(&self) -> Result<DeviceKind, GeometryError> {
+        let geometry = Geometry::new(Parts {
+            channels: self.packages,
+            packages_per_channel: 1,
+            dies_per_package: 1,
+            planes_per_die: self.planes,
+            blocks_per_plane: BLOCKS.0,
+            pages_per_block: BLOCKS.1,
+            page_bytes: self.page,
+        })?;
+        let profile = Profile {
+            geometry,
+            timing: Timing {
+                cell: Cell::Mlc,
+                command_ns: self.command.whole_ns(),
+                read_ns: self.read.whole_ns(),
+                program_ns: self.program.whole_ns(),
+                erase_ns: self.erase.whole_ns(),
+                bus_bytes_per_second: self.bus,
+                commands_first: true,
+                registers: 2,
+            },
+            queues: Queues { die_queue: self.queue, reorder: false },
+            wear: Wear { endurance: 1_000_000, failure: 2_000_000, spread: 0.0, factory_bad: 0.0 },
+            ecc: Ecc { codeword_bytes: 1024, corrects: 40, bit_errors_fresh: 0.0, bit_errors_worn: 0.0 },
+            energy: NandEnergy { read_pj: 0, program_pj: 0, erase_pj: 0, transfer_pj: 0 },
+        };
+        Ok(DeviceKind::Nand(profile, FILLED))
+    }
 }
 
-/// How a miss is served.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Way {
-    /// By the memory's controller, which reads so many of the next pages as well.
-    Controller {
-        /// Pages after the one that missed.
-        prefetch: u32,
-    },
-    /// By the operating system.
-    System {
-        /// Its time, one fault after another.
-        software: Time,
-        /// The interface's time.
-        interface: Time,
-        /// Pages of the aligned window around the fault, the faulting one among them.
-        around: u32,
-    },
-}
-
-/// A program that touches pages.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Accesses {
-    /// Pages of its data.
-    pub pages: u32,
-    /// Pages of DRAM, empty at first.
-    pub frames: u32,
-    /// Accesses of all threads together.
-    pub count: u64,
-    /// The share of them that are anywhere. The others are to the thread's next page.
-    pub random: f64,
-    /// Threads that run at once.
-    pub threads: u32,
-    /// Computing of an access.
-    pub work: Time,
-    /// Of the addresses.
-    pub seed: u64,
-}
-
-/// What came of it.
+/// What came of a run whose every access is measured.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Outcome {
-    /// From the first access to the last.
+    /// From the beginning to the end of the last access.
     pub time: Time,
-    /// Accesses that found no page, not even one on its way.
-    pub misses: u64,
-    /// Accesses.
-    pub accesses: u64,
+    /// Accesses that found no page, not even one on its way, for each access.
+    pub miss_ratio: f64,
+    /// Bytes that the device was asked to write, for each access.
+    pub written: f64,
+    /// Accesses a second.
+    pub rate: f64,
 }
 
 impl Outcome {
-    /// Misses for each access.
-    pub fn miss_ratio(&self) -> f64 {
-        self.misses as f64 / self.accesses as f64
-    }
-}
-
-struct Memory {
-    flash: Flash,
-    replacement: AnyReplacement,
-    frames: u32,
-    /// The page of each frame, and when its data is there.
-    held: Vec<(u32, Time)>,
-    places: HashMap<u32, LocalFrame>,
-    planes: Vec<Time>,
-    buses: Vec<Time>,
-    lock: Time,
-}
-
-impl Memory {
-    fn read(&mut self, page: u32, now: Time) -> Time {
-        let plane = (page % self.flash.planes) as usize;
-        let bus = plane / self.flash.planes_of_package as usize;
-        let ready = self.planes[plane].max(now) + self.flash.read;
-        let done = self.buses[bus].max(ready) + self.flash.transfer;
-        self.planes[plane] = ready;
-        self.buses[bus] = done;
-        done
-    }
-    fn bring(&mut self, page: u32, now: Time) -> Time {
-        let there = self.read(page, now);
-        let frame = if (self.held.len() as u32) < self.frames {
-            self.held.push((page, there));
-            LocalFrame(self.held.len() as u32 - 1)
-        } else {
-            let frame = self.replacement.victim(&mut Always).expect("every frame may be evicted");
-            let (old, _) = std::mem::replace(&mut self.held[frame.index()], (page, there));
-            self.places.remove(&old);
-            frame
-        };
-        self.places.insert(page, frame);
-        self.replacement.inserted(frame, SubpageIndex(page));
-        there
-    }
-    /// When the data of a page is there, and whether that was a miss.
-    fn access(&mut self, page: u32, pages: u32, way: Way, now: Time) -> (Time, bool) {
-        if let Some(frame) = self.places.get(&page).copied() {
-            self.replacement.touched(frame);
-            return (self.held[frame.index()].1.max(now), false);
+    fn of(report: &PagingReport) -> Outcome {
+        Outcome {
+            time: Time((report.simulated_s * 1e12 + 0.5) as u64),
+            miss_ratio: report.miss_ratio.unwrap_or(0.0),
+            written: report.written_bytes_per_access,
+            rate: report.accesses_per_s,
         }
-        let there = match way {
-            Way::Controller { prefetch } => {
-                let there = self.bring(page, now);
-                for next in (page + 1..pages).take(prefetch as usize) {
-                    if !self.places.contains_key(&next) {
-                        self.bring(next, now);
-                    }
-                }
-                there
-            }
-            Way::System { software, interface, around } => {
-                self.lock = self.lock.max(now) + software;
-                let asked = self.lock;
-                let there = self.bring(page, asked) + interface;
-                let first = page - page % around.max(1);
-                for other in first..(first + around).min(pages) {
-                    if other != page && !self.places.contains_key(&other) {
-                        self.bring(other, asked);
-                    }
-                }
-                there
-            }
-        };
-        (there, true)
     }
 }
 
-/// Runs a program.
-pub fn run(flash: Flash, way: Way, accesses: Accesses) -> Outcome {
-    let packages = flash.planes.div_ceil(flash.planes_of_package) as usize;
-    let mut memory = Memory {
-        flash,
-        replacement: AnyReplacement::new(ReplacementPolicy::Lru, accesses.frames as usize),
-        frames: accesses.frames,
-        held: Vec::new(),
-        places: HashMap::new(),
-        planes: vec![Time::ZERO; flash.planes as usize],
-        buses: vec![Time::ZERO; packages],
-        lock: Time::ZERO,
-    };
-    let mut random = Random::new(accesses.seed, 9);
-    let pages = u64::from(accesses.pages);
-    // Each thread's time, and its last page.
-    let mut threads: Vec<(Time, u32)> =
-        (0..accesses.threads).map(|_| (Time::ZERO, random.below(pages) as u32)).collect();
-    let mut misses = 0;
-    for _ in 0..accesses.count {
-        let at = (0..threads.len()).min_by_key(|at| (threads[*at].0, *at)).expect("there is a thread");
-        let (now, last) = threads[at];
-        let page =
-            if random.unit() < accesses.random { random.below(pages) as u32 } else { (last + 1) % accesses.pages };
-        let (there, missed) = memory.access(page, accesses.pages, way, now);
-        misses += u64::from(missed);
-        threads[at] = (there + accesses.work, page);
-    }
-    let time = threads.iter().map(|(time, _)| *time).max().unwrap_or(Time::ZERO);
-    Outcome { time, misses, accesses: accesses.count }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FLASH: Flash = Flash { planes: 32, planes_of_package: 2, read: Time::us(75), transfer: Time::us(10) };
-    const ACCESSES: Accesses =
-        Accesses { pages: 10_000, frames: 5_000, count: 1_000, random: 1.0, threads: 1, work: Time::ZERO, seed: 1 };
-
-    #[test]
-    fn a_miss_takes_its_read_and_its_transfer() {
-        let outcome = run(FLASH, Way::Controller { prefetch: 0 }, ACCESSES);
-        assert_eq!(outcome.time, Time::us(85) * outcome.misses);
-        // Of 10,000 pages 1,000 are drawn: about 48 of them again.
-        assert!((930..970).contains(&outcome.misses), "{}", outcome.misses);
-    }
-    #[test]
-    fn pages_that_follow_are_there() {
-        let sequential = Accesses { random: 0.0, count: 1_700, ..ACCESSES };
-        let outcome = run(FLASH, Way::Controller { prefetch: 16 }, sequential);
-        // One of 17, and what is on its way is waited for, which is not a miss.
-        assert_eq!(outcome.misses, 100);
-    }
-    #[test]
-    fn the_system_adds_its_time_and_brings_the_window() {
-        let way = Way::System { software: Time::us(70), interface: Time::us(4), around: 1 };
-        let outcome = run(FLASH, way, ACCESSES);
-        assert_eq!(outcome.time, Time::us(159) * outcome.misses);
-        let around = Way::System { software: Time::us(70), interface: Time::us(4), around: 32 };
-        let all_fit = Accesses { frames: ACCESSES.pages, ..ACCESSES };
-        assert!(run(FLASH, around, all_fit).misses < outcome.misses / 2);
-    }
-    #[test]
-    fn threads_overlap_flash_and_not_the_lock() {
-        let many = Accesses { threads: 8, ..ACCESSES };
-        let alone = run(FLASH, Way::Controller { prefetch: 0 }, ACCESSES).time;
-        let overlapped = run(FLASH, Way::Controller { prefetch: 0 }, many).time;
-        assert!(overlapped.0 * 5 < alone.0, "{overlapped} {alone}");
-        let way = Way::System { software: Time::us(70), interface: Time::us(4), around: 1 };
-        let locked = run(FLASH, way, many);
-        assert!(locked.time >= Time::us(70) * locked.misses);
-    }
+/// Runs a system.
+///
+/// # Errors
+/// Those of the run.
+pub fn run(system: &PagingSystem, seed: u64) -> Result<Outcome, RunError> {
+    Ok(Outcome::of(&system.run(seed)?))
 }

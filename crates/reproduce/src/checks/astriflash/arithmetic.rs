@@ -3,11 +3,12 @@
 use fulgurite_sim::Time;
 use fulgurite_sim::queue::{Core, Jobs, Misses, Spans};
 
-use fulgurite_policy::SchedulingPolicy;
+use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
+use fulgurite_sim::paging::{DeviceKind, PagingSystem, Program, RatedShape, Way};
 
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
-use crate::models::objects::Program;
+use crate::models::paging::{base, run};
 use crate::units::Dimension;
 
 pub fn bandwidth(inputs: &Inputs<'_>) -> Found {
@@ -41,20 +42,41 @@ pub fn bandwidth(inputs: &Inputs<'_>) -> Found {
 }
 
 /// Pages of the stream. Figure 1 is of shares, so their number counts for little.
-const STREAM_PAGES: u32 = 1 << 15;
+const STREAM_PAGES: u64 = 1 << 15;
 
 /// Misses for each access of a skewed stream, at a share of its pages in DRAM.
 pub fn miss_ratio(inputs: &Inputs<'_>, in_dram: f64) -> Result<f64, CheckError> {
-    let stream = Program {
-        objects: STREAM_PAGES,
-        on_a_page: 1,
-        in_dram,
-        writes: 0.0,
-        accesses: 200_000,
+    let page = 4096;
+    let program = Program {
+        threads: 1,
+        data: STREAM_PAGES * page,
+        object: page,
+        random: 1.0,
         skew: inputs.share("stream.skew")?,
-        seed: inputs.seed,
+        writes: 0.0,
+        work: Time::ZERO,
+        untimed: 200_000,
+        warm_up: 0,
+        count: 200_000,
     };
-    Ok(stream.traffic(false).misses)
+    // Only what is found counts, and no time.
+    let device = RatedShape {
+        read: Time::us(1),
+        write: Time::us(1),
+        planes: 1,
+        reads_per_s: 1e6,
+        writes_per_s: 1e6,
+        read_rate: 1e9,
+        write_rate: 1e9,
+    };
+    let frames = (STREAM_PAGES as f64 * in_dram) as u64;
+    let system = PagingSystem {
+        dram: frames * page,
+        replacement: ReplacementPolicy::S3Fifo,
+        device: Some(DeviceKind::Rated(device)),
+        ..base(program, Way::Controller { lookup: Time::ZERO, prefetch: PrefetchPolicy::Off })
+    };
+    Ok(run(&system, inputs.seed)?.miss_ratio)
 }
 
 /// Figure 1's curve: what a further percent of DRAM saves, before the stated share and after it.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fulgurite_nand::{Cell, Ecc, Energy, Geometry, Parts, Profile, Queues, Timing, Wear};
 use fulgurite_policy::SchedulingPolicy;
 use fulgurite_sim::closed_forms::bisect;
-use fulgurite_sim::cores::{CoreParts, CoresSystem, MissCost, Paging, Workload, miss_ratio};
+use fulgurite_sim::cores::{CoreParts, CoresSystem, MissCost, Paging, Shape, Workload, miss_ratio};
 use fulgurite_sim::memory::{CacheShape, DramTiming};
 use fulgurite_sim::{Planted, Time};
 
@@ -65,6 +65,16 @@ pub fn flash_of(inputs: &Inputs<'_>, planes: u32) -> Result<Profile, CheckError>
         wear: Wear { endurance: 1_000_000, failure: 2_000_000, spread: 0.0, factory_bad: 0.0 },
         ecc: Ecc { codeword_bytes: 1024, corrects: 40, bit_errors_fresh: 0.0, bit_errors_worn: 0.0 },
         energy: Energy { read_pj: 0, program_pj: 0, erase_pj: 0, transfer_pj: 0 },
+    })
+}
+
+/// What an operation of a workload is like. How many nodes of the red-black tree are outside of
+/// DRAM's constant part is a value of the calibration.
+fn shape(inputs: &Inputs<'_>, workload: Workload) -> Result<Shape, CheckError> {
+    let shape = workload.shape();
+    Ok(match workload {
+        Workload::Rbt => Shape { records: inputs.count("workloads.rbt_nodes")? as u32, ..shape },
+        _ => shape,
     })
 }
 
@@ -133,7 +143,7 @@ pub fn system(
         pages: (inputs.bytes("system.flash")? / PAGE) as u64 / scale,
         cached_tables: false,
         workload,
-        shape: workload.shape(),
+        shape: shape(inputs, workload)?,
         exponent,
         paging,
         warm_up: (jobs / 4).max(1),

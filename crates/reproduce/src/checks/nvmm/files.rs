@@ -12,7 +12,8 @@ pub fn gains(inputs: &Inputs<'_>) -> Result<Vec<(String, f64)>, CheckError> {
     let longer = inputs.share("filebench.write_longer")?;
     let mlc = inputs.time("flash.mlc")?;
     let flash = flash(inputs, mlc)?;
-    let (page, interface) = ((flash.read + flash.transfer).as_us(), inputs.time("system.interface")?.as_us());
+    let page = (flash.read + flash.transfer()).as_us();
+    let interface = inputs.time("system.interface")?.as_us();
     let software = software(inputs, mlc)?.as_us();
     let write = mlc.as_us() * longer;
     if pages.len() != synced.len() || names.split(", ").count() != pages.len() {

@@ -1,24 +1,54 @@
-//! D8, D9, D11 and D12: time of programs over memory that is larger than the DRAM.
+//! D8, D9, D11 and D12: time of programs over memory that is larger than the DRAM, by
+//! `sim::paging`.
 //!
-//! NVMM stalls a core at a miss, and reads one page or also the next ones. The SSD's system runs
-//! its software first, which grows with the latency of the flash as table 3 has it.
+//! NVMM's controller reads one page or also the next ones, and the core waits. The SSD's system
+//! runs its software first, which grows with the latency of the flash as table 3 has it.
+//!
+//! DRAM holds nothing of the program's data at first. So it is in the text: prefetching gains more
+//! the longer a program runs ("birthday attack"), and random accesses begin to hit after a while.
+//! HybridSim's cache begins clean. GUPS then changes fewer pages than would fill DRAM, so none is
+//! written back while it is measured.
 
+use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, Ways};
 use fulgurite_sim::Time;
+use fulgurite_sim::paging::{PagingSystem, Program as Touches, Slots, SystemCosts, Way};
 
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
-use crate::models::paging::{Accesses, Flash, Outcome, Way, run};
+use crate::models::paging::{Flash, Outcome, base, run};
 use crate::units::Dimension;
 
 /// Latencies of a curve.
 pub const LATENCIES_NS: [u64; 9] = [150, 1_000, 5_000, 25_000, 50_000, 75_000, 150_000, 300_000, 750_000];
+/// Among those, where the SSD's curve may cross NVMM's: at lower ones its software is far more.
+const CROSSES_FROM: usize = 3;
+/// Command and address cycles on NAND's bus.
+const COMMAND: Time = Time::ns(200);
+/// Bytes of a word that GUPS updates.
+const WORD: u64 = 8;
+/// Linux's SWAP_CLUSTER_MAX. It costs nothing of its own: table 3's software has all of a fault.
+const RECLAIMED_AT_ONCE: u32 = 32;
 
-/// The flash at a latency.
+/// Bytes of a page: a power of two.
+pub fn page(inputs: &Inputs<'_>) -> Result<u64, CheckError> {
+    let log = libm::log2(inputs.bytes("flash.page")?);
+    Ok(1 << ((log + 0.5) as u32).clamp(12, 14))
+}
+
+/// The flash at a read latency, as MLC else.
 pub fn flash(inputs: &Inputs<'_>, read: Time) -> Result<Flash, CheckError> {
-    let (packages, planes) = (inputs.count("flash.packages")? as u32, inputs.count("flash.planes")? as u32);
     let bus = inputs.numbers("onfi.rates", Dimension::Rate)?;
-    let transfer = inputs.bytes("flash.page")? / bus.first().copied().unwrap_or(f64::INFINITY);
-    Ok(Flash { planes: packages * planes, planes_of_package: planes, read, transfer: Time((transfer * 1e12) as u64) })
+    Ok(Flash {
+        packages: inputs.count("flash.packages")? as u32,
+        planes: inputs.count("flash.planes")? as u32,
+        page: page(inputs)?,
+        command: COMMAND,
+        read,
+        program: inputs.time("technology.mlc.write")?,
+        erase: inputs.time("technology.mlc.erase")?,
+        bus: bus.first().map_or(u64::MAX, |rate| *rate as u64),
+        queue: inputs.count("flash.queue")? as u32,
+    })
 }
 
 /// The system's software in one access, at a latency of the flash: on the line through both rows of
@@ -33,29 +63,108 @@ pub fn software(inputs: &Inputs<'_>, read: Time) -> Result<Time, CheckError> {
         return Err(CheckError::NoAnswer("system.software needs two times".to_owned()));
     };
     let slope = (at_mlc - at_slc) / (mlc - slc);
-    Ok(Time((at_slc + slope * (read.as_ns() - slc)).max(0.0) as u64))
+    Ok(Time((at_slc + slope * (read.as_ns() - slc) + 0.5).max(0.0) as u64))
 }
 
-/// The SSD's system, with faults that bring so many pages.
-pub fn ssd(inputs: &Inputs<'_>, read: Time, around: u32) -> Result<Way, CheckError> {
+/// NVMM's controller.
+pub fn controller(inputs: &Inputs<'_>, prefetch: u32) -> Result<Way, CheckError> {
+    let prefetch = if inputs.planted == Some(Planted::PrefetchLost) { 0 } else { prefetch };
+    let prefetch = match prefetch.min(16) as u8 {
+        0 => PrefetchPolicy::Off,
+        pages => PrefetchPolicy::Next(pages),
+    };
+    Ok(Way::Controller { lookup: inputs.time("system.lookup")?, prefetch })
+}
+
+/// The SSD's system, with faults that bring so many pages. One lock serialises its software, of
+/// which the text has the sum.
+pub fn ssd(inputs: &Inputs<'_>, read: Time, around: u32, slots: Slots) -> Result<Way, CheckError> {
     let around = if inputs.planted == Some(Planted::NoReadAround) { 1 } else { around };
-    Ok(Way::System { software: software(inputs, read)?, interface: inputs.time("system.interface")?, around })
+    Ok(Way::System(SystemCosts {
+        fault: Time::ZERO,
+        locked: software(inputs, read)?,
+        submit: inputs.time("system.interface")?,
+        complete: Time::ZERO,
+        switch: Time::ZERO,
+        cluster: around,
+        slots,
+        batch: RECLAIMED_AT_ONCE,
+        reclaim: Time::ZERO,
+        swap_out: Time::ZERO,
+        shootdown: Time::ZERO,
+        interrupted: Time::ZERO,
+    }))
 }
 
-fn prefetch(inputs: &Inputs<'_>) -> Result<u32, CheckError> {
-    let pages = inputs.count("system.prefetch")? as u32;
-    Ok(if inputs.planted == Some(Planted::PrefetchLost) { 0 } else { pages })
+/// A program over a way, with a device behind so much DRAM. NVMM's DRAM is set-associative, as in
+/// HybridSim, and Linux gives pages a second chance.
+pub fn system(
+    inputs: &Inputs<'_>,
+    program: Touches,
+    dram: u64,
+    way: Way,
+    flash: Flash,
+) -> Result<PagingSystem, CheckError> {
+    let device = flash.device().map_err(|error| CheckError::NoAnswer(error.to_string()))?;
+    let replacement = match way {
+        Way::System(_) => ReplacementPolicy::Clock,
+        _ => ReplacementPolicy::SetAssociative(Ways::SixtyFour),
+    };
+    Ok(PagingSystem {
+        cores: program.threads,
+        dram,
+        page: flash.page,
+        access: inputs.time("technology.dram.read")?,
+        replacement,
+        device: Some(device),
+        ..base(program, way)
+    })
 }
 
-/// Pages of the DRAM.
-fn frames(inputs: &Inputs<'_>) -> Result<u32, CheckError> {
-    Ok((inputs.bytes("dram.size")? / inputs.bytes("flash.page")?) as u32)
+/// How programs touch their data.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Pattern {
+    /// Bytes of data, and of an object of it.
+    data: u64,
+    object: u64,
+    random: f64,
+    writes: f64,
+    work: Time,
+    count: u64,
 }
 
-fn accesses(inputs: &Inputs<'_>, count: &str, threads: u32) -> Result<Accesses, CheckError> {
-    let pages = (inputs.bytes("mmap.file")? / inputs.bytes("flash.page")?) as u32;
-    let count = inputs.count(count)?;
-    Ok(Accesses { pages, frames: frames(inputs)?, count, random: 1.0, threads, work: Time::ZERO, seed: inputs.seed })
+impl Pattern {
+    fn of(self, threads: u32) -> Touches {
+        let Pattern { data, object, random, writes, work, count } = self;
+        Touches { threads, data, object, random, skew: 0.0, writes, work, untimed: 0, warm_up: 0, count }
+    }
+}
+
+/// What there is of each program.
+#[derive(Clone, Copy, Debug)]
+struct Compared {
+    pattern: Pattern,
+    /// Threads, of which NVMM has as many as cores.
+    threaded: bool,
+    around: u32,
+    slots: Slots,
+}
+
+/// NVMM, NVMM with prefetching, the SSD.
+fn compared(inputs: &Inputs<'_>, read: Time, of: Compared) -> Result<[PagingSystem; 3], CheckError> {
+    let (flash, dram) = (flash(inputs, read)?, inputs.bytes("dram.size")? as u64);
+    let cores = if of.threaded { inputs.count("system.cores")? as u32 } else { 1 };
+    let threads = if of.threaded { inputs.count("system.threads")? as u32 } else { 1 };
+    let nvmm = |prefetch| system(inputs, of.pattern.of(cores), dram, controller(inputs, prefetch)?, flash);
+    let way = ssd(inputs, read, of.around, of.slots)?;
+    let ssd = PagingSystem { cores, ..system(inputs, of.pattern.of(threads), dram, way, flash)? };
+    Ok([nvmm(0)?, nvmm(inputs.count("system.prefetch")? as u32)?, ssd])
+}
+
+fn all(inputs: &Inputs<'_>, systems: &[PagingSystem; 3]) -> Result<Times, CheckError> {
+    let [nvmm, prefetching, ssd] = systems;
+    let seed = inputs.seed;
+    Ok(Times { nvmm: run(nvmm, seed)?, prefetching: run(prefetching, seed)?, ssd: run(ssd, seed)? })
 }
 
 /// Times at one latency: NVMM, NVMM with prefetching, the SSD.
@@ -78,22 +187,37 @@ pub enum Program {
     Gups,
 }
 
-/// Runs a program on the three systems. NVMM's threads stall their cores, the SSD's are switched.
-pub fn times(inputs: &Inputs<'_>, program: Program, read: Time, threaded: bool) -> Result<Times, CheckError> {
-    let (count, around) = match program {
-        Program::Mmap => ("mmap.accesses", (inputs.bytes("system.read_around")? / inputs.bytes("flash.page")?) as u32),
-        Program::Gups => ("gups.updates", inputs.count("gups.around")? as u32),
+/// NVMM, NVMM with prefetching, and the SSD, with a program. NVMM's threads stall their cores, the
+/// SSD's are switched.
+pub fn systems(
+    inputs: &Inputs<'_>,
+    program: Program,
+    read: Time,
+    threaded: bool,
+) -> Result<[PagingSystem; 3], CheckError> {
+    let page = page(inputs)?;
+    let data = inputs.bytes("mmap.file")? as u64 / page * page;
+    let pattern = Pattern { data, object: page, random: 1.0, writes: 0.0, work: Time::ZERO, count: 1 };
+    let of = match program {
+        Program::Mmap => Compared {
+            pattern: Pattern { count: inputs.count("mmap.accesses")?, ..pattern },
+            threaded,
+            around: (inputs.bytes("system.read_around")? / page as f64) as u32,
+            slots: Slots::File,
+        },
+        Program::Gups => Compared {
+            pattern: Pattern { object: WORD, writes: 1.0, count: inputs.count("gups.updates")?, ..pattern },
+            threaded,
+            around: inputs.count("gups.around")? as u32,
+            slots: Slots::Swap,
+        },
     };
-    let flash = flash(inputs, read)?;
-    let threads = if threaded { inputs.count("system.threads")? as u32 } else { 1 };
-    let stalled = if threaded { inputs.count("system.cores")? as u32 } else { 1 };
-    let on_nvmm = accesses(inputs, count, stalled)?;
-    let on_ssd = accesses(inputs, count, threads)?;
-    Ok(Times {
-        nvmm: run(flash, Way::Controller { prefetch: 0 }, on_nvmm),
-        prefetching: run(flash, Way::Controller { prefetch: prefetch(inputs)? }, on_nvmm),
-        ssd: run(flash, ssd(inputs, read, around)?, on_ssd),
-    })
+    compared(inputs, read, of)
+}
+
+/// Runs a program on the three systems.
+pub fn times(inputs: &Inputs<'_>, program: Program, read: Time, threaded: bool) -> Result<Times, CheckError> {
+    all(inputs, &systems(inputs, program, read, threaded)?)
 }
 
 /// How many times longer the first took.
@@ -106,10 +230,10 @@ fn ratio(longer: Outcome, shorter: Outcome) -> f64 {
 /// cross.
 fn crossover(inputs: &Inputs<'_>) -> Result<Option<f64>, CheckError> {
     let mut before: Option<(f64, f64)> = None;
-    for latency in LATENCIES_NS {
-        let at = latency as f64 / 1e3;
-        let one = times(inputs, Program::Mmap, Time::ns(latency), false)?;
-        let ahead = ratio(one.ssd, one.nvmm) - 1.0;
+    for latency in &LATENCIES_NS[CROSSES_FROM..] {
+        let at = *latency as f64 / 1e3;
+        let [nvmm, _, ssd] = systems(inputs, Program::Mmap, Time::ns(*latency), false)?;
+        let ahead = ratio(run(&ssd, inputs.seed)?, run(&nvmm, inputs.seed)?) - 1.0;
         match before {
             Some((from, last)) if last > 0.0 && ahead <= 0.0 => {
                 return Ok(Some(from + (at - from) * last / (last - ahead)));
@@ -120,7 +244,7 @@ fn crossover(inputs: &Inputs<'_>) -> Result<Option<f64>, CheckError> {
     Ok(None)
 }
 
-pub fn mmap(inputs: &Inputs<'_>) -> Found {
+pub(super) fn mmap(inputs: &Inputs<'_>) -> Found {
     let mlc = inputs.time("flash.mlc")?;
     let slow = inputs.numbers("flash.slow", Dimension::Time)?;
     let [twice, longest] = slow[..] else {
@@ -144,8 +268,8 @@ pub fn mmap(inputs: &Inputs<'_>) -> Found {
             (0.8, 1.2),
             "the SSD's faults cost twice as much and bring 128 KB, which later reads find",
         )
-        .also("misses for each access, NVMM", one.nvmm.miss_ratio())
-        .also("the SSD", one.ssd.miss_ratio()),
+        .also("misses for each access, NVMM", one.nvmm.miss_ratio)
+        .also("the SSD", one.ssd.miss_ratio),
         Finding::within(
             "prefetch",
             "1.64x with prefetching, one thread",
@@ -194,7 +318,7 @@ pub fn mmap(inputs: &Inputs<'_>) -> Found {
     ])
 }
 
-pub fn gups(inputs: &Inputs<'_>) -> Found {
+pub(super) fn gups(inputs: &Inputs<'_>) -> Found {
     let mlc = inputs.time("flash.mlc")?;
     let slow = inputs.numbers("flash.slow", Dimension::Time)?;
     let longest = Time(slow.last().copied().unwrap_or_default() as u64);
@@ -212,7 +336,8 @@ pub fn gups(inputs: &Inputs<'_>) -> Found {
             over > 1.0,
             (over, "times"),
             "the software of a fault; that of the page that goes is not in the text",
-        ),
+        )
+        .also("bytes written back for each update", one.nvmm.written),
         Finding::within(
             "prefetch",
             "3.7x instead of 3x with prefetching",
@@ -226,7 +351,8 @@ pub fn gups(inputs: &Inputs<'_>) -> Found {
             "at 750 µs prefetching decreases performance",
             late_gain <= gain + 0.02,
             (late_gain, "times with prefetching at 750 µs"),
-            "the gain does not grow with latency; that it becomes a loss does not follow from the text",
+            "one thread leaves most planes idle at any latency, and a bus counts for less at a longer one. In the text \
+             the traffic is more than the device's bandwidth, of which it gives nothing",
         ),
         Finding::trend(
             "threads",
@@ -234,39 +360,42 @@ pub fn gups(inputs: &Inputs<'_>) -> Found {
             threads > over,
             (threads, "times"),
             "NVMM's misses overlap on their cores, and the system's software runs under one lock",
-        ),
+        )
+        .also("times without prefetching", ratio(many.ssd, many.nvmm)),
     ])
 }
 
-/// Time of a sequential pass for each window, as a gain over none.
-pub fn gains(inputs: &Inputs<'_>, read: Time, work: Time) -> Result<Vec<(u32, f64)>, CheckError> {
-    let flash = flash(inputs, read)?;
-    let pages = inputs.count("dd.pages")? as u32;
-    let pass = Accesses {
-        pages,
-        frames: frames(inputs)?,
-        count: u64::from(pages) / 4,
+/// The least accesses of a sequential pass: many times the longest window.
+const PASS_LEAST: u64 = 2_000;
+
+/// Time of a sequential pass for each window, as a gain over none. What is written is read first.
+pub fn gains(inputs: &Inputs<'_>, read: Time, work: Time, writes: bool) -> Result<Vec<(u32, f64)>, CheckError> {
+    let (flash, dram) = (flash(inputs, read)?, inputs.bytes("dram.size")? as u64);
+    let pages = inputs.count("dd.pages")?;
+    let pass = Pattern {
+        data: pages * flash.page,
+        object: flash.page,
         random: 0.0,
-        threads: 1,
+        writes: if writes { 1.0 } else { 0.0 },
         work,
-        seed: inputs.seed,
+        count: inputs.volume(pages / 4).max(PASS_LEAST),
     };
     let mut gains = Vec::new();
     let mut without = None;
     for window in inputs.numbers("dd.windows", Dimension::Count)? {
-        let kept = if inputs.planted == Some(Planted::PrefetchLost) { 0 } else { window as u32 };
-        let outcome = run(flash, Way::Controller { prefetch: kept }, pass);
+        let way = controller(inputs, window as u32)?;
+        let outcome = run(&system(inputs, pass.of(1), dram, way, flash)?, inputs.seed)?;
         let first = *without.get_or_insert(outcome);
         gains.push((window as u32, ratio(first, outcome)));
     }
     Ok(gains)
 }
 
-pub fn window(inputs: &Inputs<'_>) -> Found {
+pub(super) fn window(inputs: &Inputs<'_>) -> Found {
     let (slc, mlc) = (inputs.time("flash.slc")?, inputs.time("flash.mlc")?);
     let (read, write) = (inputs.time("dd.read_cpu")?, inputs.time("dd.write_cpu")?);
-    let (of_read, of_write) = (gains(inputs, mlc, read)?, gains(inputs, mlc, write)?);
-    let of_slc = gains(inputs, slc, read)?;
+    let (of_read, of_write) = (gains(inputs, mlc, read, false)?, gains(inputs, mlc, write, true)?);
+    let of_slc = gains(inputs, slc, read, false)?;
     let last = |gains: &[(u32, f64)]| gains.last().map_or(0.0, |(_, gain)| *gain);
     let rises = |gains: &[(u32, f64)]| gains.windows(2).all(|pair| pair[1].1 > pair[0].1);
     // Each further page gains less than the one before it.
@@ -295,30 +424,32 @@ pub fn window(inputs: &Inputs<'_>) -> Found {
     ])
 }
 
-/// Gain of NVMM over the SSD by the share of random accesses: the share, one thread, threads.
+/// The least accesses of a share.
+const SHARES_LEAST: u64 = 1_000;
+
+/// Gain of NVMM over the SSD by the share of random accesses: the share, one thread, threads. An
+/// access that is not random is to the next page, and each changes its page, as in GUPS.
 pub fn by_share(inputs: &Inputs<'_>) -> Result<Vec<(f64, Times, Times)>, CheckError> {
     let mlc = inputs.time("flash.mlc")?;
+    let page = page(inputs)?;
+    let (data, count) = (
+        inputs.bytes("mmap.file")? as u64 / page * page,
+        inputs.volume(inputs.count("shares.accesses")?).max(SHARES_LEAST),
+    );
     let around = inputs.count("shares.around")? as u32;
-    let flash = flash(inputs, mlc)?;
-    let (threads, cores) = (inputs.count("system.threads")? as u32, inputs.count("system.cores")? as u32);
-    let mut all = Vec::new();
+    let mut by_share = Vec::new();
     for random in inputs.numbers("shares.random", Dimension::Share)? {
-        let at = |threads: u32, stalled: u32| -> Result<Times, CheckError> {
-            let of = |threads| -> Result<Accesses, CheckError> {
-                Ok(Accesses { random, ..accesses(inputs, "shares.accesses", threads)? })
-            };
-            Ok(Times {
-                nvmm: run(flash, Way::Controller { prefetch: 0 }, of(stalled)?),
-                prefetching: run(flash, Way::Controller { prefetch: prefetch(inputs)? }, of(stalled)?),
-                ssd: run(flash, ssd(inputs, mlc, around)?, of(threads)?),
-            })
+        let pattern = Pattern { data, object: page, random, writes: 1.0, work: Time::ZERO, count };
+        let at = |threaded| -> Result<Times, CheckError> {
+            let of = Compared { pattern, threaded, around, slots: Slots::Swap };
+            all(inputs, &compared(inputs, mlc, of)?)
         };
-        all.push((random, at(1, 1)?, at(threads, cores)?));
+        by_share.push((random, at(false)?, at(true)?));
     }
-    Ok(all)
+    Ok(by_share)
 }
 
-pub fn shares(inputs: &Inputs<'_>) -> Found {
+pub(super) fn shares(inputs: &Inputs<'_>) -> Found {
     let all = by_share(inputs)?;
     let gain = |times: &Times| ratio(times.ssd, times.prefetching);
     let gains: Vec<f64> = all.iter().map(|(_, one, _)| gain(one)).collect();

@@ -5,7 +5,7 @@
 mod energy;
 mod files;
 mod layout;
-pub(crate) mod memory;
+pub mod memory;
 mod overhead;
 mod sensitivity;
 mod table;
@@ -25,11 +25,11 @@ pub static CHECKS: [Check; 16] = [
     check("D3", "the page table's update and its versions", false, table::run),
     check("D4", "bit vectors of valid segments", false, layout::vectors),
     check("D5", "latencies of memory technologies", false, layout::technologies),
-    check("D6", "performance beside DRAM and SSD systems", false, sensitivity::systems),
+    check("D6", "performance beside DRAM and SSD systems", true, sensitivity::systems),
     check("D7", "power of 8 GB and 1 TB", false, energy::run),
     check("D8", "latency: random updates (GUPS, draft)", true, memory::gups),
     check("D9", "latency: a mapped file (MMAP, draft)", true, memory::mmap),
-    check("D10", "latency: ten workloads by technology", false, sensitivity::technologies),
+    check("D10", "latency: ten workloads by technology", true, sensitivity::technologies),
     check("D11", "the prefetching window (draft)", false, memory::window),
     check("D12", "the share of random accesses (draft)", true, memory::shares),
     check("D13", "software overhead of an SSD access (draft)", false, overhead::run),

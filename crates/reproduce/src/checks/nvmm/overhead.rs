@@ -9,7 +9,7 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let interface = inputs.time("system.interface")?;
     let hardware = |read| -> Result<f64, CheckError> {
         let flash = flash(inputs, read)?;
-        Ok((flash.read + flash.transfer + interface).as_ns())
+        Ok((flash.read + flash.transfer() + interface).as_ns())
     };
     let (of_slc, of_mlc) = (hardware(slc)?, hardware(mlc)?);
     let (soft_slc, soft_mlc) = (software(inputs, slc)?.as_ns(), software(inputs, mlc)?.as_ns());

@@ -6,14 +6,16 @@
 
 use fulgurite_sim::Time;
 
-use super::memory::{flash, ssd};
+use fulgurite_sim::paging::{Program, Slots, Way};
+
+use super::memory::{controller, flash, page, ssd, system};
 use crate::check::{CheckError, Finding, Found, Inputs};
-use crate::models::paging::{Accesses, Flash, Way, run};
+use crate::models::paging::{Flash, base, run};
 use crate::units::Dimension;
 
 /// Pages of data, and of DRAM: data is larger, and some of it is in the DRAM.
-const PAGES: u32 = 8192;
-const FRAMES: u32 = 4096;
+const PAGES: u64 = 8192;
+const FRAMES: u64 = 4096;
 
 /// Computing over all time.
 struct Ipc {
@@ -21,9 +23,8 @@ struct Ipc {
     ssd: f64,
 }
 
-/// For each workload, at a read latency, with so many threads on as many cores. `is_flash`: pages
-/// cross the flash's bus.
-fn ipc(inputs: &Inputs<'_>, read: Time, is_flash: bool, threads: u32) -> Result<Vec<Ipc>, CheckError> {
+/// What each workload does.
+fn workloads(inputs: &Inputs<'_>, threads: u32) -> Result<Vec<(Program, u32)>, CheckError> {
     let random = inputs.numbers("workloads.random", Dimension::Share)?;
     let work = inputs.numbers("workloads.work", Dimension::Time)?;
     let around = inputs.numbers("workloads.around", Dimension::Count)?;
@@ -31,20 +32,53 @@ fn ipc(inputs: &Inputs<'_>, read: Time, is_flash: bool, threads: u32) -> Result<
     if random.len() != names || work.len() != names || around.len() != names {
         return Err(CheckError::NoAnswer("each workload needs a share, a time and a window".to_owned()));
     }
-    let count = inputs.count("workloads.accesses")?;
+    let (count, page) = (inputs.volume(inputs.count("workloads.accesses")?).max(ACCESSES_LEAST), page(inputs)?);
+    let each = random.into_iter().zip(work).zip(around).map(|((random, work), around)| {
+        // What streams is dd. What share writes is not in the text.
+        let work = if random == 0.0 { inputs.time("dd.read_cpu")? } else { Time(work as u64) };
+        let (data, object) = (PAGES * page, page);
+        let program =
+            Program { threads, data, object, random, skew: 0.0, writes: 0.0, work, untimed: 0, warm_up: 0, count };
+        Ok((program, around as u32))
+    });
+    each.collect()
+}
+
+/// The least accesses of a workload: all of DRAM is used.
+const ACCESSES_LEAST: u64 = 1_500;
+
+/// The share of the time in which a program of so many threads computes.
+fn computes(program: &Program, time: Time) -> f64 {
+    (program.work * program.count).as_s() / time.as_s() / f64::from(program.threads)
+}
+
+/// For each workload, at a read latency, with so many threads on as many cores. `is_flash`: pages
+/// cross the flash's bus.
+fn ipc(inputs: &Inputs<'_>, read: Time, is_flash: bool, threads: u32) -> Result<Vec<Ipc>, CheckError> {
     let its = flash(inputs, read)?;
     // Memory that is byte-addressable gives a block at a time.
-    let its = if is_flash { its } else { Flash { transfer: Time::ZERO, ..its } };
+    let its = if is_flash { its } else { Flash { command: Time::ZERO, bus: u64::MAX, ..its } };
     let mut all = Vec::new();
-    for ((random, work), around) in random.into_iter().zip(work).zip(around) {
-        // What streams is dd.
-        let work = if random == 0.0 { inputs.time("dd.read_cpu")? } else { Time(work as u64) };
-        let accesses = Accesses { pages: PAGES, frames: FRAMES, count, random, threads, work, seed: inputs.seed };
-        let share = |way| (work * count).as_s() / run(its, way, accesses).time.as_s() / f64::from(threads);
+    for (program, around) in workloads(inputs, threads)? {
+        let share = |way| -> Result<f64, CheckError> {
+            let outcome = run(&system(inputs, program, FRAMES * its.page, way, its)?, inputs.seed)?;
+            Ok(computes(&program, outcome.time))
+        };
         // The next page is looked up ahead, as the text has it for these figures.
-        all.push(Ipc { nvmm: share(Way::Controller { prefetch: 1 }), ssd: share(ssd(inputs, read, around as u32)?) });
+        all.push(Ipc { nvmm: share(controller(inputs, 1)?)?, ssd: share(ssd(inputs, read, around, Slots::File)?)? });
     }
     Ok(all)
+}
+
+/// The same where all memory is DRAM.
+fn all_dram(inputs: &Inputs<'_>) -> Result<Vec<f64>, CheckError> {
+    let read = inputs.time("technology.dram.read")?;
+    let way = Way::Flat { read, write: inputs.time("technology.dram.write")? };
+    let each = workloads(inputs, 1)?.into_iter().map(|(program, _)| {
+        let outcome = run(&base(program, way), inputs.seed)?;
+        Ok(computes(&program, outcome.time))
+    });
+    each.collect()
 }
 
 /// Read latencies of the table, fastest first, and whether each is flash.
@@ -102,20 +136,20 @@ pub fn technologies(inputs: &Inputs<'_>) -> Found {
 pub fn systems(inputs: &Inputs<'_>) -> Found {
     let table = table(inputs)?;
     let mlc = table.len() - 1;
-    let dram = ipc(inputs, table[0].0, false, 1)?;
+    let dram = all_dram(inputs)?;
     let (of_slc, of_mlc) = (ipc(inputs, table[mlc - 1].0, true, 1)?, ipc(inputs, table[mlc].0, true, 1)?);
     let threaded = ipc(inputs, table[mlc].0, true, inputs.count("system.cores")? as u32)?;
     let mean = |of: &dyn Fn(usize) -> f64| {
         let logs: f64 = (0..dram.len()).map(|w| libm::log(of(w))).sum();
         libm::exp(logs / dram.len() as f64)
     };
-    let of_dram = mean(&|w| of_mlc[w].nvmm / dram[w].nvmm);
-    let slc_of_dram = mean(&|w| of_slc[w].nvmm / dram[w].nvmm);
+    let of_dram = mean(&|w| of_mlc[w].nvmm / dram[w]);
+    let slc_of_dram = mean(&|w| of_slc[w].nvmm / dram[w]);
     let one = mean(&|w| of_mlc[w].nvmm / of_mlc[w].ssd);
     let many = mean(&|w| threaded[w].nvmm / threaded[w].ssd);
-    let computing = of_slc[3].nvmm / dram[3].nvmm;
-    let streaming = of_slc[2].nvmm / dram[2].nvmm;
-    let ssd_streaming = of_slc[2].ssd / dram[2].nvmm;
+    let computing = of_slc[3].nvmm / dram[3];
+    let streaming = of_slc[2].nvmm / dram[2];
+    let ssd_streaming = of_slc[2].ssd / dram[2];
     Ok(vec![
         Finding::trend(
             "over-ssd",

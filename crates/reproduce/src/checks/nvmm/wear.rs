@@ -2,8 +2,8 @@
 
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
-use crate::models::objects::written_for_each_byte;
 use crate::models::wear::Wear;
+use crate::models::written::written_for_each_byte;
 use crate::units::Dimension;
 
 const FLASH_PAGE: usize = 4096;

@@ -1,6 +1,6 @@
 //! B2, B4, B5 and B6: object-per-page beside pages and swap, over SSDs.
 
-use super::ways::{Ssd, Ways, program, ssds};
+use super::ways::{Found as Way, Ssd, Ways, ssds};
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
@@ -8,32 +8,41 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, 0.0), |(least, most), value| (least.min(value), most.max(value)))
 }
 
+/// A program on one SSD.
+struct Three {
+    objects: Way,
+    pages: Way,
+    swap: Way,
+}
+
+fn three(ways: &Ways<'_>, ssds: &[Ssd]) -> Result<Vec<Three>, CheckError> {
+    let of = |ssd| Ok(Three { objects: ways.objects(ssd)?, pages: ways.pages(ssd)?, swap: ways.swap(ssd)? });
+    ssds.iter().map(of).collect()
+}
+
 /// Gains of objects over swap and over pages, least and most of all SSDs.
-fn gains(ways: &Ways, ssds: &[(String, Ssd)]) -> ((f64, f64), (f64, f64)) {
-    let over_swap = range(ssds.iter().map(|(_, ssd)| ways.swap(*ssd).access / ways.objects(*ssd).access));
-    let over_pages = range(ssds.iter().map(|(_, ssd)| ways.pages(*ssd).access / ways.objects(*ssd).access));
+fn gains(all: &[Three]) -> ((f64, f64), (f64, f64)) {
+    let over_swap = range(all.iter().map(|ways| ways.objects.rate / ways.swap.rate));
+    let over_pages = range(all.iter().map(|ways| ways.objects.rate / ways.pages.rate));
     (over_swap, over_pages)
 }
 
 /// Objects are ahead of pages, and pages of swap, on each SSD.
-fn ordered(ways: &Ways, ssds: &[(String, Ssd)]) -> bool {
-    ssds.iter().all(|(_, ssd)| {
-        let (objects, pages, swap) = (ways.objects(*ssd), ways.pages(*ssd), ways.swap(*ssd));
-        objects.access < pages.access && pages.access < swap.access
-    })
+fn ordered(all: &[Three]) -> bool {
+    all.iter().all(|ways| ways.objects.rate > ways.pages.rate && ways.pages.rate > ways.swap.rate)
 }
 
 /// That order for one program, with the gains that go with it.
-fn order(ways: &Ways, ssds: &[(String, Ssd)], mechanism: &'static str) -> Finding {
-    let (swap, pages) = gains(ways, ssds);
+fn order(all: &[Three], mechanism: &'static str) -> Finding {
+    let (swap, pages) = gains(all);
     let about = "objects ahead of pages, pages of swap";
-    Finding::trend("order", about, ordered(ways, ssds), (swap.0, "times over swap at least"), mechanism)
+    Finding::trend("order", about, ordered(all), (swap.0, "times over swap at least"), mechanism)
         .also("times over swap at most", swap.1)
         .also("times over pages at most", pages.1)
 }
 
-fn half_written(inputs: &Inputs<'_>, in_dram: f64, skew: f64) -> Result<Ways, CheckError> {
-    Ways::of(inputs, program(inputs, in_dram, inputs.share("memcached.writes")?, skew)?)
+fn half_written<'i>(inputs: &'i Inputs<'i>, in_dram: f64, skew: f64) -> Result<Ways<'i>, CheckError> {
+    Ways::of(inputs, in_dram, inputs.share("memcached.writes")?, skew)
 }
 
 pub fn programs(inputs: &Inputs<'_>) -> Found {
@@ -42,17 +51,17 @@ pub fn programs(inputs: &Inputs<'_>) -> Found {
     let (mut swap, mut pages) = (Vec::new(), Vec::new());
     let mut all_ordered = true;
     for skew in inputs.numbers("programs.skews", Dimension::Share)? {
-        let ways = half_written(inputs, in_dram, skew)?;
-        let (over_swap, over_pages) = gains(&ways, &ssds);
+        let all = three(&half_written(inputs, in_dram, skew)?, &ssds)?;
+        let (over_swap, over_pages) = gains(&all);
         swap.extend([over_swap.0, over_swap.1]);
         pages.extend([over_pages.0, over_pages.1]);
-        all_ordered &= ordered(&ways, &ssds);
+        all_ordered &= ordered(&all);
     }
     let (swap, pages) = (range(swap.into_iter()), range(pages.into_iter()));
     let original = inputs.numbers("programs.lines", Dimension::Count)?;
     let modified = inputs.numbers("programs.modified", Dimension::Count)?;
     let changed = original.iter().zip(&modified).map(|(all, changed)| changed / all).fold(0.0, f64::max);
-    let why = "the traffic of a skewed program over both caches, on three of the five SSDs; the programs' own \
+    let why = "a skewed program over both caches, on three of the five SSDs by their data sheets; the programs' own \
                sizes are not in the slides";
     Ok(vec![
         Finding::trend(
@@ -93,26 +102,28 @@ pub fn programs(inputs: &Inputs<'_>) -> Found {
 pub fn array(inputs: &Inputs<'_>) -> Found {
     let ssds = ssds(inputs)?;
     let in_dram = inputs.bytes("array.dram")? / inputs.bytes("array.data")?;
-    let ways = half_written(inputs, in_dram, 0.0)?;
+    let all = three(&half_written(inputs, in_dram, 0.0)?, &ssds)?;
+    let (objects, pages) = (all[0].objects.misses, all[0].pages.misses);
     Ok(vec![
-        order(&ways, &ssds, "uniform accesses to 128 B objects, data 16 times the DRAM; half of them write"),
+        order(&all, "uniform accesses to 128 B objects, data 16 times the DRAM; half of them write"),
         Finding::trend(
             "misses",
             "the DRAM holds 1/16 either way",
-            (ways.misses().0 - ways.misses().1).abs() < 0.01,
-            (ways.misses().0, "misses for each access"),
-            "without skew a page's other objects are as good as any",
-        ),
+            (objects - pages).abs() < 0.01,
+            (objects, "misses for each access"),
+            "without skew a page's other objects are as good as any; the page buffer takes an eighth of the DRAM",
+        )
+        .also("of pages", pages),
     ])
 }
 
 pub fn memcached(inputs: &Inputs<'_>) -> Found {
     let ssds = ssds(inputs)?;
     let in_dram = inputs.bytes("memcached.dram")? / inputs.bytes("memcached.data")?;
-    let ways = half_written(inputs, in_dram, inputs.share("memcached.skew")?)?;
-    let (of_objects, of_pages) = ways.misses();
+    let all = three(&half_written(inputs, in_dram, inputs.share("memcached.skew")?)?, &ssds)?;
+    let (of_objects, of_pages) = (all[0].objects.misses, all[0].pages.misses);
     Ok(vec![
-        order(&ways, &ssds, "half reads, half writes, of skewed keys; 30 GB of data, 4 GB of DRAM"),
+        order(&all, "half reads, half writes, of skewed keys; 30 GB of data, 4 GB of DRAM"),
         Finding::trend(
             "compact",
             "RAM as a compact object cache",
@@ -127,11 +138,14 @@ pub fn shares(inputs: &Inputs<'_>) -> Found {
     let ssds = ssds(inputs)?;
     let in_dram = inputs.bytes("array.dram")? / inputs.bytes("array.data")?;
     let ways = half_written(inputs, in_dram, 0.0)?;
-    let mean = |of: &dyn Fn(Ssd) -> f64| ssds.iter().map(|(_, ssd)| of(*ssd)).sum::<f64>() / ssds.len() as f64;
-    let native = mean(&|ssd| ways.swap(ssd).of_raw());
-    let aware = mean(&|ssd| ways.logged_swap(ssd).of_raw());
-    let objects = mean(&|ssd| ways.objects(ssd).of_raw());
-    let one_page = mean(&|ssd| ways.swap_of_one(ssd).of_raw());
+    let mean = |of: &dyn Fn(&Ssd) -> Result<Way, CheckError>| -> Result<f64, CheckError> {
+        let shares: Result<Vec<f64>, CheckError> = ssds.iter().map(|ssd| Ok(of(ssd)?.of_raw)).collect();
+        Ok(shares?.iter().sum::<f64>() / ssds.len() as f64)
+    };
+    let native = mean(&|ssd| ways.swap(ssd))?;
+    let aware = mean(&|ssd| ways.logged_swap(ssd))?;
+    let objects = mean(&|ssd| ways.objects(ssd))?;
+    let one_page = mean(&|ssd| ways.swap_of_one(ssd))?;
     Ok(vec![
         Finding::within(
             "native",
@@ -148,7 +162,7 @@ pub fn shares(inputs: &Inputs<'_>) -> Found {
             aware * 100.0,
             "%",
             (20.0, 45.0),
-            "whole pages to a log, and the system's faults",
+            "whole pages to a log, which cleaning copies, and the system's faults",
         ),
         Finding::within(
             "objects",

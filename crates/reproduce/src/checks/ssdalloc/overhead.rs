@@ -2,7 +2,7 @@
 
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
-use crate::models::objects::written_for_each_byte;
+use crate::models::written::written_for_each_byte;
 use crate::units::Dimension;
 
 pub fn overhead(inputs: &Inputs<'_>) -> Found {

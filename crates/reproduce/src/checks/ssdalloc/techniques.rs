@@ -3,7 +3,7 @@
 //! An application rewritten for flash does what SSDAlloc does, in its own code: it has the same
 //! cells but the last.
 
-use super::ways::{Ways, program, ssds};
+use super::ways::{Ways, packed, ssds};
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
@@ -14,24 +14,24 @@ type Cells = [bool; 6];
 pub fn run(inputs: &Inputs<'_>) -> Found {
     let in_dram = inputs.bytes("memcached.dram")? / inputs.bytes("memcached.data")?;
     let skew = inputs.share("memcached.skew")?;
-    let ways = Ways::of(inputs, program(inputs, in_dram, inputs.share("memcached.writes")?, skew)?)?;
+    let ways = Ways::of(inputs, in_dram, inputs.share("memcached.writes")?, skew)?;
     let all = ssds(inputs)?;
-    let (_, ssd) = *all.first().ok_or_else(|| CheckError::NoAnswer("there is no SSD".to_owned()))?;
+    let ssd = all.first().ok_or_else(|| CheckError::NoAnswer("there is no SSD".to_owned()))?;
     let (page, object) = (inputs.bytes("page.size")?, inputs.bytes("object.size")?);
-    let (of_objects, of_pages) = ways.misses();
     let changed = inputs.numbers("programs.modified", Dimension::Count)?;
     let original = inputs.numbers("programs.lines", Dimension::Count)?;
     // Few lines, in the allocation of memory alone.
     let easy = original.iter().zip(&changed).all(|(all, changed)| changed / all < 0.05);
-    let (swap, logged, objects) = (ways.swap(ssd), ways.logged_swap(ssd), ways.objects(ssd));
+    let (swap, logged, objects) = (ways.swap(ssd)?, ways.logged_swap(ssd)?, ways.objects(ssd)?);
+    let pages = ways.pages(ssd)?;
     // A log makes a write cheaper than one in place.
-    let is_log = |access: f64| access < swap.access;
-    let small = ways.packed() * object < page;
+    let is_log = |rate: f64| rate > swap.rate;
+    let small = packed(inputs)? * object < page;
     let fast = |of_raw: f64| of_raw > 0.5;
-    let swap_cells: Cells = [is_log(swap.access), false, false, false, fast(swap.of_raw()), true];
-    let logged_cells: Cells = [is_log(logged.access), false, false, false, fast(logged.of_raw()), true];
+    let swap_cells: Cells = [is_log(swap.rate), false, false, false, fast(swap.of_raw), true];
+    let logged_cells: Cells = [is_log(logged.rate), false, false, false, fast(logged.of_raw), true];
     let objects_cells: Cells =
-        [is_log(objects.access), small, small, of_objects < of_pages, fast(objects.of_raw()), easy];
+        [is_log(objects.rate), small, small, objects.misses < pages.misses, fast(objects.of_raw), easy];
     let rewritten =
         Cells::from([objects_cells[0], objects_cells[1], objects_cells[2], objects_cells[3], objects_cells[4], false]);
     let count = |cells: Cells| cells.into_iter().filter(|cell| *cell).count();

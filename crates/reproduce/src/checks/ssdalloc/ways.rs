@@ -1,156 +1,213 @@
-//! The ways to use an SSD as memory: what each costs an access, on each SSD.
+//! The ways to use an SSD as memory, on each SSD, by `sim::paging`.
 //!
 //! | way | DRAM holds | a changed entry that goes |
 //! |---|---|---|
 //! | objects | objects | an object, to a log |
 //! | pages | pages | a page, to a log |
+//! | logged swap | pages | a page, to a log, and misses are the operating system's faults |
 //! | swap | pages | a page, in place |
 //!
-//! Reads of the flash take their turns, as the programs' threads do. What the log writes for each
-//! byte is the store's.
+//! An SSD is what its data sheet says. More threads run than it has channels, so that it decides.
+
+use fulgurite_policy::ReplacementPolicy;
+use fulgurite_sim::Time;
+use fulgurite_sim::paging::{
+    DeviceKind, PagingSystem, Program, RatedShape, RuntimeCosts, Slots, SystemCosts, Unit, Way,
+};
 
 use crate::check::{CheckError, Inputs};
 use crate::models::Planted;
-use crate::models::objects::{Program, Traffic, written_for_each_byte};
+use crate::models::paging::{Outcome, base, run};
+use crate::models::written::written_for_each_byte;
 use crate::units::Dimension;
 
-/// Accesses of a run that is reported.
-const ACCESSES: u64 = 400_000;
+/// Objects of the programs: their data is scaled, and DRAM with it.
+const OBJECTS: u64 = 1 << 18;
+/// Accesses that fill DRAM and age the log, and those of a run that is reported.
+const UNTIMED: u64 = 500_000;
+const ACCESSES: u64 = 100_000;
+/// The least of both: the log has begun to be cleaned.
+const UNTIMED_LEAST: u64 = 250_000;
+const ACCESSES_LEAST: u64 = 10_000;
+/// Pages of a segment of the log: cleaned at once.
+const SEGMENT: u32 = 64;
+/// The fullest log that is of use.
+const FULLEST: f64 = 0.95;
+/// Linux's SWAP_CLUSTER_MAX. It costs nothing of its own: `swap.fault` is a whole fault.
+const RECLAIMED_AT_ONCE: u32 = 32;
 
 /// One SSD.
 #[derive(Clone, Copy, Debug)]
 pub struct Ssd {
-    /// Microseconds of a random read of a page.
-    pub read: f64,
-    /// Microseconds of a random write of a page.
-    pub write: f64,
-    /// Microseconds of a byte that is written in order.
-    pub log_byte: f64,
-    /// Microseconds of a byte that is read in order.
-    pub read_byte: f64,
+    shape: RatedShape,
 }
 
-/// Microseconds of an access, and what share of it reads the flash.
+/// What came of a program in one way.
 #[derive(Clone, Copy, Debug)]
-pub struct Cost {
-    /// In all.
-    pub access: f64,
-    /// Of the SSD's reads.
-    pub reads: f64,
-    /// Bytes written.
+pub struct Found {
+    /// Accesses a second.
+    pub rate: f64,
+    /// Misses for each access.
+    pub misses: f64,
+    /// Bytes that the SSD was asked to write, for each access.
     pub written: f64,
+    /// The share of the SSD's raw random reads that a program gets: one for each miss.
+    pub of_raw: f64,
 }
 
-impl Cost {
-    /// The share of the SSD's raw random reads that a program gets.
-    pub fn of_raw(&self) -> f64 {
-        self.reads / self.access
-    }
-}
-
-/// What the ways have in common for a program.
-#[derive(Clone, Copy, Debug)]
-pub struct Ways {
-    objects: Traffic,
-    pages: Traffic,
-    object: f64,
-    page: f64,
-    /// Bytes that the log writes for each byte of an object, and of a page.
-    packed: f64,
-    paged: f64,
-    runtime: f64,
-    fault: f64,
-    /// Bytes that a fault of the native pager reads beside its page.
-    beside: f64,
+/// A program, and what the ways have in common.
+pub struct Ways<'i> {
+    inputs: &'i Inputs<'i>,
+    program: Program,
+    dram: u64,
+    page: u64,
 }
 
 /// The SSDs of the calibration whose data sheets say what is needed.
-pub fn ssds(inputs: &Inputs<'_>) -> Result<Vec<(String, Ssd)>, CheckError> {
-    let names: Vec<String> = inputs.text("ssd.names")?.split(", ").map(str::to_owned).collect();
+pub fn ssds(inputs: &Inputs<'_>) -> Result<Vec<Ssd>, CheckError> {
+    let count = inputs.text("ssd.names")?.split(", ").count();
     let reads = inputs.numbers("ssd.reads", Dimension::Frequency)?;
     let writes = inputs.numbers("ssd.writes", Dimension::Frequency)?;
     let logs = inputs.numbers("ssd.sequential_writes", Dimension::Rate)?;
     let streams = inputs.numbers("ssd.sequential_reads", Dimension::Rate)?;
-    if [reads.len(), writes.len(), logs.len(), streams.len()] != [names.len(); 4] {
+    let (read, write) =
+        (inputs.numbers("ssd.read_latency", Dimension::Time)?, inputs.numbers("ssd.write_latency", Dimension::Time)?);
+    let channels = inputs.numbers("ssd.channels", Dimension::Count)?;
+    let told = [&reads, &writes, &logs, &streams, &read, &write, &channels];
+    if told.iter().any(|numbers| numbers.len() != count) {
         return Err(CheckError::NoAnswer("each SSD needs its reads and writes, random and sequential".to_owned()));
     }
-    let of = |at: usize| Ssd {
-        read: 1e6 / reads[at],
-        write: 1e6 / writes[at],
-        log_byte: 1e6 / logs[at],
-        read_byte: 1e6 / streams[at],
+    let of = |at: usize| RatedShape {
+        read: Time(read[at] as u64),
+        write: Time(write[at] as u64),
+        planes: (channels[at] + 0.5) as u32,
+        reads_per_s: reads[at],
+        writes_per_s: writes[at],
+        read_rate: streams[at],
+        write_rate: logs[at],
     };
-    Ok(names.into_iter().enumerate().map(|(at, name)| (name, of(at))).collect())
+    Ok((0..count).map(|at| Ssd { shape: of(at) }).collect())
 }
 
-/// A program: DRAM as a share of the data, and how skewed its accesses are.
-pub fn program(inputs: &Inputs<'_>, in_dram: f64, writes: f64, skew: f64) -> Result<Program, CheckError> {
-    Ok(Program {
-        objects: 1 << 15,
-        on_a_page: (inputs.bytes("page.size")? / inputs.bytes("object.size")?) as u32,
-        in_dram,
-        writes,
-        accesses: inputs.volume(ACCESSES).max(100_000),
-        skew,
-        seed: inputs.seed,
-    })
+/// Bytes that the store writes for each byte of an object, packed with others.
+pub fn packed(inputs: &Inputs<'_>) -> Result<f64, CheckError> {
+    let packs = inputs.planted != Some(Planted::Unpacked);
+    let object = inputs.bytes("object.size")? as usize;
+    written_for_each_byte(object, packs, inputs.share("log.full")?).map_err(CheckError::NoAnswer)
 }
 
-impl Ways {
-    /// Of a program.
-    pub fn of(inputs: &Inputs<'_>, program: Program) -> Result<Ways, CheckError> {
-        let full = inputs.share("log.full")?;
-        let (object, page) = (inputs.bytes("object.size")?, inputs.bytes("page.size")?);
-        let packs = inputs.planted != Some(Planted::Unpacked);
-        let count =
-            |bytes: f64, packed| written_for_each_byte(bytes as usize, packed, full).map_err(CheckError::NoAnswer);
-        Ok(Ways {
-            objects: program.traffic(true),
-            pages: program.traffic(false),
+impl<'i> Ways<'i> {
+    /// Of a program: DRAM as a share of the data, the share of accesses that write, and Zipf's
+    /// exponent.
+    pub fn of(inputs: &'i Inputs<'i>, in_dram: f64, writes: f64, skew: f64) -> Result<Ways<'i>, CheckError> {
+        // Whole pages of whole objects.
+        let power =
+            |name: &str| -> Result<u64, CheckError> { Ok((inputs.bytes(name)? as u64).max(8).next_power_of_two()) };
+        let (page, object) = (power("page.size")?, power("object.size")?);
+        let data = OBJECTS * object;
+        let program = Program {
+            threads: inputs.count("programs.threads")? as u32,
+            data,
             object,
-            page,
-            packed: count(object, packs)?,
-            paged: count(page, false)?,
-            runtime: inputs.time("overhead.combined")?.as_us(),
-            fault: inputs.time("swap.fault")?.as_us(),
-            beside: (inputs.count("swap.around")? - 1) as f64 * page,
+            random: 1.0,
+            skew,
+            writes,
+            work: Time::ZERO,
+            untimed: inputs.volume(UNTIMED).max(UNTIMED_LEAST),
+            warm_up: 0,
+            count: inputs.volume(ACCESSES).max(ACCESSES_LEAST),
+        };
+        Ok(Ways { inputs, program, dram: (data as f64 * in_dram) as u64 / page * page, page })
+    }
+    fn run(&self, ssd: &Ssd, way: Way, replacement: ReplacementPolicy) -> Result<Found, CheckError> {
+        let system = PagingSystem {
+            cores: self.inputs.count("programs.cores")? as u32,
+            dram: self.dram,
+            page: self.page,
+            replacement,
+            device: Some(DeviceKind::Rated(ssd.shape)),
+            ..base(self.program, way)
+        };
+        let Outcome { rate, miss_ratio, written, .. } = run(&system, self.inputs.seed)?;
+        let of_raw = rate * miss_ratio / ssd.shape.reads_per_s;
+        Ok(Found { rate, misses: miss_ratio, written, of_raw })
+    }
+    /// A log of whole pages or of objects. `signal`: until the miss is known.
+    fn logged(&self, unit: Unit, signal: Time) -> Result<RuntimeCosts, CheckError> {
+        let parts = self.inputs.numbers("overhead.parts", Dimension::Time)?;
+        let [_, table, materialize, dematerialize, _] = parts[..] else {
+            return Err(CheckError::NoAnswer("the runtime's overhead has five parts".to_owned()));
+        };
+        Ok(RuntimeCosts {
+            unit,
+            signal,
+            table: Time(table as u64),
+            materialize: Time(materialize as u64),
+            dematerialize: Time(dematerialize as u64),
+            switch: self.inputs.time("runtime.switch")?,
+            full: self.inputs.share("log.full")?.min(FULLEST),
+            segment: SEGMENT,
         })
     }
-    /// Bytes that the log writes for each byte of an object.
-    pub fn packed(&self) -> f64 {
-        self.packed
+    fn signal(&self) -> Result<Time, CheckError> {
+        let parts = self.inputs.numbers("overhead.parts", Dimension::Time)?;
+        let [miss, .., signal] = parts[..] else {
+            return Err(CheckError::NoAnswer("the runtime's overhead has five parts".to_owned()));
+        };
+        Ok(Time((miss + signal) as u64))
     }
-    /// Misses for each access: of objects, and of pages.
-    pub fn misses(&self) -> (f64, f64) {
-        (self.objects.misses, self.pages.misses)
-    }
-    fn cost(traffic: Traffic, ssd: Ssd, software: f64, write: f64, bytes: f64) -> Cost {
-        let reads = traffic.misses * ssd.read;
-        let access = reads + traffic.misses * software + traffic.written * write;
-        Cost { access, reads, written: traffic.written * bytes }
-    }
-    /// A page for each object, over an object cache and a log of objects.
-    pub fn objects(&self, ssd: Ssd) -> Cost {
-        let bytes = self.object * self.packed;
-        Ways::cost(self.objects, ssd, self.runtime, bytes * ssd.log_byte, bytes)
+    /// A page for each object, over a cache of objects and a log of them. Without packing, each
+    /// object takes a page of the log.
+    pub fn objects(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+        if self.inputs.planted == Some(Planted::Unpacked) {
+            return self.pages(ssd);
+        }
+        let pages = (self.dram / self.page) as f64;
+        let buffer = (pages * self.inputs.share("runtime.buffer")?).max(8.0) as u32;
+        let costs = self.logged(Unit::Object { buffer }, self.signal()?)?;
+        self.run(ssd, Way::Runtime(costs), ReplacementPolicy::S3Fifo)
     }
     /// Pages, over a log of pages.
-    pub fn pages(&self, ssd: Ssd) -> Cost {
-        let bytes = self.page * self.paged;
-        Ways::cost(self.pages, ssd, self.runtime, bytes * ssd.log_byte, bytes)
+    pub fn pages(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+        let costs = self.logged(Unit::Page, self.signal()?)?;
+        self.run(ssd, Way::Runtime(costs), ReplacementPolicy::S3Fifo)
+    }
+    /// A pager of the operating system that writes to a log.
+    pub fn logged_swap(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+        let fault = self.inputs.time("swap.fault")?;
+        let costs = RuntimeCosts {
+            table: Time::ZERO,
+            materialize: Time::ZERO,
+            dematerialize: Time::ZERO,
+            switch: Time::ZERO,
+            ..self.logged(Unit::Page, fault)?
+        };
+        self.run(ssd, Way::Runtime(costs), ReplacementPolicy::Clock)
     }
     /// Swap, in place, by a pager that was made for disks: it reads the pages beside the one that
     /// is missed, which are of no use to random accesses.
-    pub fn swap(&self, ssd: Ssd) -> Cost {
-        Ways::cost(self.pages, ssd, self.fault + self.beside * ssd.read_byte, ssd.write, self.page)
+    pub fn swap(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+        self.swap_of(ssd, self.inputs.count("swap.around")? as u32)
     }
     /// The same, if it read the page that is missed alone.
-    pub fn swap_of_one(&self, ssd: Ssd) -> Cost {
-        Ways::cost(self.pages, ssd, self.fault, ssd.write, self.page)
+    pub fn swap_of_one(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+        self.swap_of(ssd, 1)
     }
-    /// A pager of the operating system that writes to a log.
-    pub fn logged_swap(&self, ssd: Ssd) -> Cost {
-        let bytes = self.page * self.paged;
-        Ways::cost(self.pages, ssd, self.fault, bytes * ssd.log_byte, bytes)
+    fn swap_of(&self, ssd: &Ssd, cluster: u32) -> Result<Found, CheckError> {
+        let costs = SystemCosts {
+            fault: self.inputs.time("swap.fault")?,
+            locked: Time::ZERO,
+            submit: Time::ZERO,
+            complete: Time::ZERO,
+            switch: Time::ZERO,
+            cluster,
+            slots: Slots::Swap,
+            batch: RECLAIMED_AT_ONCE,
+            reclaim: Time::ZERO,
+            swap_out: Time::ZERO,
+            shootdown: Time::ZERO,
+            interrupted: Time::ZERO,
+        };
+        self.run(ssd, Way::System(costs), ReplacementPolicy::Clock)
     }
 }

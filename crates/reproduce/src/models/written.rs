@@ -1,108 +1,15 @@
-//! SSDAlloc's objects and pages: what is found in DRAM, and what reaches the flash.
+//! What reaches the flash for each byte that changes, by `store` as it is: objects packed into
+//! flash pages, or a page for each, with metadata, reclaim and what it moves.
 //!
-//! An object cache holds the objects that are used. A page cache holds whole pages for their sake.
-//! Both have the same bytes, and replacement is `policy::S3Fifo`. What is evicted and was changed
-//! is written: a page in place (swap), a page to a log, or an object to a log.
-//!
-//! What the log itself writes for each byte is counted by `store`, as it is: objects packed into
-//! flash pages, reclaimed and moved ([`written_for_each_byte`]). Nothing is timed there: its
-//! requests are answered at once.
+//! Nothing is timed here: its requests are answered at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use fulgurite_flash::FlashError;
-use fulgurite_format::{LocalFrame, PAYLOAD_BYTES, PageBuffer, PoolId, SUBPAGE_BYTES, SubpageIndex, zero_page};
-use fulgurite_policy::{AnyReplacement, Replacement, ReplacementPolicy};
+use fulgurite_format::{PAYLOAD_BYTES, PageBuffer, PoolId, SUBPAGE_BYTES, zero_page};
 use fulgurite_sim::Random;
 use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, recover};
-
-use super::Always;
-
-/// A program over objects.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Program {
-    /// How many objects.
-    pub objects: u32,
-    /// Objects on a page.
-    pub on_a_page: u32,
-    /// The share of all bytes that DRAM holds.
-    pub in_dram: f64,
-    /// The share of accesses that write.
-    pub writes: f64,
-    /// Accesses that are measured, after as many to fill the cache.
-    pub accesses: u64,
-    /// Zipf's exponent over the objects, which lie anywhere. 0: uniform.
-    pub skew: f64,
-    /// Of the addresses.
-    pub seed: u64,
-}
-
-/// Misses and writes for each access.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Traffic {
-    /// Reads of the flash.
-    pub misses: f64,
-    /// Entries that were evicted and had changed.
-    pub written: f64,
-}
-
-/// Ranks by Zipf's law, by the inverse of the continuous distribution.
-fn zipf(random: &mut Random, count: u32, skew: f64) -> u32 {
-    let (unit, count) = (random.unit(), f64::from(count));
-    let rank = if skew == 0.0 {
-        unit * count
-    } else if (skew - 1.0).abs() < 1e-6 {
-        libm::pow(count + 1.0, unit) - 1.0
-    } else {
-        let most = libm::pow(count + 1.0, 1.0 - skew);
-        libm::pow(1.0 + unit * (most - 1.0), 1.0 / (1.0 - skew)) - 1.0
-    };
-    (rank as u32).min(count as u32 - 1)
-}
-
-impl Program {
-    /// Runs it over a cache of objects, or of pages.
-    pub fn traffic(&self, of_objects: bool) -> Traffic {
-        let frames = (f64::from(self.objects) * self.in_dram) as u32;
-        let frames = if of_objects { frames } else { frames / self.on_a_page }.max(1);
-        let mut replacement = AnyReplacement::new(ReplacementPolicy::S3Fifo, frames as usize);
-        let entries = if of_objects { self.objects } else { self.objects / self.on_a_page };
-        let mut places: Vec<Option<LocalFrame>> = vec![None; entries as usize];
-        let mut held: Vec<(u32, bool)> = Vec::new();
-        let mut random = Random::new(self.seed, 6);
-        let (mut misses, mut written) = (0_u64, 0_u64);
-        for access in 0..2 * self.accesses {
-            let counts = u64::from(access >= self.accesses);
-            let rank = zipf(&mut random, self.objects, self.skew);
-            // Popular objects lie anywhere: a bijection, as the multiplier is odd and the count a
-            // power of two.
-            let object = rank.wrapping_mul(0x9E37_79B1) & (self.objects - 1);
-            let writes = random.unit() < self.writes;
-            let entry = if of_objects { object } else { object / self.on_a_page };
-            if let Some(frame) = places[entry as usize] {
-                replacement.touched(frame);
-                held[frame.index()].1 |= writes;
-                continue;
-            }
-            misses += counts;
-            let frame = if (held.len() as u32) < frames {
-                held.push((entry, writes));
-                LocalFrame(held.len() as u32 - 1)
-            } else {
-                let frame = replacement.victim(&mut Always).expect("every frame may be evicted");
-                let (old, changed) = std::mem::replace(&mut held[frame.index()], (entry, writes));
-                places[old as usize] = None;
-                written += counts * u64::from(changed);
-                frame
-            };
-            replacement.inserted(frame, SubpageIndex(entry));
-            places[entry as usize] = Some(frame);
-        }
-        let each = |count: u64| count as f64 / self.accesses as f64;
-        Traffic { misses: each(misses), written: each(written) }
-    }
-}
 
 /// Flash of which only metadata is kept.
 struct Metadata {
@@ -273,30 +180,6 @@ fn pool(flash_pages: u32, bytes: usize, packed: bool, full: f64) -> Result<(Geom
 mod tests {
     use super::*;
 
-    const PROGRAM: Program = Program {
-        objects: 1 << 16,
-        on_a_page: 32,
-        in_dram: 1.0 / 16.0,
-        writes: 0.5,
-        accesses: 200_000,
-        skew: 0.0,
-        seed: 1,
-    };
-
-    #[test]
-    fn uniform_accesses_miss_alike() {
-        let [objects, pages] = [true, false].map(|of_objects| PROGRAM.traffic(of_objects));
-        for traffic in [objects, pages] {
-            assert!((traffic.misses - 15.0 / 16.0).abs() < 0.01, "{traffic:?}");
-            // Half of the accesses write, and some entries are used more than once.
-            assert!((0.46..0.56).contains(&traffic.written), "{traffic:?}");
-        }
-    }
-    #[test]
-    fn objects_spare_dram_what_is_beside_them() {
-        let skewed = Program { skew: 0.99, ..PROGRAM };
-        assert!(skewed.traffic(true).misses < 0.7 * skewed.traffic(false).misses);
-    }
     #[test]
     fn packed_objects_write_a_little_more_than_themselves() {
         let packed = written_for_each_byte(128, true, 0.5).unwrap();
