@@ -81,6 +81,12 @@ fn more_children_than_may_share_memory_harm_none_of_the_others() {
 }
 
 #[test]
+fn what_a_system_call_does_not_ask_for_is_not_looked_at() {
+    // Woken by the word alone: what is in the other registers may look like an address.
+    each_mode(&["unasked"], Some("wake: done\nmincore: done\nthere: 0, 0, wrong: 0\n"), ended_well);
+}
+
+#[test]
 fn programs_start_from_memory_that_has_left_dram() {
     // Again and again, and nothing is held that a fork would wait for.
     each_mode(&["spawns"], Some("programs: 40\na fork behind them: exit 0, wrong: 0\n"), ended_well);

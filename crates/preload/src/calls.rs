@@ -302,9 +302,26 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
         result => result,
     };
     let result = match number {
-        // Some name two words. Where it is none, it is a number, which points to nothing here.
-        libc::SYS_futex => with(&[(a, 4), (d, size_of::<timespec>()), (e, 4)], call),
+        libc::SYS_futex => with(&spans_of_futex(a, b as c_int, d, e), call),
         _ => (call)(),
     };
     result as c_long
+}
+
+/// What the kernel looks at: the word, and only with some operations a time and a second word.
+///
+/// With all others these arguments are not given, and what is there may look like an address of the
+/// region. To hold its page would be more than time lost: locks of the page buffer wake threads by
+/// here, too, and so a thread would wait for the lock that it has.
+fn spans_of_futex(word: usize, operation: c_int, time: usize, second: usize) -> [Span; 3] {
+    let (timed, two) = match operation & libc::FUTEX_CMD_MASK {
+        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI | libc::FUTEX_LOCK_PI2 => (true, false),
+        libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP | libc::FUTEX_CMP_REQUEUE_PI => {
+            (false, true)
+        }
+        libc::FUTEX_WAIT_REQUEUE_PI => (true, true),
+        _ => (false, false),
+    };
+    let time = if timed { (time, size_of::<timespec>()) } else { (0, 0) };
+    [(word, 4), time, if two { (second, 4) } else { (0, 0) }]
 }

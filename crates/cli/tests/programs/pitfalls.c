@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -294,6 +295,17 @@ static void ranges(void) {
     printf("behind the hole: %d\n", memory[17 * PAGE + 9] == expected(17));
 }
 
+/* ---- arguments that a system call does not have ---- */
+
+static void unasked(void) {
+    static int word;
+    unsigned char there[3];
+    evict();
+    say("wake", syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, memory, memory + 2 * PAGE, 0));
+    say("mincore", mincore(memory, sizeof there * PAGE, there));
+    printf("there: %d, %d, wrong: %zu\n", there[0] & 1, there[2] & 1, wrong());
+}
+
 /* ---- pages that the kernel keeps ---- */
 
 static void pipes(void) {
@@ -497,6 +509,8 @@ int main(int count, char **words) {
         frees(how);
     if (strcmp(which, "ranges") == 0)
         ranges();
+    if (strcmp(which, "unasked") == 0)
+        unasked();
     if (strcmp(which, "pipes") == 0)
         pipes();
     if (strcmp(which, "crowd") == 0)
