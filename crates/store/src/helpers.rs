@@ -2,8 +2,9 @@
 //! threads sleep while there is work.
 //!
 //! Writers wait only while a thread syncs for them ([`Helpers::syncs`]), and for a bounded time,
-//! because a sync may find no place either. Each given place restarts the time. When only the
-//! program syncs, no writer waits. `changes` decides whether something may be changed at all.
+//! because a sync may find no place either. Each given place restarts the time, and while a state is
+//! being made durable, which makes room, it stands still. When only the program syncs, no writer
+//! waits. `changes` decides whether something may be changed at all.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,6 +25,8 @@ pub struct Helpers {
     /// Room for so many subpages is left, which a sync may have to write.
     room: AtomicU64,
     at_it: AtomicU32,
+    /// A state is being made durable.
+    names: AtomicBool,
     /// Since when there were no places, in nanoseconds of the clock. None while there are, or no
     /// writer waits.
     short: Mutex<Option<u64>>,
@@ -73,7 +76,16 @@ impl Helpers {
             self.at_it.fetch_add(1, Ordering::AcqRel);
         } else {
             self.at_it.fetch_sub(1, Ordering::AcqRel);
+            if self.names.swap(false, Ordering::AcqRel) {
+                let mut short = lock(&self.short);
+                *short = short.map(|_| self.clock.now_ns());
+            }
         }
+    }
+    /// All of a sync is written, and its state is being made durable. Until it has ended, writers
+    /// wait for it as long as it takes.
+    pub fn names_state(&self) {
+        self.names.store(self.at_it.load(Ordering::Acquire) > 0, Ordering::Release);
     }
     /// What writers must leave for the next sync, if one is to come.
     pub fn to_be_left(&self) -> Option<u64> {
@@ -104,7 +116,7 @@ impl Helpers {
     }
     /// Whether patience that began then is not at its end.
     fn lasts(&self, since_ns: u64) -> bool {
-        self.clock.since(since_ns) < PATIENCE
+        self.names.load(Ordering::Acquire) || self.clock.since(since_ns) < PATIENCE
     }
 
     /// A queue over the pool is opened, and a sleeper in it is woken by that.
@@ -161,6 +173,23 @@ mod tests {
         *lock(&helpers.short) = long_ago;
         helpers.has_places();
         assert_eq!(*lock(&helpers.short), long_ago);
+    }
+    #[test]
+    fn patience_stands_still_while_a_state_is_made_durable() {
+        let (clock, time) = Clock::simulated();
+        let helpers = Helpers::new(clock);
+        helpers.set_syncs(Some(100));
+        helpers.set_at_it(true);
+        assert!(helpers.waits_for_sync());
+        // On a slow disk, that takes time, and is no shortage.
+        helpers.names_state();
+        time.advance(2 * PATIENCE);
+        assert!(helpers.waits_for_sync() && helpers.is_short());
+        helpers.set_at_it(false);
+        time.advance(PATIENCE / 2);
+        assert!(helpers.waits_for_sync());
+        time.advance(PATIENCE);
+        assert!(!helpers.waits_for_sync());
     }
     #[test]
     fn the_first_writer_that_waits_wakes_the_thread_that_syncs() {

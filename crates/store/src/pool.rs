@@ -710,6 +710,7 @@ impl Versions for Pool {
         if self.durability == Durability::Cache {
             return Ok(0);
         }
+        self.helpers.names_state();
         let token = {
             let mut inner = self.lock_for_changes()?;
             inner.failed()?;

@@ -27,6 +27,9 @@ const BESIDE_BYTES: u64 = 36 << 20;
 /// The same for each key: its place in the pool's tables, and in the index.
 const BESIDE_KEY_BYTES: u64 = 48;
 
+/// Of the pool, for each key, what its index takes and what is rewritten of it between two syncs.
+const INDEX_KEY_BYTES: u64 = 64;
+
 /// Of so much DRAM, what caches objects: most of what the tables and the index leave.
 fn objects_of(dram: u64, keys: u64) -> u64 {
     (dram.saturating_sub(BESIDE_BYTES + keys * BESIDE_KEY_BYTES) / 4 * 3).max(4 << 20)
@@ -60,10 +63,14 @@ impl Fulgurite {
     pub fn open(spec: &Spec) -> Result<Fulgurite> {
         let left = spec.memory_bytes.checked_sub(PROCESS_BYTES).context("too little memory for a process")?;
         let dram = spec.dram.map_or(left, |dram| dram.total);
-        // A quarter of room for reclaim, and a fixed part for journal and checkpoints.
-        let pool_bytes = (spec.data_bytes() + spec.data_bytes() / 2 + (192 << 20)).next_multiple_of(1 << 20);
-        let path = spec.directory.join("values.pool");
         let objects = spec.name == Name::Fulgurite && !spec.bank;
+        // Objects have places of their own. What is not an object lies in the heap.
+        let heap_bytes = if objects { spec.data_bytes() / 4 } else { spec.data_bytes() * 5 / 4 } + (16 << 20);
+        let index_bytes = if objects { 0 } else { spec.keys * INDEX_KEY_BYTES };
+        // A quarter of room for reclaim, and a fixed part for journal and checkpoints.
+        let room = spec.data_bytes() + spec.data_bytes() / 2 + index_bytes + (192 << 20);
+        let pool_bytes = room.next_multiple_of(1 << 20);
+        let path = spec.directory.join("values.pool");
         let medium = Medium::new_pool(&path, pool_bytes);
         let medium = if objects { medium.objects(spec.keys + spec.keys / 8) } else { medium };
         let cache = if objects { spec.dram.map_or(objects_of(dram, spec.keys), |dram| dram.objects) } else { 0 };
@@ -80,9 +87,7 @@ impl Fulgurite {
         let data = if spec.bank {
             Data::Bank(memory.named("accounts").hash_map(spec.keys + spec.keys / 8)?)
         } else {
-            Data::Values(
-                memory.named("values").blobs(spec.keys + spec.keys / 8, spec.data_bytes() * 5 / 4 + (16 << 20))?,
-            )
+            Data::Values(memory.named("values").blobs(spec.keys + spec.keys / 8, heap_bytes)?)
         };
         let objects = if cache > 0 { format!(", {} of it for objects", format_bytes(cache)) } else { String::new() };
         let settings = format!(
