@@ -3,11 +3,13 @@
 //! names the limit that was met, and its knob. Method: pools of 1, 4 and 16 GiB in sparse files,
 //! each with 160 MiB of data under 64 MiB of DRAM, all of it overwritten without a sync. Where only
 //! the program syncs, that is refused. Then pools in which each limit in turn is met: DRAM for
-//! history, changes since the last sync, older tokens, current data.
+//! history, changes since the last sync, older tokens, current data. And write sections that meet
+//! one.
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite::{AccessError, Array, Durability, Fulgurite, Medium};
 use fulgurite_flash::{FileConfig, FileFlash, Flash, Shortage};
@@ -102,4 +104,33 @@ fn an_error_names_the_limit_that_was_met() {
     let memory = start("tokens", 1000);
     let array = memory.named("words").array(DATA * WORDS, |_| 0u64).unwrap();
     assert_eq!(limit(until_refused(&memory, array, true), "keep_tokens"), Shortage::Tokens);
+}
+
+/// A sync ends when all open sections have, so none may wait for the room that this sync makes.
+#[test]
+fn a_section_does_not_wait_for_a_sync_that_waits_for_it() {
+    const DATA: u64 = 2048;
+    const JOBS: u64 = 16;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    sparse_pool(&path, 16 << 20);
+    // Only a limit makes it sync. All data may differ in DRAM, for which there is no room.
+    let seldom = Durability::Lazy { every: Duration::from_secs(3600), bytes: u64::MAX };
+    let memory = Fulgurite::builder(Medium::pool(&path)).dram("32M").durability(seldom).start().unwrap();
+    let array = memory.named("words").array(DATA * WORDS, |_| 0u64).unwrap();
+    let first = memory.sync().unwrap();
+    let writes = |job: u64| {
+        for section in 0..256 {
+            memory.run(|m| {
+                let _section = m.write_section()?;
+                (0..4).try_for_each(|n| array.set(m, (job + JOBS * (4 * section + n)) % DATA * WORDS, section))
+            })?;
+        }
+        Ok::<_, AccessError>(())
+    };
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..JOBS).map(|job| scope.spawn(move || writes(job))).collect();
+        jobs.into_iter().for_each(|job| job.join().unwrap().unwrap());
+    });
+    assert!(memory.tokens().unwrap().last() > Some(&first), "no limit was met");
 }

@@ -32,7 +32,7 @@ impl Context {
     /// waited.
     #[inline]
     pub fn write_section(&mut self) -> Result<WriteSection, AccessError> {
-        if !self.state.in_section() && self.shared.objects.is_some() {
+        if !self.state.in_section() {
             self.wait_for_room()?;
         }
         self.write_section_now()
