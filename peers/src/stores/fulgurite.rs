@@ -66,7 +66,7 @@ impl Fulgurite {
         let objects = spec.name == Name::Fulgurite && !spec.bank;
         // Objects have places of their own. What is not an object lies in the heap.
         let heap_bytes = if objects { spec.data_bytes() / 4 } else { spec.data_bytes() * 5 / 4 } + (16 << 20);
-        let index_bytes = if objects { 0 } else { spec.keys * INDEX_KEY_BYTES };
+        let index_bytes = spec.keys * INDEX_KEY_BYTES;
         // A quarter of room for reclaim, and a fixed part for journal and checkpoints.
         let room = spec.data_bytes() + spec.data_bytes() / 2 + index_bytes + (192 << 20);
         let pool_bytes = room.next_multiple_of(1 << 20);

@@ -179,6 +179,7 @@ impl Store {
         // Where addresses do not bound the data, a sixteenth stays free, as in other pools.
         let free = if geometry.promises_more() { for_data * u64::from(geometry.data_pages()) / 16 } else { 0 };
         let lost = for_data * u64::from(geometry.worth() - 1) + free;
+        let allowed = allowed.min(self.whole_subpages_allowed());
         allowed.min(unneeded.saturating_sub(kept + lost + self.placed))
     }
     /// For how many subpages what they make old can be remembered.

@@ -67,6 +67,11 @@ impl Store {
         let placed = self.placed.saturating_sub(waiting) * u64::from(PAGE_WEIGHT);
         self.most_weight(self.geometry()).saturating_sub(self.live_weight() + log.grows + placed)
     }
+    /// How many whole subpages may become live at the least, whatever they replace. Without an end
+    /// in a pool without objects.
+    pub(in super::super) fn whole_subpages_allowed(&self) -> u64 {
+        if self.objects.is_some() { self.room() / u64::from(PAGE_WEIGHT) } else { u64::MAX }
+    }
     /// By how much a content of so many bytes weighs more than what it replaces.
     pub(in super::super) fn growth(&self, subpage: u32, bytes: usize) -> u64 {
         let located = self.state.map().get(subpage);
