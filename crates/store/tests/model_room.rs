@@ -3,7 +3,8 @@
 //! is never more, whatever is done to the pool, and at no moment. Method: pools in memory of random
 //! geometry, filled by random amounts, written at random with syncs in between; at random times as
 //! many different subpages as there is room for are written, in batches of random size, each of
-//! which must be taken. Then random histories of all that changes a pool, also of one that is
+//! which must be taken. The same for what is new in pools of objects, which the weight of what
+//! they hold bounds. Then random histories of all that changes a pool, also of one that is
 //! nearly full, that fails in places, or whose history has a bound: after each look at a queue,
 //! also in the middle of a batch, the published room is compared with what the store says.
 
@@ -102,6 +103,40 @@ fn one_pool(seed: u64) {
 #[test]
 fn the_room_that_there_is_said_to_be_is_there() {
     trials::each_seed(1, 60, |seed| one_pool(seed.wrapping_mul(0x9E37_79B9) | 1));
+}
+
+/// What is new in a pool of objects weighs more than nothing.
+fn one_pool_of_objects(seed: u64) {
+    let mut random = Random(seed);
+    let extent_pages = [8, 16, 64, 256][random.below(4) as usize];
+    let flash_pages = extent_pages * (60 + random.below(60) as u32);
+    let geometry = Geometry::with_objects(flash_pages, extent_pages, 2 * flash_pages).unwrap();
+    let what = format!("seed {seed}: {geometry:?}");
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(flash_pages).unwrap());
+    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
+    let flash = Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash();
+    let pool = flash.layer().clone();
+    let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages).unwrap());
+    let mut queue = flash.open_queue(frames, DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
+    let mut at = 0;
+    loop {
+        let room = pool.info().room;
+        if room == 0 {
+            break;
+        }
+        // At the end, all of it.
+        let some = if room < 200 { room } else { room / 2 + random.below(room / 4) } as u32;
+        write(&mut *queue, &Vec::from_iter(at..at + some)).unwrap_or_else(|e| panic!("{what}: {room} at {at}: {e}"));
+        pool.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
+        at += some;
+    }
+    assert!(at > flash_pages / 3, "{what}: only {at} fit");
+    assert!(pool.audit().is_empty(), "{what}: {:?}", pool.audit());
+}
+
+#[test]
+fn the_room_of_a_pool_of_objects_is_there_too() {
+    trials::each_seed(1, 40, |seed| one_pool_of_objects(seed.wrapping_mul(0x9E37_79B9) | 1));
 }
 
 /// Compares what is published with what there is.

@@ -21,6 +21,11 @@ use crate::objects::{PAGE_WEIGHT, weight};
 
 /// Extents of the journal at which a checkpoint begins when space is scarce.
 const JOURNAL: u32 = 4;
+/// Bytes of a checkpoint for a subpage, and for a version of one.
+const SUBPAGE_BYTES_OF_CHECKPOINT: u64 = 4;
+const VERSION_BYTES_OF_CHECKPOINT: u64 = 40;
+/// Checkpoints of which the room is kept free, at the most.
+const CHECKPOINTS: u32 = 4;
 
 impl Store {
     /// Bytes of a checkpoint: a page 22 and its share of a header, an object 12, a subpage 4 as in
@@ -29,8 +34,8 @@ impl Store {
         let state = &self.state;
         u64::from(state.geometry().pages()) * 24
             + u64::from(state.objects().count()) * 12
-            + state.live_subpages() * 4
-            + u64::from(state.table().versions()) * 40
+            + state.live_subpages() * SUBPAGE_BYTES_OF_CHECKPOINT
+            + u64::from(state.table().versions()) * VERSION_BYTES_OF_CHECKPOINT
     }
     /// The most live weight in a pool of objects of this geometry, beside this one's metadata.
     ///
@@ -53,7 +58,7 @@ impl Store {
         let open = streams::open_at_most(g) + extents::open_at_most(g);
         let kept = FIRST_EXTENT + left_free + open + JOURNAL;
         let closed = weight(kept, 3, g.data_pages() - g.worth() - 1);
-        let roomy = weight(FIRST_EXTENT + RECLAIM_RESERVE + 4, 4, g.data_pages());
+        let roomy = weight(FIRST_EXTENT + RECLAIM_RESERVE + 4, CHECKPOINTS, g.data_pages());
         let failed = wear.places().len() as u64 * u64::from(PAGE_WEIGHT);
         closed.min(roomy - roomy / 16).saturating_sub(failed)
     }
@@ -70,7 +75,13 @@ impl Store {
     /// How many whole subpages may become live at the least, whatever they replace. Without an end
     /// in a pool without objects.
     pub(in super::super) fn whole_subpages_allowed(&self) -> u64 {
-        if self.objects.is_some() { self.room() / u64::from(PAGE_WEIGHT) } else { u64::MAX }
+        if self.objects.is_none() {
+            return u64::MAX;
+        }
+        // A write makes one version for itself and one for what it hides. Checkpoints grow by that.
+        let longer = u64::from(CHECKPOINTS) * (SUBPAGE_BYTES_OF_CHECKPOINT + 2 * VERSION_BYTES_OF_CHECKPOINT);
+        let payload = PAYLOAD_BYTES as u64;
+        self.room() * payload / (u64::from(PAGE_WEIGHT) * (payload + longer))
     }
     /// By how much a content of so many bytes weighs more than what it replaces.
     pub(in super::super) fn growth(&self, subpage: u32, bytes: usize) -> u64 {
