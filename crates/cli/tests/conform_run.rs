@@ -138,6 +138,18 @@ fn children_start_threads_while_threads_of_their_parent_start_others() {
 }
 
 #[test]
+fn children_that_fork_at_once_do_not_hang() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "parents") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    let words = ["--dram", "20M", "--flash", flash, "--flash-size", "96M", "--mode", "in-line", "--", program, "4"];
+    let output = command(None, &words).output().unwrap();
+    if !cannot(&output) {
+        assert_eq!(text(&output.stdout), "4 children, 0 failed\n", "{:?} {}", output.status, text(&output.stderr));
+    }
+}
+
+#[test]
 fn children_find_what_was_there_at_the_fork() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "forks") else { return };

@@ -33,10 +33,15 @@ pub fn with(f: impl FnOnce()) {
     IS_ON.set(false);
 }
 
+/// Whether this thread is in [`with`].
+pub fn is_on() -> bool {
+    IS_ON.get()
+}
+
 /// A block of zeros, if this thread is to be given such ones and there is room.
 #[inline]
 pub fn take(bytes: usize) -> Option<*mut c_void> {
-    if !IS_ON.get() {
+    if !is_on() {
         return None;
     }
     let size = HEAD + bytes.checked_next_multiple_of(HEAD)?;

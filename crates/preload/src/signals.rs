@@ -15,6 +15,7 @@ use fulgurite_sys::faults::{self, JudgeStack, SignalStack};
 use libc::{sigaction as Action, sigset_t, stack_t, timespec};
 
 use crate::allocator::next;
+use crate::early;
 use crate::errno::fail;
 use crate::run::run_of_any;
 
@@ -139,7 +140,9 @@ pub unsafe extern "C" fn pthread_create(
     body: Body,
     argument: *mut c_void,
 ) -> c_int {
-    if faults::handled() == 0 {
+    // Threads of this library touch no memory of flash. In a child they begin after the fork, and
+    // its next fork may have the stacks locked already, and wait for them.
+    if faults::handled() == 0 || early::is_on() {
         // SAFETY: the caller's contract.
         return unsafe { next_create(thread, attributes, body, argument) };
     }
