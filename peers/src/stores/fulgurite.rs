@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ::fulgurite::{Blobs, Context, Durability, Fulgurite as Memory, HashMap, JobOptions, Medium, Rooted, Transactions};
 use anyhow::{Context as _, Result, anyhow};
-use fulgurite_format::format_bytes;
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
 use super::{ACCOUNT_BYTES, Client, Look, Name, Spec, Store, account, balance, parts};
 use crate::drive::{Plan, Taken, drive};
@@ -30,9 +30,9 @@ const BESIDE_KEY_BYTES: u64 = 48;
 /// Of the pool, for each key, what its index takes and what is rewritten of it between two syncs.
 const INDEX_KEY_BYTES: u64 = 64;
 
-/// Of so much DRAM, what caches objects: nearly all that the tables and the index leave.
+/// Of so much DRAM, what caches objects: most of what the tables and the index leave.
 fn objects_of(dram: u64, keys: u64) -> u64 {
-    (dram.saturating_sub(BESIDE_BYTES + keys * BESIDE_KEY_BYTES) / 10 * 9).max(4 << 20)
+    (dram.saturating_sub(BESIDE_BYTES + keys * BESIDE_KEY_BYTES) / 4 * 3).max(4 << 20)
 }
 
 enum Data {
@@ -55,6 +55,8 @@ pub struct Fulgurite {
     transactions: Arc<Transactions>,
     memory: Memory,
     settings: String,
+    /// Keys that are loaded between two syncs: each object that changes claims a place in the pool.
+    load_keys: u64,
 }
 
 impl Fulgurite {
@@ -94,7 +96,8 @@ impl Fulgurite {
             format_bytes(dram),
             format_bytes(pool_bytes),
         );
-        Ok(Fulgurite { data, transactions: memory.transactions(), memory, settings })
+        let load_keys = (pool_bytes / SUBPAGE_BYTES as u64 / 4).max(1000);
+        Ok(Fulgurite { data, transactions: memory.transactions(), memory, settings, load_keys })
     }
     fn fiber<'m>(&self, m: &'m mut Context) -> Fiber<'m> {
         Fiber { m, data: self.data.clone(), transactions: self.transactions.clone(), value: Vec::new() }
@@ -116,13 +119,8 @@ impl Fulgurite {
             ended.into_iter().try_for_each(|ended| ended?)
         })
     }
-}
-
-impl Store for Fulgurite {
-    fn settings(&self) -> String {
-        self.settings.clone()
-    }
-    fn load(&self, keys: Range<u64>, value: &(dyn Fn(u64, &mut Vec<u8>) + Sync)) -> Result<()> {
+    /// Puts keys by several jobs at once.
+    fn load_some(&self, keys: Range<u64>, value: &(dyn Fn(u64, &mut Vec<u8>) + Sync)) -> Result<()> {
         self.in_parts((keys, LOADERS), |fiber, part| {
             let mut bytes = Vec::new();
             for key in part {
@@ -137,6 +135,22 @@ impl Store for Fulgurite {
             }
             Ok(())
         })
+    }
+}
+
+impl Store for Fulgurite {
+    fn settings(&self) -> String {
+        self.settings.clone()
+    }
+    fn load(&self, keys: Range<u64>, value: &(dyn Fn(u64, &mut Vec<u8>) + Sync)) -> Result<()> {
+        let mut from = keys.start;
+        while from < keys.end {
+            let to = (from + self.load_keys).min(keys.end);
+            self.load_some(from..to, value)?;
+            self.sync()?;
+            from = to;
+        }
+        Ok(())
     }
     fn client(&self) -> Box<dyn Client + '_> {
         Box::new(self)
