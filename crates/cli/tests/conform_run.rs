@@ -150,6 +150,21 @@ fn children_that_fork_at_once_do_not_hang() {
 }
 
 #[test]
+fn forks_come_while_threads_read_pages_and_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "readers") else { return };
+    let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
+    for mode in ["auto", "in-line"] {
+        let words = ["--dram", "20M", "--flash", flash, "--flash-size", "96M", "--mode", mode, "--", program, "12"];
+        let output = command(None, &words).output().unwrap();
+        if !cannot(&output) {
+            let expected = "12 children, 0 failed, 0 wrong, 0 odd\n";
+            assert_eq!(text(&output.stdout), expected, "{mode}: {:?} {}", output.status, text(&output.stderr));
+        }
+    }
+}
+
+#[test]
 fn children_find_what_was_there_at_the_fork() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "forks") else { return };

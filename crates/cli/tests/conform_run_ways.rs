@@ -81,13 +81,14 @@ fn system_calls_find_what_has_left_dram() {
 #[test]
 fn children_find_what_was_there_at_the_fork_without_userfaultfd() {
     let Some((directory, program, confined)) = place("forks").filter(|_| is_root()) else { return };
-    let [blocked, parents] =
-        ["blocked", "parents"].map(|name| compiled(directory.path(), name).expect("there is a compiler"));
+    let [blocked, parents, readers] =
+        ["blocked", "parents", "readers"].map(|name| compiled(directory.path(), name).expect("there is a compiler"));
     let flash = directory.path().to_str().unwrap();
-    let programs: [(&[&str], _); 3] = [
+    let programs: [(&[&str], _); 4] = [
         (&[program.as_str(), "6"], "6 children, 0 failed, 0 wrong\n"),
         (&[blocked.to_str().unwrap()], "0 wrong, quick\n"),
         (&[parents.to_str().unwrap(), "1"], "1 children, 0 failed\n"),
+        (&[readers.to_str().unwrap(), "4"], "4 children, 0 failed, 0 wrong, 0 odd\n"),
     ];
     for (program, expected) in programs {
         for (taken, _) in WAYS {

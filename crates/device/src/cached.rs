@@ -180,7 +180,7 @@ impl Flash for CachedFlash {
         let inner = self.inner.traits();
         let own = self.shared.buffer.len() + self.shared.state().queue.bytes();
         // A trim would have to find what lies in the buffer and is on its way.
-        Traits { dram_bytes: inner.dram_bytes + own, trims: false, ..inner }
+        Traits { dram_bytes: inner.dram_bytes + own, trims: false, serves_callers: false, ..inner }
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fulgurite_sys::userfault::Access;
 use fulgurite_sys::{Gate, Notifier, signals};
@@ -65,6 +66,10 @@ impl Commands {
         signals::with_all_blocked(|| lock(&self.queue).push_back((command, reply.clone())));
         self.notifier.notify();
         reply.wait()
+    }
+    /// Sleeps until something is notified, or so long.
+    pub fn sleep(&self, time: Duration) {
+        self.notifier.wait(Some(time));
     }
     /// Ends the handler thread's sleep.
     pub fn wake(&self) {

@@ -4,7 +4,8 @@
 //! ```text
 //!  compatible:  kernel --userfaultfd--> handler thread, which has the pager for good
 //!  in-line:     thread --SIGSEGV--> judge: takes the pager, begins, gives it back
-//!                                     +--> sleeps on its gate <-- completion
+//!                                     +--> reads by itself, and takes the pager again
+//!                                     +--> sleeps on its gate <-- handler thread <-- completion
 //! ```
 //!
 //! A judge runs with all signals blocked. What holds the pager touches no memory of the region, and
@@ -14,11 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fulgurite_flash::Request;
 use fulgurite_sys::faults::{Fault, Verdict};
 use fulgurite_sys::{Gate, Notifier, gate, signals};
 
 use crate::command::lock;
 use crate::error::{Error, cannot};
+use crate::own_reads::{Own, OwnReads};
 use crate::pager::{Begun, DONE, IDLE, Pager};
 
 /// How long a thread waits for another to end its fault, where all places for faults are taken.
@@ -42,6 +45,8 @@ pub struct Door {
     pub is_in_line: bool,
     /// The medium notifies at each completion.
     pub notifies: bool,
+    /// Reads that threads do themselves.
+    pub own: Arc<OwnReads>,
 }
 
 impl std::fmt::Debug for Door {
@@ -104,12 +109,12 @@ impl Door {
 
     /// Resolves a fault of this thread. All signals are blocked.
     pub fn judge(&self, subpage: u32, fault: &Fault) -> Verdict {
-        self.wait_for(|pager| pager.begin_fault(subpage, fault))
+        self.wait_for(subpage, |pager| pager.begin_fault(subpage, fault))
     }
 
     /// Makes a subpage resident and pins it. Returns whether it is pinned. All signals are blocked.
     pub fn hold(&self, subpage: u32) -> bool {
-        self.wait_for(|pager| pager.begin_hold(subpage)) == Verdict::Again
+        self.wait_for(subpage, |pager| pager.begin_hold(subpage)) == Verdict::Again
     }
 
     /// Gives pins back.
@@ -119,27 +124,54 @@ impl Door {
         }
     }
 
-    /// Begins a fault, and waits for its end.
-    fn wait_for(&self, mut begin: impl FnMut(&mut Pager) -> Begun) -> Verdict {
+    /// Begins a fault of a subpage, and waits for its end.
+    fn wait_for(&self, subpage: u32, mut begin: impl FnMut(&mut Pager) -> Begun) -> Verdict {
         loop {
             let mut guard = self.take();
             let Some(pager) = guard.as_mut() else { return Verdict::NotMine };
+            let own = self.own.want(subpage);
             let begun = begin(pager);
+            let taken = self.own.taken();
             let wakes = pager.tend() || !self.notifies && pager.cache.in_flight() > 0;
             drop(guard);
             if wakes {
                 self.notifier.notify();
             }
-            match begun {
-                Begun::Ended(verdict) => return verdict,
-                Begun::Full => gate::nap(CROWDED),
-                Begun::Waits(slot) => {
-                    let gate = &self.gates[slot as usize];
+            let gate = if let Begun::Waits(slot) = begun { Some(&self.gates[slot as usize]) } else { None };
+            if let Some(own) = own {
+                match taken {
+                    Some(request) => self.read(own, request, gate),
+                    None => self.own.give_back(own),
+                }
+            }
+            match (begun, gate) {
+                (Begun::Ended(verdict), _) => return verdict,
+                (_, Some(gate)) => {
                     let ended = gate.wait_while(IDLE);
                     gate.set_quietly(IDLE);
                     return if ended == DONE { Verdict::Again } else { Verdict::Failed };
                 }
+                (_, None) => gate::nap(CROWDED),
             }
+        }
+    }
+
+    /// Does a read of this thread, and takes it up.
+    fn read(&self, own: Own, request: Request, gate: Option<&Gate>) {
+        self.own.read(own, request);
+        if self.forks.load(Ordering::Acquire) {
+            // The handler thread has the pager, and waits for this.
+            self.notifier.notify();
+        }
+        // Another thread may have taken it up.
+        if gate.is_some_and(|gate| gate.get() != IDLE) {
+            return;
+        }
+        let mut guard = self.take();
+        let wakes = guard.as_mut().is_some_and(|pager| pager.take_up());
+        drop(guard);
+        if wakes {
+            self.notifier.notify();
         }
     }
 }

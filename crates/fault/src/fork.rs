@@ -32,7 +32,7 @@ use fulgurite_format::SUBPAGE_SHIFT;
 use crate::budget::Budget;
 use crate::command::{Commands, lock};
 use crate::error::{Error, cannot};
-use crate::page_buffer::{Lent, PageBuffer, notifier, open_queue};
+use crate::page_buffer::{Lent, PageBuffer, notifier, open_queues};
 use crate::pager::{Pager, Parts};
 use crate::space::Space;
 use crate::statistics::Statistics;
@@ -150,7 +150,7 @@ impl PageBuffer {
         self.inherit(&None, false);
         let notifier = notifier(&way)?;
         let flash: Arc<dyn Flash> = Arc::new(self.flash.clone());
-        let queue = open_queue(&flash, &way, arena, notifier.clone())?;
+        let (queue, own) = open_queues(&flash, &way, arena, notifier.clone())?;
         let parts = Parts {
             flash: self.flash.clone(),
             way,
@@ -161,6 +161,7 @@ impl PageBuffer {
             budget: Budget::new(self.flash.dram_bytes()).map_err(cannot("measure this process"))?,
             told: self.told.clone(),
             figures: pager.parts.figures.again(),
+            own,
         };
         let pager = ManuallyDrop::into_inner(pager).renew(parts, queue);
         let buffer = PageBuffer::around(pager, notifier, self.described.clone())?;

@@ -29,6 +29,7 @@ mod error;
 mod fingerprint;
 mod fork;
 mod mapped;
+mod own_reads;
 mod page_buffer;
 mod pager;
 mod published;

@@ -17,6 +17,7 @@ use crate::door::Door;
 use crate::error::{Error, cannot};
 use crate::fingerprint::Fingerprints;
 use crate::mapped::{self, Mapped};
+use crate::own_reads::{Divided, OWN_QUEUES, OwnReads};
 use crate::pager::{Figures, Pager, Parts, WAITS};
 use crate::settings::Settings;
 use crate::space::Space;
@@ -94,7 +95,7 @@ impl PageBuffer {
         let arena = shared.frames.arena().clone();
         way.take_back_to(&arena)?;
         let notifier = notifier(&way)?;
-        let queue = open_queue(&flash, &way, arena, notifier.clone())?;
+        let (queue, own) = open_queues(&flash, &way, arena, notifier.clone())?;
         let setup = Setup {
             id: 0,
             depth: DEPTH,
@@ -120,6 +121,7 @@ impl PageBuffer {
             budget,
             told,
             figures: Figures::new(settings.json, settings.stats_ms),
+            own,
         };
         PageBuffer::around(Pager::new(cache, parts), notifier, described)
     }
@@ -397,23 +399,34 @@ pub fn notifier(way: &Way) -> Result<Arc<Notifier>, Error> {
     made.map(Arc::new).map_err(cannot("make an eventfd"))
 }
 
-/// The cache's queue. Threads of its own take no signals, as the handler thread.
-pub fn open_queue(
+/// The cache's queue, and those of threads that resolve their own faults. Threads of queues take no
+/// signals, as the handler thread.
+pub fn open_queues(
     flash: &Arc<dyn Flash>,
     way: &Way,
     arena: Arc<Arena>,
     notifier: Arc<Notifier>,
-) -> Result<Box<dyn Queue>, Error> {
-    let user = if way.is_in_line() { QueueUser::AnyThread } else { QueueUser::OneThread };
-    Ok(signals::with_all_blocked(|| flash.open_queue_for(user, arena, DEPTH, notifier))?)
+) -> Result<(Box<dyn Queue>, Arc<OwnReads>), Error> {
+    signals::with_all_blocked(|| {
+        let open = |user, depth| flash.open_queue_for(user, arena.clone(), depth, notifier.clone());
+        if !way.is_in_line() {
+            return Ok((open(QueueUser::OneThread, DEPTH)?, Arc::default()));
+        }
+        let count = if flash.traits().serves_callers { OWN_QUEUES } else { 0 };
+        let own = (0..count).map(|_| open(QueueUser::Caller, 1)).collect::<Result<_, _>>()?;
+        let own = Arc::new(OwnReads::new(own));
+        let inner = open(QueueUser::AnyThread, DEPTH)?;
+        Ok((Box::new(Divided { inner, own: own.clone() }) as Box<dyn Queue>, own))
+    })
 }
 
 /// Where faults come in.
 fn door(mut pager: Pager, notifier: Arc<Notifier>) -> Arc<Door> {
     let is_in_line = pager.parts.way.is_in_line();
     let (gates, notifies) = (pager.gates().clone(), is_in_line && pager.cache.notify_each());
+    let own = pager.parts.own.clone();
     let (pager, forks, turns) = (Mutex::new(Some(Box::new(pager))), AtomicBool::new(false), Condvar::new());
-    Arc::new(Door { pager, forks, turns, gates, notifier, is_in_line, notifies })
+    Arc::new(Door { pager, forks, turns, gates, notifier, is_in_line, notifies, own })
 }
 
 /// How many frames may have pages, where each of them may take two mappings.

@@ -26,6 +26,7 @@ use crate::Access;
 use crate::budget::Budget;
 use crate::command::{Command, Commands, Reply, lock};
 use crate::mapped::{Mapped, Mapping, SPARE_MOST};
+use crate::own_reads::OwnReads;
 use crate::published::Publisher;
 use crate::space::Space;
 use crate::statistics::Statistics;
@@ -140,6 +141,8 @@ pub struct Parts {
     pub budget: Budget,
     pub told: Arc<Told>,
     pub figures: Figures,
+    /// Reads that threads do themselves, also of the cache's queue.
+    pub own: Arc<OwnReads>,
 }
 
 /// See the module.
@@ -286,6 +289,12 @@ impl Pager {
         self.cache.hand_over();
         self.is_to_be_looked_at() || self.is_look_due(now, true)
     }
+    /// The same of a thread that has done a read, which it takes up.
+    pub fn take_up(&mut self) -> bool {
+        let clock = &self.clock;
+        self.cache.poll(|_| (), || clock.now_ns());
+        self.tend()
+    }
     /// Something is to be tried again soon, which the handler thread does.
     fn is_to_be_looked_at(&self) -> bool {
         !self.again.is_empty() || !self.held_up.is_empty()
@@ -293,6 +302,11 @@ impl Pager {
 
     pub fn sleep(&mut self) {
         let time = self.sleep_time();
+        if self.parts.way.is_in_line() {
+            // Not in the queue: it would take what is notified whenever another thread polls it.
+            self.parts.commands.sleep(time.min(SHORT_SLEEP));
+            return;
+        }
         self.cache.sleep(Some(time));
         // What was notified is looked at in the next round.
         self.parts.commands.awake();

@@ -216,6 +216,7 @@ impl Flash for StripedFlash {
             gathers: all.gathers.max(one.gathers),
             holds_writes: all.holds_writes.max(one.holds_writes),
             trims: all.trims | one.trims,
+            serves_callers: all.serves_callers & one.serves_callers,
             tuning: Tuning {
                 submit_batch: all.tuning.submit_batch.max(one.tuning.submit_batch),
                 spin: all.tuning.spin.max(one.tuning.spin),

@@ -30,6 +30,8 @@ pub struct Traits {
     pub holds_writes: usize,
     /// Whether [`Flash::trim`](crate::Flash::trim) does anything.
     pub trims: bool,
+    /// Whether [`QueueUser::Caller`] is more than [`QueueUser::AnyThread`].
+    pub serves_callers: bool,
     /// How a worker drives its queue, unless it is told otherwise.
     pub tuning: Tuning,
 }
@@ -62,6 +64,7 @@ impl Traits {
         gathers: 1,
         holds_writes: 0,
         trims: false,
+        serves_callers: false,
         tuning: Tuning::MEMORY,
     };
 }
@@ -73,6 +76,10 @@ pub enum QueueUser {
     OneThread,
     /// Threads in turns. It may cost more. What a thread has under way when it ends may fail.
     AnyThread,
+    /// Threads in turns, each of which waits for what it hands over. So it does that itself
+    /// ([`Queue::flush`](crate::Queue::flush)) and no other thread is woken. Such a queue has no
+    /// descriptors.
+    Caller,
 }
 
 /// What a queue does beside moving subpages. All are off in a queue that was opened.

@@ -38,8 +38,10 @@ const ODD: Traits = Traits {
     gathers: 13,
     holds_writes: 14,
     trims: true,
+    serves_callers: true,
     tuning: Tuning { submit_batch: 15, spin: Duration::from_micros(1016) },
 };
+const USERS: [QueueUser; 3] = [QueueUser::OneThread, QueueUser::AnyThread, QueueUser::Caller];
 /// May be read, and not written.
 const READ_ONLY: u32 = 21;
 
@@ -259,7 +261,7 @@ fn check(flash: &dyn Flash, told: &[Arc<Mutex<Told>>], seen: &Seen) {
     }
     assert_eq!(flash.versions().map(Versions::tokens), seen.has_versions.then(|| vec![77]), "{name}");
     assert_eq!(flash.trim(SubpageIndex(8), 3), Ok(()));
-    for user in [QueueUser::OneThread, QueueUser::AnyThread] {
+    for user in USERS {
         let mut queue = flash.open_queue_for(user, arena(4), 2, Arc::new(Notifier::new().unwrap())).unwrap();
         told.iter().for_each(|told| told.lock().unwrap().switched.clear());
         assert_eq!(queue.switch(ALL), seen.heeded, "{name}");
@@ -271,9 +273,9 @@ fn check(flash: &dyn Flash, told: &[Arc<Mutex<Told>>], seen: &Seen) {
     assert_eq!(trims, seen.trims, "{name}");
     for told in told {
         let told = told.lock().unwrap();
-        assert_eq!(told.opened, [QueueUser::OneThread, QueueUser::AnyThread], "{name}");
+        assert_eq!(told.opened, USERS, "{name}");
         assert_eq!(told.switched, [seen.told, Switches::default()], "{name}");
-        assert_eq!((&told.frames[..], told.polls_announced), (&[1..3, 1..3][..], 2), "{name}");
+        assert_eq!((&told.frames[..], told.polls_announced), (&[1..3, 1..3, 1..3][..], 3), "{name}");
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::gate::nap;
 use crate::{Notifier, arch};
 
 /// What a simulated clock says first.
@@ -169,7 +170,7 @@ impl Clock {
     /// Sleeps. Simulated time moves on at once, and other threads get their turn.
     pub fn sleep(&self, time: Duration) {
         match &self.simulated {
-            None => std::thread::sleep(time),
+            None => nap(time),
             Some(simulated) => {
                 simulated.advance(time);
                 std::thread::yield_now();

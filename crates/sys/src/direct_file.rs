@@ -141,10 +141,12 @@ impl DirectFile {
     /// When the range is not inside the arena.
     pub fn read_at(&self, file_offset: u64, arena: &Arena, offset: usize, len: usize) -> io::Result<usize> {
         let memory = arena.range(offset, len);
+        let (fd, to) = (self.file.as_raw_fd(), memory.as_ptr());
+        // Not by the C library's `pread`, in which a thread ends that was cancelled.
         // SAFETY: `range` checked that the bytes are mapped and writable while `arena` is borrowed.
         // Nobody holds a reference to them: an arena's bytes are reached as opaque copies and
         // atomics only.
-        let n = unsafe { libc::pread(self.file.as_raw_fd(), memory.as_ptr().cast(), len, file_offset.cast_signed()) };
+        let n = unsafe { libc::syscall(libc::SYS_pread64, fd, to, len, file_offset.cast_signed()) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
     /// One write from the arena. May be short.

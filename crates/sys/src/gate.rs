@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::thread::futex;
+use rustix::thread::{NanosleepRelativeResult, futex};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -44,10 +44,12 @@ impl Gate {
     }
 }
 
-/// Sleeps a while, also in a signal handler.
+/// Sleeps a while, also in a signal handler. A thread that is cancelled does not end here.
 pub fn nap(time: Duration) {
-    let time = rustix::thread::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-    let _ = rustix::thread::nanosleep(&time);
+    let mut left = rustix::thread::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    while let NanosleepRelativeResult::Interrupted(rest) = rustix::thread::nanosleep(&left) {
+        left = rest;
+    }
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ impl Flash for FileFlash {
         format!("{}, {}, {backend}{cached}", self.path.display(), format_bytes(bytes))
     }
     fn traits(&self) -> Traits {
-        Traits { gathers: runs::RUN_MAX, tuning: Tuning::FILE, ..Traits::PLAIN }
+        Traits { gathers: runs::RUN_MAX, serves_callers: true, tuning: Tuning::FILE, ..Traits::PLAIN }
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         let threads = matches!(self.backend, FileBackend::Threads(_));
@@ -231,6 +231,10 @@ impl Flash for FileFlash {
         let user = match user {
             QueueUser::OneThread => RingUser::OneThread,
             QueueUser::AnyThread => RingUser::AnyThread,
+            QueueUser::Caller => {
+                check_depth(depth)?;
+                return Ok(Box::new(threads::ThreadQueue::open(self.medium.clone(), frames, depth, wake, 0)?));
+            }
         };
         self.open_for(user, frames, depth, wake)
     }
@@ -250,7 +254,7 @@ impl FileFlash {
         check_depth(depth)?;
         let threads = |n| threads::ThreadQueue::open(self.medium.clone(), frames.clone(), depth, wake.clone(), n);
         if let FileBackend::Threads(n) = self.backend {
-            return Ok(Box::new(threads(n)?));
+            return Ok(Box::new(threads(n.max(1))?));
         }
         let register = self.backend != FileBackend::UringUnregistered;
         match Uring::new(depth, self.medium.file.clone(), frames.clone(), wake.clone(), register, user) {
@@ -303,6 +307,38 @@ mod tests {
         }
         assert_eq!((ended.len(), queue.in_flight(), ended[0].tag), (1, 0, 7));
         ended[0].result
+    }
+    #[test]
+    fn what_a_caller_hands_over_has_ended_when_it_returns() {
+        let directory = tempfile::tempdir().unwrap();
+        let flash = FileFlash::open(&FileConfig::create(directory.path().join("flash"), 80 << 12)).unwrap();
+        let frames = Arc::new(Arena::anonymous(70 * SUBPAGE_BYTES, fulgurite_sys::Backed::BasePages).unwrap());
+        let wake = Arc::new(Notifier::new().unwrap());
+        let open = |depth| flash.open_queue_for(QueueUser::Caller, frames.clone(), depth, wake.clone());
+        assert!(flash.traits().serves_callers && matches!(open(0), Err(OpenError::Depth { depth: 0 })));
+        let mut queue = open(70).unwrap();
+        let ask = |queue: &mut dyn crate::Queue, op, number: u32| {
+            let (subpage, frame) = (SubpageIndex(number), FrameIndex(number));
+            queue.submit(crate::Request { tag: number.into(), op, subpage, frame }).unwrap();
+        };
+        // Longer than a run may be.
+        for number in 0..70 {
+            frames.write(number as usize * SUBPAGE_BYTES, &[number as u8 + 1]);
+            ask(&mut *queue, Op::Write, number);
+        }
+        let mut ended = Vec::new();
+        assert_eq!((queue.poll(&mut ended), queue.flush(), queue.poll(&mut ended)), (0, Ok(()), 70));
+        assert!(ended.iter().all(|ended| ended.result == Ok(())) && queue.in_flight() == 0);
+        lock(&flash.medium.script).extend([-EINTR, -EAGAIN, 512, 4096, -5]);
+        frames.write(3 * SUBPAGE_BYTES, &[0]);
+        ask(&mut *queue, Op::Read, 3);
+        ask(&mut *queue, Op::Read, 4);
+        ended.clear();
+        assert_eq!((queue.flush(), queue.poll(&mut ended)), (Ok(()), 2));
+        assert_eq!((ended[0].result, ended[1].result), (Ok(()), Err(FlashError::Io(5))));
+        let mut byte = [0];
+        frames.read(3 * SUBPAGE_BYTES, &mut byte);
+        assert!(byte == [4] && !wake.take(), "and nobody was notified");
     }
     #[test]
     fn what_the_kernel_puts_off_is_asked_again_by_every_queue() {

@@ -1,4 +1,5 @@
 //! One worker's queue on a file, through a pool of threads: where io_uring is missing or forbidden.
+//! Without threads, the one that hands a batch over does all of it ([`crate::QueueUser::Caller`]).
 //!
 //! Writes of a batch to neighbouring places are one system call. Where that does not do all of
 //! them, each is tried by itself.
@@ -32,6 +33,20 @@ pub(super) struct ThreadQueue {
     writes: Vec<(u32, Request)>,
     refused: Vec<Completion>,
     frame_count: u32,
+    /// For jobs that are done here.
+    hands: Hands,
+}
+
+/// What is being done, and what became of it.
+struct Hands {
+    run: Vec<Job>,
+    results: Vec<(u32, Result<(), FlashError>)>,
+}
+
+impl Hands {
+    fn new(jobs: usize) -> Hands {
+        Hands { run: Vec::with_capacity(jobs), results: Vec::with_capacity(jobs) }
+    }
 }
 
 struct Pool {
@@ -85,8 +100,9 @@ impl ThreadQueue {
         });
         let slots = Slots::new(depth);
         let (batch, writes, refused) = (Vec::with_capacity(depth), Vec::with_capacity(depth), Vec::new());
-        let mut queue = ThreadQueue { pool, threads: Vec::new(), slots, batch, writes, refused, frame_count };
-        for _ in 0..threads.clamp(1, depth) {
+        let (hands, no_threads) = (Hands::new(if threads == 0 { depth.min(runs::RUN_MAX) } else { 0 }), Vec::new());
+        let mut queue = ThreadQueue { pool, threads: no_threads, slots, batch, writes, refused, frame_count, hands };
+        for _ in 0..threads.min(depth) {
             let pool = queue.pool.clone();
             let builder = std::thread::Builder::new().name("flash-file".into()).stack_size(STACK_BYTES);
             match planted::start_thread().and_then(|()| builder.spawn(move || pool.serve())) {
@@ -103,34 +119,39 @@ impl ThreadQueue {
 impl Pool {
     /// Serves jobs until told to stop and nothing is left.
     fn serve(&self) {
-        let mut run: Vec<Job> = Vec::with_capacity(runs::RUN_MAX);
-        let mut results = Vec::with_capacity(runs::RUN_MAX);
-        loop {
-            let mut jobs = lock(&self.jobs);
-            run.clear();
-            while run.last().is_none_or(|job| job.goes_on) {
-                match jobs.queue.pop_front() {
-                    Some(job) => run.push(job),
-                    None if jobs.stop => return,
-                    None => jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
-                }
+        let mut hands = Hands::new(runs::RUN_MAX);
+        while self.take(&mut hands.run, true) {
+            self.serve_run(&mut hands);
+        }
+    }
+    /// Takes the jobs of a run. False when there are none, and none are waited for.
+    fn take(&self, run: &mut Vec<Job>, waits: bool) -> bool {
+        run.clear();
+        let mut jobs = lock(&self.jobs);
+        while run.last().is_none_or(|job| job.goes_on) {
+            match jobs.queue.pop_front() {
+                Some(job) => run.push(job),
+                None if jobs.stop || !waits => return false,
+                None => jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
             }
-            drop(jobs);
-            let whole = run.len() > 1 && self.write_run(&run);
-            for Job { slot, request, .. } in &run {
-                let result = if whole { Ok(()) } else { self.serve_one(request) };
-                self.medium.account(request.op, result);
-                results.push((*slot, result));
-            }
-            let count = results.len();
-            lock(&self.ended).append(&mut results);
-            self.ended_count.fetch_add(count, Ordering::Release);
-            // Pairs with the worker's fence between announcing its wait and its last look at the
-            // count.
-            fence(Ordering::SeqCst);
-            if self.waiting.swap(false, Ordering::Relaxed) || self.notifies.load(Ordering::Relaxed) {
-                self.wake.notify();
-            }
+        }
+        true
+    }
+    fn serve_run(&self, hands: &mut Hands) {
+        let Hands { run, results } = hands;
+        let whole = run.len() > 1 && self.write_run(run);
+        for Job { slot, request, .. } in &*run {
+            let result = if whole { Ok(()) } else { self.serve_one(request) };
+            self.medium.account(request.op, result);
+            results.push((*slot, result));
+        }
+        let count = results.len();
+        lock(&self.ended).append(results);
+        self.ended_count.fetch_add(count, Ordering::Release);
+        // Pairs with the worker's fence between announcing its wait and its last look at the count.
+        fence(Ordering::SeqCst);
+        if self.waiting.swap(false, Ordering::Relaxed) || self.notifies.load(Ordering::Relaxed) {
+            self.wake.notify();
         }
     }
 
@@ -206,6 +227,9 @@ impl Queue for ThreadQueue {
         for _ in 0..count.min(self.threads.len()) {
             self.pool.more.notify_one();
         }
+        while self.threads.is_empty() && self.pool.take(&mut self.hands.run, false) {
+            self.pool.serve_run(&mut self.hands);
+        }
         Ok(())
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
@@ -251,6 +275,7 @@ impl Queue for ThreadQueue {
             + self.slots.bytes()
             + self.slots.depth() * (2 * size_of::<(u32, Request)>() + size_of::<Job>() + 16)
             + self.threads.len() * runs::RUN_MAX * (size_of::<Job>() + 16)
+            + self.hands.run.capacity() * (size_of::<Job>() + 16)
             + self.refused.capacity() * size_of::<Completion>()
     }
 }

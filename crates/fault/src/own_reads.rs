@@ -1,0 +1,202 @@
+//! Reads that a thread does itself, whose fault they are for.
+//!
+//! ```text
+//!  cache --submit--> Divided --+--> the cache's queue --> handler thread, which wakes the thread
+//!                              |
+//!                              +--> aside --> the thread, by a queue of its own --+
+//!           <------ poll ------+--------------------------------------------------+
+//! ```
+//!
+//! In in-line mode the thread waits for its page anyway. So it does the read itself, by one system
+//! call, and no other thread is woken. It does not have the pager meanwhile. All other requests go
+//! by the cache's queue, and so do reads of threads that find no queue free.
+//!
+//! Invariants: a request that was taken aside ends by [`Divided`] as any other, once. A queue has
+//! no more than one request. A fork waits for such reads as for all that is under way.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fulgurite_flash::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches};
+
+use crate::command::lock;
+
+/// Queues for threads. Further threads wait for the handler thread.
+pub const OWN_QUEUES: usize = 32;
+/// How long a thread sleeps between its looks, on a medium that puts a request off.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A queue for one thread at a time.
+pub struct Own {
+    queue: Box<dyn Queue>,
+    ended: Vec<Completion>,
+}
+
+/// What threads and the cache's queue have in common.
+#[derive(Default)]
+pub struct OwnReads {
+    free: Mutex<Vec<Own>>,
+    aside: Mutex<Aside>,
+}
+
+#[derive(Default)]
+struct Aside {
+    /// The subpage whose read is to be taken aside.
+    wanted: Option<u32>,
+    taken: Option<Request>,
+    /// Taken aside, and not polled yet.
+    under_way: usize,
+    ended: Vec<Completion>,
+}
+
+impl std::fmt::Debug for OwnReads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OwnReads")
+    }
+}
+
+impl OwnReads {
+    /// With these queues.
+    pub fn new(queues: Vec<Box<dyn Queue>>) -> OwnReads {
+        let aside = Aside { ended: Vec::with_capacity(queues.len()), ..Aside::default() };
+        let free = queues.into_iter().map(|queue| Own { queue, ended: Vec::with_capacity(1) }).collect();
+        OwnReads { free: Mutex::new(free), aside: Mutex::new(aside) }
+    }
+    /// Takes the read of a subpage aside, if it is submitted before [`OwnReads::taken`]. Returns
+    /// the queue for it; none where all are in use. The caller has the pager.
+    pub fn want(&self, subpage: u32) -> Option<Own> {
+        let own = lock(&self.free).pop()?;
+        lock(&self.aside).wanted = Some(subpage);
+        Some(own)
+    }
+    /// What was taken aside. The caller has had the pager since it wanted it.
+    pub fn taken(&self) -> Option<Request> {
+        let mut aside = lock(&self.aside);
+        aside.wanted = None;
+        aside.taken.take()
+    }
+    /// Gives a queue back.
+    pub fn give_back(&self, own: Own) {
+        lock(&self.free).push(own);
+    }
+    /// Does a request, and gives its queue back. The caller does not have the pager.
+    ///
+    /// # Panics
+    /// When the queue has another request.
+    pub fn read(&self, mut own: Own, request: Request) {
+        own.queue.submit(request).expect("the queue has no other request");
+        // Where the medium refuses the batch, its requests end all the same.
+        let _ = own.queue.flush();
+        while own.queue.poll(&mut own.ended) == 0 {
+            own.queue.wait(Some(LOOK));
+        }
+        lock(&self.aside).ended.append(&mut own.ended);
+        self.give_back(own);
+    }
+}
+
+/// The cache's queue. See the module.
+pub struct Divided {
+    pub inner: Box<dyn Queue>,
+    pub own: Arc<OwnReads>,
+}
+
+impl Queue for Divided {
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        let mut aside = lock(&self.own.aside);
+        if request.op == Op::Read && aside.wanted == Some(request.subpage.0) {
+            (aside.wanted, aside.taken) = (None, Some(request));
+            aside.under_way += 1;
+            return Ok(());
+        }
+        drop(aside);
+        self.inner.submit(request)
+    }
+    fn flush(&mut self) -> Result<(), FlashError> {
+        self.inner.flush()
+    }
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let mut aside = lock(&self.own.aside);
+        let count = aside.ended.len();
+        aside.under_way -= count;
+        completions.append(&mut aside.ended);
+        drop(aside);
+        count + self.inner.poll(completions)
+    }
+    fn will_poll(&self) {
+        self.inner.will_poll();
+    }
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.inner.switch(to)
+    }
+    fn use_frames(&mut self, frames: Range<u32>) {
+        self.inner.use_frames(frames);
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        self.inner.wait(timeout);
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight() + lock(&self.own.aside).under_way
+    }
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+    fn bytes(&self) -> usize {
+        self.inner.bytes() + lock(&self.own.free).iter().map(|own| own.queue.bytes()).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_flash::{Flash, MemoryFlash};
+    use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
+    use fulgurite_sys::{Arena, Backed, Notifier};
+
+    use super::*;
+
+    #[test]
+    fn the_wanted_read_goes_aside_and_ends_once_with_all_others() {
+        let flash = MemoryFlash::new(8).unwrap();
+        let frames = Arc::new(Arena::anonymous(8 * SUBPAGE_BYTES, Backed::BasePages).unwrap());
+        let open = || flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())).unwrap();
+        let own = Arc::new(OwnReads::new(vec![open()]));
+        let mut queue = Divided { inner: open(), own: own.clone() };
+        let request = |op, at| Request { tag: u64::from(at), op, subpage: SubpageIndex(at), frame: FrameIndex(at) };
+        let mut ended = Vec::new();
+        for at in 0..4 {
+            frames.write(at as usize * SUBPAGE_BYTES, &[at as u8 + 1]);
+            queue.submit(request(Op::Write, at)).unwrap();
+        }
+        queue.flush().unwrap();
+        assert_eq!(queue.poll(&mut ended), 4);
+        frames.write(0, &[0; 4 * SUBPAGE_BYTES]);
+        // Neither a write of it, nor a read of another, nor a second read.
+        let mine = own.want(2).expect("one is free");
+        assert!(own.want(3).is_none(), "and no other");
+        for (op, at) in [(Op::Read, 1), (Op::Read, 2), (Op::Read, 3)] {
+            queue.submit(request(op, at)).unwrap();
+        }
+        let taken = own.taken().expect("it was submitted");
+        assert_eq!((taken, own.taken(), queue.in_flight()), (request(Op::Read, 2), None, 3));
+        queue.flush().unwrap();
+        ended.clear();
+        assert_eq!((queue.poll(&mut ended), queue.in_flight()), (2, 1));
+        own.read(mine, taken);
+        assert_eq!((queue.poll(&mut ended), queue.in_flight(), queue.poll(&mut ended)), (1, 0, 0));
+        assert!(ended[2].tag == 2 && ended.iter().all(|ended| ended.result == Ok(())));
+        let byte = |at: usize| {
+            let mut byte = [0];
+            frames.read(at * SUBPAGE_BYTES, &mut byte);
+            byte[0]
+        };
+        assert_eq!([byte(1), byte(2), byte(3)], [2, 3, 4]);
+        // A want that comes to nothing takes nothing later.
+        let mine = own.want(5).expect("it was given back");
+        assert_eq!(own.taken(), None);
+        own.give_back(mine);
+        queue.submit(request(Op::Read, 5)).unwrap();
+        queue.flush().unwrap();
+        assert_eq!(queue.poll(&mut ended), 1);
+    }
+}
