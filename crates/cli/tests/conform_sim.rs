@@ -153,14 +153,18 @@ fn a_sweep_keeps_what_is_not_its_own_and_goes_on_after_a_point_without_a_result(
     let directory = tempfile::tempdir().unwrap();
     let (at, file) = (directory.path(), system("nand-only.toml"));
     std::fs::write(at.join("notes"), "notes without an end").unwrap();
-    let sweep = ["sim", "sweep", &file, "--over", "requests.depth=64,1,4", "--set", "requests.count=500", "--out"];
+    let set = ["--set", "requests.warm_up=100", "--set", "requests.count=12000"];
+    let sweep = [&["sim", "sweep", &file, "--over", "link.command=1000s,1us,2us"][..], &set, &["--out"]].concat();
     refused(at, &[&sweep[..], &["notes"]].concat(), &["notes: its last line has no end"]);
     assert_eq!(std::fs::read_to_string(at.join("notes")).unwrap(), "notes without an end");
-    // 64 of 500 are under way at both ends.
+    // 12,100 commands one after the other take 140 days.
     let output = run(at, &[&sweep[..], &["o.jsonl"]].concat());
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("1 of 3 points") && told.contains("requests.depth=64: Little's law"), "{told}");
+    assert!(
+        told.contains("1 of 3 points") && told.contains("link.command=1000s: it takes more than 100 days"),
+        "{told}"
+    );
     let text = std::fs::read_to_string(at.join("o.jsonl")).unwrap();
     assert_eq!(text.lines().count(), 2, "{text}");
 }

@@ -44,6 +44,7 @@ pub mod queue;
 pub mod random;
 pub mod report;
 mod servers;
+mod slots;
 pub mod stages;
 pub mod statistics;
 pub mod system;

@@ -41,10 +41,17 @@ pub(crate) fn percent(share: f64) -> String {
 pub enum RunError {
     /// The statistics contradict each other.
     #[error(
-        "Little's law does not hold: {} were inside on average, and rate times time gives {}; run longer",
-        .0.mean_present, .0.rate_per_s * .0.mean_ns / 1e9
+        "Little's law does not hold: {} were inside on average, and their times differ from that by {}: the model counts \
+         wrongly, please report it",
+        .0.mean_present, percent(.0.deviation)
     )]
     Law(Law),
+    /// More comes than leaves, or the run is too short to tell.
+    #[error(
+        "it is not steady: {} of all time inside is of what has come and not left; let less come, or run longer",
+        percent(.0.unended)
+    )]
+    Unsteady(Law),
     /// The workload could not be executed.
     #[error("the workload: {0}")]
     Workload(String),
@@ -71,6 +78,11 @@ pub enum RunError {
 /// A run that ended at `now` must not have taken longer than times are counted.
 pub(crate) fn in_time(now: Time) -> Result<(), RunError> {
     if now <= Time::LONGEST_RUN { Ok(()) } else { Err(RunError::TooLong) }
+}
+
+/// The law of a run whose population nothing bounds, which must have been steady.
+pub(crate) fn steady(law: Law) -> Result<Law, RunError> {
+    if law.is_steady() { Ok(law) } else { Err(RunError::Unsteady(law)) }
 }
 
 /// The law of a run that ended at `now`, which must hold, within the time that is counted.

@@ -228,7 +228,7 @@ pub struct Population {
     begun: Time,
     changed: Time,
     times: Times,
-    /// Picoseconds that those inside at the beginning had spent by then, where it was told.
+    /// Picoseconds that those inside at the beginning had spent by then.
     before: u128,
 }
 
@@ -244,15 +244,11 @@ impl Population {
         self.present -= 1;
         self.times.record(now - entered);
     }
-    /// Forgets what was, but not what is in the system.
-    pub fn measure_from(&mut self, now: Time) {
+    /// Forgets what was, but not what is in the system: each of those has entered at a time.
+    pub fn measure_from(&mut self, now: Time, entered: impl IntoIterator<Item = Time>) {
         self.advance(now);
-        *self = Population { present: self.present, area: 0, begun: now, changed: now, times: Times::new(), before: 0 };
-    }
-    /// The same, where it is known when those inside had entered: [`Population::law_of`] tells.
-    pub fn measure_from_with(&mut self, now: Time, entered: impl IntoIterator<Item = Time>) {
-        self.measure_from(now);
-        self.before = spent(now, entered);
+        let before = spent(now, entered);
+        *self = Population { present: self.present, area: 0, begun: now, changed: now, times: Times::new(), before };
     }
     /// How many are in the system.
     pub fn present(&self) -> u64 {
@@ -262,15 +258,13 @@ impl Population {
     pub fn times(&self) -> &Times {
         &self.times
     }
-    /// Little's law at this moment. None before anything has left.
-    pub fn law(&mut self, now: Time) -> Option<Law> {
-        self.law_of(now, [])
-    }
-    /// The same, with the times so far of those inside. With them and those of
-    /// [`Population::measure_from_with`], the law holds to the last picosecond in runs of any
-    /// length, if each has entered when it says. It holds of a queue that still grows, too. So it
-    /// is for systems that bound their population, and [`Population::law`] for open ones.
-    pub fn law_of(&mut self, now: Time, entered: impl IntoIterator<Item = Time>) -> Option<Law> {
+    /// Little's law at this moment, with when those inside have entered. None before anything has
+    /// left.
+    ///
+    /// With what those inside at both ends have spent, the law holds to the last picosecond in runs
+    /// of any length, if each has entered when it says. It holds of a queue that still grows, too.
+    /// [`Law::is_steady`] tells that.
+    pub fn law(&mut self, now: Time, entered: impl IntoIterator<Item = Time>) -> Option<Law> {
         self.advance(now);
         let span = (now - self.begun).as_s();
         let count = self.times.count();
@@ -283,8 +277,9 @@ impl Population {
         // What jobs inside at an end have spent on this side of it.
         let ends_s = (spent(now, entered) as f64 - self.before as f64) / 1e12;
         let present = (rate_per_s * mean_s * span + ends_s) / span;
-        let deviation = if mean_present > 0.0 { (present / mean_present - 1.0).abs() } else { 0.0 };
-        Some(Law { mean_present, rate_per_s, mean_ns: mean_s * 1e9, deviation })
+        let of_present = |part: f64| if mean_present > 0.0 { part / mean_present } else { 0.0 };
+        let (deviation, unended) = (of_present(present - mean_present).abs(), of_present(ends_s / span));
+        Some(Law { mean_present, rate_per_s, mean_ns: mean_s * 1e9, deviation, unended })
     }
 
     fn advance(&mut self, now: Time) {
@@ -307,18 +302,29 @@ pub struct Law {
     pub rate_per_s: f64,
     /// Mean time that those which left had spent.
     pub mean_ns: f64,
-    /// By what share the two sides differ.
+    /// By what share the two sides differ, those inside at both ends counted with what they have
+    /// spent on this side of the end.
     pub deviation: f64,
+    /// The share of all time inside that those have spent who were inside at the end, less what
+    /// those who were inside at the beginning had spent before it. It is near zero in a steady run.
+    pub unended: f64,
 }
 
 impl Law {
-    /// The largest deviation of a result that may be reported. Those inside at the ends of the
-    /// measurement are what remains of it, where a model does not tell when they entered.
-    pub const DEVIATION_MAX: f64 = 0.01;
+    /// The largest deviation of a result that may be reported: what sums of floating point leave,
+    /// many times over. An entry or an end that is counted wrongly is beyond it.
+    pub const DEVIATION_MAX: f64 = 1e-6;
+    /// The largest share of [`Law::unended`] of a steady run.
+    pub const UNENDED_MAX: f64 = 0.01;
 
     /// Whether the law holds.
     pub fn holds(&self) -> bool {
         self.deviation <= Law::DEVIATION_MAX
+    }
+    /// Whether as much has left as has come. Where more comes than leaves, times depend on how long
+    /// the run is.
+    pub fn is_steady(&self) -> bool {
+        self.unended.abs() <= Law::UNENDED_MAX
     }
 }
 
@@ -331,14 +337,14 @@ mod tests {
     fn nothing_is_none() {
         let nothing = Times::new().distribution();
         assert_eq!((nothing.count, nothing.mean_ns, nothing.p50_ns, nothing.max_ns), (0, None, None, None));
-        assert!(Population::default().law(Time::us(1)).is_none());
+        assert!(Population::default().law(Time::us(1), []).is_none());
     }
     #[test]
     fn one_is_finite() {
         let mut population = Population::default();
         population.enter(Time::us(1));
         population.leave(Time::us(1), Time::us(3));
-        let law = population.law(Time::us(4)).unwrap();
+        let law = population.law(Time::us(4), []).unwrap();
         assert!(law.holds() && (law.mean_present - 0.5).abs() < 1e-12, "{law:?}");
         let one = population.times().distribution();
         assert_eq!((one.count, one.p99_ns), (1, None), "no time lies beyond the 99th percentile of one");
@@ -351,13 +357,15 @@ mod tests {
             let mut population = Population::default();
             population.enter(Time::us(1));
             population.enter(Time::us(4));
-            population.measure_from_with(Time::us(10), [Time::us(1), Time::us(4)]);
+            population.measure_from(Time::us(10), [Time::us(1), Time::us(4)]);
             population.leave(Time::us(says), Time::us(12));
             population.enter(Time::us(13));
-            population.law_of(Time::us(20), [Time::us(4), Time::us(13)]).unwrap()
+            population.law(Time::us(20), [Time::us(4), Time::us(13)]).unwrap()
         };
         let law = of(1);
         assert!((law.mean_present - 1.9).abs() < 1e-12 && law.deviation < 1e-12, "{law:?}");
+        // Those at the end have spent 16 and 7 of 19 µs, and those at the beginning had spent 15.
+        assert!((law.unended - 8.0 / 19.0).abs() < 1e-12 && !law.is_steady(), "{law:?}");
         // One that says it had entered a microsecond earlier or later is found.
         assert!(!of(0).holds() && !of(2).holds());
     }

@@ -5,6 +5,7 @@ mod conform_closed_forms;
 mod conform_determinism;
 mod conform_flash;
 mod conform_interface;
+mod conform_law;
 mod conform_memory;
 mod conform_recorded;
 mod conform_sources;

@@ -88,9 +88,9 @@ impl FrontEnd for Endless {
     }
 }
 #[test]
-fn a_contradiction_is_an_error() {
+fn what_never_ends_is_an_error() {
     // The first thread is inside at all times, and never leaves.
     let core = core(switch(SchedulingPolicy::ArrivedFirst, 2), None);
     let told = core.run(Endless::default(), 1);
-    assert!(matches!(told, Err(RunError::Law(_))), "a job that never ends was not noticed: {told:?}");
+    assert!(matches!(told, Err(RunError::Unsteady(_))), "a job that never ends was not noticed: {told:?}");
 }

@@ -508,7 +508,7 @@ impl Run<'_> {
         self.inside.leave(core.begun[thread as usize], now);
         self.ended += 1;
         if self.ended == self.system.warm_up {
-            self.inside.measure_from_with(now, entered(&self.cores));
+            self.inside.measure_from(now, entered(&self.cores));
             self.begun = (now, self.accesses);
             (self.misses, self.table_misses, self.duplicates) = (0, 0, 0);
             (self.blocked, self.written_back) = (0, 0);
@@ -855,7 +855,7 @@ impl Run<'_> {
         }
         let Coherence { forwards, invalidations } = self.chip.counted();
         let now = self.events.now();
-        let law = held(self.inside.law_of(now, entered(&self.cores)), now)?;
+        let law = held(self.inside.law(now, entered(&self.cores)), now)?;
         let span = (now - self.begun.0).as_s();
         let links_busy = self.chip.links_busy(now - self.begun.0);
         let core_ns = span * 1e9 * f64::from(self.system.cores);

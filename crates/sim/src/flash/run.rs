@@ -8,7 +8,8 @@ use super::requests::{Arrivals, Asked, Pattern, Requests, Source};
 use crate::events::Events;
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held, in_time, percent, times};
+use crate::report::{Counted, RunError, held, in_time, percent, steady, times};
+use crate::slots::Slots;
 use crate::stages::{Split, Stages};
 use crate::statistics::{Distribution, Law, Population, Times};
 use crate::system::{Document, SystemError};
@@ -210,8 +211,7 @@ impl FlashSystem {
             source,
             count,
             events: Events::new(),
-            requests: Vec::new(),
-            free: Vec::new(),
+            requests: Slots::new(),
             commands: Vec::new(),
             down_free: Time::ZERO,
             up_free: Time::ZERO,
@@ -270,8 +270,7 @@ struct Run<'s> {
     source: Source,
     count: u64,
     events: Events<Event>,
-    requests: Vec<Request>,
-    free: Vec<u32>,
+    requests: Slots<Request>,
     commands: Vec<NandOp>,
     down_free: Time,
     up_free: Time,
@@ -289,6 +288,11 @@ struct Run<'s> {
     behind: u64,
     begun: Time,
     before: NandCounters,
+}
+
+/// When the requests that are under way came.
+fn entered(requests: &Slots<Request>) -> impl Iterator<Item = Time> + '_ {
+    requests.under_way().map(|request| request.came)
 }
 
 impl Run<'_> {
@@ -358,16 +362,7 @@ impl Run<'_> {
             bytes: asked.bytes,
             last: nothing,
         };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.requests[number as usize] = request;
-                number
-            }
-            None => {
-                self.requests.push(request);
-                self.requests.len() as u32 - 1
-            }
-        };
+        let number = self.requests.add(request);
         let data = if asked.writes { self.on_link(asked.bytes) } else { Time::ZERO };
         let reaches = self.down_free.max(now) + self.system.link_command + data;
         self.down_free = reaches;
@@ -381,7 +376,7 @@ impl Run<'_> {
     }
     fn reaches(&mut self, number: u32) {
         let now = self.events.now();
-        let request = &mut self.requests[number as usize];
+        let request = &mut self.requests[number];
         request.reached = now;
         let Request { page, pages, bytes, writes, .. } = *request;
         let at = now.0.div_ceil(1000);
@@ -415,7 +410,7 @@ impl Run<'_> {
             return;
         }
         let number = done.tag as u32;
-        let request = &mut self.requests[number as usize];
+        let request = &mut self.requests[number];
         if !request.writes {
             self.pages_read += 1;
             self.behind += u64::from(done.blocked_by_reclaim);
@@ -438,8 +433,8 @@ impl Run<'_> {
     }
     fn ends(&mut self, number: u32) {
         let now = self.events.now();
-        let request = self.requests[number as usize];
-        self.free.push(number);
+        let request = self.requests[number];
+        self.requests.ends(number);
         self.inside.leave(request.came, now);
         self.record(&request, now);
         self.ended += 1;
@@ -478,7 +473,8 @@ impl Run<'_> {
         }
     }
     fn measure_from(&mut self, now: Time) {
-        self.inside.measure_from(now);
+        let entered = entered(&self.requests);
+        self.inside.measure_from(now, entered);
         (self.reads, self.writes) = (Times::new(), Times::new());
         self.read_stages.clear();
         self.write_stages.clear();
@@ -493,7 +489,11 @@ impl Run<'_> {
             return Err(RunError::Nothing);
         }
         let now = self.events.now();
-        let law = held(self.inside.law(now), now)?;
+        let entered = entered(&self.requests);
+        let law = held(self.inside.law(now, entered), now)?;
+        if let Arrivals::Poisson(_) = self.system.requests.arrivals {
+            steady(law)?;
+        }
         let span = (now - self.begun).as_s();
         let (after, before) = (*self.nand.counters(), self.before);
         let geometry = self.system.nand.geometry;

@@ -12,6 +12,11 @@ struct Thread {
     left: u32,
 }
 
+/// When the requests that are under way were asked for.
+fn entered(threads: &[Thread]) -> impl Iterator<Item = Time> + '_ {
+    threads.iter().filter(|thread| thread.left > 0).map(|thread| thread.begun)
+}
+
 /// The requests of all threads.
 pub struct Requests {
     threads: Vec<Thread>,
@@ -88,13 +93,13 @@ impl Requests {
         if self.ended != self.warm_up {
             return Ended::Request;
         }
-        self.inside.measure_from(now);
+        self.inside.measure_from(now, entered(&self.threads));
         self.begun = now;
         Ended::WarmUp
     }
     /// What was measured until now.
     pub fn measured(&mut self, now: Time) -> Result<Measured, RunError> {
-        let law = held(self.inside.law(now), now)?;
+        let law = held(self.inside.law(now, entered(&self.threads)), now)?;
         let span = (now - self.begun).as_s();
         let bytes_per_s = self.asked_bytes() as f64 / span;
         Ok(Measured { bytes_per_s, times: self.inside.times().distribution(), law, span })

@@ -7,11 +7,12 @@ use fulgurite_device::Buddy;
 use super::media::Media;
 use super::requests::{Ended, Requests};
 use super::system::{Dma, InterfaceReport, InterfaceSystem, SECTOR};
-use super::tally::{Busy, Commands, Spent, Tally};
+use super::tally::{Busy, Spent, Tally};
 use crate::events::Events;
 use crate::planted::Planted;
 use crate::report::RunError;
 use crate::servers::Servers;
+use crate::slots::Slots;
 use crate::time::Time;
 
 const STAGES: [&str; 8] = [
@@ -81,7 +82,7 @@ pub fn run(system: &InterfaceSystem, dma: Dma, seed: u64) -> Result<InterfaceRep
         media: Media::new(system, seed)?,
         events: Events::new(),
         requests: Requests::new(system),
-        parts: Commands::new(),
+        parts: Slots::new(),
         buffer: Buddy::new(system.buffer_sectors()),
         waiting: VecDeque::new(),
         processors: Servers::new(system.processors),
@@ -98,7 +99,7 @@ struct Run<'s> {
     media: Media,
     events: Events<Event>,
     requests: Requests,
-    parts: Commands<Part>,
+    parts: Slots<Part>,
     buffer: Buddy,
     waiting: VecDeque<u32>,
     processors: Servers<(u32, Step)>,

@@ -1,6 +1,4 @@
-//! What both interfaces keep of their commands: the commands themselves, and what is counted.
-
-use std::ops::{Index, IndexMut};
+//! What both interfaces count of their commands.
 
 use super::media::Media;
 use super::requests::{Measured, Requests};
@@ -8,49 +6,6 @@ use super::system::InterfaceReport;
 use crate::report::{Counted, RunError};
 use crate::stages::Stages;
 use crate::time::Time;
-
-/// Commands by their numbers, which are used again.
-pub struct Commands<C> {
-    all: Vec<C>,
-    free: Vec<u32>,
-}
-
-impl<C> Commands<C> {
-    /// None.
-    pub fn new() -> Commands<C> {
-        Commands { all: Vec::new(), free: Vec::new() }
-    }
-    /// Adds one. Returns its number.
-    pub fn add(&mut self, command: C) -> u32 {
-        match self.free.pop() {
-            Some(number) => {
-                self.all[number as usize] = command;
-                number
-            }
-            None => {
-                self.all.push(command);
-                self.all.len() as u32 - 1
-            }
-        }
-    }
-    /// Nothing asks for a command any more.
-    pub fn ends(&mut self, number: u32) {
-        self.free.push(number);
-    }
-}
-
-impl<C> Index<u32> for Commands<C> {
-    type Output = C;
-    fn index(&self, number: u32) -> &C {
-        &self.all[number as usize]
-    }
-}
-
-impl<C> IndexMut<u32> for Commands<C> {
-    fn index_mut(&mut self, number: u32) -> &mut C {
-        &mut self.all[number as usize]
-    }
-}
 
 /// Where a command's time goes.
 #[derive(Clone, Copy)]

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use super::media::Media;
 use super::requests::{Ended, Requests};
 use super::system::{InterfaceReport, InterfaceSystem, Ufs};
-use super::tally::{Busy, Commands, Spent, Tally};
+use super::tally::{Busy, Spent, Tally};
 use crate::events::Events;
 use crate::planted::Planted;
 use crate::report::RunError;
 use crate::servers::Servers;
+use crate::slots::Slots;
 use crate::time::Time;
 
 const STAGES: [&str; 8] =
@@ -95,7 +96,7 @@ pub fn run(system: &InterfaceSystem, link: Ufs, seed: u64) -> Result<InterfaceRe
         media: Media::new(system, seed)?,
         events: Events::new(),
         requests: Requests::new(system),
-        parts: Commands::new(),
+        parts: Slots::new(),
         slots: if system.planted == Planted::EndlessQueue { u32::MAX } else { link.slots },
         waiting: VecDeque::new(),
         room: system.buffer_bytes(),
@@ -118,7 +119,7 @@ struct Run<'s> {
     media: Media,
     events: Events<Event>,
     requests: Requests,
-    parts: Commands<Part>,
+    parts: Slots<Part>,
     /// Free slots, and commands that wait for one.
     slots: u32,
     waiting: VecDeque<u32>,

@@ -443,7 +443,7 @@ impl Run<'_> {
     }
     fn measure(&mut self, now: Time) {
         let entered = self.entered();
-        self.inside.measure_from_with(now, entered);
+        self.inside.measure_from(now, entered);
         self.stages.clear();
         (self.begun, self.before) = (now, self.counts());
     }
@@ -454,7 +454,7 @@ impl Run<'_> {
         }
         let now = self.events.now();
         let entered = self.entered();
-        let law = held(self.inside.law_of(now, entered), now)?;
+        let law = held(self.inside.law(now, entered), now)?;
         let span = (now - self.begun).as_s();
         let (sums, before) = (self.counts(), self.before);
         let since = |of: fn(&Sums) -> u64| of(&sums) - of(&before);

@@ -10,7 +10,8 @@ use crate::flash::Map;
 use crate::flash::requests::{Asked, Source};
 use crate::flash::{Arrivals, Pattern, Requests};
 use crate::memory::{Controller, ControllerTiming, FlashPages, Met, Tags, Wanted};
-use crate::report::{Counted, RunError, held, percent, times};
+use crate::report::{Counted, RunError, held, percent, steady, times};
+use crate::slots::Slots;
 use crate::stages::{Split, Stages};
 use crate::statistics::{Distribution, Law, Population, Times};
 use crate::system::{Document, SystemError};
@@ -170,8 +171,7 @@ struct Run<'s> {
     source: Source,
     count: u64,
     events: Events<Event>,
-    requests: Vec<Request>,
-    free: Vec<u32>,
+    requests: Slots<Request>,
     channels: Vec<Channel>,
     cache: Option<Cached>,
     down_free: Time,
@@ -346,8 +346,7 @@ impl PathSystem {
             source,
             count,
             events: Events::new(),
-            requests: Vec::new(),
-            free: Vec::new(),
+            requests: Slots::new(),
             channels: (0..self.channels).map(|_| channel()).collect(),
             cache,
             down_free: Time::ZERO,
@@ -364,6 +363,11 @@ impl PathSystem {
         };
         run.drive()
     }
+}
+
+/// When the requests that are under way came.
+fn entered(requests: &Slots<Request>) -> impl Iterator<Item = Time> + '_ {
+    requests.under_way().map(|request| request.came)
 }
 
 impl Run<'_> {
@@ -434,23 +438,14 @@ impl Run<'_> {
             tags: Time::ZERO,
             entered: reaches,
         };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.requests[number as usize] = request;
-                number
-            }
-            None => {
-                self.requests.push(request);
-                self.requests.len() as u32 - 1
-            }
-        };
+        let number = self.requests.add(request);
         self.events.schedule(reaches, 0, Event::Reaches(number));
     }
     /// At the tags, where there are some.
     fn reaches(&mut self, number: u32) {
         let now = self.events.now();
         let Some(cache) = &mut self.cache else { return self.enters(number, now) };
-        let request = &mut self.requests[number as usize];
+        let request = &mut self.requests[number];
         let page = (request.line * self.system.line / cache.shape.page) as u32;
         cache.looked += 1;
         if request.tags == Time::ZERO && cache.shape.tags > Time::ZERO {
@@ -516,7 +511,7 @@ impl Run<'_> {
             let at = (*at).max(self.events.now());
             self.moves(page, at);
             for number in waiting {
-                if self.requests[number as usize].writes {
+                if self.requests[number].writes {
                     self.soil(page);
                 }
                 self.enters(number, at);
@@ -535,7 +530,7 @@ impl Run<'_> {
     }
     /// A request's lines enter the controllers.
     fn enters(&mut self, number: u32, now: Time) {
-        let request = &mut self.requests[number as usize];
+        let request = &mut self.requests[number];
         request.entered = now;
         let (line, lines) = (request.line, request.lines);
         let base = match &self.cache {
@@ -583,7 +578,7 @@ impl Run<'_> {
     }
     fn data(&mut self, number: u32) {
         let now = self.events.now();
-        let request = &mut self.requests[number as usize];
+        let request = &mut self.requests[number];
         request.left -= 1;
         if request.left > 0 {
             return;
@@ -593,7 +588,7 @@ impl Run<'_> {
         let crossed = self.up_free.max(now) + data;
         self.up_free = crossed;
         let ends = crossed + self.system.link_latency;
-        let request = &mut self.requests[number as usize];
+        let request = &mut self.requests[number];
         request.link += ends - now;
         let dram = now - request.entered;
         // The rest: waiting for the page, or for a way of its set.
@@ -607,8 +602,8 @@ impl Run<'_> {
     }
     fn ends(&mut self, number: u32) {
         let now = self.events.now();
-        let request = self.requests[number as usize];
-        self.free.push(number);
+        let request = self.requests[number];
+        self.requests.ends(number);
         self.inside.leave(request.came, now);
         let times = if request.writes { &mut self.writes } else { &mut self.reads };
         times.record(now - request.came);
@@ -635,7 +630,8 @@ impl Run<'_> {
         (met, bursts, pages)
     }
     fn measure(&mut self, now: Time) {
-        self.inside.measure_from(now);
+        let entered = entered(&self.requests);
+        self.inside.measure_from(now, entered);
         (self.reads, self.writes, self.bytes) = (Times::new(), Times::new(), 0);
         self.stages.clear();
         (self.begun, self.before) = (now, self.counts());
@@ -646,7 +642,11 @@ impl Run<'_> {
         }
         self.channels.iter().for_each(|channel| channel.controller.check());
         let now = self.events.now();
-        let law = held(self.inside.law(now), now)?;
+        let entered = entered(&self.requests);
+        let law = held(self.inside.law(now, entered), now)?;
+        if let Arrivals::Poisson(_) = self.system.requests.arrivals {
+            steady(law)?;
+        }
         let span = (now - self.begun).as_s();
         let ((met, bursts, pages), (met_before, bursts_before, pages_before)) = (self.counts(), self.before);
         let of = |after: u64, before: u64| (after - before) as f64;

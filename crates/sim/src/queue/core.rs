@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::events::Events;
 use crate::front_end::{FrontEnd, Step};
 use crate::random::Random;
-use crate::report::{RunError, held};
+use crate::report::{RunError, held, steady};
 use crate::statistics::{Distribution, Law, Population};
 use crate::time::Time;
 
@@ -186,8 +186,9 @@ impl<F: FrontEnd> Run<'_, F> {
             }
         }
         let now = self.events.now();
-        let law = held(self.inside.law(now), now)?;
-        let system = held(self.system.law(now), now)?;
+        let (begun, arrived) = self.entered();
+        let law = steady(held(self.inside.law(now, begun), now)?)?;
+        let system = steady(held(self.system.law(now, arrived), now)?)?;
         let span = (now - self.begun).as_s();
         Ok(CoreReport {
             service: self.inside.times().distribution(),
@@ -199,6 +200,13 @@ impl<F: FrontEnd> Run<'_, F> {
             misses: self.misses,
             events: self.events.happened(),
         })
+    }
+
+    /// When the jobs that run or wait for flash have begun, and when all that are here have arrived.
+    fn entered(&self) -> (Vec<Time>, Vec<Time>) {
+        let jobs = || self.jobs.iter().flatten();
+        let arrived = jobs().map(|job| job.arrived).chain(self.queue.iter().copied());
+        (jobs().map(|job| job.begun).collect(), arrived.collect())
     }
 
     fn arrives(&mut self) {
@@ -307,8 +315,9 @@ impl<F: FrontEnd> Run<'_, F> {
         self.system.leave(job.arrived, now);
         self.ended += 1;
         if self.ended == self.core.warm_up {
-            self.inside.measure_from(now);
-            self.system.measure_from(now);
+            let (begun, arrived) = self.entered();
+            self.inside.measure_from(now, begun);
+            self.system.measure_from(now, arrived);
             (self.begun, self.computed, self.misses) = (now, Time::ZERO, 0);
         }
         self.running = None;

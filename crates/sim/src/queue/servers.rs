@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::events::Events;
 use crate::random::Random;
-use crate::report::{RunError, held};
+use crate::report::{RunError, held, steady};
 use crate::statistics::{Distribution, Law, Population};
 use crate::time::Time;
 
@@ -49,6 +49,8 @@ impl Servers {
         let (mut arrivals, mut services) = (Random::new(seed, 0), Random::new(seed, 1));
         let mut events = Events::new();
         let (mut inside, mut waiting) = (Population::default(), VecDeque::new());
+        // When each that is served has arrived.
+        let mut at_servers: Vec<Time> = Vec::new();
         let (mut busy, mut served) = (0, Time::ZERO);
         let before = self.jobs / 10;
         let (mut ended, mut begun) = (0, Time::ZERO);
@@ -64,10 +66,12 @@ impl Servers {
                 }
                 Event::Ends { arrived } => {
                     inside.leave(arrived, now);
+                    let place = at_servers.iter().position(|other| *other == arrived);
+                    at_servers.swap_remove(place.expect("it was served"));
                     busy -= 1;
                     ended += 1;
                     if ended == before {
-                        inside.measure_from(now);
+                        inside.measure_from(now, at_servers.iter().chain(&waiting).copied());
                         (begun, served) = (now, Time::ZERO);
                     }
                 }
@@ -76,13 +80,14 @@ impl Servers {
                 && let Some(arrived) = waiting.pop_front()
             {
                 busy += 1;
+                at_servers.push(arrived);
                 let service = services.exponential(self.service);
                 served += service;
                 events.after(service, Event::Ends { arrived });
             }
         }
         let now = events.now();
-        let law = held(inside.law(now), now)?;
+        let law = steady(held(inside.law(now, at_servers.iter().chain(&waiting).copied()), now)?)?;
         let load = served.as_s() / (now - begun).as_s() / f64::from(self.servers);
         Ok(ServersReport { response: inside.times().distribution(), law, load })
     }

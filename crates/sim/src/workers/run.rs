@@ -442,9 +442,15 @@ impl<R: Replacement> Run<'_, R> {
         }
         Ok(())
     }
+    /// When the requests that are under way have begun.
+    fn entered(&self) -> Vec<Time> {
+        let fibers = self.fibers.iter().enumerate();
+        fibers.filter(|(fiber, _)| !self.free.contains(&(*fiber as u32))).map(|(_, fiber)| fiber.begun).collect()
+    }
     fn measure(&mut self) {
         let now = self.events.now();
-        self.inside.measure_from(now);
+        let entered = self.entered();
+        self.inside.measure_from(now, entered);
         self.stages.clear();
         (self.begun, self.before) = (now, (self.sums, self.device.counts()));
     }
@@ -644,7 +650,8 @@ impl<R: Replacement> Run<'_, R> {
     fn report(mut self) -> Result<WorkersReport, RunError> {
         self.frames.check();
         let now = self.events.now();
-        let law = held(self.inside.law(now), now)?;
+        let entered = self.entered();
+        let law = held(self.inside.law(now, entered), now)?;
         let span = now - self.begun;
         let (sums, (before, devices)) = (self.sums, self.before);
         let share = |of: fn(&Sums) -> Time| (of(&sums) - of(&before)).as_s() / span.as_s();

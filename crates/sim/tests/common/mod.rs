@@ -268,7 +268,8 @@ copies = 0
     .to_owned()
 }
 
-fn document(text: &str, set: &[(&str, &str)]) -> Document {
+/// A text as a document, with some values changed.
+pub fn document(text: &str, set: &[(&str, &str)]) -> Document {
     let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     Document::read("test.toml", text, &set).unwrap()
 }

@@ -1,0 +1,64 @@
+//! Goal: Little's law holds exactly in each model, however short a run is, and a queue that grows
+//! has no result. Method: the systems of `systems/` and of the tests with a few requests, of which
+//! many are under way at both ends, and requests that come faster than the device serves.
+
+use std::path::Path;
+
+use fulgurite_sim::flash::FlashSystem;
+use fulgurite_sim::system::{Given, System};
+use fulgurite_sim::trace::{Format, Trace};
+use fulgurite_sim::{Report, RunError};
+
+use crate::common::{document, flash, flash_text, interface, ufs, workers};
+
+/// What floating point leaves.
+const EXACT: f64 = 1e-9;
+
+fn system(name: &str, set: &[(&str, &str)]) -> System {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").join(name);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    System::read(name, &text, &set, Given::Nothing).unwrap()
+}
+/// The deviation, and how many had ended.
+fn of(report: &Report) -> (f64, f64) {
+    let json = serde_json::to_value(report).unwrap();
+    let law = &json["law"];
+    let ended = law["rate_per_s"].as_f64().unwrap() * json["simulated_s"].as_f64().unwrap();
+    (law["deviation"].as_f64().unwrap(), ended.round())
+}
+
+#[test]
+fn short_runs_have_results() {
+    // Fewer requests than are under way at once.
+    for name in ["nand-only", "compat-dramsim3", "compat-hybridsim"] {
+        let set = [("requests.depth", "64"), ("requests.warm_up", "70"), ("requests.count", "50")];
+        let report = system(&format!("{name}.toml"), &set).run(1).unwrap();
+        let (deviation, ended) = of(&report);
+        assert!(deviation < EXACT && ended == 50.0, "{name}: {deviation}, {ended} ended");
+    }
+    let set = [("requests.warm_up", "3"), ("requests.count", "5")];
+    for report in [interface(&set).run(1).unwrap(), ufs(&set).run(1).unwrap()] {
+        assert!(report.law.deviation < EXACT && report.requests.count == 5, "{:?}", report.law);
+    }
+    let report = workers(&[("run.requests", "40")]).run(1).unwrap();
+    assert!(report.law.deviation < EXACT && report.service.count == 40, "{:?}", report.law);
+}
+#[test]
+fn traces_end_and_have_results() {
+    let bytes = &include_bytes!("traces/mqsim.trace")[..];
+    let trace = Trace::read(bytes, Some(Format::Mqsim), None).unwrap();
+    // As its format says, and one after the other from half-way on.
+    for (arrivals, warm_up) in [("trace", "1"), ("trace", "0"), ("closed", "2")] {
+        let set = [("requests.pattern", "trace"), ("requests.arrivals", arrivals), ("requests.warm_up", warm_up)];
+        let system = FlashSystem::read(&document(&flash_text(), &set), Some(&trace.records)).unwrap();
+        let report = system.run(1).unwrap();
+        assert!(report.law.deviation < EXACT && report.counted.requests == 3, "{arrivals}: {:?}", report.law);
+    }
+}
+#[test]
+fn a_queue_that_grows_has_no_result() {
+    let set = [("requests.arrivals", "poisson"), ("requests.between", "1us"), ("requests.count", "5000")];
+    let told = flash(&set).run(1);
+    assert!(matches!(told, Err(RunError::Unsteady(_))), "{told:?}");
+}
