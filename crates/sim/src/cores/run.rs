@@ -332,7 +332,7 @@ impl Run<'_> {
             let table = cached_tables.then(|| space.page_at(space.table(page)));
             table.into_iter().chain(std::iter::once(page))
         });
-        let levels = self.system.shape.levels;
+        let levels = self.system.shape.levels.ceil() as u32;
         for page in ranks.chain(space.hot(levels, threads)) {
             let (tags, page) = self.tags_of(page);
             tags.fill(std::iter::once(page));

@@ -27,8 +27,8 @@ const FANOUT: u64 = 16;
 /// The odd number next to 2^64 / golden ratio.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The most levels of an index, and the pages of one of that many.
-pub const LEVELS_MAX: u32 = 5;
-const INDEX_PAGES: u64 = (FANOUT.pow(LEVELS_MAX + 1) - 1) / (FANOUT - 1) * BLOCK / PAGE + 1;
+pub const LEVELS_MAX: u32 = 6;
+const INDEX_PAGES: u64 = (FANOUT.pow(LEVELS_MAX) - 1) / (FANOUT - 1) * BLOCK / PAGE + 1;
 /// Pages of each thread's own blocks, and the blocks that they have.
 const OWN_PAGES: u64 = 2;
 pub const OWN_BLOCKS: u64 = OWN_PAGES * PAGE / BLOCK;
@@ -152,26 +152,42 @@ pub enum Step {
     End,
 }
 
-/// What an operation is like.
+/// What an operation is like. A count is a mean: between two whole numbers, each time it is one of
+/// them by chance.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
-    /// Operations of a job.
-    pub operations: u32,
+    /// Operations of a job, one at least.
+    pub operations: f64,
     /// Instructions between two accesses.
-    pub compute: u32,
-    /// Levels of the index. Each is a load that depends on the last.
-    pub levels: u32,
-    /// Records of an operation.
-    pub records: u32,
-    /// Blocks of a record that are touched.
-    pub blocks: u32,
+    pub compute: f64,
+    /// Levels of the index, 6 at most. Each is a load that depends on the last.
+    pub levels: f64,
+    /// Records of an operation, one at least.
+    pub records: f64,
+    /// Blocks of a record that are touched, one at least.
+    pub blocks: f64,
     /// Of 100 records, those whose last block is written.
-    pub writes: u32,
+    pub writes: f64,
     /// Blocks of the thread's own between two records.
-    pub own: u32,
+    pub own: f64,
     /// The records of an operation are nodes of one path: the index leads to the first one, and
     /// each to the next one. A node is one block, which its page decides.
     pub path: bool,
+}
+
+impl Shape {
+    /// Records of a job, on average.
+    pub fn records_of_job(&self) -> f64 {
+        self.operations.max(1.0) * self.records.max(1.0)
+    }
+}
+
+/// A whole number with this mean: one of the two next to it.
+fn whole(mean: f64, random: &mut Random) -> u32 {
+    let least = mean.max(0.0) as u32;
+    let rest = mean - f64::from(least);
+    // A whole mean draws nothing.
+    least + u32::from(rest > 0.0 && random.unit() < rest)
 }
 
 /// The workloads of AstriFlash.
@@ -216,17 +232,18 @@ impl Workload {
             Workload::Masstree => "masstree",
         }
     }
-    /// Its shape.
+    /// Its shape, of systems whose file has none. AstriFlash's calibration
+    /// (`crates/reproduce/calibrations/astriflash.toml`) has the same, each value with its source.
     pub const fn shape(self) -> Shape {
         // (operations, compute, levels, records, blocks, writes, own)
         let (operations, compute, levels, records, blocks, writes, own) = match self {
-            Workload::ArraySwap => (1, 220, 0, 2, 2, 100, 8),
-            Workload::Rbt => (1, 110, 5, 4, 1, 20, 10),
-            Workload::HashTable => (1, 180, 1, 1, 3, 20, 10),
-            Workload::Tatp => (1, 280, 5, 3, 6, 34, 16),
-            Workload::Tpcc => (1, 420, 5, 14, 6, 60, 12),
-            Workload::Silo => (2, 260, 4, 2, 5, 30, 14),
-            Workload::Masstree => (2, 220, 5, 1, 4, 10, 14),
+            Workload::ArraySwap => (1.0, 220.0, 0.0, 2.0, 2.0, 100.0, 8.0),
+            Workload::Rbt => (1.0, 110.0, 5.0, 4.0, 1.0, 20.0, 10.0),
+            Workload::HashTable => (1.0, 180.0, 1.0, 1.0, 3.0, 20.0, 10.0),
+            Workload::Tatp => (1.0, 280.0, 5.0, 3.0, 6.0, 34.0, 16.0),
+            Workload::Tpcc => (1.0, 420.0, 5.0, 14.0, 6.0, 60.0, 12.0),
+            Workload::Silo => (2.0, 260.0, 4.0, 2.0, 5.0, 30.0, 14.0),
+            Workload::Masstree => (2.0, 220.0, 5.0, 1.0, 4.0, 10.0, 14.0),
         };
         let path = matches!(self, Workload::Rbt);
         Shape { operations, compute, levels, records, blocks, writes, own, path }
@@ -304,8 +321,11 @@ pub struct Work {
     random: Random,
     /// Steps of the record under way, the last one first.
     steps: Vec<Step>,
-    records: u32,
-    operations: u32,
+    /// Records of the operation under way that have begun, and all that it has. All are none before
+    /// a job.
+    records: (u32, u32),
+    /// Operations of the job under way that have ended, and all that it has.
+    operations: (u32, u32),
     /// The rank of the first node of the path under way.
     first: u64,
 }
@@ -314,42 +334,52 @@ impl Work {
     /// Of a thread, by its number among all of them.
     pub fn new(shape: Shape, zipf: Zipf, space: Space, thread: u64, seed: u64) -> Work {
         let random = Random::new(seed ^ thread.wrapping_mul(0xd605_1a5f_f91c_a5a3), 5);
-        Work { shape, zipf, space, thread, random, steps: Vec::new(), records: 0, operations: 0, first: 0 }
+        let (records, operations) = ((0, 0), (0, 0));
+        Work { shape, zipf, space, thread, random, steps: Vec::new(), records, operations, first: 0 }
     }
     /// The next step.
     pub fn next(&mut self) -> Step {
         if let Some(step) = self.steps.pop() {
             return step;
         }
-        if self.records == self.shape.records {
-            self.records = 0;
-            self.operations += 1;
-            if self.operations == self.shape.operations {
-                self.operations = 0;
+        let (begun, all) = self.records;
+        if begun == all {
+            let job_ends = all > 0 && self.operations.0 + 1 == self.operations.1;
+            if job_ends {
+                self.records = (0, 0);
                 return Step::End;
             }
+            self.operations = match all {
+                0 => (0, whole(self.shape.operations.max(1.0), &mut self.random)),
+                _ => (self.operations.0 + 1, self.operations.1),
+            };
+            self.records = (0, whole(self.shape.records.max(1.0), &mut self.random));
         }
-        self.records += 1;
+        self.records.0 += 1;
         self.record();
         self.next()
     }
     /// The rank of the record under way. Nodes of a path have ranks next to each other.
     fn rank(&mut self) -> u64 {
-        let Shape { records, path, .. } = self.shape;
-        if !path {
+        let (number, all) = self.records;
+        if !self.shape.path {
             return self.zipf.draw(&mut self.random);
         }
-        if self.records == 1 {
+        if number == 1 {
             let drawn = self.zipf.draw(&mut self.random);
-            self.first = drawn - drawn % u64::from(records);
+            self.first = drawn - drawn % u64::from(all);
         }
-        self.first + u64::from(self.records - 1)
+        self.first + u64::from(number - 1)
     }
     fn record(&mut self) {
-        let Shape { compute, levels, blocks, writes, own, path, records, .. } = self.shape;
+        let Shape { compute, levels, blocks, writes, own, path, .. } = self.shape;
         let rank = self.rank();
+        let (compute, writes) = ((compute + 0.5) as u32, (writes + 0.5) as u64);
+        let mut count = |mean: f64| whole(mean, &mut self.random);
+        let (levels, blocks, own) = (count(levels).min(LEVELS_MAX), count(blocks.max(1.0)), count(own));
+        let (number, all) = self.records;
         // Behind the first node, a path needs no index. Its last node has the key.
-        let (levels, ends) = if path && self.records > 1 { (0, self.records == records) } else { (levels, !path) };
+        let (levels, ends) = if path && number > 1 { (0, number == all) } else { (levels, !path) };
         // About the mean, so that threads do not march in step.
         let mut some = |mean: u32| Step::Compute(mean / 2 + self.random.below(u64::from(mean) + 1) as u32);
         let mut steps = Vec::with_capacity(2 * (levels + blocks + own) as usize + 2);
@@ -364,7 +394,7 @@ impl Work {
         let page = self.space.page_of(rank) * PAGE;
         let of_page = PAGE / BLOCK;
         let first = if path { (page / PAGE).wrapping_mul(SCATTER) >> 32 } else { self.random.below(of_page) };
-        let written = self.random.below(100) < u64::from(writes);
+        let written = self.random.below(100) < writes;
         for block in 0..u64::from(blocks) {
             let address = page + (first + block) % of_page * BLOCK;
             steps.push(Step::Compute(compute / 2));
@@ -483,6 +513,32 @@ mod tests {
             assert!(written.is_empty() || written == [nodes[records - 1].0]);
         }
         assert!(block_of.len() > 100);
+    }
+    #[test]
+    fn counts_between_whole_numbers_are_means() {
+        let (space, jobs) = (Space { pages: 1024 }, 4000);
+        let shape = Shape { operations: 1.2, records: 2.4, blocks: 1.5, levels: 0.0, ..Workload::Tatp.shape() };
+        let mut work = Work::new(shape, Zipf::new(1024, 1.0), space, 3, 1);
+        let (mut ended, mut data) = (0, 0);
+        while ended < jobs {
+            match work.next() {
+                Step::End => ended += 1,
+                Step::Load { address, .. } => data += u64::from(address < 1024 * PAGE),
+                Step::Store { .. } | Step::Compute(_) => {}
+            }
+        }
+        let (ours, theory) = (data as f64 / f64::from(jobs), shape.records_of_job() * shape.blocks);
+        assert!((ours / theory - 1.0).abs() < 0.03, "{ours} and not {theory}");
+        let mut random = Random::new(1, 0);
+        assert_eq!((whole(3.0, &mut random), whole(-1.0, &mut random)), (3, 0));
+        // A path of one node writes at its only one.
+        let of_one = Shape { records: 0.4, writes: 100.0, ..Workload::Rbt.shape() };
+        let mut work = Work::new(of_one, Zipf::new(1024, 1.0), space, 3, 1);
+        let job: Vec<Step> = std::iter::from_fn(|| Some(work.next()).filter(|step| *step != Step::End)).collect();
+        assert_eq!(
+            job.iter().filter(|step| matches!(step, Step::Load { address, .. } if *address < 1024 * PAGE)).count(),
+            1
+        );
     }
     #[test]
     fn jobs_end_and_stay_in_their_space() {
