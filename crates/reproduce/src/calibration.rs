@@ -18,6 +18,7 @@
 //! Everything wrong is an error with its line: another key in a value, a unit that is missing or
 //! unknown, a missing source, and, once all checks have run, a value that none has read.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -402,11 +403,21 @@ impl Leaf {
     }
 }
 
-/// A calibration as one run of a check sees it: one value may be moved, and what is read is noted.
+/// What moves with a value, by its name: the value alone. Those of workloads move with the same
+/// value of all other workloads, in one set of runs. So what they do adds up.
+pub fn moves_as(name: &str) -> Cow<'_, str> {
+    match name.strip_prefix("workloads.").and_then(|rest| rest.split_once('.')) {
+        Some((_, value)) => Cow::Owned(format!("workloads.each.{value}")),
+        None => Cow::Borrowed(name),
+    }
+}
+
+/// A calibration as one run of a check sees it: one value may be moved, or one of each workload,
+/// and what is read is noted.
 #[derive(Debug)]
 pub struct Values<'c> {
     calibration: &'c Calibration,
-    moved: Option<(&'c str, f64)>,
+    moved: Option<(String, f64)>,
     read: RefCell<BTreeSet<String>>,
 }
 
@@ -415,18 +426,19 @@ impl<'c> Values<'c> {
     pub fn new(calibration: &'c Calibration) -> Values<'c> {
         Values { calibration, moved: None, read: RefCell::default() }
     }
-    /// With one value multiplied, where there is one.
+    /// With what has a name of [`moves_as`] multiplied, where there is any.
     pub fn of(calibration: &'c Calibration, moved: Option<(&str, f64)>) -> Values<'c> {
-        let known = |(leaf, by): (&str, f64)| Some((calibration.leaves.get_key_value(leaf)?.0.as_str(), by));
-        Values { calibration, moved: moved.and_then(known), read: RefCell::default() }
+        let known = |(moved, _): &(&str, f64)| calibration.leaves.keys().any(|name| moves_as(name) == *moved);
+        let moved = moved.filter(known).map(|(name, by)| (name.to_owned(), by));
+        Values { calibration, moved, read: RefCell::default() }
     }
     /// The calibration.
     pub fn calibration(&self) -> &'c Calibration {
         self.calibration
     }
-    /// The value that is multiplied, and by what.
-    pub fn moved_leaf(&self) -> Option<(&'c str, f64)> {
-        self.moved
+    /// What is multiplied, and by what.
+    pub fn moved(&self) -> Option<(&str, f64)> {
+        self.moved.as_ref().map(|(name, by)| (name.as_str(), *by))
     }
     /// These were read as well.
     pub fn also_read(&self, names: &BTreeSet<String>) {
@@ -448,7 +460,7 @@ impl<'c> Values<'c> {
         self.read.borrow_mut().insert(name.to_owned());
         match units::unit(&leaf.unit) {
             Some((dimension, factor)) if dimension == wanted => {
-                let moved = self.moved.filter(|(moved, _)| *moved == name).map_or(1.0, |(_, by)| by);
+                let moved = self.moved().filter(|(moved, _)| moves_as(name) == *moved).map_or(1.0, |(_, by)| by);
                 Ok((leaf, factor * moved))
             }
             _ => {

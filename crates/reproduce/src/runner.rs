@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fulgurite_sim::Estimate;
 
-use crate::calibration::{Calibration, CalibrationError, Kind, Values};
+use crate::calibration::{Calibration, CalibrationError, Kind, Values, moves_as};
 use crate::check::{Check, CheckError, Expected, Finding, Inputs};
 use crate::live;
 use crate::models::Planted;
@@ -49,7 +49,7 @@ struct Ran {
 /// How long each check has taken, in seconds of one processor, in the order of the report.
 pub type Spent = Vec<(&'static str, f64)>;
 
-/// One run of a check: its place, its seed, and the value that is moved.
+/// One run of a check: its place, its seed, and what is moved ([`moves_as`]).
 #[derive(Clone)]
 struct Task {
     check: usize,
@@ -103,11 +103,11 @@ pub fn reproduce(
     for (check, runs) in runs.iter().enumerate().filter(|_| effort.moves) {
         if runs.iter().all(|ran| ran.found.is_ok()) {
             let leaves = of(checks[check].paper).leaves().iter();
-            let assumed: Vec<&String> = leaves
+            let assumed: BTreeSet<String> = leaves
                 .filter(|(name, leaf)| leaf.kind != Kind::Text && runs[0].read.contains(*name))
-                .map(|(name, _)| name)
+                .map(|(name, _)| moves_as(name).into_owned())
                 .collect();
-            let moved = assumed.iter().flat_map(|leaf| MOVES.map(|factor| Some(((*leaf).clone(), factor))));
+            let moved = assumed.iter().flat_map(|name| MOVES.map(|factor| Some((name.clone(), factor))));
             // The first is the one beside which the others stand.
             let beside = (!assumed.is_empty()).then_some(None);
             let shorter = effort.shorter * MOVED_SHORTER;

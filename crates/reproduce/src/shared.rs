@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::calibration::Values;
+use crate::calibration::{Values, moves_as};
 use crate::check::{CheckError, Inputs};
 use crate::checks::astriflash::cores::Measured;
 use crate::models::Planted;
@@ -44,10 +44,10 @@ impl Shared {
         make: fn(&Inputs<'_>) -> Result<Measured, CheckError>,
     ) -> Result<Arc<Measured>, CheckError> {
         let mut made = self.of(inputs, None, make);
-        if let Some((leaf, factor)) = inputs.values.moved_leaf()
-            && (made.result.is_err() || made.read.contains(leaf))
+        if let Some((moved, factor)) = inputs.values.moved()
+            && (made.result.is_err() || made.read.iter().any(|name| moves_as(name) == moved))
         {
-            made = self.of(inputs, Some((leaf, factor)), make);
+            made = self.of(inputs, Some((moved, factor)), make);
         }
         inputs.values.also_read(&made.read);
         made.result

@@ -67,7 +67,7 @@ impl Dimension {
 const KI: f64 = 1024.0;
 
 /// Every unit that is known. Sizes follow the IEC; rates are decimal, as data sheets have them.
-const UNITS: [(&str, Dimension, f64); 50] = [
+const UNITS: [(&str, Dimension, f64); 55] = [
     ("ps", Dimension::Time, 1.0),
     ("ns", Dimension::Time, 1e3),
     ("us", Dimension::Time, 1e6),
@@ -97,6 +97,11 @@ const UNITS: [(&str, Dimension, f64); 50] = [
     ("cores", Dimension::Count, 1.0),
     ("entries", Dimension::Count, 1.0),
     ("instructions", Dimension::Count, 1.0),
+    ("levels", Dimension::Count, 1.0),
+    ("operations", Dimension::Count, 1.0),
+    ("parts", Dimension::Count, 1.0),
+    ("records", Dimension::Count, 1.0),
+    ("commands", Dimension::Count, 1.0),
     ("pages", Dimension::Count, 1.0),
     ("pins", Dimension::Count, 1.0),
     ("ports", Dimension::Count, 1.0),

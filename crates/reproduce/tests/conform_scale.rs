@@ -1,7 +1,8 @@
 //! Goal: A11's system at a fourth of its size stands for the whole. Method: both run two workloads,
 //! and their shares of DRAM-only differ by less than a point (`make test-full`: the whole has 16
 //! cores and 64 million pages). What a fourth divides, all of it divides. The systems of D8 are
-//! those of the repository's files, so that `fulgurite sim compare` gives what D8 gives.
+//! those of the repository's files, so that `fulgurite sim compare` gives what D8 gives. So are the
+//! shapes of A11's workloads.
 
 use fulgurite_reproduce::calibration::Values;
 use fulgurite_reproduce::check::Inputs;
@@ -9,7 +10,7 @@ use fulgurite_reproduce::checks::astriflash::cores::{measured, system};
 use fulgurite_reproduce::checks::nvmm::memory::{Program, systems};
 use fulgurite_reproduce::shared::Shared;
 use fulgurite_reproduce::{Calibration, Paper, Time};
-use fulgurite_sim::cores::{Paging, Workload};
+use fulgurite_sim::cores::{Paging, Shape, Workload};
 use fulgurite_sim::paging::{DeviceKind, PagingSystem};
 use fulgurite_sim::system::Document;
 use fulgurite_testkit as trials;
@@ -33,6 +34,24 @@ fn a_fourth_has_the_ratios_of_the_whole() {
     };
     let ((fourth, ratios), (whole, same)) = (of(1.0), of(0.25));
     assert_eq!((fourth * 4.0, ratios), (whole, same));
+}
+#[test]
+fn workloads_are_those_that_sim_runs() {
+    let (calibration, shared) = (Paper::AstriFlash.calibration().unwrap(), Shared::default());
+    for workload in Workload::ALL {
+        let here = system(&scaled(&calibration, &shared, 1.0), workload, 1.0, Paging::Wait, 100).unwrap().shape;
+        let there = workload.shape();
+        // A share is written in percent.
+        assert!((here.writes - there.writes).abs() < 1e-9, "{}: {here:?}", workload.name());
+        assert_eq!(Shape { writes: there.writes, ..here }, there, "{}", workload.name());
+        // A fifth more or less of each is another system.
+        for value in ["operations", "compute", "records", "blocks", "writes", "own"] {
+            let values = Values::of(&calibration, Some((&format!("workloads.each.{value}"), 1.2)));
+            let inputs = Inputs { values, seed: 1, shorter: 20, planted: None, shared: &shared };
+            let moved = system(&inputs, workload, 1.0, Paging::Wait, 100).unwrap().shape;
+            assert_ne!(moved, here, "{value} of {}", workload.name());
+        }
+    }
 }
 #[test]
 fn a_fourth_differs_from_the_whole_by_less_than_a_point() {

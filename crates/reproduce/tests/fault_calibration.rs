@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fulgurite_reproduce::calibration::{Calibration, Values};
+use fulgurite_reproduce::calibration::{Calibration, Values, moves_as};
 use fulgurite_reproduce::units::Dimension;
 
 const GOOD: &str = "\
@@ -102,4 +102,26 @@ fn a_value_changes_the_hash_and_its_source_does_not() {
     assert_ne!(hash(GOOD), hash(&GOOD.replace("50", "51")));
     assert_ne!(hash(GOOD), hash(&GOOD.replace("\"us\"", "\"ms\"")));
     assert_eq!(hash(GOOD), hash(&GOOD.replace("section II", "section III")));
+}
+#[test]
+fn the_same_value_of_all_workloads_moves_together() {
+    let leaf = |value: u32| format!("{{ value = {value}, unit = \"blocks\", kind = \"chosen\", source = \"s\" }}");
+    let [five, ten] = [5, 10].map(leaf);
+    let text =
+        format!("[workloads.a]\nown = {five}\nblocks = {five}\n[workloads.b]\nown = {ten}\n[other]\nown = {ten}\n");
+    let calibration = Calibration::read("x.toml", &text).unwrap();
+    let names = ["workloads.a.own", "workloads.b.own", "workloads.a.blocks", "other.own"];
+    let of = |moved: Option<(&str, f64)>| {
+        let values = Values::of(&calibration, moved);
+        names.map(|name| values.number(name, Dimension::Count).unwrap())
+    };
+    assert_eq!(
+        names.map(|name| moves_as(name).into_owned())[1..],
+        ["workloads.each.own", "workloads.each.blocks", "other.own"]
+    );
+    assert_eq!(of(None), [5.0, 10.0, 5.0, 10.0]);
+    assert_eq!(of(Some(("workloads.each.own", 2.0))), [10.0, 20.0, 5.0, 10.0]);
+    assert_eq!(of(Some(("other.own", 0.5))), [5.0, 10.0, 5.0, 5.0]);
+    // It moves with the others, and not alone.
+    assert_eq!(of(Some(("workloads.a.own", 2.0))), of(None));
 }

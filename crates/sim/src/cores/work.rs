@@ -8,7 +8,7 @@
 //! (`fulgurite-workloads`). A page has few popular ones. So the records of an operation are the
 //! nodes at the end of one path, and a page's block is always the same one. Each node's place is
 //! read in the one before, and all are as popular as the key. Four is chosen for the sizes
-//! of `model_cores`. Programs may give another count ([`Shape`]). Of 2^19 nodes, the 12 levels
+//! of `model_cores`. A calibration may give another count ([`Shape`]). Of 2^19 nodes, the 12 levels
 //! above are as many as 4,096 pages of DRAM hold at all times. Below are 7 nodes of a path, half of
 //! them on pages in DRAM, which holds half of the data. The other four are missing one after the
 //! other.

@@ -36,15 +36,20 @@ fn scale(inputs: &Inputs<'_>) -> Result<u64, CheckError> {
 /// The flash: 50 µs and 100 µs are what a page takes in all.
 pub fn flash_of(inputs: &Inputs<'_>, planes: u32) -> Result<Profile, CheckError> {
     let bus = inputs.number("flash.bus", Dimension::Rate)?;
-    let command = Time::ns(200);
+    let command = inputs.time("flash.command")?;
     let transfer = Time((PAGE * 1e12 / bus) as u64 + 1000);
     let array = |name: &str| Ok::<u64, CheckError>(inputs.time(name)?.since(command + transfer).whole_ns());
+    let parts = inputs.numbers("flash.parts", Dimension::Count)?;
+    let parts: Vec<u32> = parts.into_iter().map(|count| ((count + 0.5) as u32).max(1)).collect();
+    let [packages_per_channel, dies_per_package, planes_per_die] = parts[..] else {
+        return Err(CheckError::NoAnswer("flash.parts needs packages, dies and planes".to_owned()));
+    };
     let geometry = Geometry::new(Parts {
-        channels: (planes / 8).max(1),
-        packages_per_channel: 2,
-        dies_per_package: 2,
-        planes_per_die: 2,
-        blocks_per_plane: 64,
+        channels: (planes / (packages_per_channel * dies_per_package * planes_per_die)).max(1),
+        packages_per_channel,
+        dies_per_package,
+        planes_per_die,
+        blocks_per_plane: inputs.count("flash.plane_blocks")? as u32,
         pages_per_block: inputs.count("flash.block")? as u32,
         page_bytes: PAGE as u64,
     });
@@ -60,7 +65,7 @@ pub fn flash_of(inputs: &Inputs<'_>, planes: u32) -> Result<Profile, CheckError>
             commands_first: true,
             registers: 2,
         },
-        queues: Queues { die_queue: 64, reorder: true },
+        queues: Queues { die_queue: inputs.count("flash.die_queue")? as u32, reorder: true },
         // Wear, errors and energy play no part.
         wear: Wear { endurance: 1_000_000, failure: 2_000_000, spread: 0.0, factory_bad: 0.0 },
         ecc: Ecc { codeword_bytes: 1024, corrects: 40, bit_errors_fresh: 0.0, bit_errors_worn: 0.0 },
@@ -69,12 +74,19 @@ pub fn flash_of(inputs: &Inputs<'_>, planes: u32) -> Result<Profile, CheckError>
 }
 
 /// What an operation of a workload is like. How many nodes of the red-black tree are outside of
-/// DRAM's constant part is a value of the calibration.
+/// DRAM's constant part are its records.
 fn shape(inputs: &Inputs<'_>, workload: Workload) -> Result<Shape, CheckError> {
-    let shape = workload.shape();
-    Ok(match workload {
-        Workload::Rbt => Shape { records: inputs.count("workloads.rbt_nodes")? as u32, ..shape },
-        _ => shape,
+    let leaf = |value: &str| format!("workloads.{}.{value}", workload.name());
+    let count = |value: &str| inputs.number(&leaf(value), Dimension::Count);
+    Ok(Shape {
+        operations: count("operations")?,
+        compute: count("compute")?,
+        levels: count("levels")?,
+        records: count("records")?,
+        blocks: count("blocks")?,
+        writes: 100.0 * inputs.share(&leaf("writes"))?,
+        own: count("own")?,
+        path: workload.shape().path,
     })
 }
 
@@ -191,7 +203,7 @@ fn bases(inputs: &Inputs<'_>, workloads: &[Workload]) -> Result<Vec<Base>, Check
 fn expected_ns(inputs: &Inputs<'_>, base: &Base, exponent: f64) -> Result<f64, CheckError> {
     let of = system(inputs, base.workload, exponent, Paging::DramOnly, 1)?;
     let frames = u64::from(of.cache.sets) * u64::from(of.cache.ways) * u64::from(of.controllers);
-    let records = f64::from(of.shape.operations * of.shape.records);
+    let records = of.shape.records_of_job();
     let job_ns = f64::from(of.cores) * 1e9 / base.jobs_per_s;
     Ok(job_ns / (records * miss_ratio(of.pages, exponent, frames)))
 }
