@@ -18,7 +18,7 @@ fn keys(name: &str) -> BTreeMap<String, String> {
 fn configurations_differ_in_their_keys_only() {
     let base = keys("astriflash");
     let threads = ["threads.count", "threads.policy", "threads.switch"];
-    let tags = ["cache.backside_command", "cache.status_entries"];
+    let tags = ["cache.backside_command", "cache.evict_pages", "cache.queue", "cache.status_entries"];
     let faults = ["system.paging", "threads.fault", "threads.policy", "threads.switch"];
     let waits = [&["system.paging"][..], &threads].concat();
     // DRAM-only has no flash.

@@ -129,7 +129,7 @@ fn cores_that_cannot_be_are_told() {
     // Where all pages are in DRAM, nothing reads what is of flash.
     let threads = "[threads]\ncount = 32\nswitch = \"100ns\"\npolicy = \"priority-aging\"\n";
     let dram = cores_text().replace(threads, "").replace("paging = \"switch\"", "paging = \"dram-only\"");
-    let dram = dram.replace("status_entries = 2048\nbackside_command = 3\n", "");
+    let dram = dram.replace("status_entries = 2048\nbackside_command = 3\nqueue = 16\nevict_pages = 64\n", "");
     assert!(told(&dram, None).contains("nothing reads flash.filled"), "{}", told(&dram, None));
     let dram = dram.replace("[flash]\nfilled = \"50%\"\n", "");
     let (dram, nand) = dram.split_at(dram.find("[nand.geometry]").unwrap());

@@ -35,6 +35,10 @@ pub struct CoresReport {
     pub miss_cost: Option<MissCost>,
     /// Pages written back to flash.
     pub written_back: u64,
+    /// Misses of the whole run for which the frontside stalled, as the backside's queue was full.
+    pub frontside_stalls: u64,
+    /// Times in the whole run that a miss waited for the evict buffer.
+    pub evict_waits: u64,
     /// Joules that the flash has taken. None where all pages are in DRAM.
     pub energy_j: Option<f64>,
     /// The flash's mean power in watts: the energy over the time. None where there is no energy.
@@ -96,6 +100,9 @@ impl CoresReport {
         rows.push(("misses on their way", percent(self.duplicates as f64 / self.misses.max(1) as f64)));
         rows.push(("pages written back", self.written_back.to_string()));
         rows.extend(self.power_w.map(|watts| ("flash W", format!("{watts:.3}"))));
+        let some = |name, count: u64| (count > 0).then(|| (name, count.to_string()));
+        rows.extend(some("frontside stalls", self.frontside_stalls));
+        rows.extend(some("waits for the evict buffer", self.evict_waits));
         let each = |count: u64| format!("{:.2}", count as f64 / self.service.count.max(1) as f64);
         rows.push(("L1 to L1 forwards/job", each(self.forwards)));
         rows.push(("invalidations/job", each(self.invalidations)));

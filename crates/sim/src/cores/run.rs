@@ -50,6 +50,8 @@ enum Why {
     Idle,
 }
 
+/// Marks what the flash has written. Without it, it has read a page.
+const WRITTEN: u64 = 1 << 63;
 const MISS_STAGES: [&str; 4] = ["signal, fault and flush", "flash", "until it is chosen", "switch"];
 
 struct Core {
@@ -379,8 +381,11 @@ impl Run<'_> {
             {
                 read.clear();
                 flash.advance(next, &mut read);
-                for (page, at) in &read {
-                    self.arrives(*page as u32, *at);
+                for (tag, at) in &read {
+                    match tag & WRITTEN {
+                        0 => self.arrives(*tag as u32, *at),
+                        _ => self.written(*tag as u32, *at),
+                    }
                 }
                 continue;
             }
@@ -779,9 +784,20 @@ impl Run<'_> {
         let flash = self.flash.as_mut().expect("no page is missing where there is no flash");
         if let Some(victim) = victim {
             self.written_back += 1;
-            flash.write(now, victim);
+            flash.write_and_tell(now, victim, WRITTEN | u64::from(victim));
         }
         flash.read(now, page, u64::from(page));
+    }
+    /// The flash has a victim.
+    fn written(&mut self, page: u32, at: Time) {
+        // Only the hardware has a buffer for them.
+        let Paging::Switch { .. } = self.system.paging else { return };
+        let (controller, _) = self.local(page);
+        let mut retry = Vec::new();
+        self.caches[controller].written(&mut retry);
+        for local in retry {
+            self.again(local * self.system.controllers + controller as u32, at);
+        }
     }
     /// A page has come from flash.
     fn arrives(&mut self, page: u32, at: Time) {
@@ -860,6 +876,10 @@ impl Run<'_> {
         let links_busy = self.chip.links_busy(now - self.begun.0);
         let core_ns = span * 1e9 * f64::from(self.system.cores);
         let jobs = (self.ended - self.system.warm_up) as f64;
+        let counted = self.caches.iter().map(DramCache::counters);
+        let sums = counted.fold((0, 0), |sums, of| (sums.0 + of.stalls, sums.1 + of.evict_waits));
+        let (frontside_stalls, evict_waits) = sums;
+        let reclaim = self.flash.as_ref().and_then(|flash| flash.reclaimed().warning("run longer"));
         let energy_j = self.flash.as_ref().map(|flash| flash.energy_j() - self.energy_before);
         Ok(CoresReport {
             jobs_per_s: law.rate_per_s,
@@ -887,7 +907,9 @@ impl Run<'_> {
             coherence_stages: self.chip.stages(),
             simulated_s: span,
             counted: Counted { requests: self.accesses, events: self.events.happened() },
-            warnings: busy_links(links_busy).into_iter().collect(),
+            frontside_stalls,
+            evict_waits,
+            warnings: busy_links(links_busy).into_iter().chain(reclaim).collect(),
         })
     }
 }

@@ -264,6 +264,8 @@ impl CoresSystem {
             banks: document.count("dram.banks", 1, 1 << 12)? as u32,
             timing,
             backside_command: if switches { time("cache.backside_command")? } else { Time::ZERO },
+            queue: if switches { document.count("cache.queue", 1, 1 << 20)? as u32 } else { 1 },
+            evict_pages: if switches { document.count("cache.evict_pages", 1, 1 << 20)? as u32 } else { 1 },
         };
         let pages = document.bytes("workload.data")? / PAGE;
         if !pages.is_power_of_two() || !(1 << 10..=1 << 28).contains(&pages) {

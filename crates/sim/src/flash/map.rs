@@ -44,6 +44,12 @@ impl Reclaimed {
     pub fn amplification(&self) -> Option<f64> {
         (self.written > 0).then(|| (self.written + self.moved) as f64 / self.written as f64)
     }
+    /// What a reader has to know where pages were written and nothing was reclaimed: writes are
+    /// faster than they are in the steady state. `remedy` is what the system can do about it.
+    pub(crate) fn warning(self, remedy: &str) -> Option<String> {
+        let missing = self.written > 0 && self.erased == 0;
+        missing.then(|| format!("pages were written and no block was reclaimed: {remedy}"))
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -500,10 +500,7 @@ impl Run<'_> {
         let busy = |ns: u64, of: u32| ns as f64 / 1e9 / span / f64::from(of);
         let energy_j = (after.energy_pj() - before.energy_pj()) as f64 / 1e12;
         let reclaimed: Reclaimed = self.map.reclaimed();
-        let mut warnings = Vec::new();
-        if reclaimed.written > 0 && reclaimed.erased == 0 {
-            warnings.push("pages were written and no block was reclaimed: run longer, or set flash.aged".to_owned());
-        }
+        let mut warnings: Vec<String> = reclaimed.warning("run longer, or set flash.aged").into_iter().collect();
         if self.failed > 0 {
             warnings.push(format!("{} requests of NAND failed or were uncorrectable", self.failed));
         }

@@ -56,6 +56,10 @@ impl Media {
             unit: if system.planted == Planted::WrongUnit { 1e9 } else { 1e12 },
         })
     }
+    /// What a reader has to know.
+    pub fn warning(&self) -> Option<String> {
+        self.map.reclaimed().warning("run longer")
+    }
     /// The first byte of the next command, which has so many.
     pub fn begin(&mut self, bytes: u64) -> u64 {
         let capacity = self.map.pages() * self.page_bytes;

@@ -100,7 +100,7 @@ impl<const N: usize> Tally<N> {
             power_w: media.energy_j() / span,
             simulated_s: span,
             counted: Counted { requests: self.ended, events },
-            warnings: Vec::new(),
+            warnings: media.warning().into_iter().collect(),
         };
         *place(&mut report) = Some(share(busy.interface, self.before.interface));
         Ok(report)

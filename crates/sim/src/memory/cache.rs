@@ -8,8 +8,14 @@
 //! to the evict buffer. When the page arrives, it is written into the row with its tag, and the
 //! entry goes.
 //!
+//! A victim that was written to stays in the evict buffer until the flash has it. A miss that
+//! finds the buffer full waits before flash is asked, as one that finds no entry. Misses wait for
+//! the backside in its queue. While that is full, the frontside stands still.
+//!
 //! Invariants ([`DramCache::check`]): a page is in one way at most. Entries of the miss status row
 //! are of pages that are on their way, each once. A way that waits for a page is no victim.
+
+use std::collections::VecDeque;
 
 use crate::memory::dram::{Banks, DramTiming};
 use crate::planted::Planted;
@@ -99,6 +105,10 @@ impl Tags {
         *victim = Way { page, touched: clock, dirty: false, coming: true };
         Some(replaced)
     }
+    /// Whether a page would get a way that holds nothing.
+    fn has_empty(&mut self, page: u32) -> bool {
+        self.set(page).iter().any(|way| way.page == NONE)
+    }
     /// A page that was coming is there.
     pub fn arrived(&mut self, page: u32) {
         self.clock += 1;
@@ -142,6 +152,10 @@ pub struct CacheShape {
     pub timing: DramTiming,
     /// A command of the backside.
     pub backside_command: Time,
+    /// Misses that wait for the backside before the frontside stalls.
+    pub queue: u32,
+    /// Pages of the evict buffer.
+    pub evict_pages: u32,
 }
 
 /// What the frontside found.
@@ -166,6 +180,10 @@ pub struct CacheCounters {
     pub full: u64,
     /// Pages that were evicted and had been written to.
     pub dirty: u64,
+    /// Misses that found the backside's queue full, so that the frontside stalled.
+    pub stalls: u64,
+    /// Times that a miss waited for the evict buffer.
+    pub evict_waits: u64,
 }
 
 /// One controller's cache.
@@ -178,7 +196,15 @@ pub struct DramCache {
     status: Vec<Vec<u32>>,
     /// Misses that found no entry or no way, in their order.
     waiting: Vec<u32>,
+    /// Those that found the evict buffer full.
+    crowded: Vec<u32>,
     backside_free: Time,
+    /// From when on the frontside takes accesses.
+    frontside_free: Time,
+    /// When the backside takes each miss of its queue.
+    queue: VecDeque<Time>,
+    /// Victims in the evict buffer that the flash does not have yet.
+    buffered: u32,
     counters: CacheCounters,
     planted: Planted,
 }
@@ -192,7 +218,11 @@ impl DramCache {
             banks: Banks::new(shape.timing, shape.banks),
             status: vec![Vec::new(); shape.status_entries.div_ceil(of_set).max(1) as usize],
             waiting: Vec::new(),
+            crowded: Vec::new(),
             backside_free: Time::ZERO,
+            frontside_free: Time::ZERO,
+            queue: VecDeque::new(),
+            buffered: 0,
             counters: CacheCounters::default(),
             shape,
             planted: Planted::None,
@@ -221,22 +251,33 @@ impl DramCache {
     /// The frontside looks for a block of a page. `page` is the controller's own number.
     pub fn look(&mut self, now: Time, page: u32, writes: bool) -> Looked {
         let (tag, data) = (self.tag_time(), self.shape.timing.columns(COLUMN));
-        let row = self.tags.set_of(page);
+        let (now, row) = (now.max(self.frontside_free), self.tags.set_of(page));
         if self.tags.touch(page, writes) {
             self.counters.hits += 1;
             return Looked::Hit(self.banks.open(now, row, tag + data) + tag + data);
         }
         self.counters.misses += 1;
         // To the backside, and to the core.
-        Looked::Miss(self.banks.open(now, row, tag) + tag + self.shape.timing.command * 2)
+        let signalled = self.banks.open(now, row, tag) + tag + self.shape.timing.command * 2;
+        Looked::Miss(self.accepted(signalled))
+    }
+    /// When the backside's queue takes a miss. Until then the frontside stands still.
+    fn accepted(&mut self, at: Time) -> Time {
+        while self.queue.front().is_some_and(|taken| *taken <= at) {
+            self.queue.pop_front();
+        }
+        let Some(over) = self.queue.len().checked_sub(self.shape.queue as usize) else { return at };
+        self.counters.stalls += 1;
+        self.frontside_free = self.queue[over];
+        self.frontside_free
     }
     /// A block of the flat part: a row without tags.
     pub fn flat(&mut self, now: Time, row: u32) -> Time {
         let data = self.shape.timing.columns(COLUMN);
-        self.banks.open(now, row, data) + data
+        self.banks.open(now.max(self.frontside_free), row, data) + data
     }
     /// The backside handles a miss. Returns when flash is asked for the page, and what is evicted.
-    /// None: the page is on its way, or the miss waits for an entry or a way.
+    /// None: the page is on its way, or the miss waits for an entry, a way or the evict buffer.
     pub fn miss(&mut self, now: Time, page: u32) -> Option<(Time, Replaced)> {
         let at = self.lookup_status(now);
         let set = page as usize % self.status.len();
@@ -249,10 +290,12 @@ impl DramCache {
             return None;
         }
         let room = self.status[set].len() < (COLUMN / TAG) as usize;
-        match if room { self.tags.replace(page) } else { None } {
+        let buffer = self.buffered < self.shape.evict_pages || self.tags.has_empty(page);
+        match if room && buffer { self.tags.replace(page) } else { None } {
             Some(replaced) => {
                 self.status[set].push(page);
                 self.counters.dirty += u64::from(replaced.dirty);
+                self.buffered += u32::from(replaced.dirty);
                 // The entry, the request to the flash, and the copy of the victim to the buffer.
                 let asked = at + self.shape.backside_command * 2;
                 self.backside_free = asked;
@@ -263,9 +306,14 @@ impl DramCache {
                 Some((asked, replaced))
             }
             None => {
-                self.counters.full += 1;
-                if !self.waiting.contains(&page) {
-                    self.waiting.push(page);
+                let (waits, waiting) = if room && !buffer {
+                    (&mut self.counters.evict_waits, &mut self.crowded)
+                } else {
+                    (&mut self.counters.full, &mut self.waiting)
+                };
+                *waits += 1;
+                if !waiting.contains(&page) {
+                    waiting.push(page);
                 }
                 None
             }
@@ -273,7 +321,9 @@ impl DramCache {
     }
     /// A command, and the column of the miss status row.
     fn lookup_status(&mut self, now: Time) -> Time {
-        let begin = now.max(self.backside_free) + self.shape.backside_command;
+        let taken = now.max(self.backside_free);
+        self.queue.push_back(taken);
+        let begin = taken + self.shape.backside_command;
         let column = self.shape.timing.columns(COLUMN);
         let opened = match self.planted {
             Planted::OneRowMiss => begin,
@@ -296,12 +346,22 @@ impl DramCache {
         retry.append(&mut self.waiting);
         there
     }
+    /// The flash has a victim that had been written to. `retry` gets the misses that waited for
+    /// the evict buffer, which come again.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn written(&mut self, retry: &mut Vec<u32>) {
+        self.buffered = self.buffered.checked_sub(1).expect("a victim is in the evict buffer");
+        retry.append(&mut self.crowded);
+    }
     /// Asserts the invariants. Takes time in proportion to the cache.
     ///
     /// # Panics
     /// If one does not hold.
     pub fn check(&self) {
         self.tags.check();
+        assert!(self.buffered <= self.shape.evict_pages, "the evict buffer has too many pages");
         let mut coming: Vec<u32> = self.tags.ways.iter().filter(|way| way.coming).map(|way| way.page).collect();
         let mut entries: Vec<u32> = self.status.iter().flatten().copied().collect();
         coming.sort_unstable();
@@ -334,6 +394,8 @@ mod tests {
             banks: 4,
             timing,
             backside_command: cycles(3),
+            queue: 16,
+            evict_pages: 2,
         }
     }
     fn missed(cache: &mut DramCache, now: u64, page: u32) -> Option<Replaced> {
@@ -392,6 +454,44 @@ mod tests {
         cache.arrive(Time::us(50), 8, &mut retry);
         assert_eq!(retry, [32]);
         assert_eq!(cache.miss(Time::us(51), 32).map(|(_, replaced)| replaced.page), Some(Some(8)));
+        cache.check();
+    }
+    #[test]
+    fn a_full_queue_stalls_the_frontside() {
+        let with = |queue| {
+            let mut cache = DramCache::new(CacheShape { queue, ..shape() });
+            cache.tags().fill([2].into_iter());
+            // Of other banks than the hit and the status row. Each takes the backside for longer than
+            // the frontside.
+            for page in [0, 1, 4] {
+                let Looked::Miss(at) = cache.look(Time::us(1), page, false) else { panic!("{page} is there") };
+                cache.miss(at, page);
+            }
+            let Looked::Hit(at) = cache.look(Time::us(1), 2, false) else { panic!("it is not there") };
+            (cache.counters().stalls, at)
+        };
+        let (none, beside) = with(16);
+        assert_eq!((none, beside), (0, Time::us(1) + Time(500 * 104)));
+        let (stalls, behind) = with(1);
+        assert!(stalls == 1 && behind > beside, "{stalls} stalls, {behind}");
+    }
+    #[test]
+    fn a_full_evict_buffer_holds_misses_back() {
+        let mut cache = DramCache::new(shape());
+        cache.tags().fill([0, 8, 16, 24, 1].into_iter());
+        [0, 8, 16].into_iter().for_each(|page| _ = cache.look(Time::ns(1), page, true));
+        // Two victims with changes fill it. A way that holds nothing needs no room there.
+        for (at, page, victim) in [(10_000, 32, Some(24)), (20_000, 40, Some(0)), (30_000, 48, Some(8))] {
+            assert_eq!(missed(&mut cache, at, page).map(|replaced| replaced.page), Some(victim));
+        }
+        assert_eq!(missed(&mut cache, 40_000, 56), None);
+        assert!(missed(&mut cache, 50_000, 9).is_some());
+        assert_eq!((cache.counters().evict_waits, cache.counters().full), (1, 0));
+        cache.check();
+        let mut retry = Vec::new();
+        cache.written(&mut retry);
+        assert_eq!(retry, [56]);
+        assert_eq!(cache.miss(Time::us(200), 56).map(|(_, replaced)| replaced.page), Some(Some(16)));
         cache.check();
     }
     #[test]

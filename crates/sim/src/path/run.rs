@@ -655,6 +655,8 @@ impl Run<'_> {
         let all = hits + closed + conflicts;
         let share = |part: f64| (all > 0.0).then(|| part / all);
         let looked = of(pages.0, pages_before.0);
+        let reclaimed = self.cache.as_ref().map(|cache| cache.flash.reclaimed());
+        let warnings = reclaimed.and_then(|of| of.warning("run longer")).into_iter().collect();
         let burst_s = self.system.timing.burst.as_s() * of(bursts, bursts_before);
         Ok(PathReport {
             requests_per_s: law.rate_per_s,
@@ -672,7 +674,7 @@ impl Run<'_> {
             stages: self.stages.split(),
             simulated_s: span,
             counted: Counted { requests: self.ended, events: self.events.happened() },
-            warnings: Vec::new(),
+            warnings,
         })
     }
 }

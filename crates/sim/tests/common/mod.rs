@@ -190,6 +190,8 @@ sets = 4096
 ways = 4
 status_entries = 2048
 backside_command = 3
+queue = 16
+evict_pages = 64
 [flash]
 filled = "50%"
 "#;
@@ -216,7 +218,9 @@ pub fn traced_text(paging: &str, cores: u32) -> String {
     if paging == "switch" {
         return text;
     }
-    let text = text.replace(threads, "").replace("status_entries = 2048\nbackside_command = 3\n", "");
+    let text = text
+        .replace(threads, "")
+        .replace("status_entries = 2048\nbackside_command = 3\nqueue = 16\nevict_pages = 64\n", "");
     match (paging, text.find("[flash]")) {
         // It has no flash, and no keys behind those of the cache.
         ("dram-only", Some(flash)) => text[..flash].to_owned(),

@@ -3,6 +3,7 @@
 use fulgurite_sim::Time;
 use fulgurite_sim::memory::{CacheShape, DramCache, DramTiming, Looked};
 
+use super::cores::buffers;
 use crate::check::{CheckError, Finding, Inputs};
 use crate::units::Dimension;
 
@@ -14,6 +15,7 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     let cycle = inputs.number(clock, Dimension::Frequency)?;
     let cycles = |time: Time| time.as_s() * cycle;
     let ways = inputs.count("cache.ways")? as u32;
+    let (queue, evict_pages) = buffers(inputs)?;
     let shape = CacheShape {
         sets: SETS,
         ways,
@@ -29,6 +31,8 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
             refresh: Time::ZERO,
         },
         backside_command: inputs.cycles("cache.backside", clock)?,
+        queue,
+        evict_pages,
     };
     let mut cache = DramCache::new(shape);
     cache.tags().fill(std::iter::once(5));
@@ -82,6 +86,8 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
             (cache.counters().duplicates as f64, "duplicates"),
             "the miss status row has the page",
         ),
+        buffer(shape)?,
+        stall(shape),
         Finding::trend(
             "full",
             "without a free place the backside waits for a flash request to finish",
@@ -90,4 +96,68 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
             "all ways of the set were coming; the miss went on when one had come",
         ),
     ])
+}
+
+/// A victim with changes goes to the evict buffer, and the miss goes on. Once the buffer is full, a
+/// miss waits for the flash to have one.
+fn buffer(shape: CacheShape) -> Result<Finding, CheckError> {
+    let pages = shape.evict_pages;
+    // When flash is asked after the miss, with a victim that was changed or not.
+    let asked_after = |writes: bool| -> Option<Time> {
+        let mut cache = DramCache::new(shape);
+        cache.tags().fill((0..shape.ways).map(|way| way * SETS));
+        (0..shape.ways).for_each(|way| _ = cache.look(Time::ZERO, way * SETS, writes));
+        let Looked::Miss(at) = cache.look(Time::us(10), shape.ways * SETS, false) else { return None };
+        cache.miss(at, shape.ways * SETS).map(|(asked, _)| asked - at)
+    };
+    let (Some(clean), Some(dirty)) = (asked_after(false), asked_after(true)) else {
+        return Err(CheckError::NoAnswer("the backside did not ask for a page".to_owned()));
+    };
+    // Each miss of another set has a changed victim. They come one after the other.
+    let mut cache = DramCache::new(CacheShape { sets: pages + 1, status_entries: 8 * (pages + 1), ..shape });
+    let sets = pages + 1;
+    cache.tags().fill(0..shape.ways * sets);
+    (0..shape.ways * sets).for_each(|page| _ = cache.look(Time::ZERO, page, true));
+    let mut ask = |set: u32| cache.miss(Time::us(100 + u64::from(set)), shape.ways * sets + set).is_some();
+    let (taken, one_more) = ((0..pages).filter(|set| ask(*set)).count() as u32, ask(pages));
+    let mut retry = Vec::new();
+    cache.written(&mut retry);
+    let resumed = retry == [shape.ways * sets + pages] && cache.miss(Time::us(1000), retry[0]).is_some();
+    Ok(Finding::trend(
+        "evict-buffer",
+        "a dirty victim is copied to the evict buffer and written back off the critical path",
+        clean == dirty && taken == pages && !one_more && resumed,
+        (f64::from(taken), "dirty victims until a miss waited"),
+        "flash is asked as early with a dirty victim as with a clean one; the miss after a full buffer went on when \
+         flash had one of its pages",
+    ))
+}
+
+/// Misses that come together fill the backside's queue.
+fn stall(shape: CacheShape) -> Finding {
+    // The end of a hit behind so many misses, less that of a hit alone.
+    let late = |misses: u32| {
+        // Rows of other banks, so that none waits for another's.
+        let banks = misses + 2;
+        let mut cache = DramCache::new(CacheShape { sets: banks, banks, status_entries: 8 * banks, ..shape });
+        cache.tags().fill(std::iter::once(banks - 1));
+        for page in 0..misses {
+            if let Looked::Miss(at) = cache.look(Time::us(10), page, false) {
+                cache.miss(at, page);
+            }
+        }
+        let stalls = cache.counters().stalls;
+        match cache.look(Time::us(10), banks - 1, false) {
+            Looked::Hit(at) => (stalls, at),
+            Looked::Miss(at) => (stalls, at),
+        }
+    };
+    let ((none, alone), (few, beside), (stalls, behind)) = (late(0), late(shape.queue / 2), late(4 * shape.queue));
+    Finding::trend(
+        "full-queue",
+        "a full queue of the backside stalls the frontside",
+        none == 0 && few == 0 && beside == alone && stalls > 0 && behind > alone,
+        ((behind - alone).as_ns(), "ns later, a hit behind four times as many misses as the queue has places"),
+        "a miss is answered once the queue has it, and the frontside stands still until then",
+    )
 }

@@ -90,6 +90,15 @@ fn shape(inputs: &Inputs<'_>, workload: Workload) -> Result<Shape, CheckError> {
     })
 }
 
+/// Misses in the backside's queue, and pages of the evict buffer.
+pub fn buffers(inputs: &Inputs<'_>) -> Result<(u32, u32), CheckError> {
+    let of = |count: f64| ((count + 0.5) as u32).max(1);
+    match inputs.numbers("cache.buffers", Dimension::Count)?[..] {
+        [queue, pages] => Ok((of(queue), of(pages))),
+        _ => Err(CheckError::NoAnswer("cache.buffers needs a queue and an evict buffer".to_owned())),
+    }
+}
+
 /// Table I, with a workload.
 pub fn system(
     inputs: &Inputs<'_>,
@@ -128,6 +137,7 @@ pub fn system(
         row: if cores == rows * columns { rows } else { rows.min(cores) },
         link: inputs.bytes("mesh.link")? as u64,
     };
+    let (queue, evict_pages) = buffers(inputs)?;
     let cache = CacheShape {
         sets: inputs.count("cache.sets")? as u32,
         ways: inputs.count("cache.ways")? as u32,
@@ -144,6 +154,8 @@ pub fn system(
             refresh: inputs.time("cache.refresh")?,
         },
         backside_command: time("cache.backside")?,
+        queue,
+        evict_pages,
     };
     Ok(CoresSystem {
         cores,
