@@ -185,8 +185,15 @@ pub enum ProfileError {
     #[error("there is no built-in NAND profile \"{0}\"; there are {known}", known = BUILT_IN.map(|(name, _)| name).join(", "))]
     Name(String),
     /// Not TOML, an unknown or missing key, or a quantity without its unit.
-    #[error("{0}")]
-    Toml(String),
+    #[error("{text}")]
+    Toml {
+        /// What is wrong, with the place.
+        text: String,
+        /// The line, where it has one.
+        line: Option<usize>,
+        /// What is wrong, without the place.
+        told: String,
+    },
     /// No device divides like that.
     #[error("[geometry]: {0}")]
     Geometry(#[from] GeometryError),
@@ -220,7 +227,12 @@ impl Profile {
     /// When it is not TOML, has unknown or missing keys, a quantity without its unit, or is of no
     /// possible device. The message says where and what to write.
     pub fn parse(text: &str) -> Result<Profile, ProfileError> {
-        let raw: RawProfile = toml::from_str(text).map_err(|e| ProfileError::Toml(e.to_string()))?;
+        let line = |at: usize| 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count();
+        let raw: RawProfile = toml::from_str(text).map_err(|error| ProfileError::Toml {
+            text: error.to_string(),
+            line: error.span().map(|span| line(span.start)),
+            told: error.message().to_owned(),
+        })?;
         raw.checked()
     }
     /// A profile that is built in: slc, mlc, tlc, pcm or nvmm. The files in `crates/nand/profiles`

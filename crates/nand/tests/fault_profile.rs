@@ -104,8 +104,8 @@ fn impossible_devices_are_refused_by_name() {
         let message = refused(line, by);
         assert!(message.contains(says), "{by}: {message}");
     }
-    assert!(matches!(Profile::parse("not TOML at all"), Err(ProfileError::Toml(_))));
-    assert!(matches!(Profile::parse(""), Err(ProfileError::Toml(_))));
+    assert!(matches!(Profile::parse("not TOML at all"), Err(ProfileError::Toml { .. })));
+    assert!(matches!(Profile::parse(""), Err(ProfileError::Toml { .. })));
 }
 
 /// Sizes at and beyond the limits, where each part alone is no nonsense: an error or a device, and

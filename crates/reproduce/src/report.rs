@@ -177,7 +177,9 @@ impl Report {
         let counts: Vec<String> = self.summary.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
         let mut checks: Vec<&str> = self.rows.iter().map(|row| row.check.as_str()).collect();
         checks.dedup();
-        format!("{} findings of {} checks: {}", self.rows.len(), checks.len(), counts.join(", "))
+        let counted = |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let (rows, checks) = (counted(self.rows.len(), "finding"), counted(checks.len(), "check"));
+        format!("{rows} of {checks}: {}", counts.join(", "))
     }
 
     /// A hash of what was found: FNV-1a, 64 bits, over all rows without what is live.

@@ -219,10 +219,18 @@ fn traces_that_do_not_fit_are_told() {
     assert!(told(&of_trace("trace"), Some(&unsorted)).contains("line 2 of the trace comes before"));
     let untimed = Trace::read(b"LD 0x40\n", None, None).unwrap();
     assert!(told(&of_trace("trace"), Some(&untimed)).contains("line 1 of the trace has no time"));
-    // Shorter than its warm-up: no result, and no NaN.
-    let warm = of_trace("closed").replace("warm_up = 0", "warm_up = 50");
-    let none = System::read("s.toml", &warm, &[], Given::Trace(&good)).unwrap().run(1);
-    assert!(none.unwrap_err().to_string().contains("more than the warm-up"));
+    // As long as its warm-up: told before it runs.
+    let warm = of_trace("closed").replace("warm_up = 0", "warm_up = 3");
+    let short = told(&warm, Some(&good));
+    assert!(short.contains("requests.warm_up = 3: the trace has 3 requests"), "{short}");
+    // Without a device, and with one that cannot be.
+    let sections = right();
+    let (before, _) = sections.split_once("[nand.geometry]").unwrap();
+    assert!(told(before, None).contains("[nand] it is missing: write nand.profile"));
+    let line = sections.lines().position(|line| line == "read = \"75us\"").unwrap() + 1;
+    let number = told(&sections.replace("read = \"75us\"", "read = 75"), None);
+    assert!(number.starts_with(&format!("s.toml:{line}: [nand] timing.read: ")), "{number}");
+    assert!(told("", None).contains("there is no model; write one of flash, interface"));
 }
 #[test]
 fn traces_that_do_not_fit_cores_are_told() {

@@ -22,12 +22,19 @@ use fulgurite_sim::system::Quantity;
 #[derive(Clone, Debug, Args)]
 pub struct PlotArgs {
     /// Draw the results: SVG, or a page that needs nothing from elsewhere.
-    #[arg(long, value_name = "FILE.svg|FILE.html", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE.svg|FILE.html", value_hint = ValueHint::FilePath, value_parser = drawing)]
     pub plot: Option<PathBuf>,
     /// What to draw, as results name it, for example reads.p99_ns.value. Repeat for several
     /// [default: throughput, and the mean and 99th percentile of times].
     #[arg(long, value_name = "NAME", requires = "plot")]
     pub figure: Vec<String>,
+}
+
+/// A file for a drawing: its name says which kind.
+fn drawing(name: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(name);
+    let known = path.extension().is_some_and(|extension| extension == "svg" || extension == "html");
+    if known { Ok(path) } else { Err("a drawing is .svg or .html; end the name so".to_owned()) }
 }
 
 /// Drawn where nothing else is asked for, as far as results have them.

@@ -161,7 +161,7 @@ impl FlashSystem {
             ));
         }
         if let Some(records) = trace {
-            check_trace(document, records, requests.arrivals, capacity)?;
+            check_trace(document, records, requests, capacity)?;
         }
         Ok(FlashSystem {
             nand,
@@ -240,9 +240,14 @@ impl FlashSystem {
 pub(crate) fn check_trace(
     document: &Document,
     records: &[Record],
-    arrivals: Arrivals,
+    requests: Requests,
     capacity: u64,
 ) -> Result<(), SystemError> {
+    let count = records.len() as u64;
+    if count <= requests.warm_up {
+        let told = format!("the trace has {count} requests, so that none is left to measure; write less");
+        return Err(document.refuse("requests.warm_up", told));
+    }
     if let Some(record) = records.iter().find(|record| record.offset.saturating_add(record.bytes) > capacity) {
         let told = format!(
             "line {} of the trace is for {} B at {}, and the device holds {capacity} B",
@@ -250,7 +255,7 @@ pub(crate) fn check_trace(
         );
         return Err(document.impossible(if document.has("flash.filled") { "flash.filled" } else { "dram.rows" }, told));
     }
-    if arrivals == Arrivals::Trace {
+    if requests.arrivals == Arrivals::Trace {
         if let Some(record) = records.iter().find(|record| record.at.is_none()) {
             let told = format!("line {} of the trace has no time: write arrivals = \"closed\"", record.line);
             return Err(document.impossible("requests.arrivals", told));

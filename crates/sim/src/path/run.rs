@@ -262,7 +262,7 @@ impl PathSystem {
             return Err(document.refuse("requests.size", format!("1 B to {capacity} B, which is all there is")));
         }
         if let Some(records) = trace {
-            crate::flash::check_trace(document, records, requests.arrivals, capacity)?;
+            crate::flash::check_trace(document, records, requests, capacity)?;
         }
         if let Some(cache) = &system.cache
             && u64::from(cache.sets) * u64::from(cache.ways) * cache.page > system.dram_bytes()

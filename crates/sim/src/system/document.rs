@@ -12,6 +12,8 @@ use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use fulgurite_nand::ProfileError;
+
 use super::units::Quantity;
 use crate::fnv::Fnv;
 use crate::time::Time;
@@ -444,8 +446,26 @@ impl Document {
             }
             let _ = write!(line, "{name} = {}", leaf.value.shown());
         }
-        let first = keys().map(|(_, leaf)| leaf.line).min();
-        fulgurite_nand::Profile::parse(&lines.join("\n")).map_err(|error| told(first, error.to_string()))
+        let Some(first) = keys().map(|(_, leaf)| leaf.line).min() else {
+            let profile = "it is missing: write nand.profile = \"mlc\", or a profile's sections";
+            return Err(told(None, profile.to_owned()));
+        };
+        fulgurite_nand::Profile::parse(&lines.join("\n")).map_err(|error| match &error {
+            // What is missing has no line of its own.
+            ProfileError::Toml { line, told: text, .. } => {
+                let line = line.filter(|line| *line >= first).unwrap_or(first);
+                let key = keys().find(|(_, leaf)| leaf.line == line).map_or("", |(name, _)| name);
+                match text.starts_with("missing") {
+                    true => told(Some(first), text.clone()),
+                    false => told(Some(line), format!("{key}: {text}")),
+                }
+            }
+            ProfileError::Value { section, key, .. } => {
+                let leaf = self.leaves.get(&format!("nand.{section}.{key}"));
+                told(Some(leaf.map_or(first, |leaf| leaf.line)), error.to_string())
+            }
+            _ => told(Some(first), error.to_string()),
+        })
     }
 }
 

@@ -151,8 +151,12 @@ impl System {
         document.beside = given.identity();
         let trace = given.trace();
         let records = trace.map(|trace| &trace.records[..]);
-        let about = document.text("about")?.to_owned();
         let models = [("flash", 0), ("interface", 1), ("cores", 2), ("workers", 3), ("memory", 4), ("paging", 5)];
+        if !document.has("model") {
+            let names = models.map(|(name, _)| name).join(", ");
+            return Err(document.impossible("about", format!("there is no model; write one of {names}")));
+        }
+        let about = document.text("about")?.to_owned();
         let model = match document.word("model", &models)? {
             0 => Model::Flash(Box::new(FlashSystem::read(&document, records)?)),
             1 => Model::Interface(Box::new(InterfaceSystem::read(&document)?)),
