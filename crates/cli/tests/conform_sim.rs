@@ -218,8 +218,9 @@ fn no_result_replaces_another_or_what_is_read() {
     same(&["sim", "run", &cores, "--json", "x", "--record", "./x"], &["--record ./x is the file of --json"]);
     same(&["sim", "trace", "a.trace", "--write", "msr", "--out", "a.trace"], &["--out a.trace is the file of a.trace"]);
     same(&["sim", "compare", "s.toml", &cores, "--json", "x.svg", "--plot", "x.svg"], &["--plot x.svg"]);
-    let sweep = ["sim", "sweep", "s.toml", "--over", "requests.depth=1", "--out", "o.jsonl", "--plot", "o.jsonl"];
-    same(&sweep, &["--plot o.jsonl is the file of --out"]);
+    let sweep = ["sim", "sweep", "s.toml", "--over", "requests.depth=1", "--out", "o.svg", "--plot", "o.svg"];
+    same(&sweep, &["--plot o.svg is the file of --out"]);
+    refused(at, &["sim", "compare", "s.toml", &cores, "--plot", "x.txt"], &["a drawing is .svg or .html"]);
     same(&["sim", "predict", "s.toml", "--out", "p.json", "--json", "p.json"], &["--out p.json is the file of --json"]);
     assert_eq!(std::fs::read_to_string(at.join("s.toml")).unwrap(), text);
     // A special file takes several.

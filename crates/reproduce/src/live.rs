@@ -13,9 +13,20 @@ struct Kept {
     read: fn(&Value) -> Option<String>,
 }
 
-const KEPT: [Kept; 12] = [
+const KEPT: [Kept; 23] = [
     Kept { check: "A5", finding: "flash-sync", file: "live-10us.json", read: |result| share(result, "flash-sync") },
+    Kept { check: "A5", finding: "os-swap", file: "live-file.json", read: on_disk },
     Kept { check: "A5", finding: "astriflash", file: "live-10us.json", read: |result| share(result, "fulgurite") },
+    Kept { check: "A11", finding: "astriflash", file: "live-10us.json", read: |result| share(result, "fulgurite") },
+    Kept { check: "A11", finding: "os-swap", file: "live-file.json", read: on_disk },
+    Kept { check: "A11", finding: "flash-sync", file: "live-10us.json", read: |result| share(result, "flash-sync") },
+    Kept { check: "A11", finding: "tpcc", file: "live-10us.json", read: least },
+    Kept { check: "A13", finding: "gap", file: "tail.json", read: equal_load },
+    Kept { check: "A13", finding: "low-load", file: "tail.json", read: low_load },
+    Kept { check: "B1", finding: "combined", file: "micro.json", read: of_a_miss },
+    Kept { check: "C6", finding: "peak", file: "device.json", read: peak },
+    Kept { check: "C6", finding: "flat", file: "device.json", read: flat },
+    Kept { check: "C6", finding: "contention", file: "device.json", read: contention },
     Kept { check: "A12", finding: "data-structures", file: "tail.json", read: |result| service(result, "fulgurite") },
     Kept { check: "A12", finding: "noPS", file: "tail.json", read: |result| service(result, "fifo") },
     Kept { check: "A8", finding: "switch", file: "micro.json", read: switch },
@@ -48,6 +59,71 @@ fn share(result: &Value, config: &str) -> Option<String> {
         rows(result, config).filter_map(|row| row["share_of_dram_only"]["median"].as_f64()).collect();
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     (!shares.is_empty()).then(|| format!("{:.1}% of plain DRAM, mean of {} workloads", mean * 100.0, shares.len()))
+}
+
+/// The system's swap on a disk.
+fn on_disk(result: &Value) -> Option<String> {
+    Some(format!("{}, on a disk", share(result, "os-swap")?))
+}
+
+/// The workload that loses most, beside TPCC.
+fn least(result: &Value) -> Option<String> {
+    let of = |row: &Value| Some((row["workload"].as_str()?.to_owned(), row["share_of_dram_only"]["median"].as_f64()?));
+    let all: Vec<(String, f64)> = rows(result, "fulgurite").filter_map(of).collect();
+    let (_, tpcc) = all.iter().find(|(name, _)| name == "tpcc")?;
+    let (name, share) = all.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(format!("{:.1}% of plain DRAM, and {name} has the least, {:.1}%", tpcc * 100.0, share * 100.0))
+}
+
+/// Loads with the 99th percentile of response times in microseconds, where what is offered is done.
+fn responses(result: &Value, config: &str) -> Vec<(f64, f64)> {
+    let sound = rows(result, config).filter(|row| row["saturated"] == false);
+    sound.filter_map(|row| Some((row["load_percent"].as_f64()?, row["p99_us"].as_f64()?))).collect()
+}
+
+/// The highest load of plain DRAM whose p99 is not above the runtime's at its own highest load.
+fn equal_load(result: &Value) -> Option<String> {
+    let highest = |all: Vec<(f64, f64)>| all.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+    let (load, p99) = highest(responses(result, "fulgurite"))?;
+    let below = responses(result, "dram-only").into_iter().filter(|(_, other)| *other <= p99).collect();
+    let (equal, _) = highest(below)?;
+    Some(format!("the p99 at {load:.0}% load is not below plain DRAM's at {equal:.0}%, TATP"))
+}
+
+/// The runtime's p99 beside plain DRAM's at a fifth of its load.
+fn low_load(result: &Value) -> Option<String> {
+    let of = |config| responses(result, config).into_iter().find(|(load, _)| *load == 20.0);
+    let ((_, ours), (_, dram)) = (of("fulgurite")?, of("dram-only")?);
+    Some(format!("{:.1} of plain DRAM's p99, TATP at 20% load", ours / dram))
+}
+
+/// The CPU time of a miss.
+fn of_a_miss(result: &Value) -> Option<String> {
+    let (clean, dirty) = (result["miss_cpu_ns"].as_f64()?, result["miss_cpu_write_ns"].as_f64()?);
+    Some(format!("{:.3} µs of CPU for a miss, {:.3} with a write-back", clean / 1e3, dirty / 1e3))
+}
+
+/// Megabytes a second of reads at depth 4 through the device's NAND and its DMA engine.
+fn buffered(result: &Value, chunk: u64, buffer: u64) -> Option<f64> {
+    let is_it = |row: &&Value| {
+        row["figure"] == "buffer"
+            && row["way"] == "nand-dma"
+            && row["chunk_bytes"] == chunk
+            && row["buffer_bytes"] == buffer
+    };
+    let row = result["rows"].as_array()?.iter().find(is_it)?;
+    Some(row["bytes_per_s"]["median"].as_f64()? / 1e6)
+}
+fn peak(result: &Value) -> Option<String> {
+    Some(format!("{:.1} MB/s, emulated NAND and DMA", buffered(result, 256 << 10, 512 << 10)?))
+}
+fn flat(result: &Value) -> Option<String> {
+    let (half, two) = (buffered(result, 256 << 10, 512 << 10)?, buffered(result, 256 << 10, 2 << 20)?);
+    Some(format!("{:.3} times from 512 KB to 2 MB, emulated NAND and DMA", two / half))
+}
+fn contention(result: &Value) -> Option<String> {
+    let (large, small) = (buffered(result, 256 << 10, 128 << 10)?, buffered(result, 64 << 10, 128 << 10)?);
+    Some(format!("{:.3} of 64 KB chunks, emulated NAND and DMA", large / small))
 }
 
 /// The ratio of service times at the highest load that is not above what the configuration can do.

@@ -33,7 +33,8 @@ pub struct PlotArgs {
 /// A file for a drawing: its name says which kind.
 fn drawing(name: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(name);
-    let known = path.extension().is_some_and(|extension| extension == "svg" || extension == "html");
+    // Without an ending it is SVG.
+    let known = path.extension().is_none_or(|extension| extension == "svg" || extension == "html");
     if known { Ok(path) } else { Err("a drawing is .svg or .html; end the name so".to_owned()) }
 }
 
