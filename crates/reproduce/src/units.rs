@@ -67,7 +67,7 @@ impl Dimension {
 const KI: f64 = 1024.0;
 
 /// Every unit that is known. Sizes follow the IEC; rates are decimal, as data sheets have them.
-const UNITS: [(&str, Dimension, f64); 55] = [
+const UNITS: [(&str, Dimension, f64); 56] = [
     ("ps", Dimension::Time, 1.0),
     ("ns", Dimension::Time, 1e3),
     ("us", Dimension::Time, 1e6),
@@ -116,6 +116,7 @@ const UNITS: [(&str, Dimension, f64); 55] = [
     ("bits", Dimension::Bits, 1.0),
     ("mW", Dimension::Power, 1e-3),
     ("pJ", Dimension::Energy, 1e-12),
+    ("uJ", Dimension::Energy, 1e-6),
     ("mA", Dimension::Current, 1e-3),
     ("V", Dimension::Voltage, 1.0),
     ("mm2", Dimension::Area, 1.0),

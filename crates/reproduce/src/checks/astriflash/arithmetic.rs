@@ -6,6 +6,7 @@ use fulgurite_sim::queue::{Core, Jobs, Misses, Spans};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 use fulgurite_sim::paging::{DeviceKind, PagingSystem, Program, RatedShape, Way};
 
+use super::slo::relaxed;
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
 use crate::models::paging::{base, run};
@@ -158,6 +159,9 @@ pub fn access(inputs: &Inputs<'_>) -> Found {
 pub fn latencies(inputs: &Inputs<'_>) -> Found {
     let (dram, flash) = (inputs.time("hardware.raw_dram")?, inputs.time("hardware.raw_flash")?);
     let stated = inputs.share("hardware.flash_longer")?;
+    // What fits into the objective of many online services.
+    let (objective, limit) = (inputs.time("hardware.slo")?, inputs.share("service.slo")?);
+    let longest = inputs.numbers("jobs.others", Dimension::Time)?.into_iter().fold(0.0, f64::max);
     // From table I: open the row, read the tags' column, read the block, one command.
     let hit = hit(inputs)?;
     Ok(vec![
@@ -170,6 +174,14 @@ pub fn latencies(inputs: &Inputs<'_>) -> Found {
             (47.5, 55.0),
             "RAS, 8 CAS of tags, 8 CAS of data and a command of table I: 104 cycles at 2 GHz",
         ),
+        Finding::trend(
+            "slo",
+            "many online services have an SLO of 100 ms",
+            limit * longest < objective.0 as f64,
+            (objective.as_ns() / flash.as_ns(), "flash accesses one after the other"),
+            "40 times the longest job is within it",
+        )
+        .also("times 40 of the longest jobs", objective.0 as f64 / (limit * longest)),
     ])
 }
 
@@ -207,5 +219,6 @@ pub fn prices(inputs: &Inputs<'_>) -> Found {
             "the price of memory by the two servers that differ only in it, over that of the larger",
         )
         .also("% for processors, by the two that differ only in them", of_processors * 100.0),
+        relaxed(inputs)?,
     ])
 }

@@ -243,6 +243,8 @@ pub struct OfWorkload {
     pub computing_ns: f64,
     /// Percent of DRAM-only: AstriFlash, Ideal, OS-Swap, Flash-Sync.
     pub shares: [f64; 4],
+    /// Percent of the accesses to DRAM that find their page there, on AstriFlash.
+    pub absorbed: f64,
     /// Nanoseconds that a miss costs the core on AstriFlash, in all.
     pub cost_ns: f64,
     /// The parts of it that the core sees at the miss itself.
@@ -320,10 +322,11 @@ fn measure(inputs: &Inputs<'_>) -> Result<Measured, CheckError> {
             let report = system(inputs, base.workload, exponent, way, base.jobs)?.run(inputs.seed)?;
             *share = 100.0 * report.jobs_per_s / dram.jobs_per_s;
             if way == ways[0] {
-                ours = Some((core_ns / report.jobs_per_s, report.interval_ns, report.miss_cost));
+                let accesses = report.memory_accesses_per_job;
+                ours = Some((core_ns / report.jobs_per_s, accesses, report.interval_ns, report.miss_cost));
             }
         }
-        let Some((on_flash_ns, Some(interval_ns), Some(parts))) = ours else {
+        let Some((on_flash_ns, accesses, Some(interval_ns), Some(parts))) = ours else {
             return Err(CheckError::NoAnswer(format!("{} has no miss", base.workload.name())));
         };
         let misses = on_flash_ns / interval_ns;
@@ -333,6 +336,7 @@ fn measure(inputs: &Inputs<'_>) -> Result<Measured, CheckError> {
             interval_ns,
             computing_ns: job_ns / misses,
             shares,
+            absorbed: 100.0 * (1.0 - misses / accesses),
             cost_ns: (on_flash_ns - job_ns) / misses,
             parts,
         });
@@ -413,6 +417,17 @@ pub(super) fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
             3,
         ),
     ];
+    found.push(
+        Finding::within(
+            "absorbed",
+            "3% of the data absorbs more than 95% of the accesses (slides, AS2)",
+            measured.mean(|of| of.absorbed),
+            "% of the accesses to DRAM",
+            (95.0, 100.0),
+            "of what leaves the chip's caches, as the DRAM cache sees it. A miss every 5-25 µs follows from it",
+        )
+        .also("the least of all workloads", measured.of.iter().map(|of| of.absorbed).fold(100.0, f64::min)),
+    );
     // Very short runs have no TPCC.
     if let Some(tpcc) = tpcc {
         found.push(

@@ -43,6 +43,6 @@ pub static CHECKS: [Check; 18] = [
     check("A14", "requests behind reclaim", true, reclaim::run),
     check("A15", "what the system adds, and what switching saves", true, paging::run),
     check("AS1", "an access by the system and by the hardware", false, arithmetic::access),
-    check("AS2", "latencies of DRAM and flash", false, arithmetic::latencies),
-    check("AS3", "prices of servers", false, arithmetic::prices),
+    check("AS2", "latencies of DRAM and flash, and what fits into an objective", false, arithmetic::latencies),
+    check("AS3", "prices of servers, and DRAM beside flash at high loads", false, arithmetic::prices),
 ];

@@ -49,6 +49,8 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     let one = device(inputs, planes(large), 1.0)?;
     let more = device(inputs, planes(large), large / small)?;
     let of = "% of reads";
+    let longest_ms = four.reads.max_ns.ok_or_else(|| CheckError::NoAnswer("no read has ended".to_owned()))? / 1e6;
+    let erase_ms = inputs.time("flash.erase")?.as_s() * 1e3;
     Ok(vec![
         Finding::within(
             "small",
@@ -74,6 +76,13 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
             blocked(&one) < blocked(&four),
             (blocked(&four) / blocked(&one).max(1e-9), "times fewer"),
             "each plane reclaims as often as it is written",
+        ),
+        Finding::trend(
+            "longest",
+            "garbage collection incurs up to 100 ms of latency",
+            longest_ms > erase_ms && longest_ms <= 100.0,
+            (longest_ms, "ms, the longest read at 256 GB"),
+            "a read waits for the pages that are moved and the erase of a block, and for other reads of its plane",
         ),
     ])
 }

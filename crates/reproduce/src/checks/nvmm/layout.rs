@@ -5,6 +5,7 @@ use fulgurite_format::{
     Status, TIME_BITS, place_positional,
 };
 
+use super::device;
 use crate::check::{Finding, Found, Inputs};
 use crate::units::Dimension;
 
@@ -169,7 +170,7 @@ pub fn prices(inputs: &Inputs<'_>) -> Found {
         (inputs.number("price.flash", Dimension::Price)?, inputs.number("price.dram", Dimension::Price)?);
     let faster = onfi.windows(2).all(|pair| pair[0] < pair[1]) && onfi.iter().all(|rate| *rate > array);
     let last = onfi.last().copied().unwrap_or_default();
-    Ok(vec![
+    let mut found = vec![
         Finding::trend(
             "onfi",
             "the array gives 330 MB/s, ONFI 3 moves 400 and ONFI 4 800",
@@ -185,5 +186,7 @@ pub fn prices(inputs: &Inputs<'_>) -> Found {
             (20.0, f64::INFINITY),
             "both bounds: at least this much",
         ),
-    ])
+    ];
+    found.extend(device::run(inputs)?);
+    Ok(found)
 }

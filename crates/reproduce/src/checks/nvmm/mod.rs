@@ -2,6 +2,7 @@
 //!
 //! Numbers from the older draft in the text say so: D8, D9, D11, D12, D13 and D14.
 
+mod device;
 mod energy;
 mod files;
 mod layout;
@@ -35,5 +36,5 @@ pub static CHECKS: [Check; 16] = [
     check("D13", "software overhead of an SSD access (draft)", false, overhead::run),
     check("D14", "file-system workloads (draft)", false, files::run),
     check("D15", "lifetime", true, wear::run),
-    check("D16", "prices of flash and DRAM", false, layout::prices),
+    check("D16", "prices, registers, commands and queues of the flash", false, layout::prices),
 ];

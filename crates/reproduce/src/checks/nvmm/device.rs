@@ -1,0 +1,106 @@
+//! D16: what a plane's second register, the order on the bus and the queues of the device do, by
+//! `nand` as it is.
+
+use fulgurite_nand::{Geometry, Parts, Profile};
+use fulgurite_sim::flash::{Arrivals, FlashSystem, Pattern, Requests};
+use fulgurite_sim::paging::DeviceKind;
+use fulgurite_sim::{Planted, Time};
+
+use super::memory::flash;
+use crate::check::{CheckError, Finding, Found, Inputs};
+
+/// Reads of a run that is reported, and the least.
+const READS: u64 = 40_000;
+const READS_LEAST: u64 = 2_000;
+/// Requests that may wait at a die: "a few entries", and enough for all.
+const QUEUES: (u32, u32) = (4, 64);
+/// Requests under way: more than short queues hold, and fewer than long ones do.
+const DEPTH: u32 = 256;
+
+/// Pages that a device reads in a second, with so many requests under way.
+fn reads_per_s(
+    inputs: &Inputs<'_>,
+    (nand, filled): (Profile, f64),
+    pattern: Pattern,
+    depth: u32,
+) -> Result<f64, CheckError> {
+    let count = inputs.volume(READS).max(READS_LEAST);
+    let requests = Requests {
+        arrivals: Arrivals::Closed(depth),
+        pattern,
+        reads: 1.0,
+        bytes: u64::from(nand.geometry.page_bytes()),
+        warm_up: count / 10,
+        count,
+    };
+    let system = FlashSystem {
+        nand,
+        filled,
+        aged: 0,
+        link_command: Time::ZERO,
+        link_rate: 1e12,
+        requests,
+        trace: None,
+        explain: false,
+        planted: Planted::None,
+    };
+    Ok(system.run(inputs.seed)?.requests_per_s)
+}
+
+fn no_answer(error: impl std::fmt::Display) -> CheckError {
+    CheckError::NoAnswer(error.to_string())
+}
+
+pub fn run(inputs: &Inputs<'_>) -> Found {
+    let device = flash(inputs, inputs.time("technology.mlc.read")?)?.device().map_err(no_answer)?;
+    let DeviceKind::Nand(whole, filled) = device else {
+        return Err(no_answer("the flash is no NAND"));
+    };
+    // One package with so many planes.
+    let package = |planes_per_die: u32| -> Result<Profile, CheckError> {
+        let parts = Parts { channels: 1, planes_per_die, ..whole.geometry.parts() };
+        Ok(Profile { geometry: Geometry::new(parts).map_err(no_answer)?, ..whole })
+    };
+    let with = |registers: u32| -> Result<f64, CheckError> {
+        let mut plane = package(1)?;
+        plane.timing.registers = registers;
+        reads_per_s(inputs, (plane, filled), Pattern::Sequential, 4)
+    };
+    let first = |commands: bool| -> Result<f64, CheckError> {
+        let mut four = package(4)?;
+        four.timing.commands_first = commands;
+        reads_per_s(inputs, (four, filled), Pattern::Sequential, 16)
+    };
+    let queued = |die_queue: u32, reorder: bool| -> Result<f64, CheckError> {
+        let mut all = whole;
+        (all.queues.die_queue, all.queues.reorder) = (die_queue, reorder);
+        reads_per_s(inputs, (all, filled), Pattern::Random, DEPTH)
+    };
+    let registers = with(2)? / with(1)?;
+    let order = first(true)? / first(false)?;
+    let (blocked, longer, passing) = (queued(QUEUES.0, false)?, queued(QUEUES.1, false)?, queued(QUEUES.0, true)?);
+    Ok(vec![
+        Finding::trend(
+            "registers",
+            "two registers hide the transfer time of the interface",
+            registers > 1.0,
+            (registers, "times the reads of a plane with one"),
+            "one register sends while the other one reads",
+        ),
+        Finding::trend(
+            "commands-first",
+            "commands before return data keep planes from being idle",
+            order > 1.0,
+            (order, "times the reads, four planes on a bus"),
+            "a command that waits for data leaves its plane idle for a transfer",
+        ),
+        Finding::trend(
+            "head-of-line",
+            "a command whose die has no place in its queue holds up the whole queue of the FTL",
+            blocked < longer && blocked < passing,
+            (passing / blocked, "times the reads where commands may pass it"),
+            "queues of four at each die; longer ones make it rarer",
+        )
+        .also("times the reads with queues of 64", longer / blocked),
+    ])
+}
