@@ -261,9 +261,9 @@ impl Population {
     /// Little's law at this moment, with when those inside have entered. None before anything has
     /// left.
     ///
-    /// With what those inside at both ends have spent, the law holds to the last picosecond in runs
-    /// of any length, if each has entered when it says. It holds of a queue that still grows, too.
-    /// [`Law::is_steady`] tells that.
+    /// With what those inside at both ends have spent, the law holds to the last picosecond. So it
+    /// does in runs of any length, if each has entered when it says. It holds of a queue that still
+    /// grows, too. [`Law::is_steady`] tells that.
     pub fn law(&mut self, now: Time, entered: impl IntoIterator<Item = Time>) -> Option<Law> {
         self.advance(now);
         let span = (now - self.begun).as_s();
@@ -305,8 +305,8 @@ pub struct Law {
     /// By what share the two sides differ, those inside at both ends counted with what they have
     /// spent on this side of the end.
     pub deviation: f64,
-    /// The share of all time inside that those have spent who were inside at the end, less what
-    /// those who were inside at the beginning had spent before it. It is near zero in a steady run.
+    /// What those inside at the end have spent, less what those inside at the beginning had spent
+    /// before it. A share of all time inside, and near zero in a steady run.
     pub unended: f64,
 }
 

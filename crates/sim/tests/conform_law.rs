@@ -1,6 +1,6 @@
 //! Goal: Little's law holds exactly in each model, however short a run is, and a queue that grows
 //! has no result. Method: the systems of `systems/` and of the tests with a few requests, of which
-//! many are under way at both ends, and requests that come faster than the device serves.
+//! many are under way at both ends. Then requests come faster than the device serves.
 
 use std::path::Path;
 
