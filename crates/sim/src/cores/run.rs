@@ -753,31 +753,36 @@ impl Run<'_> {
             }
             return true;
         }
-        if let Paging::Switch { .. } = self.system.paging {
+        // With a backside it may have come since the look, and else it waits for a place.
+        self.fetches(page, at) || !matches!(self.system.paging, Paging::Switch { .. }) || {
             let (controller, local) = self.local(page);
-            let cache = &mut self.caches[controller];
-            let asked = cache.miss(at, local);
-            if let Some((asked, replaced)) = asked {
-                let victim = replaced.page.filter(|_| replaced.dirty);
-                let victim = victim.map(|local| local * self.system.controllers + controller as u32);
-                self.events.schedule(asked, 0, Event::Asks { page, victim });
-                return true;
-            }
-            // It came between the look and the backside's, or it waits for an entry.
-            return !cache.tags().touch(local, false);
+            !self.caches[controller].tags().touch(local, false)
         }
-        match self.resident.replace(page) {
-            Some(replaced) => {
-                let victim = replaced.page.filter(|_| replaced.dirty);
-                self.events.schedule(at, 0, Event::Asks { page, victim });
-            }
-            // All ways of the set are coming: it is tried again when one has.
-            None => self.retry.push(page),
-        }
+    }
+    /// Finds a place for a page and has flash asked for it. Returns false where there is none yet,
+    /// so that it comes again, or where the page is there or on its way.
+    fn fetches(&mut self, page: u32, at: Time) -> bool {
+        let (asked, victim) = if let Paging::Switch { .. } = self.system.paging {
+            let (controller, local) = self.local(page);
+            let Some((asked, replaced)) = self.caches[controller].miss(at, local) else { return false };
+            (asked, replaced.page.filter(|_| replaced.dirty).map(|local| self.whole(controller, local)))
+        } else {
+            let Some(replaced) = self.resident.replace(page) else {
+                self.retry.push(page);
+                return false;
+            };
+            (at, replaced.page.filter(|_| replaced.dirty))
+        };
+        self.events.schedule(asked, 0, Event::Asks { page, victim });
         true
     }
+    /// A page's controller, and the page's number there.
     fn local(&self, page: u32) -> (usize, u32) {
         ((page % self.system.controllers) as usize, page / self.system.controllers)
+    }
+    /// The page that has a number at a controller.
+    fn whole(&self, controller: usize, local: u32) -> u32 {
+        local * self.system.controllers + controller as u32
     }
     fn asks(&mut self, page: u32, victim: Option<u32>) {
         let now = self.events.now();
@@ -795,9 +800,7 @@ impl Run<'_> {
         let (controller, _) = self.local(page);
         let mut retry = Vec::new();
         self.caches[controller].written(&mut retry);
-        for local in retry {
-            self.again(local * self.system.controllers + controller as u32, at);
-        }
+        retry.into_iter().for_each(|local| self.again(self.whole(controller, local), at));
     }
     /// A page has come from flash.
     fn arrives(&mut self, page: u32, at: Time) {
@@ -806,38 +809,18 @@ impl Run<'_> {
             let (controller, local) = self.local(page);
             let from = retry.len();
             let there = self.caches[controller].arrive(at, local, &mut retry);
-            for waited in &mut retry[from..] {
-                *waited = *waited * self.system.controllers + controller as u32;
-            }
+            retry[from..].iter_mut().for_each(|waited| *waited = self.whole(controller, *waited));
             there
         } else {
             self.resident.arrived(page);
             at
         };
         self.events.schedule(there.max(self.events.now()), 0, Event::There(page));
-        for page in retry {
-            self.again(page, there);
-        }
+        retry.into_iter().for_each(|page| self.again(page, there));
     }
     /// A miss that waited for a place comes again.
     fn again(&mut self, page: u32, at: Time) {
-        let at = at.max(self.events.now());
-        if let Paging::Switch { .. } = self.system.paging {
-            let (controller, local) = self.local(page);
-            if let Some((asked, replaced)) = self.caches[controller].miss(at, local) {
-                let victim = replaced.page.filter(|_| replaced.dirty);
-                let victim = victim.map(|local| local * self.system.controllers + controller as u32);
-                self.events.schedule(asked, 0, Event::Asks { page, victim });
-            }
-            return;
-        }
-        match self.resident.replace(page) {
-            Some(replaced) => {
-                let victim = replaced.page.filter(|_| replaced.dirty);
-                self.events.schedule(at, 0, Event::Asks { page, victim });
-            }
-            None => self.retry.push(page),
-        }
+        self.fetches(page, at.max(self.events.now()));
     }
     fn there(&mut self, page: u32) {
         let now = self.events.now();
