@@ -753,11 +753,11 @@ impl Run<'_> {
             }
             return true;
         }
-        // With a backside it may have come since the look, and else it waits for a place.
-        self.fetches(page, at) || !matches!(self.system.paging, Paging::Switch { .. }) || {
-            let (controller, local) = self.local(page);
-            !self.caches[controller].tags().touch(local, false)
-        }
+        let asked = self.fetches(page, at);
+        let Paging::Switch { .. } = self.system.paging else { return true };
+        let (controller, local) = self.local(page);
+        // It may have come between the look and the backside's. Else it waits for a place.
+        asked || !self.caches[controller].tags().touch(local, false)
     }
     /// Finds a place for a page and has flash asked for it. Returns false where there is none yet,
     /// so that it comes again, or where the page is there or on its way.

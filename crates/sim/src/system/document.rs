@@ -455,9 +455,10 @@ impl Document {
             ProfileError::Toml { line, told: text, .. } => {
                 let line = line.filter(|line| *line >= first).unwrap_or(first);
                 let key = keys().find(|(_, leaf)| leaf.line == line).map_or("", |(name, _)| name);
-                match text.starts_with("missing") {
-                    true => told(Some(first), text.clone()),
-                    false => told(Some(line), format!("{key}: {text}")),
+                if text.starts_with("missing") {
+                    told(Some(first), text.clone())
+                } else {
+                    told(Some(line), format!("{key}: {text}"))
                 }
             }
             ProfileError::Value { section, key, .. } => {
