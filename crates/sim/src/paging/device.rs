@@ -117,6 +117,13 @@ impl Device {
             Device::Rated(_) => None,
         }
     }
+    /// What a reader has to know.
+    pub fn warning(&self) -> Option<String> {
+        match self {
+            Device::Nand(flash, _) => flash.reclaimed().warning("run longer"),
+            Device::Rated(_) => None,
+        }
+    }
     /// Joules that were counted, and seconds in which it was busy.
     pub fn spent(&self) -> (f64, f64) {
         match self {

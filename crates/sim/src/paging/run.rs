@@ -482,6 +482,7 @@ impl Run<'_> {
         if self.system.program.writes > 0.0 && !flat && writes == 0 {
             warnings.push("nothing was written back: DRAM was not full; ask for more program.untimed".to_owned());
         }
+        warnings.extend(self.homes.iter().find_map(|home| home.device.warning()));
         Ok(PagingReport {
             accesses_per_s: law.rate_per_s,
             access: self.inside.times().distribution(),
