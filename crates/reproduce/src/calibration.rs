@@ -390,7 +390,21 @@ impl Calibration {
     }
 }
 
+/// A count as it is used: a whole number, one at least.
+fn whole(count: f64) -> u64 {
+    ((count + 0.5) as u64).max(1)
+}
+
 impl Leaf {
+    /// Whether a factor changes what is read as whole counts.
+    fn moves_whole(&self, factor: f64) -> bool {
+        match (&self.value, units::unit(&self.unit)) {
+            (Value::Numbers(counts), Some((Dimension::Count, _))) => {
+                counts.iter().any(|count| whole(*count) != whole(count * factor))
+            }
+            _ => true,
+        }
+    }
     fn shown(&self) -> String {
         match &self.value {
             Value::Text(text) => format!("{text:?}"),
@@ -418,7 +432,24 @@ pub fn moves_as(name: &str) -> Cow<'_, str> {
 pub struct Values<'c> {
     calibration: &'c Calibration,
     moved: Option<(String, f64)>,
-    read: RefCell<BTreeSet<String>>,
+    read: RefCell<Read>,
+}
+
+/// Which values were read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Read {
+    /// Their names.
+    pub names: BTreeSet<String>,
+    /// Of them, those that were not read as whole counts only.
+    pub exact: BTreeSet<String>,
+}
+
+impl Read {
+    /// Whether what has read these values can see one move by a factor: two are two, also a fifth
+    /// more or less of them.
+    pub fn sees(&self, name: &str, leaf: &Leaf, factor: f64) -> bool {
+        self.names.contains(name) && (self.exact.contains(name) || leaf.moves_whole(factor))
+    }
 }
 
 impl<'c> Values<'c> {
@@ -441,11 +472,13 @@ impl<'c> Values<'c> {
         self.moved.as_ref().map(|(name, by)| (name.as_str(), *by))
     }
     /// These were read as well.
-    pub fn also_read(&self, names: &BTreeSet<String>) {
-        self.read.borrow_mut().extend(names.iter().cloned());
+    pub fn also_read(&self, other: &Read) {
+        let mut read = self.read.borrow_mut();
+        read.names.extend(other.names.iter().cloned());
+        read.exact.extend(other.exact.iter().cloned());
     }
-    /// The names of the values that were read.
-    pub fn read(&self) -> BTreeSet<String> {
+    /// The values that were read.
+    pub fn read(&self) -> Read {
         self.read.borrow().clone()
     }
 
@@ -457,7 +490,7 @@ impl<'c> Values<'c> {
             let nearest = nearest(name, self.calibration.leaves.keys().map(String::as_str));
             return Err(self.error(None, Problem::Missing { leaf: name.to_owned(), nearest }));
         };
-        self.read.borrow_mut().insert(name.to_owned());
+        self.read.borrow_mut().names.insert(name.to_owned());
         match units::unit(&leaf.unit) {
             Some((dimension, factor)) if dimension == wanted => {
                 let moved = self.moved().filter(|(moved, _)| moves_as(name) == *moved).map_or(1.0, |(_, by)| by);
@@ -476,6 +509,10 @@ impl<'c> Values<'c> {
     /// # Errors
     /// When there is no such value, or it is of another dimension.
     pub fn numbers(&self, name: &str, dimension: Dimension) -> Result<Vec<f64>, CalibrationError> {
+        self.read.borrow_mut().exact.insert(name.to_owned());
+        self.all_numbers(name, dimension)
+    }
+    fn all_numbers(&self, name: &str, dimension: Dimension) -> Result<Vec<f64>, CalibrationError> {
         let (leaf, factor) = self.leaf(name, dimension)?;
         match &leaf.value {
             Value::Numbers(numbers) => Ok(numbers.iter().map(|number| number * factor).collect()),
@@ -488,7 +525,11 @@ impl<'c> Values<'c> {
     /// # Errors
     /// As [`Values::numbers`], and when there is not exactly one.
     pub fn number(&self, name: &str, dimension: Dimension) -> Result<f64, CalibrationError> {
-        let numbers = self.numbers(name, dimension)?;
+        self.read.borrow_mut().exact.insert(name.to_owned());
+        self.one_number(name, dimension)
+    }
+    fn one_number(&self, name: &str, dimension: Dimension) -> Result<f64, CalibrationError> {
+        let numbers = self.all_numbers(name, dimension)?;
         match numbers[..] {
             [number] => Ok(number),
             _ => Err(self.error(
@@ -536,8 +577,14 @@ impl<'c> Values<'c> {
     /// # Errors
     /// As [`Values::number`].
     pub fn count(&self, name: &str) -> Result<u64, CalibrationError> {
-        let count = self.positive(name, Dimension::Count)?;
-        Ok(((count + 0.5) as u64).max(1))
+        Ok(whole(self.positive(name, Dimension::Count)?))
+    }
+    /// Counts, each as [`Values::count`] has it.
+    ///
+    /// # Errors
+    /// As [`Values::numbers`].
+    pub fn counts(&self, name: &str) -> Result<Vec<u64>, CalibrationError> {
+        Ok(self.all_numbers(name, Dimension::Count)?.into_iter().map(whole).collect())
     }
     /// Words.
     ///
@@ -554,7 +601,7 @@ impl<'c> Values<'c> {
     }
 
     fn positive(&self, name: &str, dimension: Dimension) -> Result<f64, CalibrationError> {
-        let number = self.number(name, dimension)?;
+        let number = self.one_number(name, dimension)?;
         if number < 0.0 {
             let got = format!("{number}");
             let problem = Problem::Range { leaf: name.to_owned(), got, expected: "a number of at least zero" };

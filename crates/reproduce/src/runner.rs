@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fulgurite_sim::Estimate;
 
-use crate::calibration::{Calibration, CalibrationError, Kind, Values, moves_as};
+use crate::calibration::{Calibration, CalibrationError, Kind, Leaf, Read, Values, moves_as};
 use crate::check::{Check, CheckError, Expected, Finding, Inputs};
 use crate::live;
 use crate::models::Planted;
@@ -43,7 +43,7 @@ pub struct Effort {
 /// What a run of a check has given, and which values it has read.
 struct Ran {
     found: Result<Vec<Finding>, CheckError>,
-    read: BTreeSet<String>,
+    read: Read,
 }
 
 /// How long each check has taken, in seconds of one processor, in the order of the report.
@@ -102,12 +102,16 @@ pub fn reproduce(
     let mut moves: Vec<Task> = Vec::new();
     for (check, runs) in runs.iter().enumerate().filter(|_| effort.moves) {
         if runs.iter().all(|ran| ran.found.is_ok()) {
-            let leaves = of(checks[check].paper).leaves().iter();
-            let assumed: BTreeSet<String> = leaves
-                .filter(|(name, leaf)| leaf.kind != Kind::Text && runs[0].read.contains(*name))
-                .map(|(name, _)| moves_as(name).into_owned())
-                .collect();
-            let moved = assumed.iter().flat_map(|name| MOVES.map(|factor| Some((name.clone(), factor))));
+            let (leaves, read) = (of(checks[check].paper).leaves(), &runs[0].read);
+            let assumed = leaves.iter().filter(|(name, leaf)| leaf.kind != Kind::Text && read.names.contains(*name));
+            let assumed: Vec<(&String, &Leaf)> = assumed.collect();
+            // By name, with the place of each factor that the check can see.
+            let mut seen: BTreeSet<(String, usize)> = BTreeSet::new();
+            for (name, leaf) in &assumed {
+                let factors = (0..MOVES.len()).filter(|at| read.sees(name, leaf, MOVES[*at]));
+                seen.extend(factors.map(|at| (moves_as(name).into_owned(), at)));
+            }
+            let moved = seen.iter().map(|(name, at)| Some((name.clone(), MOVES[*at])));
             // The first is the one beside which the others stand.
             let beside = (!assumed.is_empty()).then_some(None);
             let shorter = effort.shorter * MOVED_SHORTER;
@@ -137,7 +141,7 @@ pub fn reproduce(
     if whole && rows.iter().all(|row: &Row| row.error.is_none()) {
         for (paper, calibration) in &calibrations {
             let of_paper = checks.iter().zip(&runs).filter(|(check, _)| check.paper == *paper);
-            let read = of_paper.flat_map(|(_, runs)| runs.iter().flat_map(|ran| ran.read.clone()));
+            let read = of_paper.flat_map(|(_, runs)| runs.iter().flat_map(|ran| ran.read.names.clone()));
             calibration.all_read(&read.collect())?;
         }
     }

@@ -3,10 +3,10 @@
 //! A11's runs give A12 and A13 what a miss costs a core, and A13 its interval between misses. Runs
 //! with a moved value that they do not read are those without.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::calibration::{Values, moves_as};
+use crate::calibration::{Read, Values, moves_as};
 use crate::check::{CheckError, Inputs};
 use crate::checks::astriflash::cores::Measured;
 use crate::models::Planted;
@@ -24,7 +24,7 @@ struct Key {
 #[derive(Clone, Debug)]
 struct Made {
     result: Result<Arc<Measured>, CheckError>,
-    read: BTreeSet<String>,
+    read: Read,
 }
 
 /// Runs of one command.
@@ -45,7 +45,7 @@ impl Shared {
     ) -> Result<Arc<Measured>, CheckError> {
         let mut made = self.of(inputs, None, make);
         if let Some((moved, factor)) = inputs.values.moved()
-            && (made.result.is_err() || made.read.iter().any(|name| moves_as(name) == moved))
+            && (made.result.is_err() || made.read.names.iter().any(|name| moves_as(name) == moved))
         {
             made = self.of(inputs, Some((moved, factor)), make);
         }

@@ -27,7 +27,7 @@ fn what_is_right_is_read() {
     let values = Values::new(&calibration);
     assert_eq!(values.time("flash.read").unwrap().as_us(), 50.0);
     assert_eq!(values.numbers("flash.planes.count", Dimension::Count).unwrap(), [8.0, 64.0]);
-    calibration.all_read(&values.read()).unwrap();
+    calibration.all_read(&values.read().names).unwrap();
     let leaf = &calibration.leaves()["flash.planes.count"];
     assert!(leaf.kind.is_fitted_to("A14", "share") && !leaf.kind.is_fitted_to("A14", "gap"));
     assert_eq!(leaf.line, 4);
@@ -124,4 +124,21 @@ fn the_same_value_of_all_workloads_moves_together() {
     assert_eq!(of(Some(("other.own", 0.5))), [5.0, 10.0, 5.0, 5.0]);
     // It moves with the others, and not alone.
     assert_eq!(of(Some(("workloads.a.own", 2.0))), of(None));
+}
+#[test]
+fn whole_counts_that_stay_the_same_do_not_move() {
+    let leaf = |name: &str, value: &str, unit: &str| {
+        format!("{name} = {{ value = {value}, unit = \"{unit}\", kind = \"chosen\", source = \"s\" }}\n")
+    };
+    let text = leaf("a", "2", "ways") + &leaf("b", "4", "ways") + &leaf("c", "2", "ways") + &leaf("d", "2", "us");
+    let calibration = Calibration::read("x.toml", &text).unwrap();
+    let values = Values::new(&calibration);
+    assert_eq!((values.count("a"), values.counts("b")), (Ok(2), Ok(vec![4])));
+    // One that was read as a number once is no whole count.
+    assert_eq!((values.count("c"), values.number("c", Dimension::Count)), (Ok(2), Ok(2.0)));
+    values.time("d").unwrap();
+    let (read, sees) = (values.read(), ["a", "b", "c", "d"]);
+    let sees = sees.map(|name| read.sees(name, &calibration.leaves()[name], 1.2));
+    assert_eq!(sees, [false, true, true, true]);
+    assert!(!Values::new(&calibration).read().sees("b", &calibration.leaves()["b"], 1.2), "it was not read");
 }

@@ -39,8 +39,7 @@ pub fn flash_of(inputs: &Inputs<'_>, planes: u32) -> Result<Profile, CheckError>
     let command = inputs.time("flash.command")?;
     let transfer = Time((PAGE * 1e12 / bus) as u64 + 1000);
     let array = |name: &str| Ok::<u64, CheckError>(inputs.time(name)?.since(command + transfer).whole_ns());
-    let parts = inputs.numbers("flash.parts", Dimension::Count)?;
-    let parts: Vec<u32> = parts.into_iter().map(|count| ((count + 0.5) as u32).max(1)).collect();
+    let parts: Vec<u32> = inputs.counts("flash.parts")?.into_iter().map(|count| count as u32).collect();
     let [packages_per_channel, dies_per_package, planes_per_die] = parts[..] else {
         return Err(CheckError::NoAnswer("flash.parts needs packages, dies and planes".to_owned()));
     };
@@ -92,9 +91,8 @@ fn shape(inputs: &Inputs<'_>, workload: Workload) -> Result<Shape, CheckError> {
 
 /// Misses in the backside's queue, and pages of the evict buffer.
 pub fn buffers(inputs: &Inputs<'_>) -> Result<(u32, u32), CheckError> {
-    let of = |count: f64| ((count + 0.5) as u32).max(1);
-    match inputs.numbers("cache.buffers", Dimension::Count)?[..] {
-        [queue, pages] => Ok((of(queue), of(pages))),
+    match inputs.counts("cache.buffers")?[..] {
+        [queue, pages] => Ok((queue as u32, pages as u32)),
         _ => Err(CheckError::NoAnswer("cache.buffers needs a queue and an evict buffer".to_owned())),
     }
 }
