@@ -137,17 +137,18 @@ fn buffer(shape: CacheShape) -> Result<Finding, CheckError> {
 fn stall(shape: CacheShape) -> Finding {
     // The end of a hit behind so many misses, less that of a hit alone.
     let late = |misses: u32| {
-        // Rows of other banks, so that none waits for another's.
+        // Rows of other banks, so that none waits for another's. The status row's number is a prime,
+        // so it is never in the first bank, where the hit is.
         let banks = misses + 2;
         let mut cache = DramCache::new(CacheShape { sets: banks, banks, status_entries: 8 * banks, ..shape });
-        cache.tags().fill(std::iter::once(banks - 1));
-        for page in 0..misses {
+        cache.tags().fill(std::iter::once(0));
+        for page in 1..=misses {
             if let Looked::Miss(at) = cache.look(Time::us(10), page, false) {
                 cache.miss(at, page);
             }
         }
         let stalls = cache.counters().stalls;
-        match cache.look(Time::us(10), banks - 1, false) {
+        match cache.look(Time::us(10), 0, false) {
             Looked::Hit(at) => (stalls, at),
             Looked::Miss(at) => (stalls, at),
         }
