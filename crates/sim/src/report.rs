@@ -41,8 +41,8 @@ pub(crate) fn percent(share: f64) -> String {
 pub enum RunError {
     /// The statistics contradict each other.
     #[error(
-        "Little's law does not hold: {} were inside on average, and their times differ from that by {}: the model counts \
-         wrongly, please report it",
+        "Little's law does not hold: {} were inside on average, and their times differ from that by {}: the model \
+         counts wrongly, please report it",
         .0.mean_present, percent(.0.deviation)
     )]
     Law(Law),

@@ -461,8 +461,8 @@ mod tests {
         let with = |queue| {
             let mut cache = DramCache::new(CacheShape { queue, ..shape() });
             cache.tags().fill([2].into_iter());
-            // Of other banks than the hit and the status row. Each takes the backside for longer than
-            // the frontside.
+            // Of other banks than the hit and the status row. Each takes the backside for longer
+            // than the frontside.
             for page in [0, 1, 4] {
                 let Looked::Miss(at) = cache.look(Time::us(1), page, false) else { panic!("{page} is there") };
                 cache.miss(at, page);

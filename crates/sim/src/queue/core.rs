@@ -202,7 +202,7 @@ impl<F: FrontEnd> Run<'_, F> {
         })
     }
 
-    /// When the jobs that run or wait for flash have begun, and when all that are here have arrived.
+    /// When the jobs that run or wait for flash have begun, and when all jobs here have arrived.
     fn entered(&self) -> (Vec<Time>, Vec<Time>) {
         let jobs = || self.jobs.iter().flatten();
         let arrived = jobs().map(|job| job.arrived).chain(self.queue.iter().copied());

@@ -137,8 +137,8 @@ fn buffer(shape: CacheShape) -> Result<Finding, CheckError> {
 fn stall(shape: CacheShape) -> Finding {
     // The end of a hit behind so many misses, less that of a hit alone.
     let late = |misses: u32| {
-        // Rows of other banks, so that none waits for another's. The status row's number is a prime,
-        // so it is never in the first bank, where the hit is.
+        // Rows of other banks, so that none waits for another's. The status row's number is prime.
+        // So it is never in the first bank, where the hit is.
         let banks = misses + 2;
         let mut cache = DramCache::new(CacheShape { sets: banks, banks, status_entries: 8 * banks, ..shape });
         cache.tags().fill(std::iter::once(0));

@@ -24,8 +24,8 @@ pub fn chip(inputs: &Inputs<'_>) -> Found {
             "560 mW at sequential reads and 450 mW at sequential writes, with the NAND's",
             left.0 > left.1 && left.1 > 0.0 && read < write,
             (left.0 / left.1, "times the controller's power, reads over writes"),
-            "the NAND's part by its operations and bytes, simulated at 512 KB. The rest is the controller's, which moves \
-             four times as many bytes in reads. The text gives nothing of it, so no sum is predicted",
+            "the NAND's part by its operations and bytes, simulated at 512 KB. The rest is the controller's, which \
+             moves four times as many bytes in reads. The text gives nothing of it, so no sum is predicted",
         )
         .also("mW of the NAND, reads", read * 1e3)
         .also("mW of the NAND, writes", write * 1e3)
