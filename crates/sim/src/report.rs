@@ -41,9 +41,9 @@ pub(crate) fn percent(share: f64) -> String {
 pub enum RunError {
     /// The statistics contradict each other.
     #[error(
-        "Little's law does not hold: {} were inside on average, and their times differ from that by {}: the model \
-         counts wrongly, please report it",
-        .0.mean_present, percent(.0.deviation)
+        "Little's law does not hold: {} were inside on average, and their times differ from that by {:e} of it: the \
+         model counts wrongly, please report it",
+        .0.mean_present, .0.deviation
     )]
     Law(Law),
     /// More comes than leaves, or the run is too short to tell.
