@@ -533,6 +533,7 @@ mod tests {
         // The parser's own line is that of the file.
         let (at, _) = written.lines().enumerate().find(|(_, line)| line.starts_with("erase")).unwrap();
         let wrong = document(&written.replacen("erase = \"1.5ms\"", "erase = \"1.5\"", 1)).nand();
-        assert!(told(wrong).contains(&format!("line {}", at + 1)));
+        let wrong = told(wrong);
+        assert!(wrong.starts_with(&format!("s.toml:{}: ", at + 1)), "{wrong}");
     }
 }
