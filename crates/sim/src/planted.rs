@@ -7,7 +7,7 @@ pub enum Planted {
     /// None.
     #[default]
     None,
-    /// Data takes no time on the link of a flash device.
+    /// Data takes no time on a link.
     FreeLink,
     /// Times of reads begin when the device sees them.
     LateClock,
@@ -33,7 +33,7 @@ pub enum Planted {
     OneCrossing,
     /// The device reads where it should write, and writes where it should read.
     SwappedOperations,
-    /// The data buffer is larger than it is said to be.
+    /// The data buffer, or the evict buffer, is larger than it is said to be.
     EndlessBuffer,
     /// The host controller has a slot for each command.
     EndlessQueue,
@@ -47,4 +47,20 @@ pub enum Planted {
     FreeAcknowledgement,
     /// A page that was written to leaves DRAM, and is not written to its device.
     LostWriteBack,
+    /// Faults of different cores do not wait for each other.
+    NoLock,
+    /// Reclaim interrupts no other core.
+    NoShootdown,
+    /// What is to be read ahead is not read.
+    LostReadAhead,
+    /// SSDAlloc's object table is read in no time.
+    FreeTable,
+    /// A page moves between DRAM and flash without crossing DRAM's bus.
+    FreeMove,
+    /// A miss takes no time of a worker.
+    FreeMiss,
+    /// What is known of each subpage is in the processor's caches.
+    AllNear,
+    /// Requests of one plane do not wait for each other.
+    EndlessPlanes,
 }

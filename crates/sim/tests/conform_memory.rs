@@ -1,13 +1,17 @@
 //! Goal: the path of memory comes to what its parts say, in the configurations that stand for other
 //! simulators. Method: the files in `systems`, in which one part decides at a time, each with its
-//! closed form, within 1%.
+//! closed form, within 1%. Bugs are planted, each of which a form finds.
 
 use std::path::Path;
 
+use fulgurite_sim::Planted;
 use fulgurite_sim::path::{PathReport, PathSystem};
 use fulgurite_sim::system::Document;
 
 fn run(file: &str, set: &[(&str, &str)]) -> PathReport {
+    run_with(file, set, Planted::None)
+}
+fn run_with(file: &str, set: &[(&str, &str)], planted: Planted) -> PathReport {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").join(file);
     let text = std::fs::read_to_string(path).unwrap();
     // What arrivals read is another key then.
@@ -16,10 +20,14 @@ fn run(file: &str, set: &[(&str, &str)]) -> PathReport {
     let short = [("requests.warm_up", "1000"), ("requests.count", "20000")];
     let set: Vec<(String, String)> =
         short.iter().chain(set).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    PathSystem::read(&Document::read(file, &text, &set).unwrap(), None).unwrap().run(1).unwrap()
+    let system = PathSystem::read(&Document::read(file, &text, &set).unwrap(), None).unwrap();
+    PathSystem { planted, ..system }.run(1).unwrap()
+}
+fn is_near(what: &str, ours: f64, theory: f64) -> Result<(), String> {
+    if (ours / theory - 1.0).abs() < 0.01 { Ok(()) } else { Err(format!("{what}: {ours} and not {theory}")) }
 }
 fn near(what: &str, ours: f64, theory: f64) {
-    assert!((ours / theory - 1.0).abs() < 0.01, "{what}: {ours} and not {theory}");
+    assert_eq!(is_near(what, ours, theory), Ok(()));
 }
 fn mean(report: &PathReport) -> f64 {
     report.reads.mean_ns.unwrap().value
@@ -86,16 +94,17 @@ fn deeper_queues_find_more_open_rows() {
 }
 
 const HYBRID: &str = "compat-hybridsim.toml";
+const ALONE: [(&str, &str); 3] = [("requests.depth", "1"), ("requests.reads", "100%"), ("dram.refresh_every", "0ns")];
+/// A hit in nanoseconds. Each page lies in a row with one that is not its neighbour, so that each
+/// of its 64 lines has a part in closing and opening one. The link takes 64 ps.
+const LINE: f64 = 3.0 + 13.5 + 6.0 + 2.0 * 13.5 / 64.0 + 0.064;
 
 #[test]
 fn a_cache_of_pages_hits_and_misses() {
-    let alone = [("requests.depth", "1"), ("requests.reads", "100%"), ("dram.refresh_every", "0ns")];
+    let alone = ALONE;
     // All requests within what is in DRAM: tags, and a line.
     let hits = run(HYBRID, &[&alone[..], &[("requests.pattern", "sequential")]].concat());
-    // Each page lies in a row with one that is not its neighbour, so that each of its 64 lines has
-    // a part in closing and opening one. The link takes 64 ps.
-    let line = 3.0 + 13.5 + 6.0 + 2.0 * 13.5 / 64.0 + 0.064;
-    near("hits", mean(&hits), line);
+    near("hits", mean(&hits), LINE);
     assert_eq!(hits.page_misses, Some(0.0));
     // By chance over the whole device: what is in DRAM hits, the rest waits for NAND and 4 KiB at
     // 2.5 ns.
@@ -127,4 +136,47 @@ fn a_link_adds_its_time_both_ways() {
     let set = [still, ("requests.depth", "1"), ("requests.reads", "100%"), ("requests.pattern", "sequential")];
     let with = |latency| mean(&run("cxl-flash.toml", &[&set[..], &[("link.latency", latency)]].concat()));
     near("both ways", with("570ns") - with("70ns"), 1000.0);
+}
+
+/// 64 B at 1 GB/s behind a line that hits.
+fn data_crosses_the_link(planted: Planted) -> Result<(), String> {
+    let report =
+        run_with(DRAM, &[WITHOUT_REFRESH, ("requests.pattern", "sequential"), ("link.rate", "1GB/s")], planted);
+    is_near("link", mean(&report), STEP + BURST + 2.0 * STEP / 128.0 + 64.0)
+}
+/// Tags are read before a line.
+fn tags_are_read(planted: Planted) -> Result<(), String> {
+    let report = run_with(HYBRID, &[&ALONE[..], &[("requests.pattern", "sequential")]].concat(), planted);
+    is_near("hits", mean(&report), LINE)
+}
+/// A page that comes crosses DRAM's bus, 64 bursts of 6 ns, before its line is read.
+fn pages_cross_the_bus(planted: Planted) -> Result<(), String> {
+    let report = run_with(HYBRID, &[&ALONE[..], &[("requests.count", "2000")]].concat(), planted);
+    let bus = report.page_misses.unwrap() * 64.0 + 1.0;
+    let bursts = report.bus_busy * report.simulated_s / 6e-9 / 2000.0;
+    is_near("bursts of a request", bursts, bus)
+}
+/// Most of what is evicted after writes goes back to flash.
+fn changed_pages_go_back(planted: Planted) -> Result<(), String> {
+    let few =
+        [("requests.reads", "0%"), ("requests.warm_up", "6000"), ("requests.count", "4000"), ("cache.sets", "64")];
+    let report = run_with(HYBRID, &few, planted);
+    let share = report.written_back as f64 / (report.page_misses.unwrap() * 4000.0);
+    if share > 0.9 { Ok(()) } else { Err(format!("{share} of what is evicted is written back")) }
+}
+
+type Form = fn(Planted) -> Result<(), String>;
+const FORMS: [(Planted, Form); 4] = [
+    (Planted::FreeLink, data_crosses_the_link),
+    (Planted::FreeTags, tags_are_read),
+    (Planted::FreeMove, pages_cross_the_bus),
+    (Planted::LostWriteBack, changed_pages_go_back),
+];
+
+#[test]
+fn planted_bugs_are_found() {
+    for (bug, form) in FORMS {
+        assert_eq!(form(Planted::None), Ok(()), "without {bug:?}");
+        assert!(form(bug).is_err(), "{bug:?} was not found");
+    }
 }

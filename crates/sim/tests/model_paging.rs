@@ -101,10 +101,16 @@ fn read(text: &str, set: &[(&str, &str)]) -> PagingSystem {
     PagingSystem::read(&Document::read("test.toml", text, &set).unwrap()).unwrap()
 }
 fn run(text: &str, set: &[(&str, &str)]) -> PagingReport {
-    PagingSystem { explain: true, ..read(text, set) }.run(1).unwrap()
+    run_with(text, set, Planted::None)
+}
+fn run_with(text: &str, set: &[(&str, &str)], planted: Planted) -> PagingReport {
+    PagingSystem { explain: true, planted, ..read(text, set) }.run(1).unwrap()
+}
+fn is_near(what: &str, ours: f64, theory: f64, share: f64) -> Result<(), String> {
+    if (ours / theory - 1.0).abs() < share { Ok(()) } else { Err(format!("{what}: {ours} and not {theory}")) }
 }
 fn near(what: &str, ours: f64, theory: f64, share: f64) {
-    assert!((ours / theory - 1.0).abs() < share, "{what}: {ours} and not {theory}");
+    assert_eq!(is_near(what, ours, theory, share), Ok(()));
 }
 fn mean_us(report: &PagingReport) -> f64 {
     report.access.mean_ns.unwrap().value / 1e3
@@ -149,12 +155,17 @@ fn larger_pages_take_several_of_nand() {
         near("misses", sequential.miss_ratio.unwrap(), 1.0 / of_page, 0.01);
     }
 }
+const NEXT: [(&str, &str); 2] = [("program.random", "0%"), ("controller.prefetch", "next-4")];
+
+/// One of five misses, and the others are waited for together.
+fn reads_the_next(planted: Planted) -> Result<(), String> {
+    let report = run_with(&controller(), &NEXT, planted);
+    is_near("misses", report.miss_ratio.unwrap(), 0.2, 0.01)
+}
 #[test]
 fn the_next_pages_come_after_any_miss() {
-    let sequential = [("program.random", "0%"), ("controller.prefetch", "next-4")];
+    let sequential = NEXT;
     let report = run(&controller(), &sequential);
-    // One of five, and the others are waited for together.
-    near("misses", report.miss_ratio.unwrap(), 0.2, 0.01);
     let off = run(&controller(), &sequential[..1]);
     near("gain", off.law.mean_ns / report.law.mean_ns, 5.0, 0.05);
     let random = run(&controller(), &sequential[1..]);
@@ -182,11 +193,17 @@ fn a_fault_is_the_sum_of_its_parts() {
     near("with a switch", stage_us(&two, "software after"), 2.0 + 5.0 + 0.05, 0.05);
     assert!(two.accesses_per_s > 1.7 * report.accesses_per_s, "one thread runs while another waits");
 }
-#[test]
-fn faults_of_all_cores_pass_one_lock() {
+/// Faults of all cores pass one lock.
+fn one_lock(planted: Planted) -> Result<(), String> {
     let set = [("program.threads", "64"), ("system.cores", "32"), ("os.locked", "20us"), ("memory.dram", "16M")];
-    let report = run(&system_text(), &[&set[..], &LONGER].concat());
-    near("rate", report.accesses_per_s * report.miss_ratio.unwrap(), 50_000.0, 0.03);
+    let report = run_with(&system_text(), &[&set[..], &LONGER].concat(), planted);
+    is_near("rate", report.accesses_per_s * report.miss_ratio.unwrap(), 50_000.0, 0.03)
+}
+/// Each batch that is reclaimed interrupts the cores on which the program runs.
+fn interrupts(planted: Planted) -> Result<(), String> {
+    let set = [("program.untimed", "20000"), ("program.threads", "8"), ("system.cores", "4"), ("os.batch", "8")];
+    let batches = run_with(&system_text(), &set, planted).shootdowns;
+    if batches > 0 { Ok(()) } else { Err("no core was interrupted".to_owned()) }
 }
 #[test]
 fn reclaim_is_on_the_core_that_faults_and_interrupts_the_others() {
@@ -211,20 +228,25 @@ fn neighbours_of_swap_are_those_that_left_together() {
     let sequential = [("program.random", "0%"), ("os.cluster", "8")];
     near("misses", run(&system_text(), &sequential).miss_ratio.unwrap(), 1.0 / 8.0, 0.02);
 }
-#[test]
-fn a_full_evict_buffer_holds_misses_up() {
+/// A full evict buffer holds misses up.
+fn buffer_is_full(planted: Planted) -> Result<(), String> {
     let set = [("program.untimed", "20000"), ("program.writes", "100%"), ("program.threads", "16")];
     let set = [&set[..], &LONGER, &[("memory.buffer", "8")]].concat();
-    let report = run(&system_text(), &set);
+    let report = run_with(&system_text(), &set, planted);
     // The drive writes 10,000 pages a second in place, and each page that comes displaces one.
     let rate = report.device_writes_per_s;
-    assert!((8500.0..10_050.0).contains(&rate), "reads wait behind writes, so a little less: {rate}");
-    assert!(report.throttled > 0, "{report:?}");
+    // Reads wait behind writes, so a little less.
+    let holds = (8500.0..10_050.0).contains(&rate) && report.throttled > 0;
+    if holds { Ok(()) } else { Err(format!("{} misses waited, {rate} writes/s", report.throttled)) }
+}
+/// SSDAlloc's runtime pays its table.
+fn object_table(planted: Planted) -> Result<(), String> {
+    let report = run_with(&runtime_text("page"), &[], planted);
+    is_near("before", stage_us(&report, "before the device"), 0.7 + 0.05 + 0.1, 0.001)
 }
 #[test]
-fn ssdallocs_runtime_pays_its_table() {
+fn ssdallocs_runtime_pays_its_mapping() {
     let report = run(&runtime_text("page"), &[]);
-    near("before", stage_us(&report, "before the device"), 0.7 + 0.05 + 0.1, 0.001);
     near("after", stage_us(&report, "software after"), 0.15 + 0.05, 0.01);
     // Objects that are in DRAM and not mapped pay, too.
     let objects = [("program.object", "128B"), ("program.data", "2M"), ("program.untimed", "200000")];
@@ -387,10 +409,23 @@ fn writes_what_it_evicts(planted: Planted) -> Result<(), String> {
     }
     Ok(())
 }
+
+type Form = fn(Planted) -> Result<(), String>;
+const FORMS: [(Planted, Form); 6] = [
+    (Planted::LostReadAhead, reads_the_next),
+    (Planted::NoLock, one_lock),
+    (Planted::NoShootdown, interrupts),
+    (Planted::EndlessBuffer, buffer_is_full),
+    (Planted::FreeTable, object_table),
+    (Planted::LostWriteBack, writes_what_it_evicts),
+];
+
 #[test]
-fn a_lost_write_back_is_found() {
-    assert_eq!(writes_what_it_evicts(Planted::None), Ok(()));
-    assert!(writes_what_it_evicts(Planted::LostWriteBack).is_err());
+fn what_parts_do_holds_and_planted_bugs_are_found() {
+    for (bug, form) in FORMS {
+        assert_eq!(form(Planted::None), Ok(()), "without {bug:?}");
+        assert!(form(bug).is_err(), "{bug:?} was not found");
+    }
 }
 
 #[test]

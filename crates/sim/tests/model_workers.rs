@@ -1,8 +1,9 @@
 //! Goal: a worker pays what its system says, and predictions come out of costs and workloads alone.
 //! Method: systems in which one cost decides, for each of which there is a closed form; kernel
-//! paging as another set of costs; the data's own limits.
+//! paging as another set of costs; the data's own limits; bugs that are planted.
 
-use fulgurite_sim::workers::WorkersReport;
+use fulgurite_sim::Planted;
+use fulgurite_sim::workers::{WorkersReport, WorkersSystem};
 
 use crate::common::workers;
 use crate::own_policy;
@@ -10,14 +11,20 @@ use crate::own_policy;
 fn run(set: &[(&str, &str)]) -> WorkersReport {
     workers(set).run(1).unwrap()
 }
+fn is_near(what: &str, ours: f64, theory: f64, share: f64) -> Result<(), String> {
+    if (ours / theory - 1.0).abs() < share { Ok(()) } else { Err(format!("{what}: {ours} and not {theory}")) }
+}
 fn near(what: &str, ours: f64, theory: f64, share: f64) {
-    assert!((ours / theory - 1.0).abs() < share, "{what}: {ours} and not {theory}");
+    assert_eq!(is_near(what, ours, theory, share), Ok(()));
 }
 /// Nothing costs anything but a miss.
 const FREE: [(&str, &str); 4] =
     [("costs.request", "0ns"), ("costs.hit", "0ns"), ("costs.far_hit", "0ns"), ("costs.write_back", "0ns")];
 fn free(more: &[(&str, &str)]) -> WorkersReport {
-    run(&[&FREE[..], more].concat())
+    free_with(more, Planted::None)
+}
+fn free_with(more: &[(&str, &str)], planted: Planted) -> WorkersReport {
+    WorkersSystem { planted, ..workers(&[&FREE[..], more].concat()) }.run(1).unwrap()
 }
 
 #[test]
@@ -124,4 +131,50 @@ fn without_misses_nothing_is_made_up() {
     assert!(all.warnings.iter().any(|warning| warning.contains("no miss")), "{:?}", all.warnings);
     assert_eq!((all.simple_share, all.accesses_per_miss, all.joined_share), (None, None, None));
     assert!(all.miss_stages.is_none() && all.spent.waiting.abs() < 1e-9, "{all:?}");
+}
+
+/// W / (W + o) where nothing else costs anything.
+fn a_miss_costs(planted: Planted) -> Result<(), String> {
+    let report = free_with(&[], planted);
+    is_near("share", report.share_of_dram_only, report.simple_share.unwrap(), 0.003)
+}
+/// 300 frames' words do not fit into caches for 64.
+fn hits_are_far(planted: Planted) -> Result<(), String> {
+    let far = free_with(&[], planted).far_share.unwrap();
+    if far > 0.01 { Ok(()) } else { Err(format!("{far} of the hits are far")) }
+}
+/// One plane serves one read in 50 us, and five are asked for.
+fn a_plane_serves_one(planted: Planted) -> Result<(), String> {
+    // Of read-only work: what is written takes twice as long.
+    let set = [("workload.name", "mmap-bench"), ("device.planes", "1"), ("dram.writes", "dirty")];
+    let report = free_with(&set, planted);
+    is_near("reads", report.device_reads_per_s, 20_000.0, 0.02)
+}
+/// Swap writes what it evicts: as much as it reads.
+fn writes_what_it_evicts(planted: Planted) -> Result<(), String> {
+    let report = free_with(&[("workload.name", "gups"), ("dram.writes", "all")], planted);
+    is_near("writes", report.device_writes_per_s, report.device_reads_per_s, 0.02)
+}
+/// Four more for each miss of uniform accesses.
+fn reads_the_next(planted: Planted) -> Result<(), String> {
+    let set = [("workload.name", "mmap-bench"), ("workload.exponent", "0.0"), ("dram.prefetch", "next-4")];
+    let report = free_with(&set, planted);
+    is_near("prefetched", report.prefetched_per_request / report.misses_per_request, 4.0, 0.2)
+}
+
+type Form = fn(Planted) -> Result<(), String>;
+const FORMS: [(Planted, Form); 5] = [
+    (Planted::FreeMiss, a_miss_costs),
+    (Planted::AllNear, hits_are_far),
+    (Planted::EndlessPlanes, a_plane_serves_one),
+    (Planted::LostWriteBack, writes_what_it_evicts),
+    (Planted::LostReadAhead, reads_the_next),
+];
+
+#[test]
+fn what_parts_cost_holds_and_planted_bugs_are_found() {
+    for (bug, form) in FORMS {
+        assert_eq!(form(Planted::None), Ok(()), "without {bug:?}");
+        assert!(form(bug).is_err(), "{bug:?} was not found");
+    }
 }

@@ -57,8 +57,9 @@ impl Run<'_> {
     /// What is read ahead makes no miss wait: it is not read where the evict buffer has no room for
     /// a victim.
     pub(super) fn reads_ahead(&mut self, home: u32, ahead: Option<core::ops::Range<u32>>, at: Time) {
+        let ahead = ahead.filter(|_| self.system.planted != Planted::LostReadAhead);
         for unit in ahead.into_iter().flatten() {
-            let has_room = self.homes[home as usize].writing < self.system.buffer;
+            let has_room = self.homes[home as usize].writing < self.system.buffer();
             match has_room.then(|| self.takes(home, unit, at)).flatten() {
                 Some(frame) => {
                     self.homes[home as usize].frames.prefetch(frame);
@@ -84,7 +85,8 @@ impl Run<'_> {
         let now = self.events.now();
         let Thread { home, unit, .. } = self.threads[self.running(core) as usize];
         // One after another, for all cores.
-        let locked = (now + costs.fault).max(self.lock) + costs.locked;
+        let lock = if self.system.planted == Planted::NoLock { Time::ZERO } else { self.lock };
+        let locked = (now + costs.fault).max(lock) + costs.locked;
         self.lock = locked;
         self.sums.software += costs.fault + costs.locked;
         let mut at = locked;
@@ -137,7 +139,8 @@ impl Run<'_> {
         // Only cores on which the program runs have translations to forget.
         let mut told = 0;
         for (other, of) in self.cores.iter_mut().enumerate() {
-            if other != core as usize && of.running.is_some() {
+            let runs = of.running.is_some() && self.system.planted != Planted::NoShootdown;
+            if other != core as usize && runs {
                 of.debt += costs.interrupted;
                 self.sums.software += costs.interrupted;
                 told += 1;
@@ -154,7 +157,7 @@ impl Run<'_> {
     }
     /// SSDAlloc's runtime gets a signal.
     pub(super) fn signalled(&mut self, core: u32, costs: RuntimeCosts) {
-        let at = self.events.now() + costs.signal + costs.table + costs.dematerialize;
+        let at = self.events.now() + costs.signal + self.system.table(costs) + costs.dematerialize;
         self.sums.software += at - self.events.now();
         let Thread { home, unit, .. } = self.threads[self.running(core) as usize];
         let frame = self.takes_own(home, unit, at);
@@ -222,7 +225,7 @@ impl Run<'_> {
     pub(super) fn has_room(&mut self, home: u32) {
         let now = self.events.now();
         let of = &mut self.homes[home as usize];
-        if of.writing < self.system.buffer
+        if of.writing < self.system.buffer()
             && let Some(core) = of.throttled.pop_front()
         {
             self.schedule(now, Event::Look(core));

@@ -335,7 +335,7 @@ impl Run<'_> {
             }
             Way::Controller { lookup, .. } => (lookup, lookup),
             Way::System(costs) => (Time::ZERO, costs.fault),
-            Way::Runtime(costs) => (Time::ZERO, costs.signal + costs.table),
+            Way::Runtime(costs) => (Time::ZERO, costs.signal + self.system.table(costs)),
         };
         let of = &mut self.homes[home as usize];
         match of.frames.place(unit) {
@@ -347,7 +347,7 @@ impl Run<'_> {
                     && !mapped.touch(u64::from(unit))
                 {
                     self.sums.remapped += 1;
-                    software += costs.signal + costs.table + costs.materialize + costs.dematerialize;
+                    software += costs.signal + self.system.table(costs) + costs.materialize + costs.dematerialize;
                     self.sums.software += software;
                 }
                 self.was_read_ahead(home, frame, unit);
@@ -359,7 +359,7 @@ impl Run<'_> {
                 self.spend(joining);
                 self.waits(core, frame, now + joining);
             }
-            Place::Absent if of.writing >= self.system.buffer => {
+            Place::Absent if of.writing >= self.system.buffer() => {
                 self.sums.throttled += 1;
                 of.throttled.push_back(core);
             }

@@ -326,6 +326,14 @@ impl PagingSystem {
             _ => self.units(),
         }
     }
+    /// Pages of the evict buffer of each controller.
+    pub(super) fn buffer(&self) -> u32 {
+        if self.planted == Planted::EndlessBuffer { u32::MAX } else { self.buffer }
+    }
+    /// A look-up in SSDAlloc's object table.
+    pub(super) fn table(&self, costs: RuntimeCosts) -> Time {
+        if self.planted == Planted::FreeTable { Time::ZERO } else { costs.table }
+    }
     pub(super) fn new_log(&self, costs: RuntimeCosts) -> Log {
         Log::new(self.units() as u32, (self.page / self.unit()) as u32, costs.segment, costs.full)
     }

@@ -10,6 +10,7 @@ use crate::flash::Map;
 use crate::flash::requests::{Asked, Source};
 use crate::flash::{Arrivals, Pattern, Requests};
 use crate::memory::{Controller, ControllerTiming, FlashPages, Met, Tags, Wanted};
+use crate::planted::Planted;
 use crate::report::{Counted, RunError, held, percent, steady, times};
 use crate::slots::Slots;
 use crate::stages::{Split, Stages};
@@ -64,6 +65,8 @@ pub struct PathSystem {
     pub cache: Option<PageCache>,
     /// Keeps what is needed to split percentiles.
     pub explain: bool,
+    /// A bug, for the suite's tests.
+    pub planted: Planted,
 }
 
 /// What came of it.
@@ -256,6 +259,7 @@ impl PathSystem {
             timing,
             cache,
             explain: false,
+            planted: Planted::None,
         };
         let capacity = system.capacity();
         if requests.pattern != Pattern::Trace && !(1..=capacity).contains(&requests.bytes) {
@@ -415,6 +419,9 @@ impl Run<'_> {
         }
     }
     fn on_link(&self, bytes: u64) -> Time {
+        if self.system.planted == Planted::FreeLink {
+            return Time::ZERO;
+        }
         Time((bytes as f64 * 1e12 / self.system.link_rate + 0.5) as u64)
     }
     fn comes(&mut self, asked: Asked) {
@@ -448,11 +455,12 @@ impl Run<'_> {
         let request = &mut self.requests[number];
         let page = (request.line * self.system.line / cache.shape.page) as u32;
         cache.looked += 1;
-        if request.tags == Time::ZERO && cache.shape.tags > Time::ZERO {
+        let tags = if self.system.planted == Planted::FreeTags { Time::ZERO } else { cache.shape.tags };
+        if request.tags == Time::ZERO && tags > Time::ZERO {
             // It comes again when the tags have been read.
-            request.tags = cache.shape.tags;
+            request.tags = tags;
             cache.looked -= 1;
-            self.events.schedule(now + cache.shape.tags, 0, Event::Reaches(number));
+            self.events.schedule(now + tags, 0, Event::Reaches(number));
             return;
         }
         if cache.tags.touch(page, request.writes) {
@@ -473,7 +481,8 @@ impl Run<'_> {
             return;
         };
         cache.waiting.insert(page, vec![number]);
-        let victim = replaced.page.filter(|_| replaced.dirty);
+        let keeps = self.system.planted != Planted::LostWriteBack;
+        let victim = replaced.page.filter(|_| replaced.dirty && keeps);
         if let Some(victim) = victim {
             cache.written_back += 1;
             cache.flash.write(now, victim);
@@ -488,6 +497,9 @@ impl Run<'_> {
         let Some(shape) = self.cache.as_ref().map(|cache| cache.shape) else { return };
         let lines = shape.page / self.system.line;
         let first = self.frame(page) * lines;
+        if self.system.planted == Planted::FreeMove {
+            return;
+        }
         (first..first + lines).for_each(|line| self.line(line, BACKGROUND, now));
     }
     /// Where a page lies in DRAM: the set decides, and the page the way.

@@ -1,6 +1,7 @@
 //! The device below a worker's frames, by what was measured of it: latencies, how many requests it
 //! serves at once, and how many a second at the most.
 
+use crate::planted::Planted;
 use crate::time::Time;
 
 /// What a device was measured to be.
@@ -30,19 +31,21 @@ pub struct Device {
     owed: f64,
     reads: u64,
     writes: u64,
+    planted: Planted,
 }
 
 impl Device {
-    /// An idle one.
-    pub fn new(shape: DeviceShape) -> Device {
+    /// An idle one, with a bug that is planted.
+    pub fn new(shape: DeviceShape, planted: Planted) -> Device {
         let planes = vec![Time::ZERO; shape.planes as usize];
-        Device { shape, planes, gate: Time::ZERO, owed: 0.0, reads: 0, writes: 0 }
+        Device { shape, planes, gate: Time::ZERO, owed: 0.0, reads: 0, writes: 0, planted }
     }
     fn serve(&mut self, now: Time, subpage: u32, gap: Time, latency: Time) -> Time {
         let through = now.max(self.gate);
         self.gate = through + gap;
         let plane = subpage as usize % self.planes.len();
-        let ends = through.max(self.planes[plane]) + latency;
+        let free = if self.planted == Planted::EndlessPlanes { Time::ZERO } else { self.planes[plane] };
+        let ends = through.max(free) + latency;
         self.planes[plane] = ends;
         ends
     }
@@ -86,7 +89,7 @@ mod tests {
 
     #[test]
     fn planes_work_at_once_and_one_in_turn() {
-        let mut device = Device::new(SHAPE);
+        let mut device = Device::new(SHAPE, Planted::None);
         assert_eq!(device.read(Time::us(1), 0), Time::us(51));
         assert_eq!(device.read(Time::us(1), 1), Time::us(51));
         assert_eq!(device.read(Time::us(1), 4), Time::us(101));
@@ -96,13 +99,13 @@ mod tests {
     }
     #[test]
     fn a_gap_limits_the_rate_and_not_the_latency() {
-        let mut device = Device::new(DeviceShape { read_gap: Time::us(10), planes: 1000, ..SHAPE });
+        let mut device = Device::new(DeviceShape { read_gap: Time::us(10), planes: 1000, ..SHAPE }, Planted::None);
         let ends: Vec<Time> = (0..3).map(|subpage| device.read(Time::ZERO, subpage)).collect();
         assert_eq!(ends, [Time::us(50), Time::us(60), Time::us(70)]);
     }
     #[test]
     fn copies_come_in_their_share() {
-        let mut device = Device::new(DeviceShape { copies: 1.5, ..SHAPE });
+        let mut device = Device::new(DeviceShape { copies: 1.5, ..SHAPE }, Planted::None);
         (0..10).for_each(|subpage| device.write(Time::ZERO, subpage));
         assert_eq!(device.counts(), (15, 25));
     }

@@ -12,6 +12,7 @@ use super::frames::{Frames, Place};
 use crate::cores::Sram;
 use crate::events::Events;
 use crate::executed::{Executed, Touch};
+use crate::planted::Planted;
 use crate::report::{Counted, RunError, held, percent, times};
 use crate::stages::{Split, Stages};
 use crate::statistics::{Distribution, Law, Population};
@@ -90,6 +91,8 @@ pub struct WorkersSystem {
     pub device: DeviceShape,
     /// Keeps what is needed to split percentiles.
     pub explain: bool,
+    /// A bug, for the suite's tests.
+    pub planted: Planted,
 }
 
 /// Where the worker's time goes, as shares of it. They add up to one.
@@ -327,6 +330,7 @@ impl WorkersSystem {
                 copies: document.number("device.copies", 0.0, 64.0)?,
             },
             explain: false,
+            planted: Planted::None,
         })
     }
 
@@ -369,7 +373,7 @@ impl WorkersSystem {
             events: Events::new(),
             frames,
             near: Sram::new(self.costs.near.max(NEAR_WAYS), NEAR_WAYS),
-            device: Device::new(self.device),
+            device: Device::new(self.device, self.planted),
             scheduler: Scheduler::new(self.policy, self.fibers as usize, threads),
             waits: MissTable::new(self.frames as usize + threads, threads),
             prefetcher: Prefetcher::new(self.prefetch),
@@ -543,7 +547,7 @@ impl<R: Replacement> Run<'_, R> {
             Place::Resident(frame) => {
                 self.frames.used(frame, touch.writes);
                 if !touch.pinned {
-                    let near = self.near.touch(u64::from(subpage));
+                    let near = self.near.touch(u64::from(subpage)) || self.system.planted == Planted::AllNear;
                     let cost = if near { costs.hit } else { costs.far_hit };
                     self.at += cost;
                     self.sums.hits += cost;
@@ -583,6 +587,9 @@ impl<R: Replacement> Run<'_, R> {
         false
     }
     fn spend_miss(&mut self, cost: Time) {
+        if self.system.planted == Planted::FreeMiss {
+            return;
+        }
         self.at += cost;
         self.sums.misses += cost;
     }
@@ -601,7 +608,8 @@ impl<R: Replacement> Run<'_, R> {
                 self.prefetcher.wasted(SubpageIndex(victim.subpage));
                 self.sums.wasted += 1;
             }
-            if victim.dirty || self.system.writes_all {
+            let keeps = self.system.planted != Planted::LostWriteBack;
+            if (victim.dirty || self.system.writes_all) && keeps {
                 self.at += self.system.costs.write_back;
                 self.sums.write_backs += self.system.costs.write_back;
                 self.device.write(self.at, victim.subpage);
@@ -611,6 +619,7 @@ impl<R: Replacement> Run<'_, R> {
     }
     /// Reads ahead, each subpage by a request of its own.
     fn prefetches(&mut self, ahead: Option<core::ops::Range<u32>>) {
+        let ahead = ahead.filter(|_| self.system.planted != Planted::LostReadAhead);
         for subpage in ahead.into_iter().flatten() {
             match self.takes(subpage) {
                 Some(frame) => {
