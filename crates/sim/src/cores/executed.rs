@@ -104,9 +104,17 @@ mod tests {
 
     #[test]
     fn accesses_are_repeated_in_their_order() {
-        let workload = || Executed::build("array-swap", 8 << 20, 0.9, 1).unwrap();
+        // Elements of one block, rows of one, and nodes of a page.
+        ["array-swap", "tatp", "silo"].into_iter().for_each(repeats);
+    }
+    fn repeats(name: &str) {
+        let workload = || Executed::build(name, 8 << 20, 0.9, 1).unwrap();
         let mut touches = Vec::new();
         workload().request(&mut touches).unwrap();
+        let blocks = |touch: &Touch| {
+            let last = touch.at + u64::from(touch.bytes).max(1) - 1;
+            (touch.at / BLOCK..=last / BLOCK).map(|block| block * BLOCK)
+        };
         let shared = Rc::new(RefCell::new(Shared::new(workload())));
         let mut replay = Replay::new(shared.clone(), (100, 2), Space { pages: 2048 }, 0, 1);
         let (mut loads, mut stores, mut own) = (Vec::new(), Vec::new(), 0);
@@ -119,12 +127,10 @@ mod tests {
                 Step::Store { address } => stores.push(address),
             }
         }
-        assert!(
-            loads.iter().copied().eq(touches.iter().map(|touch| touch.at / BLOCK * BLOCK)),
-            "{loads:?} {touches:?}"
-        );
-        let written = touches.iter().filter(|touch| touch.writes).map(|touch| touch.at / BLOCK * BLOCK);
-        assert!(stores.iter().copied().eq(written) && !stores.is_empty());
+        assert!(loads.iter().copied().eq(touches.iter().flat_map(blocks)), "{name}: {loads:?} {touches:?}");
+        let written = touches.iter().filter(|touch| touch.writes).flat_map(blocks);
+        assert!(stores.iter().copied().eq(written), "{name}: {stores:?} {touches:?}");
+        assert!(!stores.is_empty(), "{name}");
         assert_eq!(own, 2 * touches.iter().filter(|touch| !touch.pinned).count());
         assert!(shared.borrow_mut().failed().is_none());
     }

@@ -515,6 +515,44 @@ mod tests {
         assert!(block_of.len() > 100);
     }
     #[test]
+    fn a_job_makes_the_accesses_of_its_shape() {
+        let (space, jobs) = (Space { pages: 1024 }, 10_000);
+        let (data, index) = (1024 * PAGE, (1024 + INDEX_PAGES) * PAGE);
+        for workload in Workload::ALL {
+            let shape = workload.shape();
+            let mut work = Work::new(shape, Zipf::new(1024, 1.0), space, 3, 1);
+            // Loads of data, of the index and of the thread's own; stores; loads that depend.
+            let (mut ended, mut counts) = (0, [0u32; 5]);
+            while ended < jobs {
+                match work.next() {
+                    Step::End => ended += 1,
+                    Step::Compute(count) => assert!(f64::from(count) <= 1.5 * shape.compute, "{count}"),
+                    Step::Store { address } => {
+                        assert!(address < data, "{}: only data is written", workload.name());
+                        counts[3] += 1;
+                    }
+                    Step::Load { address, depends } => {
+                        let of = if address < data { 0 } else { 1 + usize::from(address >= index) };
+                        counts[of] += 1;
+                        counts[4] += u32::from(depends);
+                    }
+                }
+            }
+            let records = shape.records_of_job();
+            // A path is led to once, and its last node alone may be written.
+            let led = if shape.path { shape.operations } else { records };
+            let levels = led * shape.levels;
+            // In an index all but the root, and each record's place but where it is computed.
+            let found = if shape.levels > 0.0 || shape.path { records } else { 0.0 };
+            let depends = led * (shape.levels - 1.0).max(0.0) + found;
+            let wanted = [records * shape.blocks, levels, records * shape.own, led * shape.writes / 100.0, depends];
+            for (ours, theory) in counts.iter().zip(wanted) {
+                let ours = f64::from(*ours) / f64::from(jobs);
+                assert!((ours - theory).abs() <= 0.06 * theory, "{}: {counts:?} and not {wanted:?}", workload.name());
+            }
+        }
+    }
+    #[test]
     fn counts_between_whole_numbers_are_means() {
         let (space, jobs) = (Space { pages: 1024 }, 4000);
         let shape = Shape { operations: 1.2, records: 2.4, blocks: 1.5, levels: 0.0, ..Workload::Tatp.shape() };
