@@ -82,7 +82,7 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
             "garbage collection incurs up to 100 ms of latency",
             longest_ms > erase_ms && longest_ms <= 100.0,
             (longest_ms, "ms, the longest read at 256 GB"),
-            "a read waits for the pages that are moved and the erase of a block, and for other reads of its plane",
+            "a read waits for the pages that are moved and the erase of a block, and for other reads of its plane. The text cites its 100 ms, and gives no size of a block and no rate of writes",
         ),
     ])
 }
