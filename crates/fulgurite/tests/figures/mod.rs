@@ -7,6 +7,7 @@ mod live;
 mod others;
 mod peers;
 mod predictions;
+mod programs;
 
 /// The block of a result: its command, its tables, the machine.
 pub fn render(name: &str, result: &Value, has_drawing: bool) -> String {
@@ -15,6 +16,8 @@ pub fn render(name: &str, result: &Value, has_drawing: bool) -> String {
     let tables = match kind.as_str() {
         "bench live" => live::tables(result),
         "bench peers" => peers::tables(result),
+        "bench run" => programs::unmodified(result),
+        "bench alloc" => programs::allocators(result),
         "bench micro" => vec![others::micro(result)],
         "bench tail" => others::tail(result),
         "bench checkpoint" => vec![others::checkpoint(result)],
