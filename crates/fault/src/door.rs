@@ -129,7 +129,7 @@ impl Door {
         loop {
             let mut guard = self.take();
             let Some(pager) = guard.as_mut() else { return Verdict::NotMine };
-            let own = self.own.want(subpage);
+            self.own.want(subpage);
             let begun = begin(pager);
             let taken = self.own.taken();
             let wakes = pager.tend() || !self.notifies && pager.cache.in_flight() > 0;
@@ -138,11 +138,8 @@ impl Door {
                 self.notifier.notify();
             }
             let gate = if let Begun::Waits(slot) = begun { Some(&self.gates[slot as usize]) } else { None };
-            if let Some(own) = own {
-                match taken {
-                    Some(request) => self.read(own, request, gate),
-                    None => self.own.give_back(own),
-                }
+            if let Some((own, request)) = taken {
+                self.read(own, request, gate);
             }
             match (begun, gate) {
                 (Begun::Ended(verdict), _) => return verdict,

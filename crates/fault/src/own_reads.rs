@@ -15,7 +15,7 @@
 //! no more than one request. A fork waits for such reads as for all that is under way.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fulgurite_flash::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches};
@@ -35,13 +35,12 @@ pub struct Own {
 
 /// What threads and the cache's queue have in common.
 #[derive(Default)]
-pub struct OwnReads {
-    free: Mutex<Vec<Own>>,
-    aside: Mutex<Aside>,
-}
+pub struct OwnReads(Mutex<Aside>);
 
 #[derive(Default)]
 struct Aside {
+    /// Queues that no thread uses.
+    free: Vec<Own>,
     /// The subpage whose read is to be taken aside.
     wanted: Option<u32>,
     taken: Option<Request>,
@@ -59,26 +58,25 @@ impl std::fmt::Debug for OwnReads {
 impl OwnReads {
     /// With these queues.
     pub fn new(queues: Vec<Box<dyn Queue>>) -> OwnReads {
-        let aside = Aside { ended: Vec::with_capacity(queues.len()), ..Aside::default() };
+        let ended = Vec::with_capacity(queues.len());
         let free = queues.into_iter().map(|queue| Own { queue, ended: Vec::with_capacity(1) }).collect();
-        OwnReads { free: Mutex::new(free), aside: Mutex::new(aside) }
+        OwnReads(Mutex::new(Aside { free, ended, ..Aside::default() }))
     }
-    /// Takes the read of a subpage aside, if it is submitted before [`OwnReads::taken`]. Returns
-    /// the queue for it; none where all are in use. The caller has the pager.
-    pub fn want(&self, subpage: u32) -> Option<Own> {
-        let own = lock(&self.free).pop()?;
-        lock(&self.aside).wanted = Some(subpage);
-        Some(own)
+    fn aside(&self) -> MutexGuard<'_, Aside> {
+        lock(&self.0)
     }
-    /// What was taken aside. The caller has had the pager since it wanted it.
-    pub fn taken(&self) -> Option<Request> {
-        let mut aside = lock(&self.aside);
+    /// Takes the read of a subpage aside, if it is submitted before [`OwnReads::taken`], and if a
+    /// queue is free. The caller has the pager.
+    pub fn want(&self, subpage: u32) {
+        let mut aside = self.aside();
+        aside.wanted = (!aside.free.is_empty()).then_some(subpage);
+    }
+    /// What was taken aside, and a queue for it. The caller has had the pager since it wanted it.
+    pub fn taken(&self) -> Option<(Own, Request)> {
+        let mut aside = self.aside();
         aside.wanted = None;
-        aside.taken.take()
-    }
-    /// Gives a queue back.
-    pub fn give_back(&self, own: Own) {
-        lock(&self.free).push(own);
+        let request = aside.taken.take()?;
+        Some((aside.free.pop().expect("queues are taken with the pager only"), request))
     }
     /// Does a request, and gives its queue back. The caller does not have the pager.
     ///
@@ -91,8 +89,9 @@ impl OwnReads {
         while own.queue.poll(&mut own.ended) == 0 {
             own.queue.wait(Some(LOOK));
         }
-        lock(&self.aside).ended.append(&mut own.ended);
-        self.give_back(own);
+        let mut aside = self.aside();
+        aside.ended.append(&mut own.ended);
+        aside.free.push(own);
     }
 }
 
@@ -104,7 +103,7 @@ pub struct Divided {
 
 impl Queue for Divided {
     fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
-        let mut aside = lock(&self.own.aside);
+        let mut aside = self.own.aside();
         if request.op == Op::Read && aside.wanted == Some(request.subpage.0) {
             (aside.wanted, aside.taken) = (None, Some(request));
             aside.under_way += 1;
@@ -117,7 +116,7 @@ impl Queue for Divided {
         self.inner.flush()
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        let mut aside = lock(&self.own.aside);
+        let mut aside = self.own.aside();
         let count = aside.ended.len();
         aside.under_way -= count;
         completions.append(&mut aside.ended);
@@ -137,13 +136,13 @@ impl Queue for Divided {
         self.inner.wait(timeout);
     }
     fn in_flight(&self) -> usize {
-        self.inner.in_flight() + lock(&self.own.aside).under_way
+        self.inner.in_flight() + self.own.aside().under_way
     }
     fn depth(&self) -> usize {
         self.inner.depth()
     }
     fn bytes(&self) -> usize {
-        self.inner.bytes() + lock(&self.own.free).iter().map(|own| own.queue.bytes()).sum::<usize>()
+        self.inner.bytes() + self.own.aside().free.iter().map(|own| own.queue.bytes()).sum::<usize>()
     }
 }
 
@@ -171,20 +170,23 @@ mod tests {
         queue.flush().unwrap();
         assert_eq!(queue.poll(&mut ended), 4);
         frames.write(0, &[0; 4 * SUBPAGE_BYTES]);
-        // Neither a write of it, nor a read of another, nor a second read.
-        let mine = own.want(2).expect("one is free");
-        assert!(own.want(3).is_none(), "and no other");
+        // No other read, and no second one.
+        own.want(2);
         for (op, at) in [(Op::Read, 1), (Op::Read, 2), (Op::Read, 3)] {
             queue.submit(request(op, at)).unwrap();
         }
-        let taken = own.taken().expect("it was submitted");
-        assert_eq!((taken, own.taken(), queue.in_flight()), (request(Op::Read, 2), None, 3));
+        let (mine, taken) = own.taken().expect("it was submitted");
+        assert_eq!((taken, queue.in_flight()), (request(Op::Read, 2), 3));
+        // There is no second queue.
+        own.want(4);
+        queue.submit(request(Op::Read, 4)).unwrap();
+        assert!(own.taken().is_none());
         queue.flush().unwrap();
         ended.clear();
-        assert_eq!((queue.poll(&mut ended), queue.in_flight()), (2, 1));
+        assert_eq!((queue.poll(&mut ended), queue.in_flight()), (3, 1));
         own.read(mine, taken);
         assert_eq!((queue.poll(&mut ended), queue.in_flight(), queue.poll(&mut ended)), (1, 0, 0));
-        assert!(ended[2].tag == 2 && ended.iter().all(|ended| ended.result == Ok(())));
+        assert!(ended[3].tag == 2 && ended.iter().all(|ended| ended.result == Ok(())));
         let byte = |at: usize| {
             let mut byte = [0];
             frames.read(at * SUBPAGE_BYTES, &mut byte);
@@ -192,9 +194,8 @@ mod tests {
         };
         assert_eq!([byte(1), byte(2), byte(3)], [2, 3, 4]);
         // A want that comes to nothing takes nothing later.
-        let mine = own.want(5).expect("it was given back");
-        assert_eq!(own.taken(), None);
-        own.give_back(mine);
+        own.want(5);
+        assert!(own.taken().is_none());
         queue.submit(request(Op::Read, 5)).unwrap();
         queue.flush().unwrap();
         assert_eq!(queue.poll(&mut ended), 1);
