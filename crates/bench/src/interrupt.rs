@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::stderr::tell;
+
 /// How often the flag is looked at while something else runs.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -28,7 +30,7 @@ impl Interrupt {
     /// # Errors
     /// When the handler cannot be set.
     pub fn catch() -> Result<Interrupt> {
-        Interrupt::catch_and(|| eprintln!("fulgurite: stopping; again twice to stop at once"))
+        Interrupt::catch_and(|| tell("fulgurite: stopping; again twice to stop at once"))
     }
     /// The same without a word: a screen ends.
     ///

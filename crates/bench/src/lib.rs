@@ -7,6 +7,8 @@
 //! It parses no command line, and decides nothing about caching, scheduling or devices; those are
 //! the layers below.
 #![deny(unsafe_code)]
+// They panic where standard error has no reader: `stderr::tell` does not.
+#![deny(clippy::print_stderr)]
 
 mod alloc;
 pub mod args;
@@ -39,6 +41,7 @@ pub mod report;
 mod rounds;
 pub mod run;
 mod session;
+pub mod stderr;
 mod store;
 mod survive;
 mod tail;

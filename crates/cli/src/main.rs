@@ -7,6 +7,8 @@
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
 #![forbid(unsafe_code)]
+// They panic where standard error has no reader: `stderr::tell` does not.
+#![deny(clippy::print_stderr)]
 
 mod args;
 mod device;
@@ -28,6 +30,7 @@ use args::{BenchCommand, Cli, Command};
 use fulgurite_bench::bad_input::{self, BadInput};
 use fulgurite_bench::commands;
 use fulgurite_bench::interrupt::Interrupted;
+use fulgurite_bench::stderr::tell;
 
 fn main() -> ExitCode {
     let words = words::joined(std::env::args_os(), &Cli::command());
@@ -61,11 +64,11 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<Interrupted>() => {
-            eprintln!("fulgurite: interrupted");
+            tell("fulgurite: interrupted");
             ExitCode::from(130)
         }
         Err(error) => {
-            eprintln!("fulgurite: {}", bad_input::told(&error));
+            tell(format_args!("fulgurite: {}", bad_input::told(&error)));
             ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
         }
     }

@@ -9,6 +9,7 @@ use fulgurite_bench::bad_input::{BadInput, OrBadInput};
 use fulgurite_bench::progress;
 use fulgurite_bench::report::table::{Columns, terminal_width};
 use fulgurite_bench::report::{say, write_as, write_file, write_stdout};
+use fulgurite_bench::stderr::tell;
 use fulgurite_bench::values::{Output, output};
 use fulgurite_reproduce::{Check, Effort, Paper, Report, Row, Verdict, checks, figures, reproduce};
 
@@ -129,7 +130,7 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     bar.finish_and_clear();
     let (report, spent) = report.or_bad_input(|error| error.to_string())?;
     if args.times {
-        eprint!("{}", times(spent));
+        tell(times(spent).trim_end());
     }
     // What took minutes is shown first, and the files are written whether or not it can be.
     let shown = match &args.json {

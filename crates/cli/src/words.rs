@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
 use clap::Command;
+use fulgurite_bench::stderr::tell;
 
 /// The words, with each negative value joined to the option before it that wants one.
 pub fn joined(words: impl Iterator<Item = OsString>, command: &Command) -> Vec<OsString> {
@@ -69,7 +70,7 @@ pub fn refuse(error: &clap::Error) -> ! {
     let told = error.render();
     if error.use_stderr() && in_words(told.to_string()) != told.to_string() {
         let terminal = std::io::stderr().is_terminal();
-        eprint!("{}", in_words(if terminal { told.ansi().to_string() } else { told.to_string() }));
+        tell(in_words(if terminal { told.ansi().to_string() } else { told.to_string() }).trim_end());
         std::process::exit(error.exit_code());
     }
     error.exit()

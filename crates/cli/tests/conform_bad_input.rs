@@ -400,3 +400,27 @@ fn help_has_examples_and_ends_well() {
     assert!(run(directory.path(), &["man", "."]).status.success());
     assert!(directory.path().join("fulgurite.1").exists());
 }
+
+/// As with `2>&1 | head`: a reader that has gone is no panic, and the exit code is the same.
+#[test]
+fn messages_without_a_reader() {
+    let systems = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems");
+    let nand = systems.join("nand-only.toml").display().to_string();
+    let fast = ["sim", "run", &nand, "--set", "requests.count=2000", "--speed"];
+    // Refused by the parser, in its words and in ours, by the command, and not at all.
+    let cases: [(&[&str], i32); 5] = [
+        (&["sim", "run"], 2),
+        (&["bench", "live", "--rounds=x"], 2),
+        (&["sim", "run", "nowhere.toml"], 2),
+        (&fast, 0),
+        (&["reproduce", "A2", "--times"], 0),
+    ];
+    for (words, code) in cases {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fulgurite"));
+        command.args(words).current_dir(directory.path()).stdout(writer.try_clone().unwrap()).stderr(writer);
+        assert_eq!(command.status().unwrap().code(), Some(code), "{words:?}");
+    }
+}

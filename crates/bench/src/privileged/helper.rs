@@ -11,6 +11,7 @@ use super::leftovers::{PAGE_CLUSTER, Record, ZSWAP};
 use super::message::{Capabilities, Reply, Request};
 use super::swap;
 use crate::own_process;
+use crate::stderr::tell;
 
 /// Serves until standard input closes, then removes everything.
 pub fn run() -> std::process::ExitCode {
@@ -23,7 +24,7 @@ pub fn run() -> std::process::ExitCode {
     });
     let failed = helper.record.remove_all().failed;
     for sentence in &failed {
-        eprintln!("fulgurite: {sentence}; `fulgurite cleanup` tries again");
+        tell(format_args!("fulgurite: {sentence}; `fulgurite cleanup` tries again"));
     }
     std::process::ExitCode::from(u8::from(!failed.is_empty()))
 }

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::args::OutputArgs;
 use crate::interrupt::Interrupted;
 use crate::machine::Machine;
+use crate::stderr::tell;
 use crate::values::Output;
 
 /// One JSON object: the machine, the command, and the results.
@@ -81,7 +82,7 @@ pub fn command_line() -> String {
 /// Writes text for people: to standard output, or, where JSON goes there, to standard error.
 pub fn print(args: &OutputArgs, text: &str) -> Result<()> {
     if args.json == Some(Output::Stdout) {
-        eprintln!("{text}");
+        tell(text);
         return Ok(());
     }
     say(text)

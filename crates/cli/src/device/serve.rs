@@ -28,6 +28,7 @@ use fulgurite_bench::device::wear;
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::machine::Machine;
 use fulgurite_bench::report;
+use fulgurite_bench::stderr::tell;
 use fulgurite_bench::values::NandChoice;
 
 /// How often the end is looked for.
@@ -92,7 +93,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         std::thread::sleep(LOOK);
         if kept.elapsed() >= wear::EVERY {
             if let Some(words) = keeper.tried(keep()) {
-                eprintln!("{words}");
+                tell(words);
             }
             kept = Instant::now();
         }

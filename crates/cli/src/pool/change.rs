@@ -11,6 +11,7 @@ use fulgurite_bench::bad_input;
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::progress;
 use fulgurite_bench::report::say;
+use fulgurite_bench::stderr::tell;
 
 fn list(tokens: &[u64]) -> String {
     let words: Vec<String> = tokens.iter().map(u64::to_string).collect();
@@ -121,7 +122,9 @@ pub fn compact(args: &CompactArgs) -> Result<()> {
     }
     if counters.damaged > 0 {
         let damaged = counters.damaged;
-        eprintln!("fulgurite: {damaged} subpages did not read as they were written; see `fulgurite pool check`");
+        tell(format_args!(
+            "fulgurite: {damaged} subpages did not read as they were written; see `fulgurite pool check`"
+        ));
     }
     interrupt.check()
 }

@@ -15,6 +15,7 @@ use super::open::{self, admin_error, config, pool_error, to_look_at};
 use fulgurite_bench::bad_input;
 use fulgurite_bench::bad_input::OrBadInput;
 use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::stderr::tell;
 use fulgurite_bench::{checks, progress};
 use fulgurite_flash::Mover;
 
@@ -55,7 +56,7 @@ pub fn export(args: &ExportArgs) -> Result<()> {
     })?;
     bar.finish_and_clear();
     for sentence in &damaged {
-        eprintln!("{sentence}");
+        tell(sentence);
     }
     if !damaged.is_empty() && !args.skip_damaged {
         bail!(
@@ -149,12 +150,12 @@ pub fn import(args: &ImportArgs) -> Result<()> {
     bar.finish_and_clear();
     if let Err(error) = result {
         if synced == 0 {
-            eprintln!("fulgurite: the pool is as it was before");
+            tell("fulgurite: the pool is as it was before");
         } else {
             let until = u64::from(synced) * SUBPAGE;
-            eprintln!(
+            tell(format_args!(
                 "fulgurite: the first {until} bytes are in the pool, as token {token}; behind them it is as before"
-            );
+            ));
         }
         if error.downcast_ref() == Some(&FlashError::NoSpace) {
             return Err(error.context(

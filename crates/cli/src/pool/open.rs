@@ -15,6 +15,7 @@ use super::args::PoolArgs;
 use fulgurite_bench::bad_input::BadInput;
 use fulgurite_bench::interrupt::{Interrupt, Interrupted};
 use fulgurite_bench::progress::{self, ProgressBar};
+use fulgurite_bench::stderr::tell;
 
 /// Identity of a pool as people see it.
 pub fn name_of(id: PoolId) -> String {
@@ -100,7 +101,7 @@ pub fn files(pool: &PoolArgs) -> Result<PoolFiles> {
 fn told(opened: Result<OpenedPool, AdminError>) -> Result<OpenedPool> {
     let opened = opened.map_err(admin_error)?;
     if let Some(loss) = opened.report.lost {
-        eprintln!("fulgurite: {}: {loss}", opened.path.display());
+        tell(format_args!("fulgurite: {}: {loss}", opened.path.display()));
     }
     Ok(opened)
 }
@@ -136,7 +137,10 @@ pub fn to_look_at_in_use(pool: &PoolArgs) -> Result<OpenedPool> {
         };
         if !is_torn || looks == LOOKS {
             let opened = told(opened)?;
-            eprintln!("fulgurite: {} is in use: this is the last state that it committed", pool.path.display());
+            tell(format_args!(
+                "fulgurite: {} is in use: this is the last state that it committed",
+                pool.path.display()
+            ));
             return Ok(opened);
         }
         std::thread::sleep(LOOK_AGAIN);

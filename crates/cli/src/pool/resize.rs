@@ -6,6 +6,7 @@ use anyhow::Result;
 use fulgurite_bench::bad_input;
 use fulgurite_bench::bad_input::{BadInput, OrBadInput};
 use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::stderr::tell;
 use fulgurite_bench::{checks, report};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::{AdminError, Resizing};
@@ -79,7 +80,10 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     let mut watched = Watched::by(&interrupt);
     let left = &mut |error| {
-        eprintln!("fulgurite: what was added behind the end of the pool stays for now: {:#}", admin_error(error));
+        tell(format_args!(
+            "fulgurite: what was added behind the end of the pool stays for now: {:#}",
+            admin_error(error)
+        ));
     };
     let done = resizing.run(config(None), &mut |step, share| watched.at(step, share), left);
     drop(watched);

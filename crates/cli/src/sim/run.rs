@@ -9,6 +9,7 @@ use serde::Serialize;
 use fulgurite_bench::bad_input::OrBadInput;
 use fulgurite_bench::report::table::table;
 use fulgurite_bench::report::{say, write_as, write_file, write_stdout};
+use fulgurite_bench::stderr::tell;
 use fulgurite_bench::values::{Output, output};
 use fulgurite_format::format_bytes;
 use fulgurite_sim::{Report, RunError};
@@ -88,12 +89,12 @@ pub fn run(args: &RunArgs) -> Result<()> {
             counted.events as f64 / took / 1e6,
         );
         // Not into the JSON: it is of this machine, and not of the run.
-        eprintln!("{speed}");
+        tell(speed);
     }
     if let (Some(path), Some(recording)) = (&args.record, recording) {
         write_file(path, recording.bytes())?;
         let bytes = format_bytes(recording.bytes().len() as u64);
-        eprintln!("{} jobs are in {}: {bytes}", recording.jobs(), path.display());
+        tell(format_args!("{} jobs are in {}: {bytes}", recording.jobs(), path.display()));
     }
     Ok(())
 }
@@ -124,7 +125,7 @@ pub fn give(json: Option<&Output>, value: &impl Serialize, shown: impl Fn() -> S
 
 pub fn warn(report: &Report) {
     for warning in report.warnings() {
-        eprintln!("fulgurite: {}: {warning}", report.system);
+        tell(format_args!("fulgurite: {}: {warning}", report.system));
     }
 }
 

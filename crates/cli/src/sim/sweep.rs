@@ -17,6 +17,7 @@ use clap::{Args, ValueHint};
 use fulgurite_bench::bad_input::{BadInput, OrBadInput};
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::progress;
+use fulgurite_bench::stderr::tell;
 use fulgurite_sim::system::{Document, System, VERSION};
 
 use super::given::{SystemArgs, input, once, outputs, text};
@@ -79,7 +80,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let key = |point: &Point| (point.system.hash().to_owned(), args.with.seed, VERSION.to_owned());
     let left: Vec<Point> = all.into_iter().filter(|point| !done.contains(&key(point))).collect();
     if left.len() < count {
-        eprintln!("{} of {count} points are in {} already", count - left.len(), args.out.display());
+        tell(format_args!("{} of {count} points are in {} already", count - left.len(), args.out.display()));
     }
     let file = OpenOptions::new()
         .create(true)
