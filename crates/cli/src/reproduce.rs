@@ -30,7 +30,7 @@ pub struct ReproduceArgs {
     /// Write the results and the papers' figures as one HTML file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
-    /// Tell how long each check took, on standard error.
+    /// Tell the CPU time of each check, on standard error.
     #[arg(long, conflicts_with_all = ["list", "print_config"])]
     pub times: bool,
     /// List the checks and what they are about.
@@ -153,12 +153,12 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of a processor for each check, the longest first.
+/// CPU time of each check in seconds, the longest first.
 fn times(mut spent: Vec<(&'static str, f64)>) -> String {
     spent.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
     let all: f64 = spent.iter().map(|(_, seconds)| seconds).sum();
     let rows = spent.iter().map(|(id, seconds)| format!("{id:<4} {seconds:8.2} s\n"));
-    rows.chain([format!("all  {all:8.2} s of a processor\n")]).collect()
+    rows.chain([format!("all  {all:8.2} s of CPU time\n")]).collect()
 }
 
 /// Figures need fewer jobs than findings do.

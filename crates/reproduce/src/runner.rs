@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use fulgurite_sim::Estimate;
+use fulgurite_sys::clock::thread_cpu;
 
 use crate::calibration::{Calibration, CalibrationError, Kind, Leaf, Read, Values, moves_as};
 use crate::check::{Check, CheckError, Expected, Finding, Inputs};
@@ -46,7 +46,8 @@ struct Ran {
     read: Read,
 }
 
-/// How long each check has taken, in seconds of one processor, in the order of the report.
+/// CPU time of each check in seconds, in the order of the report. What several checks find by the
+/// same runs counts for the one that runs them.
 pub type Spent = Vec<(&'static str, f64)>;
 
 /// One run of a check: its place, its seed, and what is moved ([`moves_as`]).
@@ -77,14 +78,14 @@ pub fn reproduce(
     let shared = Shared::default();
     let spent: Vec<AtomicU64> = checks.iter().map(|_| AtomicU64::new(0)).collect();
     let run = |task: &Task| {
-        let began = Instant::now();
+        let began = thread_cpu();
         let check = checks[task.check];
         let moved = task.moved.as_ref().map(|(leaf, factor)| (leaf.as_str(), *factor));
         let values = Values::of(of(check.paper), moved);
         let inputs =
             Inputs { values, seed: task.seed, shorter: task.shorter, planted: effort.planted, shared: &shared };
         let found = (check.run)(&inputs);
-        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let took = u64::try_from(thread_cpu().saturating_sub(began).as_nanos()).unwrap_or(u64::MAX);
         spent[task.check].fetch_add(took, Ordering::Relaxed);
         Ran { found, read: inputs.values.read() }
     };

@@ -46,9 +46,9 @@ pub enum RunError {
         .0.mean_present, .0.deviation
     )]
     Law(Law),
-    /// More comes than leaves, or the run is too short to tell.
+    /// More comes than leaves, or less, or the run is too short to tell.
     #[error(
-        "it is not steady: {} of all time inside is of what has come and not left; let less come, or run longer",
+        "it is not steady: what is inside at its ends makes {} of all time inside; let less come, or run longer",
         percent(.0.unended)
     )]
     Unsteady(Law),
