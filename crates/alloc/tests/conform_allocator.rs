@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use allocator_api2::vec::Vec as FlashVec;
 use fulgurite_alloc::{Allocator, FreeError, Mode, StartError};
 use fulgurite_backing::Medium;
+use fulgurite_sys::workers;
 use fulgurite_testkit::Random;
 
 /// A cap is of the whole process: tests that share one take turns.
@@ -136,6 +137,33 @@ fn blocks_keep_their_words_and_are_freed_by_any_thread_in(mode: Mode) {
     assert_eq!(allocator.usage().used_bytes, 0);
     let summary = allocator.summary();
     assert!(summary.evicted_dirty > 500 && summary.reads > 500 && summary.errors == 0, "{summary:?}");
+}
+
+#[test]
+fn what_workers_wait_for_is_counted() {
+    for mode in [Mode::Compatible, Mode::InLine] {
+        let Some((allocator, _turn)) = allocator_in(mode, 16, 4) else { return };
+        let (layout, pages) = (Layout::from_size_align(256 * 4096, 4096).unwrap(), 256u64);
+        let touch = |is_worker: bool| {
+            let at = allocator.allocate(layout).unwrap().as_ptr() as usize;
+            let toucher = move || {
+                let mark = is_worker.then(workers::mark);
+                // SAFETY: a block that only this thread has.
+                (0..256).for_each(|page| unsafe { ((at + page * 4096) as *mut u64).write(page as u64) });
+                drop(mark);
+            };
+            std::thread::spawn(toucher).join().unwrap();
+            allocator.summary()
+        };
+        let before = touch(false);
+        assert!(before.faults >= pages && before.faults_of_workers == 0, "{mode:?}: {before:?}");
+        assert!(!before.to_string().contains("workers"), "{before}");
+        let after = touch(true);
+        let counted = after.faults_of_workers;
+        assert!((pages..=after.faults - before.faults).contains(&counted), "{mode:?}: {before:?}, {after:?}");
+        assert!(after.to_string().contains(&format!("workers with all their jobs waited for {counted} faults")));
+        assert!(after.to_json(1).contains(&format!("\"faults_of_workers\": {counted},")), "{}", after.to_json(1));
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use fulgurite_alloc::{
 };
 use fulgurite_backing::Medium;
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, When};
+use fulgurite_sys::workers;
 use fulgurite_testkit::Random;
 
 const MODES: [Mode; 2] = [Mode::Compatible, Mode::InLine];
@@ -150,6 +151,28 @@ fn threads_free_what_others_have_allocated() {
         allocator.check();
         let summary = allocator.summary();
         assert!(summary.objects == 0 && summary.errors == 0 && summary.left_dirty > 1000, "{summary:?}");
+    }
+}
+
+#[test]
+fn what_workers_wait_for_is_counted() {
+    for mode in MODES {
+        let flash = memory(16);
+        let Some(allocator) = start(&flash, &settings(mode, 4 << 10, 8 << 10)) else { return };
+        let array = allocator.array(200, 128).unwrap();
+        let touch = |from: u32| (from..from + 100).for_each(|index| fill(array.at(index), 128, index.into(), 1));
+        touch(0);
+        let before = allocator.summary();
+        assert!(before.faults >= 100 && before.faults_of_workers == 0, "{mode:?}: {before:?}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _mark = workers::mark();
+                touch(100);
+            });
+        });
+        let after = allocator.summary();
+        let more = 100..=after.faults - before.faults;
+        assert!(more.contains(&after.faults_of_workers), "{mode:?}: {before:?}, {after:?}");
     }
 }
 

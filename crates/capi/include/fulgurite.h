@@ -364,6 +364,11 @@ typedef struct {
      * The most memory of the process when it was looked at, in bytes.
      */
     uint64_t peak_bytes;
+    /**
+     * Of the faults, how many a worker waited for: a job touched a page, and the other jobs of its
+     * worker waited as well.
+     */
+    uint64_t faults_of_workers;
 } fulgurite_allocator_statistics;
 
 /**
@@ -402,6 +407,11 @@ typedef struct {
      * How long threads waited for objects, all together, in nanoseconds.
      */
     uint64_t waited_ns;
+    /**
+     * Of the faults, how many a worker waited for: a job touched an object, and the other jobs of
+     * its worker waited as well.
+     */
+    uint64_t faults_of_workers;
 } fulgurite_objects_statistics;
 
 #ifdef __cplusplus

@@ -43,6 +43,9 @@ pub struct fulgurite_allocator_statistics {
     pub waited_ns: u64,
     /// The most memory of the process when it was looked at, in bytes.
     pub peak_bytes: u64,
+    /// Of the faults, how many a worker waited for: a job touched a page, and the other jobs of its
+    /// worker waited as well.
+    pub faults_of_workers: u64,
 }
 
 pub(crate) fn of_start(error: StartError) -> Failure {
@@ -307,6 +310,7 @@ pub unsafe extern "C" fn fulgurite_allocator_get_statistics(
             errors: summary.errors,
             waited_ns: u64::try_from(summary.waited.as_nanos()).unwrap_or(u64::MAX),
             peak_bytes: summary.peak_bytes,
+            faults_of_workers: summary.faults_of_workers,
         };
         // SAFETY: as above. The structure has numbers only, and no padding.
         unsafe { argument::tell(&told, statistics, size, "statistics") }

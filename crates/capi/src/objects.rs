@@ -52,6 +52,9 @@ pub struct fulgurite_objects_statistics {
     pub errors: u64,
     /// How long threads waited for objects, all together, in nanoseconds.
     pub waited_ns: u64,
+    /// Of the faults, how many a worker waited for: a job touched an object, and the other jobs of
+    /// its worker waited as well.
+    pub faults_of_workers: u64,
 }
 
 fn abort_on(overrun: Overrun) {
@@ -221,6 +224,7 @@ pub unsafe extern "C" fn fulgurite_objects_get_statistics(
             bytes_written: summary.bytes_written,
             errors: summary.errors,
             waited_ns: u64::try_from(summary.waited.as_nanos()).unwrap_or(u64::MAX),
+            faults_of_workers: summary.faults_of_workers,
         };
         // SAFETY: as above. The structure has numbers only, and no padding.
         unsafe { argument::tell(&told, statistics, size, "statistics") }

@@ -551,7 +551,31 @@ fn blocks_are_allocated_and_checked() {
         let size = size_of::<fulgurite_allocator_statistics>();
         assert_eq!(fulgurite_allocator_get_statistics(allocator, &mut met, size), FULGURITE_OK);
         assert!(met.used_bytes == 0 && met.faults > 0 && met.errors == 0, "{met:?}");
+        assert_eq!(met.faults_of_workers, 0, "no job has touched it");
+
+        // A job that touches pages waits with its worker, and is counted.
+        let (pool, mut result) = (open(None), 0);
+        let block = fulgurite_malloc(allocator, TOUCHED * 4096);
+        assert_eq!(fulgurite_run(pool, Some(touch), block, &mut result), FULGURITE_OK, "{}", last());
+        let faults = met.faults;
+        assert_eq!(fulgurite_allocator_get_statistics(allocator, &mut met, size), FULGURITE_OK);
+        assert!(result == 7 && met.faults_of_workers >= TOUCHED as u64, "{result}, {met:?}");
+        assert!(met.faults_of_workers <= met.faults - faults, "{met:?}");
+        assert_eq!(fulgurite_free(allocator, block), FULGURITE_OK);
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
     }
+}
+
+/// Pages that [`touch`] reaches.
+const TOUCHED: usize = 50;
+
+unsafe extern "C" fn touch(_: *mut fulgurite_context, block: *mut c_void) -> c_int {
+    for page in 0..TOUCHED {
+        // SAFETY: the block has so many pages, and is this job's.
+        unsafe { block.byte_add(page * 4096).cast::<u8>().write(7) };
+    }
+    // SAFETY: as above.
+    unsafe { block.cast::<u8>().read().into() }
 }
 
 /// Lets others run until it must end, and returns why.

@@ -20,7 +20,7 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT, SubpageIndex, f
 use fulgurite_policy::Waiter;
 use fulgurite_sys::faults::{Fault, Verdict};
 use fulgurite_sys::userfault::Waiting as Touched;
-use fulgurite_sys::{Clock, Gate, Region};
+use fulgurite_sys::{Clock, Gate, Region, workers};
 
 use crate::Access;
 use crate::budget::Budget;
@@ -338,7 +338,7 @@ impl Pager {
         }
         let mut faults = std::mem::take(&mut self.faults);
         let count = self.parts.way.read(&mut faults);
-        for Touched { address, is_write: writes, is_protected } in faults.drain(..) {
+        for Touched { address, is_write: writes, is_protected, thread } in faults.drain(..) {
             let Some(offset) = self.parts.region.offset_of(address) else { continue };
             let subpage = (offset >> SUBPAGE_SHIFT) as u32;
             if is_protected && self.let_write(subpage) {
@@ -346,7 +346,7 @@ impl Pager {
             }
             let slot = self.take_wait().expect("there is room for what is read at a time");
             self.waits[slot as usize] = Wait { subpage, since_ns: now, writes, ..Wait::default() };
-            self.parts.statistics.faults.fetch_add(1, Ordering::Relaxed);
+            self.parts.statistics.count_fault(workers::is_marked(thread));
             self.resolve(slot);
         }
         self.faults = faults;
@@ -391,7 +391,7 @@ impl Pager {
         if !fault.is_missing && !self.parts.way.takes_mappings() {
             return Begun::Ended(Verdict::Again);
         }
-        self.parts.statistics.faults.fetch_add(1, Ordering::Relaxed);
+        self.parts.statistics.count_fault(workers::is_here());
         self.begin_wait(subpage, false, fault.is_write)
     }
 

@@ -2,7 +2,7 @@
 //! descriptors of the process. It is gone when the process is, however that ends.
 //!
 //! ```text
-//!  word 0     1         2 .. 12                       (64 bits each, in this machine's order)
+//!  word 0     1         2 .. 13                       (64 bits each, in this machine's order)
 //!  +--------+---------+----------------------------+
 //!  | format | process | counters, as `Summary` has |
 //!  +--------+---------+----------------------------+
@@ -28,8 +28,8 @@ const NAME: &str = "fulgurite-statistics";
 /// How the kernel shows such a descriptor.
 const LINK: &str = "/memfd:fulgurite-statistics (deleted)";
 /// "fulg", and the number of this layout.
-const FORMAT: u64 = 0x6675_6C67_0000_0001;
-const COUNTERS: usize = 11;
+const FORMAT: u64 = 0x6675_6C67_0000_0002;
+const COUNTERS: usize = 12;
 const WORDS: usize = 2 + COUNTERS;
 /// The kernel's `O_NONBLOCK`. What has the name but is no memfd must not hold up a reader.
 const NO_WAIT: i32 = 0o4000;
@@ -71,12 +71,25 @@ fn counters(summary: &Summary) -> [u64; COUNTERS] {
         summary.frames,
         summary.peak_bytes,
         summary.cap_bytes,
+        summary.faults_of_workers,
     ]
 }
 
 fn summary(counters: [u64; COUNTERS]) -> Summary {
-    let [faults, reads, fresh, evicted_clean, evicted_dirty, prefetched, errors, waited_ns, frames, peak, cap] =
-        counters;
+    let [
+        faults,
+        reads,
+        fresh,
+        evicted_clean,
+        evicted_dirty,
+        prefetched,
+        errors,
+        waited_ns,
+        frames,
+        peak,
+        cap,
+        of_workers,
+    ] = counters;
     Summary {
         faults,
         reads,
@@ -89,6 +102,7 @@ fn summary(counters: [u64; COUNTERS]) -> Summary {
         frames,
         peak_bytes: peak,
         cap_bytes: cap,
+        faults_of_workers: of_workers,
     }
 }
 
@@ -165,8 +179,8 @@ mod tests {
     fn what_a_process_publishes_is_found_until_it_ends() {
         let pid = std::process::id();
         let publisher = Publisher::new();
-        let sent = summary([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-        assert_eq!((sent.faults, sent.errors, sent.waited.as_nanos(), sent.cap_bytes), (1, 7, 8, 11));
+        let sent = summary([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!((sent.faults, sent.errors, sent.waited.as_nanos(), sent.faults_of_workers), (1, 7, 8, 12));
         publisher.publish(&sent);
         // Other tests of this process may publish, too.
         let found = |pid: u64| {

@@ -9,6 +9,7 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
 #[derive(Debug, Default)]
 pub struct Statistics {
     pub(crate) faults: AtomicU64,
+    pub(crate) faults_of_workers: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) fresh: AtomicU64,
     pub(crate) evicted_clean: AtomicU64,
@@ -26,6 +27,8 @@ pub struct Statistics {
 pub struct Summary {
     /// Accesses that found their page missing.
     pub faults: u64,
+    /// Of these, how many a worker of a runtime waited for: its other jobs waited as well.
+    pub faults_of_workers: u64,
     /// Of these, how many read flash.
     pub reads: u64,
     /// Of these, how many touched a page for the first time.
@@ -49,6 +52,12 @@ pub struct Summary {
 }
 
 impl Statistics {
+    /// Counts a fault. Of a worker: all its jobs wait.
+    pub(crate) fn count_fault(&self, of_worker: bool) {
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        self.faults_of_workers.fetch_add(of_worker.into(), Ordering::Relaxed);
+    }
+
     pub(crate) fn new(cap_bytes: u64) -> Statistics {
         Statistics { cap_bytes: cap_bytes.into(), ..Statistics::default() }
     }
@@ -59,6 +68,7 @@ impl Statistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Summary {
             faults: read(&self.faults),
+            faults_of_workers: read(&self.faults_of_workers),
             reads: read(&self.reads),
             fresh: read(&self.fresh),
             evicted_clean: read(&self.evicted_clean),
@@ -86,11 +96,12 @@ impl Summary {
     pub fn to_json(&self, pid: u32) -> String {
         let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
         format!(
-            "{{\"pid\": {pid}, \"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"reads\": {}, \"hit_ratio\": {:.4}, \
+            "{{\"pid\": {pid}, \"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"faults_of_workers\": {}, \"reads\": {}, \"hit_ratio\": {:.4}, \
              \"bytes_read\": {}, \"bytes_written\": {}, \"pages_dropped_clean\": {}, \"waited_s\": {:.6}, \"frames\": {}, \"errors\": {}}}",
             self.peak_bytes,
             self.cap_bytes,
             self.faults,
+            self.faults_of_workers,
             self.reads,
             self.hit_ratio(),
             bytes(self.reads + self.prefetched),
@@ -118,6 +129,9 @@ impl std::fmt::Display for Summary {
             pages(self.evicted_dirty),
             format_duration(self.waited),
         )?;
+        if self.faults_of_workers > 0 {
+            write!(f, ", workers with all their jobs waited for {} faults", self.faults_of_workers)?;
+        }
         if self.errors > 0 { write!(f, ", {} errors of flash", self.errors) } else { Ok(()) }
     }
 }

@@ -1,5 +1,7 @@
 //! What a thread is to the runtime: one that runs a worker, or another.
 
+use fulgurite_sys::workers;
+
 thread_local! {
     /// Whether this thread runs a worker.
     static CURRENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -20,12 +22,14 @@ pub(crate) fn assert_foreign(what: &str) {
 
 /// While it lives, this thread runs a worker. A panic leaves a half change that others wait for, so
 /// nothing can continue.
-pub(crate) struct Here(());
+pub(crate) struct Here {
+    _mark: workers::Mark,
+}
 
 impl Here {
     pub(crate) fn new() -> Here {
         CURRENT.set(true);
-        Here(())
+        Here { _mark: workers::mark() }
     }
 }
 

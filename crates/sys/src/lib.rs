@@ -26,6 +26,7 @@ pub mod signals;
 pub mod socket_place;
 pub mod uring;
 pub mod userfault;
+pub mod workers;
 
 pub use arena::{Arena, ArenaError, Backed};
 pub use clock::{Clock, SimulatedTime};

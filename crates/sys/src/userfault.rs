@@ -47,6 +47,7 @@ mod abi {
     pub const API: u64 = 0xAA;
     pub const FEATURE_WRITE_PROTECTION: u64 = 1;
     pub const FEATURE_SIGBUS: u64 = 1 << 7;
+    pub const FEATURE_THREAD_ID: u64 = 1 << 8;
     pub const FEATURE_POISON: u64 = 1 << 14;
     pub const FEATURE_MOVE: u64 = 1 << 16;
     pub const REGISTER_MISSING: u64 = 1;
@@ -378,6 +379,8 @@ pub struct Waiting {
     pub is_write: bool,
     /// The page is there, and protected. Else it is missing.
     pub is_protected: bool,
+    /// The kernel's number of its thread.
+    pub thread: u32,
 }
 
 /// Why a page did not move.
@@ -438,8 +441,8 @@ impl Userfault {
             (_, Err(_)) if is_in_line => (by_call(abi::USER_MODE_ONLY).map_err(refused)?, Way::UserMode),
             (_, Err(source)) => return Err(refused(source)),
         };
-        let sigbus = if is_in_line { abi::FEATURE_SIGBUS } else { 0 };
-        let features = abi::FEATURE_MOVE | abi::FEATURE_POISON | abi::FEATURE_WRITE_PROTECTION | sigbus;
+        let told = if is_in_line { abi::FEATURE_SIGBUS } else { abi::FEATURE_THREAD_ID };
+        let features = abi::FEATURE_MOVE | abi::FEATURE_POISON | abi::FEATURE_WRITE_PROTECTION | told;
         let mut api = abi::Api { api: abi::API, features, ioctls: 0 };
         // SAFETY: the call reads and writes the structure that it is given.
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), abi::IOC_API, &raw mut api) };
@@ -520,6 +523,7 @@ impl Userfault {
             address: message.address as usize,
             is_write: message.flags & abi::FAULT_IS_WRITE != 0,
             is_protected: message.flags & abi::FAULT_IS_PROTECTED != 0,
+            thread: message.thread as u32,
         }));
         count
     }

@@ -15,7 +15,7 @@ use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_objects::{Cache, Pressure};
 use fulgurite_sys::faults::{Fault, Verdict};
 use fulgurite_sys::userfault::NotMoved;
-use fulgurite_sys::{Arena, Clock, Region, Userfault};
+use fulgurite_sys::{Arena, Clock, Region, Userfault, workers};
 
 use super::buffer::{BLOCK, Buffer, State};
 use super::door::Doors;
@@ -135,8 +135,9 @@ impl Pager {
         lock(&self.numbers).size_of(number)
     }
 
-    /// Gives the program the page of an object. Returns at once if it has it.
-    pub fn resolve(&self, number: u32) -> Result<(), Refused> {
+    /// Gives the program the page of an object, for which a worker of a runtime may wait. Returns
+    /// at once if the program has it.
+    pub fn resolve(&self, number: u32, of_worker: bool) -> Result<(), Refused> {
         let since = self.clock.now_ns();
         let size = self.size_of(number).ok_or(Refused::NoObject)?;
         let Some(slot) = self.slot_for(number)? else {
@@ -145,6 +146,7 @@ impl Pager {
             return Ok(());
         };
         count(&self.statistics.faults, 1);
+        count(&self.statistics.faults_of_workers, of_worker.into());
         let result = self.materialise(number, size, slot);
         let mut buffer = lock(&self.buffer);
         match result {
@@ -448,7 +450,7 @@ pub fn register(pager: &'static Pager) -> bool {
 /// An access found no page.
 pub fn judge(fault: &Fault) -> Verdict {
     let found = IN_LINE.iter().map_while(OnceLock::get).find_map(|pager| Some((pager, pager.number(fault.address)?)));
-    found.map_or(Verdict::NotMine, |(pager, number)| match pager.resolve(number) {
+    found.map_or(Verdict::NotMine, |(pager, number)| match pager.resolve(number, workers::is_here()) {
         Ok(()) => Verdict::Again,
         Err(_) => Verdict::Failed,
     })
@@ -463,8 +465,9 @@ pub fn handle(pager: &Pager, notifier: &fulgurite_sys::Notifier) -> ! {
             let _ = notifier.wait_with(std::os::fd::AsFd::as_fd(&pager.userfault), None);
             continue;
         }
-        for number in faults.drain(..).filter_map(|fault| pager.number(fault.address)) {
-            if pager.resolve(number).is_err() {
+        for fault in faults.drain(..) {
+            let Some(number) = pager.number(fault.address) else { continue };
+            if pager.resolve(number, workers::is_marked(fault.thread)).is_err() {
                 // The access ends by a SIGBUS.
                 let offset = (number as usize) << SUBPAGE_SHIFT;
                 if pager.userfault.poison(&pager.region, offset).is_ok() {

@@ -9,6 +9,7 @@ use fulgurite_format::SUBPAGE_BYTES;
 #[derive(Debug, Default)]
 pub struct Statistics {
     pub faults: AtomicU64,
+    pub faults_of_workers: AtomicU64,
     pub reads: AtomicU64,
     pub fresh: AtomicU64,
     pub left_clean: AtomicU64,
@@ -32,6 +33,8 @@ pub struct ObjectSummary {
     pub objects: u32,
     /// Accesses that found their object without a page.
     pub faults: u64,
+    /// Of these, how many a worker of a runtime waited for: its other jobs waited as well.
+    pub faults_of_workers: u64,
     /// Of these, how many read flash.
     pub reads: u64,
     /// Of these, how many found an object that was never changed.
@@ -61,6 +64,7 @@ impl Statistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ObjectSummary {
             faults: read(&self.faults),
+            faults_of_workers: read(&self.faults_of_workers),
             reads: read(&self.reads),
             fresh: read(&self.fresh),
             left_clean: read(&self.left_clean),

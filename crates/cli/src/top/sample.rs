@@ -28,6 +28,7 @@ pub struct Sample {
     /// Faults that read no flash, as a share of all so far.
     pub hit_ratio: f64,
     pub faults: u64,
+    pub faults_of_workers: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
     pub waited_s: f64,
@@ -121,6 +122,7 @@ impl Program {
             threads_waiting: self.rate(waited_ns).map(|ns| ns / 1e9),
             hit_ratio: now.hit_ratio(),
             faults: now.faults,
+            faults_of_workers: now.faults_of_workers,
             bytes_read: bytes(pages_read(&self.last)),
             bytes_written: bytes(now.evicted_dirty),
             waited_s: now.waited.as_secs_f64(),

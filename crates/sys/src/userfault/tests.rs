@@ -2,7 +2,7 @@
 //! it holds. Method: real regions of userfaultfd, with threads that touch pages while they move.
 
 use super::*;
-use crate::Backed;
+use crate::{Backed, workers};
 
 /// None where the machine gives no userfaultfd that serves the kernel, which is said.
 fn watched(pages: usize) -> Option<(Userfault, Region, Arena)> {
@@ -73,15 +73,17 @@ fn the_first_write_to_a_protected_page_waits_and_others_are_dropped_together() {
         let before = read(3);
         // SAFETY: as above.
         unsafe { ((base + 3 * PAGE) as *mut u8).write_volatile(before + 40) };
+        workers::thread()
     });
     let mut faults = Vec::new();
     while userfault.read(&mut faults) == 0 {
         std::thread::yield_now();
     }
-    assert_eq!(faults, [Waiting { address: base + 3 * PAGE, is_write: true, is_protected: true }]);
+    let thread = faults[0].thread;
+    assert_eq!(faults, [Waiting { address: base + 3 * PAGE, is_write: true, is_protected: true, thread }]);
     assert_eq!(read(3), 4, "it waits");
     userfault.unprotect(&region, 3 * PAGE).unwrap();
-    writes.join().unwrap();
+    assert_eq!(writes.join().unwrap(), thread);
     // One more than a call takes, most of which were dropped before.
     let offsets: Vec<_> = (0..65).map(|index| [0, 2, 4, 5, 6, 7][index % 6] * PAGE).collect();
     region.drop_pages(&offsets, |index| panic!("page {index} is still there"));
@@ -137,15 +139,17 @@ fn an_access_waits_until_its_page_is_there_also_one_of_the_kernel() {
         // thread is joined.
         let written = unsafe { libc::write(writer.as_raw_fd(), (base + PAGE) as *const libc::c_void, 6) };
         assert_eq!(written, 6);
+        workers::thread()
     });
     let mut faults = Vec::new();
     while userfault.read(&mut faults) == 0 {
         std::thread::yield_now();
     }
-    assert_eq!(faults, [Waiting { address: base + PAGE, is_write: false, is_protected: false }]);
+    let thread = faults[0].thread;
+    assert_eq!(faults, [Waiting { address: base + PAGE, is_write: false, is_protected: false, thread }]);
     arena.write(0, b"waited");
     userfault.move_in(&arena, 0, &region, PAGE).unwrap();
-    waits.join().unwrap();
+    assert_eq!(waits.join().unwrap(), thread);
     let mut bytes = [0; 6];
     rustix::io::read(&reader, &mut bytes).unwrap();
     assert_eq!(&bytes, b"waited");
