@@ -157,17 +157,24 @@ fn share(set: &[(&str, &str)], front: &Front) -> (f64, f64) {
 }
 #[test]
 fn executed_and_modelled_workloads_agree() {
-    // The others differ by more, where a model has other accesses between two misses
-    // (docs/status.md). A job of the red-black tree has four records, and its requests are long.
-    let (many, few) = (("1000", "16000"), ("500", "4000"));
-    for (name, exponent, (warm_up, jobs)) in
-        [("hash-table", "1.2", many), ("hash-table", "1.3", many), ("rbt", "1.2", few)]
-    {
+    // DRAM is so large that the flash has time for what is written back: where reads wait for that,
+    // the flash decides. Silo differs by more (docs/status.md). A job of the red-black tree has
+    // four records, and its requests are long.
+    let (many, some, few) = (("1000", "16000"), ("1000", "8000"), ("500", "4000"));
+    for (name, exponent, sets, (warm_up, jobs)) in [
+        ("array-swap", "1.2", "1024", many),
+        ("rbt", "1.2", "1024", few),
+        ("hash-table", "1.2", "1024", many),
+        ("hash-table", "1.3", "1024", many),
+        ("tatp", "1.2", "400", many),
+        ("tpcc", "1.2", "1024", few),
+        ("masstree", "1.2", "1024", some),
+    ] {
         let set = [
             ("workload.name", name),
             ("workload.data", "32M"),
             ("workload.exponent", exponent),
-            ("cache.sets", "1024"),
+            ("cache.sets", sets),
             ("run.warm_up", warm_up),
             ("run.jobs", jobs),
         ];
