@@ -3,12 +3,14 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
+use std::ptr::null;
 
 use crate::allocator::next;
 use crate::calls::{Out, PAGE, Text, errno, in_line, needs_pages, one, text, with};
 
 next!(next_execve, c"execve", (path: Text, words: *const Text, environment: *const Text) -> c_int);
 next!(next_execvpe, c"execvpe", (name: Text, words: *const Text, environment: *const Text) -> c_int);
+next!(next_fexecve, c"fexecve", (fd: c_int, words: *const Text, environment: *const Text) -> c_int);
 next!(next_spawn, c"posix_spawn", (pid: Out<libc::pid_t>, path: Text, actions: Actions, attributes: Attributes, words: *const Text, environment: *const Text) -> c_int);
 next!(next_spawnp, c"posix_spawnp", (pid: Out<libc::pid_t>, path: Text, actions: Actions, attributes: Attributes, words: *const Text, environment: *const Text) -> c_int);
 
@@ -60,16 +62,19 @@ thread_local! {
     static PASSED: Cell<Option<[Strings; 3]>> = const { Cell::new(None) };
 }
 
-type Exec = unsafe fn(Text, *const Text, *const Text) -> c_int;
-
-/// Becomes another program. Nothing is held meanwhile: after `vfork`, nobody would let it go.
+/// Becomes another program, by a function of the C library. Nothing is held meanwhile: after
+/// `vfork`, nobody would let it go.
 ///
 /// # Safety
-/// As the C library's.
-unsafe fn becomes(next: Exec, path: Text, words: *const Text, environment: *const Text) -> c_int {
+/// As the C library's. The path may be null.
+unsafe fn becomes(
+    next: impl Fn(Text, *const Text, *const Text) -> c_int,
+    path: Text,
+    words: *const Text,
+    environment: *const Text,
+) -> c_int {
     if in_line().is_none() {
-        // SAFETY: the caller's contract.
-        return unsafe { next(path, words, environment) };
+        return next(path, words, environment);
     }
     let paths = [path, std::ptr::null()];
     // SAFETY: the caller's contract.
@@ -78,8 +83,8 @@ unsafe fn becomes(next: Exec, path: Text, words: *const Text, environment: *cons
     // Of a thread that ends they are here until the call has failed.
     let mut strings = Some(strings);
     let _ = PASSED.try_with(|passed| passed.set(strings.take()));
-    // SAFETY: the caller's contract. The path is the first of its list.
-    let failed = unsafe { next(*paths, words, environment) };
+    // SAFETY: the path is the first of its list.
+    let failed = next(unsafe { *paths }, words, environment);
     let kept = errno();
     let _ = PASSED.try_with(Cell::take);
     crate::errno::fail(kept);
@@ -91,7 +96,14 @@ unsafe fn becomes(next: Exec, path: Text, words: *const Text, environment: *cons
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: Text, words: *const Text, environment: *const Text) -> c_int {
     // SAFETY: the caller's contract.
-    unsafe { becomes(next_execve, path, words, environment) }
+    unsafe { becomes(|path, words, environment| next_execve(path, words, environment), path, words, environment) }
+}
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(fd: c_int, words: *const Text, environment: *const Text) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { becomes(|_, words, environment| next_fexecve(fd, words, environment), null(), words, environment) }
 }
 /// # Safety
 /// As the C library's.
@@ -105,7 +117,7 @@ pub unsafe extern "C" fn execv(path: Text, words: *const Text) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(name: Text, words: *const Text, environment: *const Text) -> c_int {
     // SAFETY: the caller's contract.
-    unsafe { becomes(next_execvpe, name, words, environment) }
+    unsafe { becomes(|name, words, environment| next_execvpe(name, words, environment), name, words, environment) }
 }
 /// # Safety
 /// As the C library's.
@@ -113,6 +125,87 @@ pub unsafe extern "C" fn execvpe(name: Text, words: *const Text, environment: *c
 pub unsafe extern "C" fn execvp(name: Text, words: *const Text) -> c_int {
     // SAFETY: the caller's contract.
     unsafe { execvpe(name, words, environ) }
+}
+
+/// The words of a call that gives them one by one, as x86-64 passes them: the first behind the path
+/// in registers, which [`listed`] has stored, and all others on the stack.
+struct Given {
+    in_registers: *const Text,
+    on_stack: *const Text,
+}
+
+impl Given {
+    const IN_REGISTERS: usize = 5;
+
+    /// # Safety
+    /// So many are given, with the null behind them and what comes after it.
+    unsafe fn get(&self, at: usize) -> Text {
+        let place = match at.checked_sub(Given::IN_REGISTERS) {
+            None => self.in_registers.wrapping_add(at),
+            Some(at) => self.on_stack.wrapping_add(at),
+        };
+        // SAFETY: the caller's contract.
+        unsafe { *place }
+    }
+    /// Calls with the list of all words, and what is behind its end. A list that is not long is on
+    /// the stack: after `vfork`, this memory is the parent's.
+    ///
+    /// # Safety
+    /// The words end in null.
+    unsafe fn with(&self, call: impl Fn(*const Text, *const Text) -> c_int) -> c_int {
+        let mut count = 1;
+        // SAFETY: the caller's contract.
+        while !unsafe { self.get(count - 1) }.is_null() {
+            count += 1;
+        }
+        let (mut few, mut many) = ([null(); 128], Vec::new());
+        let list = if count <= few.len() {
+            &mut few[..count]
+        } else {
+            many.resize(count, null());
+            &mut many[..]
+        };
+        for (at, word) in list.iter_mut().enumerate() {
+            // SAFETY: so many were counted.
+            *word = unsafe { self.get(at) };
+        }
+        // SAFETY: the stack of the caller goes on behind the words, whatever is there.
+        call(list.as_ptr(), unsafe { self.get(count) }.cast())
+    }
+}
+
+/// Defines functions that take words one by one. Each stores the registers in the order of the
+/// words, and calls `$to` with the path, their place, and the place of the words on the stack.
+macro_rules! listed {
+    ($($name:ident, $to:ident, |$path:ident, $words:ident, $behind:ident| $call:expr;)*) => {$(
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() -> c_int {
+            // The stack is aligned to 16 bytes at the call: the return address and five words.
+            std::arch::naked_asm!(
+                "push r9", "push r8", "push rcx", "push rdx", "push rsi",
+                "mov rsi, rsp", "lea rdx, [rsp + 48]",
+                "call {to}",
+                "add rsp, 40", "ret",
+                to = sym $to
+            )
+        }
+        /// # Safety
+        /// As the C library's, of the words that are given.
+        unsafe extern "C" fn $to($path: Text, in_registers: *const Text, on_stack: *const Text) -> c_int {
+            // SAFETY: the caller's contract. What is behind the words is only used where it is an
+            // environment.
+            unsafe { Given { in_registers, on_stack }.with(|$words, $behind| { let _ = $behind; $call }) }
+        }
+    )*};
+}
+
+listed! {
+    execl, execl_of, |path, words, behind| execve(path, words, environ);
+    execlp, execlp_of, |path, words, behind| execvpe(path, words, environ);
+    execle, execle_of, |path, words, behind| execve(path, words, behind);
 }
 
 /// Defines the functions that start a program. Until that has begun, the child is in this memory

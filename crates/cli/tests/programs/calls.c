@@ -178,6 +178,11 @@ int main(int count, char **words) {
     char **arguments = take(4 * sizeof *arguments);
     arguments[0] = text("sh"), arguments[1] = text("-c"), arguments[2] = text("exit 9"), arguments[3] = NULL;
     char *program = text("/bin/sh");
+    char *words_of[8] = {text("sh"), text("-c"), text("exit $#"), text("sh"), text("a"), text("b"), text("c"), text("d")};
+    char **environment = take(2 * sizeof *environment), *by_name = text("sh"), *ends_by = text("exit $STATUS");
+    environment[0] = text("STATUS=6"), environment[1] = NULL;
+    char **more = take(4 * sizeof *more);
+    more[0] = text("sh"), more[1] = text("-c"), more[2] = text("exit $STATUS"), more[3] = NULL;
     off_t *offset = take(sizeof *offset);
     sigset_t *mask = take(sizeof *mask), *mask_before = take(sizeof *mask_before);
     struct sigaction *action = take(sizeof *action), *action_before = take(sizeof *action_before);
@@ -382,6 +387,31 @@ int main(int count, char **words) {
     }
     say("execv", waitpid(pid, child, 0) == pid ? WEXITSTATUS(*child) : -1);
 
+    /* More words than registers. */
+    if ((pid = vfork()) == 0) {
+        execl(program, words_of[0], words_of[1], words_of[2], words_of[3], words_of[4], words_of[5], words_of[6], words_of[7], NULL);
+        _exit(99);
+    }
+    say("execl", waitpid(pid, child, 0) == pid ? WEXITSTATUS(*child) : -1);
+    evict();
+    if ((pid = vfork()) == 0) {
+        execlp(by_name, words_of[0], words_of[1], words_of[2], words_of[3], words_of[4], NULL);
+        _exit(99);
+    }
+    say("execlp", waitpid(pid, child, 0) == pid ? WEXITSTATUS(*child) : -1);
+    if ((pid = vfork()) == 0) {
+        execle(program, words_of[0], words_of[1], ends_by, NULL, environment);
+        _exit(99);
+    }
+    say("execle", waitpid(pid, child, 0) == pid ? WEXITSTATUS(*child) : -1);
+    evict();
+    int shell_fd = open("/bin/sh", O_RDONLY | O_CLOEXEC);
+    if ((pid = vfork()) == 0) {
+        fexecve(shell_fd, more, environment);
+        _exit(99);
+    }
+    say("fexecve", waitpid(pid, child, 0) == pid ? WEXITSTATUS(*child) : -1);
+
     /* Locks: the other thread waits at each, and their pages leave in between. */
     if (pthread_create(&thread, NULL, other_thread, NULL))
         return 4;
@@ -409,7 +439,7 @@ int main(int count, char **words) {
     say("locks", pthread_join(thread, NULL));
     size_t wrong = 0;
     for (size_t at = 0; at < other_bytes; at += PAGE)
-        wrong += other[at] != 12;
+        wrong += other[at] != 16;
     say("wrong", (long)wrong);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/futex.h>
+#include <linux/io_uring.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -387,7 +388,8 @@ static void spawns(void) {
     printf("a fork behind them: %s, wrong: %zu\n", end_of(pid), wrong());
 }
 
-/* ---- devices that reach memory by themselves, while its pages have to leave. Requests: of the kernel's AIO ---- */
+/* ---- devices that reach memory by themselves, while its pages have to leave. Requests: of the kernel's AIO. Ring: of
+ * io_uring. Registered: the same, of memory that the ring has for good ---- */
 
 static volatile int moved;
 static void *evicts(void *unused) {
@@ -418,8 +420,48 @@ static long all(int fd, void *at, int writes, int in_requests) {
     syscall(SYS_io_destroy, context);
     return bytes;
 }
+/* The same in requests of io_uring, without a library. */
+static long by_ring(int fd, void *at, int writes, int registered) {
+    enum { EACH = 8, COUNT = PAGES / EACH };
+    struct io_uring_params params = {0};
+    struct iovec buffer = {at, (size_t)PAGES * PAGE};
+    int ring = (int)syscall(SYS_io_uring_setup, COUNT, &params), protection = PROT_READ | PROT_WRITE;
+    if (ring < 0 || (registered && syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &buffer, 1)))
+        return -1;
+    size_t in_bytes = params.sq_off.array + params.sq_entries * sizeof(unsigned);
+    size_t out_bytes = params.cq_off.cqes + params.cq_entries * sizeof(struct io_uring_cqe);
+    size_t entries_bytes = params.sq_entries * sizeof(struct io_uring_sqe);
+    char *in = mmap(NULL, in_bytes, protection, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+    char *out = mmap(NULL, out_bytes, protection, MAP_SHARED, ring, IORING_OFF_CQ_RING);
+    struct io_uring_sqe *entries = mmap(NULL, entries_bytes, protection, MAP_SHARED, ring, IORING_OFF_SQES);
+    if (in == MAP_FAILED || out == MAP_FAILED || entries == MAP_FAILED)
+        return -1;
+    unsigned char read = registered ? IORING_OP_READ_FIXED : IORING_OP_READ;
+    unsigned char write = registered ? IORING_OP_WRITE_FIXED : IORING_OP_WRITE;
+    for (unsigned i = 0; i < COUNT; i++) {
+        entries[i] = (struct io_uring_sqe){.opcode = writes ? write : read, .fd = fd};
+        entries[i].addr = (uint64_t)at + (uint64_t)i * EACH * PAGE;
+        entries[i].len = EACH * PAGE, entries[i].off = (uint64_t)i * EACH * PAGE;
+        ((unsigned *)(in + params.sq_off.array))[i] = i;
+    }
+    __atomic_store_n((unsigned *)(in + params.sq_off.tail), COUNT, __ATOMIC_RELEASE);
+    long bytes = 0, submitted = syscall(SYS_io_uring_enter, ring, COUNT, COUNT, IORING_ENTER_GETEVENTS, NULL, 0);
+    unsigned ended = __atomic_load_n((unsigned *)(out + params.cq_off.tail), __ATOMIC_ACQUIRE);
+    for (unsigned i = 0; i < ended; i++)
+        bytes += ((struct io_uring_cqe *)(out + params.cq_off.cqes))[i].res;
+    if (registered)
+        syscall(SYS_io_uring_register, ring, IORING_UNREGISTER_BUFFERS, NULL, 0);
+    munmap(in, in_bytes), munmap(out, out_bytes), munmap(entries, entries_bytes);
+    close(ring);
+    return submitted == COUNT && ended == COUNT ? bytes : -1;
+}
+static long moves(const char *how, int fd, void *at, int writes) {
+    if (strcmp(how, "ring") == 0 || strcmp(how, "registered") == 0)
+        return by_ring(fd, at, writes, strcmp(how, "registered") == 0);
+    return all(fd, at, writes, strcmp(how, "requests") == 0);
+}
 static void direct(const char *how) {
-    int fd = open("/var/tmp", O_TMPFILE | O_RDWR | O_DIRECT, 0600), in_requests = strcmp(how, "requests") == 0;
+    int fd = open("/var/tmp", O_TMPFILE | O_RDWR | O_DIRECT, 0600);
     unsigned char *copy = map((size_t)PAGES * PAGE);
     pthread_t thread;
     size_t lost = 0;
@@ -427,10 +469,10 @@ static void direct(const char *how) {
         say("a file without the page cache", -1);
         return;
     }
-    printf("written: %ld\n", all(fd, memory, 1, in_requests));
+    printf("written: %ld\n", moves(how, fd, memory, 1));
     for (int round = 0; round < 4; round++) {
         memset(copy, 1, (size_t)PAGES * PAGE);
-        long bytes = all(fd, copy, 0, in_requests);
+        long bytes = moves(how, fd, copy, 0);
         for (size_t page = 0; page < PAGES; page++)
             lost += copy[page * PAGE + 9] != expected(page);
         printf("read: %ld\n", bytes);

@@ -1,7 +1,8 @@
 /* Signals, stacks and threads of a program most of whose memory has left DRAM at any time: its own handlers of SIGSEGV
  * and SIGBUS, these signals blocked, handlers that touch missing pages while their thread does so or allocates, stacks
- * for signals, threads and contexts in such memory, a thousand threads, and memory that is given back while others
- * touch it. Prints what it found, which must be the same without fulgurite. Argument: MiB of memory. */
+ * for signals, threads and contexts in such memory, a thousand threads, a storm of condition variables there, and
+ * memory that is given back while others touch it. Prints what it found, which must be the same without fulgurite.
+ * Argument: MiB of memory. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -107,6 +108,31 @@ static void *one_of_many(void *argument) {
         counters[which] += 1;
         pthread_mutex_unlock(&mutexes[which / 8]);
         wrong += look(&state, 2);
+    }
+    return (void *)wrong;
+}
+
+/* Each is changed by eight threads in turn. Lock and condition have pages of their own. */
+enum { THREADS = 8, CONDITIONS = 64, ROUNDS = 4 };
+static struct turns {
+    pthread_mutex_t mutex;
+    char gap[PAGE - sizeof(pthread_mutex_t)];
+    pthread_cond_t condition;
+    unsigned turn, order;
+    char gap2[PAGE - sizeof(pthread_cond_t) - 2 * sizeof(unsigned)];
+} *turns;
+static void *takes_turns(void *argument) {
+    uint64_t me = (uintptr_t)argument, state = me + 50, wrong = 0;
+    for (int i = 0; i < ROUNDS * CONDITIONS; i++) {
+        struct turns *here = &turns[i % CONDITIONS];
+        pthread_mutex_lock(&here->mutex);
+        while (here->turn % THREADS != me)
+            pthread_cond_wait(&here->condition, &here->mutex);
+        here->turn++;
+        here->order = here->order * 31 + (unsigned)me;
+        pthread_cond_broadcast(&here->condition);
+        pthread_mutex_unlock(&here->mutex);
+        wrong += look(&state, 10);
     }
     return (void *)wrong;
 }
@@ -235,6 +261,28 @@ int main(int count, char **words) {
     for (int i = 0; i < 16; i++)
         sum += counters[i * (PAGE / sizeof(uint64_t))];
     printf("threads: %llu, wrong: %zu\n", (unsigned long long)sum, wrong);
+
+    turns = map(CONDITIONS * sizeof *turns);
+    for (int i = 0; i < CONDITIONS; i++) {
+        pthread_mutex_init(&turns[i].mutex, NULL);
+        pthread_cond_init(&turns[i].condition, NULL);
+    }
+    look(&seed, 3000);
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, takes_turns, (void *)(uintptr_t)i))
+            return 7;
+    wrong = 0;
+    for (int i = 0; i < THREADS; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        wrong += (uintptr_t)result;
+    }
+    unsigned all_turns = 0, order = 0;
+    for (int i = 0; i < CONDITIONS; i++) {
+        all_turns += turns[i].turn;
+        order = order * 31 + turns[i].order;
+    }
+    printf("turns: %u, in the order %u, wrong: %zu\n", all_turns, order, wrong);
 
     racy = map(512 * PAGE);
     for (int i = 0; i < 3; i++)
