@@ -12,7 +12,7 @@ use crate::mailbox::Wake;
 use crate::objects::{Found, Put};
 
 /// How long a change waits between two looks whether a batch has been written.
-const LOOK_AGAIN: Duration = Duration::from_micros(50);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
 impl Context {
     /// Whether this memory caches objects, so that subpages may be used as such.
@@ -169,21 +169,6 @@ impl Context {
                 let written = objects.write_shard_of(number, pool);
                 written.map_err(|source| AccessError::of_flash(at, source, &*shared.flash))?;
             }
-            self.sleep(LOOK_AGAIN)?;
-        }
-        Ok(())
-    }
-
-    /// Waits while the pool has hardly any room for changes, and a sync is on its way that makes
-    /// some. Not in a section, which that sync waits for.
-    ///
-    /// # Errors
-    /// When the job must end.
-    pub(super) fn wait_for_room(&mut self) -> Result<(), AccessError> {
-        let waits = |context: &Context| {
-            context.cache.backing().is_some_and(|backing| backing.is_low() && backing.waits_for_room())
-        };
-        while !self.is_own_job() && waits(self) {
             self.sleep(LOOK_AGAIN)?;
         }
         Ok(())

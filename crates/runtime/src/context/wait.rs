@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Context;
+use super::objects::LOOK_AGAIN;
 use crate::config::nanos;
 use crate::error::AccessError;
 use crate::mailbox::Wake;
@@ -20,7 +21,8 @@ use crate::state::{FiberState, WaitsFor};
 impl Context {
     /// Begins a write section: a token has all that is written until the guard is dropped, or none
     /// ([`Runtime::sync`] cuts between sections). Sections nest. Waits while a sync closes the
-    /// gate, so begin it before taking a latch that other sections may wait for.
+    /// gate, so begin it before taking a latch that other sections may wait for. Where a pool has
+    /// hardly any room for changes, it also waits for the sync that makes some.
     ///
     /// A section isolates nothing: other jobs see its writes at once, and an error leaves them. It
     /// is for authors of containers. Programs use transactions.
@@ -54,6 +56,21 @@ impl Context {
         }
         self.state.sections.set(self.state.sections.get() + 1);
         Ok(WriteSection { state: self.state.clone() })
+    }
+
+    /// Waits while the pool has hardly any room for changes, and a sync is on its way that makes
+    /// some. Not in a section, which that sync waits for.
+    ///
+    /// # Errors
+    /// When the job must end.
+    fn wait_for_room(&mut self) -> Result<(), AccessError> {
+        let waits = |context: &Context| {
+            context.cache.backing().is_some_and(|backing| backing.is_low() && backing.waits_for_room())
+        };
+        while !self.is_own_job() && waits(self) {
+            self.sleep(LOOK_AGAIN)?;
+        }
+        Ok(())
     }
 
     /// Waits until the gate is open. The runtime's own jobs do not: they run because it is closed.
