@@ -55,6 +55,20 @@ fn some(random: &mut Random, count: u64, of: u32) -> Vec<u32> {
     chosen
 }
 
+/// A new pool and a queue over it.
+fn pool_in_memory(geometry: Geometry) -> (Arc<Pool>, Box<dyn Queue>) {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry.flash_pages()).unwrap());
+    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
+    open(medium, StoreConfig::default())
+}
+
+fn open(medium: Arc<dyn Flash>, config: StoreConfig) -> (Arc<Pool>, Box<dyn Queue>) {
+    let flash = Pool::open(medium, config).unwrap().0.into_flash();
+    let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages).unwrap());
+    let queue = flash.open_queue(frames, DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
+    (flash.layer().clone(), queue)
+}
+
 fn one_pool(seed: u64) {
     let mut random = Random(seed);
     let extent_pages = [8, 16, 32, 64, 128, 256][random.below(6) as usize];
@@ -65,12 +79,7 @@ fn one_pool(seed: u64) {
     let data = u64::from(full.subpages) * (40 + random.below(61)) / 100;
     let geometry = Geometry::new(flash_pages, extent_pages, Some((data as u32).max(16))).unwrap();
     let what = format!("seed {seed}: {geometry:?}, {} at the most", full.subpages);
-    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(flash_pages).unwrap());
-    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
-    let flash = Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash();
-    let pool = flash.layer().clone();
-    let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages).unwrap());
-    let mut queue = flash.open_queue(frames, DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
+    let (pool, mut queue) = pool_in_memory(geometry);
     // Filled.
     let mut at = 0;
     while at < geometry.subpages {
@@ -112,12 +121,7 @@ fn one_pool_of_objects(seed: u64) {
     let flash_pages = extent_pages * (60 + random.below(60) as u32);
     let geometry = Geometry::with_objects(flash_pages, extent_pages, 2 * flash_pages).unwrap();
     let what = format!("seed {seed}: {geometry:?}");
-    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(flash_pages).unwrap());
-    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
-    let flash = Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash();
-    let pool = flash.layer().clone();
-    let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages).unwrap());
-    let mut queue = flash.open_queue(frames, DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
+    let (pool, mut queue) = pool_in_memory(geometry);
     let mut at = 0;
     loop {
         let room = pool.info().room;
@@ -169,13 +173,10 @@ fn one_history(seed: u64) {
         let fails = FaultPlan::rule(Some(Op::Write), When::OneIn(200), Fault::Fails(FlashError::Io(5)));
         faulty.set_plan(FaultPlan { seed, reorder: true, ..fails });
     }
-    let flash = Pool::open(medium, config).unwrap().0.into_flash();
-    let pool = flash.layer().clone();
+    let (pool, mut queue) = open(medium, config);
     assert_eq!(pool.room(), 0, "nobody has asked for it");
     pool.publish_room();
     compare(&pool, &what);
-    let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages).unwrap());
-    let mut queue = flash.open_queue(frames, DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
     let (mut completions, mut taken, mut refused) = (Vec::new(), 0, 0);
     for step in 0..400 {
         let what = format!("{what}, step {step}");
