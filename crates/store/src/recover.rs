@@ -461,14 +461,16 @@ fn bring_in(
             moved.as_slice().iter().map(|object| object.subpage / SUBPAGES_PER_PAGE).collect()
         }
         // It does not come to that while a token is kept that sees what is out.
-        Record::RollBack { token } => (0..all).filter(|page| state.is_out_behind(*page, *token)).collect(),
+        Record::RollBack { token } => (0..all).filter(|page| state.is_behind(*page, *token)).collect(),
         _ => return Ok(()),
     };
-    pages.retain(|page| *page < all && state.is_out(*page) && !seen.contains(*page));
+    pages.retain(|page| *page < all && !seen.contains(*page));
     let mut open: Option<(Piece, Vec<(u32, crate::state::Leaf)>)> = None;
-    // All of a record stay until it is applied.
+    // All of a record stay until it is applied, those that are here already included. Otherwise
+    // one would go to make room for another.
     pages.iter().for_each(|page| state.pin_leaf(*page));
-    for page in &pages {
+    let out: Vec<u32> = pages.iter().copied().filter(|page| state.is_out(*page)).collect();
+    for page in &out {
         let piece = state.piece_of(*page).expect("what is out is in a piece");
         let broken = RecoverError::Checkpoint(piece.place);
         if open.as_ref().is_none_or(|(of, _)| *of != piece) {

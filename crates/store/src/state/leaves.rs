@@ -577,9 +577,10 @@ impl State {
         }
         objects
     }
-    /// Whether a page is out that a roll back to this token, or to the empty pool, changes.
-    pub fn is_out_behind(&self, page: u32, token: u64) -> bool {
-        self.is_out(page) && self.time(self.table.head(page)) > token
+    /// Whether a roll back to this token, or to the empty pool, changes a page.
+    pub fn is_behind(&self, page: u32, token: u64) -> bool {
+        let head = self.table.head(page);
+        head != EMPTY && self.time(head) > token
     }
 }
 
