@@ -87,6 +87,11 @@ fn what_a_system_call_does_not_ask_for_is_not_looked_at() {
 }
 
 #[test]
+fn what_waits_is_not_interrupted_by_pages_that_leave() {
+    each_mode(&["waits"], Some("ended early: 0\n"), ended_well);
+}
+
+#[test]
 fn programs_start_from_memory_that_has_left_dram() {
     // Again and again, and nothing is held that a fork would wait for.
     each_mode(&["spawns"], Some("programs: 40\na fork behind them: exit 0, wrong: 0\n"), ended_well);

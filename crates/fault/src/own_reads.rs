@@ -9,7 +9,9 @@
 //!
 //! In in-line mode the thread waits for its page anyway. So it does the read itself, by one system
 //! call, and no other thread is woken. It does not have the pager meanwhile. All other requests go
-//! by the cache's queue, and so do reads of threads that find no queue free.
+//! by the cache's queue, and so do reads of threads that find no queue free. Only the handler thread
+//! hands these over: io_uring tells the thread that did of each completion, and that interrupts
+//! system calls of the program as a signal would.
 //!
 //! Invariants: a request that was taken aside ends by [`Divided`] as any other, once. A queue has
 //! no more than one request. A fork waits for such reads as for all that is under way.
@@ -46,6 +48,8 @@ struct Aside {
     taken: Option<Request>,
     /// Taken aside, and not polled yet.
     under_way: usize,
+    /// The cache's queue has requests that are to be handed over.
+    is_left: bool,
     ended: Vec<Completion>,
 }
 
@@ -78,6 +82,10 @@ impl OwnReads {
         let request = aside.taken.take()?;
         Some((aside.free.pop().expect("queues are taken with the pager only"), request))
     }
+    /// Whether the handler thread has requests to hand over.
+    pub fn has_left(&self) -> bool {
+        self.aside().is_left
+    }
     /// Does a request, and gives its queue back. The caller does not have the pager.
     ///
     /// # Panics
@@ -109,10 +117,12 @@ impl Queue for Divided {
             aside.under_way += 1;
             return Ok(());
         }
+        aside.is_left = true;
         drop(aside);
         self.inner.submit(request)
     }
     fn flush(&mut self) -> Result<(), FlashError> {
+        self.own.aside().is_left = false;
         self.inner.flush()
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
@@ -172,7 +182,9 @@ mod tests {
         frames.write(0, &[0; 4 * SUBPAGE_BYTES]);
         // No other read, and no second one.
         own.want(2);
-        for (op, at) in [(Op::Read, 1), (Op::Read, 2), (Op::Read, 3)] {
+        queue.submit(request(Op::Read, 2)).unwrap();
+        assert!(!own.has_left(), "the thread has it");
+        for (op, at) in [(Op::Read, 1), (Op::Read, 3)] {
             queue.submit(request(op, at)).unwrap();
         }
         let (mine, taken) = own.taken().expect("it was submitted");
@@ -180,8 +192,9 @@ mod tests {
         // There is no second queue.
         own.want(4);
         queue.submit(request(Op::Read, 4)).unwrap();
-        assert!(own.taken().is_none());
+        assert!(own.taken().is_none() && own.has_left());
         queue.flush().unwrap();
+        assert!(!own.has_left());
         ended.clear();
         assert_eq!((queue.poll(&mut ended), queue.in_flight()), (3, 1));
         own.read(mine, taken);

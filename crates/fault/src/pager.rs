@@ -280,14 +280,13 @@ impl Pager {
         &self.gates
     }
     /// What a thread does that has begun something, before it gives the pager back. Returns whether
-    /// the handler thread has something to do.
+    /// the handler thread has something to do. It also hands over what was begun.
     pub fn tend(&mut self) -> bool {
         self.tell();
         let now = self.clock.now_ns();
         self.last_busy_ns = now;
         self.make_room(now);
-        self.cache.hand_over();
-        self.is_to_be_looked_at() || self.is_look_due(now, true)
+        self.parts.own.has_left() || self.is_to_be_looked_at() || self.is_look_due(now, true)
     }
     /// The same of a thread that has done a read, which it takes up.
     pub fn take_up(&mut self) -> bool {

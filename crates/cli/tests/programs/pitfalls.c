@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -296,6 +297,20 @@ static void ranges(void) {
     printf("behind the hole: %d\n", memory[17 * PAGE + 9] == expected(17));
 }
 
+/* ---- calls that wait ---- */
+
+/* Pages that were written leave meanwhile. No signal comes, so nothing ends early. */
+static void waits(void) {
+    struct epoll_event event;
+    int ended_early = 0, fd = epoll_create1(0);
+    for (size_t round = 0; round < 200; round++) {
+        for (size_t page = 0; page < 16; page++)
+            big[(round * 16 + page) * 7919 % BIG * PAGE]++;
+        ended_early += epoll_wait(fd, &event, 1, 2) != 0;
+    }
+    printf("ended early: %d\n", ended_early);
+}
+
 /* ---- arguments that a system call does not have ---- */
 
 static void unasked(void) {
@@ -551,6 +566,8 @@ int main(int count, char **words) {
         frees(how);
     if (strcmp(which, "ranges") == 0)
         ranges();
+    if (strcmp(which, "waits") == 0)
+        waits();
     if (strcmp(which, "unasked") == 0)
         unasked();
     if (strcmp(which, "pipes") == 0)
