@@ -3,3 +3,4 @@
 mod conform_allocator;
 mod conform_objects;
 mod conform_two_doors;
+mod conform_waits;

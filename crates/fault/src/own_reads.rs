@@ -9,9 +9,9 @@
 //!
 //! In in-line mode the thread waits for its page anyway. So it does the read itself, by one system
 //! call, and no other thread is woken. It does not have the pager meanwhile. All other requests go
-//! by the cache's queue, and so do reads of threads that find no queue free. Only the handler thread
-//! hands these over: io_uring tells the thread that did of each completion, and that interrupts
-//! system calls of the program as a signal would.
+//! by the cache's queue, and so do reads of threads that find no queue free. Only the handler
+//! thread hands these over, also those that the queue tries again. io_uring tells the thread that
+//! did of each completion, and that interrupts system calls of the program as a signal would.
 //!
 //! Invariants: a request that was taken aside ends by [`Divided`] as any other, once. A queue has
 //! no more than one request. A fork waits for such reads as for all that is under way.
@@ -50,6 +50,8 @@ struct Aside {
     under_way: usize,
     /// The cache's queue has requests that are to be handed over.
     is_left: bool,
+    /// A program's thread polls: the cache's queue is the handler thread's.
+    polls_aside: bool,
     ended: Vec<Completion>,
 }
 
@@ -85,6 +87,13 @@ impl OwnReads {
     /// Whether the handler thread has requests to hand over.
     pub fn has_left(&self) -> bool {
         self.aside().is_left
+    }
+    /// What `poll` does meanwhile takes up reads of threads only. The caller has the pager.
+    pub fn take_up<R>(&self, poll: impl FnOnce() -> R) -> R {
+        self.aside().polls_aside = true;
+        let result = poll();
+        self.aside().polls_aside = false;
+        result
     }
     /// Does a request, and gives its queue back. The caller does not have the pager.
     ///
@@ -130,8 +139,9 @@ impl Queue for Divided {
         let count = aside.ended.len();
         aside.under_way -= count;
         completions.append(&mut aside.ended);
+        let polls_aside = aside.polls_aside;
         drop(aside);
-        count + self.inner.poll(completions)
+        if polls_aside { count } else { count + self.inner.poll(completions) }
     }
     fn will_poll(&self) {
         self.inner.will_poll();
@@ -196,10 +206,11 @@ mod tests {
         queue.flush().unwrap();
         assert!(!own.has_left());
         ended.clear();
-        assert_eq!((queue.poll(&mut ended), queue.in_flight()), (3, 1));
         own.read(mine, taken);
-        assert_eq!((queue.poll(&mut ended), queue.in_flight(), queue.poll(&mut ended)), (1, 0, 0));
-        assert!(ended[3].tag == 2 && ended.iter().all(|ended| ended.result == Ok(())));
+        // The thread takes up its own, and leaves the others.
+        assert_eq!((own.take_up(|| queue.poll(&mut ended)), queue.in_flight()), (1, 3));
+        assert_eq!((queue.poll(&mut ended), queue.in_flight(), queue.poll(&mut ended)), (3, 0, 0));
+        assert!(ended[0].tag == 2 && ended.iter().all(|ended| ended.result == Ok(())));
         let byte = |at: usize| {
             let mut byte = [0];
             frames.read(at * SUBPAGE_BYTES, &mut byte);

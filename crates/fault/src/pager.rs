@@ -290,8 +290,8 @@ impl Pager {
     }
     /// The same of a thread that has done a read, which it takes up.
     pub fn take_up(&mut self) -> bool {
-        let clock = &self.clock;
-        self.cache.poll(|_| (), || clock.now_ns());
+        let (clock, cache) = (&self.clock, &mut self.cache);
+        self.parts.own.take_up(|| cache.poll(|_| (), || clock.now_ns()));
         self.tend()
     }
     /// Something is to be tried again soon, which the handler thread does.

@@ -74,7 +74,9 @@ impl Traits {
 pub enum QueueUser {
     /// The thread that uses it first, and no other one.
     OneThread,
-    /// Threads in turns. It may cost more. What a thread has under way when it ends may fail.
+    /// Threads in turns. It may cost more. What a thread has under way when it ends may fail. When
+    /// a request ends, a system call in which the thread waits that handed it over may end early,
+    /// as by a signal.
     AnyThread,
     /// Threads in turns, each of which waits for what it hands over. So it does that itself
     /// ([`Queue::flush`](crate::Queue::flush)) and no other thread is woken. Such a queue has no

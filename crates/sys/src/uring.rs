@@ -112,6 +112,11 @@ pub enum RingUser {
     /// The thread that uses it first, and no other: completions wait until it looks.
     OneThread,
     /// One thread at a time. What a thread has under way when it ends is cancelled by the kernel.
+    ///
+    /// When an operation ends, the kernel interrupts the thread that handed it over: a system call
+    /// in which that thread waits by then ends early, as by a signal (`EINTR`, or fewer bytes).
+    /// `IORING_SETUP_COOP_TASKRUN` spares an interrupt between processors, and not that. So a
+    /// thread that goes on to other system calls waits for its operations first.
     AnyThread,
 }
 
@@ -761,6 +766,33 @@ mod tests {
             waits += 1;
         }
         assert!(waits <= 10, "{waits} waits of 10 ms in 50 ms");
+    }
+    /// A program's thread waits elsewhere while its requests end.
+    #[test]
+    fn requests_that_end_interrupt_no_system_call() {
+        let Some((mut ring, ..)) = ring("interrupts", 64, 64) else { return };
+        if !ring.deferred() {
+            return println!("not tested here: before Linux 6.1 completions interrupt the thread");
+        }
+        let (mut waits, _silent) = std::os::unix::net::UnixStream::pair().unwrap();
+        waits.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        for round in 0..50 {
+            for page in 0..16 {
+                let offset = page as usize * 4096;
+                match (round + page) % 2 {
+                    0 => ring.push_read(page * 4096, offset, 4096, page).unwrap(),
+                    _ => ring.push_write(page * 4096, offset, 4096, page).unwrap(),
+                }
+            }
+            ring.push_sync(16).unwrap();
+            ring.submit().unwrap();
+            let error = std::io::Read::read(&mut waits, &mut [0]).expect_err("nothing is sent");
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "round {round}");
+            while ring.in_flight() > 0 {
+                ring.wait(None).unwrap();
+                ring.reap(|_, result| assert!(result >= 0, "{result}"));
+            }
+        }
     }
     #[test]
     fn it_is_bounded_and_drains_when_dropped() {
