@@ -53,7 +53,7 @@ impl AheadRound {
         AheadRound { at: ColdCursor::START, looked: 0, found: false, begun_at: 0, quiet_at: None, rest_until_ns: 0 };
 }
 
-impl<U: Users> Cache<U> {
+impl<U: Users, R: Replacement> Cache<U, R> {
     /// Writes back changed frames that will be evicted next, while worker and medium are idle.
     /// Evictions then find them clean, and a sync has less to write. A call looks at a few frames,
     /// so that mail and arrivals do not wait. `turns` changes whenever code ran that may have

@@ -74,7 +74,7 @@ pub enum Others {
 ///
 /// # Errors
 /// When the medium takes longer than it may.
-pub type Wait<'a, U> = &'a mut dyn FnMut(&mut Cache<U>) -> Result<u64, FlashError>;
+pub type Wait<'a, U, R = AnyReplacement> = &'a mut dyn FnMut(&mut Cache<U, R>) -> Result<u64, FlashError>;
 
 /// What a frame holds.
 #[derive(Clone, Copy, Default, Debug)]
@@ -99,6 +99,13 @@ const STOCK: usize = 64;
 /// The most free frames that a cache over this medium keeps in stock.
 pub fn stock_max(flash: &dyn Flash) -> u32 {
     (STOCK + 2 * flash.traits().holds_writes) as u32
+}
+
+/// The depth of the queue of a cache whose misses so many waiters wait for, unless another one is
+/// asked for. Beside their reads there are a sync's writes, and evictions meanwhile.
+pub fn depth_for(waiters: usize) -> usize {
+    // The largest depth is a power of two itself.
+    waiters.saturating_add(448).min(fulgurite_flash::DEPTH_MAX).next_power_of_two()
 }
 
 /// What a cache has counted.
@@ -143,7 +150,7 @@ pub struct Counts {
 }
 
 /// One worker's cache. See the module.
-pub struct Cache<U: Users> {
+pub struct Cache<U: Users, R: Replacement = AnyReplacement> {
     pub(crate) id: u32,
     pub(crate) shared: Arc<Shared>,
     pub(crate) users: U,
@@ -158,7 +165,7 @@ pub struct Cache<U: Users> {
     pub(crate) requests: Vec<Request>,
     pub(crate) requests_free: Vec<u32>,
     pub(crate) misses: MissTable,
-    pub(crate) replacement: AnyReplacement,
+    pub(crate) replacement: R,
     pub(crate) prefetcher: Prefetcher,
     pub(crate) device_timeout_ns: u64,
 
@@ -208,7 +215,7 @@ pub struct Cache<U: Users> {
     pub(crate) counts: Counts,
 }
 
-impl<U: Users> std::fmt::Debug for Cache<U> {
+impl<U: Users, R: Replacement> std::fmt::Debug for Cache<U, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cache")
             .field("id", &self.id)
@@ -227,8 +234,27 @@ impl<U: Users> Cache<U> {
     /// A cache without frames. The queue's arena is that of the shared frames, and its depth that
     /// of the setup.
     pub fn new(shared: Arc<Shared>, queue: Box<dyn Queue>, users: U, setup: Setup) -> Cache<U> {
-        let Setup { id, depth, waiters, replacement, prefetch, device_timeout_ns } = setup;
+        let replacement = AnyReplacement::new(setup.replacement, shared.frames_max() as usize);
+        Cache::with_replacement(shared, queue, users, setup, replacement)
+    }
+}
+
+impl<U: Users, R: Replacement> Cache<U, R> {
+    /// The same, with a policy that is given for the frames that each cache may ever have, in place
+    /// of the one that the setup names.
+    ///
+    /// # Panics
+    /// When the policy is for another number of frames.
+    pub fn with_replacement(
+        shared: Arc<Shared>,
+        queue: Box<dyn Queue>,
+        users: U,
+        setup: Setup,
+        replacement: R,
+    ) -> Cache<U, R> {
+        let Setup { id, depth, waiters, replacement: _, prefetch, device_timeout_ns } = setup;
         let frames_max = shared.frames_max() as usize;
+        assert_eq!(replacement.capacity(), frames_max, "the policy is for the frames that there may be");
         Cache {
             id,
             users,
@@ -240,7 +266,7 @@ impl<U: Users> Cache<U> {
             requests: vec![Request::default(); depth],
             requests_free: (0..depth as u32).rev().collect(),
             misses: MissTable::new(depth, waiters),
-            replacement: AnyReplacement::new(replacement, frames_max),
+            replacement,
             prefetcher: Prefetcher::new(prefetch),
             device_timeout_ns: device_timeout_ns.max(1),
             first_frame: shared.first_frame(id),
@@ -447,7 +473,7 @@ impl<U: Users> Cache<U> {
         self.frame(LocalFrame(self.held.len() as u32))
     }
     /// All frames of this cache.
-    pub(crate) fn locals(&self) -> impl Iterator<Item = LocalFrame> + use<U> {
+    pub(crate) fn locals(&self) -> impl Iterator<Item = LocalFrame> + use<U, R> {
         (0..self.held.len() as u32).map(LocalFrame)
     }
 

@@ -87,7 +87,7 @@ pub(crate) struct Victim {
     touched: bool,
 }
 
-impl<U: Users> Cache<U> {
+impl<U: Users, R: Replacement> Cache<U, R> {
     /// Whether the stock of frames is to be looked after ([`Cache::make_room`]).
     #[inline]
     pub fn wants_room(&self) -> bool {

@@ -16,9 +16,13 @@
 //! * Everything is bounded when it is made.
 //!
 //! One [`Cache`] belongs to one worker, and [`Shared`] to all of them. A cache is generic over the
-//! users of its frames ([`Users`]). It has no threads, fibers, scheduler or clock. Its driver
-//! passes the time as a number, numbers its waiters, and is told how their waits ended. It decides
-//! nothing that `policy` decides.
+//! users of its frames ([`Users`]) and over the replacement policy. It has no threads, fibers,
+//! scheduler or clock. Its driver passes the time as a number, numbers its waiters, and is told how
+//! their waits ended. It decides nothing that `policy` decides.
+//!
+//! A cache touches the memory of a frame only to fill it with zeros, or to copy it for a cut. Over
+//! a medium without data (`flash`'s `DrivenFlash`), frames are addresses whose memory is never
+//! taken. So the simulator drives this cache as the runtime does.
 
 mod ahead;
 mod cache;
@@ -43,7 +47,7 @@ mod users;
 mod write_back;
 
 pub use ahead::Ahead;
-pub use cache::{BYTES_PER_FRAME, Cache, Counts, Others, Outcome, Setup, Wait, stock_max};
+pub use cache::{BYTES_PER_FRAME, Cache, Counts, Others, Outcome, Setup, Wait, depth_for, stock_max};
 pub use cut::Cut;
 pub use frames::Frames;
 pub use marks::Marks;

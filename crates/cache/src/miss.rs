@@ -42,7 +42,7 @@ pub enum Step {
     Elsewhere(u32),
 }
 
-impl<U: Users> Cache<U> {
+impl<U: Users, R: Replacement> Cache<U, R> {
     /// An access found its subpage not resident.
     pub fn begin_miss(&mut self, miss: Miss, now_ns: u64) -> Step {
         let Miss { subpage, waiter, .. } = miss;

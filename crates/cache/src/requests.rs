@@ -2,7 +2,7 @@
 
 use fulgurite_flash::{Completion, FlashError, Op, Switches};
 use fulgurite_format::{FrameIndex, SubpageIndex};
-use fulgurite_policy::{MissKind, Waiter};
+use fulgurite_policy::{MissKind, Replacement, Waiter};
 
 use crate::cache::{Cache, Others, Outcome};
 use crate::marks::DIRTY;
@@ -22,7 +22,7 @@ fn held_by(waiters: u32) -> u16 {
     u16::try_from(waiters).expect("no more waiters than pins")
 }
 
-impl<U: Users> Cache<U> {
+impl<U: Users, R: Replacement> Cache<U, R> {
     /// Whether another request may be begun.
     pub(crate) fn has_room(&self) -> bool {
         !self.requests_free.is_empty()

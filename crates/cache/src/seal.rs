@@ -65,7 +65,7 @@ fn sealed_at(subpage: u32, local: LocalFrame) -> u64 {
     u64::from(subpage) << 32 | u64::from(local.0)
 }
 
-impl<U: Users> Cache<U> {
+impl<U: Users, R: Replacement> Cache<U, R> {
     /// Seals all dirty frames but pinned ones, while all workers are halted, after
     /// [`Cut::hold_back`]. From here on the cache counts ending writes as the cut's.
     ///
@@ -102,7 +102,7 @@ impl<U: Users> Cache<U> {
     /// Copies frames that were dirty and pinned at the cut, or writes them where no frame is free.
     /// Workers are still halted. They continue to poll, because a medium may need another queue to
     /// make room.
-    pub fn write_pinned(&mut self, pinned: &[LocalFrame], now_ns: u64, wait: Wait<'_, U>) {
+    pub fn write_pinned(&mut self, pinned: &[LocalFrame], now_ns: u64, wait: Wait<'_, U, R>) {
         for &local in pinned {
             let (frame, subpage) = (self.frame(local), self.held[local.index()].subpage);
             if self.free.is_empty() || !self.has_room_to_write() {
@@ -116,7 +116,7 @@ impl<U: Users> Cache<U> {
 
     /// Writes a pinned frame from where it lies and waits, because no frame is free for a copy.
     /// Nothing runs meanwhile.
-    fn write_now(&mut self, subpage: u32, frame: FrameIndex, mut now_ns: u64, wait: Wait<'_, U>) {
+    fn write_now(&mut self, subpage: u32, frame: FrameIndex, mut now_ns: u64, wait: Wait<'_, U, R>) {
         while !self.has_room_to_write() {
             match wait(self) {
                 Ok(now) => now_ns = now,
@@ -294,7 +294,7 @@ impl<U: Users> Cache<U> {
     ///
     /// # Errors
     /// When the medium takes longer than it may.
-    pub fn let_everything_end(&mut self, wait: Wait<'_, U>) -> Result<(), FlashError> {
+    pub fn let_everything_end(&mut self, wait: Wait<'_, U, R>) -> Result<(), FlashError> {
         while self.in_flight() > 0 {
             wait(self)?;
         }

@@ -29,7 +29,7 @@ fn is_in(ranges: &[Range<u32>], subpage: u32) -> bool {
     after > 0 && subpage < ranges[after - 1].end
 }
 
-impl<U: Users> Cache<U> {
+impl<U: Users, R: Replacement> Cache<U, R> {
     /// Takes subpages of ascending ranges out of DRAM: changes are written back, or dropped.
     /// Returns what could not go yet. No sync is under way.
     pub fn take_out(&mut self, ranges: &[Range<u32>], write_back: bool, now_ns: u64) -> StillThere {
@@ -99,7 +99,7 @@ impl<U: Users> Cache<U> {
     ///
     /// # Errors
     /// The first that the medium gave.
-    pub fn write_back_all(&mut self, mut now_ns: u64, wait: Wait<'_, U>) -> Result<(), FlashError> {
+    pub fn write_back_all(&mut self, mut now_ns: u64, wait: Wait<'_, U, R>) -> Result<(), FlashError> {
         self.first_write_failure = None;
         self.users.note_written(&self.shared.frames, self.first_frame, self.end());
         for local in Vec::from_iter(self.dirty()) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_cache::{Planted, frames, marks, near, table};
+use fulgurite_cache::{Planted, depth_for, frames, marks, near, table};
 use fulgurite_flash::{Flash, Traits};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
@@ -294,7 +294,7 @@ impl Builder {
         let workers = self.workers as u64;
         let subpages = self.pool_bytes / SUBPAGE_BYTES as u64;
         let depth = match self.queue_depth {
-            0 => default_depth(self.fibers),
+            0 => depth_for(self.fibers),
             given => given.min(fulgurite_flash::DEPTH_MAX),
         };
         let needs = Needs::with(self.pool_bytes, self.workers, self.fibers, self.stack_bytes, depth, self.replacement);
@@ -367,7 +367,7 @@ impl Needs {
     /// For this pool, so many workers and fibers for each, and the other defaults of
     /// [`Builder::new`].
     pub fn of(pool_bytes: u64, workers: usize, fibers: usize) -> Needs {
-        Needs::with(pool_bytes, workers, fibers, STACK_BYTES, default_depth(fibers), ReplacementPolicy::default())
+        Needs::with(pool_bytes, workers, fibers, STACK_BYTES, depth_for(fibers), ReplacementPolicy::default())
     }
 
     fn with(
@@ -399,12 +399,6 @@ impl Needs {
 /// Fibers of a worker, with the one for the runtime's own jobs.
 pub(crate) fn own_fibers(fibers: usize) -> usize {
     fibers.saturating_add(1)
-}
-
-fn default_depth(fibers: usize) -> usize {
-    // Beside the fibers' reads: a sync's writes, and evictions meanwhile. The largest depth is a
-    // power of two itself.
-    fibers.saturating_add(448).min(fulgurite_flash::DEPTH_MAX).next_power_of_two()
 }
 
 /// A fiber's stack, if nothing else is said.
