@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::{
-    EmulatedFlash, ExtentsOfFlash, FaultyFlash, FileFlash, Flash, ForkedFlash, Layer, Layered, MemoryFlash, NandFlash,
-    PartOfFlash, StripedFlash, TimedFlash,
+    DrivenFlash, EmulatedFlash, ExtentsOfFlash, FaultyFlash, FileFlash, Flash, ForkedFlash, Layer, Layered,
+    MemoryFlash, NandFlash, PartOfFlash, StripedFlash, TimedFlash,
 };
 
 /// A medium whose queues touch a frame only while it is theirs.
@@ -30,6 +30,9 @@ unsafe impl FrameContract for MemoryFlash {}
 
 // SAFETY: the queue's owner moves data in `poll`, before the completion, and in `drop`.
 unsafe impl FrameContract for TimedFlash {}
+
+// SAFETY: it never touches a frame.
+unsafe impl FrameContract for DrivenFlash {}
 
 // SAFETY: the device thread posts a completion after it has moved the data. Requests are given up
 // as `Closed` only after that thread's end, when it moves nothing. A dropped queue waits for

@@ -8,6 +8,7 @@
 //! | [`FileFlash`] | a regular file or block device: io_uring, or threads where that is missing |
 //! | [`EmulatedFlash`] | a device that a thread on another core plays, with latencies and planes |
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
+//! | [`DrivenFlash`] | no data: its driver says when requests end, as a simulator does |
 //! | [`NandFlash`] | the model's times, order and failures of NAND, over a medium with the data |
 //! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`PartOfFlash`] | a part of a medium, as one of its own |
@@ -34,6 +35,7 @@ mod cells;
 #[expect(unsafe_code, reason = "media promise what no type can check")]
 mod contract;
 mod counters;
+mod driven;
 mod emulated;
 mod error;
 mod extents;
@@ -65,6 +67,7 @@ pub use backing::{Backing, Objects, ReadOnly};
 pub use busy::{Asks, keep_busy};
 pub use contract::FrameContract;
 pub use counters::{DeviceCounters, LATE_NS};
+pub use driven::DrivenFlash;
 pub use emulated::{EmulatedConfig, EmulatedFlash, TimedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
 pub use extents::ExtentsOfFlash;
