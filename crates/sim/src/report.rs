@@ -55,6 +55,9 @@ pub enum RunError {
     /// The workload could not be executed.
     #[error("the workload: {0}")]
     Workload(String),
+    /// The system has no memory for the tables of frames, or no descriptor.
+    #[error("the frames: {0}")]
+    Memory(String),
     /// There are no jobs to record.
     #[error("it has no jobs of its own; model = \"cores\" has, with front = \"modelled\" or \"executed\"")]
     NoJobs,

@@ -125,6 +125,32 @@ fn prefetch_is_the_runtimes() {
     assert!(next.device_reads_per_s > off.device_reads_per_s * 2.0);
 }
 #[test]
+fn the_device_does_what_the_cache_asks_for() {
+    for prefetch in ["off", "adaptive", "next-4"] {
+        let report = run(&[("dram.prefetch", prefetch)]);
+        let frames = report.frames;
+        let ended = report.misses_per_request * 10_000.0;
+        near("misses", (frames.misses + frames.joined) as f64, ended, 1e-9);
+        // What is under way at both ends is a few of thousands.
+        let reads = report.device_reads_per_s * report.simulated_s;
+        near("reads", reads, (frames.misses + frames.prefetched) as f64, 0.01);
+        near("writes", report.device_writes_per_s * report.simulated_s, frames.evicted_dirty as f64, 0.01);
+        // Frames are full, so as many go as come. A few are wanted again while they are written,
+        // and come back without a read.
+        let gone = (frames.evicted_clean + frames.evicted_dirty) as f64;
+        near("victims", gone, reads, 0.03);
+        assert!(frames.evicted_dirty > 0 && frames.frame_waits == 0, "{frames:?}");
+    }
+}
+#[test]
+fn where_writes_are_slow_accesses_wait_for_frames() {
+    // One plane writes 1,000 subpages a second, and frames are all dirty.
+    let set = [("workload.name", "gups"), ("device.write", "1ms"), ("device.planes", "1"), ("dram.writes", "all")];
+    let report = free(&[&set[..], &[("run.requests", "3000")]].concat());
+    assert!(report.frames.frame_waits > 0 && report.spent.waiting > 0.9, "{report:?}");
+    near("writes", report.device_writes_per_s, 950.0, 0.1);
+}
+#[test]
 fn without_misses_nothing_is_made_up() {
     let few = [("workload.exponent", "0.0"), ("workload.computing", "request"), ("run.warm_up", "30000")];
     let all = run(&[&few[..], &[("dram.frames", "3000")]].concat());

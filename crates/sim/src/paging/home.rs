@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use fulgurite_policy::{AnyReplacement, PrefetchPolicy, Prefetcher};
 
 use super::device::{Device, Rated};
+use super::frames::Frames;
 use super::log::Log;
 use super::system::{DeviceKind, PagingSystem, Slots, Way, swap_slots};
 use crate::memory::FlashPages;
-use crate::workers::frames::Frames;
 
 pub(super) const NONE: u32 = u32::MAX;
 /// Requests of NAND that may be under way at once, at most.

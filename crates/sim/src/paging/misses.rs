@@ -3,13 +3,13 @@
 use fulgurite_format::SubpageIndex;
 
 use super::device::{CLEANING, WRITE};
+use super::frames::Place;
 use super::home::NONE;
 use super::log::{Found, LogIo};
 use super::run::{Event, Run, Thread};
 use super::system::{RuntimeCosts, SystemCosts};
 use crate::planted::Planted;
 use crate::time::Time;
-use crate::workers::frames::Place;
 
 impl Run<'_> {
     // ---- misses ----

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::device::Device;
 use super::energy::Work;
+use super::frames::Place;
 use super::home::Home;
 use super::log::{Log, LogIo};
 use super::report::PagingReport;
@@ -15,7 +16,6 @@ use crate::report::{Counted, RunError, held};
 use crate::stages::Stages;
 use crate::statistics::Population;
 use crate::time::Time;
-use crate::workers::frames::Place;
 
 /// Ways of the page buffer's order.
 const BUFFER_WAYS: u64 = 8;

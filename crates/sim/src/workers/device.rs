@@ -54,10 +54,11 @@ impl Device {
         self.reads += 1;
         self.serve(now, subpage, self.shape.read_gap, self.shape.read)
     }
-    /// Writes a subpage back, with the copies that this makes the store do.
-    pub fn write(&mut self, now: Time, subpage: u32) {
+    /// Writes a subpage back, with the copies that this makes the store do. Returns when it is
+    /// written.
+    pub fn write(&mut self, now: Time, subpage: u32) -> Time {
         self.writes += 1;
-        self.serve(now, subpage, self.shape.write_gap, self.shape.write);
+        let ends = self.serve(now, subpage, self.shape.write_gap, self.shape.write);
         self.owed += self.shape.copies;
         while self.owed >= 1.0 {
             self.owed -= 1.0;
@@ -67,6 +68,7 @@ impl Device {
             self.writes += 1;
             self.serve(now, other, self.shape.write_gap, self.shape.write);
         }
+        ends
     }
     /// Reads and writes so far, copies included.
     pub fn counts(&self) -> (u64, u64) {
@@ -106,7 +108,7 @@ mod tests {
     #[test]
     fn copies_come_in_their_share() {
         let mut device = Device::new(DeviceShape { copies: 1.5, ..SHAPE }, Planted::None);
-        (0..10).for_each(|subpage| device.write(Time::ZERO, subpage));
+        (0..10).for_each(|subpage| _ = device.write(Time::ZERO, subpage));
         assert_eq!(device.counts(), (15, 25));
     }
 }

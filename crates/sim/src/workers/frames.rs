@@ -1,209 +1,473 @@
-//! The frames of a worker: which subpage is in which, and which goes when another comes. The
-//! decision is that of `fulgurite_policy`.
+//! The frames of a worker: `fulgurite_cache::Cache` itself, over a medium without data.
 //!
-//! Invariants ([`Frames::check`]): a subpage is in at most one frame. A frame whose contents are on
-//! their way, or which a fiber waits for, is no victim.
+//! ```text
+//!   access --> residency word --resident--> marks of the frame
+//!                    | absent
+//!                    +--> Cache::begin_miss --> DrivenFlash --> the model's device
+//!                 Outcome <-- Cache::poll <---- DrivenFlash::end <-----+
+//! ```
+//!
+//! Misses, joins, prefetch, the stock of free frames, batches of victims and write-backs are the
+//! cache's. This file has what a guarded access does around it, in the order of the runtime. The
+//! frames' memory is reserved, and never touched.
 
-use fulgurite_format::{LocalFrame, SubpageIndex};
-use fulgurite_policy::{FrameView, Replacement};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-const NONE: u32 = u32::MAX;
-/// Times that a policy is asked again when a scan has found all frames used.
-const SCANS: u32 = 16;
+use fulgurite_cache::marks::{DIRTY, USED};
+use fulgurite_cache::{Cache, Counts, Miss, Others, Outcome, Setup, Shape, Shared, Step, Users, residency};
+use fulgurite_flash::{DrivenFlash, Flash, Request};
+use fulgurite_format::FrameIndex;
+use fulgurite_policy::{PrefetchPolicy, Replacement, ReplacementPolicy, Waiter};
+use fulgurite_sys::Notifier;
 
-struct Marks {
-    referenced: Vec<bool>,
-    /// Fibers that wait for the frame, or have not run since it came.
-    pins: Vec<u32>,
+use crate::report::RunError;
+
+/// Requests are ended by the model. None is late.
+const NEVER_NS: u64 = u64::MAX / 2;
+/// Scans for a victim after one another of which one has certainly found one.
+const SCANS: u32 = 64;
+
+/// Fibers of one worker. They leave no frame in use between two accesses.
+struct Fibers {
+    /// Flash has given the place of what was read away, so that all of it is to be written.
+    writes_all: bool,
 }
 
-impl FrameView for Marks {
-    fn take_referenced(&mut self, frame: LocalFrame) -> bool {
-        core::mem::take(&mut self.referenced[frame.index()])
+impl Users for Fibers {
+    fn take_away(&mut self, frames: &fulgurite_cache::Frames, batch: impl Iterator<Item = FrameIndex>) -> bool {
+        if self.writes_all {
+            batch.for_each(|frame| frames.marks(frame).dirty.store(DIRTY, Ordering::Relaxed));
+        }
+        false
     }
-    fn evictable(&mut self, frame: LocalFrame) -> bool {
-        self.pins[frame.index()] == 0
+    fn holds(&self, _: FrameIndex) -> bool {
+        false
     }
 }
 
-/// What was evicted to make place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Victim {
-    pub subpage: u32,
-    pub dirty: bool,
-    /// It was read ahead, and never touched.
-    pub prefetched: bool,
+/// What frames are for.
+#[derive(Clone, Copy, Debug)]
+pub struct FramesFor {
+    /// Subpages of the data, all of which are in flash at first.
+    pub subpages: u32,
+    /// Fibers that may wait at once.
+    pub fibers: usize,
+    /// What is read ahead.
+    pub prefetch: PrefetchPolicy,
+    /// Whether clean victims are written, too.
+    pub writes_all: bool,
 }
 
-/// Where a subpage is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// In a frame.
-    Resident(u32),
-    /// On its way to one.
-    Coming(u32),
-    /// In flash.
-    Absent,
+/// The most frames that a worker over so many subpages uses: all of them, and a full stock of free
+/// ones.
+pub fn useful(subpages: u32) -> u32 {
+    subpages.saturating_add(fulgurite_cache::stock_max(&DrivenFlash::new(subpages)))
 }
 
-pub struct Frames<R> {
-    replacement: R,
-    marks: Marks,
-    holds: Vec<u32>,
-    dirty: Vec<bool>,
-    coming: Vec<bool>,
-    prefetched: Vec<bool>,
-    places: Vec<u32>,
-    free: Vec<u32>,
+/// A worker's cache, as its fibers use it.
+pub struct Frames<R: Replacement> {
+    shared: Arc<Shared>,
+    cache: Cache<Fibers, R>,
+    medium: Arc<DrivenFlash>,
+    told: Vec<(Waiter, Outcome)>,
+    handed_over: Vec<Request>,
 }
 
 impl<R: Replacement> Frames<R> {
     /// Empty ones, as many as the policy is for.
-    pub fn new(replacement: R, subpages: u32) -> Frames<R> {
-        let frames = replacement.capacity() as u32;
-        let of = |value| vec![value; frames as usize];
-        Frames {
-            replacement,
-            marks: Marks { referenced: of(false), pins: vec![0; frames as usize] },
-            holds: vec![NONE; frames as usize],
-            dirty: of(false),
-            coming: of(false),
-            prefetched: of(false),
-            places: vec![NONE; subpages as usize],
-            free: (0..frames).rev().collect(),
-        }
+    ///
+    /// # Errors
+    /// When the system has no memory for the tables, or no descriptor.
+    pub fn new(replacement: R, of: FramesFor) -> Result<Frames<R>, RunError> {
+        let FramesFor { subpages, fibers, prefetch, writes_all } = of;
+        let failed = |error: &dyn std::fmt::Display| RunError::Memory(error.to_string());
+        let medium = Arc::new(DrivenFlash::new(subpages));
+        let count = replacement.capacity() as u32;
+        let shape = Shape { subpages, existing: subpages, caches: 1, frames_max: count, moved: true };
+        let shared = Arc::new(Shared::new(medium.clone(), shape, None).map_err(|error| failed(&error))?);
+        let depth = fulgurite_cache::depth_for(fibers);
+        let wake = Arc::new(Notifier::new().map_err(|error| failed(&error))?);
+        let queue = medium.open_queue(shared.frames.arena().clone(), depth, wake).map_err(|error| failed(&error))?;
+        let setup = Setup {
+            id: 0,
+            depth,
+            waiters: fibers,
+            // In its place there is the one that is given.
+            replacement: ReplacementPolicy::default(),
+            prefetch,
+            device_timeout_ns: NEVER_NS,
+        };
+        let mut cache = Cache::with_replacement(shared.clone(), queue, Fibers { writes_all }, setup, replacement);
+        cache.set_frames(count);
+        Ok(Frames { shared, cache, medium, told: Vec::with_capacity(fibers), handed_over: Vec::with_capacity(depth) })
     }
-    pub fn place(&self, subpage: u32) -> Place {
-        match self.places[subpage as usize] {
-            NONE => Place::Absent,
-            frame if self.coming[frame as usize] => Place::Coming(frame),
-            frame => Place::Resident(frame),
-        }
-    }
-    /// What is in a frame, or on its way to it.
-    pub fn held(&self, frame: u32) -> u32 {
-        self.holds[frame as usize]
+
+    // ---- what an access does ----
+
+    /// The frame of a subpage that is resident, and was touched since it came.
+    #[inline]
+    pub fn find(&self, subpage: u32) -> Option<FrameIndex> {
+        residency::hit_alone(self.shared.table.word(subpage)).map(residency::frame_of)
     }
     /// A hit.
-    pub fn used(&mut self, frame: u32, writes: bool) {
-        self.marks.referenced[frame as usize] = true;
-        self.dirty[frame as usize] |= writes;
+    #[inline]
+    pub fn used(&mut self, frame: FrameIndex, writes: bool) {
+        self.shared.frames.marks(frame).referenced.store(USED, Ordering::Relaxed);
+        self.written(frame, writes);
     }
-    /// An access that has waited for the frame: no sign of another use.
-    pub fn waited(&mut self, frame: u32, writes: bool) {
-        self.dirty[frame as usize] |= writes;
-        self.marks.pins[frame as usize] -= 1;
+    #[inline]
+    fn written(&self, frame: FrameIndex, writes: bool) {
+        let may = !writes || self.shared.frames.marks(frame).mark_dirty();
+        assert!(may, "no cut is made, and nothing is written ahead");
     }
-    pub fn pin(&mut self, frame: u32) {
-        self.marks.pins[frame as usize] += 1;
+    /// An access of a fiber found nothing. `turn`: it was told [`Outcome::Turn`].
+    pub fn misses(&mut self, subpage: u32, fiber: u32, turn: bool, now_ns: u64) -> Step {
+        self.cache.begin_miss(Miss { subpage, waiter: Waiter(fiber.into()), wanted: 0, turn }, now_ns)
     }
-    /// What comes to the frame was read ahead.
-    pub fn prefetch(&mut self, frame: u32) {
-        self.prefetched[frame as usize] = true;
+    /// The access that missed is done, after [`Outcome::Pinned`]. Returns the frame. Coming in is
+    /// not coming back: it is not marked as used.
+    pub fn waited(&mut self, subpage: u32, writes: bool) -> FrameIndex {
+        let frame = self.find(subpage).expect("a frame that is pinned for a waiter is resident");
+        self.shared.unpin(frame);
+        self.written(frame, writes);
+        frame
     }
-    /// Whether it was, and nothing has touched it since. It is no longer told.
-    pub fn take_prefetched(&mut self, frame: u32) -> bool {
-        std::mem::take(&mut self.prefetched[frame as usize])
+    /// Reads a subpage that no fiber waits for, if there is one and a frame to spare.
+    pub fn reads_around(&mut self, subpage: u32, now_ns: u64) {
+        if subpage < self.shared.table.subpages() {
+            self.cache.prefetch(subpage, now_ns);
+        }
     }
-    /// Gives a frame to a subpage that comes. None: every frame waits or is waited for.
-    pub fn take(&mut self, subpage: u32) -> Option<(u32, Option<Victim>)> {
-        let (frame, victim) = match self.free.pop() {
-            Some(frame) => (frame, None),
-            None => {
-                self.replacement.expects(SubpageIndex(subpage));
-                let (frame, victim) = self.evict()?;
-                (frame, Some(victim))
+
+    // ---- what a worker does between two fibers, in this order ----
+
+    /// Takes what has ended.
+    pub fn poll(&mut self, now_ns: u64) {
+        if self.cache.in_flight() > 0 {
+            self.cache.poll(|_| (), || now_ns);
+        }
+    }
+    /// Whether the stock of frames is to be looked after.
+    pub fn wants_room(&self) -> bool {
+        self.cache.wants_room()
+    }
+    /// Looks after it.
+    pub fn make_room(&mut self, others: Others, now_ns: u64) {
+        self.cache.make_room(others, now_ns);
+    }
+    /// Hands requests over: they are the device's. The list is given back by [`Frames::give_back`].
+    #[must_use]
+    pub fn hand_over(&mut self) -> Vec<Request> {
+        self.cache.hand_over();
+        self.medium.take_requests(&mut self.handed_over);
+        std::mem::take(&mut self.handed_over)
+    }
+    /// Gives the list of the requests back.
+    pub fn give_back(&mut self, mut list: Vec<Request>) {
+        list.clear();
+        self.handed_over = list;
+    }
+    /// The waits that have ended. The list is given back by [`Frames::told`].
+    #[must_use]
+    pub fn take_told(&mut self) -> Vec<(Waiter, Outcome)> {
+        let mut told = std::mem::take(&mut self.told);
+        self.cache.take_told(&mut told);
+        told
+    }
+    /// Gives the list of the waits back.
+    pub fn told(&mut self, mut list: Vec<(Waiter, Outcome)>) {
+        list.clear();
+        self.told = list;
+    }
+    /// Fibers that wait for a frame.
+    pub fn frame_waiters(&self) -> usize {
+        self.cache.frame_waiters()
+    }
+    /// The device has ended a request.
+    pub fn end(&mut self, request: &Request) {
+        self.medium.end(request, Ok(()));
+    }
+
+    // ---- without time ----
+
+    /// An access by the only fiber, over a device that takes no time. Returns whether it missed.
+    pub fn access(&mut self, subpage: u32, writes: bool) -> bool {
+        let mut missed = false;
+        let mut turn = false;
+        loop {
+            if let Some(frame) = self.find(subpage) {
+                self.used(frame, writes);
+                return missed;
             }
-        };
-        let at = frame as usize;
-        (self.holds[at], self.dirty[at], self.coming[at]) = (subpage, false, true);
-        self.places[subpage as usize] = frame;
-        Some((frame, victim))
+            match self.misses(subpage, 0, turn, 0) {
+                Step::Again => continue,
+                Step::Wait => missed = true,
+                Step::WaitForFrame => {}
+                Step::Elsewhere(_) => unreachable!("there is one cache"),
+            }
+            match self.waits() {
+                Outcome::Pinned => {
+                    self.waited(subpage, writes);
+                    return missed;
+                }
+                outcome => turn = outcome == Outcome::Turn,
+            }
+        }
     }
-    /// Takes what a frame holds out of it.
-    fn evict(&mut self) -> Option<(u32, Victim)> {
-        let frame = (0..SCANS).find_map(|_| self.replacement.victim(&mut self.marks))?.0;
-        let old = std::mem::replace(&mut self.holds[frame as usize], NONE);
-        self.places[old as usize] = NONE;
-        let (dirty, prefetched) = (self.dirty[frame as usize], self.take_prefetched(frame));
-        Some((frame, Victim { subpage: old, dirty, prefetched }))
+    /// Scheduling points until the only fiber goes on.
+    fn waits(&mut self) -> Outcome {
+        let mut scans = 0;
+        loop {
+            self.poll(0);
+            if self.cache.wants_room() {
+                self.cache.make_room(Others::Wait, 0);
+            }
+            let handed_over = self.hand_over();
+            handed_over.iter().for_each(|request| self.medium.end(request, Ok(())));
+            // A scan for a victim that finds all frames used gives up, and the next one goes on.
+            scans += u32::from(self.cache.in_flight() == 0);
+            self.give_back(handed_over);
+            let told = self.take_told();
+            let outcome = told.first().map(|(_, outcome)| *outcome);
+            self.told(told);
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+            assert!(scans < SCANS, "nothing is under way, and the fiber waits");
+        }
     }
-    /// Frees a frame ahead of its use. None: every frame waits or is waited for.
-    pub fn reclaim(&mut self) -> Option<Victim> {
-        let (frame, victim) = self.evict()?;
-        self.free.push(frame);
-        Some(victim)
+
+    // ---- what came of it ----
+
+    /// What the cache has counted.
+    pub fn counts(&self) -> Counts {
+        self.cache.counts()
     }
-    /// Frames that are free.
-    pub fn free(&self) -> usize {
-        self.free.len()
-    }
-    /// The contents have come.
-    pub fn arrived(&mut self, frame: u32) {
-        let at = frame as usize;
-        (self.coming[at], self.marks.referenced[at]) = (false, false);
-        self.replacement.inserted(LocalFrame(frame), SubpageIndex(self.holds[at]));
-    }
-    /// Asserts the invariants. Takes time in proportion to the subpages.
+    /// Asserts the invariants. Takes time in proportion to the frames.
     ///
     /// # Panics
     /// If one does not hold.
     pub fn check(&self) {
-        self.replacement.check();
-        for (subpage, frame) in self.places.iter().enumerate().filter(|(_, frame)| **frame != NONE) {
-            assert_eq!(self.holds[*frame as usize] as usize, subpage, "a frame holds another subpage");
-        }
-        let held = self.holds.iter().filter(|subpage| **subpage != NONE).count();
-        assert_eq!(held, self.places.iter().filter(|frame| **frame != NONE).count(), "a subpage is in two frames");
-        let coming = self.coming.iter().filter(|coming| **coming).count();
-        assert_eq!(self.replacement.len() + coming + self.free.len(), self.holds.len(), "a frame is lost");
+        self.cache.check();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fulgurite_policy::{AnyReplacement, ReplacementPolicy};
+    use fulgurite_flash::MemoryFlash;
+    use fulgurite_format::SUBPAGE_BYTES;
+    use fulgurite_policy::AnyReplacement;
 
     use super::*;
     use crate::random::Random;
 
-    #[test]
-    fn frames_are_given_away_once() {
-        for policy in ReplacementPolicy::ALL {
-            let (mut frames, mut random) = (Frames::new(AnyReplacement::new(policy, 20), 200), Random::new(1, 0));
-            let mut coming = Vec::new();
-            for _ in 0..5000 {
-                let subpage = random.below(200) as u32;
-                match frames.place(subpage) {
-                    Place::Resident(frame) => frames.used(frame, random.below(3) == 0),
-                    Place::Coming(_) => {}
-                    Place::Absent => {
-                        let (frame, _) = frames.take(subpage).expect("few wait");
-                        frames.pin(frame);
-                        coming.push(frame);
-                    }
+    const FRAMES: u32 = 160;
+    const SUBPAGES: u32 = 1000;
+    const FIBERS: usize = 12;
+    const ACCESSES: u64 = 6000;
+
+    /// What fibers do with frames.
+    trait Machine {
+        /// Whether an access of this fiber hits. Otherwise it waits.
+        fn access(&mut self, fiber: u32, subpage: u32, writes: bool, turn: bool) -> bool;
+        /// The access of this fiber goes on, as its frame is pinned for it.
+        fn goes_on(&mut self, subpage: u32, writes: bool);
+        /// A scheduling point. Requests that it hands over end before the next one.
+        fn point(&mut self) -> Vec<(Waiter, Outcome)>;
+        fn counts(&self) -> Counts;
+    }
+
+    impl Machine for Frames<AnyReplacement> {
+        fn access(&mut self, fiber: u32, subpage: u32, writes: bool, mut turn: bool) -> bool {
+            loop {
+                if let Some(frame) = self.find(subpage) {
+                    self.used(frame, writes);
+                    return true;
                 }
-                if coming.len() > 5 {
-                    let frame = coming.swap_remove(random.below(coming.len() as u64) as usize);
-                    frames.arrived(frame);
-                    frames.waited(frame, false);
+                if self.misses(subpage, fiber, std::mem::take(&mut turn), 0) != Step::Again {
+                    return false;
                 }
             }
-            frames.check();
+        }
+        fn goes_on(&mut self, subpage: u32, writes: bool) {
+            self.waited(subpage, writes);
+        }
+        fn point(&mut self) -> Vec<(Waiter, Outcome)> {
+            self.poll(0);
+            if self.wants_room() {
+                self.make_room(Others::Wait, 0);
+            }
+            let requests = self.hand_over();
+            requests.iter().for_each(|request| self.end(request));
+            self.give_back(requests);
+            let told = self.take_told();
+            self.told(told.clone());
+            told
+        }
+        fn counts(&self) -> Counts {
+            self.cache.counts()
+        }
+    }
+
+    /// Nothing uses frames without a pin, and all are as their marks say.
+    struct Nothing;
+
+    impl Users for Nothing {
+        fn take_away(&mut self, _: &fulgurite_cache::Frames, _: impl Iterator<Item = FrameIndex>) -> bool {
+            false
+        }
+        fn holds(&self, _: FrameIndex) -> bool {
+            false
+        }
+    }
+
+    /// The cache over memory, with contents: each access looks whether they are what was written.
+    struct Real {
+        shared: Arc<Shared>,
+        cache: Cache<Nothing>,
+        numbers: Vec<u64>,
+        written: u64,
+    }
+
+    impl Real {
+        fn new(replacement: ReplacementPolicy, prefetch: PrefetchPolicy) -> Real {
+            let flash: Arc<dyn Flash> = Arc::new(MemoryFlash::new(SUBPAGES).unwrap());
+            let shape = Shape { subpages: SUBPAGES, existing: SUBPAGES, caches: 1, frames_max: FRAMES, moved: false };
+            let shared = Arc::new(Shared::new(flash.clone(), shape, None).unwrap());
+            let depth = fulgurite_cache::depth_for(FIBERS);
+            let wake = Arc::new(Notifier::new().unwrap());
+            let queue = flash.open_queue(shared.frames.arena().clone(), depth, wake).unwrap();
+            let setup = Setup { id: 0, depth, waiters: FIBERS, replacement, prefetch, device_timeout_ns: NEVER_NS };
+            let mut cache = Cache::new(shared.clone(), queue, Nothing, setup);
+            cache.set_frames(FRAMES);
+            Real { shared, cache, numbers: vec![0; SUBPAGES as usize], written: 0 }
+        }
+        fn use_frame(&mut self, frame: FrameIndex, subpage: u32, writes: bool) {
+            let (arena, at) = (self.shared.frames.arena(), frame.index() * SUBPAGE_BYTES);
+            let mut word = [0; 8];
+            arena.read(at, &mut word);
+            assert_eq!(u64::from_le_bytes(word), self.numbers[subpage as usize], "contents of subpage {subpage}");
+            if writes {
+                assert!(self.shared.frames.marks(frame).mark_dirty());
+                self.written += 1;
+                self.numbers[subpage as usize] = self.written;
+                arena.write(at, &self.written.to_le_bytes());
+            }
+        }
+        fn frame_of(&self, subpage: u32) -> Option<FrameIndex> {
+            residency::hit_alone(self.shared.table.word(subpage)).map(residency::frame_of)
+        }
+    }
+
+    impl Machine for Real {
+        fn access(&mut self, fiber: u32, subpage: u32, writes: bool, mut turn: bool) -> bool {
+            loop {
+                if let Some(frame) = self.frame_of(subpage) {
+                    self.shared.frames.marks(frame).referenced.store(USED, Ordering::Relaxed);
+                    self.use_frame(frame, subpage, writes);
+                    return true;
+                }
+                let miss = Miss { subpage, waiter: Waiter(fiber.into()), wanted: 0, turn: std::mem::take(&mut turn) };
+                if self.cache.begin_miss(miss, 0) != Step::Again {
+                    return false;
+                }
+            }
+        }
+        fn goes_on(&mut self, subpage: u32, writes: bool) {
+            let frame = self.frame_of(subpage).unwrap();
+            self.shared.unpin(frame);
+            self.use_frame(frame, subpage, writes);
+        }
+        fn point(&mut self) -> Vec<(Waiter, Outcome)> {
+            self.cache.poll(|_| (), || 0);
+            if self.cache.wants_room() {
+                self.cache.make_room(Others::Wait, 0);
+            }
+            self.cache.hand_over();
+            let mut told = Vec::new();
+            self.cache.take_told(&mut told);
+            told
+        }
+        fn counts(&self) -> Counts {
+            self.cache.counts()
+        }
+    }
+
+    /// Fibers that access in turns: each goes on when what it waits for has come. Returns the hits.
+    fn drive(machine: &mut impl Machine, writes: bool) -> u64 {
+        let (mut random, mut hits) = (Random::new(7, 0), 0);
+        let mut waits: [Option<(u32, bool)>; FIBERS] = [None; FIBERS];
+        for access in 0..ACCESSES {
+            let fiber = access as usize % FIBERS;
+            while waits[fiber].is_some() {
+                for (Waiter(other), outcome) in machine.point() {
+                    let (subpage, writes) = waits[other as usize].take().expect("it waits");
+                    if outcome == Outcome::Pinned {
+                        machine.goes_on(subpage, writes);
+                    } else if !machine.access(other as u32, subpage, writes, outcome == Outcome::Turn) {
+                        waits[other as usize] = Some((subpage, writes));
+                    }
+                }
+            }
+            // Some run through neighbours, most come back to what is hot.
+            let below = 1 + random.below(u64::from(SUBPAGES));
+            let subpage = match access / 600 % 2 {
+                0 => access as u32 % SUBPAGES,
+                _ => random.below(below) as u32,
+            };
+            let writes = writes && random.below(3) == 0;
+            if machine.access(fiber as u32, subpage, writes, false) {
+                hits += 1;
+            } else {
+                waits[fiber] = Some((subpage, writes));
+            }
+        }
+        hits
+    }
+
+    #[test]
+    fn counts_are_those_of_a_cache_with_contents() {
+        let of = |prefetch| FramesFor { subpages: SUBPAGES, fibers: FIBERS, prefetch, writes_all: false };
+        for replacement in ReplacementPolicy::ALL {
+            for prefetch in [PrefetchPolicy::Off, PrefetchPolicy::Adaptive] {
+                let mut real = Real::new(replacement, prefetch);
+                let policy = AnyReplacement::new(replacement, FRAMES as usize);
+                let mut ours = Frames::new(policy, of(prefetch)).unwrap();
+                let hits = drive(&mut real, true);
+                assert_eq!(drive(&mut ours, true), hits, "hits with {replacement}");
+                let counts = Machine::counts(&real);
+                assert_eq!(Machine::counts(&ours), counts, "with {replacement}, {prefetch:?}");
+                let all = [hits, counts.misses, counts.evicted_clean, counts.evicted_dirty];
+                assert!(all.iter().all(|count| *count > 300), "{replacement}: {hits} hits, {counts:?}");
+                assert_eq!(counts.prefetched > 0, prefetch == PrefetchPolicy::Adaptive);
+                // A stock is kept free, and victims leave in batches.
+                assert!(ours.cache.frames_free() > 1, "{:?}", ours.cache);
+                ours.check();
+            }
         }
     }
     #[test]
-    fn what_is_waited_for_stays() {
-        let mut frames = Frames::new(AnyReplacement::new(ReplacementPolicy::Clock, 2), 10);
-        for subpage in [0, 1] {
-            let (frame, victim) = frames.take(subpage).unwrap();
-            assert_eq!(victim, None);
-            frames.pin(frame);
-            frames.arrived(frame);
+    fn where_all_is_written_no_victim_is_clean() {
+        let of = FramesFor { subpages: SUBPAGES, fibers: FIBERS, prefetch: PrefetchPolicy::Off, writes_all: true };
+        let mut frames = Frames::new(AnyReplacement::new(ReplacementPolicy::Lru, FRAMES as usize), of).unwrap();
+        drive(&mut frames, false);
+        let counts = frames.counts();
+        assert_eq!(counts.evicted_clean, 0);
+        assert!(counts.evicted_dirty > 300, "{counts:?}");
+        frames.check();
+    }
+    #[test]
+    fn without_time_an_access_misses_once() {
+        let of = FramesFor { subpages: SUBPAGES, fibers: 1, prefetch: PrefetchPolicy::Off, writes_all: false };
+        let mut frames = Frames::new(AnyReplacement::new(ReplacementPolicy::Clock, 8), of).unwrap();
+        for subpage in 0..SUBPAGES {
+            assert!(frames.access(subpage, subpage % 2 == 0));
+            assert!(!frames.access(subpage, true), "it is there");
         }
-        assert_eq!(frames.take(2), None);
-        frames.waited(1, true);
-        assert_eq!(frames.take(2).unwrap().1, Some(Victim { subpage: 1, dirty: true, prefetched: false }));
+        let counts = frames.counts();
+        assert_eq!(counts.misses, u64::from(SUBPAGES));
+        assert!(counts.evicted_dirty + 8 >= u64::from(SUBPAGES) && counts.evicted_clean == 0, "{counts:?}");
         frames.check();
     }
 }

@@ -2,14 +2,19 @@
 //! were measured, and kernel paging beside it.
 //!
 //! ```text
-//!   executed workload --> accesses --> frames (policy's replacement) -- miss --> device
-//!                            |                                                     |
-//!                            +-- hit: a measured cost          runnable (policy's scheduler)
+//!   executed workload --> accesses --> fulgurite_cache::Cache -- requests --> device
+//!                            |                                                  |
+//!                            +-- hit: a measured cost       runnable (policy's scheduler)
 //! ```
 //!
+//! Frames, misses, prefetch, eviction and write-backs are the runtime's cache as it is (`frames`).
+//! A worker does between two fibers what the runtime's does, in its order. The cache stands over
+//! a medium without data, whose requests end when the device of the model says so.
+//!
 //! A request computes between its accesses. An access that hits costs what a guard costs. One that
-//! misses costs its core the measured CPU time of a miss, and its fiber waits for the device. The
-//! worker sees completions when it chooses what runs next, as the runtime does.
+//! misses costs its core the measured CPU time of a miss, and its fiber waits for the device. A
+//! victim that is written back costs its time when the request is handed over. The worker sees
+//! completions when it chooses what runs next, as the runtime does.
 //!
 //! Kernel paging is the same model with other costs: threads for fibers, a fault and a context
 //! switch for a miss, nothing for a hit.
@@ -18,8 +23,8 @@
 //! W / (W + o), of W computing between two misses and o CPU time of a miss.
 
 mod device;
-pub(crate) mod frames;
+mod frames;
 mod run;
 
 pub use device::{Device, DeviceShape};
-pub use run::{Computing, Costs, WorkersReport, WorkersSystem};
+pub use run::{Computing, Costs, FrameCounts, WorkersReport, WorkersSystem};

@@ -1,14 +1,16 @@
 //! A run of a worker.
 
-use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_cache::{Counts, Others, Outcome, Step};
+use fulgurite_flash::{Op, Request};
+use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_policy::{
-    AnyReplacement, Choice, FiberIndex, MissKind, MissTable, Point, PrefetchPolicy, Prefetcher, Replacement,
-    ReplacementPolicy, Scheduler, SchedulingPolicy, Waiter,
+    AnyReplacement, Choice, FiberIndex, Point, PrefetchPolicy, Replacement, ReplacementPolicy, Scheduler,
+    SchedulingPolicy, Waiter,
 };
 use serde::Serialize;
 
 use super::device::{Device, DeviceShape};
-use super::frames::{Frames, Place};
+use super::frames::{Frames, FramesFor, useful};
 use crate::cores::Sram;
 use crate::events::Events;
 use crate::executed::{Executed, Touch};
@@ -112,6 +114,40 @@ pub struct Spent {
     pub waiting: f64,
 }
 
+/// What the runtime's cache has counted in the measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct FrameCounts {
+    /// Accesses that started a read.
+    pub misses: u64,
+    /// Accesses that joined a read or a write-back.
+    pub joined: u64,
+    /// Frames that were freed without a write.
+    pub evicted_clean: u64,
+    /// Frames that were written back.
+    pub evicted_dirty: u64,
+    /// Accesses that waited as no frame was free.
+    pub frame_waits: u64,
+    /// Subpages that were read ahead or around.
+    pub prefetched: u64,
+    /// Of these, the ones that were evicted without a touch.
+    pub wasted: u64,
+}
+
+impl FrameCounts {
+    fn between(before: &Counts, after: &Counts) -> FrameCounts {
+        let of = |count: fn(&Counts) -> u64| count(after) - count(before);
+        FrameCounts {
+            misses: of(|c| c.misses),
+            joined: of(|c| c.misses_joined),
+            evicted_clean: of(|c| c.evicted_clean),
+            evicted_dirty: of(|c| c.evicted_dirty),
+            frame_waits: of(|c| c.frame_waits),
+            prefetched: of(|c| c.prefetched),
+            wasted: of(|c| c.prefetch_wasted),
+        }
+    }
+}
+
 /// What came of it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct WorkersReport {
@@ -133,12 +169,14 @@ pub struct WorkersReport {
     pub misses_per_request: f64,
     /// Of the misses, those whose subpage was on its way. None without misses.
     pub joined_share: Option<f64>,
-    /// Subpages that were read ahead, of a request.
+    /// Subpages that were read ahead or around, of a request.
     pub prefetched_per_request: f64,
     /// Of those, the ones that were evicted without a touch. None without any.
     pub wasted_share: Option<f64>,
     /// Of the hits, those that were far. None without hits.
     pub far_share: Option<f64>,
+    /// What the cache counted.
+    pub frames: FrameCounts,
     /// Where the time goes.
     pub spent: Spent,
     /// From a request's begin to its end.
@@ -173,6 +211,14 @@ impl WorkersReport {
         rows.push(("misses/request", format!("{:.3}", self.misses_per_request)));
         rows.extend(self.accesses_per_miss.map(|accesses| ("accesses/miss", format!("{accesses:.1}"))));
         rows.extend(self.joined_share.map(|share| ("misses on their way", percent(share))));
+        let FrameCounts { evicted_clean, evicted_dirty, frame_waits, .. } = self.frames;
+        if evicted_clean + evicted_dirty > 0 {
+            let dirty = evicted_dirty as f64 / (evicted_clean + evicted_dirty) as f64;
+            rows.push(("victims written back", percent(dirty)));
+        }
+        if frame_waits > 0 {
+            rows.push(("waits for a frame", frame_waits.to_string()));
+        }
         rows.extend(self.wasted_share.map(|share| ("read ahead in vain", percent(share))));
         rows.extend(self.far_share.map(|share| ("hits that are far", percent(share))));
         let spent = &self.spent;
@@ -192,13 +238,13 @@ impl WorkersReport {
 
 #[derive(Debug)]
 enum Event {
-    /// Contents are in a frame.
-    Data(u32),
+    /// The device has ended a request.
+    Ended(Request),
     /// The worker chooses what runs.
     Free(Point),
 }
 
-/// Ranks of events at one time: completions are seen before the worker chooses.
+/// Ranks of events at one time: what has ended is there before the worker chooses.
 const SEEN: u8 = 0;
 const CHOOSES: u8 = 1;
 
@@ -210,11 +256,11 @@ struct Fiber {
     /// Computing before each access.
     each: Time,
     begun: Time,
-    /// The frame that it waits for, since when, and until when it was on its way.
-    waits: Option<u32>,
+    /// What became of its wait.
+    wake: Option<Outcome>,
+    /// When it missed, and the CPU time of that.
     missed: Time,
     cost: Time,
-    came: Time,
 }
 
 /// Nanoseconds of each purpose, and counts, of the measurement.
@@ -230,22 +276,20 @@ struct Sums {
     far: u64,
     missed: u64,
     joined: u64,
-    prefetched: u64,
-    wasted: u64,
 }
 
-struct Run<'s, R> {
+struct Run<'s, R: Replacement> {
     system: &'s WorkersSystem,
     workload: Executed,
     /// Computing of a request.
     request: Time,
     events: Events<Event>,
     frames: Frames<R>,
+    /// When the last request of each frame has ended.
+    came: Vec<Time>,
     near: Sram,
     device: Device,
     scheduler: Scheduler,
-    waits: MissTable,
-    prefetcher: Prefetcher,
     fibers: Vec<Fiber>,
     free: Vec<u32>,
     running: Option<u32>,
@@ -255,7 +299,7 @@ struct Run<'s, R> {
     inside: Population,
     stages: Stages<3>,
     sums: Sums,
-    before: (Sums, (u64, u64)),
+    before: (Sums, Counts, (u64, u64)),
     begun: Time,
     ended: u64,
 }
@@ -358,25 +402,31 @@ impl WorkersSystem {
         // The workload's own tables take the place of frames.
         let own = workload.dram_bytes().div_ceil(SUBPAGE_BYTES as u64) as u32;
         let least = (self.fibers + 1) * FRAMES_OF_A_FIBER as u32;
-        let count = self.frames.saturating_sub(own).max(least).min(subpages.max(least));
-        let mut frames = Frames::new(policy(count as usize), subpages);
+        let count = self.frames.saturating_sub(own).max(least).min(useful(subpages).max(least));
+        let threads = self.fibers as usize + 1;
+        let lost = self.planted == Planted::LostReadAhead;
+        let of = FramesFor {
+            subpages,
+            fibers: threads,
+            prefetch: if lost { PrefetchPolicy::Off } else { self.prefetch },
+            writes_all: self.writes_all,
+        };
+        let mut frames = Frames::new(policy(count as usize), of)?;
         let misses = warm(&mut workload, &mut frames, self.warm_up).map_err(failed)?;
         let request = match self.computing {
             Computing::Request(time) => time,
             Computing::BetweenMisses(time) => Time((time.0 as f64 * misses.unwrap_or(0.0) + 0.5) as u64),
         };
-        let threads = self.fibers as usize + 1;
         let mut run = Run {
             system: self,
             workload,
             request,
             events: Events::new(),
             frames,
+            came: vec![Time::ZERO; count as usize],
             near: Sram::new(self.costs.near.max(NEAR_WAYS), NEAR_WAYS),
             device: Device::new(self.device, self.planted),
             scheduler: Scheduler::new(self.policy, self.fibers as usize, threads),
-            waits: MissTable::new(self.frames as usize + threads, threads),
-            prefetcher: Prefetcher::new(self.prefetch),
             fibers: (0..threads).map(|_| Fiber::default()).collect(),
             free: (0..threads as u32).rev().collect(),
             running: None,
@@ -389,7 +439,7 @@ impl WorkersSystem {
             begun: Time::ZERO,
             ended: 0,
         };
-        run.drive().map_err(failed)?;
+        run.drive()?;
         run.report()
     }
 }
@@ -405,17 +455,8 @@ fn warm(
     for number in 0..requests {
         workload.request(&mut touches)?;
         for touch in &touches {
-            match frames.place(touch.subpage()) {
-                Place::Resident(frame) => frames.used(frame, touch.writes),
-                Place::Coming(_) => unreachable!("nothing takes time here"),
-                Place::Absent => {
-                    misses += u64::from(number >= requests / 2);
-                    let (frame, _) = frames.take(touch.subpage()).expect("no frame is waited for here");
-                    frames.pin(frame);
-                    frames.arrived(frame);
-                    frames.waited(frame, touch.writes);
-                }
-            }
+            let missed = frames.access(touch.subpage(), touch.writes);
+            misses += u64::from(missed && number >= requests / 2);
         }
     }
     let counted = requests - requests / 2;
@@ -423,12 +464,12 @@ fn warm(
 }
 
 impl<R: Replacement> Run<'_, R> {
-    fn drive(&mut self) -> Result<(), crate::executed::ExecutedError> {
+    fn drive(&mut self) -> Result<(), RunError> {
         let before = self.system.requests / 10;
         self.events.schedule(Time::ZERO, CHOOSES, Event::Free(Point::Idle));
         while self.ended < before + self.system.requests {
-            match self.events.next().expect("the worker or the device has something ahead") {
-                Event::Data(frame) => self.data(frame),
+            match self.events.next().ok_or(RunError::Stalled)? {
+                Event::Ended(request) => self.request_ended(&request),
                 Event::Free(why) => {
                     if why == Point::Finished {
                         self.end();
@@ -456,21 +497,18 @@ impl<R: Replacement> Run<'_, R> {
         let entered = self.entered();
         self.inside.measure_from(now, entered);
         self.stages.clear();
-        (self.begun, self.before) = (now, (self.sums, self.device.counts()));
+        (self.begun, self.before) = (now, (self.sums, self.frames.counts(), self.device.counts()));
     }
 
-    fn data(&mut self, frame: u32) {
+    // ---- between two fibers ----
+
+    /// A worker that runs a fiber sees it at its next scheduling point.
+    fn request_ended(&mut self, request: &Request) {
         let now = self.events.now();
-        self.frames.arrived(frame);
-        let mut waiters = Vec::new();
-        let subpage = self.frames.held(frame);
-        self.waits.complete(SubpageIndex(subpage), |waiter| waiters.push(waiter.0 as u32));
-        for fiber in waiters {
-            self.fibers[fiber as usize].came = now;
-            self.scheduler.arrived(FiberIndex(fiber), now.whole_ns());
-        }
-        if self.scheduler.has_runnable() && std::mem::take(&mut self.idle) {
-            self.events.schedule(now, CHOOSES, Event::Free(Point::Idle));
+        self.came[request.frame.index()] = now;
+        self.frames.end(request);
+        if std::mem::take(&mut self.idle) {
+            self.events.schedule(now.max(self.at), CHOOSES, Event::Free(Point::Idle));
         }
     }
     fn end(&mut self) {
@@ -480,46 +518,114 @@ impl<R: Replacement> Run<'_, R> {
         self.free.push(fiber);
         self.ended += 1;
     }
+    /// The scheduling point: what the runtime does there, in its order.
+    fn scheduling_point(&mut self) {
+        self.at = self.events.now();
+        let now_ns = self.at.whole_ns();
+        self.frames.poll(now_ns);
+        self.tell();
+        if self.frames.wants_room() {
+            self.frames.make_room(self.others(), now_ns);
+            self.tell();
+        }
+        self.hand_over();
+    }
+    fn tell(&mut self) {
+        let told = self.frames.take_told();
+        for &(Waiter(fiber), outcome) in &told {
+            self.fibers[fiber as usize].wake = Some(outcome);
+            self.scheduler.arrived(FiberIndex(fiber as u32), self.at.whole_ns());
+        }
+        self.frames.told(told);
+    }
+    fn others(&self) -> Others {
+        if self.scheduler.has_runnable() {
+            Others::Run
+        } else if self.scheduler.pending() == self.frames.frame_waiters() {
+            Others::None
+        } else {
+            Others::Wait
+        }
+    }
+    /// The device begins with what was asked for.
+    fn hand_over(&mut self) {
+        let requests = self.frames.hand_over();
+        let keeps = self.system.planted != Planted::LostWriteBack;
+        let writes = requests.iter().filter(|request| request.op == Op::Write && keeps).count() as u64;
+        let cost = self.system.costs.write_back * writes;
+        self.at += cost;
+        self.sums.write_backs += cost;
+        let mut together = None;
+        for request in &requests {
+            let subpage = request.subpage.0;
+            let ends = match request.op {
+                Op::Read => {
+                    let group = subpage / self.system.read_around;
+                    // One request of the device, however many subpages.
+                    let ends = match together {
+                        Some((of, ends)) if of == group && self.system.read_around > 1 => ends,
+                        _ => self.device.read(self.at, subpage),
+                    };
+                    together = Some((group, ends));
+                    ends
+                }
+                Op::Write if keeps => self.device.write(self.at, subpage),
+                Op::Write | Op::Flush => self.at,
+            };
+            self.events.schedule(ends, SEEN, Event::Ended(*request));
+        }
+        self.frames.give_back(requests);
+    }
 
-    fn choose(&mut self, why: Point) -> Result<(), crate::executed::ExecutedError> {
-        let now = self.events.now();
-        self.at = now;
-        match self.scheduler.pick(why, now.whole_ns(), true) {
+    fn choose(&mut self, why: Point) -> Result<(), RunError> {
+        self.scheduling_point();
+        match self.scheduler.pick(why, self.at.whole_ns(), true) {
+            // Requests are under way, so nothing is written ahead.
             Choice::Wait => self.idle = true,
             Choice::Resume(FiberIndex(fiber)) => {
-                self.resumes(fiber);
-                self.goes_on(fiber);
+                let again = !self.resumes(fiber);
+                self.goes_on(fiber, again);
             }
             Choice::StartNew => {
                 let fiber = self.free.pop().expect("the scheduler starts no more requests than there are fibers");
                 let of = &mut self.fibers[fiber as usize];
-                self.workload.request(&mut of.touches)?;
+                self.workload.request(&mut of.touches).map_err(|error| RunError::Workload(error.to_string()))?;
                 let looked_up = of.touches.iter().filter(|touch| !touch.pinned).count().max(1);
-                (of.next, of.begun, of.waits) = (0, now, None);
+                (of.next, of.begun, of.wake) = (0, self.at, None);
                 of.each = Time(self.request.0 / looked_up as u64);
-                self.inside.enter(now);
+                self.inside.enter(self.at);
                 self.at += self.system.costs.request;
                 self.sums.requests += self.system.costs.request;
                 // What the division leaves.
                 let rest = self.request - of.each * looked_up as u64;
                 self.at += rest;
                 self.sums.computing += rest;
-                self.goes_on(fiber);
+                self.goes_on(fiber, false);
             }
         }
         Ok(())
     }
-    /// The access that missed is done.
-    fn resumes(&mut self, fiber: u32) {
+
+    // ---- a fiber ----
+
+    /// A fiber has waited. Returns whether the access that missed is done. Otherwise it is tried
+    /// again.
+    fn resumes(&mut self, fiber: u32) -> bool {
         let of = &mut self.fibers[fiber as usize];
-        let frame = of.waits.take().expect("it waited");
-        self.frames.waited(frame, of.touches[of.next].writes);
-        of.next += 1;
-        let (device, until) = (of.came.since(of.missed + of.cost), self.at.since(of.came.max(of.missed + of.cost)));
-        self.stages.record(self.at, [of.cost, device, until]);
+        match of.wake {
+            Some(Outcome::Pinned) => {}
+            Some(Outcome::Again | Outcome::Turn) => return false,
+            other => unreachable!("the device fails nothing, and there are frames for all fibers: {other:?}"),
+        }
+        let touch = of.touches[of.next];
+        let frame = self.frames.waited(touch.subpage(), touch.writes);
+        (of.wake, of.next) = (None, of.next + 1);
+        let came = self.came[frame.index()].max(of.missed + of.cost);
+        self.stages.record(self.at, [of.cost, came.since(of.missed + of.cost), self.at.since(came)]);
+        true
     }
-    /// Runs a fiber until it misses or ends.
-    fn goes_on(&mut self, fiber: u32) {
+    /// Runs a fiber until it misses or ends. `again`: it tries an access again.
+    fn goes_on(&mut self, fiber: u32, mut again: bool) {
         self.running = Some(fiber);
         loop {
             let of = &mut self.fibers[fiber as usize];
@@ -527,24 +633,27 @@ impl<R: Replacement> Run<'_, R> {
                 self.events.schedule(self.at, CHOOSES, Event::Free(Point::Finished));
                 return;
             };
-            if !touch.pinned {
-                self.at += of.each;
-                self.sums.computing += of.each;
-                self.sums.accesses += 1;
+            if !std::mem::take(&mut again) {
+                if !touch.pinned {
+                    self.at += of.each;
+                    self.sums.computing += of.each;
+                    self.sums.accesses += 1;
+                }
+                (of.missed, of.cost) = (self.at, Time::ZERO);
             }
-            self.fibers[fiber as usize].missed = self.at;
             if !self.touches(fiber, touch) {
                 return;
             }
             self.fibers[fiber as usize].next += 1;
         }
     }
-    /// An access. Returns whether it hits.
+    /// An access. Returns whether it hits. Otherwise the fiber waits.
     fn touches(&mut self, fiber: u32, touch: Touch) -> bool {
         let costs = self.system.costs;
         let subpage = touch.subpage();
-        match self.frames.place(subpage) {
-            Place::Resident(frame) => {
+        let mut turn = self.fibers[fiber as usize].wake.take() == Some(Outcome::Turn);
+        loop {
+            if let Some(frame) = self.frames.find(subpage) {
                 self.frames.used(frame, touch.writes);
                 if !touch.pinned {
                     let near = self.near.touch(u64::from(subpage)) || self.system.planted == Planted::AllNear;
@@ -554,37 +663,39 @@ impl<R: Replacement> Run<'_, R> {
                     self.sums.hit += 1;
                     self.sums.far += u64::from(!near);
                 }
-                self.was_prefetched(frame, subpage);
                 return true;
             }
-            Place::Coming(frame) => {
-                self.sums.joined += 1;
-                self.sums.missed += 1;
-                self.was_prefetched(frame, subpage);
-                self.waits_for(fiber, subpage, frame, costs.join);
-            }
-            Place::Absent => {
-                self.sums.missed += 1;
-                self.near.touch(u64::from(subpage));
-                self.spend_miss(costs.miss);
-                let mut asked = vec![self.takes(subpage).expect("there are more frames than fibers can keep")];
-                let around = self.system.read_around;
-                let first = subpage / around * around;
-                for other in first..first + around {
-                    if let Some(frame) = self.takes(other) {
-                        self.spend_miss(costs.read_around);
-                        asked.push(frame);
+            let (from, before) = (self.at, self.frames.counts());
+            let step = self.frames.misses(subpage, fiber, std::mem::take(&mut turn), from.whole_ns());
+            let begun = self.frames.counts().misses > before.misses;
+            match step {
+                Step::Again => {}
+                Step::Wait if begun => {
+                    self.sums.missed += 1;
+                    self.near.touch(u64::from(subpage));
+                    self.spend_miss(costs.miss);
+                    let around = self.system.read_around;
+                    if around > 1 {
+                        let first = subpage / around * around;
+                        (first..first + around).for_each(|other| self.frames.reads_around(other, from.whole_ns()));
                     }
                 }
-                // One request of the device, however many subpages.
-                let comes = self.device.read(self.at, subpage);
-                asked.iter().for_each(|frame| self.events.schedule(comes, SEEN, Event::Data(*frame)));
-                let ahead = self.prefetcher.missed(SubpageIndex(subpage));
-                self.prefetches(ahead);
-                self.waits_for(fiber, subpage, asked[0], Time::ZERO);
+                Step::Wait => {
+                    self.sums.missed += 1;
+                    self.sums.joined += 1;
+                    self.spend_miss(costs.join);
+                }
+                // It has switched, and will look again.
+                Step::WaitForFrame => self.spend_miss(costs.join),
+                Step::Elsewhere(_) => unreachable!("there is one cache"),
+            }
+            let ahead = self.frames.counts().prefetched - before.prefetched;
+            self.spend_miss(costs.read_around * ahead);
+            if step != Step::Again {
+                self.waits(fiber, step, self.at - from);
+                return false;
             }
         }
-        false
     }
     fn spend_miss(&mut self, cost: Time) {
         if self.system.planted == Planted::FreeMiss {
@@ -593,65 +704,16 @@ impl<R: Replacement> Run<'_, R> {
         self.at += cost;
         self.sums.misses += cost;
     }
-    /// Takes a frame for a subpage that is in flash, and evicts what was there. None: it is not in
-    /// flash alone, or every frame is in use.
-    fn takes(&mut self, subpage: u32) -> Option<u32> {
-        if subpage >= self.workload.subpages() || self.frames.place(subpage) != Place::Absent {
-            return None;
-        }
-        let (frame, victim) = self.frames.take(subpage)?;
-        // It has an entry until its contents have come. There are as many as frames.
-        let entry = self.waits.begin(SubpageIndex(subpage), FrameIndex(frame), MissKind::Read);
-        entry.expect("a subpage in flash has no entry, and there is one for each frame");
-        if let Some(victim) = victim {
-            if victim.prefetched {
-                self.prefetcher.wasted(SubpageIndex(victim.subpage));
-                self.sums.wasted += 1;
-            }
-            let keeps = self.system.planted != Planted::LostWriteBack;
-            if (victim.dirty || self.system.writes_all) && keeps {
-                self.at += self.system.costs.write_back;
-                self.sums.write_backs += self.system.costs.write_back;
-                self.device.write(self.at, victim.subpage);
-            }
-        }
-        Some(frame)
-    }
-    /// Reads ahead, each subpage by a request of its own.
-    fn prefetches(&mut self, ahead: Option<core::ops::Range<u32>>) {
-        let ahead = ahead.filter(|_| self.system.planted != Planted::LostReadAhead);
-        for subpage in ahead.into_iter().flatten() {
-            match self.takes(subpage) {
-                Some(frame) => {
-                    self.spend_miss(self.system.costs.read_around);
-                    self.frames.prefetch(frame);
-                    self.sums.prefetched += 1;
-                    let comes = self.device.read(self.at, subpage);
-                    self.events.schedule(comes, SEEN, Event::Data(frame));
-                }
-                // It is there, or does not exist: no sign that the prefetch was wrong.
-                None => {
-                    self.prefetcher.used(SubpageIndex(subpage));
-                }
-            }
-        }
-    }
-    /// The first touch of what was read ahead.
-    fn was_prefetched(&mut self, frame: u32, subpage: u32) {
-        if self.frames.take_prefetched(frame) {
-            let ahead = self.prefetcher.used(SubpageIndex(subpage));
-            self.prefetches(ahead);
-        }
-    }
-    /// The fiber waits for what comes to a frame, after so much more CPU time.
-    fn waits_for(&mut self, fiber: u32, subpage: u32, frame: u32, more: Time) {
-        self.spend_miss(more);
+    /// The fiber waits, after so much CPU time.
+    fn waits(&mut self, fiber: u32, step: Step, cost: Time) {
         let of = &mut self.fibers[fiber as usize];
-        (of.waits, of.cost) = (Some(frame), self.at - of.missed);
-        let begun = of.begun;
-        self.frames.pin(frame);
-        let _ = self.waits.join(SubpageIndex(subpage), Waiter(u64::from(fiber)));
-        self.scheduler.missed(FiberIndex(fiber), begun.whole_ns(), self.at.whole_ns());
+        of.cost += cost;
+        let (begun, now) = (of.begun.whole_ns(), self.at.whole_ns());
+        if step == Step::WaitForFrame {
+            self.scheduler.blocked(FiberIndex(fiber), begun, now);
+        } else {
+            self.scheduler.missed(FiberIndex(fiber), begun, now);
+        }
         self.running = None;
         self.events.schedule(self.at, CHOOSES, Event::Free(Point::Missed));
     }
@@ -662,7 +724,7 @@ impl<R: Replacement> Run<'_, R> {
         let entered = self.entered();
         let law = held(self.inside.law(now, entered), now)?;
         let span = now - self.begun;
-        let (sums, (before, devices)) = (self.sums, self.before);
+        let (sums, counts, (before, counted, devices)) = (self.sums, self.frames.counts(), self.before);
         let share = |of: fn(&Sums) -> Time| (of(&sums) - of(&before)).as_s() / span.as_s();
         let since = |of: fn(&Sums) -> u64| (of(&sums) - of(&before)) as f64;
         let ended = (self.ended - self.system.requests / 10) as f64;
@@ -678,7 +740,8 @@ impl<R: Replacement> Run<'_, R> {
         let busy = spent.computing + spent.requests + spent.hits + spent.misses + spent.write_backs;
         spent.waiting = 1.0 - busy;
         let work = (missed > 0.0).then(|| self.request.as_ns() * ended / missed);
-        let counts = self.device.counts();
+        let reached = self.device.counts();
+        let frames = FrameCounts::between(&counted, &counts);
         let mut warnings = Vec::new();
         if missed == 0.0 {
             warnings.push("there was no miss: all that is used fits into the frames".to_owned());
@@ -696,15 +759,16 @@ impl<R: Replacement> Run<'_, R> {
             accesses_per_miss: (missed > 0.0).then(|| since(|s| s.accesses) / missed),
             misses_per_request: missed / ended,
             joined_share: (missed > 0.0).then(|| since(|s| s.joined) / missed),
-            prefetched_per_request: since(|s| s.prefetched) / ended,
-            wasted_share: (since(|s| s.prefetched) > 0.0).then(|| since(|s| s.wasted) / since(|s| s.prefetched)),
+            prefetched_per_request: frames.prefetched as f64 / ended,
+            wasted_share: (frames.prefetched > 0).then(|| frames.wasted as f64 / frames.prefetched as f64),
             far_share: (hit > 0.0).then(|| since(|s| s.far) / hit),
+            frames,
             spent,
             service: self.inside.times().distribution(),
             law,
             miss_stages: self.stages.split(),
-            device_reads_per_s: (counts.0 - devices.0) as f64 / span.as_s(),
-            device_writes_per_s: (counts.1 - devices.1) as f64 / span.as_s(),
+            device_reads_per_s: (reached.0 - devices.0) as f64 / span.as_s(),
+            device_writes_per_s: (reached.1 - devices.1) as f64 / span.as_s(),
             simulated_s: span.as_s(),
             counted: Counted { requests: self.ended, events: self.events.happened() },
             warnings,
