@@ -80,6 +80,11 @@ fn functions_are_those_of_a_library() {
         let offenders = found(krate, |line| PLATFORM.iter().any(|call| line.contains(call)));
         assert!(offenders.is_empty(), "{}", offenders.join("\n"));
     }
+    // What executed workloads draw. The search over text is not executed.
+    let drawn =
+        |(path, line): &(String, String)| !path.contains("search") && PLATFORM.iter().any(|call| line.contains(call));
+    let offenders: Vec<_> = code("workloads").into_iter().filter(drawn).collect();
+    assert!(offenders.is_empty(), "{offenders:?}");
 }
 #[test]
 fn the_simulator_knows_no_world() {

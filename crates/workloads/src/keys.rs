@@ -6,6 +6,9 @@
 //! side by side: in a store that has lived for a while, what is popular has nothing to do with
 //! where it lies, and a page holds at most a few popular rows.
 //!
+//! Powers, logarithms and exponentials come from `libm`. The platform's differ in the last digit,
+//! so that builds would draw other keys.
+//!
 //! Nothing here is good enough for cryptography.
 
 use crate::WorkloadError;
@@ -100,27 +103,34 @@ enum Shape {
     },
 }
 
+/// A power of a positive number. Half the time of `libm::pow`, whose last digit is of no use here:
+/// the exponent takes as many digits from what is drawn.
+#[inline(always)]
+fn power(x: f64, exponent: f64) -> f64 {
+    libm::exp(exponent * libm::log(x))
+}
+
 impl Shape {
     fn density(self, x: f64) -> f64 {
         match self {
             Shape::Uniform => 1.0,
             Shape::Harmonic => 1.0 / x,
-            Shape::Power { exponent, .. } => x.powf(-exponent),
+            Shape::Power { exponent, .. } => power(x, -exponent),
         }
     }
     fn integral(self, x: f64) -> f64 {
         match self {
             Shape::Uniform => x,
-            Shape::Harmonic => x.ln(),
-            Shape::Power { rest, inverse, .. } => x.powf(rest) * inverse,
+            Shape::Harmonic => libm::log(x),
+            Shape::Power { rest, inverse, .. } => power(x, rest) * inverse,
         }
     }
     #[inline(always)]
     fn integral_inverse(self, area: f64) -> f64 {
         match self {
             Shape::Uniform => area,
-            Shape::Harmonic => area.exp(),
-            Shape::Power { rest, inverse, .. } => (area * rest).powf(inverse),
+            Shape::Harmonic => libm::exp(area),
+            Shape::Power { rest, inverse, .. } => power(area * rest, inverse),
         }
     }
 }
