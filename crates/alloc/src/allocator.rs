@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use allocator_api2::alloc::AllocError;
 use fulgurite_backing::Medium;
 use fulgurite_fault::{Access, Fault, PageBuffer, Settings, Summary, Verdict, Wanted};
+use fulgurite_store::Permissions;
 use fulgurite_sys::faults::{JudgeStack, judge_by};
 
 use crate::blocks::{Block, Blocks, Source, Usage};
-use crate::error::{FreeError, StartError};
+use crate::error::{FreeError, PermissionError, StartError};
 use crate::objects::Mode;
 
 /// Pages of a page buffer.
@@ -61,9 +62,9 @@ fn judge(fault: &Fault) -> Verdict {
 }
 
 impl Allocator {
-    /// Starts an allocator over a medium, whose contents are overwritten. It lives as long as the
-    /// process, as its memory may be used anywhere. `dram_bytes` caps all memory of the process,
-    /// with what it has outside of this allocator.
+    /// Starts an allocator over a flat medium, whose contents are overwritten. It lives as long as
+    /// the process, as its memory may be used anywhere. `dram_bytes` caps all memory of the
+    /// process, with what it has outside of this allocator.
     ///
     /// # Errors
     /// [`StartError`].
@@ -79,6 +80,9 @@ impl Allocator {
     /// # Errors
     /// [`StartError`].
     pub fn start_in(mode: Mode, medium: Medium, dram_bytes: u64) -> Result<&'static Allocator, StartError> {
+        if medium.is_kept() {
+            return Err(StartError::NotFlat);
+        }
         let settings = fulgurite_backing::Settings { dram_bytes, ..Default::default() };
         let opened = medium.open(&settings)?;
         let way = match mode {
@@ -214,6 +218,42 @@ impl Allocator {
             return Err(FreeError::NotABlock(address));
         }
         self.pages.0.drop_contents(address, bytes).map_err(|_| FreeError::NotABlock(address))
+    }
+
+    /// Sets what may be done with whole pages of a block of whole pages: NVMM's `setperms`. A read
+    /// or write that they do not allow is a `SIGSEGV`. They hold until others are set, or the block
+    /// is freed. A block of which some may not be read must not be resized.
+    ///
+    /// # Errors
+    /// [`PermissionError`]: nothing has changed. No block is permanent, because its address means
+    /// nothing in another process, where it may be another block's, and what is handed out is known
+    /// in DRAM alone. Permanent are objects under a name ([`crate::ObjectAllocator`]).
+    pub fn set_permissions(
+        &self,
+        at: NonNull<u8>,
+        bytes: usize,
+        permissions: Permissions,
+    ) -> Result<(), PermissionError> {
+        if permissions.permanent {
+            return Err(PermissionError::Permanent);
+        }
+        let access = match (permissions.read, permissions.write) {
+            (true, true) => Access::ReadWrite,
+            (true, false) => Access::Read,
+            (false, false) => Access::None,
+            (false, true) => return Err(PermissionError::WriteOnly),
+        };
+        self.own(at)?;
+        let address = at.as_ptr() as usize;
+        let is_whole = (address | bytes).is_multiple_of(fulgurite_format::SUBPAGE_BYTES) && bytes > 0;
+        // Under the lock, so that the block is not freed, and another one gets these permissions.
+        let blocks = self.blocks();
+        if !is_whole || !blocks.has_pages(address, bytes) {
+            return Err(PermissionError::NotPages { address, bytes });
+        }
+        let set = self.pages.0.protect(address, bytes, access);
+        drop(blocks);
+        set.map_err(|number| PermissionError::Refused(std::io::Error::from_raw_os_error(number)))
     }
 
     fn own(&self, block: NonNull<u8>) -> Result<(), FreeError> {

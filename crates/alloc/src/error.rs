@@ -4,6 +4,7 @@ use std::io;
 
 use fulgurite_flash::OpenError;
 use fulgurite_format::format_bytes;
+use fulgurite_store::PoolError;
 use fulgurite_sys::ArenaError;
 
 use crate::objects::OBJECT_BYTES_MAX;
@@ -47,6 +48,40 @@ pub enum StartError {
     /// No objects were asked for.
     #[error("an allocator for 0 objects has no use; say how many there may be at a time")]
     NoObjects,
+    /// Blocks of the memory-page allocator are never permanent.
+    #[error("blocks end with the process, and what the pool holds would be overwritten; use a flat medium")]
+    NotFlat,
+    /// The pool is a device's.
+    #[error("permanent objects need a pool of this process, and not that of a device; use Medium::pool_or_new")]
+    OfDevice,
+    /// The pool holds something else, and is not overwritten.
+    #[error("the pool holds other data than permanent objects; use a pool of its own for them")]
+    NotOfObjects,
+    /// A later program has made the pool.
+    #[error(
+        "the pool's objects were written by a later program, in version {version}; use that program, or one as new"
+    )]
+    Newer {
+        /// Of its format.
+        version: u32,
+    },
+    /// What is known of permanent objects makes no sense.
+    #[error("the {what} {at} of the pool's objects is damaged; roll the pool back, or restore it from a copy")]
+    Damaged {
+        /// A name, the record of a chunk, or an array.
+        what: &'static str,
+        /// Its number.
+        at: u32,
+    },
+    /// The pool has too few addresses.
+    #[error("the pool has addresses for {objects} objects; start the allocator by its medium, which adds some")]
+    FewAddresses {
+        /// So many.
+        objects: u64,
+    },
+    /// The pool cannot be read, or takes no changes.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// A process has at most 16 allocators of a kind that resolve faults in line.
     #[error("this process has 16 such allocators in in-line mode already; use one of them, or compatible mode")]
     TooMany,
@@ -73,6 +108,34 @@ pub enum FreeError {
     /// The flash cannot be written, and DRAM has no room to note that an object was freed.
     #[error("the object at {0:#x} was not freed: the flash cannot be written; see to it, then free it again")]
     Flash(usize),
+}
+
+/// Why pages of a block do not get permissions.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PermissionError {
+    /// Blocks end with the process.
+    #[error(
+        "a block is known by its address, which is another one in another process, so it cannot be permanent; use          objects under a name (object-per-page), or a region of a pool"
+    )]
+    Permanent,
+    /// The machine has no such pages.
+    #[error("pages that may be written may be read on this machine; allow both")]
+    WriteOnly,
+    /// It is not of this allocator.
+    #[error(transparent)]
+    Foreign(#[from] FreeError),
+    /// Permissions are those of whole pages.
+    #[error("{bytes} bytes at {address:#x} are no whole pages of one block of whole pages; align them to 4096")]
+    NotPages {
+        /// Where they begin.
+        address: usize,
+        /// So many.
+        bytes: usize,
+    },
+    /// The kernel does not take them, for example because the process has too many mappings.
+    #[error("the kernel does not take the permissions: {0}")]
+    Refused(#[source] io::Error),
 }
 
 /// A size that no object has.

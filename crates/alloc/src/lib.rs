@@ -5,6 +5,9 @@
 //! | [`Allocator`] (memory-page) | blocks of any size | pages | of blocks side by side |
 //! | [`ObjectAllocator`] (object-per-page) | objects of up to 4082 bytes | objects | a page each |
 //!
+//! What is handed out ends with the process, but for objects of a pool that were made permanent
+//! ([`ObjectAllocator::set_permanent`]).
+//!
 //! The rest of this page is the memory-page allocator, and the module `objects` has the other one.
 //!
 //! ```text
@@ -36,8 +39,9 @@ mod slab;
 
 pub use allocator::Allocator;
 pub use blocks::{Blocks, Source, Usage};
-pub use error::{BadSize, FreeError, StartError};
+pub use error::{BadSize, FreeError, PermissionError, StartError};
+pub use fulgurite_store::Permissions;
 pub use objects::{
-    Mode, OBJECT_BYTES_MAX, OBJECT_STRIDE, ObjectAllocator, ObjectArray, ObjectPool, ObjectSettings, ObjectSummary,
-    ObjectValues, Overrun,
+    Mode, NAME_BYTES_MAX, NAMES_MAX, NameError, Named, OBJECT_BYTES_MAX, OBJECT_STRIDE, ObjectAllocator, ObjectArray,
+    ObjectPool, ObjectSettings, ObjectSummary, ObjectValues, Overrun, SyncError,
 };

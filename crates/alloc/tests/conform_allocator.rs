@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocator_api2::vec::Vec as FlashVec;
-use fulgurite_alloc::{Allocator, FreeError, Mode, StartError};
+use fulgurite_alloc::{Allocator, FreeError, Mode, PermissionError, Permissions, StartError};
 use fulgurite_backing::Medium;
 use fulgurite_sys::workers;
 use fulgurite_testkit::Random;
@@ -243,4 +243,75 @@ fn collections_live_in_flash() {
     assert!(words.iter().enumerate().all(|(n, word)| **word == [n as u64; 30]));
     drop((numbers, words));
     assert_eq!(allocator.usage().used_bytes, 0);
+}
+
+#[test]
+fn pages_of_blocks_have_permissions() {
+    for mode in [Mode::Compatible, Mode::InLine] {
+        pages_of_blocks_have_permissions_in(mode);
+    }
+}
+fn pages_of_blocks_have_permissions_in(mode: Mode) {
+    let Some((allocator, _turn)) = allocator_in(mode, 64, 8) else { return };
+    let pages = 2000;
+    let block = allocator.allocate(Layout::from_size_align(pages * 4096, 4096).unwrap()).unwrap();
+    // SAFETY: the block has these pages, and is this test's alone.
+    let page = |index: usize| unsafe { block.add(index * 4096) };
+    // SAFETY: as above.
+    (0..pages).for_each(|index| unsafe { page(index).cast::<usize>().write(index) });
+    let may = |read, write, permanent| Permissions { read, write, permanent };
+    allocator.set_permissions(page(100), 200 * 4096, may(true, false, false)).unwrap();
+    allocator.set_permissions(page(1000), 4096, may(false, false, false)).unwrap();
+    for index in 0..pages {
+        if index != 1000 {
+            // SAFETY: as above, and the page may be read, wherever it is by now.
+            assert_eq!(unsafe { page(index).cast::<usize>().read() }, index, "{mode:?}");
+        }
+    }
+    // What is not allowed is told by the kernel's list of mappings, without a signal.
+    let allowed = |at: NonNull<u8>| {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let of = maps.lines().find_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (from, to) = range.split_once('-')?;
+            let [from, to] = [from, to].map(|text| usize::from_str_radix(text, 16).unwrap());
+            (from..to).contains(&(at.as_ptr() as usize)).then(|| rest[..2].to_owned())
+        });
+        of.expect("it is mapped")
+    };
+    if mode == Mode::Compatible {
+        let found = [99, 100, 299, 300, 1000].map(|index| allowed(page(index)));
+        assert_eq!(found, ["rw", "r-", "r-", "rw", "--"]);
+    }
+    // They come back with their contents.
+    allocator.set_permissions(page(0), pages * 4096, may(true, true, false)).unwrap();
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(page(1000).cast::<usize>().read(), 1000);
+        page(150).cast::<usize>().write(7);
+        assert_eq!(page(150).cast::<usize>().read(), 7);
+    }
+    assert!(matches!(Allocator::start(Medium::pool("any"), 1 << 30), Err(StartError::NotFlat)));
+    // What is refused has changed nothing.
+    let mut own = [0u8; 8];
+    let (small, own) = (allocator.allocate(Layout::new::<u64>()).unwrap(), NonNull::from(&mut own).cast());
+    let refused = |at, bytes, permissions| allocator.set_permissions(at, bytes, permissions).unwrap_err();
+    assert!(matches!(refused(page(0), 4096, may(true, true, true)), PermissionError::Permanent));
+    assert!(refused(page(0), 4096, Permissions::DEFAULT).to_string().contains("objects under a name"));
+    assert!(matches!(refused(page(0), 4096, may(false, true, false)), PermissionError::WriteOnly));
+    assert!(matches!(refused(own, 4096, may(true, false, false)), PermissionError::Foreign(_)));
+    for (at, bytes) in [(page(0), 0), (page(0), 100), (page(0), (pages + 1) * 4096), (small, 4096)] {
+        assert!(matches!(refused(at, bytes, may(true, false, false)), PermissionError::NotPages { .. }));
+    }
+    // A block that was freed does not leave them to another one.
+    allocator.set_permissions(page(0), pages * 4096, may(false, false, false)).unwrap();
+    // SAFETY: nothing uses the blocks any more.
+    unsafe {
+        allocator.free(block).unwrap();
+        allocator.free(small).unwrap();
+        let again = allocator.allocate(Layout::from_size_align(pages * 4096, 4096).unwrap()).unwrap();
+        (0..pages).for_each(|index| again.add(index * 4096).write(3));
+        allocator.free(again).unwrap();
+    }
+    allocator.check();
 }

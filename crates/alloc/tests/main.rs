@@ -2,5 +2,7 @@
 
 mod conform_allocator;
 mod conform_objects;
+mod conform_permanent;
 mod conform_two_doors;
 mod conform_waits;
+mod crash_permanent;

@@ -15,6 +15,8 @@ pub struct Medium {
     pub(crate) share_frames: bool,
     /// A pool that is created packs objects, and has address space for so many.
     pub(crate) objects: u64,
+    /// It has no other data, and begins with these bytes.
+    pub(crate) alone: Option<&'static [u8]>,
 }
 
 /// Where it lies.
@@ -43,7 +45,7 @@ pub(crate) enum Place {
 
 impl Medium {
     fn of(place: Place, kept: bool) -> Medium {
-        Medium { place, kept, share_frames: false, objects: 0 }
+        Medium { place, kept, share_frames: false, objects: 0, alone: None }
     }
     /// A pool that was made before: journaled, with the state of its last token. `path` is its file
     /// or block device. A pool that spans several is opened by any of them and needs all of them.
@@ -128,6 +130,19 @@ impl Medium {
     pub fn objects(mut self, count: u64) -> Medium {
         self.objects = count;
         self
+    }
+    /// The same of a pool that holds nothing else: it has address space for `count` objects in all.
+    /// A pool that has more already keeps it. One that is neither empty nor begins with these bytes
+    /// stays as it is.
+    #[must_use]
+    pub fn objects_alone(mut self, count: u64, begins: &'static [u8]) -> Medium {
+        (self.objects, self.alone) = (count, Some(begins));
+        self
+    }
+    /// Whether it is a pool, which outlives the program.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.kept
     }
     /// What its constructor is called.
     #[must_use]

@@ -31,6 +31,9 @@ pub struct Settings {
     pub on_device: Option<Option<usize>>,
     /// Bytes up to which a pool grows while it is open.
     pub growing: Option<u64>,
+    /// The part of the budget that may hold what tokens remember, as its reciprocal. Without,
+    /// [`HISTORY_SHARE`].
+    pub history_share: Option<u64>,
     /// The budget of everything, of which a pool's history and a device's copies are parts.
     pub dram_bytes: u64,
 }
@@ -63,7 +66,7 @@ impl Opened {
     }
 }
 
-/// The part of the DRAM budget that may hold what tokens remember.
+/// The part of the DRAM budget that may hold what tokens remember, unless another was asked for.
 pub const HISTORY_SHARE: u64 = 16;
 
 impl Medium {
@@ -73,7 +76,16 @@ impl Medium {
     /// [`Error::NotHonoured`] for the first of them; [`Error::Unit`] when a size cannot be read.
     pub fn judge(&self, settings: &Settings) -> Result<(), Error> {
         let served = matches!(self.place, Place::Served { .. });
-        let Settings { durability, keep_tokens, keep_age, keep_space, on_device, growing, dram_bytes: _ } = *settings;
+        let Settings {
+            durability,
+            keep_tokens,
+            keep_age,
+            keep_space,
+            on_device,
+            growing,
+            history_share: _,
+            dram_bytes: _,
+        } = *settings;
         let keeps = [
             ("durability", durability.is_some()),
             ("keep_tokens", keep_tokens.is_some()),
@@ -170,7 +182,7 @@ impl Medium {
             error => error,
         })?;
         if self.objects > 0 {
-            let addressed = geometry.subpages.saturating_add(self.object_count());
+            let addressed = self.addressed(geometry.subpages);
             geometry = Geometry::with_objects(subpages(bytes), geometry.extent_pages, addressed)?;
         }
         let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
@@ -178,8 +190,10 @@ impl Medium {
         make(&flash, geometry, id).inspect_err(|_| remove(path))?;
         Ok(Files::one(path, file.expect("a file was created")))
     }
-    fn object_count(&self) -> u32 {
-        u32::try_from(self.objects).unwrap_or(u32::MAX)
+    /// Addresses of a pool of objects that would have so many for other data.
+    fn addressed(&self, data: u32) -> u32 {
+        let objects = u32::try_from(self.objects).unwrap_or(u32::MAX);
+        if self.alone.is_some() { objects } else { data.saturating_add(objects) }
     }
 
     /// Makes a pool under another name, which it has until it is whole.
@@ -256,17 +270,31 @@ pub fn leaf_bytes(geometry: Geometry, config: StoreConfig, dram_bytes: u64) -> u
     Store::leaf_bytes_within(geometry, config, usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// Makes a pool one that packs objects, with addresses for so many beside those of its data.
-fn packs_objects(path: &Path, on: &Files, mut config: StoreConfig, count: u32, dram_bytes: u64) -> Result<(), Error> {
+/// Makes a pool one that packs objects, with addresses for those of the medium.
+fn packs_objects(
+    medium: &Medium,
+    path: &Path,
+    on: &Files,
+    mut config: StoreConfig,
+    dram_bytes: u64,
+) -> Result<(), Error> {
     let error = |source| Error::Pool { path: path.into(), source };
     let now = geometry_of(on).map_err(error)?;
     config.leaf_bytes = leaf_bytes(now, config, dram_bytes);
     // Of a pool that packs them already, it is not known how many addresses are for data.
     let data = if now.objects { Geometry::usual(now.flash_pages())?.subpages } else { now.subpages };
-    let addressed = now.subpages.max(data.saturating_add(count));
+    let addressed = now.subpages.max(medium.addressed(data));
     let wanted = Geometry::with_objects(now.flash_pages(), now.extent_pages, addressed)?;
     if wanted != now {
         let (pool, _) = Pool::open(on.flash(), config).map_err(error)?;
+        if let Some(begins) = medium.alone {
+            let mut first = [0; SUBPAGE_BYTES];
+            let length = pool.read_object(0, &mut first).map_err(error)?;
+            let is_empty = length == 0 && pool.info().live == 0;
+            if !is_empty && !first[..length].starts_with(begins) {
+                return Ok(());
+            }
+        }
         pool.resize(wanted, &mut || true).map_err(error)?;
     }
     Ok(())
@@ -288,7 +316,7 @@ fn may_grow(
     let mut wanted = Geometry::growing(now.flash_pages(), now.extent_pages, limit)?;
     if now.objects {
         // Judged as large as it may become.
-        let addressed = now.subpages.max(wanted.subpages.saturating_add(medium.object_count()));
+        let addressed = now.subpages.max(medium.addressed(wanted.subpages));
         let large = Geometry::with_objects(extents * now.extent_pages, now.extent_pages, addressed)?;
         wanted = Geometry { extents: now.extents, ..large };
     }
@@ -308,9 +336,11 @@ fn open_pool(medium: &Medium, path: &Path, on: Files, settings: &Settings) -> Re
     config.keep_bytes = settings.keep_space.unwrap_or(0);
     // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the
     // oldest go first.
-    config.history_bytes = usize::try_from(settings.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
+    config.history_bytes =
+        usize::try_from(settings.dram_bytes / settings.history_share.unwrap_or(HISTORY_SHARE).max(1))
+            .unwrap_or(usize::MAX - 1);
     if medium.objects > 0 {
-        packs_objects(path, &on, config, medium.object_count(), settings.dram_bytes)?;
+        packs_objects(medium, path, &on, config, settings.dram_bytes)?;
     }
     let limit = settings.growing.map(|limit| (limit, settings.dram_bytes));
     let grows_to = limit.map_or(Ok(0), |limit| may_grow(medium, path, &on, config, limit))?;

@@ -16,6 +16,7 @@ const NONE: Settings = Settings {
     keep_age: None,
     keep_space: None,
     on_device: None,
+    history_share: None,
     growing: None,
     dram_bytes: 8 << 20,
 };

@@ -20,6 +20,11 @@
 #define FULGURITE_MAY_WRITE 2
 
 /**
+ * Pages outlive the program. A bit beside FULGURITE_MAY_READ and FULGURITE_MAY_WRITE.
+ */
+#define FULGURITE_PERMANENT 4
+
+/**
  * The distance of two objects of an array, in bytes.
  */
 #define FULGURITE_OBJECT_STRIDE 4096
@@ -41,6 +46,12 @@
  * by abort() with a message when there was one.
  */
 #define FULGURITE_OBJECTS_CHECK_OVERRUNS 2
+
+/**
+ * Makes no state of a pool durable but by fulgurite_objects_sync(). Accesses that would need more
+ * room before it get SIGBUS then, and so few changes may be left that a sync finds no room.
+ */
+#define FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD 4
 
 /**
  * What a function returns: 0 when it did what it says, else why it did not.
@@ -188,6 +199,11 @@ typedef struct fulgurite_heap fulgurite_heap;
  * fulgurite_job_free().
  */
 typedef struct fulgurite_job fulgurite_job;
+
+/**
+ * A pool of objects under a name, which outlive the program.
+ */
+typedef struct fulgurite_object_pool fulgurite_object_pool;
 
 /**
  * Objects in flash that are used by plain loads and stores: SSDAlloc's object-per-page allocation.
@@ -412,6 +428,10 @@ typedef struct {
      * its worker waited as well.
      */
     uint64_t faults_of_workers;
+    /**
+     * States of a pool that the library made durable by itself, because room was short.
+     */
+    uint64_t own_syncs;
 } fulgurite_objects_statistics;
 
 #ifdef __cplusplus
@@ -1245,6 +1265,24 @@ fulgurite_status fulgurite_join(fulgurite_allocator *allocator, void *first, voi
 fulgurite_status fulgurite_discard(fulgurite_allocator *allocator, void *at, size_t bytes);
 
 /**
+ * Changes what may be done with whole pages of one block: `at` and `bytes` are multiples of 4096,
+ * and the block is one of whole pages. `permissions` is a sum of FULGURITE_MAY_READ and
+ * FULGURITE_MAY_WRITE, as of fulgurite_region_set_permissions(). What they do not allow is a
+ * SIGSEGV. They hold until others are set or the block is freed. A block of which some may not be
+ * read must not be resized.
+ *
+ * Fails with FULGURITE_NO_POOL for FULGURITE_PERMANENT: a block is known by its address, and that
+ * is another one in the next run. fulgurite_object_array_set_permanent() makes objects permanent.
+ * Fails with FULGURITE_INVALID_ARGUMENT for other bits, for writing without reading, and for what
+ * are no whole pages of one block, and with FULGURITE_NO_MEMORY when the process has too many
+ * mappings. Nothing has changed then.
+ */
+fulgurite_status fulgurite_allocator_set_permissions(fulgurite_allocator *allocator,
+                                                     void *at,
+                                                     size_t bytes,
+                                                     uint32_t permissions);
+
+/**
  * Returns whether an address lies in the memory of an allocator, in use or not.
  */
 bool fulgurite_owns(const fulgurite_allocator *allocator, const void *address);
@@ -1259,13 +1297,16 @@ fulgurite_status fulgurite_allocator_get_statistics(fulgurite_allocator *allocat
 
 /**
  * Starts an allocator of at most `objects_max` objects over flash of the medium and size that the
- * options name. Its contents are overwritten. A file that it creates loses its name at once, and
- * is gone with the process. The DRAM budget is that of the objects alone: the program's other
- * memory is not counted. `flags` is 0, or FULGURITE_OBJECTS_IN_LINE and
- * FULGURITE_OBJECTS_CHECK_OVERRUNS together or one of them.
+ * options name. Contents of a flat medium are overwritten. A flat file that it creates loses its
+ * name at once, and is gone with the process. In a pool, which has nothing else in it, objects can
+ * be permanent (fulgurite_object_array_set_permanent(), fulgurite_object_pool_named()). Those that
+ * are not are gone when the pool is opened again. The DRAM budget is that of the objects alone:
+ * the program's other memory is not counted. `flags` is 0, or a sum of FULGURITE_OBJECTS_IN_LINE,
+ * FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD.
  *
- * Fails with FULGURITE_BAD_OPTION, also for a pool or too little DRAM or flash, with
- * FULGURITE_INVALID_ARGUMENT for other flags, with FULGURITE_CANNOT_OPEN, and with
+ * Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, with
+ * FULGURITE_INVALID_ARGUMENT for other flags, with FULGURITE_CANNOT_OPEN, also for a pool that has
+ * other data, with FULGURITE_CORRUPT when what is known of permanent objects is damaged, and with
  * FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults (userfaultfd). Then
  * `*objects` is NULL.
  */
@@ -1321,6 +1362,110 @@ fulgurite_status fulgurite_object_size(fulgurite_objects *objects,
 fulgurite_status fulgurite_objects_get_statistics(fulgurite_objects *objects,
                                                   fulgurite_objects_statistics *statistics,
                                                   size_t size);
+
+/**
+ * Makes an array permanent, under a name of 1 to 200 bytes: it is in the states that
+ * fulgurite_objects_sync() makes durable from now on. `array` is its first object.
+ *
+ * Fails with FULGURITE_NO_POOL when the objects' medium keeps nothing, FULGURITE_WRONG_TYPE when
+ * something has the name, FULGURITE_NO_SPACE when there are 1,024 names or no room to note it, and
+ * with FULGURITE_INVALID_ARGUMENT for other names, an array that has a name, and what is no array
+ * in use. Nothing has changed then.
+ */
+fulgurite_status fulgurite_object_array_set_permanent(fulgurite_objects *objects,
+                                                      void *array,
+                                                      const char *name);
+
+/**
+ * Makes the array or pool of a name temporary, and frees the name. The objects stay until they are
+ * freed or the program ends. States from now on do not have them.
+ *
+ * Fails with FULGURITE_NOT_FOUND, FULGURITE_NO_POOL and FULGURITE_NO_SPACE. The name stays then.
+ */
+fulgurite_status fulgurite_objects_set_temporary(fulgurite_objects *objects, const char *name);
+
+/**
+ * Finds the permanent array of a name, of `count` objects of `bytes` each, and stores where its
+ * first object is. In another run of the program it is elsewhere.
+ *
+ * Fails with FULGURITE_NOT_FOUND, with FULGURITE_WRONG_TYPE when the name leads to anything else,
+ * as the message says, and with FULGURITE_NO_POOL. Then `*array` is NULL.
+ */
+fulgurite_status fulgurite_object_array_named(fulgurite_objects *objects,
+                                              const char *name,
+                                              uint32_t count,
+                                              size_t bytes,
+                                              void **array);
+
+/**
+ * Opens the permanent pool of a name, of objects of `bytes` each, which is made where nothing has
+ * the name. fulgurite_object_free() frees its objects.
+ *
+ * Fails with FULGURITE_WRONG_TYPE when the name leads to anything else, with FULGURITE_NO_POOL
+ * when the objects' medium keeps nothing, FULGURITE_NO_SPACE when there are 1,024 names, and with
+ * FULGURITE_INVALID_ARGUMENT for other names and sizes. Then `*pool` is NULL.
+ */
+fulgurite_status fulgurite_object_pool_named(fulgurite_objects *objects,
+                                             const char *name,
+                                             size_t bytes,
+                                             fulgurite_object_pool **pool);
+
+/**
+ * Frees the handle of a pool. Its objects stay. NULL is none.
+ */
+void fulgurite_object_pool_free(fulgurite_object_pool *pool);
+
+/**
+ * Allocates an object of a pool, which reads as zeros and begins a page.
+ *
+ * Returns NULL when the pool's medium has no room or there are as many objects as there may be,
+ * with a message.
+ */
+void *fulgurite_object_pool_alloc(fulgurite_object_pool *pool);
+
+/**
+ * Sets the root of a pool: an object of it by which a later run finds the others, or NULL. It is
+ * so in the states that fulgurite_objects_sync() makes durable from now on. Before an object that
+ * is the root is freed, another one is to be set.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when it is no object in use of the pool, or when the pool
+ * was made temporary.
+ */
+fulgurite_status fulgurite_object_pool_set_root(fulgurite_object_pool *pool, void *root);
+
+/**
+ * Returns the root of a pool, or NULL when none was set.
+ */
+void *fulgurite_object_pool_root(fulgurite_object_pool *pool);
+
+/**
+ * Stores a number for an object in use that is the same in every run, and never 0xFFFFFFFF.
+ * Objects refer to each other by it, because their addresses differ from run to run.
+ *
+ * Fails with FULGURITE_INVALID_ARGUMENT when no object in use begins there.
+ */
+fulgurite_status fulgurite_object_reference(fulgurite_objects *objects,
+                                            const void *object,
+                                            uint32_t *reference);
+
+/**
+ * Returns the object of a number from fulgurite_object_reference(), or NULL with a message when no
+ * object in use has it.
+ */
+void *fulgurite_object_at(fulgurite_objects *objects, uint32_t reference);
+
+/**
+ * Makes the state of all permanent objects durable, and stores its token, unless `token` is NULL.
+ * Each object is as it was at one moment of the call: threads that change several which belong
+ * together are to pause meanwhile. The next run finds this state, whatever ends this one.
+ *
+ * Where changes since the last state have no more room, the library makes one durable by itself,
+ * of objects as they last left DRAM. FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD forbids that.
+ *
+ * Fails with FULGURITE_NO_POOL when the objects' medium keeps nothing, FULGURITE_NO_SPACE, and
+ * with FULGURITE_IO and FULGURITE_POISONED. The last state stays.
+ */
+fulgurite_status fulgurite_objects_sync(fulgurite_objects *objects, uint64_t *token);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -4,12 +4,13 @@ use std::alloc::Layout;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
-use fulgurite_alloc::{Allocator, FreeError, StartError};
+use fulgurite_alloc::{Allocator, FreeError, PermissionError, Permissions, StartError};
 use fulgurite_fault::Error as FaultError;
 
 use crate::argument::{self, give};
 use crate::failure::{Failure, guard};
 use crate::options::fulgurite_options;
+use crate::region::{FULGURITE_MAY_READ, FULGURITE_MAY_WRITE};
 use crate::status::fulgurite_status::{self, *};
 
 /// The alignment of blocks whose alignment is not told: that of any type of C.
@@ -52,9 +53,12 @@ pub(crate) fn of_start(error: StartError) -> Failure {
     let message = error.to_string();
     match error {
         StartError::Medium(error) => Failure::from(fulgurite::Error::from(error)),
+        StartError::Pool(error) => Failure::from(fulgurite::Error::from(error)),
+        StartError::Damaged { .. } => Failure::new(FULGURITE_CORRUPT, message),
         StartError::PageBuffer(FaultError::TooSmall { .. })
         | StartError::TooSmall { .. }
         | StartError::SmallFlash { .. }
+        | StartError::NotFlat
         | StartError::NoObjects => Failure::new(FULGURITE_BAD_OPTION, message),
         StartError::PageBuffer(FaultError::Userfault(_)) => Failure::new(FULGURITE_NOT_PERMITTED, message),
         StartError::PageBuffer(FaultError::Memory(_)) | StartError::Memory(_) => {
@@ -91,7 +95,7 @@ pub unsafe extern "C" fn fulgurite_allocator_start(
         let options = options?;
         let chosen = options.medium()?;
         if chosen.keeps {
-            let message = "an allocator keeps nothing, so it needs no pool; call fulgurite_options_flat()";
+            let message = "blocks end with the process, so they need no pool; call fulgurite_options_flat(), or fulgurite_objects_start()";
             return Err(Failure::new(FULGURITE_BAD_OPTION, message));
         }
         let started = Allocator::start(chosen.medium, options.dram_bytes()?).map_err(of_start);
@@ -273,6 +277,52 @@ pub unsafe extern "C" fn fulgurite_discard(
         let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
         // SAFETY: the program gives up what is there.
         unsafe { allocator.discard(some(at)?, bytes) }.map_err(of_free)
+    })
+}
+
+/// Pages outlive the program. A bit beside FULGURITE_MAY_READ and FULGURITE_MAY_WRITE.
+pub const FULGURITE_PERMANENT: u32 = 4;
+
+/// Changes what may be done with whole pages of one block: `at` and `bytes` are multiples of 4096,
+/// and the block is one of whole pages. `permissions` is a sum of FULGURITE_MAY_READ and
+/// FULGURITE_MAY_WRITE, as of fulgurite_region_set_permissions(). What they do not allow is a
+/// SIGSEGV. They hold until others are set or the block is freed. A block of which some may not be
+/// read must not be resized.
+///
+/// Fails with FULGURITE_NO_POOL for FULGURITE_PERMANENT: a block is known by its address, and that
+/// is another one in the next run. fulgurite_object_array_set_permanent() makes objects permanent.
+/// Fails with FULGURITE_INVALID_ARGUMENT for other bits, for writing without reading, and for what
+/// are no whole pages of one block, and with FULGURITE_NO_MEMORY when the process has too many
+/// mappings. Nothing has changed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_allocator_set_permissions(
+    allocator: *mut fulgurite_allocator,
+    at: *mut c_void,
+    bytes: usize,
+    permissions: u32,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        if permissions & !(FULGURITE_MAY_READ | FULGURITE_MAY_WRITE | FULGURITE_PERMANENT) != 0 {
+            let message =
+                format!("{permissions:#x} has bits that are no permissions; add FULGURITE_MAY_READ and its relatives");
+            return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, message));
+        }
+        let has = |bit| permissions & bit != 0;
+        let wanted = Permissions {
+            read: has(FULGURITE_MAY_READ),
+            write: has(FULGURITE_MAY_WRITE),
+            permanent: has(FULGURITE_PERMANENT),
+        };
+        allocator.set_permissions(some(at)?, bytes, wanted).map_err(|error| {
+            let status = match error {
+                PermissionError::Permanent => FULGURITE_NO_POOL,
+                PermissionError::Refused(_) => FULGURITE_NO_MEMORY,
+                _ => FULGURITE_INVALID_ARGUMENT,
+            };
+            Failure::new(status, error.to_string())
+        })
     })
 }
 

@@ -58,7 +58,7 @@ fn words(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a text".to_owned())
 }
 
-fn of_flash(error: &FlashError) -> fulgurite_status {
+pub(crate) fn of_flash(error: &FlashError) -> fulgurite_status {
     match error {
         FlashError::NoSpace => FULGURITE_NO_SPACE,
         FlashError::Corrupt => FULGURITE_CORRUPT,

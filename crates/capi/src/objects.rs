@@ -22,7 +22,7 @@ const _: () = assert!(FULGURITE_OBJECT_BYTES_MAX == OBJECT_BYTES_MAX);
 /// Each begins a page of addresses, and only its own bytes take DRAM and flash. Any thread may
 /// allocate, and free what others have allocated. It lives as long as the process. A child after
 /// fork() must not use its objects.
-pub struct fulgurite_objects(&'static ObjectAllocator);
+pub struct fulgurite_objects(pub(crate) &'static ObjectAllocator);
 
 /// Fills in missing pages in the thread that touches them, in a handler of SIGBUS. A fault costs a
 /// fifth. But a system call that is given an object without a page fails with EFAULT, a handler of
@@ -31,6 +31,10 @@ pub const FULGURITE_OBJECTS_IN_LINE: u32 = 1;
 /// Looks for writes past the end of an object whenever its page leaves DRAM, and ends the process
 /// by abort() with a message when there was one.
 pub const FULGURITE_OBJECTS_CHECK_OVERRUNS: u32 = 2;
+/// Makes no state of a pool durable but by fulgurite_objects_sync(). Accesses that would need more
+/// room before it get SIGBUS then, and so few changes may be left that a sync finds no room.
+pub const FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD: u32 = 4;
+const FLAGS: u32 = FULGURITE_OBJECTS_IN_LINE | FULGURITE_OBJECTS_CHECK_OVERRUNS | FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD;
 
 /// What objects have met. Later versions add members at the end.
 #[repr(C)]
@@ -55,6 +59,8 @@ pub struct fulgurite_objects_statistics {
     /// Of the faults, how many a worker waited for: a job touched an object, and the other jobs of
     /// its worker waited as well.
     pub faults_of_workers: u64,
+    /// States of a pool that the library made durable by itself, because room was short.
+    pub own_syncs: u64,
 }
 
 fn abort_on(overrun: Overrun) {
@@ -67,13 +73,16 @@ fn of_size(error: BadSize) -> Failure {
 }
 
 /// Starts an allocator of at most `objects_max` objects over flash of the medium and size that the
-/// options name. Its contents are overwritten. A file that it creates loses its name at once, and
-/// is gone with the process. The DRAM budget is that of the objects alone: the program's other
-/// memory is not counted. `flags` is 0, or FULGURITE_OBJECTS_IN_LINE and
-/// FULGURITE_OBJECTS_CHECK_OVERRUNS together or one of them.
+/// options name. Contents of a flat medium are overwritten. A flat file that it creates loses its
+/// name at once, and is gone with the process. In a pool, which has nothing else in it, objects can
+/// be permanent (fulgurite_object_array_set_permanent(), fulgurite_object_pool_named()). Those that
+/// are not are gone when the pool is opened again. The DRAM budget is that of the objects alone:
+/// the program's other memory is not counted. `flags` is 0, or a sum of FULGURITE_OBJECTS_IN_LINE,
+/// FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD.
 ///
-/// Fails with FULGURITE_BAD_OPTION, also for a pool or too little DRAM or flash, with
-/// FULGURITE_INVALID_ARGUMENT for other flags, with FULGURITE_CANNOT_OPEN, and with
+/// Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, with
+/// FULGURITE_INVALID_ARGUMENT for other flags, with FULGURITE_CANNOT_OPEN, also for a pool that has
+/// other data, with FULGURITE_CORRUPT when what is known of permanent objects is damaged, and with
 /// FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults (userfaultfd). Then
 /// `*objects` is NULL.
 #[unsafe(no_mangle)]
@@ -88,15 +97,11 @@ pub unsafe extern "C" fn fulgurite_objects_start(
         let (options, objects) = unsafe { (argument::handle(options, "options"), argument::out(objects, "objects")?) };
         objects.write(null_mut());
         let options = options?;
-        if flags & !(FULGURITE_OBJECTS_IN_LINE | FULGURITE_OBJECTS_CHECK_OVERRUNS) != 0 {
+        if flags & !FLAGS != 0 {
             let message = format!("{flags:#x} has flags that there are not; see FULGURITE_OBJECTS_ in the header");
             return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, message));
         }
         let chosen = options.medium()?;
-        if chosen.keeps {
-            let message = "objects end with the process, so they need no pool; call fulgurite_options_flat()";
-            return Err(Failure::new(FULGURITE_BAD_OPTION, message));
-        }
         let mut settings = ObjectSettings::new(chosen.medium, options.dram_bytes()?, objects_max);
         if flags & FULGURITE_OBJECTS_IN_LINE != 0 {
             settings.mode = Mode::InLine;
@@ -104,8 +109,9 @@ pub unsafe extern "C" fn fulgurite_objects_start(
         if flags & FULGURITE_OBJECTS_CHECK_OVERRUNS != 0 {
             settings.on_overrun = Some(abort_on);
         }
+        settings.syncs_itself = flags & FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD == 0;
         let started = ObjectAllocator::start(&settings).map_err(of_start);
-        if let Some(path) = chosen.creates {
+        if let Some(path) = chosen.creates.filter(|_| !chosen.keeps) {
             // It may not have come to that.
             let _ = std::fs::remove_file(path);
         }
@@ -225,6 +231,7 @@ pub unsafe extern "C" fn fulgurite_objects_get_statistics(
             errors: summary.errors,
             waited_ns: u64::try_from(summary.waited.as_nanos()).unwrap_or(u64::MAX),
             faults_of_workers: summary.faults_of_workers,
+            own_syncs: summary.own_syncs,
         };
         // SAFETY: as above. The structure has numbers only, and no padding.
         unsafe { argument::tell(&told, statistics, size, "statistics") }

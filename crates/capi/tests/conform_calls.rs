@@ -547,6 +547,20 @@ fn blocks_are_allocated_and_checked() {
             assert_eq!(fulgurite_free(allocator, block), FULGURITE_INVALID_ARGUMENT);
         }
         assert_eq!(fulgurite_free(allocator, null_mut()), FULGURITE_OK);
+        let (pages, set) = (fulgurite_aligned_alloc(allocator, 4096, 40_960), fulgurite_allocator_set_permissions);
+        assert_eq!(set(allocator, pages, 8192, FULGURITE_MAY_READ), FULGURITE_OK, "{}", last());
+        assert_eq!(set(allocator, pages, 8192, 0), FULGURITE_OK);
+        let all = FULGURITE_MAY_READ | FULGURITE_MAY_WRITE;
+        assert_eq!(set(allocator, pages, 8192, all), FULGURITE_OK);
+        pages.cast::<u64>().write(1);
+        assert_eq!(set(allocator, pages, 8192, all | FULGURITE_PERMANENT), FULGURITE_NO_POOL);
+        assert!(last().contains("cannot be permanent"), "{}", last());
+        for (at, bytes, permissions) in
+            [(pages, 8192, 8), (pages, 8192, FULGURITE_MAY_WRITE), (pages, 100, all), (null_mut(), 8192, all)]
+        {
+            assert_eq!(set(allocator, at, bytes, permissions), FULGURITE_INVALID_ARGUMENT);
+        }
+        assert_eq!(fulgurite_free(allocator, pages), FULGURITE_OK);
         let mut met = fulgurite_allocator_statistics::default();
         let size = size_of::<fulgurite_allocator_statistics>();
         assert_eq!(fulgurite_allocator_get_statistics(allocator, &mut met, size), FULGURITE_OK);
@@ -568,6 +582,109 @@ fn blocks_are_allocated_and_checked() {
 
 /// Pages that [`touch`] reaches.
 const TOUCHED: usize = 50;
+
+/// Starts objects over a pool in a file. NULL where the machine gives no userfaultfd, which is
+/// said.
+fn objects(path: &Path, flags: u32) -> *mut fulgurite_objects {
+    let options = fulgurite_options_new();
+    let mut objects = null_mut();
+    let path = string(path.to_str().unwrap());
+    // SAFETY: handles and strings of this function.
+    unsafe {
+        assert_eq!(fulgurite_options_pool(options, path.as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_size(options, c"24M".as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_dram_bytes(options, 16 << 20), FULGURITE_OK);
+        let started = fulgurite_objects_start(options, 4096, flags, &mut objects);
+        fulgurite_options_free(options);
+        if started == FULGURITE_NOT_PERMITTED {
+            println!("SKIPPED: {}", last());
+            assert!(objects.is_null());
+            return objects;
+        }
+        assert_eq!(started, FULGURITE_OK, "{}", last());
+    }
+    objects
+}
+
+#[test]
+fn objects_are_made_permanent_and_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let objects = objects(&path, FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD);
+    if objects.is_null() {
+        return;
+    }
+    let name = c"array".as_ptr();
+    let (mut found, mut pool, mut token, mut reference) = (null_mut(), null_mut(), 0, 0);
+    // SAFETY: handles, objects and strings of this function.
+    unsafe {
+        assert_eq!(fulgurite_object_array_named(objects, name, 10, 64, &mut found), FULGURITE_NOT_FOUND);
+        assert!(found.is_null());
+        let array = fulgurite_object_array_alloc(objects, 10, 64);
+        assert!(!array.is_null(), "{}", last());
+        array.cast::<u64>().write(7);
+        let (object, set) = (fulgurite_object_alloc(objects, 64), fulgurite_object_array_set_permanent);
+        assert_eq!(set(objects, object, name), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(set(objects, null_mut(), name), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(set(objects, array, null()), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(set(objects, array, c"".as_ptr()), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(set(null_mut(), array, name), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(set(objects, array, name), FULGURITE_OK, "{}", last());
+        assert_eq!(set(objects, array, c"other".as_ptr()), FULGURITE_INVALID_ARGUMENT);
+        let other = fulgurite_object_array_alloc(objects, 10, 64);
+        assert_eq!(set(objects, other, name), FULGURITE_WRONG_TYPE);
+
+        assert_eq!(fulgurite_object_array_named(objects, name, 10, 64, &mut found), FULGURITE_OK);
+        assert_eq!(found, array);
+        for (count, bytes) in [(9, 64), (10, 65)] {
+            let named = fulgurite_object_array_named(objects, name, count, bytes, &mut found);
+            assert_eq!((named, found), (FULGURITE_WRONG_TYPE, null_mut()));
+            assert!(last().contains("an array of 10 objects of 64 bytes"), "{}", last());
+        }
+        assert_eq!(fulgurite_object_pool_named(objects, name, 64, &mut pool), FULGURITE_WRONG_TYPE);
+        assert_eq!(fulgurite_object_pool_named(objects, c"pool".as_ptr(), 5000, &mut pool), FULGURITE_INVALID_ARGUMENT);
+        assert!(pool.is_null());
+        assert_eq!(fulgurite_object_pool_named(objects, c"pool".as_ptr(), 16, &mut pool), FULGURITE_OK);
+        assert!(fulgurite_object_pool_root(pool).is_null() && last().contains("no root"));
+        let node = fulgurite_object_pool_alloc(pool);
+        assert_eq!(fulgurite_object_pool_set_root(pool, object), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(fulgurite_object_pool_set_root(pool, node), FULGURITE_OK);
+        assert_eq!(fulgurite_object_pool_root(pool), node);
+        assert_eq!(fulgurite_object_reference(objects, node, &mut reference), FULGURITE_OK);
+        assert_eq!(fulgurite_object_at(objects, reference), node);
+        assert!(fulgurite_object_at(objects, u32::MAX).is_null());
+        assert_eq!(fulgurite_object_reference(objects, node.byte_add(8), &mut reference), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(fulgurite_objects_sync(objects, &mut token), FULGURITE_OK, "{}", last());
+        assert!(token > 0);
+        assert_eq!(fulgurite_objects_sync(objects, null_mut()), FULGURITE_OK);
+        assert_eq!(fulgurite_objects_sync(null_mut(), &mut token), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(fulgurite_objects_set_temporary(objects, c"pool".as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_objects_set_temporary(objects, c"pool".as_ptr()), FULGURITE_NOT_FOUND);
+        assert_eq!(fulgurite_object_pool_set_root(pool, node), FULGURITE_INVALID_ARGUMENT);
+        fulgurite_object_pool_free(pool);
+        fulgurite_object_pool_free(null_mut());
+        let mut met = fulgurite_objects_statistics::default();
+        let size = size_of::<fulgurite_objects_statistics>();
+        assert_eq!(fulgurite_objects_get_statistics(objects, &mut met, size), FULGURITE_OK);
+        assert_eq!((met.objects, met.own_syncs), (22, 0));
+
+        // The pool of objects is in use, and a pool of other things is none of theirs.
+        let options = fulgurite_options_new();
+        let mut others = null_mut();
+        assert_eq!(fulgurite_options_pool(options, string(path.to_str().unwrap()).as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_dram_bytes(options, 16 << 20), FULGURITE_OK);
+        assert_eq!(fulgurite_objects_start(options, 4096, 8, &mut others), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(fulgurite_objects_start(options, 4096, 0, &mut others), FULGURITE_CANNOT_OPEN);
+        let used = directory.path().join("used");
+        assert_eq!(fulgurite_close(open(Some(&used))), FULGURITE_OK);
+        assert_eq!(fulgurite_options_pool(options, string(used.to_str().unwrap()).as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_objects_start(options, 4096, 0, &mut others), FULGURITE_CANNOT_OPEN);
+        assert!(others.is_null() && last().contains("holds other data"), "{}", last());
+        fulgurite_options_free(options);
+        // Nor has it become another kind of pool.
+        assert_eq!(fulgurite_close(open(Some(&used))), FULGURITE_OK);
+    }
+}
 
 unsafe extern "C" fn touch(_: *mut fulgurite_context, block: *mut c_void) -> c_int {
     for page in 0..TOUCHED {

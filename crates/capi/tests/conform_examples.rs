@@ -85,6 +85,15 @@ fn examples_compile_run_and_go_on() {
     let said = [(), ()].map(|()| installed.said(&words, "words.pool", "some words and some more\n"));
     assert_eq!(said[0], "and 1\nmore 1\nsome 2\nwords 1\n");
     assert_eq!(said[1], "and 2\nmore 2\nsome 4\nwords 2\n");
+
+    let permanent = installed.compile("permanent.c", &shared);
+    let said = [(), ()].map(|()| installed.said(&permanent, "permanent.pool", ""));
+    if said[0].starts_with("skipped: ") {
+        println!("SKIPPED: {}", said[0]);
+        return;
+    }
+    assert_eq!(said[0], "counted 10000\n");
+    assert_eq!(said[1], "counted 20000\ncounted 10000\n");
 }
 
 #[test]

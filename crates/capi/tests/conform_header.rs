@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Sources of the interface, in the order of the header.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "status",
     "failure",
     "options",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 14] = [
     "statistics",
     "allocator",
     "objects",
+    "permanent",
 ];
 
 fn made() -> String {

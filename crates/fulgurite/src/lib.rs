@@ -332,6 +332,7 @@ impl Builder {
             keep_space,
             on_device: self.on_device,
             growing,
+            history_share: None,
             dram_bytes,
         })?;
         let objects = object_cache.unwrap_or(dram_bytes / 4);

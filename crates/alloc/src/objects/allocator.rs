@@ -3,10 +3,11 @@
 use std::alloc::Layout as Shape;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use allocator_api2::alloc::AllocError;
+use fulgurite_backing::{Kept, Opened};
 use fulgurite_fault::Fingerprints;
 use fulgurite_flash::{Flash, FlashError};
 use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT, format_bytes};
@@ -17,19 +18,24 @@ use fulgurite_sys::{Arena, Backed, Clock, Notifier, Region, Userfault, signals};
 
 use super::buffer::Buffer;
 use super::door::{Door, Doors};
+use super::kept::{self, Found, KeptPool};
 use super::log::Log;
-use super::numbers::{NoNumber, Numbers};
-use super::packed::OBJECT_BYTES_MAX;
+use super::numbers::{CHUNK, NOBODY, NoNumber, Numbers};
+use super::packed::{self, OBJECT_BYTES_MAX};
 use super::pager::{self, Pager, Shard, Shards};
 use super::places::Places;
-use super::settings::{DOORS, LOG_FRAMES, Layout, Mode, ObjectSettings};
+use super::records;
+use super::settings::{self, DOORS, LOG_FRAMES, Layout, Mode, ObjectSettings};
 use super::statistics::{ObjectSummary, Statistics};
-use super::writer::{Wanted, Writer};
+use super::writer::{LogWriter, Wanted, Writer};
 use super::{OBJECT_STRIDE, lock};
 use crate::{BadSize, FreeError, StartError};
 
 /// Writes of all that is dirty, in search of a number.
 const TRIES: usize = 8;
+/// Of the DRAM for what the last state has and programs do not: where it is short, states are named
+/// that nobody asked for.
+const HISTORY_SHARE: u64 = 8;
 /// Threads that resolve faults in compatible mode.
 const HANDLERS: usize = 4;
 
@@ -51,8 +57,24 @@ const HANDLERS: usize = 4;
 /// ```
 ///
 /// An object must not be used by a child after `fork`, and its contents are gone with the process.
+/// Over a pool, what is permanent stays ([`ObjectAllocator::set_permanent`]):
+/// ```no_run
+/// use fulgurite_alloc::{ObjectAllocator, ObjectSettings};
+/// use fulgurite_backing::Medium;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Medium::pool_or_new("counters.pool", "1G");
+/// let objects = ObjectAllocator::start(&ObjectSettings::new(pool, 64 << 20, 1_000_000))?;
+/// let counters = objects.array_named_or_new("counters", 1_000_000, 128)?;
+/// let at = counters.at(7).cast::<u64>();
+/// // SAFETY: the array is this function's alone, and an object has room for it.
+/// unsafe { at.write(at.read() + 1) };
+/// objects.sync()?; // each run counts one more
+/// # Ok(())
+/// # }
+/// ```
 pub struct ObjectAllocator {
-    pager: Pager,
+    pub(super) pager: Pager,
     layout: Layout,
     described: String,
 }
@@ -63,26 +85,82 @@ impl ObjectAllocator {
     /// # Errors
     /// [`StartError`].
     pub fn start(settings: &ObjectSettings) -> Result<&'static ObjectAllocator, StartError> {
-        let of_medium = fulgurite_backing::Settings { dram_bytes: settings.dram_bytes, ..Default::default() };
-        let opened = settings.medium.open(&of_medium)?;
-        ObjectAllocator::over(&*opened.flash, settings)
+        let of_medium = fulgurite_backing::Settings {
+            dram_bytes: settings.dram_bytes,
+            history_share: Some(HISTORY_SHARE),
+            ..Default::default()
+        };
+        let mut medium = settings.medium.clone();
+        if medium.is_kept() {
+            if settings.objects_max == 0 {
+                return Err(StartError::NoObjects);
+            }
+            medium = medium.objects_alone(records::addresses(settings.chunks()), records::MAGIC);
+        }
+        ObjectAllocator::over_opened(&medium.open(&of_medium)?, settings)
     }
 
-    /// The same over flash that is open, instead of the medium of the settings.
+    /// The same over a medium that is open, instead of that of the settings. A pool packs objects,
+    /// and is this allocator's alone.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn over_opened(opened: &Opened, settings: &ObjectSettings) -> Result<&'static ObjectAllocator, StartError> {
+        let pool = match &opened.kept {
+            None => return ObjectAllocator::over(&*opened.flash, settings),
+            Some(Kept::There(_)) => return Err(StartError::OfDevice),
+            Some(Kept::Here(pool)) => pool,
+        };
+        let flash = &*opened.flash;
+        let mut doors = (0..DOORS).map(|_| Door::new(flash, 1)).collect::<Result<Vec<_>, _>>()?;
+        doors.push(Door::new(flash, LOG_FRAMES)?);
+        let found = kept::look(pool, doors.last_mut().expect("it was pushed"))?;
+        let chunks = settings.chunks().max(found.chunks());
+        let there = records::chunks_in(pool.geometry().subpages);
+        if chunks > there {
+            return Err(StartError::FewAddresses { objects: u64::from(there) * u64::from(CHUNK) });
+        }
+        let layout = Layout::new(settings, (chunks, 0), &doors, flash.traits().dram_bytes as u64)?;
+        let numbers = Numbers::new(chunks, records::weight, kept::room(pool)?);
+        let made =
+            ObjectAllocator::make(flash, settings, layout, Parts { doors, numbers, kept: Some((opened, found)) })?;
+        made.begin(Writer::Pool)?;
+        Ok(made)
+    }
+
+    /// The same over flash that is open, instead of the medium of the settings. Its contents are
+    /// overwritten.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn over(flash: &dyn Flash, settings: &ObjectSettings) -> Result<&'static ObjectAllocator, StartError> {
-        let cannot = |what| move |source| StartError::System { what, source };
         let mut doors = (0..DOORS).map(|_| Door::new(flash, 1)).collect::<Result<Vec<_>, _>>()?;
-        doors.push(Door::new(flash, LOG_FRAMES)?);
-        let layout = Layout::new(settings, flash.subpages(), &doors, flash.traits().dram_bytes as u64)?;
+        let extents = settings::extents(flash.subpages())?;
+        let door = Door::new(flash, LOG_FRAMES)?;
+        doors.push(door);
+        let parts = (settings.chunks(), extents);
+        let layout = Layout::new(settings, parts, &doors, flash.traits().dram_bytes as u64)?;
+        let door = doors.pop().expect("it was pushed");
+        let numbers = Numbers::new(layout.chunks, packed::weight, Log::room(extents));
+        let made = ObjectAllocator::make(flash, settings, layout, Parts { doors, numbers, kept: None })?;
+        made.begin(Writer::Log(LogWriter { log: Log::new(extents), door }))?;
+        Ok(made)
+    }
+
+    fn make(
+        flash: &dyn Flash,
+        settings: &ObjectSettings,
+        layout: Layout,
+        parts: Parts<'_>,
+    ) -> Result<&'static ObjectAllocator, StartError> {
+        let cannot = |what| move |source| StartError::System { what, source };
+        let Parts { doors, mut numbers, kept } = parts;
         let userfault = match settings.mode {
             Mode::Compatible => Userfault::open(),
             Mode::InLine => Userfault::open_in_line(),
         }
         .map_err(fulgurite_fault::Error::from)?;
-        let bytes = (u64::from(layout.chunks) * u64::from(super::numbers::CHUNK)) << SUBPAGE_SHIFT;
+        let bytes = (u64::from(layout.chunks) * u64::from(CHUNK)) << SUBPAGE_SHIFT;
         let region = Region::reserve(bytes as usize).map_err(cannot("reserve addresses"))?;
         userfault.watch(&region).map_err(fulgurite_fault::Error::from)?;
         region.allow(0, region.len(), Access::ReadWrite).map_err(cannot("reserve addresses"))?;
@@ -91,7 +169,11 @@ impl ObjectAllocator {
         let chunks = (layout.chunks as usize).div_ceil(layout.shards);
         let shard = |_| Shard { cache: Cache::new(layout.shard_bytes), places: Places::new(chunks), is_writing: false };
         let before = (0..layout.pages).map(|_| Default::default()).collect();
-        let writer = Writer { log: Log::new(layout.extents), door: doors.pop().expect("it was pushed") };
+        let shards = Shards::new((0..layout.shards).map(shard).collect());
+        let kept = match kept {
+            Some((opened, found)) => Some(KeptPool::open(opened, found, &mut numbers, &shards, settings.syncs_itself)?),
+            None => None,
+        };
         let pager = Pager {
             mode: settings.mode,
             userfault,
@@ -101,9 +183,10 @@ impl ObjectAllocator {
             before,
             buffer: Mutex::new(Buffer::new(layout.pages)),
             changed: Condvar::new(),
-            numbers: Mutex::new(Numbers::new(layout.chunks, Log::room(layout.extents))),
-            shards: Shards::new((0..layout.shards).map(shard).collect()),
+            numbers: Mutex::new(numbers),
+            shards,
             doors: Doors::new(doors),
+            kept,
             wanted: Wanted::default(),
             statistics: Statistics::default(),
             on_overrun: settings.on_overrun,
@@ -127,9 +210,7 @@ impl ObjectAllocator {
             format_bytes((layout.shard_bytes * layout.shards) as u64),
             flash.describe()
         );
-        let made: &'static ObjectAllocator = Box::leak(Box::new(ObjectAllocator { pager, layout, described }));
-        made.begin(writer)?;
-        Ok(made)
+        Ok(Box::leak(Box::new(ObjectAllocator { pager, layout, described })))
     }
 
     fn begin(&'static self, writer: Writer) -> Result<(), StartError> {
@@ -161,7 +242,10 @@ impl ObjectAllocator {
         if !(1..=OBJECT_BYTES_MAX).contains(&bytes) {
             return Err(BadSize(bytes));
         }
-        Ok(ObjectPool { allocator: self, size: bytes as u16 })
+        Ok(self.pool_of(NOBODY, bytes as u16))
+    }
+    pub(super) fn pool_of(&'static self, owner: u32, size: u16) -> ObjectPool {
+        ObjectPool { allocator: self, owner, size }
     }
 
     /// An array of `count` objects, 1 or more, of so many bytes, which read as zeros. Their
@@ -176,8 +260,11 @@ impl ObjectAllocator {
         for number in first..first + count {
             self.unpoison(number);
         }
-        let first = NonNull::new(self.pager.address(first) as *mut u8)?;
-        Some(ObjectArray { first, count, bytes })
+        Some(self.array_of(first, count, bytes))
+    }
+    pub(super) fn array_of(&self, first: u32, count: u32, bytes: usize) -> ObjectArray {
+        let first = NonNull::new(self.pager.address(first) as *mut u8).expect("no region begins at 0");
+        ObjectArray { first, count, bytes }
     }
 
     /// Takes numbers. Where there are none, frees may not have reached the log. Another batch may
@@ -192,7 +279,8 @@ impl ObjectAllocator {
                 if !lock(&self.pager.numbers).has_free() {
                     return None;
                 }
-                self.pager.wanted.all();
+                // What could not be written is not clear, and others may be.
+                let _ = self.pager.wanted.all();
                 take(&mut lock(&self.pager.numbers), &is_clear).ok()
             }),
         }
@@ -205,7 +293,7 @@ impl ObjectAllocator {
         }
     }
 
-    fn number_of(&self, object: NonNull<u8>) -> Result<u32, FreeError> {
+    pub(super) fn number_of(&self, object: NonNull<u8>) -> Result<u32, FreeError> {
         let address = object.as_ptr() as usize;
         let number = self.pager.number(address).ok_or(FreeError::Foreign(address))?;
         if address.is_multiple_of(SUBPAGE_BYTES) { Ok(number) } else { Err(FreeError::NotABlock(address)) }
@@ -265,7 +353,8 @@ impl ObjectAllocator {
     /// Writes all objects whose changes have left the page buffer, and waits. Then most of the
     /// object cache may be evicted.
     pub fn write_back(&self) {
-        self.pager.wanted.all();
+        // What failed is tried again, and waits in DRAM until then.
+        let _ = self.pager.wanted.all();
     }
 
     /// Whether an address is in the memory of this allocator.
@@ -285,6 +374,7 @@ impl ObjectAllocator {
             objects: lock(&self.pager.numbers).count(),
             pages: self.layout.pages,
             cache_bytes: (self.layout.shard_bytes * self.layout.shards) as u64,
+            own_syncs: self.pager.kept.as_ref().map_or(0, |kept| kept.own_syncs.load(Ordering::Relaxed)),
             ..self.pager.statistics.summary()
         }
     }
@@ -302,6 +392,13 @@ impl ObjectAllocator {
     }
 }
 
+/// What differs with what lies below.
+struct Parts<'o> {
+    doors: Vec<Door>,
+    numbers: Numbers,
+    kept: Option<(&'o Opened, Found)>,
+}
+
 impl std::fmt::Debug for ObjectAllocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ObjectAllocator").field("summary", &self.summary()).finish_non_exhaustive()
@@ -312,8 +409,10 @@ impl std::fmt::Debug for ObjectAllocator {
 /// one object at a time: a list, a tree, a box.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectPool {
-    allocator: &'static ObjectAllocator,
-    size: u16,
+    pub(super) allocator: &'static ObjectAllocator,
+    /// Whose objects have chunks of their own.
+    pub(super) owner: u32,
+    pub(super) size: u16,
 }
 
 impl ObjectPool {
@@ -321,7 +420,7 @@ impl ObjectPool {
     /// numbers have no room.
     #[must_use]
     pub fn allocate(&self) -> Option<NonNull<u8>> {
-        let number = self.allocator.take(|numbers, is_clear| numbers.take(self.size, is_clear))?;
+        let number = self.allocator.take(|numbers, is_clear| numbers.take(self.owner, self.size, is_clear))?;
         self.allocator.unpoison(number);
         NonNull::new(self.allocator.pager.address(number) as *mut u8)
     }

@@ -64,6 +64,10 @@ impl Buffer {
     pub fn len(&self) -> usize {
         self.slots.len()
     }
+    /// The objects that have a slot, in any order.
+    pub fn numbers(&self) -> Vec<u32> {
+        self.slots.keys().copied().collect()
+    }
     /// A free slot for an object that has none.
     pub fn begin(&mut self, number: u32) -> Option<u32> {
         let slot = self.free.pop()?;

@@ -18,6 +18,9 @@
 //! object. At 128 bytes an object and a sixteenth of them in DRAM, there are 8. This memory ends
 //! with its process, so that it needs neither.
 //!
+//! Over a pool the store takes the place of the log. Arrays and pools of objects can be permanent
+//! there, under names, as of the last [`ObjectAllocator::sync`]. All else is temporary.
+//!
 //! Invariants:
 //! * An object's bytes are in its page, or in the cache, or in the log where its place says. A page
 //!   that comes or goes is waited for.
@@ -27,11 +30,15 @@
 mod allocator;
 mod buffer;
 mod door;
+mod kept;
 mod log;
+mod named;
+mod names;
 mod numbers;
 mod packed;
 mod pager;
 mod places;
+mod records;
 mod settings;
 mod statistics;
 mod values;
@@ -40,7 +47,9 @@ mod writer;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use allocator::{ObjectAllocator, ObjectArray, ObjectPool};
+pub use named::{NameError, Named, SyncError};
 pub use packed::OBJECT_BYTES_MAX;
+pub use records::{NAME_BYTES_MAX, NAMES_MAX};
 pub use settings::{Mode, ObjectSettings, Overrun};
 pub use statistics::ObjectSummary;
 pub use values::ObjectValues;

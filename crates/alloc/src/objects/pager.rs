@@ -19,10 +19,12 @@ use fulgurite_sys::{Arena, Clock, Region, Userfault, workers};
 
 use super::buffer::{BLOCK, Buffer, State};
 use super::door::Doors;
+use super::kept::KeptPool;
 use super::lock;
 use super::numbers::{CHUNK, Numbers};
 use super::packed;
 use super::places::Places;
+use super::records;
 use super::settings::{Mode, Overrun};
 use super::statistics::{Statistics, count};
 use super::writer::Wanted;
@@ -101,6 +103,8 @@ pub struct Pager {
     pub numbers: Mutex<Numbers>,
     pub shards: Shards,
     pub doors: Doors,
+    /// In place of a log.
+    pub kept: Option<KeptPool>,
     pub wanted: Wanted,
     pub statistics: Statistics,
     pub on_overrun: Option<fn(Overrun)>,
@@ -182,21 +186,22 @@ impl Pager {
             drop(buffer);
             let left = self.dematerialise(oldest, slot);
             buffer = lock(&self.buffer);
-            match left {
-                Ok(true) => self.gone(&mut buffer, slot),
-                Ok(false) | Err(_) => buffer.here(slot),
-            }
-            self.changed.notify_all();
-            match left {
-                Ok(true) => {}
-                Ok(false) => {
-                    drop(buffer);
-                    std::thread::sleep(MOMENT);
-                    buffer = lock(&self.buffer);
-                }
-                Err(error) => return Err(Refused::Flash(error)),
+            self.left(&mut buffer, slot, left).map_err(Refused::Flash)?;
+            if left == Ok(false) {
+                drop(buffer);
+                std::thread::sleep(MOMENT);
+                buffer = lock(&self.buffer);
             }
         }
+    }
+    /// The page of a slot has left, or not.
+    fn left(&self, buffer: &mut Buffer, slot: u32, left: Result<bool, FlashError>) -> Result<(), FlashError> {
+        match left {
+            Ok(true) => self.gone(buffer, slot),
+            Ok(false) | Err(_) => buffer.here(slot),
+        }
+        self.changed.notify_all();
+        left.map(|_| ())
     }
 
     /// A slot is free. The kernel's table of its block goes with the last page: under the lock, so
@@ -252,11 +257,14 @@ impl Pager {
             let ticket = shard.cache.begin_read(number);
             drop(shard);
             count(&self.statistics.reads, 1);
+            // A pool knows where its objects lie.
+            let at = self.kept.as_ref().map_or(page, |_| records::of_object(number));
             let read = self.doors.with(|door| {
-                door.read(page)?;
+                door.read(at)?;
                 Ok(door.page(0))
             });
             let bytes = match &read {
+                Ok(page) if self.kept.is_some() => Some(&page[..size]),
                 Ok(page) => packed::decode(page)
                     .and_then(|mut objects| objects.find(|(other, bytes)| *other == number && bytes.len() == size))
                     .map(|(_, bytes)| bytes),
@@ -396,6 +404,42 @@ impl Pager {
             self.wanted.batches();
             shard = self.shards.all[at].room.wait(shard).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Takes the pages of permanent objects away that are here, so that their bytes are where a
+    /// state finds them.
+    ///
+    /// # Errors
+    /// When the flash cannot be written.
+    pub fn put_permanent(&self) -> Result<(), FlashError> {
+        let all = lock(&self.buffer).numbers();
+        for number in all {
+            if !lock(&self.numbers).is_permanent(number) {
+                continue;
+            }
+            let mut buffer = lock(&self.buffer);
+            loop {
+                match buffer.state(number) {
+                    Some(State::Coming | State::Going) => {
+                        buffer = self.changed.wait(buffer).unwrap_or_else(PoisonError::into_inner);
+                    }
+                    Some(State::Here) => {
+                        let slot = buffer.leave_now(number);
+                        drop(buffer);
+                        let left = self.dematerialise(number, slot);
+                        buffer = lock(&self.buffer);
+                        self.left(&mut buffer, slot, left)?;
+                        if left == Ok(false) {
+                            drop(buffer);
+                            std::thread::sleep(MOMENT);
+                            buffer = lock(&self.buffer);
+                        }
+                    }
+                    None => break,
+                }
+            }
+        }
+        Ok(())
     }
 
     // ---- freed ----

@@ -43,7 +43,9 @@ impl std::fmt::Display for Overrun {
 /// What an object allocator is started with.
 #[derive(Clone, Debug)]
 pub struct ObjectSettings {
-    /// The flash. Its contents are overwritten.
+    /// The flash. Its contents are overwritten, unless it is a pool of this process: one that is
+    /// empty, or has permanent objects already
+    /// ([`set_permanent`](super::ObjectAllocator::set_permanent)).
     pub medium: Medium,
     /// Bytes of DRAM for all that the allocator keeps: page buffer, object cache, tables. Memory
     /// that the program has elsewhere is not counted.
@@ -54,6 +56,11 @@ pub struct ObjectSettings {
     /// Bytes of DRAM for the page buffer, page tables included. Without, an eighth of `dram_bytes`
     /// or 128 MiB, whichever is less.
     pub page_buffer_bytes: Option<u64>,
+    /// Over a pool: a state is named without being asked for where changes since the last one have
+    /// no more room ([`sync`](super::ObjectAllocator::sync)). It has each object as it last left
+    /// DRAM. Without, accesses that need room get `SIGBUS` then, and a sync may find none: the
+    /// state of the last one stays.
+    pub syncs_itself: bool,
     /// Which thread fills a missing page in.
     pub mode: Mode,
     /// Looks for writes past the end of an object, whenever its page leaves the page buffer, and
@@ -66,7 +73,11 @@ impl ObjectSettings {
     #[must_use]
     pub fn new(medium: Medium, dram_bytes: u64, objects_max: u32) -> ObjectSettings {
         let (page_buffer_bytes, mode, on_overrun) = (None, Mode::default(), None);
-        ObjectSettings { medium, dram_bytes, objects_max, page_buffer_bytes, mode, on_overrun }
+        ObjectSettings { medium, dram_bytes, objects_max, page_buffer_bytes, syncs_itself: true, mode, on_overrun }
+    }
+    /// Chunks of numbers.
+    pub(super) fn chunks(&self) -> u32 {
+        self.objects_max.div_ceil(CHUNK)
     }
 }
 
@@ -94,14 +105,27 @@ pub struct Layout {
     pub shard_bytes: usize,
 }
 
+/// Extents of a log over so many flash pages.
+///
+/// # Errors
+/// [`StartError::SmallFlash`].
+pub fn extents(flash_pages: u32) -> Result<u32, StartError> {
+    let extents = flash_pages.min(places::PAGES_MAX) / EXTENT_PAGES;
+    if extents < EXTENTS_MIN {
+        let least = u64::from(EXTENTS_MIN * EXTENT_PAGES) * SUBPAGE_BYTES as u64;
+        return Err(StartError::SmallFlash { least });
+    }
+    Ok(extents)
+}
+
 impl Layout {
-    pub fn new(settings: &ObjectSettings, flash_pages: u32, doors: &[Door], medium: u64) -> Result<Layout, StartError> {
-        let chunks = settings.objects_max.div_ceil(CHUNK);
-        let extents = flash_pages.min(places::PAGES_MAX) / EXTENT_PAGES;
-        if extents < EXTENTS_MIN {
-            let least = u64::from(EXTENTS_MIN * EXTENT_PAGES) * SUBPAGE_BYTES as u64;
-            return Err(StartError::SmallFlash { least });
-        }
+    /// With so many chunks and extents of a log, doors, and DRAM of what lies below.
+    pub fn new(
+        settings: &ObjectSettings,
+        (chunks, extents): (u32, u32),
+        doors: &[Door],
+        medium: u64,
+    ) -> Result<Layout, StartError> {
         if settings.objects_max == 0 {
             return Err(StartError::NoObjects);
         }

@@ -43,7 +43,7 @@ pub struct ObjectSummary {
     pub left_clean: u64,
     /// The same, changed.
     pub left_dirty: u64,
-    /// Bytes written to flash.
+    /// Bytes written to flash. Over a pool those of objects: its store writes more beside them.
     pub bytes_written: u64,
     /// Objects that cleaning the log has moved.
     pub moved: u64,
@@ -53,6 +53,9 @@ pub struct ObjectSummary {
     pub overruns: u64,
     /// How long threads waited for objects, all together.
     pub waited: Duration,
+    /// States that were named because room was short
+    /// ([`syncs_itself`](super::ObjectSettings::syncs_itself)).
+    pub own_syncs: u64,
     /// Pages of the page buffer.
     pub pages: u32,
     /// Bytes of the object cache, its index included.

@@ -1,4 +1,5 @@
 //! The log's thread: writes objects in the order in which they became dirty, and cleans extents.
+//! Over a pool it hands them to the store, which has no need of a log.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -38,6 +39,8 @@ struct State {
     /// Rounds that write everything: asked for, and ended.
     asked: u64,
     ended: u64,
+    /// Why the last one that ended did not write everything.
+    failed: Option<FlashError>,
 }
 
 impl Wanted {
@@ -49,7 +52,10 @@ impl Wanted {
         }
     }
     /// Writes all that is dirty now, and waits.
-    pub fn all(&self) {
+    ///
+    /// # Errors
+    /// When some of it could not be written.
+    pub fn all(&self) -> Result<(), FlashError> {
         let mut state = lock(&self.state);
         state.asked += 1;
         let mine = state.asked;
@@ -57,6 +63,7 @@ impl Wanted {
         while state.ended < mine {
             state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.failed.map_or(Ok(()), Err)
     }
     /// Sleeps until something is wanted, or is to be tried again. Returns the round that is to
     /// write everything, if any.
@@ -68,14 +75,23 @@ impl Wanted {
         state.batches = false;
         (state.asked > state.ended).then_some(state.asked)
     }
-    fn end(&self, round: u64) {
-        lock(&self.state).ended = round;
+    fn end(&self, round: u64, failed: Option<FlashError>) {
+        let mut state = lock(&self.state);
+        (state.ended, state.failed) = (round, failed);
         self.settled.notify_all();
     }
 }
 
 /// The thread's own: see the module.
-pub struct Writer {
+pub enum Writer {
+    /// A log.
+    Log(LogWriter),
+    /// The pool of the pager.
+    Pool,
+}
+
+/// A log, and the door that it is written through.
+pub struct LogWriter {
     pub log: Log,
     pub door: Door,
 }
@@ -97,7 +113,7 @@ impl Writer {
             failures = if result.is_err() { failures + 1 } else { 0 };
             pager.fails(result.err().filter(|_| failures >= FAILURES));
             if let Some(round) = round {
-                pager.wanted.end(round);
+                pager.wanted.end(round, result.err());
             }
             if failures > 0 {
                 std::thread::sleep(AGAIN);
@@ -109,7 +125,9 @@ impl Writer {
     fn write_shard(&mut self, pager: &Pager, at: usize, least: Pressure, batch: &mut Batch) -> Result<(), FlashError> {
         let mut left = pager.shards.at(at).cache.unwritten();
         loop {
-            self.clean(pager)?;
+            if let Writer::Log(log) = self {
+                log.clean(pager)?;
+            }
             *batch = Batch::new();
             {
                 let mut shard = pager.shards.at(at);
@@ -120,7 +138,11 @@ impl Writer {
                 shard.is_writing = true;
             }
             left = if batch.is_empty() { 0 } else { left.saturating_sub(batch.len()) };
-            let result = self.write_batch(pager, batch);
+            let result = match (&mut *self, &pager.kept) {
+                (Writer::Log(log), _) => log.write_batch(pager, batch),
+                (Writer::Pool, Some(kept)) => kept.write_batch(pager, batch),
+                (Writer::Pool, None) => unreachable!("a pager over a pool has it"),
+            };
             let mut shard = pager.shards.at(at);
             shard.cache.end_write(&batch.numbers(), result.is_ok());
             shard.is_writing = false;
@@ -129,7 +151,9 @@ impl Writer {
             result?;
         }
     }
+}
 
+impl LogWriter {
     fn write_batch(&mut self, pager: &Pager, batch: &Batch) -> Result<(), FlashError> {
         let all = batch.objects();
         let (freed, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, bytes)| bytes.is_empty());

@@ -1,0 +1,438 @@
+//! A pool below the object cache, in place of a log: its store has the objects, and those that are
+//! permanent outlive the process.
+//!
+//! Each object is one of the store, at a subpage of its own ([`super::records`]). So the store
+//! packs, reclaims and recovers, and its tokens name states. An object that is not permanent lies
+//! in a temporary page, which the store drops when the pool is opened again. What is known of
+//! permanent ones (chunks of numbers, names) is written before a state is named.
+//!
+//! Invariants:
+//! * Before an object is written, the page of the store that it lies in is permanent if and only if
+//!   its chunk is. [`KeptPool::pages`] is locked while either changes.
+//! * Locks are taken in this order: names, pages, numbers, shards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fulgurite_backing::{Kept, Opened};
+use fulgurite_flash::{FlashError, Op};
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_objects::Batch;
+use fulgurite_store::{Geometry, Permissions, Pool, PoolError, SUBPAGES_PER_PAGE, WriteError};
+
+use super::door::Door;
+use super::lock;
+use super::names::Names;
+use super::numbers::{CHUNK, Kind, Numbers, Record};
+use super::pager::{Pager, Shards};
+use super::records::{self, BYTES_MAX, Header, NAMES_MAX, PAGES_PER_CHUNK, Target};
+use super::settings::LOG_FRAMES;
+use super::statistics::count;
+use crate::StartError;
+
+/// Objects that are written at a time while a pool is opened, and records.
+const AT_ONCE: usize = 1024;
+
+/// Pages of the store that are as their chunk is: a bit for each, and how that was.
+#[derive(Clone, Copy, Default, Debug)]
+struct Pages {
+    right: u64,
+    permanent: bool,
+}
+const _: () = assert!(PAGES_PER_CHUNK == u64::BITS);
+
+/// See the module.
+pub struct KeptPool {
+    pool: Arc<Pool>,
+    /// What was opened is held as long as the process lives.
+    _opened: Opened,
+    pub names: Mutex<Names>,
+    pages: Mutex<Vec<Pages>>,
+    /// It names states where room is short.
+    syncs_itself: bool,
+    /// How often it did.
+    pub own_syncs: AtomicU64,
+}
+
+/// What a pool held when it was opened.
+pub struct Found {
+    /// Chunks whose numbers are handed out.
+    pub records: BTreeMap<u32, Record>,
+    names: Names,
+    /// Chunks whose record leads nowhere.
+    stale: BTreeSet<u32>,
+}
+
+impl Found {
+    /// Chunks that there have to be.
+    pub fn chunks(&self) -> u32 {
+        let last = self.records.last_key_value().map(|(last, _)| *last).max(self.stale.last().copied());
+        last.map_or(0, |last| last + 1)
+    }
+}
+
+/// Whether a sync may make room for it.
+fn is_for_room(error: &PoolError) -> bool {
+    match error {
+        PoolError::Write(error) => matches!(error, WriteError::NoSpace { .. } | WriteError::Table(_)),
+        PoolError::Flash(error) => *error == FlashError::NoSpace,
+        _ => false,
+    }
+}
+/// The same in one word.
+pub fn flash_error(error: PoolError) -> FlashError {
+    match error {
+        PoolError::Flash(error) => error,
+        PoolError::Write(error) => error.into(),
+        // What is no trouble of the flash cannot come: the store was opened for changes.
+        _ => FlashError::Closed,
+    }
+}
+
+/// Looks at what a pool has: nothing, which gets a header, or permanent objects.
+///
+/// # Errors
+/// [`StartError`] when it has anything else.
+pub fn look(pool: &Pool, door: &mut Door) -> Result<Found, StartError> {
+    let geometry = pool.geometry();
+    if !geometry.objects || u64::from(geometry.subpages) < records::addresses(0) {
+        return Err(StartError::NotOfObjects);
+    }
+    let mut header = [0; SUBPAGE_BYTES];
+    let length = pool.read_object(records::HEADER, &mut header)?;
+    match records::judge_header(&header[..length]) {
+        Header::Own => {}
+        Header::Newer(version) => return Err(StartError::Newer { version }),
+        Header::Foreign if length == 0 && pool.info().live == 0 && pool.info().objects == 0 => {
+            pool.write_objects(&[(records::HEADER, &records::header())])?;
+            pool.sync()?;
+        }
+        Header::Foreign => return Err(StartError::NotOfObjects),
+    }
+    let mut names = Names::default();
+    let slots: Vec<u32> = (0..NAMES_MAX).collect();
+    read_all(pool, door, &slots, records::of_name, |slot, bytes| {
+        let (name, size, named) = records::decode_name(bytes).ok_or(StartError::Damaged { what: "name", at: slot })?;
+        let is_new = names.restore(slot, name, size, named);
+        if is_new { Ok(()) } else { Err(StartError::Damaged { what: "name", at: slot }) }
+    })?;
+    let (mut all, mut stale) = (BTreeMap::new(), BTreeSet::new());
+    let (mut owners, mut arrays) = (BTreeMap::new(), BTreeMap::new());
+    for (_, entry) in names.all() {
+        match entry.target {
+            Target::Pool { owner, .. } => _ = owners.insert(owner, entry.size),
+            Target::Array { first, count } => {
+                let from = first / CHUNK;
+                _ = arrays.insert(first, (from..from.saturating_add(count.div_ceil(CHUNK)), entry.size));
+            }
+        }
+    }
+    let chunks: Vec<u32> = (0..records::chunks_in(geometry.subpages)).collect();
+    read_all(pool, door, &chunks, records::of_chunk, |at, bytes| {
+        let record = records::decode_chunk(bytes).ok_or(StartError::Damaged { what: "record", at })?;
+        let size = match record.kind {
+            Kind::Pool(owner) => owners.get(&owner).copied(),
+            Kind::Array(first) => arrays.get(&first).filter(|(of, _)| of.contains(&at)).map(|(_, size)| *size),
+            Kind::Free => None,
+        };
+        if size == Some(record.size) {
+            all.insert(at, record);
+        } else {
+            stale.insert(at);
+        }
+        Ok(())
+    })?;
+    Ok(Found { records: all, names, stale })
+}
+
+/// Reads the first bytes of what lies at the subpages of these, where anything does.
+fn read_all(
+    pool: &Pool,
+    door: &mut Door,
+    all: &[u32],
+    subpage: fn(u32) -> u32,
+    mut take: impl FnMut(u32, &[u8; BYTES_MAX]) -> Result<(), StartError>,
+) -> Result<(), StartError> {
+    let mut there = Vec::new();
+    for at in all {
+        if is_there(pool, subpage(*at))? {
+            there.push(*at);
+        }
+    }
+    for part in there.chunks(LOG_FRAMES) {
+        let subpages: Vec<u32> = part.iter().map(|at| subpage(*at)).collect();
+        let ended = door.transfer(Op::Read, &subpages).map_err(PoolError::from)?.to_vec();
+        for (frame, (at, ended)) in part.iter().zip(ended).enumerate() {
+            ended.map_err(PoolError::from)?;
+            take(*at, door.page(frame).first_chunk().expect("a page has more"))?;
+        }
+    }
+    Ok(())
+}
+fn is_there(pool: &Pool, subpage: u32) -> Result<bool, PoolError> {
+    Ok(pool.locate_object(subpage)?.is_some_and(|object| object.at.length > 0))
+}
+
+/// Bytes of flash that objects may take at worst. Half of what the pool has room for: all of them
+/// may change between two syncs, and the last state has them as they were.
+pub fn room(pool: &Pool) -> Result<u64, StartError> {
+    let usual = Geometry::usual(pool.geometry().flash_pages()).map_err(fulgurite_backing::Error::from)?;
+    Ok(u64::from(usual.subpages) * SUBPAGE_BYTES as u64 / 2)
+}
+
+/// Hands the numbers out that are permanent, and removes what is left of others.
+fn restore(pool: &Pool, found: Found, numbers: &mut Numbers, shards: &Shards) -> Result<Names, StartError> {
+    let Found { records, names, stale } = found;
+    for (at, record) in &records {
+        numbers.restore(*at, record);
+    }
+    for (_, entry) in names.all() {
+        match entry.target {
+            Target::Pool { owner, .. } => numbers.restore_owner(owner),
+            Target::Array { first, count } if numbers.restore_array(first, count, entry.size) => {}
+            Target::Array { first, .. } => return Err(StartError::Damaged { what: "array", at: first }),
+        }
+    }
+    numbers.give_changed_back(stale);
+    let mut garbage: Vec<(u32, &[u8])> = Vec::new();
+    for chunk in 0..records::chunks_in(pool.geometry().subpages) {
+        if !records.contains_key(&chunk) {
+            let pages = records::first_page(chunk)..records::first_page(chunk) + PAGES_PER_CHUNK;
+            with_room(pool, || pool.delete_pages(pages.clone()))?;
+            continue;
+        }
+        for number in chunk * CHUNK..(chunk + 1) * CHUNK {
+            match numbers.size_of(number) {
+                Some(size) => {
+                    let (mut shard, at, index) = shards.of(number);
+                    shard.places.set(at, index, size, 0);
+                }
+                // Freed while a state was named.
+                None if is_there(pool, records::of_object(number))? => {
+                    garbage.push((records::of_object(number), &[]));
+                }
+                None => {}
+            }
+        }
+    }
+    for part in garbage.chunks(AT_ONCE) {
+        with_room(pool, || pool.write_objects(part))?;
+    }
+    Ok(names)
+}
+/// Nothing is lost by a sync then: what is removed is not permanent.
+fn with_room(pool: &Pool, change: impl Fn() -> Result<(), PoolError>) -> Result<(), PoolError> {
+    match change() {
+        Err(error) if is_for_room(&error) => {
+            pool.sync()?;
+            change()
+        }
+        changed => changed,
+    }
+}
+
+impl KeptPool {
+    /// Over a pool of which this was found. Hands the numbers out that are permanent.
+    ///
+    /// # Errors
+    /// [`StartError::Damaged`] when names and records disagree, and the pool's.
+    pub fn open(
+        opened: &Opened,
+        found: Found,
+        numbers: &mut Numbers,
+        shards: &Shards,
+        syncs_itself: bool,
+    ) -> Result<KeptPool, StartError> {
+        let Some(Kept::Here(pool)) = &opened.kept else { return Err(StartError::OfDevice) };
+        let chunks = numbers.chunks();
+        let names = restore(pool, found, numbers, shards)?;
+        Ok(KeptPool {
+            pool: pool.clone(),
+            _opened: opened.clone(),
+            names: Mutex::new(names),
+            pages: Mutex::new(vec![Pages::default(); chunks as usize]),
+            syncs_itself,
+            own_syncs: AtomicU64::new(0),
+        })
+    }
+
+    /// Writes a batch, of which the objects without bytes were freed.
+    ///
+    /// # Errors
+    /// The flash's, or that it has no room.
+    pub fn write_batch(&self, pager: &Pager, batch: &Batch) -> Result<(), FlashError> {
+        let all = batch.objects();
+        let kept = all.iter().filter(|(_, bytes)| !bytes.is_empty()).map(|(number, _)| *number);
+        let mut pages: Vec<u32> = kept.map(|number| number / SUBPAGES_PER_PAGE).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        let objects: Vec<(u32, &[u8])> =
+            all.iter().map(|(number, bytes)| (records::of_object(*number), *bytes)).collect();
+        let write = || {
+            self.prepare(pager, &pages)?;
+            self.pool.write_objects(&objects)
+        };
+        let written = match write() {
+            Err(error) if self.syncs_itself && is_for_room(&error) => {
+                self.name_state(pager, &mut lock(&self.names)).and_then(|_| {
+                    self.own_syncs.fetch_add(1, Ordering::Relaxed);
+                    write()
+                })
+            }
+            written => written,
+        };
+        if let Err(error) = written {
+            count(&pager.statistics.errors, 1);
+            return Err(flash_error(error));
+        }
+        count(&pager.statistics.log_pages, batch.bytes().div_ceil(SUBPAGE_BYTES) as u64);
+        let mut emptied = BTreeSet::new();
+        for (number, bytes) in all {
+            let (mut shard, chunk, index) = pager.shards.of(number);
+            if bytes.is_empty() {
+                shard.places.clear(chunk, index);
+                if shard.places.is_clear(chunk) {
+                    emptied.insert(number / CHUNK);
+                }
+            } else {
+                shard.places.set(chunk, index, bytes.len(), 0);
+                emptied.remove(&(number / CHUNK));
+            }
+        }
+        emptied.into_iter().for_each(|chunk| self.clear(chunk));
+        Ok(())
+    }
+    /// No object of a chunk has bytes: neither have its pages, nor slots.
+    fn clear(&self, chunk: u32) {
+        let mut pages = lock(&self.pages);
+        pages[chunk as usize] = Pages::default();
+        // Where there is no room for that, they stay, and are as empty.
+        let _ = self.pool.delete_pages(records::first_page(chunk)..records::first_page(chunk) + PAGES_PER_CHUNK);
+    }
+    /// Makes pages of the store as permanent as their chunks are. Those are counted without the
+    /// pages between the chunks.
+    fn prepare(&self, pager: &Pager, wanted: &[u32]) -> Result<(), PoolError> {
+        let mut pages = lock(&self.pages);
+        for part in wanted.chunk_by(|a, b| a / PAGES_PER_CHUNK == b / PAGES_PER_CHUNK) {
+            let chunk = part[0] / PAGES_PER_CHUNK;
+            let permanent = lock(&pager.numbers).is_permanent(chunk * CHUNK);
+            let known = &mut pages[chunk as usize];
+            if known.permanent != permanent {
+                *known = Pages { right: 0, permanent };
+            }
+            for page in part.iter().map(|page| page % PAGES_PER_CHUNK) {
+                if known.right >> page & 1 == 1 {
+                    continue;
+                }
+                let at = records::first_page(chunk) + page;
+                // A page that does not exist becomes a permanent one when it is written to.
+                if self.pool.permissions(at).map_or(!permanent, |now| now.permanent != permanent) {
+                    self.pool.set_permissions(at..at + 1, Permissions { permanent, ..Permissions::DEFAULT })?;
+                }
+                known.right |= 1 << page;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes chunks permanent or temporary: `set` says so in the numbers, and which they are. On an
+    /// error some pages may be either, and `set` is to be called again for what was before.
+    pub fn change(
+        &self,
+        pager: &Pager,
+        names: &mut Names,
+        permanent: bool,
+        set: impl FnOnce(&mut Numbers) -> Vec<u32>,
+    ) -> Result<(), PoolError> {
+        let mut pages = lock(&self.pages);
+        let chunks = set(&mut lock(&pager.numbers));
+        for chunk in chunks {
+            let first = records::first_page(chunk);
+            let now = self.pool.permissions_of(first..first + PAGES_PER_CHUNK);
+            let others = (first..).zip(now).filter(|(_, now)| now.is_some_and(|now| now.permanent != permanent));
+            let others: Vec<u32> = others.map(|(page, _)| page).collect();
+            for run in others.chunk_by(|a, b| a + 1 == *b) {
+                self.set_pages(pager, names, run[0]..run[0] + run.len() as u32, permanent)?;
+            }
+            // Pages that do not exist yet are looked at when they are written to.
+            pages[chunk as usize] = Pages { right: 0, permanent };
+        }
+        Ok(())
+    }
+    fn set_pages(&self, pager: &Pager, names: &mut Names, pages: Range<u32>, permanent: bool) -> Result<(), PoolError> {
+        let permissions = Permissions { permanent, ..Permissions::DEFAULT };
+        match self.pool.set_permissions(pages.clone(), permissions) {
+            Err(error) if self.syncs_itself && is_for_room(&error) => {
+                self.name_state(pager, names)?;
+                self.own_syncs.fetch_add(1, Ordering::Relaxed);
+                self.pool.set_permissions(pages, permissions)
+            }
+            set => set,
+        }
+    }
+
+    /// Names the state of all that was written, with what is known of permanent objects, and waits
+    /// until it is durable. Returns the token.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn name_state(&self, pager: &Pager, names: &mut Names) -> Result<u64, PoolError> {
+        match self.write_records(pager, names) {
+            Err(error) if self.syncs_itself && is_for_room(&error) => {
+                self.pool.sync()?;
+                self.write_records(pager, names)?;
+            }
+            written => written?,
+        }
+        self.pool.sync()
+    }
+    fn write_records(&self, pager: &Pager, names: &mut Names) -> Result<(), PoolError> {
+        forget_gone(names, &lock(&pager.numbers));
+        let (chunks, slots) = (lock(&pager.numbers).take_changed(), names.take_changed());
+        let written = self.write_these(pager, &chunks, &slots);
+        if written.is_err() {
+            lock(&pager.numbers).give_changed_back(chunks);
+            names.give_changed_back(slots.into_keys());
+        }
+        written
+    }
+    fn write_these(
+        &self,
+        pager: &Pager,
+        chunks: &BTreeSet<u32>,
+        slots: &BTreeMap<u32, Option<(String, super::names::Entry)>>,
+    ) -> Result<(), PoolError> {
+        let slots = slots.iter().map(|(slot, entry)| {
+            let bytes = entry.as_ref().map(|(name, entry)| records::encode_name(name, entry.size, entry.target));
+            (records::of_name(*slot), bytes.unwrap_or_default())
+        });
+        let record = |at: &u32| lock(&pager.numbers).record(*at).as_ref().map(records::encode_chunk);
+        let chunks = chunks.iter().map(|at| (records::of_chunk(*at), record(at).unwrap_or_default()));
+        let mut all = slots.chain(chunks).peekable();
+        while all.peek().is_some() {
+            let mut part = Vec::new();
+            for (subpage, bytes) in all.by_ref().take(AT_ONCE) {
+                // What flash has not need not be removed.
+                if !bytes.is_empty() || is_there(&self.pool, subpage)? {
+                    part.push((subpage, bytes));
+                }
+            }
+            let objects: Vec<(u32, &[u8])> = part.iter().map(|(subpage, bytes)| (*subpage, bytes.as_slice())).collect();
+            self.pool.write_objects(&objects)?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes the names of arrays that were freed.
+pub fn forget_gone(names: &mut Names, numbers: &Numbers) {
+    let is_gone = |named| match named {
+        Target::Array { first, count } => numbers.array_at(first) != Some(count) || !numbers.is_permanent(first),
+        Target::Pool { .. } => false,
+    };
+    let gone: Vec<String> =
+        names.all().filter(|(_, entry)| is_gone(entry.target)).map(|(name, _)| name.to_owned()).collect();
+    gone.iter().for_each(|name| names.remove(name));
+}
