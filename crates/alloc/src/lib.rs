@@ -8,6 +8,7 @@
 //! What is handed out ends with the process, but for objects of a pool that were made permanent
 //! ([`ObjectAllocator::set_permanent`]).
 //!
+//! Jobs of a runtime reach such memory by copies, for which other jobs need not wait ([`reach`]).
 //! The rest of this page is the memory-page allocator, and the module `objects` has the other one.
 //!
 //! ```text
@@ -35,12 +36,14 @@ mod blocks;
 mod classes;
 mod error;
 mod objects;
+pub mod reach;
 mod slab;
 
 pub use allocator::Allocator;
 pub use blocks::{Blocks, Source, Usage};
 pub use error::{BadSize, FreeError, PermissionError, StartError};
 pub use fulgurite_store::Permissions;
+pub use fulgurite_sys::faults::SwitchOnFault;
 pub use objects::{
     Mode, NAME_BYTES_MAX, NAMES_MAX, NameError, Named, OBJECT_BYTES_MAX, OBJECT_STRIDE, ObjectAllocator, ObjectArray,
     ObjectPool, ObjectSettings, ObjectSummary, ObjectValues, Overrun, SyncError,

@@ -6,6 +6,7 @@
 //!  in-line:     thread --SIGSEGV--> judge: takes the pager, begins, gives it back
 //!                                     +--> reads by itself, and takes the pager again
 //!                                     +--> sleeps on its gate <-- handler thread <-- completion
+//!                                     +--> runs other fibers <---/
 //! ```
 //!
 //! A judge runs with all signals blocked. What holds the pager touches no memory of the region, and
@@ -16,13 +17,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fulgurite_flash::Request;
-use fulgurite_sys::faults::{Fault, Verdict};
+use fulgurite_sys::faults::{self, Fault, Verdict};
 use fulgurite_sys::{Gate, Notifier, gate, signals};
 
 use crate::command::lock;
 use crate::error::{Error, cannot};
 use crate::own_reads::{Own, OwnReads};
-use crate::pager::{Begun, DONE, IDLE, Pager};
+use crate::pager::{Begun, IDLE, Pager, verdict_of};
 
 /// How long a thread waits for another to end its fault, where all places for faults are taken.
 const CROWDED: Duration = Duration::from_micros(200);
@@ -107,14 +108,15 @@ impl Door {
         pager
     }
 
-    /// Resolves a fault of this thread. All signals are blocked.
+    /// Resolves a fault of this thread, or begins to, where it switches. All signals are blocked.
     pub fn judge(&self, subpage: u32, fault: &Fault) -> Verdict {
-        self.wait_for(subpage, |pager| pager.begin_fault(subpage, fault))
+        let switches = faults::may_switch();
+        self.wait_for(subpage, switches, |pager| pager.begin_fault(subpage, fault, switches))
     }
 
     /// Makes a subpage resident and pins it. Returns whether it is pinned. All signals are blocked.
     pub fn hold(&self, subpage: u32) -> bool {
-        self.wait_for(subpage, |pager| pager.begin_hold(subpage)) == Verdict::Again
+        self.wait_for(subpage, false, |pager| pager.begin_hold(subpage)) == Verdict::Again
     }
 
     /// Gives pins back.
@@ -124,18 +126,26 @@ impl Door {
         }
     }
 
-    /// Begins a fault of a subpage, and waits for its end.
-    fn wait_for(&self, subpage: u32, mut begin: impl FnMut(&mut Pager) -> Begun) -> Verdict {
+    /// Begins a fault of a subpage, and waits for its end. With `switches`, its fiber does that.
+    fn wait_for(&self, subpage: u32, switches: bool, mut begin: impl FnMut(&mut Pager) -> Begun) -> Verdict {
         loop {
             let mut guard = self.take();
             let Some(pager) = guard.as_mut() else { return Verdict::NotMine };
-            self.own.want(subpage);
+            if !switches {
+                self.own.want(subpage);
+            }
             let begun = begin(pager);
+            if let (Begun::Waits(slot), true) = (begun, switches) {
+                pager.switch(slot, faults::begin_switch());
+            }
             let taken = self.own.taken();
             let wakes = pager.tend() || !self.notifies && pager.cache.in_flight() > 0;
             drop(guard);
             if wakes {
                 self.notifier.notify();
+            }
+            if switches && matches!(begun, Begun::Waits(_)) {
+                return Verdict::Waits;
             }
             let gate = if let Begun::Waits(slot) = begun { Some(&self.gates[slot as usize]) } else { None };
             if let Some((own, request)) = taken {
@@ -146,7 +156,7 @@ impl Door {
                 (_, Some(gate)) => {
                     let ended = gate.wait_while(IDLE);
                     gate.set_quietly(IDLE);
-                    return if ended == DONE { Verdict::Again } else { Verdict::Failed };
+                    return verdict_of(ended);
                 }
                 (_, None) => gate::nap(CROWDED),
             }

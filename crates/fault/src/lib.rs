@@ -47,5 +47,5 @@ pub use fulgurite_sys::userfault::Access;
 pub use page_buffer::{Held, PageBuffer};
 pub use published::Published;
 pub use settings::{Below, ENVIRONMENT, RunSettings, Settings, Wanted};
-pub use statistics::{Statistics, Summary};
+pub use statistics::{Statistics, Summary, WaitOf};
 pub use told::Told;

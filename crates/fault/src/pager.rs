@@ -18,7 +18,7 @@ use fulgurite_cache::{Cache, Miss, Others, Outcome, Step};
 use fulgurite_flash::{Flash, FlashError, ForkedFlash, Queue};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT, SubpageIndex, format_bytes};
 use fulgurite_policy::Waiter;
-use fulgurite_sys::faults::{Fault, Verdict};
+use fulgurite_sys::faults::{Fault, Verdict, Waiter as Switched};
 use fulgurite_sys::userfault::Waiting as Touched;
 use fulgurite_sys::{Clock, Gate, Region, workers};
 
@@ -29,7 +29,7 @@ use crate::mapped::{Mapped, Mapping, SPARE_MOST};
 use crate::own_reads::OwnReads;
 use crate::published::Publisher;
 use crate::space::Space;
-use crate::statistics::Statistics;
+use crate::statistics::{Statistics, WaitOf};
 use crate::told::Told;
 use crate::way::Way;
 
@@ -55,11 +55,16 @@ pub const IDLE: u32 = 0;
 pub const DONE: u32 = 1;
 pub const FAILED: u32 = 2;
 
+/// What the end of a wait says of its access.
+pub fn verdict_of(word: u32) -> Verdict {
+    if word == DONE { Verdict::Again } else { Verdict::Failed }
+}
+
 /// What became of a fault or a hold that a thread began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begun {
     Ended(Verdict),
-    /// The thread sleeps on the gate of this wait.
+    /// The thread sleeps on the gate of this wait, or its fiber is told of its end.
     Waits(u32),
     /// All waits are taken.
     Full,
@@ -75,6 +80,8 @@ enum Waiting {
     Caller,
     /// A thread that sleeps, or is about to.
     Thread,
+    /// A fiber, whose waiter is told.
+    Fiber,
 }
 
 /// A fault that is under way.
@@ -156,6 +163,8 @@ pub struct Pager {
     waits: Box<[Wait]>,
     free: VecDeque<u32>,
     gates: Arc<[Gate]>,
+    /// What is told of the waits of fibers.
+    switched: Box<[Option<Arc<dyn Switched>>]>,
     /// Accesses that were read from the kernel.
     faults: Vec<Touched>,
     ended: Vec<(Waiter, Outcome)>,
@@ -188,6 +197,7 @@ impl Pager {
             waits: vec![Wait::default(); WAITS].into(),
             free: (0..WAITS as u32).collect(),
             gates: (0..WAITS).map(|_| Gate::new()).collect(),
+            switched: (0..WAITS).map(|_| None).collect(),
             faults: Vec::with_capacity(64),
             ended: Vec::with_capacity(WAITS),
             again: Vec::with_capacity(WAITS),
@@ -345,7 +355,7 @@ impl Pager {
             }
             let slot = self.take_wait().expect("there is room for what is read at a time");
             self.waits[slot as usize] = Wait { subpage, since_ns: now, writes, ..Wait::default() };
-            self.parts.statistics.count_fault(workers::is_marked(thread));
+            self.parts.statistics.count_fault(if workers::is_marked(thread) { WaitOf::Worker } else { WaitOf::Thread });
             self.resolve(slot);
         }
         self.faults = faults;
@@ -369,8 +379,9 @@ impl Pager {
         lock(&self.parts.space).access_of(subpage as usize)
     }
 
-    /// Begins to resolve a fault of the calling thread.
-    pub fn begin_fault(&mut self, subpage: u32, fault: &Fault) -> Begun {
+    /// Begins to resolve a fault of the calling thread. With `switches` its fiber waits for it, and
+    /// the thread does not.
+    pub fn begin_fault(&mut self, subpage: u32, fault: &Fault, switches: bool) -> Begun {
         let may = match self.access_of(subpage) {
             None | Some(Access::None) => false,
             Some(Access::Read) => !fault.is_write,
@@ -390,8 +401,19 @@ impl Pager {
         if !fault.is_missing && !self.parts.way.takes_mappings() {
             return Begun::Ended(Verdict::Again);
         }
-        self.parts.statistics.count_fault(workers::is_here());
-        self.begin_wait(subpage, false, fault.is_write)
+        let begun = self.begin_wait(subpage, false, fault.is_write);
+        self.parts.statistics.count_fault(match begun {
+            Begun::Waits(_) if switches => WaitOf::Fiber,
+            _ if workers::is_here() => WaitOf::Worker,
+            _ => WaitOf::Thread,
+        });
+        begun
+    }
+
+    /// The wait that was just begun is a fiber's, which is told of its end.
+    pub fn switch(&mut self, slot: u32, waiter: Arc<dyn Switched>) {
+        self.waits[slot as usize].waiting = Waiting::Fiber;
+        self.switched[slot as usize] = Some(waiter);
     }
 
     /// Begins to make a page resident for the calling thread, and to pin it.
@@ -417,7 +439,7 @@ impl Pager {
             }
             ended => {
                 self.gates[slot as usize].set_quietly(IDLE);
-                Begun::Ended(if ended == DONE { Verdict::Again } else { Verdict::Failed })
+                Begun::Ended(verdict_of(ended))
             }
         }
     }
@@ -435,6 +457,10 @@ impl Pager {
             Waiting::Kernel => {}
             Waiting::Caller => self.gates[slot as usize].set_quietly(word),
             Waiting::Thread => self.gates[slot as usize].set(word),
+            Waiting::Fiber => {
+                let waiter = self.switched[slot as usize].take().expect("a fiber waits");
+                waiter.end(verdict_of(word));
+            }
         }
         self.free.push_back(slot);
     }

@@ -2,7 +2,7 @@
 //! descriptors of the process. It is gone when the process is, however that ends.
 //!
 //! ```text
-//!  word 0     1         2 .. 13                       (64 bits each, in this machine's order)
+//!  word 0     1         2 .. 14                       (64 bits each, in this machine's order)
 //!  +--------+---------+----------------------------+
 //!  | format | process | counters, as `Summary` has |
 //!  +--------+---------+----------------------------+
@@ -28,8 +28,8 @@ const NAME: &str = "fulgurite-statistics";
 /// How the kernel shows such a descriptor.
 const LINK: &str = "/memfd:fulgurite-statistics (deleted)";
 /// "fulg", and the number of this layout.
-const FORMAT: u64 = 0x6675_6C67_0000_0002;
-const COUNTERS: usize = 12;
+const FORMAT: u64 = 0x6675_6C67_0000_0003;
+const COUNTERS: usize = 13;
 const WORDS: usize = 2 + COUNTERS;
 /// The kernel's `O_NONBLOCK`. What has the name but is no memfd must not hold up a reader.
 const NO_WAIT: i32 = 0o4000;
@@ -72,6 +72,7 @@ fn counters(summary: &Summary) -> [u64; COUNTERS] {
         summary.peak_bytes,
         summary.cap_bytes,
         summary.faults_of_workers,
+        summary.faults_switched,
     ]
 }
 
@@ -89,6 +90,7 @@ fn summary(counters: [u64; COUNTERS]) -> Summary {
         peak,
         cap,
         of_workers,
+        switched,
     ] = counters;
     Summary {
         faults,
@@ -103,6 +105,7 @@ fn summary(counters: [u64; COUNTERS]) -> Summary {
         peak_bytes: peak,
         cap_bytes: cap,
         faults_of_workers: of_workers,
+        faults_switched: switched,
     }
 }
 
@@ -179,8 +182,8 @@ mod tests {
     fn what_a_process_publishes_is_found_until_it_ends() {
         let pid = std::process::id();
         let publisher = Publisher::new();
-        let sent = summary([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
-        assert_eq!((sent.faults, sent.errors, sent.waited.as_nanos(), sent.faults_of_workers), (1, 7, 8, 12));
+        let sent = summary([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+        assert_eq!((sent.faults, sent.errors, sent.waited.as_nanos(), sent.faults_switched), (1, 7, 8, 13));
         publisher.publish(&sent);
         // Other tests of this process may publish, too.
         let found = |pid: u64| {

@@ -10,6 +10,7 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
 pub struct Statistics {
     pub(crate) faults: AtomicU64,
     pub(crate) faults_of_workers: AtomicU64,
+    pub(crate) faults_switched: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) fresh: AtomicU64,
     pub(crate) evicted_clean: AtomicU64,
@@ -22,6 +23,17 @@ pub struct Statistics {
     pub(crate) cap_bytes: AtomicU64,
 }
 
+/// What waits for a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitOf {
+    /// A thread.
+    Thread,
+    /// A worker with all its jobs.
+    Worker,
+    /// A fiber, whose worker runs others.
+    Fiber,
+}
+
 /// What they said at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
@@ -29,6 +41,8 @@ pub struct Summary {
     pub faults: u64,
     /// Of these, how many a worker of a runtime waited for: its other jobs waited as well.
     pub faults_of_workers: u64,
+    /// Of these, how many a job waited for while other jobs of its worker ran.
+    pub faults_switched: u64,
     /// Of these, how many read flash.
     pub reads: u64,
     /// Of these, how many touched a page for the first time.
@@ -52,10 +66,14 @@ pub struct Summary {
 }
 
 impl Statistics {
-    /// Counts a fault. Of a worker: all its jobs wait.
-    pub(crate) fn count_fault(&self, of_worker: bool) {
+    /// Counts a fault.
+    pub(crate) fn count_fault(&self, of: WaitOf) {
         self.faults.fetch_add(1, Ordering::Relaxed);
-        self.faults_of_workers.fetch_add(of_worker.into(), Ordering::Relaxed);
+        match of {
+            WaitOf::Thread => {}
+            WaitOf::Worker => _ = self.faults_of_workers.fetch_add(1, Ordering::Relaxed),
+            WaitOf::Fiber => _ = self.faults_switched.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     pub(crate) fn new(cap_bytes: u64) -> Statistics {
@@ -69,6 +87,7 @@ impl Statistics {
         Summary {
             faults: read(&self.faults),
             faults_of_workers: read(&self.faults_of_workers),
+            faults_switched: read(&self.faults_switched),
             reads: read(&self.reads),
             fresh: read(&self.fresh),
             evicted_clean: read(&self.evicted_clean),
@@ -96,12 +115,13 @@ impl Summary {
     pub fn to_json(&self, pid: u32) -> String {
         let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
         format!(
-            "{{\"pid\": {pid}, \"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"faults_of_workers\": {}, \"reads\": {}, \"hit_ratio\": {:.4}, \
+            "{{\"pid\": {pid}, \"peak_bytes\": {}, \"cap_bytes\": {}, \"faults\": {}, \"faults_of_workers\": {}, \"faults_switched\": {}, \"reads\": {}, \"hit_ratio\": {:.4}, \
              \"bytes_read\": {}, \"bytes_written\": {}, \"pages_dropped_clean\": {}, \"waited_s\": {:.6}, \"frames\": {}, \"errors\": {}}}",
             self.peak_bytes,
             self.cap_bytes,
             self.faults,
             self.faults_of_workers,
+            self.faults_switched,
             self.reads,
             self.hit_ratio(),
             bytes(self.reads + self.prefetched),
@@ -131,6 +151,9 @@ impl std::fmt::Display for Summary {
         )?;
         if self.faults_of_workers > 0 {
             write!(f, ", workers with all their jobs waited for {} faults", self.faults_of_workers)?;
+        }
+        if self.faults_switched > 0 {
+            write!(f, ", jobs alone for {}", self.faults_switched)?;
         }
         if self.errors > 0 { write!(f, ", {} errors of flash", self.errors) } else { Ok(()) }
     }

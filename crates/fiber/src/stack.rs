@@ -126,10 +126,10 @@ impl PooledStack {
     fn start(&self) -> usize {
         self.shared.arena.base().as_ptr() as usize + self.slot as usize * self.shared.slot_bytes
     }
-    /// The lowest address of the stack itself.
+    /// The addresses of the stack itself, without its guard.
     #[must_use]
-    pub fn floor(&self) -> usize {
-        self.start() + GUARD_BYTES
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.start() + GUARD_BYTES..self.start() + self.shared.slot_bytes
     }
     /// The guard's range of addresses.
     pub(crate) fn guard(&self) -> std::ops::Range<usize> {

@@ -4,11 +4,13 @@
 //! access is dead before the fiber is switched out. [`Context::access`] returns a raw address.
 //! `fulgurite-memory` makes the safe views of it, by the rules stated there.
 
+mod faults;
 mod objects;
 mod pins;
 mod wait;
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,6 +56,8 @@ pub struct Context {
     state: Rc<FiberState>,
     /// Below this address of its stack, the fiber must not enter the worker.
     stack_reserve: usize,
+    /// Behind its stack.
+    stack_end: usize,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -78,7 +82,7 @@ impl Context {
         shared: &Arc<Shared>,
         state: Rc<FiberState>,
         suspender: &Suspender,
-        stack_floor: usize,
+        stack: Range<usize>,
     ) -> Context {
         // SAFETY: made on the worker's thread, by its loop; the id never changes.
         let id = unsafe { (*fibers).id };
@@ -102,13 +106,15 @@ impl Context {
             cache: shared.cache.clone(),
             shared: shared.clone(),
             state,
-            stack_reserve: stack_floor + STACK_RESERVE,
+            stack_reserve: stack.start + STACK_RESERVE,
+            stack_end: stack.end,
             not_send: PhantomData,
         }
     }
 
     /// How often the memory has been rolled back. Changes only where a job waits: in an access that
-    /// misses, at the gate, when it gives way. What was read before it is of another state.
+    /// misses, in a fault that switches, at the gate, when it gives way. What was read before it is
+    /// of another state.
     #[inline]
     pub fn roll_backs(&self) -> u64 {
         self.shared.roll_backs.load(Ordering::Acquire)
@@ -430,7 +436,7 @@ impl Context {
         control.as_ref().map_or(Ok(()), |c| c.verdict(|| self.shared.clock.now_ns()))
     }
 
-    fn suspend(&mut self) {
+    fn suspend(&self) {
         let here = 0u8;
         self.state.stack_top.set(&raw const here);
         // SAFETY: the suspender lives on this fiber's stack for as long as its body runs.

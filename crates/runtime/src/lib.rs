@@ -20,6 +20,7 @@ mod context;
 mod control;
 mod cut;
 mod error;
+mod faulted;
 mod fibers;
 mod guarded;
 mod halt;

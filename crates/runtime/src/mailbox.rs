@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
-use crossbeam_queue::SegQueue;
+use crossbeam_queue::{ArrayQueue, SegQueue};
 use fulgurite_cache::StillThere;
 use fulgurite_flash::FlashError;
 use fulgurite_format::FrameIndex;
@@ -82,6 +82,9 @@ pub(crate) enum Message {
 /// One worker's mail.
 pub(crate) struct Mailbox {
     queue: SegQueue<Message>,
+    /// Fibers whose faults have ended, and the tickets of these waits. The thread that ends a fault
+    /// must not allocate.
+    faults: ArrayQueue<(u32, u32)>,
     has_mail: AtomicBool,
     sleeping: AtomicBool,
     /// It sleeps, and would begin a job that any worker may run, of fewer pins than this.
@@ -90,9 +93,11 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    pub(crate) fn new() -> std::io::Result<Mailbox> {
+    /// For a worker of so many fibers.
+    pub(crate) fn new(fibers: usize) -> std::io::Result<Mailbox> {
         Ok(Mailbox {
             queue: SegQueue::new(),
+            faults: ArrayQueue::new(fibers),
             has_mail: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             open: AtomicU32::new(0),
@@ -106,6 +111,19 @@ impl Mailbox {
         self.queue.push(message);
         self.has_mail.store(true, Ordering::Release);
         self.nudge();
+    }
+    /// The fault has ended for which a fiber waits with this ticket. Allocates nothing.
+    ///
+    /// # Panics
+    /// When that is said of more fibers than there are.
+    pub(crate) fn fault_ended(&self, fiber: u32, ticket: u32) {
+        self.faults.push((fiber, ticket)).expect("a fiber waits for one fault at a time");
+        self.has_mail.store(true, Ordering::Release);
+        self.nudge();
+    }
+    fn pop(&self) -> Option<Message> {
+        let ended = self.faults.pop().map(|(fiber, ticket)| Message::Wake { fiber, ticket, wake: Wake::Retry });
+        ended.or_else(|| self.queue.pop())
     }
     /// Wakes the worker if it sleeps.
     pub(crate) fn nudge(&self) {
@@ -122,13 +140,13 @@ impl Mailbox {
     }
     /// The next message. After `None` the flag is down.
     pub(crate) fn next(&self) -> Option<Message> {
-        if let Some(message) = self.queue.pop() {
+        if let Some(message) = self.pop() {
             return Some(message);
         }
         self.has_mail.store(false, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         // What was pushed before the flag went down would be missed: look once more.
-        let late = self.queue.pop();
+        let late = self.pop();
         if late.is_some() {
             self.has_mail.store(true, Ordering::Relaxed);
         }
@@ -140,7 +158,7 @@ impl Mailbox {
         self.sleeping.store(true, Ordering::Relaxed);
         self.open.store(open, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        !self.has_mail() && self.queue.is_empty()
+        !self.has_mail() && self.queue.is_empty() && self.faults.is_empty()
     }
     pub(crate) fn awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::control::Control;
+use crate::faulted::Faulted;
 use crate::mailbox::Wake;
 use crate::shared::Shared;
 
 /// What a fiber waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitsFor {
-    /// Its subpage.
+    /// Its subpage, or the page of a fault.
     Flash,
     /// A frame, or room for a request.
     Frame,
@@ -58,6 +59,8 @@ pub(crate) struct FiberState {
     pub control: std::cell::RefCell<Option<Arc<Control>>>,
     /// The job can be cancelled or has a deadline.
     pub bounded: Cell<bool>,
+    /// What is told of the ends of its faults.
+    pub faulted: Arc<Faulted>,
 }
 
 impl FiberState {
@@ -66,6 +69,7 @@ impl FiberState {
             index,
             worker,
             alone: shared.cache.alone(),
+            faulted: Arc::new(Faulted::new(index, shared.mailboxes[worker as usize].clone())),
             shared,
             waiting: Cell::new(false),
             ticket: Cell::new(0),

@@ -10,7 +10,8 @@ use hdrhistogram::Histogram;
 pub struct WorkerStatistics {
     /// Plain counts.
     pub counts: Counts,
-    /// From the miss to the fiber's being runnable again, in nanoseconds.
+    /// From the miss, or the fault that switched, to the fiber's being runnable again, in
+    /// nanoseconds.
     pub miss_ns: Histogram<u64>,
     /// From the moment a submitted job was accepted to its end, in nanoseconds.
     pub job_ns: Histogram<u64>,

@@ -625,12 +625,12 @@ impl Worker {
 
 /// A fiber that takes one task after the other.
 fn new_fiber(worker: *mut Worker, shared: Arc<Shared>, state: Rc<FiberState>, stack: PooledStack) -> Fiber {
-    let floor = stack.floor();
+    let range = stack.range();
     Fiber::new(stack, move |suspender: &Suspender| {
         let index = state.index;
         // SAFETY: the worker outlives its fibers, and nothing is read here.
         let fibers = unsafe { &raw mut (*worker).fibers };
-        let mut context = Context::new(fibers, &shared, state, suspender, floor);
+        let mut context = Context::new(fibers, &shared, state, suspender, range);
         loop {
             // SAFETY: this fiber runs on the worker's thread while its loop waits in `resume`,
             // which holds no reference to the worker. The reference ends with the call.

@@ -9,11 +9,14 @@
 //! ```
 //!
 //! A judge runs on the thread that accessed, with all signals blocked. So it must neither allocate
-//! from the program nor wait for a lock that the interrupted code may hold.
+//! from the program nor wait for a lock that the interrupted code may hold. On a fiber whose faults
+//! switch it need not wait for the page (`switch`).
 //!
 //! The program's own actions for these signals are kept here ([`exchange_action`]) and called with
 //! the mask that they ask for. The kernel is asked directly: a library that stands in for the C
 //! library's `sigaction` may call this.
+
+mod switch;
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -24,6 +27,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::{c_int, c_void};
 
 use crate::arch;
+
+pub use switch::{Fiber, SwitchOnFault, Waiter, begin_switch, in_scope, may_switch};
 
 /// An access that the kernel could not do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +48,8 @@ pub enum Verdict {
     Again,
     /// Its contents cannot be had: `SIGBUS` with `BUS_MCEERR_AR`, as for memory that broke.
     Failed,
+    /// Its fiber waits, and is told of the end ([`begin_switch`]).
+    Waits,
     /// It is the program's own.
     NotMine,
 }
@@ -278,19 +285,35 @@ unsafe extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, contex
         (libc::SIGSEGV, SEGV_ACCERR) => Some(false),
         _ => None,
     };
+    let closed = switch::close();
     let verdict = match (is_missing, slot_of(number)) {
-        (Some(is_missing), Some(slot)) => slot.judge(&Fault { address, is_write, is_missing }),
+        (Some(is_missing), Some(slot)) => {
+            let fault = Fault { address, is_write, is_missing };
+            // SAFETY: the context is this signal's.
+            closed.judge(|| slot.judge(&fault), unsafe { mask_before(context) })
+        }
         _ => Verdict::NotMine,
     };
     match verdict {
         Verdict::Again => {}
+        Verdict::Waits => unreachable!("a fault that waits ends before"),
         // SAFETY: the context is this signal's.
         Verdict::Failed => unsafe { fail(address, context.cast()) },
         // SAFETY: all is this signal's.
         Verdict::NotMine => unsafe { pass_on(number, info, context) },
     }
+    drop(closed);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+}
+
+/// The signals that the interrupted code had blocked.
+///
+/// # Safety
+/// The context is that of a signal that is being handled.
+unsafe fn mask_before(context: *const c_void) -> u64 {
+    // SAFETY: the caller's contract. A set is at least as long as a word.
+    unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read() }
 }
 
 const SEGV_MAPERR: c_int = 1;
@@ -355,7 +378,7 @@ unsafe fn pass_on(number: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
         }
         handler => {
             // SAFETY: the caller's contract.
-            let before = unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read() };
+            let before = unsafe { mask_before(context) };
             let own = if action.sa_flags & libc::SA_NODEFER == 0 { bit(number) } else { 0 };
             // A handler may touch memory of flash, too.
             set_mask((before | word_of(&action.sa_mask) | own) & !handled());

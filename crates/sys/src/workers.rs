@@ -49,11 +49,17 @@ pub fn is_marked(thread: u32) -> bool {
     thread != 0 && marks.iter().any(|mark| mark.load(Ordering::Relaxed) == thread)
 }
 
+/// Whether any thread was ever marked. It is one load.
+#[must_use]
+pub fn are_any() -> bool {
+    END.load(Ordering::Relaxed) > 0
+}
+
 /// Whether the calling thread is marked. Without any mark since the start of the process, it is one
 /// load.
 #[must_use]
 pub fn is_here() -> bool {
-    END.load(Ordering::Relaxed) > 0 && is_marked(thread())
+    are_any() && is_marked(thread())
 }
 
 /// The kernel's number of the calling thread.

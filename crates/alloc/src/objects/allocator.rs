@@ -22,7 +22,7 @@ use super::kept::{self, Found, KeptPool};
 use super::log::Log;
 use super::numbers::{CHUNK, NOBODY, NoNumber, Numbers};
 use super::packed::{self, OBJECT_BYTES_MAX};
-use super::pager::{self, Pager, Shard, Shards};
+use super::pager::{self, Pager, Shard, Shards, Switched};
 use super::places::Places;
 use super::records;
 use super::settings::{self, DOORS, LOG_FRAMES, Layout, Mode, ObjectSettings};
@@ -38,6 +38,9 @@ const TRIES: usize = 8;
 const HISTORY_SHARE: u64 = 8;
 /// Threads that resolve faults in compatible mode.
 const HANDLERS: usize = 4;
+/// Threads that resolve faults of fibers in in-line mode, and so the reads for them at a time: half
+/// of the doors.
+const SERVERS: usize = DOORS / 2;
 
 /// Memory in flash by the object. Threads use it by plain loads and stores. See [`ObjectSettings`].
 ///
@@ -194,6 +197,7 @@ impl ObjectAllocator {
             failed: AtomicBool::new(false),
             failure: Mutex::new(FlashError::Closed),
             poisoned: Mutex::new(BTreeSet::new()),
+            switched: Switched::new(),
         };
         let described = format!(
             "object per page by {}, {}; {} for pages, {} for objects; {}",
@@ -221,6 +225,10 @@ impl ObjectAllocator {
                 faults::judge_by(Signal::Bus, pager::judge, JudgeStack::Own).map_err(cannot("handle SIGBUS"))?;
                 if !pager::register(&self.pager) {
                     return Err(StartError::TooMany);
+                }
+                for _ in 0..SERVERS {
+                    let serves = move || pager::serve(&self.pager);
+                    signals::start_for_good(c"fulgurite", serves).map_err(cannot("start a thread"))?;
                 }
             }
             Mode::Compatible => {

@@ -1,19 +1,21 @@
 //! Materialises objects in pages, and dematerialises them.
 //!
 //! Any thread calls: threads of the allocator for faults that they read from the kernel, a thread
-//! that touched an object in its handler of `SIGBUS`, and threads that free.
+//! that touched an object in its handler of `SIGBUS`, and threads that free. Where such a handler's
+//! fault may switch and has to read flash, a thread of the allocator resolves it in its place. So
+//! what other threads wait for never depends on a fiber.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_fault::{Fingerprint, Fingerprints};
+use fulgurite_fault::{Fingerprint, Fingerprints, WaitOf};
 use fulgurite_flash::FlashError;
 use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_objects::{Cache, Pressure};
-use fulgurite_sys::faults::{Fault, Verdict};
+use fulgurite_sys::faults::{Fault, Verdict, Waiter, begin_switch, may_switch};
 use fulgurite_sys::userfault::NotMoved;
 use fulgurite_sys::{Arena, Clock, Region, Userfault, workers};
 
@@ -115,6 +117,42 @@ pub struct Pager {
     pub failure: Mutex<FlashError>,
     /// Objects whose accesses the kernel was told to end.
     pub poisoned: Mutex<BTreeSet<u32>>,
+    /// Faults of fibers.
+    pub switched: Switched,
+}
+
+/// Faults of fibers that threads of the allocator resolve: objects, and what is told of the ends.
+pub struct Switched {
+    faults: Mutex<VecDeque<(u32, Arc<dyn Waiter>)>>,
+    added: Condvar,
+}
+
+impl Switched {
+    /// Room for so many. Further ones wait with their threads.
+    const MOST: usize = 1024;
+
+    pub fn new() -> Switched {
+        Switched { faults: Mutex::new(VecDeque::with_capacity(Switched::MOST)), added: Condvar::new() }
+    }
+    /// Lets the fault that this thread judges switch, if there is room.
+    fn add(&self, number: u32) -> bool {
+        let mut faults = lock(&self.faults);
+        let has_room = faults.len() < Switched::MOST;
+        if has_room {
+            faults.push_back((number, begin_switch()));
+            self.added.notify_one();
+        }
+        has_room
+    }
+    fn next(&self) -> (u32, Arc<dyn Waiter>) {
+        let mut faults = lock(&self.faults);
+        loop {
+            match faults.pop_front() {
+                Some(fault) => return fault,
+                None => faults = self.added.wait(faults).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
 }
 
 /// Why an access fails.
@@ -139,9 +177,9 @@ impl Pager {
         lock(&self.numbers).size_of(number)
     }
 
-    /// Gives the program the page of an object, for which a worker of a runtime may wait. Returns
-    /// at once if the program has it.
-    pub fn resolve(&self, number: u32, of_worker: bool) -> Result<(), Refused> {
+    /// Gives the program the page of an object, for which this waits. Returns at once if the
+    /// program has it.
+    pub fn resolve(&self, number: u32, of: WaitOf) -> Result<(), Refused> {
         let since = self.clock.now_ns();
         let size = self.size_of(number).ok_or(Refused::NoObject)?;
         let Some(slot) = self.slot_for(number)? else {
@@ -150,7 +188,11 @@ impl Pager {
             return Ok(());
         };
         count(&self.statistics.faults, 1);
-        count(&self.statistics.faults_of_workers, of_worker.into());
+        match of {
+            WaitOf::Thread => {}
+            WaitOf::Worker => count(&self.statistics.faults_of_workers, 1),
+            WaitOf::Fiber => count(&self.statistics.faults_switched, 1),
+        }
         let result = self.materialise(number, size, slot);
         let mut buffer = lock(&self.buffer);
         match result {
@@ -161,6 +203,18 @@ impl Pager {
         self.changed.notify_all();
         count(&self.statistics.waited_ns, self.clock.now_ns() - since);
         result.map_err(Refused::Flash)
+    }
+
+    /// Whether a fault of an object waits for flash, or for another thread. It may change at any
+    /// time.
+    fn reads(&self, number: u32) -> bool {
+        match lock(&self.buffer).state(number) {
+            Some(State::Here) => return false,
+            Some(State::Coming | State::Going) => return true,
+            None => {}
+        }
+        let (mut shard, chunk, index) = self.shards.of(number);
+        shard.places.get(chunk, index).is_some() && shard.cache.get(number, |_| ()).is_none()
     }
 
     /// A slot for an object that has none. None when it has its page.
@@ -494,10 +548,23 @@ pub fn register(pager: &'static Pager) -> bool {
 /// An access found no page.
 pub fn judge(fault: &Fault) -> Verdict {
     let found = IN_LINE.iter().map_while(OnceLock::get).find_map(|pager| Some((pager, pager.number(fault.address)?)));
-    found.map_or(Verdict::NotMine, |(pager, number)| match pager.resolve(number, workers::is_here()) {
-        Ok(()) => Verdict::Again,
-        Err(_) => Verdict::Failed,
-    })
+    let Some((pager, number)) = found else { return Verdict::NotMine };
+    if may_switch() && pager.reads(number) && pager.switched.add(number) {
+        return Verdict::Waits;
+    }
+    verdict_of(pager.resolve(number, if workers::is_here() { WaitOf::Worker } else { WaitOf::Thread }))
+}
+
+fn verdict_of(resolved: Result<(), Refused>) -> Verdict {
+    if resolved.is_ok() { Verdict::Again } else { Verdict::Failed }
+}
+
+/// The life of a thread that resolves faults of fibers.
+pub fn serve(pager: &Pager) -> ! {
+    loop {
+        let (number, waiter) = pager.switched.next();
+        waiter.end(verdict_of(pager.resolve(number, WaitOf::Fiber)));
+    }
 }
 
 /// The life of a thread that resolves faults that it reads from the kernel.
@@ -511,7 +578,8 @@ pub fn handle(pager: &Pager, notifier: &fulgurite_sys::Notifier) -> ! {
         }
         for fault in faults.drain(..) {
             let Some(number) = pager.number(fault.address) else { continue };
-            if pager.resolve(number, workers::is_marked(fault.thread)).is_err() {
+            let of = if workers::is_marked(fault.thread) { WaitOf::Worker } else { WaitOf::Thread };
+            if pager.resolve(number, of).is_err() {
                 // The access ends by a SIGBUS.
                 let offset = (number as usize) << SUBPAGE_SHIFT;
                 if pager.userfault.poison(&pager.region, offset).is_ok() {

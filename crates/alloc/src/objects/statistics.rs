@@ -10,6 +10,7 @@ use fulgurite_format::SUBPAGE_BYTES;
 pub struct Statistics {
     pub faults: AtomicU64,
     pub faults_of_workers: AtomicU64,
+    pub faults_switched: AtomicU64,
     pub reads: AtomicU64,
     pub fresh: AtomicU64,
     pub left_clean: AtomicU64,
@@ -35,6 +36,8 @@ pub struct ObjectSummary {
     pub faults: u64,
     /// Of these, how many a worker of a runtime waited for: its other jobs waited as well.
     pub faults_of_workers: u64,
+    /// Of these, how many a job waited for while other jobs of its worker ran.
+    pub faults_switched: u64,
     /// Of these, how many read flash.
     pub reads: u64,
     /// Of these, how many found an object that was never changed.
@@ -68,6 +71,7 @@ impl Statistics {
         ObjectSummary {
             faults: read(&self.faults),
             faults_of_workers: read(&self.faults_of_workers),
+            faults_switched: read(&self.faults_switched),
             reads: read(&self.reads),
             fresh: read(&self.fresh),
             left_clean: read(&self.left_clean),

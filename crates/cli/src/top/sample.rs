@@ -29,6 +29,8 @@ pub struct Sample {
     pub hit_ratio: f64,
     pub faults: u64,
     pub faults_of_workers: u64,
+    /// The same for which a job waited alone.
+    pub faults_switched: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
     pub waited_s: f64,
@@ -123,6 +125,7 @@ impl Program {
             hit_ratio: now.hit_ratio(),
             faults: now.faults,
             faults_of_workers: now.faults_of_workers,
+            faults_switched: now.faults_switched,
             bytes_read: bytes(pages_read(&self.last)),
             bytes_written: bytes(now.evicted_dirty),
             waited_s: now.waited.as_secs_f64(),

@@ -1,0 +1,136 @@
+//! Faults of memory that a job touches by plain accesses: the fiber waits for the page as for a
+//! subpage that it missed, and the worker runs others.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use fulgurite_sys::faults::{Fiber, SwitchOnFault, Verdict, Waiter, in_scope};
+
+use super::Context;
+use crate::state::WaitsFor;
+use crate::thread::Whole;
+
+impl SwitchOnFault for Context {
+    #[inline]
+    unsafe fn switch_on_fault<R>(&mut self, call: impl FnOnce() -> R) -> R {
+        let here = Here(NonNull::from(self));
+        // SAFETY: the fiber of this context runs. The rest is the caller's word.
+        unsafe { in_scope(&here, call) }
+    }
+}
+
+/// The context of the fiber that runs, which is borrowed for a scope: nothing else has it.
+struct Here(NonNull<Context>);
+
+impl Here {
+    fn context(&self) -> &Context {
+        // SAFETY: it is borrowed for as long as this lives, and nothing changes it meanwhile.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Fiber for Here {
+    fn has_room_at(&self, address: usize) -> bool {
+        let context = self.context();
+        (context.stack_reserve..context.stack_end).contains(&address)
+    }
+
+    fn judge(&self, judge: &mut dyn FnMut()) {
+        // SAFETY: as in `with_fibers`. What is called does not suspend the fiber.
+        unsafe {
+            self.context().suspender.as_ref().on_parent_stack(move || {
+                let whole = Whole;
+                judge();
+                std::mem::forget(whole);
+            });
+        }
+    }
+
+    fn begin(&self) -> Arc<dyn Waiter> {
+        let context = self.context();
+        // SAFETY: as in `with_fibers`, on whose stack this is called. The reference ends with the
+        // block.
+        let ticket = unsafe {
+            let fibers = &mut *context.fibers.as_ptr();
+            fibers.will_wait(context.state.index, WaitsFor::Flash, context.shared.clock.now_ns())
+        };
+        context.state.faulted.begin(ticket);
+        context.state.faulted.clone()
+    }
+
+    fn wait(&self) -> Verdict {
+        let context = self.context();
+        context.suspend();
+        context.state.faulted.verdict()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use fulgurite_flash::MemoryFlash;
+    use fulgurite_sys::Region;
+    use fulgurite_sys::faults::{Fault, JudgeStack, Signal, begin_switch, judge_by, may_switch};
+    use fulgurite_sys::userfault::Access;
+
+    use super::*;
+    use crate::Runtime;
+
+    const PAGE: usize = 4096;
+    static REGION: OnceLock<Region> = OnceLock::new();
+    static SWITCHED: AtomicU32 = AtomicU32::new(0);
+    static WAITED: AtomicU32 = AtomicU32::new(0);
+
+    fn judge(fault: &Fault) -> Verdict {
+        let Some(region) = REGION.get() else { return Verdict::NotMine };
+        let Some(offset) = region.offset_of(fault.address) else { return Verdict::NotMine };
+        let waiter = may_switch().then(begin_switch);
+        region.allow(offset / PAGE * PAGE, PAGE, Access::ReadWrite).unwrap();
+        let Some(waiter) = waiter else {
+            WAITED.fetch_add(1, Ordering::Relaxed);
+            return Verdict::Again;
+        };
+        SWITCHED.fetch_add(1, Ordering::Relaxed);
+        // It may end before the fiber waits.
+        waiter.end(Verdict::Again);
+        Verdict::Waits
+    }
+
+    /// Touches a page for the first time, and tells how many faults have switched, and have not.
+    fn touch(page: usize) -> (u32, u32) {
+        let at = REGION.get().unwrap().base() + page * PAGE;
+        // SAFETY: the page is in the region, and the judge allows it.
+        unsafe { (at as *mut u8).write_volatile(1) };
+        (SWITCHED.load(Ordering::Relaxed), WAITED.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_fault_of_the_runtimes_own_code_or_without_room_waits() {
+        let flash = Arc::new(MemoryFlash::new(4096).unwrap());
+        let runtime = Runtime::builder(flash).dram(24 << 20).stack(128 << 10).build().unwrap();
+        let region = REGION.get_or_init(|| Region::reserve(8 * PAGE).unwrap());
+        region.allow(0, region.len(), Access::None).unwrap();
+        judge_by(Signal::Segmentation, judge, JudgeStack::Own).unwrap();
+        let job = |context: &mut Context| {
+            assert_eq!(touch(0), (0, 1), "no scope is open");
+            let pointer = std::ptr::from_mut(context);
+            let here = Here(NonNull::from(context));
+            // SAFETY: the calls hold nothing, and use the context one after the other.
+            unsafe {
+                assert_eq!(in_scope(&here, || touch(1)), (1, 1));
+                let own_code = || (*pointer).with_fibers(|_| touch(2));
+                assert_eq!(in_scope(&here, own_code), (1, 2), "on the worker's stack");
+                let reserve = std::mem::replace(&mut (*pointer).stack_reserve, (*pointer).stack_end);
+                assert_eq!(in_scope(&here, || touch(3)), (1, 3), "there is no room on its stack");
+                (*pointer).stack_reserve = reserve;
+                assert_eq!(in_scope(&here, || in_scope(&here, || touch(4))), (2, 3), "scopes nest");
+                assert_eq!(in_scope(&here, || (in_scope(&here, || ()), touch(5)).1), (3, 3));
+            }
+            assert_eq!(touch(6), (3, 4));
+            Ok(())
+        };
+        runtime.run(job).unwrap();
+    }
+}

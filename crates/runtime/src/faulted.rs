@@ -1,0 +1,39 @@
+//! What is told that a fiber's fault has ended: by the thread that ended it, to the fiber's worker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use fulgurite_sys::faults::{Verdict, Waiter};
+
+use crate::mailbox::Mailbox;
+
+/// A fiber waits for one fault at a time, and only its end wakes it. So this is used again for
+/// each.
+pub(crate) struct Faulted {
+    fiber: u32,
+    mailbox: Arc<Mailbox>,
+    ticket: AtomicU32,
+    failed: AtomicBool,
+}
+
+impl Faulted {
+    pub(crate) fn new(fiber: u32, mailbox: Arc<Mailbox>) -> Faulted {
+        Faulted { fiber, mailbox, ticket: AtomicU32::new(0), failed: AtomicBool::new(false) }
+    }
+    /// The fiber begins to wait, with this ticket.
+    pub(crate) fn begin(&self, ticket: u32) {
+        self.ticket.store(ticket, Ordering::Relaxed);
+    }
+    /// What the fault that has ended says of its access.
+    pub(crate) fn verdict(&self) -> Verdict {
+        if self.failed.load(Ordering::Relaxed) { Verdict::Failed } else { Verdict::Again }
+    }
+}
+
+impl Waiter for Faulted {
+    fn end(&self, verdict: Verdict) {
+        // Before the mail, which the fiber's worker takes.
+        self.failed.store(verdict == Verdict::Failed, Ordering::Relaxed);
+        self.mailbox.fault_ended(self.fiber, self.ticket.load(Ordering::Relaxed));
+    }
+}
