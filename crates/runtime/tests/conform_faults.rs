@@ -82,7 +82,7 @@ fn setup(workers: usize) -> Option<Setup> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let own = Arc::new(MemoryFlash::new(4096).unwrap());
-    let runtime = Runtime::builder(own).dram(48 << 20).workers(workers).stack(128 << 10).build().unwrap();
+    let runtime = Runtime::builder(own).dram(48 << 20).workers(workers).build().unwrap();
     let memory = MEMORY.get_or_init(Memory::new).as_ref()?;
     // What other tests have had read ahead leaves DRAM.
     for page in (PAGES / 2..PAGES).rev() {
@@ -461,7 +461,7 @@ fn faults_of_objects_overlap() {
     (0..10_000).for_each(|index| values[index] = [index as u64; 100]);
     allocator.write_back();
     let own = Arc::new(MemoryFlash::new(4096).unwrap());
-    let runtime = Runtime::builder(own).dram(48 << 20).stack(128 << 10).build().unwrap();
+    let runtime = Runtime::builder(own).dram(48 << 20).build().unwrap();
     let (values, before) = (Arc::new(values), allocator.summary());
     flash.set_plan(FaultPlan {
         record: true,
