@@ -1,9 +1,11 @@
 //! Goal: no bytes make a trace's parser panic, and what is written is read again. Method: samples
-//! of each format, whole, cut, with bytes changed and lines exchanged; then records by chance
+//! of each format, compressed or not, whole, cut, and with bytes changed; then records by chance
 //! through each format and back.
 
+use std::io::BufReader;
+
 use fulgurite_sim::Time;
-use fulgurite_sim::trace::{Format, Record, Trace, TraceError};
+use fulgurite_sim::trace::{CompressedError, Format, Record, Trace, TraceError};
 use fulgurite_testkit as trials;
 use fulgurite_testkit::Random;
 
@@ -115,12 +117,80 @@ fn the_sample_of_champsim_is_read_and_detected() {
     ];
     assert_eq!(trace.records, array.chain(end).collect::<Vec<_>>());
 }
+/// The sample of ChampSim, plain and as `gzip -9n` and `xz -9` compress it, and one of text.
+const BYTES: [(Format, &[u8]); 4] = [
+    (Format::Champsim, include_bytes!("traces/champsim.trace")),
+    (Format::Champsim, include_bytes!("traces/champsim.trace.gz")),
+    (Format::Champsim, include_bytes!("traces/champsim.trace.xz")),
+    (Format::Msr, include_bytes!("traces/msr.csv.gz")),
+];
+
+/// A reader that gives so many bytes at a time, as a pipe may.
+fn pieces(bytes: &[u8], count: usize) -> Result<Trace, TraceError> {
+    Trace::read_from(BufReader::with_capacity(count, bytes), None, None)
+}
+#[test]
+fn compressed_traces_are_what_they_were() {
+    let plain = Trace::read(BYTES[0].1, None, None).unwrap();
+    for (_, bytes) in &BYTES[1..3] {
+        for count in [1, 2, 7, 1 << 16] {
+            assert_eq!(pieces(bytes, count).unwrap(), plain, "{count} bytes at a time");
+        }
+        // Twice the same file is twice the trace, as `cat` makes it.
+        let twice = pieces(&[*bytes, *bytes].concat(), 5).unwrap();
+        let of = |trace: &Trace| trace.records.iter().map(|record| record.offset).collect::<Vec<_>>();
+        assert_eq!(of(&twice), of(&plain).repeat(2));
+    }
+    let lines = Trace::read(SAMPLES[0].1.as_bytes(), None, None).unwrap();
+    assert_eq!(Trace::read(BYTES[3].1, None, None).unwrap(), lines);
+}
+#[test]
+fn what_is_wrong_with_compressed_bytes_has_its_place() {
+    for ((_, bytes), by) in BYTES[1..3].iter().zip(["gzip", "xz"]) {
+        // Wherever it ends, what is there is no trace.
+        for end in 6..bytes.len() {
+            let error = pieces(&bytes[..end], 16).unwrap_err();
+            assert_eq!(error, CompressedError::Truncated { by, byte: end as u64 }.into(), "{by}");
+        }
+        let told = Trace::read(&bytes[..40], None, None).unwrap_err().to_string();
+        assert!(told.contains("truncated") && told.contains("40 bytes"), "{told}");
+        // Any byte that is another one is found, but for those of gzip's header that say nothing.
+        for at in if by == "gzip" { 10..bytes.len() } else { 6..bytes.len() } {
+            let mut wrong = bytes.to_vec();
+            wrong[at] ^= 0x10;
+            match pieces(&wrong, 16).unwrap_err() {
+                TraceError::Compressed(
+                    CompressedError::Damaged { by: told, byte, .. } | CompressedError::Truncated { by: told, byte },
+                ) => assert!(told == by && byte <= bytes.len() as u64, "{by}: {byte}"),
+                // What was read before the sum was looked at is no record of ChampSim.
+                other => assert!(matches!(other, TraceError::Unknown { .. } | TraceError::Line { .. }), "{other:?}"),
+            }
+        }
+    }
+    let behind = [BYTES[2].1, b"more"].concat();
+    let error = Trace::read(&behind, None, None).unwrap_err();
+    assert!(matches!(error, TraceError::Compressed(CompressedError::Damaged { by: "xz", .. })), "{error:?}");
+}
+#[test]
+fn memory_that_a_header_asks_for_has_a_bound() {
+    // "LD 4096" by xz, whose header says that it needs a dictionary of 512 MiB.
+    const LARGE: [u8; 60] = [
+        0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00, 0x00, 0x01, 0x69, 0x22, 0xde, 0x36, 0x02, 0x00, 0x21, 0x01, 0x22, 0x00,
+        0x00, 0x00, 0x82, 0x40, 0xac, 0xdc, 0x01, 0x00, 0x07, 0x4c, 0x44, 0x20, 0x34, 0x30, 0x39, 0x36, 0x0a, 0x00,
+        0x04, 0x1c, 0x01, 0x4a, 0x00, 0x01, 0x1c, 0x08, 0x44, 0x60, 0x2a, 0xc8, 0x90, 0x42, 0x99, 0x0d, 0x01, 0x00,
+        0x00, 0x00, 0x00, 0x01, 0x59, 0x5a,
+    ];
+    let told = Trace::read(&LARGE, None, None).unwrap_err().to_string();
+    assert!(told.contains("more than 128 MiB"), "{told}");
+}
 #[test]
 fn damaged_samples_never_panic() {
     let mut random = Random::seeded("damaged_samples_never_panic", 11);
-    for run in 0..trials::share(4000) {
-        let (format, text) = SAMPLES[(run % SAMPLES.len() as u64) as usize];
-        let mut bytes = text.as_bytes().to_vec();
+    let texts = SAMPLES.map(|(format, text)| (format, text.as_bytes()));
+    let samples: Vec<(Format, &[u8])> = texts.into_iter().chain(BYTES).collect();
+    for run in 0..trials::share(6000) {
+        let (format, bytes) = samples[(run % samples.len() as u64) as usize];
+        let mut bytes = bytes.to_vec();
         for _ in 0..1 + random.below(4u64) {
             let at = random.below(bytes.len() as u64) as usize;
             match random.below(4u64) {
@@ -148,8 +218,8 @@ fn what_is_wrong_has_its_line() {
     assert!(told("0 0 99999999999999999999 8 1\n", Some(Format::Mqsim)).contains("line 1"));
     assert!(told("0 0 36028797018963967 8 1\n", Some(Format::Mqsim)).contains("beyond 2^64"));
     assert!(told("0 0 0 8 1\n99999999999999999 0 0 8 1\n", None).contains("100 days"));
-    let compressed = Trace::read(&[0x1f, 0x8b, 8, 0], None, None).unwrap_err();
-    assert!(compressed.to_string().contains("gzip -dc"));
+    let told = |bytes: &[u8]| Trace::read(bytes, None, None).unwrap_err().to_string();
+    assert!(told(&[0x28, 0xb5, 0x2f, 0xfd]).contains("zstd -dc") && told(b"BZh9").contains("bzip2 -dc"));
 }
 #[test]
 fn records_come_back() {

@@ -1,7 +1,8 @@
 //! What a system is given beside its file, and how both are read.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -91,6 +92,9 @@ fn clock(text: &str) -> Result<Time, String> {
     }
 }
 
+/// Bytes that tell a recording from a trace.
+const RECORDING_HEAD: u64 = 64;
+
 /// The text of a system's file.
 pub(super) fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).or_bad_input(|error| format!("{} cannot be read: {error}", path.display()))
@@ -118,12 +122,16 @@ impl Input {
 /// A trace, or a recording.
 pub(super) fn read_input(path: &Path, reading: &ReadingArgs) -> Result<Input> {
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let bytes = fs::read(path).or_bad_input(|error| told(&error))?;
+    let mut file = BufReader::with_capacity(1 << 16, File::open(path).or_bad_input(|error| told(&error))?);
+    let mut bytes = Vec::new();
+    (&mut file).take(RECORDING_HEAD).read_to_end(&mut bytes).or_bad_input(|error| told(&error))?;
     if reading.format.is_none() && Recording::is_one(&bytes) {
+        file.read_to_end(&mut bytes).or_bad_input(|error| told(&error))?;
         let recording = Recording::read(bytes).or_bad_input(|error| told(&error))?;
         return Ok(Input::Recording(Arc::new(recording)));
     }
-    Trace::read(&bytes, reading.format, reading.clock).map(Input::Trace).or_bad_input(|error| told(&error))
+    let trace = Trace::read_from(bytes.as_slice().chain(file), reading.format, reading.clock);
+    trace.map(Input::Trace).or_bad_input(|error| told(&error))
 }
 
 /// What was given.

@@ -9,9 +9,13 @@
 //!  32   addresses read          4 x 8    0: none
 //! ```
 
-use super::{Format, Record, TraceError};
+use std::io::Read;
+
+use super::{Format, Record, Records, TraceError, filled};
 
 const RECORD: usize = 64;
+/// Bytes that are read at a time: whole records.
+const PIECE: usize = 1024 * RECORD;
 const WRITTEN: std::ops::Range<usize> = 16..32;
 const READ: std::ops::Range<usize> = 32..64;
 /// Bytes of an access: the format does not say them, and caches fetch blocks of 64.
@@ -24,35 +28,45 @@ fn addresses(part: &[u8]) -> impl Iterator<Item = u64> + '_ {
     all.filter(|address| *address != 0)
 }
 
-/// Whether bytes could be such records.
+/// Whether bytes, of which the last ones may be missing, could be such records.
 pub fn looks_like(bytes: &[u8]) -> bool {
     !bytes.is_empty()
         && bytes.len().is_multiple_of(RECORD)
-        && bytes.chunks_exact(RECORD).take(1000).all(|record| record[8] <= 1 && record[9] <= 1)
+        && bytes.chunks_exact(RECORD).all(|record| record[8] <= 1 && record[9] <= 1)
 }
 
 /// Reads records.
-pub fn read(bytes: &[u8], records: &mut Vec<Record>) -> Result<(), TraceError> {
-    let (whole, rest) = bytes.as_chunks::<RECORD>();
-    for (at, record) in whole.iter().enumerate() {
-        let line = at as u64 + 1;
-        let wrong = |told| TraceError::Line { line, format: Format::Champsim, told };
-        if record[8] > 1 || record[9] > 1 {
-            return Err(wrong("whether it is a branch is neither 0 nor 1"));
+pub fn read(mut bytes: impl Read, records: &mut Records) -> Result<(), TraceError> {
+    let mut line = 0;
+    loop {
+        let piece = filled(&mut bytes, PIECE)?;
+        let (whole, rest) = piece.as_chunks::<RECORD>();
+        for record in whole {
+            line += 1;
+            instruction(record, line, records)?;
         }
-        // An instruction reads before it writes.
-        for (part, writes) in [(&record[READ], false), (&record[WRITTEN], true)] {
-            for offset in addresses(part) {
-                if offset.checked_add(ACCESS).is_none() {
-                    return Err(wrong("it ends beyond 2^64 bytes"));
-                }
-                records.push(Record { line, at: None, writes, offset, bytes: ACCESS });
-            }
+        if !rest.is_empty() {
+            return Err(TraceError::Line { line: line + 1, format: Format::Champsim, told: "the record is not whole" });
+        }
+        if piece.len() < PIECE {
+            return Ok(());
         }
     }
-    if !rest.is_empty() {
-        let line = whole.len() as u64 + 1;
-        return Err(TraceError::Line { line, format: Format::Champsim, told: "the record is not whole" });
+}
+
+fn instruction(record: &[u8; RECORD], line: u64, records: &mut Records) -> Result<(), TraceError> {
+    let wrong = |told| TraceError::Line { line, format: Format::Champsim, told };
+    if record[8] > 1 || record[9] > 1 {
+        return Err(wrong("whether it is a branch is neither 0 nor 1"));
+    }
+    // An instruction reads before it writes.
+    for (part, writes) in [(&record[READ], false), (&record[WRITTEN], true)] {
+        for offset in addresses(part) {
+            if offset.checked_add(ACCESS).is_none() {
+                return Err(wrong("it ends beyond 2^64 bytes"));
+            }
+            records.push(Record { line, at: None, writes, offset, bytes: ACCESS })?;
+        }
     }
     Ok(())
 }

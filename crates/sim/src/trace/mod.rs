@@ -14,13 +14,21 @@
 //!
 //! What a format does not say is not made up: `ramulator2`, `champsim` and `lis` have no times.
 //! Cycles are times only with the clock of the system that recorded them.
+//!
+//! A trace is read piece by piece, also where gzip or xz has compressed it. Bounds hold for the
+//! accesses, a line, and the memory that xz takes, so that small files do not become large ones.
 
 mod champsim;
+mod compressed;
 mod formats;
+
+use std::io::{self, BufRead, BufReader, Read};
 
 use serde::Serialize;
 use thiserror::Error;
 
+pub use self::compressed::CompressedError;
+use self::compressed::Source;
 use crate::time::Time;
 
 /// One access.
@@ -117,9 +125,20 @@ pub enum TraceError {
         /// The first line that says something.
         line: u64,
     },
-    /// It is compressed.
-    #[error("the trace is compressed; give what {0} prints")]
-    Compressed(&'static str),
+    /// It is compressed, and damaged or in a way that is not read.
+    #[error(transparent)]
+    Compressed(#[from] CompressedError),
+    /// It cannot be read.
+    #[error("the trace cannot be read: {0}")]
+    Unread(String),
+    /// It has too many accesses.
+    #[error("line {line} is beyond the {most} accesses that a trace may have; cut the trace there")]
+    Long {
+        /// The first line that is too many.
+        line: u64,
+        /// The most.
+        most: u64,
+    },
     /// A line that is not of the format.
     #[error("line {line} is not of the format {}: {told}", .format.name())]
     Line {
@@ -141,6 +160,16 @@ pub enum TraceError {
         /// What it lacks.
         told: &'static str,
     },
+}
+
+impl TraceError {
+    /// Of an error that reading gave.
+    fn of(error: io::Error) -> TraceError {
+        match error.downcast::<CompressedError>() {
+            Ok(own) => TraceError::Compressed(own),
+            Err(error) => TraceError::Unread(error.to_string()),
+        }
+    }
 }
 
 /// What a trace holds, before it is used.
@@ -172,31 +201,45 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a trace. Without a `format` the first line decides. `cycle` is the time of a cycle,
-    /// where times are cycles.
+    /// Reads a trace that is in memory: [`Trace::read_from`].
     ///
     /// # Errors
     /// What is wrong with it, with the line.
     pub fn read(bytes: &[u8], format: Option<Format>, cycle: Option<Time>) -> Result<Trace, TraceError> {
-        match bytes {
-            [0x1f, 0x8b, ..] => return Err(TraceError::Compressed("gzip -dc")),
-            [0xfd, b'7', b'z', b'X', b'Z', ..] => return Err(TraceError::Compressed("xz -dc")),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(TraceError::Compressed("zstd -dc")),
-            _ => {}
-        }
+        Trace::read_from(bytes, format, cycle)
+    }
+    /// Reads a trace, compressed by gzip or xz or not, piece by piece. Without a `format` the first
+    /// line decides. `cycle` is the time of a cycle, where times are cycles.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the line. Where compressed bytes are damaged, with their place.
+    pub fn read_from(reader: impl BufRead, format: Option<Format>, cycle: Option<Time>) -> Result<Trace, TraceError> {
+        Trace::read_within(reader, format, cycle, ACCESSES_MAX)
+    }
+    /// The same, of at most so many accesses.
+    fn read_within(
+        reader: impl BufRead,
+        format: Option<Format>,
+        cycle: Option<Time>,
+        most: usize,
+    ) -> Result<Trace, TraceError> {
+        let mut source = Source::open(reader).map_err(TraceError::of)?;
+        let head = filled(&mut source, HEAD_BYTES)?;
         let format = match format {
             Some(format) => format,
-            None => detect(bytes)?,
+            None => detect(&head, head.len() < HEAD_BYTES)?,
         };
         if format.counts_cycles() && cycle.is_none() {
             return Err(TraceError::Clock(format));
         }
-        let mut records = Vec::new();
+        let mut records = Records { all: Vec::new(), most };
+        let bytes = head.as_slice().chain(BufReader::with_capacity(HEAD_BYTES, source));
         if format == Format::Champsim {
             champsim::read(bytes, &mut records)?;
         } else {
             read_lines(bytes, format, cycle, &mut records)?;
         }
+        let Records { all: records, .. } = records;
         if records.is_empty() {
             return Err(TraceError::Empty);
         }
@@ -239,45 +282,91 @@ impl Trace {
     }
 }
 
-fn read_lines(bytes: &[u8], format: Format, cycle: Option<Time>, records: &mut Vec<Record>) -> Result<(), TraceError> {
-    let mut times = Vec::new();
-    for (at, line) in lines(bytes).enumerate() {
-        let number = at as u64 + 1;
+/// Accesses as they are read.
+struct Records {
+    all: Vec<Record>,
+    most: usize,
+}
+
+impl Records {
+    fn push(&mut self, record: Record) -> Result<(), TraceError> {
+        if self.all.len() >= self.most {
+            return Err(TraceError::Long { line: record.line, most: self.most as u64 });
+        }
+        self.all.push(record);
+        Ok(())
+    }
+}
+
+/// The next bytes, so many where there are so many.
+fn filled(source: &mut impl Read, most: usize) -> Result<Vec<u8>, TraceError> {
+    let mut bytes = Vec::new();
+    source.take(most as u64).read_to_end(&mut bytes).map_err(TraceError::of)?;
+    Ok(bytes)
+}
+
+fn read_lines(
+    mut bytes: impl BufRead,
+    format: Format,
+    cycle: Option<Time>,
+    records: &mut Records,
+) -> Result<(), TraceError> {
+    let (mut line, mut number) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        (&mut bytes).take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line).map_err(TraceError::of)?;
+        if line.is_empty() {
+            break;
+        }
+        number += 1;
         let wrong = |told| TraceError::Line { line: number, format, told };
-        let text = std::str::from_utf8(line).map_err(|_| wrong("it is not text"))?;
+        if line.len() as u64 > LINE_BYTES_MAX {
+            return Err(wrong("it is longer than 64 KiB"));
+        }
+        let text = std::str::from_utf8(bare(&line)).map_err(|_| wrong("it is not text"))?;
         if let Some(formats::Said { at, writes, offset, bytes }) = formats::line(format, text).map_err(wrong)? {
             if offset.checked_add(bytes).is_none() {
                 return Err(wrong("it ends beyond 2^64 bytes"));
             }
-            records.push(Record { line: number, at: None, writes, offset, bytes });
-            times.push(at);
+            // In the format's unit for now.
+            records.push(Record { line: number, at: at.map(Time), writes, offset, bytes })?;
         }
     }
     // Times begin with the first access, whatever a format counts from.
-    let (first, unit) = (times.iter().flatten().min().copied().unwrap_or(0), formats::unit(format, cycle));
-    for (record, at) in records.iter_mut().zip(times) {
+    let first = records.all.iter().filter_map(|record| record.at).min().unwrap_or_default();
+    let unit = formats::unit(format, cycle);
+    for record in &mut records.all {
         let wrong = TraceError::Line { line: record.line, format, told: "it is more than 100 days after the first" };
-        let scaled = |at: u64| (at - first).checked_mul(unit.0).filter(|ps| *ps <= LONGEST_PS).ok_or(wrong);
-        record.at = at.map(scaled).transpose()?.map(Time);
+        let scaled = |at: Time| (at.0 - first.0).checked_mul(unit.0).filter(|ps| *ps <= LONGEST_PS).ok_or(wrong);
+        record.at = record.at.map(scaled).transpose()?.map(Time);
     }
     Ok(())
 }
 
 /// The longest trace: 100 days, half of what a time holds.
 const LONGEST_PS: u64 = 100 * 24 * 3600 * 1_000_000_000_000;
+/// The most accesses of a trace: 6 GiB of records.
+const ACCESSES_MAX: usize = 1 << 27;
+/// The most bytes of a line. Compressed, one of gigabytes would be small.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+/// Bytes by which a format is told: 1024 of ChampSim's records.
+const HEAD_BYTES: usize = 64 << 10;
 
-fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+/// A line without its end.
+fn bare(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// The format of the first line that says something. A line that two formats read is of the first
-/// in the order of [`Format::ALL`], which asks for most comes first.
-fn detect(bytes: &[u8]) -> Result<Format, TraceError> {
-    if bytes.is_empty() {
+/// in the order of [`Format::ALL`], which asks for most comes first. Of a trace that goes on behind
+/// `head`, the last line and the last record may be cut.
+fn detect(head: &[u8], whole: bool) -> Result<Format, TraceError> {
+    if head.is_empty() {
         return Err(TraceError::Empty);
     }
-    let text: Vec<&[u8]> = lines(bytes).take(64).collect();
+    let cut = |line: &&[u8]| whole || line.ends_with(b"\n");
+    let text: Vec<&[u8]> = head.split_inclusive(|byte| *byte == b'\n').filter(cut).map(bare).take(64).collect();
     let of = |format: Format| {
         text.iter().find_map(|line| {
             let line = std::str::from_utf8(line).ok()?;
@@ -288,9 +377,50 @@ fn detect(bytes: &[u8]) -> Result<Format, TraceError> {
     if let Some(format) = texts.into_iter().find(|format| of(*format) == Some(true)) {
         return Ok(format);
     }
-    if champsim::looks_like(bytes) {
+    if champsim::looks_like(head) {
         return Ok(Format::Champsim);
     }
     let at = text.iter().position(|line| !line.trim_ascii().is_empty());
-    at.map_or(Err(TraceError::Empty), |at| Err(TraceError::Unknown { line: at as u64 + 1 }))
+    match at {
+        Some(at) => Err(TraceError::Unknown { line: at as u64 + 1 }),
+        None if whole => Err(TraceError::Empty),
+        None => Err(TraceError::Unknown { line: text.len() as u64 + 1 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_told_with_the_line() {
+        let text = b"LD 0x40\n\nST 0x80\nLD 0xc0\n";
+        let read = |most| Trace::read_within(text.as_slice(), None, None, most);
+        assert_eq!(read(3).unwrap().records.len(), 3);
+        assert_eq!(read(2).unwrap_err(), TraceError::Long { line: 4, most: 2 });
+        let record = [[0; 32].as_slice(), &64u64.to_le_bytes(), &128u64.to_le_bytes(), &[0; 16]].concat();
+        let read = |most| Trace::read_within(record.as_slice(), Some(Format::Champsim), None, most);
+        assert_eq!(read(2).unwrap().records.len(), 2);
+        assert_eq!(read(1).unwrap_err(), TraceError::Long { line: 1, most: 1 });
+        let long = [b"LD 0x40\n".as_slice(), &[b' '; LINE_BYTES_MAX as usize], b"\n"].concat();
+        let told = Trace::read(&long, None, None).unwrap_err().to_string();
+        assert!(told.contains("line 2") && told.contains("64 KiB"), "{told}");
+    }
+    #[test]
+    fn what_lies_across_the_head_is_read() {
+        const COUNT: usize = 2 * HEAD_BYTES / 9;
+        // Lines of 9 bytes, the last one without an end, from a reader that gives 37 at a time.
+        let lines: Vec<u8> = b"LD 40960\n".repeat(COUNT);
+        let pieces = |bytes| Trace::read_from(BufReader::with_capacity(37, bytes), None, None).unwrap();
+        let trace = pieces(&lines[..lines.len() - 1]);
+        assert_eq!((trace.format, trace.records.len()), (Format::Ramulator2, COUNT));
+        assert!(trace.records.iter().zip(1..).all(|(record, line)| record.line == line && record.offset == 40960));
+        let records = trace.records.into_iter().map(|record| Record { bytes: 8, ..record }).collect();
+        let trace = Trace { format: Format::Champsim, records };
+        let written = trace.write(Format::Champsim, None).unwrap();
+        assert_eq!((written.len(), pieces(&written)), (COUNT * 64, trace));
+        // A comment that fills the head says nothing of a format.
+        let comment = [&[b'#'; HEAD_BYTES][..], b"\nLD 4096\n"].concat();
+        assert_eq!(Trace::read(&comment, None, None).unwrap_err(), TraceError::Unknown { line: 1 });
+    }
 }
