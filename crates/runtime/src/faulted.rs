@@ -11,14 +11,16 @@ use crate::mailbox::Mailbox;
 /// each.
 pub(crate) struct Faulted {
     fiber: u32,
-    mailbox: Arc<Mailbox>,
+    worker: u32,
+    /// Of all workers. They may outlive the runtime for a moment, and nothing else of it does.
+    mailboxes: Arc<[Mailbox]>,
     ticket: AtomicU32,
     failed: AtomicBool,
 }
 
 impl Faulted {
-    pub(crate) fn new(fiber: u32, mailbox: Arc<Mailbox>) -> Faulted {
-        Faulted { fiber, mailbox, ticket: AtomicU32::new(0), failed: AtomicBool::new(false) }
+    pub(crate) fn new(fiber: u32, worker: u32, mailboxes: Arc<[Mailbox]>) -> Faulted {
+        Faulted { fiber, worker, mailboxes, ticket: AtomicU32::new(0), failed: AtomicBool::new(false) }
     }
     /// The fiber begins to wait, with this ticket.
     pub(crate) fn begin(&self, ticket: u32) {
@@ -34,6 +36,6 @@ impl Waiter for Faulted {
     fn end(&self, verdict: Verdict) {
         // Before the mail, which the fiber's worker takes.
         self.failed.store(verdict == Verdict::Failed, Ordering::Relaxed);
-        self.mailbox.fault_ended(self.fiber, self.ticket.load(Ordering::Relaxed));
+        self.mailboxes[self.worker as usize].fault_ended(self.fiber, self.ticket.load(Ordering::Relaxed));
     }
 }

@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     /// How often workers have forgotten their frames for another state. Changes while all are
     /// halted.
     pub roll_backs: AtomicU64,
-    pub mailboxes: Box<[Arc<Mailbox>]>,
+    pub mailboxes: Arc<[Mailbox]>,
     pub flash: Arc<dyn Flash>,
     pub clock: Clock,
     pub config: Builder,
@@ -119,7 +119,7 @@ impl Running {
 impl Shared {
     /// Asks every worker, by a message with the way for its answer.
     pub(crate) fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<mpsc::Receiver<T>> {
-        let ask = |mailbox: &Arc<Mailbox>| {
+        let ask = |mailbox: &Mailbox| {
             let (reply, answer) = mpsc::channel();
             mailbox.send(message(reply));
             answer
@@ -143,8 +143,8 @@ impl Shared {
         let objects = objects.map(|objects| objects.plant(config.planted_in_objects));
         let objects_bytes = if objects.is_some() { bytes } else { 0 };
         let both = config.dram_bytes - layout.fixed_bytes + objects_bytes;
-        let mailbox = |_| Mailbox::new(own_fibers(config.fibers)).map(Arc::new);
-        let mailboxes: Box<[Arc<Mailbox>]> = (0..workers).map(mailbox).collect::<Result<_, _>>()?;
+        let mailbox = |_| Mailbox::new(own_fibers(config.fibers));
+        let mailboxes: Arc<[Mailbox]> = (0..workers).map(mailbox).collect::<Result<_, _>>()?;
         let id = RUNTIMES.fetch_add(1, Ordering::Relaxed);
         assert!(id != u32::MAX, "a process has made more runtimes than can be told apart");
         Ok(Shared {

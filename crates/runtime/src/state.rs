@@ -69,7 +69,7 @@ impl FiberState {
             index,
             worker,
             alone: shared.cache.alone(),
-            faulted: Arc::new(Faulted::new(index, shared.mailboxes[worker as usize].clone())),
+            faulted: Arc::new(Faulted::new(index, worker, shared.mailboxes.clone())),
             shared,
             waiting: Cell::new(false),
             ticket: Cell::new(0),
