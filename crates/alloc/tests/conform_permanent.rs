@@ -13,7 +13,7 @@ use fulgurite_alloc::{
     ObjectPool, ObjectSettings, StartError, SyncError,
 };
 use fulgurite_backing::{Kept, Medium, Opened};
-use fulgurite_flash::{Flash, MemoryFlash};
+use fulgurite_flash::{Flash, FlashError, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
 use fulgurite_testkit::Random;
@@ -284,6 +284,33 @@ fn more_changes_than_the_pool_has_room_for_are_synced_by_themselves() {
     let (_, again) = start(&medium, Mode::InLine).unwrap();
     let array = again.array_named("array", count, 200).unwrap();
     (0..count).for_each(|index| assert_eq!(read(array.at(index), 25), u64::from(index) + rounds * 1_000_000));
+}
+
+#[test]
+fn without_own_syncs_too_many_changes_leave_the_last_state() {
+    let medium = pool(16);
+    let (store, opened) = open_with(&medium, 512 << 10);
+    let mut settings = settings(Mode::Compatible);
+    // All of it stays in DRAM, so that no access needs the room.
+    (settings.dram_bytes, settings.syncs_itself) = (64 << 20, false);
+    let Some(allocator) = start_over(&opened, &settings) else { return };
+    let count = 20_000;
+    let array = allocator.array_named_or_new("array", count, 200).unwrap();
+    (0..count).for_each(|index| write(array.at(index), 25, u64::from(index) + 1));
+    let token = allocator.sync().unwrap();
+    (0..count).for_each(|index| write(array.at(index), 25, u64::from(index) + 1_000_000));
+    for _ in 0..2 {
+        let error = allocator.sync().unwrap_err();
+        assert!(matches!(error, SyncError::Objects(FlashError::NoSpace)), "{error}");
+    }
+    let summary = allocator.summary();
+    assert!(summary.errors > 0 && summary.own_syncs == 0, "{summary:?}");
+    // What was changed is there, and what was synced is what comes back.
+    (0..count).for_each(|index| assert_eq!(read(array.at(index), 25), u64::from(index) + 1_000_000));
+    assert_eq!((store.tokens().newest(), store.audit()), (Some(token), Vec::new()));
+    let (_, again) = start(&medium, Mode::Compatible).unwrap();
+    let array = again.array_named("array", count, 200).unwrap();
+    (0..count).for_each(|index| assert_eq!(read(array.at(index), 25), u64::from(index) + 1));
 }
 
 #[test]
