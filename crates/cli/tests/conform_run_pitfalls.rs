@@ -2,9 +2,9 @@
 //! as without them, or is refused in a sentence. Memory of flash is never a wrong byte. Method: a C
 //! program does one such thing at a time, with memory that has left DRAM, in compatible and in
 //! in-line mode: huge pages, libraries that are closed, processes by other calls than `fork`, an
-//! `exec`, a stack that ends, flash that is full, blocks that are none, ranges with holes, robust
-//! mutexes, pages that the kernel keeps (`vmsplice`) or a device reaches (`O_DIRECT`, AIO,
-//! io_uring), and flash that is cut off or overwritten while the program runs.
+//! `exec`, a stack that ends, flash that is full, a kernel that maps no more, blocks that are none,
+//! ranges with holes, robust mutexes, pages that the kernel keeps (`vmsplice`) or a device reaches
+//! (`O_DIRECT`, AIO, io_uring), and flash that is cut off or overwritten while the program runs.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -18,10 +18,13 @@ const SIGABRT: i32 = 6;
 const SIGSEGV: i32 = 11;
 
 /// What the program says under `fulgurite run`. None where the machine cannot.
-fn run(directory: &Path, mode: &str, flash_size: &str, words: &[&str]) -> Option<Output> {
+fn run(directory: &Path, mode: &str, words: &[&str]) -> Option<Output> {
+    run_with(directory, &["--flash-size", "128M", "--mode", mode], words)
+}
+fn run_with(directory: &Path, options: &[&str], words: &[&str]) -> Option<Output> {
     let program = directory.join("pitfalls");
     let (program, flash) = (program.to_str().unwrap(), directory.to_str().unwrap());
-    let options = ["--dram", "20M", "--flash", flash, "--flash-size", flash_size, "--mode", mode, "--", program];
+    let options = [&["--dram", "20M", "--flash", flash], options, &["--", program]].concat();
     let output = command(None, &[&options[..], words].concat()).output().unwrap();
     (!cannot(&output)).then_some(output)
 }
@@ -36,7 +39,7 @@ fn each_mode(words: &[&str], expected: Option<&str>, check: impl Fn(&Output, &st
     let without = || text(&Command::new(&program).args(words).output().unwrap().stdout);
     let expected = expected.map_or_else(without, str::to_owned);
     for mode in MODES {
-        let Some(output) = run(directory.path(), mode, "128M", words) else { continue };
+        let Some(output) = run(directory.path(), mode, words) else { continue };
         let told = text(&output.stderr);
         let mut said = text(&output.stdout);
         if mode == "compatible" {
@@ -135,6 +138,23 @@ fn full_flash_is_no_memory_until_some_is_given_back() {
 }
 
 #[test]
+fn memory_that_the_library_cannot_have_is_no_memory_for_the_program() {
+    let directory = tempfile::tempdir().unwrap();
+    if compiled(directory.path(), "pitfalls").is_none() {
+        return;
+    }
+    for mode in MODES {
+        let options = ["--flash-size", "320M", "--threshold", "4K", "--mode", mode];
+        let Some(output) = run_with(directory.path(), &options, &["scarce"]) else { continue };
+        let told = text(&output.stderr);
+        let expected = "before\nrefused: ENOMEM, of many: 1\nkept, wrong: 0 and 0\nagain: 6\n";
+        assert_eq!(text(&output.stdout), expected, "{mode}: {:?}: {told}", output.status);
+        assert!(told.contains("maps no memory for what is to be known"), "{mode}: {told}");
+        ended_well(&output, &told);
+    }
+}
+
+#[test]
 fn blocks_that_are_none_end_the_program_in_a_sentence() {
     for which in ["twice", "inside", "mapping", "resize"] {
         each_mode(&["frees", which], Some("before\n"), |output, told| {
@@ -168,7 +188,7 @@ fn devices_reach_what_stays_until_they_are_through() {
             println!("SKIPPED: this machine has no such requests ({how})");
             continue;
         }
-        let Some(output) = run(directory.path(), "compatible", "128M", &words) else { return };
+        let Some(output) = run(directory.path(), "compatible", &words) else { return };
         let told = text(&output.stderr);
         assert_eq!(text(&output.stdout), expected, "{how}: {told}");
         ended_well(&output, &told);

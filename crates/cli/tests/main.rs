@@ -27,6 +27,7 @@ mod conform_pool_objects;
 mod conform_pool_served;
 mod conform_reproduce;
 mod conform_run;
+mod conform_run_allocators;
 mod conform_run_memcached;
 mod conform_run_pitfalls;
 mod conform_run_programs;

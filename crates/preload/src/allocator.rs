@@ -13,7 +13,6 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fulgurite_fault::Access;
 use libc::size_t;
 
 use crate::early;
@@ -129,7 +128,7 @@ pub fn blocks() -> Blocks {
 fn take(run: &Run, alignment: usize, bytes: usize) -> *mut c_void {
     let beyond = alignment.saturating_sub(PAGE);
     let (length, mapped) = match bytes.checked_add(beyond).filter(|all| *all <= isize::MAX as usize) {
-        Some(all) => (bytes.next_multiple_of(PAGE), run.buffer.map(all, None, Access::ReadWrite)),
+        Some(all) => (bytes.next_multiple_of(PAGE), run.map(all)),
         None => (0, Err(libc::ENOMEM)),
     };
     match mapped {
@@ -147,7 +146,6 @@ fn take(run: &Run, alignment: usize, bytes: usize) -> *mut c_void {
             address as *mut c_void
         }
         Err(_) => {
-            run.is_full();
             fail(libc::ENOMEM);
             null_mut()
         }
@@ -242,8 +240,16 @@ fn small(bytes: usize, alignment: usize, caller: usize) -> Option<*mut c_void> {
     if small::is_library(caller) {
         return None;
     }
-    Some(small::take(&run.buffer, bytes, alignment).unwrap_or_else(|| {
-        run.is_full();
+    let block = if run.has_own_memory() {
+        let block = small::take(&run.buffer, bytes, alignment);
+        if block.is_none() {
+            run.is_full();
+        }
+        block
+    } else {
+        None
+    };
+    Some(block.unwrap_or_else(|| {
         fail(libc::ENOMEM);
         null_mut()
     }))
@@ -359,8 +365,9 @@ unsafe extern "C" fn realloc_for(block: *mut c_void, bytes: size_t, caller: usiz
         let (result, address, now) =
             match crate::functions::remap(run, block as usize, old, bytes, libc::MREMAP_MAYMOVE, None) {
                 Ok(address) => (address as *mut c_void, address, bytes.next_multiple_of(PAGE)),
-                Err(errno) => {
-                    fail(errno);
+                // Whatever the pages say: that many bytes cannot be had.
+                Err(_) => {
+                    fail(libc::ENOMEM);
                     (null_mut(), block as usize, old)
                 }
             };

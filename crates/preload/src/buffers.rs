@@ -98,7 +98,11 @@ fn at_once(buffers: &[iovec], moves: Moves, most: usize, mut call: impl FnMut(us
     if moves == Moves::Out && most == MESSAGE_MOST && all > most {
         return crate::errno::fail(libc::EMSGSIZE) as ssize_t;
     }
-    let mut copy = vec![0u8; all.min(most)];
+    let mut copy = Vec::new();
+    if copy.try_reserve_exact(all.min(most)).is_err() {
+        return crate::errno::fail(libc::ENOMEM) as ssize_t;
+    }
+    copy.resize(all.min(most), 0u8);
     if moves == Moves::Out {
         for (from, at, len) in parts(buffers, copy.len()) {
             // SAFETY: the caller gives buffers of these bytes, and the copy is as long.

@@ -136,12 +136,9 @@ pub unsafe extern "C" fn mmap(
         if !is_ours(run, len, protection, flags) {
             return by_kernel();
         }
-        return match buffer.map(len, None, Access::ReadWrite) {
+        return match run.map(len) {
             Ok(address) => address as *mut c_void,
             Err(errno) => {
-                if errno == libc::ENOMEM {
-                    run.is_full();
-                }
                 fail(errno);
                 libc::MAP_FAILED
             }
@@ -155,7 +152,9 @@ pub unsafe extern "C" fn mmap(
         fail(libc::ENOTSUP);
         return libc::MAP_FAILED;
     };
-    let mapped = if fixed & libc::MAP_FIXED_NOREPLACE != 0 {
+    let mapped = if !run.has_own_memory() {
+        Err(libc::ENOMEM)
+    } else if fixed & libc::MAP_FIXED_NOREPLACE != 0 {
         // The whole region is mapped for the kernel.
         let inside = Some(range).filter(Range::is_inside).ok_or(libc::EEXIST);
         inside.and_then(|_| buffer.map(len, Some(range.start), access).map_err(|_| libc::EEXIST)).map(drop)
@@ -319,6 +318,9 @@ pub fn remap(
     }
     if !buffer.is_mapped(at, old) {
         return Err(libc::EFAULT);
+    }
+    if (fixed.is_some() || new > old) && !run.has_own_memory() {
+        return Err(libc::ENOMEM);
     }
     if let Some(to) = fixed {
         let apart = to.checked_add(new).is_some_and(|end| end <= at) || to >= at + old;

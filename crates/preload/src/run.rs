@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use fulgurite_fault::{Error, PageBuffer, Told};
+use fulgurite_fault::{Access, Error, PageBuffer, Told};
 
 /// What a run has.
 pub struct Run {
@@ -99,6 +99,34 @@ impl Run {
             "a robust mutex cannot be in memory of flash, and pthread_mutex_init fails with ENOTSUP; raise the \
                  size from which mappings go there (--threshold)",
         );
+    }
+    /// Maps `len` bytes anywhere. Why that fails is told, once.
+    ///
+    /// # Errors
+    /// A number of the system.
+    pub fn map(&self, len: usize) -> Result<usize, i32> {
+        if !self.has_own_memory() {
+            return Err(libc::ENOMEM);
+        }
+        let mapped = self.buffer.map(len, None, Access::ReadWrite);
+        if mapped == Err(libc::ENOMEM) {
+            self.is_full();
+        }
+        mapped
+    }
+    /// Whether this library can keep what it has to know of another mapping or block. Where it
+    /// cannot, that is told, once.
+    pub fn has_own_memory(&self) -> bool {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        let has = crate::MEMORY.has_more();
+        if !has {
+            self.tell_once(
+                &TOLD,
+                "the kernel maps no memory for what is to be known of another mapping or block, which fails with \
+                 ENOMEM; raise the limit (ulimit -v, sysctl vm.max_map_count)",
+            );
+        }
+        has
     }
     /// Tells that flash is full, once.
     pub fn is_full(&self) {

@@ -50,6 +50,7 @@ fn start(text: &str) -> Result<(), Box<dyn std::error::Error>> {
         }
         return Ok(());
     }
+    crate::MEMORY.reserve();
     // The environment stays: a script may yet become the program that is meant (`exec`).
     forks::register();
     small::look_for_callers();

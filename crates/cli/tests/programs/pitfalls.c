@@ -251,6 +251,48 @@ static void full(void) {
     printf("given back: %d, wrong: %zu\n", ((unsigned char *)block)[8 * bytes - 1], wrong());
 }
 
+/* The kernel maps nothing more, not even for what is to be known of mappings and blocks. */
+static void scarce(void) {
+    enum { MOST = 60000 };
+    static unsigned char *all[MOST];
+    struct rlimit before, now;
+    long had = 0;
+    size_t count = 0, lost = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    if (!statm || fscanf(statm, "%ld", &had) != 1 || getrlimit(RLIMIT_AS, &before))
+        exit(7);
+    fclose(statm);
+    printf("before\n");
+    now = before;
+    now.rlim_cur = (rlim_t)had * PAGE + (64 << 10);
+    setrlimit(RLIMIT_AS, &now);
+    for (; count < MOST; count++) {
+        all[count] = count % 2 ? malloc(PAGE) : map(PAGE);
+        if (all[count] == NULL || all[count] == MAP_FAILED)
+            break;
+        all[count][9] = expected(count);
+    }
+    printf("refused: %s, of many: %d\n", count < MOST ? strerrorname_np(errno) : "?", count > 1000);
+    /* What is there can be used, protected and given back. */
+    evict();
+    for (size_t i = 0; i < count; i++)
+        lost += all[i][9] != expected(i);
+    for (size_t i = 0; i < count; i += 4)
+        lost += mprotect(all[i], PAGE, PROT_READ) != 0;
+    for (size_t i = 0; i < count; i += 2)
+        lost += munmap(all[i], PAGE) != 0;
+    for (size_t i = 1; i < count; i += 4)
+        free(all[i]);
+    for (size_t i = 3; i < count; i += 4)
+        lost += all[i][9] != expected(i);
+    printf("kept, wrong: %zu and %zu\n", lost, wrong());
+    setrlimit(RLIMIT_AS, &before);
+    unsigned char *block = malloc(8 * PAGE);
+    memset(block, 6, 8 * PAGE);
+    evict();
+    printf("again: %d\n", block[8 * PAGE - 1]);
+}
+
 /* ---- blocks that are none. Which: the second argument ---- */
 
 static void frees(const char *which) {
@@ -562,6 +604,8 @@ int main(int count, char **words) {
         stack(count);
     if (strcmp(which, "full") == 0)
         full();
+    if (strcmp(which, "scarce") == 0)
+        scarce();
     if (strcmp(which, "frees") == 0)
         frees(how);
     if (strcmp(which, "ranges") == 0)
