@@ -2,7 +2,8 @@
 //! same answers, within the same cap, and it says which way it took. Method: programs of
 //! `conform_run`, started by one that gives up rights: those of root, and the system calls that
 //! Docker's default profile denies. Guard pages may be denied as well. What the kernel is passed
-//! has left DRAM before. Where the kernel has no guard pages, the next way is taken and said.
+//! has left DRAM before. Where the kernel has no guard pages, the next way is taken and said. What
+//! older kernels have not is refused as they refuse it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -61,6 +62,45 @@ fn threads_find_what_they_wrote_without_userfaultfd() {
         assert!(told.contains("userfaultfd is refused"), "{told}");
         assert!(told.contains(way) || told.contains(WAYS[1].1), "{told}");
         assert!(peak_of_summary(&told) <= cap, "{told}");
+    }
+}
+
+/// What kernels have not that are older than these, and the way that is taken there.
+const KERNELS: [(&str, &[&str], &str); 5] = [
+    ("6.16", &["drops"], "copied in, and dropped or moved out"),
+    ("6.15", &["drops", "guards"], "copied in, and dropped or moved out"),
+    ("6.8", &["drops", "guards", "moves"], "pages without access"),
+    ("5.1", &["drops", "guards", "moves", "rings"], "pages without access"),
+    // No kernel is so, but each way stands for itself.
+    ("6.8 with guard pages", &["moves"], "guard pages"),
+];
+
+#[test]
+fn older_kernels_take_another_way_with_the_same_answers() {
+    let Some((directory, program, confined)) = place("touch") else { return };
+    let flash = directory.path().to_str().unwrap();
+    let cap = 16 << 20;
+    for (before, lack, way) in KERNELS {
+        let words =
+            |mode| ["--dram", "16M", "--flash", flash, "--flash-size", "40M", "--explain", "--mode", mode, "--"];
+        let output = run(&confined, lack, None, &[&words("auto")[..], &[&program, "28"]].concat());
+        let told = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "7168 pages, 0 wrong\n", "before {before}, {:?}: {told}", output.status);
+        let is_allowed = !told.contains("userfaultfd is refused");
+        // A kernel without guard pages takes the next way.
+        let ways = [way, if is_allowed { way } else { WAYS[0].1 }, if way == WAYS[0].1 { WAYS[1].1 } else { way }];
+        assert!(ways.iter().any(|way| told.contains(way)), "before {before}: {told}");
+        assert!(peak_of_summary(&told) <= cap, "before {before}: {told}");
+        let lacks = |what| lack.contains(&what);
+        assert_eq!(told.contains("without io_uring"), lacks("rings"), "before {before}: {told}");
+        // What it is told to take is refused, with the reason.
+        if is_allowed && lacks("moves") {
+            assert!(told.contains("Linux 6.8 is the first that can; so "), "before {before}: {told}");
+            let output = run(&confined, lack, None, &[&words("compatible")[..], &[&program, "28"]].concat());
+            let told = text(&output.stderr);
+            assert!(!output.status.success() && output.stdout.is_empty(), "before {before}: {told}");
+            assert!(told.contains("Linux 6.8 is the first that can"), "before {before}: {told}");
+        }
     }
 }
 

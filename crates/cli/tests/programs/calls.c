@@ -284,6 +284,16 @@ int main(int count, char **words) {
     pthread_join(thread, NULL);
     say("stream", (long)got);
     say("sum", sum(read_back, LONG));
+    /* A part of what is asked for is there: all of it is read, and nothing waits for more. */
+    int parts_fds[2];
+    if (pipe(parts_fds) || fcntl(parts_fds[1], F_SETPIPE_SZ, 1 << 20) < 0)
+        return 4;
+    say("a part", write(parts_fds[1], out, MESSAGE));
+    memset(in, 0, LONG);
+    say("of all", read(parts_fds[0], in, LONG));
+    say("same", memcmp(in, out, MESSAGE) || in[MESSAGE] != 0);
+    close(parts_fds[1]);
+    say("the end", read(parts_fds[0], in, LONG));
     say("socketpair", socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
     *vector = (struct iovec){datagram, 3000};
     *vector_in = (struct iovec){datagram_in, 3000};

@@ -1,7 +1,10 @@
 /* Runs a program with fewer rights. Arguments: what is taken away, "--", the program and its arguments.
  *   user    the rights of root: user and group 65534
  *   docker  the system calls userfaultfd and io_uring_*, as Docker's default profile does
- *   guards  guard pages: madvise(MADV_GUARD_INSTALL) is refused
+ *   guards  guard pages: madvise(MADV_GUARD_INSTALL) is refused, as before Linux 6.15 for memory of files
+ *   moves   what userfaultfd has since Linux 6.8: it knows no such features
+ *   drops   process_madvise, which an older kernel than Linux 5.10 has not, and older ones than 6.16 not for this
+ *   rings   io_uring, as before Linux 5.1
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,6 +20,8 @@
 #include <unistd.h>
 
 enum { OTHERS = 65534, GUARD_INSTALL = 102 };
+/* UFFDIO_API */
+#define USERFAULTFD_API 0xc018aa3fU
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define IS(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, yes, no)
@@ -50,6 +55,27 @@ static int take(const char *what) {
             IS(GUARD_INSTALL, 1, 0),
             RETURN(SECCOMP_RET_ALLOW),
             RETURN(SECCOMP_RET_ERRNO | EINVAL),
+        };
+        return filter(code, sizeof code / sizeof *code);
+    }
+    if (!strcmp(what, "moves")) {
+        struct sock_filter code[] = {
+            LOAD(nr),
+            IS(SYS_ioctl, 0, 2),
+            LOAD(args[1]),
+            IS(USERFAULTFD_API, 1, 0),
+            RETURN(SECCOMP_RET_ALLOW),
+            RETURN(SECCOMP_RET_ERRNO | EINVAL),
+        };
+        return filter(code, sizeof code / sizeof *code);
+    }
+    if (!strcmp(what, "drops") || !strcmp(what, "rings")) {
+        unsigned call = what[0] == 'd' ? SYS_process_madvise : SYS_io_uring_setup;
+        struct sock_filter code[] = {
+            LOAD(nr),
+            IS(call, 1, 0),
+            RETURN(SECCOMP_RET_ALLOW),
+            RETURN(SECCOMP_RET_ERRNO | ENOSYS),
         };
         return filter(code, sizeof code / sizeof *code);
     }
