@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use fulgurite_testkit::is_full;
 
-use crate::runs::{Group, cannot, command, compiled, peak_of_summary, text};
+use crate::runs::{Group, TIMES, cannot, command, compiled, output_and_peak, peak_of_summary, resident_peak, text};
 
 #[test]
 fn threads_find_what_they_wrote_in_four_times_the_cap() {
@@ -250,16 +250,17 @@ fn small_blocks_go_to_flash_where_that_is_asked_for() {
     assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("256 blocks, 0 wrong\n", None), "{told}");
     assert!(told.contains("is no block, or no more"), "{told}");
     if let Some(program) = compiled(directory.path(), "maps") {
-        // Four times the cap where there is time for it: two maps of some 35 MiB.
-        let (changes, flash_size) = if is_full() { ("400000", "320M") } else { ("40000", "96M") };
-        let program = program.to_str().unwrap();
-        let words = ["--dram", "16M", "--flash", flash, "--flash-size", flash_size, "--small-blocks", "--"];
-        let output = command(None, &[&words[..], &[program, changes]].concat()).output().unwrap();
-        let without = Command::new(program).arg(changes).output().unwrap();
+        // Its nodes are used by chance. In little time, fewer of them have longer values.
+        let (mib, changes, longest) = if is_full() { (16, "400000", "90") } else { (10, "17500", "4000") };
+        let (cap, dram, program) = (mib << 20, format!("{mib}M"), program.to_str().unwrap());
+        let words = ["--dram", &dram, "--flash", flash, "--flash-size", "320M", "--small-blocks", "--", program];
+        let output = command(None, &[&words[..], &[changes, longest]].concat()).output().unwrap();
+        let (without, held) = output_and_peak(Command::new(program).args([changes, longest]), &[]);
         let told = text(&output.stderr);
         assert_eq!(text(&output.stdout), text(&without.stdout), "{told}");
         assert!(text(&without.stdout).ends_with("0 and 0 wrong, 0\n"));
         assert!(peak_of_summary(&told) <= cap, "{told}");
+        assert!(held >= TIMES * cap, "{held} bytes are held, and {cap} are the cap");
     }
 }
 
@@ -320,6 +321,9 @@ fn what_cannot_run_so_is_refused_in_a_sentence() {
         (vec!["--dram", "64M", "--flash", ".", "--objects", "5000", "--", "true"], "choose 1 to 4082"),
         (vec!["--dram", "64M", "--flash", ".", "--objects", "--mode", "in-line", "--", "true"], "--mode compatible"),
     ];
+    if Command::new("go").arg("version").output().is_ok() {
+        refused.push((vec!["--dram", "64M", "--flash", ".", "--", "go", "version"], "written in Go"));
+    }
     let taken = at("taken");
     refused.push((vec!["--dram", "64M", "--flash", &taken, "--", "true"], "it exists"));
     let elf = at("static");
@@ -425,10 +429,11 @@ impl Connection {
 struct Data {
     keys: u32,
     value_bytes: usize,
+    /// How many times its cap they are, with redis' own bytes, at the least.
+    times: u64,
 }
 
-/// With redis' own bytes, four times the cap.
-const DATA: Data = Data { keys: 28_000, value_bytes: 5_000 };
+const DATA: Data = Data { keys: 28_000, value_bytes: 5_000, times: 4 };
 
 impl Data {
     fn value(&self, key: u32, round: u32) -> Vec<u8> {
@@ -476,6 +481,8 @@ fn loaded(
     let mut redis = Redis::start(Command::new("redis-server"), directory);
     let mut connection = redis.connect().expect("redis runs without us");
     let expected = data.load(&mut connection);
+    let held = resident_peak(redis.child.id());
+    assert!(held >= data.times * REDIS_CAP, "{held} bytes are held, and {REDIS_CAP} are the cap");
     redis.end(&mut connection);
 
     let words = ["--dram", "36M", "--flash", directory.to_str().unwrap(), "--flash-size", "512M"];
@@ -534,7 +541,8 @@ fn redis_holds_four_times_its_cap() {
 #[test]
 fn redis_holds_its_values_as_objects() {
     let directory = tempfile::tempdir().unwrap();
-    let data = Data { keys: if is_full() { 120_000 } else { 30_000 }, value_bytes: 1_000 };
+    let (keys, times) = if is_full() { (130_000, 4) } else { (30_000, 1) };
+    let data = Data { keys, value_bytes: 1_000, times };
     let group = Group::new("redis-objects", REDIS_CAP);
     let words = ["--objects"];
     let Some((_, redis, mut connection)) = loaded(&data, group.as_ref(), directory.path(), &words) else { return };

@@ -145,7 +145,8 @@ impl Lists {
         *head = unsafe { block.cast::<*mut u8>().read() };
         Some(block)
     }
-    /// Begins a chunk with room for a block of this size at least. False where the kernel maps none.
+    /// Begins a chunk with room for a block of this size at least. False where the kernel maps
+    /// none.
     fn begin_chunk(&mut self, size: usize) -> bool {
         let chunk = map(CHUNK + size);
         if !chunk.is_null() {

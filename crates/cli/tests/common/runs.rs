@@ -1,8 +1,11 @@
 //! What tests of `fulgurite run` have in common: memory cgroups, programs in C, and what is told.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 pub const FULGURITE: &str = env!("CARGO_BIN_EXE_fulgurite");
 
@@ -90,6 +93,39 @@ pub fn compiled(directory: &Path, name: &str) -> Option<PathBuf> {
             None
         }
     }
+}
+
+/// How many times its cap a program holds, at the least.
+pub const TIMES: u64 = 4;
+
+/// Runs a program with this input. Returns also the most bytes that it had in DRAM, as far as was
+/// seen: without us, that is what it holds.
+pub fn output_and_peak(command: &mut Command, input: &[u8]) -> (Output, u64) {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut stdin, pid, has_ended) = (child.stdin.take().unwrap(), child.id(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        // A program may end before it has read all.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        let peak = scope.spawn(|| {
+            let mut most = 0;
+            while !has_ended.load(Ordering::Relaxed) {
+                most = resident_peak(pid).max(most);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            most
+        });
+        let output = child.wait_with_output().unwrap();
+        has_ended.store(true, Ordering::Relaxed);
+        (output, peak.join().unwrap())
+    })
+}
+
+/// The most bytes that a process has had in DRAM so far; 0 when it has ended.
+pub fn resident_peak(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }
 
 /// Bytes of the peak that the summary tells.

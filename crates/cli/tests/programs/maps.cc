@@ -1,6 +1,6 @@
 // Two threads fill and change maps of small objects. A child after fork checks both and changes one, while the parent
-// changes the other. Prints the sizes of the maps, how many values are wrong, and the child's status. Argument: how often a
-// thread changes its map.
+// changes the other. Prints the sizes of the maps, how many values are wrong, and the child's status. Arguments: how often a
+// thread changes its map, and how long values are at the most.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -11,7 +11,10 @@
 
 using Map = std::map<long, std::string>;
 
-static std::string value(long key) { return std::to_string(key * 7) + std::string(key % 90, 'x'); }
+static long longest = 90;
+static std::string value(long key) {
+    return std::to_string(key * 7) + std::string((unsigned long)(key % longest), 'x');
+}
 
 static unsigned long wrong_of(const Map &map) {
     unsigned long wrong = 0;
@@ -33,6 +36,7 @@ static void fill(Map &map, long count, unsigned long seed) {
 
 int main(int words, char **word) {
     const long count = words > 1 ? atol(word[1]) : 40000;
+    longest = words > 2 ? atol(word[2]) : longest;
     Map one, two;
     std::thread first([&] { fill(one, count, 1); }), second([&] { fill(two, count, 2); });
     first.join();
