@@ -432,6 +432,11 @@ typedef struct {
      * States of a pool that the library made durable by itself, because room was short.
      */
     uint64_t own_syncs;
+    /**
+     * Of the faults, how many a job waited for while other jobs of its worker ran
+     * (fulgurite_copy()).
+     */
+    uint64_t faults_switched;
 } fulgurite_objects_statistics;
 
 #ifdef __cplusplus
@@ -660,6 +665,19 @@ fulgurite_status fulgurite_set_dram_bytes(fulgurite_pool *pool, uint64_t bytes);
  * Fails with FULGURITE_CANCELLED or FULGURITE_DEADLINE_EXCEEDED when the job should end.
  */
 fulgurite_status fulgurite_yield(fulgurite_context *context);
+
+/**
+ * Copies bytes from or to objects or blocks of an allocator, or from one to the other. While an
+ * object is read from flash, other jobs of the worker run, where objects are in line
+ * (FULGURITE_OBJECTS_IN_LINE). A plain access waits with the worker. The ranges must not overlap,
+ * and other jobs must not change them meanwhile.
+ *
+ * Fails with FULGURITE_OUT_OF_RANGE for more bytes than any memory has.
+ */
+fulgurite_status fulgurite_copy(fulgurite_context *context,
+                                void *to,
+                                const void *from,
+                                size_t bytes);
 
 /**
  * Opens a write section: a token has all that the job writes until the section ends, or none of

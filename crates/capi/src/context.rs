@@ -1,11 +1,13 @@
 //! The context of a job: what its callback passes on, so that its calls run on its own fiber.
 
 use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
 use fulgurite::{AccessError, Context, Memory, views::WriteSection};
+use fulgurite_alloc::reach;
 
 use crate::argument;
 use crate::failure::{Failure, guard};
@@ -99,6 +101,32 @@ pub unsafe extern "C" fn fulgurite_yield(context: *mut fulgurite_context) -> ful
         // SAFETY: the contract of the module `lib`.
         let context = unsafe { argument::handle(context, "context") }?;
         context.call(|inner, _| Memory::yield_now(inner))
+    })
+}
+
+/// Copies bytes from or to objects or blocks of an allocator, or from one to the other. While an
+/// object is read from flash, other jobs of the worker run, where objects are in line
+/// (FULGURITE_OBJECTS_IN_LINE). A plain access waits with the worker. The ranges must not overlap,
+/// and other jobs must not change them meanwhile.
+///
+/// Fails with FULGURITE_OUT_OF_RANGE for more bytes than any memory has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_copy(
+    context: *mut fulgurite_context,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+) -> fulgurite_status {
+    guard(|| {
+        // SAFETY: the contract of the module `lib`.
+        let (context, to, from) = unsafe {
+            let context = argument::handle(context, "context")?;
+            (context, argument::buffer(to, bytes, "to")?, argument::bytes(from, bytes, "from")?)
+        };
+        context.call(|inner, _| {
+            reach::copy(inner, from, to);
+            Ok(())
+        })
     })
 }
 

@@ -61,6 +61,9 @@ pub struct fulgurite_objects_statistics {
     pub faults_of_workers: u64,
     /// States of a pool that the library made durable by itself, because room was short.
     pub own_syncs: u64,
+    /// Of the faults, how many a job waited for while other jobs of its worker ran
+    /// (fulgurite_copy()).
+    pub faults_switched: u64,
 }
 
 fn abort_on(overrun: Overrun) {
@@ -232,6 +235,7 @@ pub unsafe extern "C" fn fulgurite_objects_get_statistics(
             waited_ns: u64::try_from(summary.waited.as_nanos()).unwrap_or(u64::MAX),
             faults_of_workers: summary.faults_of_workers,
             own_syncs: summary.own_syncs,
+            faults_switched: summary.faults_switched,
         };
         // SAFETY: as above. The structure has numbers only, and no padding.
         unsafe { argument::tell(&told, statistics, size, "statistics") }

@@ -234,6 +234,15 @@ unsafe extern "C" fn add(context: *mut fulgurite_context, user: *mut c_void) -> 
         assert_eq!(fulgurite_section_end(context), FULGURITE_OK);
         assert_eq!(fulgurite_section_end(context), FULGURITE_INVALID_ARGUMENT);
         assert_eq!(fulgurite_yield(context), FULGURITE_OK);
+        let mut copied = [0u8; 8];
+        let to = copied.as_mut_ptr().cast();
+        assert_eq!(fulgurite_copy(context, to, bytes.as_ptr().cast(), 8), FULGURITE_OK);
+        assert_eq!(copied, bytes);
+        assert_eq!(fulgurite_copy(context, to, null(), 8), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(fulgurite_copy(context, null_mut(), to, 8), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(fulgurite_copy(null_mut(), to, to, 0), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(fulgurite_copy(context, to, to, usize::MAX), FULGURITE_OUT_OF_RANGE);
+        assert_eq!(fulgurite_copy(context, null_mut(), null(), 0), FULGURITE_OK);
         // It would wait for itself.
         assert_eq!(fulgurite_sync(shared.pool, null_mut()), FULGURITE_IN_A_JOB);
         assert_eq!(fulgurite_root_load(null_mut(), shared.root, &mut value), FULGURITE_IN_A_JOB);
@@ -582,6 +591,58 @@ fn blocks_are_allocated_and_checked() {
 
 /// Pages that [`touch`] reaches.
 const TOUCHED: usize = 50;
+
+/// Objects of [`copy_objects`], 4000 bytes each: more than their DRAM.
+const COPIED: u32 = 4000;
+
+unsafe extern "C" fn copy_objects(context: *mut fulgurite_context, array: *mut c_void) -> c_int {
+    let (mut object, mut right) = ([0u32; 1000], 0);
+    for index in 0..COPIED {
+        // SAFETY: the array has so many objects, and is this job's.
+        unsafe {
+            let at = array.byte_add(index as usize * FULGURITE_OBJECT_STRIDE);
+            let into = object.as_mut_ptr().cast::<c_void>();
+            assert_eq!(fulgurite_copy(context, into, at, 4000), FULGURITE_OK, "{}", last());
+            right += c_int::from(object == [index; 1000]);
+            object = [index + 1; 1000];
+            assert_eq!(fulgurite_copy(context, at, into, 4000), FULGURITE_OK, "{}", last());
+        }
+    }
+    right
+}
+
+#[test]
+fn copies_of_objects_let_other_jobs_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = string(directory.path().join("flash").to_str().unwrap());
+    let (options, mut objects) = (fulgurite_options_new(), null_mut());
+    // SAFETY: handles, objects and strings of this function.
+    unsafe {
+        assert_eq!(fulgurite_options_flat(options, path.as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_size(options, c"32M".as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_dram_bytes(options, 8 << 20), FULGURITE_OK);
+        let started = fulgurite_objects_start(options, 8192, FULGURITE_OBJECTS_IN_LINE, &mut objects);
+        fulgurite_options_free(options);
+        if started == FULGURITE_NOT_PERMITTED {
+            return println!("SKIPPED: {}", last());
+        }
+        assert_eq!(started, FULGURITE_OK, "{}", last());
+        let array = fulgurite_object_array_alloc(objects, COPIED, 4000);
+        assert!(!array.is_null(), "{}", last());
+        for index in 0..COPIED {
+            array.byte_add(index as usize * FULGURITE_OBJECT_STRIDE).cast::<[u32; 1000]>().write([index; 1000]);
+        }
+        let (pool, mut result) = (open(None), 0);
+        assert_eq!(fulgurite_run(pool, Some(copy_objects), array, &mut result), FULGURITE_OK, "{}", last());
+        assert_eq!(result, COPIED as c_int);
+        let last_one = array.byte_add((COPIED as usize - 1) * FULGURITE_OBJECT_STRIDE);
+        assert_eq!(last_one.cast::<[u32; 1000]>().read(), [COPIED; 1000]);
+        let (mut met, size) = (fulgurite_objects_statistics::default(), size_of::<fulgurite_objects_statistics>());
+        assert_eq!(fulgurite_objects_get_statistics(objects, &mut met, size), FULGURITE_OK);
+        assert!(met.faults_switched > u64::from(COPIED) / 4 && met.errors == 0, "{met:?}");
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
+    }
+}
 
 /// Starts objects over a pool in a file. NULL where the machine gives no userfaultfd, which is
 /// said.
