@@ -95,6 +95,11 @@ fn what_waits_is_not_interrupted_by_pages_that_leave() {
 }
 
 #[test]
+fn memory_is_unmapped_while_others_touch_it() {
+    each_mode(&["races"], Some("races, wrong: 0 and 0\n"), ended_well);
+}
+
+#[test]
 fn programs_start_from_memory_that_has_left_dram() {
     // Again and again, and nothing is held that a fork would wait for.
     each_mode(&["spawns"], Some("programs: 40\na fork behind them: exit 0, wrong: 0\n"), ended_well);

@@ -353,6 +353,60 @@ static void waits(void) {
     printf("ended early: %d\n", ended_early);
 }
 
+/* ---- memory that is unmapped while others touch it ---- */
+
+enum { RACY = 512, PART = 64 };
+static __thread sigjmp_buf own_back;
+static volatile int is_over;
+static unsigned char *racy;
+static void jumps(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    siglongjmp(own_back, 1);
+}
+/* What is there was written here, or is new. What is not there is a signal. */
+static void *touches(void *argument) {
+    volatile uint64_t state = (uintptr_t)argument;
+    volatile size_t lost = 0, found = 0, signals = 0;
+    while (!is_over) {
+        if (sigsetjmp(own_back, 1)) {
+            signals++;
+            continue;
+        }
+        state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+        unsigned char *place = racy + (state >> 33) % RACY * PAGE, now = *place;
+        lost += now != 0 && now != 1;
+        *place = 1;
+        found++;
+    }
+    return (void *)(lost + (found == 0) + (signals == 0));
+}
+static void races(void) {
+    enum { THREADS = 3 };
+    pthread_t threads[THREADS];
+    size_t lost = 0;
+    act(SIGSEGV, jumps, SA_NODEFER), act(SIGBUS, jumps, SA_NODEFER);
+    racy = map((size_t)RACY * PAGE);
+    for (int i = 0; i < THREADS; i++)
+        lost += pthread_create(&threads[i], NULL, touches, (void *)(uintptr_t)(i + 1)) != 0;
+    for (size_t round = 0; round < 150; round++) {
+        unsigned char *part = racy + round % (RACY / PART) * PART * PAGE;
+        lost += munmap(part, (size_t)PART * PAGE) != 0;
+        for (size_t page = 0; page < 64; page++)
+            big[(round * 64 + page) * 7919 % BIG * PAGE]++;
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        lost += mmap(part, (size_t)PART * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) != part;
+        if (round % 3 == 0)
+            lost += madvise(part, (size_t)PART * PAGE, MADV_DONTNEED) != 0;
+    }
+    is_over = 1;
+    for (int i = 0; i < THREADS; i++) {
+        void *wrong_there;
+        pthread_join(threads[i], &wrong_there);
+        lost += (uintptr_t)wrong_there;
+    }
+    printf("races, wrong: %zu and %zu\n", lost, wrong());
+}
+
 /* ---- arguments that a system call does not have ---- */
 
 static void unasked(void) {
@@ -612,6 +666,8 @@ int main(int count, char **words) {
         ranges();
     if (strcmp(which, "waits") == 0)
         waits();
+    if (strcmp(which, "races") == 0)
+        races();
     if (strcmp(which, "unasked") == 0)
         unasked();
     if (strcmp(which, "pipes") == 0)
