@@ -120,7 +120,7 @@ fn python() -> Option<String> {
 fn programs(classes: &Path) -> Vec<Program> {
     // It reads lines by chance, once they are half sorted. So these are few and long, or take long.
     let few = Program { dram: 10, flash: 128, ..program(&["sort", "-S", "60M", "--parallel=2"], lines(7_000, 6_000)) };
-    let many = program(&["sort", "-S", "200M", "--parallel=2"], lines(2_000_000, 0));
+    let many = program(&["sort", "-S", "200M", "--parallel=2"], lines(1_200_000, 0));
     let sort = if is_full() { many } else { few };
     let bash = Program { large: false, ..program(&["bash", "-c", SHELL], "") };
     let (rows, dram, flash) = if is_full() { (160_000, 24, 512) } else { (45_000, 13, 128) };
