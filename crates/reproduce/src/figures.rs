@@ -255,12 +255,14 @@ fn tails(inputs: &Inputs<'_>, report: &Report) -> Result<Option<Figure>, CheckEr
 fn dram_interface(inputs: &Inputs<'_>, _: &Report) -> Drawn {
     let kib = |chunk: u64| chunk as f64 / 1024.0;
     let chunk = logarithmic("KB of a request");
-    let (mut interface, mut protocol, mut overhead) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut interface, mut protocol) = (Vec::new(), Vec::new());
+    let (mut overhead, mut of_ufs) = (Vec::new(), Vec::new());
     for size in throughput::CHUNKS {
         let (raw, whole) = throughput::bandwidths(inputs, size)?;
         interface.push((kib(size), raw / 1e6));
         protocol.push((kib(size), whole / 1e6));
-        overhead.push((kib(size), (1.0 / whole - 1.0 / raw) * size as f64 * 1e6));
+        overhead.push((kib(size), throughput::latency_us((raw, whole), size)));
+        of_ufs.push((kib(size), throughput::latency_us(throughput::bandwidths_of_ufs(inputs, size)?, size)));
     }
     let mut figures = vec![
         Figure {
@@ -279,7 +281,7 @@ fn dram_interface(inputs: &Inputs<'_>, _: &Report) -> Drawn {
             title: "DRAM interface, figure 7: latency of the protocol".to_owned(),
             subtitle: "what a command costs beside its transfer; the text has no number for UFS".to_owned(),
             shape: Shape::Curves { x: chunk, y: linear("µs") },
-            series: vec![series("the prototype", overhead)],
+            series: vec![series("the prototype", overhead), series("UFS", of_ufs)],
         },
     ];
     let mut by_buffer = Vec::new();

@@ -1,7 +1,7 @@
 //! A7: cycles of the controllers of the DRAM cache, by the simulator's state machines.
 
 use fulgurite_sim::Time;
-use fulgurite_sim::memory::{CacheShape, DramCache, DramTiming, Looked};
+use fulgurite_sim::memory::{CacheShape, Controller, ControllerTiming, DramCache, DramTiming, Looked, Wanted};
 
 use super::cores::buffers;
 use crate::check::{CheckError, Finding, Inputs};
@@ -88,6 +88,7 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
         ),
         buffer(shape)?,
         stall(shape),
+        open_rows(inputs, shape, cycles)?,
         Finding::trend(
             "full",
             "without a free place the backside waits for a flash request to finish",
@@ -96,6 +97,44 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
             "all ways of the set were coming; the miss went on when one had come",
         ),
     ])
+}
+
+/// Bytes of a column.
+const COLUMN_BYTES: f64 = 8.0;
+
+/// Blocks of two rows of a bank that are asked for in turns. Those of the open row come first
+/// (FR-FCFS), so that each row is opened once. With a queue of one, each block opens its row.
+fn open_rows(inputs: &Inputs<'_>, shape: CacheShape, cycles: impl Fn(Time) -> f64) -> Result<Finding, CheckError> {
+    let columns = inputs.bytes("l1.block")? / COLUMN_BYTES;
+    let DramTiming { open, close, column, refresh_every, refresh, .. } = shape.timing;
+    // The first data of a column comes with its command, as in the cycles of table I.
+    let burst = column * columns as u64;
+    let timing = ControllerTiming { open, column: Time::ZERO, burst, close, active: open, refresh_every, refresh };
+    let blocks = shape.queue;
+    let last = |depth: u32| {
+        let mut controller = Controller::new(timing, 1, depth as usize);
+        let (mut now, mut done, mut asked) = (Time::ZERO, Vec::new(), 0);
+        while asked < blocks || !controller.is_empty() {
+            while asked < blocks && controller.has_room() {
+                controller.push(Wanted { bank: 0, row: asked % 2, tag: asked });
+                asked += 1;
+            }
+            let next = controller.advance(now, &mut done);
+            now = if next == Time(u64::MAX) { now } else { next };
+        }
+        done.iter().map(|(_, at)| *at).max().unwrap_or_default()
+    };
+    let (ras, cas) = (inputs.number("cache.ras", Dimension::Cycles)?, inputs.number("cache.cas", Dimension::Cycles)?);
+    let expected = 2.0 * ras + f64::from(blocks) * columns * cas;
+    Ok(Finding::exact(
+        "open-rows-first",
+        "FR-FCFS",
+        expected,
+        cycles(last(blocks)),
+        "cycles",
+        "a queue full of blocks of two rows of a bank, in turns: two rows are opened, and the blocks moved",
+    )
+    .also("cycles with a queue of one, in which each block opens its row", cycles(last(1))))
 }
 
 /// A victim with changes goes to the evict buffer, and the miss goes on. Once the buffer is full, a

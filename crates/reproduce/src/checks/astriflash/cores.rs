@@ -434,8 +434,8 @@ pub(super) fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
                 "TPCC loses most",
                 tpcc_share <= least + 1e-9,
                 (tpcc_share, of_dram),
-                "the text's reason is a costlier flush. A window of 128 instructions (table I) bounds that. With one \
-                 exponent for all workloads, TPCC, which computes most, also misses least often",
+                "the text's reason is a costlier flush. A window of 128 instructions (table I) bounds that. By our \
+                 assumption one exponent holds for all workloads, so TPCC, which computes most, also misses least often",
             )
             .also("the least of all", least)
             .also("ns that a miss costs, TPCC", tpcc.cost_ns)

@@ -312,8 +312,8 @@ pub(super) fn mmap(inputs: &Inputs<'_>) -> Found {
             "7x with threads and prefetching",
             both > threads,
             (both, "times"),
-            "prefetching takes the planes that the threads' misses need: HybridSim's configuration has 32, and the \
-             text names none",
+            "prefetching takes the planes that the threads' misses need. By our assumption there are 32, as in \
+             HybridSim's configuration, and the text names none",
         ),
     ])
 }
@@ -351,8 +351,8 @@ pub(super) fn gups(inputs: &Inputs<'_>) -> Found {
             "at 750 µs prefetching decreases performance",
             late_gain <= gain + 0.02,
             (late_gain, "times with prefetching at 750 µs"),
-            "one thread leaves most planes idle at any latency, and a bus counts for less at a longer one. In the text \
-             the traffic is more than the device's bandwidth, of which it gives nothing",
+            "by our assumption of 32 planes, one thread leaves most of them idle at any latency, and a bus counts for \
+             less at a longer one. In the text the traffic is more than the device's bandwidth, of which it gives nothing",
         ),
         Finding::trend(
             "threads",
@@ -487,8 +487,8 @@ pub(super) fn shares(inputs: &Inputs<'_>) -> Found {
             ssd_threads[0] < 1.0 && ssd_threads[ssd_threads.len() - 1] > 1.0,
             (ssd_threads[0], "times one thread's throughput at 10%"),
             "in the text, sequential threads interfere and make traffic largely random, which outweighs their gain up to \
-             about 70%. Here each fault brings its group of pages, whatever other threads read, so that reads only \
-             overlap",
+             about 70%. By our assumption each fault brings its group of pages, whatever other threads read, so that \
+             reads only overlap",
         )
         .also("times at 100%", ssd_threads[ssd_threads.len() - 1]),
     ])
