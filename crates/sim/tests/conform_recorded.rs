@@ -8,7 +8,7 @@ use fulgurite_sim::cores::{CoresReport, CoresSystem, Front, RECORDED_THREADS};
 use fulgurite_sim::system::{Given, System};
 use fulgurite_sim::{Recording, RunError};
 
-use crate::common::{cores, cores_text};
+use crate::common::{SHAPES, cores, cores_text};
 
 const WAYS: [&str; 4] = ["switch", "system", "wait", "dram-only"];
 const EXECUTED: Front = Front::Executed { instructions: 2000, own: 4 };
@@ -30,7 +30,8 @@ fn small_text() -> String {
     text.replace("warm_up = 5000", "warm_up = 100").replace("jobs = 20000", "jobs = 600")
 }
 fn executed_text() -> String {
-    small_text().replace("front = \"modelled\"\n", "front = \"executed\"\ninstructions = 2000\nown = 4\n")
+    let text = small_text().replace(SHAPES, "");
+    text.replace("front = \"modelled\"\n", "front = \"executed\"\ninstructions = 2000\nown = 4\n")
 }
 fn json(report: &CoresReport) -> String {
     serde_json::to_string(report).unwrap()

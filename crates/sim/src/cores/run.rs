@@ -229,7 +229,8 @@ impl CoresSystem {
                             ThreadWork::Recorded(Player::new(recording.clone(), taken.clone(), space, thread))
                         }
                         (_, Front::Traced(traced)) => ThreadWork::Traced(Tracer::new(traced.clone(), taken.clone())),
-                        _ => ThreadWork::Modelled(Work::new(shape, zipf, space, thread, seed)),
+                        // Without a shape it was refused.
+                        _ => ThreadWork::Modelled(Work::new(shape.expect("a shape"), zipf, space, thread, seed)),
                     };
                     match recorder {
                         Some(recorder) => ThreadWork::Noted(Box::new(work), Pen::new(recorder.clone(), thread)),
@@ -334,7 +335,7 @@ impl Run<'_> {
             let table = cached_tables.then(|| space.page_at(space.table(page)));
             table.into_iter().chain(std::iter::once(page))
         });
-        let levels = self.system.shape.levels.ceil() as u32;
+        let levels = self.system.shape.map_or(0, |shape| shape.levels.ceil() as u32);
         for page in ranks.chain(space.hot(levels, threads)) {
             let (tags, page) = self.tags_of(page);
             tags.fill(std::iter::once(page));

@@ -54,6 +54,8 @@ pub enum Paging {
 
 /// The front that needs no workload.
 const TRACED: &str = "traced";
+const MODELLED: &str = "modelled";
+const RECORDED: &str = "recorded";
 
 /// Where the work of threads comes from.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -92,7 +94,7 @@ impl Front {
             Ok::<_, SystemError>((instructions, count("workload.own", &OWN)? as u32))
         };
         let key = "workload.front";
-        let fronts = [("modelled", 0), ("executed", 1), ("recorded", 2), (TRACED, 3)];
+        let fronts = [(MODELLED, 0), ("executed", 1), (RECORDED, 2), (TRACED, 3)];
         match (document.word(key, &fronts)?, recording, trace) {
             (2, None, _) => Err(document.refuse(key, "give the recording with --trace")),
             (3, _, None) => Err(document.refuse(key, "give the trace's file with --trace")),
@@ -119,6 +121,23 @@ impl Front {
             (_, None, None) => executed().map(|(instructions, own)| Front::Executed { instructions, own }),
         }
     }
+}
+
+/// What an operation of a workload is like, of all for which the system says it. So `workload.name`
+/// can be another one's.
+fn shape(document: &Document, workload: Workload, front: &str) -> Result<Option<Shape>, SystemError> {
+    let mut own = None;
+    for of in Workload::ALL {
+        let shape = Shape::read(document, of)?;
+        if of == workload {
+            own = shape;
+        }
+    }
+    if own.is_none() && front == MODELLED {
+        // An error of the key that is missing.
+        document.number(&format!("workload.shapes.{}.operations", workload.name()), 1.0, 1.0)?;
+    }
+    Ok(own)
 }
 
 /// A core and the caches on the chip.
@@ -175,8 +194,8 @@ pub struct CoresSystem {
     pub cached_tables: bool,
     /// What the threads do. A trace does not read it.
     pub workload: Workload,
-    /// What an operation of it is like, where it is modelled.
-    pub shape: Shape,
+    /// What an operation of it is like. None: it is not modelled.
+    pub shape: Option<Shape>,
     /// Zipf's exponent of the records. A trace does not read it.
     pub exponent: f64,
     /// At a page that is not in DRAM.
@@ -286,12 +305,14 @@ impl CoresSystem {
             }
         };
         // The keys of a workload are none of a system that runs a trace.
-        let (workload, exponent) = if document.text("workload.front")? == TRACED {
+        let front = document.text("workload.front")?;
+        let (workload, exponent) = if front == TRACED {
             (Workload::ArraySwap, 1.0)
         } else {
             let names = Workload::ALL.map(|workload| (workload.name(), workload));
             (document.word("workload.name", &names)?, document.number("workload.exponent", 0.1, 4.0)?)
         };
+        let shape = if matches!(front, MODELLED | RECORDED) { shape(document, workload, front)? } else { None };
         Ok(CoresSystem {
             cores,
             parts,
@@ -302,7 +323,7 @@ impl CoresSystem {
             pages,
             cached_tables: document.word("dram.tables", &[("flat", false), ("cached", true)])?,
             workload,
-            shape: workload.shape(),
+            shape,
             exponent,
             paging,
             warm_up: document.count("run.warm_up", 1, 1 << 40)?,
@@ -314,6 +335,9 @@ impl CoresSystem {
     /// can.
     fn misfit(&self, recording: &Recording) -> Option<(&'static str, String)> {
         let Origin { workload, exponent, pages, executed, frames, .. } = *recording.origin();
+        if executed.is_none() && self.shape.is_none() {
+            return Some(("workload.front", format!("workload.shapes of {} are needed", workload.name())));
+        }
         if workload != self.workload {
             return Some(("workload.name", format!("the recording is of {}", workload.name())));
         }
@@ -347,6 +371,7 @@ impl CoresSystem {
                 let threads = u64::from(self.cores) * u64::from(self.threads());
                 traced.misfit(self.pages, self.jobs_begun(), threads)
             }
+            Front::Modelled if self.shape.is_none() => Some(("workload.shapes", self.workload.name().to_owned())),
             Front::Modelled | Front::Executed { .. } => None,
         }
     }

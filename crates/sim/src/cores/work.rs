@@ -7,8 +7,8 @@
 //! A node of the red-black tree is one cache block, and nodes are scattered over the pages
 //! (`fulgurite-workloads`). A page has few popular ones. So the records of an operation are the
 //! nodes at the end of one path, and a page's block is always the same one. Each node's place is
-//! read in the one before, and all are as popular as the key. Four is chosen for the sizes
-//! of `model_cores`. A calibration may give another count ([`Shape`]). Of 2^19 nodes, the 12 levels
+//! read in the one before, and all are as popular as the key. How many there are is the system's
+//! to say ([`Shape`]). At the sizes of `model_cores` there are four: of 2^19 nodes, the 12 levels
 //! above are as many as 4,096 pages of DRAM hold at all times. Below are 7 nodes of a path, half of
 //! them on pages in DRAM, which holds half of the data. The other four are missing one after the
 //! other.
@@ -19,6 +19,7 @@
 
 use crate::closed_forms::bisect;
 use crate::random::Random;
+use crate::system::{Document, SystemError};
 
 /// Bytes of a page and of a cache block.
 pub const PAGE: u64 = 4096;
@@ -175,7 +176,31 @@ pub struct Shape {
     pub path: bool,
 }
 
+/// The most of a count of a shape.
+const COUNT_MAX: f64 = 1e6;
+
 impl Shape {
+    /// Reads that of a workload, from the keys of `workload.shapes`. None: it has none there.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the line.
+    pub fn read(document: &Document, workload: Workload) -> Result<Option<Shape>, SystemError> {
+        let of = format!("workload.shapes.{}", workload.name());
+        if !document.has(&of) {
+            return Ok(None);
+        }
+        let number = |key: &str, low: f64, high: f64| document.number(&format!("{of}.{key}"), low, high);
+        Ok(Some(Shape {
+            operations: number("operations", 1.0, COUNT_MAX)?,
+            compute: number("compute", 0.0, COUNT_MAX)?,
+            levels: number("levels", 0.0, f64::from(LEVELS_MAX))?,
+            records: number("records", 1.0, COUNT_MAX)?,
+            blocks: number("blocks", 1.0, (PAGE / BLOCK) as f64)?,
+            writes: 100.0 * document.share(&format!("{of}.writes"))?,
+            own: number("own", 0.0, OWN_BLOCKS as f64)?,
+            path: document.flag(&format!("{of}.path"))?,
+        }))
+    }
     /// Records of a job, on average.
     pub fn records_of_job(&self) -> f64 {
         self.operations.max(1.0) * self.records.max(1.0)
@@ -231,22 +256,6 @@ impl Workload {
             Workload::Silo => "silo",
             Workload::Masstree => "masstree",
         }
-    }
-    /// Its shape, of systems whose file has none. AstriFlash's calibration
-    /// (`crates/reproduce/calibrations/astriflash.toml`) has the same, each value with its source.
-    pub const fn shape(self) -> Shape {
-        // (operations, compute, levels, records, blocks, writes, own)
-        let (operations, compute, levels, records, blocks, writes, own) = match self {
-            Workload::ArraySwap => (1.0, 220.0, 0.0, 2.0, 2.0, 100.0, 8.0),
-            Workload::Rbt => (1.0, 110.0, 5.0, 4.0, 1.0, 20.0, 10.0),
-            Workload::HashTable => (1.0, 180.0, 1.0, 1.0, 3.0, 20.0, 10.0),
-            Workload::Tatp => (1.0, 280.0, 5.0, 3.0, 6.0, 34.0, 16.0),
-            Workload::Tpcc => (1.0, 420.0, 5.0, 14.0, 6.0, 60.0, 12.0),
-            Workload::Silo => (2.0, 260.0, 4.0, 2.0, 5.0, 30.0, 14.0),
-            Workload::Masstree => (2.0, 220.0, 5.0, 1.0, 4.0, 10.0, 14.0),
-        };
-        let path = matches!(self, Workload::Rbt);
-        Shape { operations, compute, levels, records, blocks, writes, own, path }
     }
 }
 
@@ -413,6 +422,13 @@ impl Work {
 mod tests {
     use super::*;
 
+    /// A workload of AstriFlash's system.
+    fn shape_of(workload: Workload) -> Shape {
+        let text = include_str!("../../../../systems/astriflash.toml");
+        let document = Document::read("astriflash.toml", text, &[]).unwrap();
+        Shape::read(&document, workload).unwrap().unwrap()
+    }
+
     #[test]
     fn ranks_are_as_frequent_as_zipf_says() {
         for exponent in [0.8, 1.0, 1.3] {
@@ -483,7 +499,7 @@ mod tests {
     #[test]
     fn a_look_up_goes_down_one_path() {
         let space = Space { pages: 1024 };
-        let shape = Workload::Rbt.shape();
+        let shape = shape_of(Workload::Rbt);
         let (records, levels) = (shape.records as usize, shape.levels as usize);
         let mut work = Work::new(shape, Zipf::new(1024, 1.0), space, 3, 1);
         let mut block_of = std::collections::HashMap::new();
@@ -519,7 +535,7 @@ mod tests {
         let (space, jobs) = (Space { pages: 1024 }, 10_000);
         let (data, index) = (1024 * PAGE, (1024 + INDEX_PAGES) * PAGE);
         for workload in Workload::ALL {
-            let shape = workload.shape();
+            let shape = shape_of(workload);
             let mut work = Work::new(shape, Zipf::new(1024, 1.0), space, 3, 1);
             // Loads of data, of the index and of the thread's own; stores; loads that depend.
             let (mut ended, mut counts) = (0, [0u32; 5]);
@@ -555,7 +571,7 @@ mod tests {
     #[test]
     fn counts_between_whole_numbers_are_means() {
         let (space, jobs) = (Space { pages: 1024 }, 4000);
-        let shape = Shape { operations: 1.2, records: 2.4, blocks: 1.5, levels: 0.0, ..Workload::Tatp.shape() };
+        let shape = Shape { operations: 1.2, records: 2.4, blocks: 1.5, levels: 0.0, ..shape_of(Workload::Tatp) };
         let mut work = Work::new(shape, Zipf::new(1024, 1.0), space, 3, 1);
         let (mut ended, mut data) = (0, 0);
         while ended < jobs {
@@ -570,7 +586,7 @@ mod tests {
         let mut random = Random::new(1, 0);
         assert_eq!((whole(3.0, &mut random), whole(-1.0, &mut random)), (3, 0));
         // A path of one node writes at its only one.
-        let of_one = Shape { records: 0.4, writes: 100.0, ..Workload::Rbt.shape() };
+        let of_one = Shape { records: 0.4, writes: 100.0, ..shape_of(Workload::Rbt) };
         let mut work = Work::new(of_one, Zipf::new(1024, 1.0), space, 3, 1);
         let job: Vec<Step> = std::iter::from_fn(|| Some(work.next()).filter(|step| *step != Step::End)).collect();
         assert_eq!(
@@ -582,7 +598,7 @@ mod tests {
     fn jobs_end_and_stay_in_their_space() {
         let space = Space { pages: 1024 };
         for workload in Workload::ALL {
-            let mut work = Work::new(workload.shape(), Zipf::new(1024, 1.0), space, 3, 1);
+            let mut work = Work::new(shape_of(workload), Zipf::new(1024, 1.0), space, 3, 1);
             let (mut ended, mut data) = (0, 0);
             for _ in 0..20_000 {
                 match work.next() {

@@ -129,6 +129,17 @@ data = "4K"
         .replace("firmware = \"0us\"", "firmware = \"20us\"")
 }
 
+/// What an operation of each workload is like, as in `systems/astriflash.toml`.
+pub const SHAPES: &str = r#"[workload.shapes]
+array-swap = { operations = 1, compute = 220, levels = 0, records = 2, blocks = 2, writes = "100%", own = 8, path = false }
+rbt = { operations = 1, compute = 110, levels = 5, records = 4, blocks = 1, writes = "20%", own = 10, path = true }
+hash-table = { operations = 1, compute = 180, levels = 1, records = 1, blocks = 3, writes = "20%", own = 10, path = false }
+tatp = { operations = 1, compute = 280, levels = 5, records = 3, blocks = 6, writes = "34%", own = 16, path = false }
+tpcc = { operations = 1, compute = 420, levels = 5, records = 14, blocks = 6, writes = "60%", own = 12, path = false }
+silo = { operations = 2, compute = 260, levels = 4, records = 2, blocks = 5, writes = "30%", own = 14, path = false }
+masstree = { operations = 2, compute = 220, levels = 5, records = 1, blocks = 4, writes = "10%", own = 14, path = false }
+"#;
+
 /// Two cores over a small DRAM cache that switches, as AstriFlash does.
 pub fn cores_text() -> String {
     let own = r#"
@@ -195,6 +206,7 @@ evict_pages = 64
 [flash]
 filled = "50%"
 "#;
+    let own = own.replace("[run]\n", &format!("{SHAPES}[run]\n"));
     // Enough planes, and erases that are rare and short: reads hardly wait.
     let nand = NAND.replace("page = \"8K\"", "page = \"4K\"").replace("channels = 2", "channels = 16");
     let nand = nand
@@ -211,7 +223,7 @@ pub fn traced_text(paging: &str, cores: u32) -> String {
     let workload = "name = \"hash-table\"\ndata = \"128M\"\nexponent = 1.0\nfront = \"modelled\"\n";
     let traced = "data = \"128M\"\nfront = \"traced\"\naccesses = 1\ninstructions = 30\ndepends = true\n\
                   addresses = \"physical\"\nwarmed = false\n";
-    let text = cores_text().replace(workload, traced);
+    let text = cores_text().replace(workload, traced).replace(SHAPES, "");
     let text = text.replace("cores = 2\n", &format!("cores = {cores}\n"));
     let text = text.replace("warm_up = 5000\njobs = 20000", "warm_up = 1\njobs = 8");
     let text = text.replace("paging = \"switch\"", &format!("paging = \"{paging}\""));

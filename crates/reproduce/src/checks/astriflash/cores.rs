@@ -85,7 +85,8 @@ fn shape(inputs: &Inputs<'_>, workload: Workload) -> Result<Shape, CheckError> {
         blocks: count("blocks")?,
         writes: 100.0 * inputs.share(&leaf("writes"))?,
         own: count("own")?,
-        path: workload.shape().path,
+        // Its nodes are found one by the other. In all others an index leads to each record.
+        path: workload == Workload::Rbt,
     })
 }
 
@@ -165,7 +166,7 @@ pub fn system(
         pages: (inputs.bytes("system.flash")? / PAGE) as u64 / scale,
         cached_tables: false,
         workload,
-        shape: shape(inputs, workload)?,
+        shape: Some(shape(inputs, workload)?),
         exponent,
         paging,
         warm_up: (jobs / 4).max(1),
@@ -213,7 +214,7 @@ fn bases(inputs: &Inputs<'_>, workloads: &[Workload]) -> Result<Vec<Base>, Check
 fn expected_ns(inputs: &Inputs<'_>, base: &Base, exponent: f64) -> Result<f64, CheckError> {
     let of = system(inputs, base.workload, exponent, Paging::DramOnly, 1)?;
     let frames = u64::from(of.cache.sets) * u64::from(of.cache.ways) * u64::from(of.controllers);
-    let records = of.shape.records_of_job();
+    let records = shape(inputs, base.workload)?.records_of_job();
     let job_ns = f64::from(of.cores) * 1e9 / base.jobs_per_s;
     Ok(job_ns / (records * miss_ratio(of.pages, exponent, frames)))
 }
