@@ -647,9 +647,9 @@ fn by_a_simulated_clock_minutes_pass_at_once() {
             let begun = time.now_ns();
             let read = runtime.submit(|c: &mut Context| c.load(word(3, 0))).unwrap().wait().unwrap();
             let took = clock.since(begun);
-            // The worker looks for late requests once in a while.
+            // The worker looks for late requests once in a while. Until the machine lets it, time goes on.
             let least = if device_timeout > MINUTE { MINUTE } else { device_timeout };
-            assert!(took >= least && took < least + MINUTE / 100, "a read took {took:?}");
+            assert!(took >= least && took < least + MINUTE / 4, "a read took {took:?}");
             match read {
                 Ok(found) => assert_eq!((found, device_timeout), (0, 2 * MINUTE)),
                 Err(error) => assert!(took < MINUTE && matches!(error, AccessError::Flash { .. }), "{error}"),
@@ -657,7 +657,7 @@ fn by_a_simulated_clock_minutes_pass_at_once() {
             let begun = time.now_ns();
             runtime.submit(|c: &mut Context| c.sleep(MINUTE)).unwrap().wait().unwrap().unwrap();
             let took = clock.since(begun);
-            assert!(took >= MINUTE && took < MINUTE + MINUTE / 100, "a minute's sleep took {took:?}");
+            assert!(took >= MINUTE && took < MINUTE + MINUTE / 4, "a minute's sleep took {took:?}");
         }
     });
 }
