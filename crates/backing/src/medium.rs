@@ -123,9 +123,9 @@ impl Medium {
     }
     /// Makes a pool one that packs objects, with address space for at least `count` of them beside
     /// that of other data. Small values are cached and written by their length there, and not by
-    /// the subpage. Each takes 4 KiB of address space and 12 bytes of DRAM for it, cached or not,
-    /// and 8 more when it was written. A pool that was made without begins to pack them when it is
-    /// opened so, and stays one that does.
+    /// the subpage. Each takes 4 KiB of address space and 6 bytes of DRAM for it, cached or not.
+    /// Up to 16 more are for one that was written, as far as the budget has them. A pool that was
+    /// made without begins to pack them when it is opened so, and stays one that does.
     #[must_use]
     pub fn objects(mut self, count: u64) -> Medium {
         self.objects = count;

@@ -215,7 +215,8 @@ pub struct LiveArgs {
     pub(crate) flash: FlashArgs,
     #[command(flatten)]
     pub(crate) work: WorkArgs,
-    /// Workloads, comma-separated. `all` means the seven of AstriFlash's figure 9.
+    /// Workloads, comma-separated. `all` means the seven of AstriFlash's figure 9. There are
+    /// more, as `gups`, `bank` and `blobs`: a name that there is none of lists them.
     #[arg(long, value_name = "all|LIST", value_delimiter = ',')]
     #[arg(value_parser = values::workload_parser(), default_value = "all")]
     pub workload: Vec<WorkloadName>,

@@ -33,6 +33,9 @@ impl Fulgurite {
     /// or a panic of `body` leaves everything as it was, and so does a job that is cancelled or
     /// late.
     ///
+    /// The first put of a blob takes space. From then on a sync waits until `body` ends, and what
+    /// writes waits for that sync. So `body` should compute before it puts.
+    ///
     /// ```
     /// use fulgurite::{Error, Fulgurite, Medium};
     ///

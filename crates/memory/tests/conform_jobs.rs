@@ -647,7 +647,7 @@ fn by_a_simulated_clock_minutes_pass_at_once() {
             let begun = time.now_ns();
             let read = runtime.submit(|c: &mut Context| c.load(word(3, 0))).unwrap().wait().unwrap();
             let took = clock.since(begun);
-            // The worker looks for late requests once in a while. Until the machine lets it, time goes on.
+            // The worker looks for late requests once in a while. Time goes on without it.
             let least = if device_timeout > MINUTE { MINUTE } else { device_timeout };
             assert!(took >= least && took < least + MINUTE / 4, "a read took {took:?}");
             match read {

@@ -16,6 +16,8 @@
 //! Invariants:
 //! * An object that is dirty, or is being written, stays. Everything else may leave at any time.
 //! * A read of flash enters only if the object was neither changed nor freed since it began.
+//! * Dirty objects are written in the order in which they became dirty. One that changes again
+//!   keeps its turn, so that each is on flash in bounded time.
 //! * [`Cache::bytes`] are all it ever takes, and it allocates nothing after it was made, except
 //!   what reads under way and a batch take, and for a moment in [`Cache::resize`].
 //! * Its large tables are mapped by themselves. So what it gives up goes back to the kernel.

@@ -1,8 +1,9 @@
 //! Goal: A11's system at a fourth of its size stands for the whole. Method: both run all workloads.
-//! The means of their shares of DRAM-only, which A11 is about, differ by less than half a point, and
-//! single ones by less than two (`make test-full`: the whole has 16 cores and 64 million pages). What a fourth divides, all of it divides. The systems of D8 are
-//! those of the repository's files, so that `fulgurite sim compare` gives what D8 gives. So are the
-//! shapes of A11's workloads.
+//! The means of their shares of DRAM-only, which A11 is about, differ by less than half a point,
+//! and single ones by less than two (`make test-full`: the whole has 16 cores and 64 million
+//! pages). What a fourth divides, all of it divides. The systems of D8 are those of the
+//! repository's files, so that `fulgurite sim compare` gives what D8 gives. So are the shapes of
+//! A11's workloads.
 
 use fulgurite_reproduce::calibration::Values;
 use fulgurite_reproduce::check::Inputs;
@@ -81,7 +82,7 @@ fn a_fourth_differs_from_the_whole_by_less_than_half_a_point() {
         return;
     }
     let (calibration, shared) = (Paper::AstriFlash.calibration().unwrap(), Shared::default());
-    // Runs of a twentieth are so short that OS-Swap has not come to its pace: TATP has 1.1 points less.
+    // In runs of a twentieth, OS-Swap has not come to its pace: TATP has 1.1 points less.
     let of = |by| measured(&Inputs { shorter: 5, ..scaled(&calibration, &shared, by) }).unwrap();
     let (fourth, whole) = (of(1.0), of(0.25));
     assert_eq!(fourth.of.len(), Workload::ALL.len());
