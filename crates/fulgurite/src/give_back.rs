@@ -113,7 +113,7 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
         }
         let held = runtime.hold_state()?;
         let (its, mut asked) = (heap.clone(), 0);
-        let found = runtime.run(move |m| {
+        let found = held.run(move |m| {
             let _section = m.write_section_now()?;
             let goes_on = || {
                 asked += 1;
@@ -131,7 +131,7 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
             }
             return Ok(!is_late);
         };
-        lent.left = delete(runtime, pool, &held, &lent.regions, (limit, &mut room))?;
+        lent.left = delete(pool, &held, &lent.regions, (limit, &mut room))?;
         // Before a state may be named.
         drop(lent);
         drop(held);
@@ -141,7 +141,6 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
 
 /// Deletes pages, a part at a time, as far as there is room for it. Returns the first that stays.
 fn delete(
-    runtime: &Runtime,
     pool: &Arc<Pool>,
     held: &StateHeld<'_>,
     regions: &[Region],
@@ -157,7 +156,7 @@ fn delete(
         let (part, rest) = first_pages(&left, u64::from(count));
         held.drop_changes(part.iter().map(|region| (region.base, region.bytes)), PIN_PATIENCE)?;
         let (its, pages) = (pool.clone(), part.iter().copied().map(pages_of).collect::<Vec<_>>());
-        let deleted = runtime.run(move |m| {
+        let deleted = held.run(move |m| {
             let _section = m.write_section_now()?;
             Ok(its.delete_all(&pages))
         })?;

@@ -36,10 +36,10 @@ pub(crate) enum Left {
 }
 
 /// The ranges of a container: its region, and those that it was given since.
-fn ranges_of(runtime: &Runtime, root: &RootEntry) -> Result<Vec<Region>, Error> {
+fn ranges_of(held: &StateHeld<'_>, root: &RootEntry) -> Result<Vec<Region>, Error> {
     let first = Region { base: root.address, bytes: root.bytes };
     let root = root.clone();
-    let mut ranges = runtime.run(move |m| fulgurite_memory::further_ranges(m, &root))?;
+    let mut ranges = held.run(move |m| fulgurite_memory::further_ranges(m, &root))?;
     ranges.insert(0, first);
     Ok(ranges)
 }
@@ -58,18 +58,12 @@ fn let_go(m: &mut Context, directory: &Directory, name: &str, further: &[Region]
 /// [`Error::Pool`] where there is no room for any of it, or a page is read-only. [`Error::Sync`]
 /// when jobs have some of it pinned. Nothing is removed then. [`Error::Access`] or [`Error::Root`]
 /// when the directory cannot be written, as in [`crate::Named::remove`].
-pub(crate) fn remove(
-    runtime: &Runtime,
-    pool: &Store,
-    named: &Registry,
-    held: &StateHeld<'_>,
-    root: &RootEntry,
-) -> Result<Left, Error> {
-    let ranges = ranges_of(runtime, root)?;
+pub(crate) fn remove(pool: &Store, named: &Registry, held: &StateHeld<'_>, root: &RootEntry) -> Result<Left, Error> {
+    let ranges = ranges_of(held, root)?;
     // What is under way goes first, so that nothing of it is written when the pages are gone.
     ranges.iter().try_for_each(|range| held.take_out(range.base, range.bytes, true))?;
     let (its, directory, name, all) = (pool.clone(), named.directory.clone(), root.name.clone(), ranges.clone());
-    let left: Result<Option<RootEntry>, Error> = runtime.run(move |m| {
+    let left: Result<Option<RootEntry>, Error> = held.run(move |m| {
         // The pages go first, all of them or none, as that may be refused. Its data is dead when
         // no token sees it. No sync is made meanwhile for which to wait.
         let _section = m.write_section_now()?;
@@ -92,7 +86,7 @@ pub(crate) fn remove(
         (Some(root), Store::Here(here)) => {
             named.leaving.store(true, Ordering::Release);
             // What fails now goes on after the next sync.
-            Ok(go_on_with(runtime, here, named, held, &root).unwrap_or(Left::Same))
+            Ok(go_on_with(here, named, held, &root).unwrap_or(Left::Same))
         }
         _ => {
             ranges.iter().try_for_each(|range| held.take_out(range.base, range.bytes, false))?;
@@ -112,12 +106,12 @@ pub(crate) fn go_on(runtime: &Runtime, pool: &Store, named: &Registry) -> Result
     }
     let held = runtime.hold_state()?;
     let directory = named.directory.clone();
-    let leaving = runtime.run(move |m| Ok(directory.leaving(m)))??;
+    let leaving = held.run(move |m| Ok(directory.leaving(m)))??;
     named.leaving.store(!leaving.is_empty(), Ordering::Release);
     let mut result = Ok(Left::Nothing);
     for root in &leaving {
         // One that cannot be read does not keep the others.
-        match go_on_with(runtime, pool, named, &held, root) {
+        match go_on_with(pool, named, &held, root) {
             Ok(Left::Nothing) => {}
             Ok(left) => return result.and(Ok(left)),
             Err(error) => result = result.and(Err(error)),
@@ -127,14 +121,8 @@ pub(crate) fn go_on(runtime: &Runtime, pool: &Store, named: &Registry) -> Result
 }
 
 /// Deletes the last of the pages that there are of one that is leaving.
-fn go_on_with(
-    runtime: &Runtime,
-    pool: &Arc<Pool>,
-    named: &Registry,
-    held: &StateHeld<'_>,
-    root: &RootEntry,
-) -> Result<Left, Error> {
-    let ranges = ranges_of(runtime, root)?;
+fn go_on_with(pool: &Arc<Pool>, named: &Registry, held: &StateHeld<'_>, root: &RootEntry) -> Result<Left, Error> {
+    let ranges = ranges_of(held, root)?;
     // Writers have as much.
     let mut room = pool.pages_to_delete().div_ceil(2) as usize;
     while room > 0 {
@@ -144,7 +132,7 @@ fn go_on_with(
         }
         let (its, directory, name, further) =
             (pool.clone(), named.directory.clone(), root.name.clone(), ranges[1..].to_vec());
-        let left: Result<Left, Error> = runtime.run(move |m| {
+        let left: Result<Left, Error> = held.run(move |m| {
             let _section = m.write_section_now()?;
             Ok(match delete(&its, &part) {
                 Ok(()) if is_all => let_go(m, &directory, &name, &further).map(|()| Left::Nothing),

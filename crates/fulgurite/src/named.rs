@@ -345,7 +345,7 @@ impl Named<'_> {
             let _turn = hold(&named.turn);
             let held = runtime.hold_state()?;
             let (known, wanted) = (named.clone(), self.name.to_owned());
-            let found = runtime.run(move |m| {
+            let found = held.run(move |m| {
                 let found = known.directory.find(m, &wanted);
                 // Before anything is taken out of DRAM, so that nobody changes it in between.
                 if found.is_ok()
@@ -355,7 +355,7 @@ impl Named<'_> {
                 }
                 Ok(found)
             })?;
-            leaving::remove(runtime, pool, named, &held, &found?)?
+            leaving::remove(pool, named, &held, &found?)?
         };
         // States are named at any time there. What fails now goes on after a later sync.
         let mut idle = 0;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fulgurite_format::{Address, Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, Directory, Region, RootError};
-use fulgurite_runtime::{Context, Durable};
+use fulgurite_runtime::{Context, Durable, StateHeld};
 use fulgurite_store::Permissions;
 
 use crate::registry::Registry;
@@ -54,12 +54,12 @@ impl Fulgurite {
         permissions: Option<Permissions>,
     ) -> Result<Region, Error> {
         let held = self.runtime.hold_state()?;
-        let region = self.on_pages(what, move |m, _, directory| Ok(directory.reserve(m, bytes)?))?;
+        let region = self.on_pages(&held, what, move |m, _, directory| Ok(directory.reserve(m, bytes)?))?;
         let pool = self.kept(what)?.pool.clone();
         let narrowed = permissions.map(|permissions| pool.narrow(pages_of(region), permissions));
         let cleaned = held.take_out(region.base, region.bytes, false).map_err(Error::from);
         let done = cleaned.and_then(|()| {
-            self.on_pages(what, move |_, pool, _| {
+            self.on_pages(&held, what, move |_, pool, _| {
                 let pages = pages_of(region);
                 pool.clear_pages(pages.clone(), permissions.is_some())?;
                 permissions.map_or(Ok(()), |permissions| Ok(pool.set_permissions(pages, permissions)?))
@@ -71,7 +71,7 @@ impl Fulgurite {
         }
         if done.is_err() {
             // What cannot be given back is lost, and nothing else.
-            let _ = self.on_pages(what, move |m, _, directory| Ok(directory.give_back(m, region)?));
+            let _ = self.on_pages(&held, what, move |m, _, directory| Ok(directory.give_back(m, region)?));
         }
         done.map(|()| region)
     }
@@ -89,7 +89,7 @@ impl Fulgurite {
         let held = self.runtime.hold_state()?;
         // What is under way goes first, so that nothing of it is written when the pages are gone.
         held.take_out(region.base, region.bytes, true)?;
-        self.on_pages("delete", move |m, pool, directory| {
+        self.on_pages(&held, "delete", move |m, pool, directory| {
             check(m, directory, region)?;
             pool.delete_pages(pages_of(region))?;
             Ok(directory.give_back(m, region)?)
@@ -108,10 +108,10 @@ impl Fulgurite {
     pub fn set_permissions(&self, region: Region, permissions: Permissions) -> Result<(), Error> {
         let held = self.runtime.hold_state()?;
         let pool = self.kept("set_permissions")?.pool.clone();
-        self.on_pages("set_permissions", move |m, _, directory| Ok(check(m, directory, region)?))?;
+        self.on_pages(&held, "set_permissions", move |m, _, directory| Ok(check(m, directory, region)?))?;
         let narrowed = pool.narrow(pages_of(region), permissions);
         held.take_out(region.base, region.bytes, true)?;
-        self.on_pages("set_permissions", move |m, pool, directory| {
+        self.on_pages(&held, "set_permissions", move |m, pool, directory| {
             check(m, directory, region)?;
             Ok(pool.set_permissions(pages_of(region), permissions)?)
         })?;
@@ -133,12 +133,13 @@ impl Fulgurite {
 
     fn on_pages<T: Send + 'static>(
         &self,
+        held: &StateHeld<'_>,
         what: &'static str,
         code: impl FnOnce(&mut Context, &Store, &Directory) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let kept = self.kept(what)?;
         let (pool, named) = (kept.pool.clone(), kept.named.clone());
-        self.runtime.run(move |m| {
+        held.run(move |m| {
             // The directory and the pages' status change together.
             let _section = m.write_section()?;
             Ok(code(m, &pool, &named.directory))

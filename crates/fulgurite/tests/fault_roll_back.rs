@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Context, Fulgurite, JobOptions, Medium, Memory, SyncError,
+    AccessError, Context, Durability, Fulgurite, JobOptions, Medium, Memory, SyncError,
     media::{MemoryFlash, VersionError},
+    pool::Permissions,
     runtime::{Durable, Runtime},
 };
 use fulgurite_flash::{
@@ -493,6 +494,43 @@ fn a_panic_of_the_medium_in_a_roll_back_poisons_the_memory() {
             // Only what has a name is found again, and 2 has none.
             assert_eq!(world.reopened(), 1);
         }
+    });
+}
+
+/// What holds a state and changes it needs no fiber of the jobs, which may wait for its end. (They
+/// once did, and a roll back waited for a sync that gave memory back just then.)
+#[test]
+fn regression_changes_of_a_held_state_end_while_jobs_hold_all_fibers() {
+    within(120, "changes beside jobs that wait for them", || {
+        let directory = tempfile::tempdir().unwrap();
+        let medium = Medium::new_pool(directory.path().join("pool"), 16_u64 << 20);
+        let builder = Fulgurite::builder(medium).dram("4M").durability(Durability::Sync);
+        let memory = builder.with(|runtime| runtime.fibers(1)).start().unwrap();
+        let blobs = memory.named("blobs").blobs::<u64>(2_000, "4M").unwrap();
+        memory.named("leaves").hash_map::<u64, u64>(1_000).unwrap();
+        memory.run(|m| (0..2_000).try_for_each(|key| blobs.put(m, &key, &[7; 900]).map(drop))).unwrap();
+        memory.sync().unwrap();
+        memory.run(|m| (0..2_000).try_for_each(|key| blobs.remove(m, &key).map(drop))).unwrap();
+        assert!(blobs.heap().has_to_give());
+        let ended = Arc::new(AtomicBool::new(false));
+        let has_ended = ended.clone();
+        let waits = memory.submit(move |m| -> Result<(), AccessError> {
+            while !has_ended.load(Ordering::SeqCst) {
+                m.sleep(Duration::from_millis(1))?;
+            }
+            Ok(())
+        });
+        let region = memory.alloc(2, Permissions::DEFAULT).unwrap();
+        for write in [false, true] {
+            memory.set_permissions(region, Permissions { write, ..Permissions::DEFAULT }).unwrap();
+        }
+        memory.delete(region).unwrap();
+        memory.named("leaves").remove().unwrap();
+        // Gives back what the values have left.
+        memory.sync().unwrap();
+        assert!(!blobs.heap().has_to_give());
+        ended.store(true, Ordering::SeqCst);
+        assert_eq!(waits.unwrap().wait().unwrap(), Ok(()));
     });
 }
 

@@ -1,5 +1,6 @@
 //! The runtime as its users hold it: start, submit, serve, resize, observe, stop.
 
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -171,6 +172,25 @@ impl Runtime {
         if pins > 4 && pins >= frames { Err(SubmitError::TooManyPins { pins, frames }) } else { Ok(()) }
     }
 
+    /// As [`Runtime::run_job`], on the fiber that a worker keeps for the runtime's own jobs: all
+    /// others may wait for what the caller holds. One such job runs at a time.
+    ///
+    /// # Panics
+    /// Inside a job.
+    pub(crate) fn run_own<'env, T, F>(&self, name: &'static str, code: F) -> Result<T, JobError>
+    where
+        T: Send + 'env,
+        F: FnOnce(&mut Context) -> T + Send + 'env,
+    {
+        let Ok(ended) = run_borrowing(code, |code| {
+            let now = self.shared.clock.now_ns();
+            let (job, handle) = new_job(&self.shared, &JobOptions::new().name(name), now, code);
+            self.jobs.for_itself(0, job);
+            Ok::<_, Infallible>(handle)
+        });
+        ended
+    }
+
     fn frames_per_worker(&self) -> u32 {
         self.shared.frames_per_worker()
     }
@@ -188,22 +208,7 @@ impl Runtime {
         T: Send + 'env,
         F: FnOnce(&mut Context) -> T + Send + 'env,
     {
-        type Code<'env> = Box<dyn FnOnce(&mut Context) + Send + 'env>;
-        // Before anything is submitted: nothing below may unwind while the job exists.
-        assert_foreign("wait for a job");
-        let result = Mutex::new(None);
-        let into = &result;
-        let code: Code<'_> = Box::new(move |context| {
-            let value = code(context);
-            *into.lock() = Some(value);
-        });
-        // SAFETY: only the lifetime changes. What is borrowed outlives the call, because this
-        // function returns only when `wait` has. Until then, the job was either not accepted and
-        // dropped, or run to its end or its panic, which consumes it, or refused, which drops it
-        // before it is told. On a stack that overflowed it is never touched again.
-        let code = unsafe { std::mem::transmute::<Code<'_>, Code<'static>>(code) };
-        let ended = self.submit_with(options, code)?.wait();
-        Ok(ended.map(|()| result.into_inner().expect("a job that ended has left its result")))
+        run_borrowing(code, |code| self.submit_with(options, code))
     }
 
     /// Blocking access for a thread that is no worker: runs `code` as a job and waits for it. It
@@ -450,8 +455,39 @@ impl Runtime {
     }
 }
 
+/// Code of a job that may borrow from a caller that waits for its end.
+type Code<'env> = Box<dyn FnOnce(&mut Context) + Send + 'env>;
+
+/// Waits for `code`, which `submit` makes a job.
+///
+/// # Panics
+/// Inside a job.
+fn run_borrowing<'env, T, E>(
+    code: impl FnOnce(&mut Context) -> T + Send + 'env,
+    submit: impl FnOnce(Code<'static>) -> Result<JobHandle<()>, E>,
+) -> Result<Result<T, JobError>, E>
+where
+    T: Send + 'env,
+{
+    // Before anything is submitted: nothing below may unwind while the job exists.
+    assert_foreign("wait for a job");
+    let result = Mutex::new(None);
+    let into = &result;
+    let code: Code<'_> = Box::new(move |context| {
+        let value = code(context);
+        *into.lock() = Some(value);
+    });
+    // SAFETY: only the lifetime changes. What is borrowed outlives the call, because this function
+    // returns only when `wait` has. Until then, the job was either not accepted and dropped, or run
+    // to its end or its panic, which consumes it, or refused, which drops it before it is told. On
+    // a stack that overflowed it is never touched again.
+    let code = unsafe { std::mem::transmute::<Code<'_>, Code<'static>>(code) };
+    let ended = submit(code)?.wait();
+    Ok(ended.map(|()| result.into_inner().expect("a job that ended has left its result")))
+}
+
 /// What a job returned whose panic is the caller's.
-fn result_of<T>(ended: Result<Result<T, AccessError>, JobError>) -> Result<T, AccessError> {
+pub(crate) fn result_of<T>(ended: Result<Result<T, AccessError>, JobError>) -> Result<T, AccessError> {
     match ended {
         Ok(result) => result,
         Err(JobError::Panicked { message, .. }) => std::panic::panic_any(message),

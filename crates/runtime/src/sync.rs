@@ -13,10 +13,10 @@ use fulgurite_format::{Address, SUBPAGE_BYTES};
 use crate::context::Context;
 use crate::error::{AccessError, SyncError};
 use crate::halt::{Decision, Halt, HaltReport, Halted};
-use crate::job::{JobError, JobOptions, new_job};
+use crate::job::JobError;
 use crate::mailbox::Message;
 use crate::objects::{Objects, PlantedInObjects};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, result_of};
 use crate::thread::assert_foreign;
 
 /// State in DRAM that belongs to the data in flash: an allocator's free lists, the root of a tree.
@@ -73,6 +73,22 @@ impl std::fmt::Debug for StateHeld<'_> {
 }
 
 impl StateHeld<'_> {
+    /// As [`Runtime::run`], on a fiber of the runtime's own. Jobs may hold all others until the
+    /// state changes, which it cannot now.
+    ///
+    /// # Errors
+    /// As [`Runtime::run`].
+    ///
+    /// # Panics
+    /// As [`Runtime::run`].
+    pub fn run<'env, T, F>(&self, code: F) -> Result<T, AccessError>
+    where
+        T: Send + 'env,
+        F: FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
+    {
+        result_of(self.runtime.run_own("changes of a held state", code))
+    }
+
     /// Takes a range of whole subpages out of DRAM, with its changes written back or dropped. Later
     /// accesses ask the medium anew. Concurrent accesses may bring it in again.
     ///
@@ -489,24 +505,19 @@ impl Runtime {
         (halt, all)
     }
 
-    /// Calls something of each part, on the fiber that each worker keeps for the runtime's own
-    /// jobs, because all others may wait at the gate.
+    /// Calls something of each part. All fibers of jobs may wait at the gate.
     fn each_part(
         &self,
         what: &'static str,
-        call: impl Fn(&dyn Durable, &mut Context) -> Result<(), AccessError> + Send + 'static,
+        call: impl Fn(&dyn Durable, &mut Context) -> Result<(), AccessError> + Send,
     ) -> Result<(), SyncError> {
         let parts = self.parts.lock().clone();
         if parts.is_empty() {
             return Ok(());
         }
-        let options = JobOptions::new().name("parts of the runtime");
-        let now = self.shared.clock.now_ns();
-        let (job, handle) = new_job(&self.shared, &options, now, move |context| {
-            parts.iter().try_for_each(|part| call(&**part, context))
-        });
-        self.jobs.for_itself(0, job);
-        match handle.wait() {
+        let called = self
+            .run_own("parts of the runtime", move |context| parts.iter().try_for_each(|part| call(&**part, context)));
+        match called {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(SyncError::Part { what, source }),
             Err(JobError::Panicked { message, .. }) => Err(SyncError::PartDied { what, message }),
