@@ -24,7 +24,7 @@ use fulgurite_store::{Geometry, Permissions, Pool, PoolError, SUBPAGES_PER_PAGE,
 
 use super::door::Door;
 use super::lock;
-use super::names::Names;
+use super::names::{Entry, Names};
 use super::numbers::{CHUNK, Kind, Numbers, Record};
 use super::pager::{Pager, Shards};
 use super::records::{self, BYTES_MAX, Header, NAMES_MAX, PAGES_PER_CHUNK, Target};
@@ -389,41 +389,55 @@ impl KeptPool {
         self.pool.sync()
     }
     fn write_records(&self, pager: &Pager, names: &mut Names) -> Result<(), PoolError> {
-        forget_gone(names, &lock(&pager.numbers));
-        let (chunks, slots) = (lock(&pager.numbers).take_changed(), names.take_changed());
-        let written = self.write_these(pager, &chunks, &slots);
-        if written.is_err() {
-            lock(&pager.numbers).give_changed_back(chunks);
-            names.give_changed_back(slots.into_keys());
-        }
-        written
+        write_changed(names, &pager.numbers, |all| write_all(&self.pool, &all))
     }
-    fn write_these(
-        &self,
-        pager: &Pager,
-        chunks: &BTreeSet<u32>,
-        slots: &BTreeMap<u32, Option<(String, super::names::Entry)>>,
-    ) -> Result<(), PoolError> {
-        let slots = slots.iter().map(|(slot, entry)| {
-            let bytes = entry.as_ref().map(|(name, entry)| records::encode_name(name, entry.size, entry.target));
-            (records::of_name(*slot), bytes.unwrap_or_default())
-        });
-        let record = |at: &u32| lock(&pager.numbers).record(*at).as_ref().map(records::encode_chunk);
-        let chunks = chunks.iter().map(|at| (records::of_chunk(*at), record(at).unwrap_or_default()));
-        let mut all = slots.chain(chunks).peekable();
-        while all.peek().is_some() {
-            let mut part = Vec::new();
-            for (subpage, bytes) in all.by_ref().take(AT_ONCE) {
-                // What flash has not need not be removed.
-                if !bytes.is_empty() || is_there(&self.pool, subpage)? {
-                    part.push((subpage, bytes));
-                }
+}
+
+/// Writes what has changed of names and records. Where a write fails, a state may be named that has
+/// only what came before. So in each such state a name leads to chunks that have their records:
+/// first the names go that lead nowhere now, then records change, then names come.
+fn write_changed(
+    names: &mut Names,
+    numbers: &Mutex<Numbers>,
+    mut write: impl FnMut(Vec<(u32, Vec<u8>)>) -> Result<(), PoolError>,
+) -> Result<(), PoolError> {
+    // All of one moment: an array may be freed meanwhile.
+    let (chunks, of_chunks) = {
+        let mut numbers = lock(numbers);
+        forget_gone(names, &numbers);
+        let chunks = numbers.take_changed();
+        let record = |at: &u32| numbers.record(*at).as_ref().map(records::encode_chunk).unwrap_or_default();
+        let of_chunks = chunks.iter().map(|at| (records::of_chunk(*at), record(at))).collect();
+        (chunks, of_chunks)
+    };
+    let (gone, changed) = (names.take_gone(), names.take_changed());
+    let encode = |(slot, (name, entry)): (&u32, &(String, Entry))| {
+        (records::of_name(*slot), records::encode_name(name, entry.size, entry.target))
+    };
+    let cleared = write(gone.iter().map(|slot| (records::of_name(*slot), Vec::new())).collect());
+    if cleared.is_err() {
+        names.give_gone_back(gone);
+    }
+    let written = cleared.and_then(|()| write(of_chunks)).and_then(|()| write(changed.iter().map(encode).collect()));
+    if written.is_err() {
+        lock(numbers).give_changed_back(chunks);
+        names.give_changed_back(changed.into_keys());
+    }
+    written
+}
+/// Writes these to their subpages, and removes those without bytes.
+fn write_all(pool: &Pool, all: &[(u32, Vec<u8>)]) -> Result<(), PoolError> {
+    for part in all.chunks(AT_ONCE) {
+        let mut objects: Vec<(u32, &[u8])> = Vec::new();
+        for (subpage, bytes) in part {
+            // What flash has not need not be removed.
+            if !bytes.is_empty() || is_there(pool, *subpage)? {
+                objects.push((*subpage, bytes));
             }
-            let objects: Vec<(u32, &[u8])> = part.iter().map(|(subpage, bytes)| (*subpage, bytes.as_slice())).collect();
-            self.pool.write_objects(&objects)?;
         }
-        Ok(())
+        pool.write_objects(&objects)?;
     }
+    Ok(())
 }
 
 /// Removes the names of arrays that were freed.
@@ -435,4 +449,142 @@ pub fn forget_gone(names: &mut Names, numbers: &Numbers) {
     let gone: Vec<String> =
         names.all().filter(|(_, entry)| is_gone(entry.target)).map(|(name, _)| name.to_owned()).collect();
     gone.iter().for_each(|name| names.remove(name));
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_flash::{Flash, MemoryFlash};
+    use fulgurite_format::PoolId;
+    use fulgurite_objects::{CACHE_BYTES_MIN, Cache};
+    use fulgurite_store::{Durability, StoreConfig};
+
+    use super::super::pager::Shard;
+    use super::super::places::Places;
+    use super::*;
+
+    const CHUNKS: u32 = 12;
+
+    /// The last one keeps it open.
+    fn open(medium: &Arc<dyn Flash>) -> (Arc<Pool>, Door, impl Flash + use<>) {
+        let mut config = StoreConfig::default();
+        config.durability = Durability::Sync;
+        let store = Pool::open(medium.clone(), config).unwrap().0.into_flash();
+        (store.layer().clone(), Door::new(&store, LOG_FRAMES).unwrap(), store)
+    }
+    /// What the next process finds: its names, and of each how many objects it has.
+    fn found(medium: &Arc<dyn Flash>) -> BTreeMap<String, u32> {
+        let (pool, mut door, _store) = open(medium);
+        let found = look(&pool, &mut door).unwrap();
+        let mut numbers = Numbers::new(CHUNKS, records::weight, u64::MAX);
+        let cache = Cache::new(CACHE_BYTES_MIN);
+        let shards =
+            Shards::new(vec![Shard { cache, places: Places::new(CHUNKS as usize), is_writing: false }]);
+        let names = restore(&pool, found, &mut numbers, &shards).unwrap();
+        numbers.check();
+        let objects = |entry: Entry| match entry.target {
+            Target::Array { first, count } => {
+                assert_eq!(numbers.array_at(first), Some(count));
+                (first..first + count).filter(|number| numbers.size_of(*number) == Some(entry.size.into())).count()
+            }
+            Target::Pool { owner, .. } => numbers.objects_of(owner).len(),
+        };
+        names.all().map(|(name, entry)| (name.to_owned(), objects(entry) as u32)).collect()
+    }
+
+    /// Names and numbers of a process.
+    struct Process {
+        names: Names,
+        numbers: Mutex<Numbers>,
+        pools: [u32; 2],
+    }
+    impl Process {
+        fn array(&mut self, name: &str, count: u32, size: u16) -> u32 {
+            let mut numbers = lock(&self.numbers);
+            let first = numbers.take_array(size, count, |_| true).unwrap();
+            numbers.set_array_permanent(first, true).unwrap();
+            assert!(self.names.set(name, size, Target::Array { first, count }));
+            first
+        }
+        fn pool(&mut self, name: &str, at: usize, objects: u32) {
+            let mut numbers = lock(&self.numbers);
+            self.pools[at] = numbers.make_owner();
+            let owner = self.pools[at];
+            numbers.set_owner_permanent(owner, true);
+            assert!(self.names.set(name, 64, Target::Pool { owner, root: None }));
+            let last = (0..objects).map(|_| numbers.take(owner, 64, |_| true).unwrap()).last();
+            assert!(self.names.set(name, 64, Target::Pool { owner, root: last }));
+        }
+        fn free(&mut self, first: u32, count: u32) {
+            let mut numbers = lock(&self.numbers);
+            assert!((first..first + count).all(|number| numbers.give(number)));
+        }
+        /// Names a state, of which writes of so many names and records succeed. Whether all did.
+        fn name_state(&mut self, pool: &Pool, mut writes: usize) -> bool {
+            let written = write_changed(&mut self.names, &self.numbers, |all| {
+                for one in all.chunks(1) {
+                    writes = writes.checked_sub(1).ok_or(PoolError::Flash(FlashError::NoSpace))?;
+                    write_all(pool, one)?;
+                }
+                Ok(())
+            });
+            pool.sync().unwrap();
+            written.is_ok()
+        }
+    }
+
+    /// Arrays and pools come, go, move and take each other's places. All are in a state, and of
+    /// the changes since then so many writes. `goes_on`: the process names another state then.
+    fn after(writes: usize, goes_on: bool) -> (Arc<dyn Flash>, bool) {
+        let geometry = Geometry::with_objects(4096, 64, records::addresses(CHUNKS) as u32).unwrap();
+        let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry.flash_pages()).unwrap());
+        Pool::format(&medium, geometry, PoolId([7; 16]), 0).unwrap();
+        let numbers = Mutex::new(Numbers::new(CHUNKS, records::weight, u64::MAX));
+        let mut process = Process { names: Names::default(), numbers, pools: [0; 2] };
+        let (pool, mut door, _store) = open(&medium);
+        look(&pool, &mut door).unwrap();
+        let [gone, moved] = [process.array("gone", 2000, 64), process.array("moved", 1500, 32)];
+        process.array("stays", 1100, 16);
+        process.pool("pool", 0, 20);
+        process.pool("temporary", 1, 10);
+        assert!(process.name_state(&pool, usize::MAX));
+
+        process.free(gone, 2000);
+        process.free(moved, 1500);
+        forget_gone(&mut process.names, &lock(&process.numbers));
+        // In the slot and in the chunks of those that were freed, and in others.
+        process.array("new", 1100, 128);
+        process.array("moved", 3000, 8);
+        process.names.remove("temporary");
+        lock(&process.numbers).set_owner_permanent(process.pools[1], false);
+        process.pool("temporary", 1, 30);
+        let (owner, root) = (process.pools[0], lock(&process.numbers).take(process.pools[0], 64, |_| true).ok());
+        assert!(process.names.set("pool", 64, Target::Pool { owner, root }));
+        let ended = process.name_state(&pool, writes);
+        assert!(!goes_on || process.name_state(&pool, usize::MAX));
+        (medium, ended)
+    }
+
+    #[test]
+    fn a_state_with_a_part_of_the_changes_opens() {
+        let named = |all: &[(&str, u32)]| all.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let before: BTreeMap<String, u32> =
+            named(&[("gone", 2000), ("moved", 1500), ("pool", 20), ("stays", 1100), ("temporary", 10)]);
+        let now: BTreeMap<String, u32> =
+            named(&[("moved", 3000), ("new", 1100), ("pool", 21), ("stays", 1100), ("temporary", 30)]);
+        assert_eq!(found(&after(0, false).0), before);
+        for writes in 0.. {
+            let (medium, ended) = after(writes, false);
+            let part = found(&medium);
+            for (name, count) in &part {
+                let counts = [before.get(name), now.get(name)];
+                assert!(counts.contains(&Some(count)), "{writes} writes: {part:?}");
+            }
+            assert!(part.contains_key("stays") && part.contains_key("pool"), "{writes} writes: {part:?}");
+            assert_eq!(found(&after(writes, true).0), now, "{writes} writes");
+            if ended {
+                assert!(writes > 8 && part == now, "{writes} writes");
+                break;
+            }
+        }
+    }
 }

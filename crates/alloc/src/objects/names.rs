@@ -19,8 +19,10 @@ pub struct Entry {
 pub struct Names {
     entries: BTreeMap<String, Entry>,
     taken: BTreeSet<u32>,
-    /// Slots that are not on flash as they are here.
+    /// Slots whose names are not on flash as they are here.
     changed: BTreeSet<u32>,
+    /// Slots whose names have gone since flash had them. Others may have these slots by now.
+    gone: BTreeSet<u32>,
 }
 
 impl Names {
@@ -40,8 +42,12 @@ impl Names {
         }
         is_new
     }
-    /// Adds a name, or changes where one leads that there is. False when there are as many as there
-    /// may be.
+    /// Whether there are as many as there may be.
+    pub fn is_full(&self) -> bool {
+        self.taken.len() == NAMES_MAX as usize
+    }
+    /// Adds a name, or changes the root of a pool that has it. False when there are as many as
+    /// there may be.
     pub fn set(&mut self, name: &str, size: u16, target: Target) -> bool {
         let slot = self.entries.get(name).map(|entry| entry.slot);
         let Some(slot) = slot.or_else(|| (0..NAMES_MAX).find(|slot| !self.taken.contains(slot))) else { return false };
@@ -54,19 +60,23 @@ impl Names {
     pub fn remove(&mut self, name: &str) {
         if let Some(entry) = self.entries.remove(name) {
             self.taken.remove(&entry.slot);
-            self.changed.insert(entry.slot);
+            self.changed.remove(&entry.slot);
+            self.gone.insert(entry.slot);
         }
     }
-    /// Slots that changed since the last call, with their names, or none where there is none now.
-    pub fn take_changed(&mut self) -> BTreeMap<u32, Option<(String, Entry)>> {
-        let mut changed: BTreeMap<_, _> =
-            std::mem::take(&mut self.changed).into_iter().map(|slot| (slot, None)).collect();
-        for (name, entry) in &self.entries {
-            if let Some(found) = changed.get_mut(&entry.slot) {
-                *found = Some((name.clone(), *entry));
-            }
-        }
-        changed
+    /// Slots that a name has left since the last call. They are cleared before others are written.
+    pub fn take_gone(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.gone)
+    }
+    /// These were not cleared.
+    pub fn give_gone_back(&mut self, slots: BTreeSet<u32>) {
+        self.gone.extend(slots);
+    }
+    /// Slots of the names that came or changed since the last call, with them.
+    pub fn take_changed(&mut self) -> BTreeMap<u32, (String, Entry)> {
+        let changed = std::mem::take(&mut self.changed);
+        let of_these = self.entries.iter().filter(|(_, entry)| changed.contains(&entry.slot));
+        of_these.map(|(name, entry)| (entry.slot, (name.clone(), *entry))).collect()
     }
     /// These did not get to flash.
     pub fn give_changed_back(&mut self, slots: impl Iterator<Item = u32>) {
@@ -85,15 +95,18 @@ mod tests {
         assert!(names.set("a", 8, target) && names.set("b", 8, target) && names.set("a", 9, target));
         names.remove("none");
         names.remove("b");
-        let changed = names.take_changed();
-        let is_a = |found: &Option<(String, Entry)>| found.as_ref().is_some_and(|(name, e)| name == "a" && e.size == 9);
-        assert!(changed.len() == 2 && is_a(&changed[&0]) && changed[&1].is_none(), "{changed:?}");
-        assert!(names.take_changed().is_empty());
+        let (gone, changed) = (names.take_gone(), names.take_changed());
+        let is_a = |(name, entry): &(String, Entry)| name == "a" && entry.size == 9;
+        assert!(changed.len() == 1 && is_a(&changed[&0]) && gone == BTreeSet::from([1]), "{changed:?}, {gone:?}");
+        assert!(names.take_changed().is_empty() && names.take_gone().is_empty());
+        names.give_gone_back(gone);
+        assert_eq!(names.take_gone(), BTreeSet::from([1]));
         names.give_changed_back([0].into_iter());
         assert!(is_a(&names.take_changed()[&0]));
         // "a", "old", and the slot of the name that was there twice.
         let more = (0..).take_while(|n| names.set(&format!("n{n}"), 8, target)).count();
         assert_eq!(more, NAMES_MAX as usize - 3);
+        assert!(names.is_full());
         assert!(names.set("old", 10, target), "it has its slot");
         assert_eq!(names.get("old").map(|entry| (entry.slot, entry.size)), Some((3, 10)));
     }
