@@ -1398,7 +1398,7 @@ fulgurite_status fulgurite_object_array_set_permanent(fulgurite_objects *objects
  * Makes the array or pool of a name temporary, and frees the name. The objects stay until they are
  * freed or the program ends. States from now on do not have them.
  *
- * Fails with FULGURITE_NOT_FOUND, FULGURITE_NO_POOL and FULGURITE_NO_SPACE. The name stays then.
+ * Fails with FULGURITE_NOT_FOUND and FULGURITE_NO_POOL.
  */
 fulgurite_status fulgurite_objects_set_temporary(fulgurite_objects *objects, const char *name);
 

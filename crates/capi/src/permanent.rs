@@ -57,7 +57,7 @@ pub unsafe extern "C" fn fulgurite_object_array_set_permanent(
 /// Makes the array or pool of a name temporary, and frees the name. The objects stay until they are
 /// freed or the program ends. States from now on do not have them.
 ///
-/// Fails with FULGURITE_NOT_FOUND, FULGURITE_NO_POOL and FULGURITE_NO_SPACE. The name stays then.
+/// Fails with FULGURITE_NOT_FOUND and FULGURITE_NO_POOL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_objects_set_temporary(
     objects: *mut fulgurite_objects,

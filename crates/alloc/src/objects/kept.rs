@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! * Before an object is written, the page of the store that it lies in is permanent if and only if
-//!   its chunk is. [`KeptPool::pages`] is locked while either changes.
+//!   its chunk is. [`KeptPool::pages`] is locked while either changes. In no state that is named has
+//!   a permanent chunk a temporary page. The other way round does no harm.
 //! * Locks are taken in this order: names, pages, numbers, shards.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +55,8 @@ pub struct KeptPool {
     syncs_itself: bool,
     /// How often it did.
     pub own_syncs: AtomicU64,
+    /// How often arrays were made permanent. It changes while [`KeptPool::names`] is locked.
+    pub made_permanent: AtomicU64,
 }
 
 /// What a pool held when it was opened.
@@ -255,6 +258,7 @@ impl KeptPool {
             pages: Mutex::new(vec![Pages::default(); chunks as usize]),
             syncs_itself,
             own_syncs: AtomicU64::new(0),
+            made_permanent: AtomicU64::new(0),
         })
     }
 
@@ -337,40 +341,73 @@ impl KeptPool {
         Ok(())
     }
 
-    /// Makes chunks permanent or temporary: `set` says so in the numbers, and which they are. On an
-    /// error some pages may be either, and `set` is to be called again for what was before.
-    pub fn change(
+    /// Makes the pages of chunks permanent that are in use, and then has `set` say so of the chunks
+    /// in the numbers. The store drops temporary pages, so the other order would lose them where a
+    /// state is named in between.
+    ///
+    /// # Errors
+    /// The pool's. `set` was not called.
+    pub fn make_permanent(
         &self,
         pager: &Pager,
         names: &mut Names,
-        permanent: bool,
-        set: impl FnOnce(&mut Numbers) -> Vec<u32>,
+        chunks: Range<u32>,
+        set: impl FnOnce(&mut Numbers),
     ) -> Result<(), PoolError> {
         let mut pages = lock(&self.pages);
-        let chunks = set(&mut lock(&pager.numbers));
-        for chunk in chunks {
-            let first = records::first_page(chunk);
-            let now = self.pool.permissions_of(first..first + PAGES_PER_CHUNK);
-            let others = (first..).zip(now).filter(|(_, now)| now.is_some_and(|now| now.permanent != permanent));
-            let others: Vec<u32> = others.map(|(page, _)| page).collect();
-            for run in others.chunk_by(|a, b| a + 1 == *b) {
-                self.set_pages(pager, names, run[0]..run[0] + run.len() as u32, permanent)?;
+        for chunk in chunks.clone() {
+            if let Err(error) = self.set_pages_or_sync(pager, names, &mut pages, chunk) {
+                for chunk in chunks.start..=chunk {
+                    // What stays permanent has no record, so it goes at the next opening as well.
+                    let _ = self.set_pages(&mut pages, chunk, false);
+                }
+                return Err(error);
             }
-            // Pages that do not exist yet are looked at when they are written to.
-            pages[chunk as usize] = Pages { right: 0, permanent };
         }
+        set(&mut lock(&pager.numbers));
+        self.made_permanent.fetch_add(1, Ordering::Release);
         Ok(())
     }
-    fn set_pages(&self, pager: &Pager, names: &mut Names, pages: Range<u32>, permanent: bool) -> Result<(), PoolError> {
-        let permissions = Permissions { permanent, ..Permissions::DEFAULT };
-        match self.pool.set_permissions(pages.clone(), permissions) {
+    fn set_pages_or_sync(
+        &self,
+        pager: &Pager,
+        names: &mut Names,
+        pages: &mut [Pages],
+        chunk: u32,
+    ) -> Result<(), PoolError> {
+        match self.set_pages(pages, chunk, true) {
             Err(error) if self.syncs_itself && is_for_room(&error) => {
                 self.name_state(pager, names)?;
                 self.own_syncs.fetch_add(1, Ordering::Relaxed);
-                self.pool.set_permissions(pages, permissions)
+                self.set_pages(pages, chunk, true)
             }
             set => set,
         }
+    }
+    /// Makes the chunks temporary that `set` says, with their pages. That does not fail: what stays
+    /// permanent has no record, and goes at the next opening as well.
+    pub fn make_temporary(&self, pager: &Pager, set: impl FnOnce(&mut Numbers) -> Vec<u32>) {
+        let mut pages = lock(&self.pages);
+        let chunks = set(&mut lock(&pager.numbers));
+        for chunk in chunks {
+            if self.set_pages(&mut pages, chunk, false).is_err_and(|error| !is_for_room(&error)) {
+                count(&pager.statistics.errors, 1);
+            }
+        }
+    }
+    /// Makes the pages that a chunk has permanent or temporary.
+    fn set_pages(&self, pages: &mut [Pages], chunk: u32, permanent: bool) -> Result<(), PoolError> {
+        // Before they are written, they are looked at again, as those that do not exist yet.
+        pages[chunk as usize] = Pages { right: 0, permanent };
+        let first = records::first_page(chunk);
+        let now = self.pool.permissions_of(first..first + PAGES_PER_CHUNK);
+        let others = (first..).zip(now).filter(|(_, now)| now.is_some_and(|now| now.permanent != permanent));
+        let others: Vec<u32> = others.map(|(page, _)| page).collect();
+        for run in others.chunk_by(|a, b| a + 1 == *b) {
+            let permissions = Permissions { permanent, ..Permissions::DEFAULT };
+            self.pool.set_permissions(run[0]..run[0] + run.len() as u32, permissions)?;
+        }
+        Ok(())
     }
 
     /// Names the state of all that was written, with what is known of permanent objects, and waits

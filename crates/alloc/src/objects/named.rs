@@ -9,7 +9,7 @@ use super::allocator::{ObjectAllocator, ObjectArray, ObjectPool};
 use super::kept::{self, KeptPool};
 use super::lock;
 use super::names::{Entry, Names};
-use super::numbers::{NOBODY, Numbers};
+use super::numbers::{CHUNK, NOBODY};
 use super::packed::OBJECT_BYTES_MAX;
 use super::records::{NAME_BYTES_MAX, NAMES_MAX, Target, is_name};
 
@@ -177,45 +177,32 @@ impl ObjectAllocator {
         if let Some((name, _)) = names.all().find(is_it) {
             return Err(NameError::Named { name: name.to_owned() });
         }
-        let was_full = !names.set(name, size, Target::Array { first, count });
-        if was_full {
+        if names.is_full() {
             return Err(NameError::Full { name: name.to_owned() });
         }
-        let set = |permanent| {
-            move |numbers: &mut Numbers| {
-                numbers.set_array_permanent(first, permanent).map_or(Vec::new(), |chunks| chunks.collect())
-            }
-        };
-        kept.change(&self.pager, &mut names, true, set(true)).map_err(|error| {
-            names.remove(name);
-            // Pages of the store that became permanent are looked at before they are written.
-            let _ = kept.change(&self.pager, &mut names, false, set(false));
-            error.into()
-        })
+        let chunks = first / CHUNK..first / CHUNK + count.div_ceil(CHUNK);
+        kept.make_permanent(&self.pager, &mut names, chunks, |numbers| _ = numbers.set_array_permanent(first, true))?;
+        let is_named = names.set(name, size, Target::Array { first, count });
+        assert!(is_named, "there was room for a name, and the names are locked");
+        Ok(())
     }
 
     /// Makes what has a name temporary, and frees the name. The objects stay until they are freed
     /// or this process ends. States that are named from now on do not have them.
     ///
     /// # Errors
-    /// [`NameError`]: the name stays.
+    /// [`NameError::NotKept`], and [`NameError::Unknown`] where nothing has the name.
     pub fn set_temporary(&self, name: &str) -> Result<(), NameError> {
         let kept = self.kept()?;
         let mut names = lock(&kept.names);
         let entry = self.find(&mut names, name)?;
-        let set = |permanent| {
-            move |numbers: &mut Numbers| match entry.target {
-                Target::Array { first, .. } => {
-                    numbers.set_array_permanent(first, permanent).map_or(Vec::new(), |chunks| chunks.collect())
-                }
-                Target::Pool { owner, .. } => numbers.set_owner_permanent(owner, permanent),
-            }
-        };
-        if let Err(error) = kept.change(&self.pager, &mut names, false, set(false)) {
-            let _ = kept.change(&self.pager, &mut names, true, set(true));
-            return Err(error.into());
-        }
         names.remove(name);
+        kept.make_temporary(&self.pager, |numbers| match entry.target {
+            Target::Array { first, .. } => {
+                numbers.set_array_permanent(first, false).map_or(Vec::new(), |chunks| chunks.collect())
+            }
+            Target::Pool { owner, .. } => numbers.set_owner_permanent(owner, false),
+        });
         Ok(())
     }
 
