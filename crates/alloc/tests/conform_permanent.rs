@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use fulgurite_alloc::{
     BadSize, Mode, NAME_BYTES_MAX, NAMES_MAX, NameError, Named, OBJECT_BYTES_MAX, ObjectAllocator, ObjectArray,
-    ObjectPool, ObjectSettings, StartError, SyncError,
+    ObjectPool, ObjectSettings, Overrun, StartError, SyncError,
 };
 use fulgurite_backing::{Kept, Medium, Opened};
 use fulgurite_flash::{Flash, FlashError, MemoryFlash};
@@ -311,6 +312,41 @@ fn without_own_syncs_too_many_changes_leave_the_last_state() {
     let (_, again) = start(&medium, Mode::Compatible).unwrap();
     let array = again.array_named("array", count, 200).unwrap();
     (0..count).for_each(|index| assert_eq!(read(array.at(index), 25), u64::from(index) + 1));
+}
+
+/// Objects of an array, each of them written to behind its end, so that a function is called when
+/// its page leaves.
+fn write_too_far(array: ObjectArray) {
+    for index in 0..array.len() {
+        write(array.at(index), array.object_bytes() / 8 + 1, 7);
+    }
+}
+
+#[test]
+fn an_array_that_is_freed_has_no_name_while_objects_of_it_are_there() {
+    static ALLOCATOR: OnceLock<&ObjectAllocator> = OnceLock::new();
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    fn has_no_name(_: Overrun) {
+        let allocator = ALLOCATOR.get().unwrap();
+        assert!(allocator.summary().objects > 0 && allocator.names().unwrap().is_empty());
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+    let medium = pool(16);
+    let mut settings = settings(Mode::Compatible);
+    settings.on_overrun = Some(has_no_name);
+    let (store, opened) = open(&medium);
+    let Some(allocator) = start_over(&opened, &settings) else { return };
+    assert!(ALLOCATOR.set(allocator).is_ok());
+    let array = allocator.array_named_or_new("array", 50, 64).unwrap();
+    allocator.sync().unwrap();
+    write_too_far(array);
+    // SAFETY: nothing uses the array any more.
+    unsafe { allocator.free_array(array.first()) }.unwrap();
+    assert_eq!(CALLS.load(Ordering::Relaxed), 50);
+    allocator.sync().unwrap();
+    allocator.check();
+    assert_eq!(store.audit(), Vec::<String>::new());
+    assert_eq!(start(&medium, Mode::Compatible).unwrap().1.summary().objects, 0);
 }
 
 #[test]

@@ -1358,7 +1358,8 @@ void *fulgurite_object_array_alloc(fulgurite_objects *objects, uint32_t count, s
 fulgurite_status fulgurite_object_free(fulgurite_objects *objects, void *object);
 
 /**
- * Frees the objects of an array that were not freed one by one. NULL is none.
+ * Frees the objects of an array that were not freed one by one. A permanent array loses its name
+ * first. NULL is none.
  *
  * Fails with FULGURITE_INVALID_ARGUMENT when no array in use begins there.
  */
@@ -1404,7 +1405,8 @@ fulgurite_status fulgurite_objects_set_temporary(fulgurite_objects *objects, con
 
 /**
  * Finds the permanent array of a name, of `count` objects of `bytes` each, and stores where its
- * first object is. In another run of the program it is elsewhere.
+ * first object is. In another run of the program it is elsewhere. Objects of it that were freed one
+ * by one are holes: an access gets SIGBUS.
  *
  * Fails with FULGURITE_NOT_FOUND, with FULGURITE_WRONG_TYPE when the name leads to anything else,
  * as the message says, and with FULGURITE_NO_POOL. Then `*array` is NULL.

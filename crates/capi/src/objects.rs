@@ -176,7 +176,8 @@ pub unsafe extern "C" fn fulgurite_object_free(
     })
 }
 
-/// Frees the objects of an array that were not freed one by one. NULL is none.
+/// Frees the objects of an array that were not freed one by one. A permanent array loses its name
+/// first. NULL is none.
 ///
 /// Fails with FULGURITE_INVALID_ARGUMENT when no array in use begins there.
 #[unsafe(no_mangle)]

@@ -338,10 +338,12 @@ impl ObjectAllocator {
         if lock(&self.pager.numbers).give(number) { Ok(()) } else { Err(FreeError::NotABlock(address)) }
     }
 
-    /// Frees the objects of an array that were not freed one by one.
+    /// Frees the objects of an array that were not freed one by one. A permanent array loses its
+    /// name first: a state has all of it, or nothing.
     ///
     /// # Errors
-    /// [`FreeError`] when no array in use begins there.
+    /// [`FreeError`] when no array in use begins there. [`FreeError::Flash`] when the flash cannot
+    /// be written: the objects before that one are free, and the name is.
     ///
     /// # Safety
     /// Nothing may use the array any more.
@@ -349,6 +351,7 @@ impl ObjectAllocator {
         let number = self.number_of(first)?;
         let none = FreeError::NotABlock(first.as_ptr() as usize);
         let count = lock(&self.pager.numbers).array_at(number).ok_or(none)?;
+        self.unname(number);
         for number in number..number + count {
             let is_used = lock(&self.pager.numbers).size_of(number).is_some();
             if is_used {

@@ -196,14 +196,30 @@ impl ObjectAllocator {
         let kept = self.kept()?;
         let mut names = lock(&kept.names);
         let entry = self.find(&mut names, name)?;
+        self.make_temporary(kept, &mut names, name, entry.target);
+        Ok(())
+    }
+    fn make_temporary(&self, kept: &KeptPool, names: &mut Names, name: &str, target: Target) {
         names.remove(name);
-        kept.make_temporary(&self.pager, |numbers| match entry.target {
+        kept.make_temporary(&self.pager, |numbers| match target {
             Target::Array { first, .. } => {
                 numbers.set_array_permanent(first, false).map_or(Vec::new(), |chunks| chunks.collect())
             }
             Target::Pool { owner, .. } => numbers.set_owner_permanent(owner, false),
         });
-        Ok(())
+    }
+    /// An array is about to be freed, object by object. States do not have it from now on.
+    pub(super) fn unname(&self, first: u32) {
+        let Some(kept) = &self.pager.kept else { return };
+        if !lock(&self.pager.numbers).is_permanent(first) {
+            return;
+        }
+        let mut names = lock(&kept.names);
+        let is_it = |(_, entry): &(&str, Entry)| matches!(entry.target, Target::Array { first: its, .. } if its == first);
+        let found = names.all().find(is_it).map(|(name, entry)| (name.to_owned(), entry.target));
+        if let Some((name, target)) = found {
+            self.make_temporary(kept, &mut names, &name, target);
+        }
     }
 
     fn find(&self, names: &mut Names, name: &str) -> Result<Entry, NameError> {
@@ -223,6 +239,9 @@ impl ObjectAllocator {
 
     /// The permanent array of a name, of `count` objects of `bytes` each. In another process it
     /// has other addresses. References between objects are [`ObjectAllocator::reference`].
+    ///
+    /// Objects of it that were freed one by one ([`ObjectAllocator::free`]) are none: an access gets
+    /// `SIGBUS`. [`ObjectAllocator::object_of`] tells them apart.
     ///
     /// # Errors
     /// [`NameError::Unknown`]. [`NameError::Differs`] when the name leads to anything else.
