@@ -350,6 +350,31 @@ fn an_array_that_is_freed_has_no_name_while_objects_of_it_are_there() {
 }
 
 #[test]
+fn an_array_that_becomes_permanent_while_a_state_is_named_is_whole_in_it() {
+    static ARRAY: OnceLock<(&ObjectAllocator, ObjectArray)> = OnceLock::new();
+    fn name_it(_: Overrun) {
+        let (allocator, array) = ARRAY.get().unwrap();
+        allocator.set_permanent(array.first(), "late").unwrap();
+    }
+    let medium = pool(16);
+    let mut settings = settings(Mode::Compatible);
+    settings.on_overrun = Some(name_it);
+    let (store, opened) = open(&medium);
+    let Some(allocator) = start_over(&opened, &settings) else { return };
+    let late = allocator.array(60, 64).unwrap();
+    assert!(ARRAY.set((allocator, late)).is_ok());
+    let first = allocator.array_named_or_new("first", 1, 64).unwrap();
+    // Pages leave in any order: some of these would before that one.
+    (0..60).for_each(|index| write(late.at(index), 8, 100 + u64::from(index)));
+    write_too_far(first);
+    allocator.sync().unwrap();
+    assert_eq!(store.audit(), Vec::<String>::new());
+    let (_, again) = start(&medium, Mode::Compatible).unwrap();
+    let late = again.array_named("late", 60, 64).unwrap();
+    (0..60).for_each(|index| assert_eq!(read(late.at(index), 8), 100 + u64::from(index)));
+}
+
+#[test]
 fn what_cannot_be_permanent_is_refused() {
     let medium = pool(16);
     let Some((_, allocator)) = start(&medium, Mode::Compatible) else { return };

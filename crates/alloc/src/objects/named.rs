@@ -1,6 +1,7 @@
 //! Permanent objects: arrays and pools under names, and the states that are named of them.
 
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 use fulgurite_flash::FlashError;
 use fulgurite_store::PoolError;
@@ -322,9 +323,16 @@ impl ObjectAllocator {
     /// [`SyncError`]. The last state stays.
     pub fn sync(&self) -> Result<u64, SyncError> {
         let kept = self.pager.kept.as_ref().ok_or(SyncError::NotKept)?;
-        self.pager.put_permanent()?;
-        self.pager.wanted.all()?;
-        Ok(kept.name_state(&self.pager, &mut lock(&kept.names))?)
+        loop {
+            let before = kept.made_permanent.load(Ordering::Acquire);
+            self.pager.put_permanent()?;
+            self.pager.wanted.all()?;
+            let mut names = lock(&kept.names);
+            // Objects of an array that became permanent meanwhile may not have left their pages.
+            if kept.made_permanent.load(Ordering::Acquire) == before {
+                return Ok(kept.name_state(&self.pager, &mut names)?);
+            }
+        }
     }
 
     /// A number for an object in use that stays the same in every process, for references between
