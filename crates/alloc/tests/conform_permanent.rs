@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Barrier, OnceLock};
 
 use fulgurite_alloc::{
     BadSize, Mode, NAME_BYTES_MAX, NAMES_MAX, NameError, Named, OBJECT_BYTES_MAX, ObjectAllocator, ObjectArray,
@@ -17,7 +17,7 @@ use fulgurite_backing::{Kept, Medium, Opened};
 use fulgurite_flash::{Flash, FlashError, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
-use fulgurite_testkit::Random;
+use fulgurite_testkit::{Random, share};
 
 const MODES: [Mode; 2] = [Mode::Compatible, Mode::InLine];
 /// Subpages before those of the first chunk, and of a chunk.
@@ -372,6 +372,29 @@ fn an_array_that_becomes_permanent_while_a_state_is_named_is_whole_in_it() {
     let (_, again) = start(&medium, Mode::Compatible).unwrap();
     let late = again.array_named("late", 60, 64).unwrap();
     (0..60).for_each(|index| assert_eq!(read(late.at(index), 8), 100 + u64::from(index)));
+}
+
+#[test]
+fn threads_that_make_an_array_of_one_name_get_the_same_one() {
+    let medium = pool(16);
+    let Some((_, allocator)) = start(&medium, Mode::Compatible) else { return };
+    let begin = Barrier::new(4);
+    for round in 0..share(200) {
+        let name = format!("array {round}");
+        let make = || {
+            begin.wait();
+            allocator.array_named_or_new(&name, 3, 64)
+        };
+        let found: Vec<ObjectArray> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(make)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
+        });
+        assert!(found.iter().all(|array| *array == found[0]), "{found:?}");
+        assert_eq!(allocator.summary().objects, 3);
+        // SAFETY: nothing uses the array any more.
+        unsafe { allocator.free_array(found[0].first()) }.unwrap();
+    }
+    allocator.check();
 }
 
 #[test]

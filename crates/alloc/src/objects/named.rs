@@ -261,20 +261,28 @@ impl ObjectAllocator {
     /// # Errors
     /// [`NameError`].
     pub fn array_named_or_new(&self, name: &str, count: u32, bytes: usize) -> Result<ObjectArray, NameError> {
-        match self.array_named(name, count, bytes) {
-            Err(NameError::Unknown { .. }) => {}
-            found => return found,
+        loop {
+            match self.array_named(name, count, bytes) {
+                Err(NameError::Unknown { .. }) => {}
+                found => return found,
+            }
+            if !(1..=OBJECT_BYTES_MAX).contains(&bytes) {
+                return Err(crate::BadSize(bytes).into());
+            }
+            let wanted = Named::Array { count, object_bytes: bytes };
+            let array = self.array(count, bytes).ok_or(NameError::NoRoom { wanted })?;
+            match self.set_permanent(array.first(), name) {
+                Ok(()) => return Ok(array),
+                Err(error) => {
+                    // SAFETY: nobody knows the array.
+                    let _ = unsafe { self.free_array(array.first()) };
+                    // Another thread was first.
+                    if !matches!(error, NameError::Exists { .. }) {
+                        return Err(error);
+                    }
+                }
+            }
         }
-        if !(1..=OBJECT_BYTES_MAX).contains(&bytes) {
-            return Err(crate::BadSize(bytes).into());
-        }
-        let wanted = Named::Array { count, object_bytes: bytes };
-        let array = self.array(count, bytes).ok_or(NameError::NoRoom { wanted })?;
-        self.set_permanent(array.first(), name).inspect_err(|_| {
-            // SAFETY: nobody knows the array.
-            let _ = unsafe { self.free_array(array.first()) };
-        })?;
-        Ok(array)
     }
 
     /// The permanent pool of a name, whose objects are permanent from their allocation on. It is
