@@ -205,7 +205,8 @@ pub unsafe extern "C" fn fulgurite_object_at(objects: *mut fulgurite_objects, re
 /// together are to pause meanwhile. The next run finds this state, whatever ends this one.
 ///
 /// Where changes since the last state have no more room, the library makes one durable by itself,
-/// of objects as they last left DRAM. FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD forbids that.
+/// of objects as they last left DRAM. It takes the place of the last state that this call made.
+/// FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD forbids that.
 ///
 /// Fails with FULGURITE_NO_POOL when the objects' medium keeps nothing, FULGURITE_NO_SPACE, and
 /// with FULGURITE_IO and FULGURITE_POISONED. The last state stays.

@@ -50,16 +50,17 @@ pub struct ObjectSettings {
     /// Bytes of DRAM for all that the allocator keeps: page buffer, object cache, tables. Memory
     /// that the program has elsewhere is not counted.
     pub dram_bytes: u64,
-    /// The most objects that there may be at a time. Each has a page of addresses, and 3 bytes of
-    /// DRAM at the most beside its contents.
+    /// The most objects that there may be at a time. Each has a page of addresses. Beside its
+    /// contents it takes 3 bytes of DRAM at the most, and 23 over a pool.
     pub objects_max: u32,
     /// Bytes of DRAM for the page buffer, page tables included. Without, an eighth of `dram_bytes`
     /// or 128 MiB, whichever is less.
     pub page_buffer_bytes: Option<u64>,
     /// Over a pool: a state is named without being asked for where changes since the last one have
     /// no more room ([`sync`](super::ObjectAllocator::sync)). It has each object as it last left
-    /// DRAM. Without, accesses that need room get `SIGBUS` then, and a sync may find none: the
-    /// state of the last one stays.
+    /// DRAM. One that got the number of a freed object may have its bytes there. Such a state takes
+    /// the place of the last one that was asked for, as a pool keeps one token. Without, accesses
+    /// that need room get `SIGBUS` then, and a sync may find none: the state of the last one stays.
     pub syncs_itself: bool,
     /// Which thread fills a missing page in.
     pub mode: Mode,
