@@ -170,7 +170,8 @@ pub unsafe extern "C" fn fulgurite_object_pool_root(pool: *mut fulgurite_object_
 }
 
 /// Stores a number for an object in use that is the same in every run, and never 0xFFFFFFFF.
-/// Objects refer to each other by it, because their addresses differ from run to run.
+/// Objects refer to each other by it, because their addresses differ from run to run. When the
+/// object is freed, its number is handed out again.
 ///
 /// Fails with FULGURITE_INVALID_ARGUMENT when no object in use begins there.
 #[unsafe(no_mangle)]

@@ -344,7 +344,8 @@ impl ObjectAllocator {
     }
 
     /// A number for an object in use that stays the same in every process, for references between
-    /// permanent objects: their addresses do not.
+    /// permanent objects: their addresses do not. When the object is freed, its number is handed out
+    /// again: a reference that was left over leads to another object.
     ///
     /// # Errors
     /// [`FreeError`](crate::FreeError) when it is no object in use.
