@@ -116,7 +116,8 @@ pub enum FreeError {
 pub enum PermissionError {
     /// Blocks end with the process.
     #[error(
-        "a block is known by its address, which is another one in another process, so it cannot be permanent; use          objects under a name (object-per-page), or a region of a pool"
+        "a block is known by its address, which is another one in another process, so it cannot be permanent; use \
+         objects under a name (object-per-page), or a region of a pool"
     )]
     Permanent,
     /// The machine has no such pages.
