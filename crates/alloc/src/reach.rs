@@ -7,6 +7,9 @@
 //! what the job holds of its runtime by `&mut`, as guarded accesses do, which may switch as well.
 //!
 //! Faults switch in in-line mode only. In compatible mode a job waits in the kernel.
+//!
+//! A handler of another signal that interrupts a copy is in its scope, where it runs on the job's
+//! stack. So it must touch no memory of flash, or have an alternate stack (`SA_ONSTACK`).
 
 use std::mem::MaybeUninit;
 

@@ -47,6 +47,10 @@ pub trait SwitchOnFault {
     ///   what foreign code keeps so);
     /// * is not in a function of a runtime, nor in a handler of a signal.
     ///
+    /// A handler of any other signal may interrupt `call`, and the scope is open in it. Where it
+    /// runs on the job's stack, it must not touch memory whose faults are handled here. One that
+    /// does needs an alternate stack (`SA_ONSTACK`): faults on that one do not switch.
+    ///
     /// Rust's borrow rules do not see these: code that is sound without switches relies on them.
     unsafe fn switch_on_fault<R>(&mut self, call: impl FnOnce() -> R) -> R;
 }
