@@ -111,7 +111,7 @@ pub unsafe fn in_scope<R>(fiber: &dyn Fiber, call: impl FnOnce() -> R) -> R {
 /// of a wait.
 #[must_use]
 pub fn may_switch() -> bool {
-    workers::are_any() && JUDGED.get().is_some()
+    workers::is_here() && JUDGED.get().is_some()
 }
 
 /// The fiber of the fault that is being judged begins to wait. What is returned is to be told of
@@ -131,9 +131,9 @@ pub(super) struct Closed(Option<Pointer>);
 
 /// Closes the scope of this thread.
 pub(super) fn close() -> Closed {
-    // A thread that was never a worker does not have its cells made here, for which the C library
-    // may allocate.
-    Closed(if workers::are_any() { SCOPE.take() } else { None })
+    // A thread that is no worker does not have its cells made here, for which the C library may
+    // allocate. Nor has one that could not be marked: its faults wait with it.
+    Closed(if workers::is_here() { SCOPE.take() } else { None })
 }
 
 impl Drop for Closed {
