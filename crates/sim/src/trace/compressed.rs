@@ -57,7 +57,8 @@ impl<R: BufRead> Source<R> {
         (&mut reader).take(6).read_to_end(&mut first)?;
         let begun = |first| io::Cursor::new(first).chain(reader);
         Ok(match first[..] {
-            [0x1f, 0x8b, ..] => {
+            // Deflate, the only method that there is (RFC 1952, 2.3.1).
+            [0x1f, 0x8b, 8, ..] => {
                 Source::Gzip(MultiGzDecoder::new(Counted { reader: begun(first), read: 0, failed: false }))
             }
             [0xfd, b'7', b'z', b'X', b'Z', 0] => {
@@ -152,5 +153,22 @@ impl<R: BufRead> Read for Xz<R> {
             }
         }
         Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_begin_a_little_like_gzip_are_plain() {
+        for bytes in [&[0x1f, 0x8b, 7, 0, 1, 2, 3][..], &[0x1f, 0x8b], &[0x1f]] {
+            let mut read = Vec::new();
+            let mut source = Source::open(bytes).unwrap();
+            assert!(matches!(source, Source::Plain(_)), "{bytes:?}");
+            source.read_to_end(&mut read).unwrap();
+            assert_eq!(read, bytes);
+        }
+        assert!(matches!(Source::open(&[0x1f, 0x8b, 8, 0][..]), Ok(Source::Gzip(_))));
     }
 }
