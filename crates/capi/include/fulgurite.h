@@ -672,7 +672,8 @@ fulgurite_status fulgurite_yield(fulgurite_context *context);
  * (FULGURITE_OBJECTS_IN_LINE). A plain access waits with the worker. The ranges must not overlap,
  * and other jobs must not change them meanwhile.
  *
- * Fails with FULGURITE_OUT_OF_RANGE for more bytes than any memory has.
+ * Fails with FULGURITE_OUT_OF_RANGE for more bytes than any memory has. A context of NULL is
+ * refused with FULGURITE_INVALID_ARGUMENT, also outside of jobs.
  */
 fulgurite_status fulgurite_copy(fulgurite_context *context,
                                 void *to,

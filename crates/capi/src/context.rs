@@ -109,7 +109,8 @@ pub unsafe extern "C" fn fulgurite_yield(context: *mut fulgurite_context) -> ful
 /// (FULGURITE_OBJECTS_IN_LINE). A plain access waits with the worker. The ranges must not overlap,
 /// and other jobs must not change them meanwhile.
 ///
-/// Fails with FULGURITE_OUT_OF_RANGE for more bytes than any memory has.
+/// Fails with FULGURITE_OUT_OF_RANGE for more bytes than any memory has. A context of NULL is
+/// refused with FULGURITE_INVALID_ARGUMENT, also outside of jobs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_copy(
     context: *mut fulgurite_context,

@@ -15,18 +15,16 @@ use crate::status::fulgurite_status::{self, *};
 pub struct fulgurite_object_pool(ObjectPool);
 
 fn of_name(error: NameError) -> Failure {
-    let status = match &error {
+    let message = error.to_string();
+    let status = match error {
         NameError::NotKept => FULGURITE_NO_POOL,
         NameError::Unknown { .. } => FULGURITE_NOT_FOUND,
         NameError::Exists { .. } | NameError::Differs { .. } => FULGURITE_WRONG_TYPE,
         NameError::Full { .. } | NameError::NoRoom { .. } => FULGURITE_NO_SPACE,
-        NameError::Pool(_) => {
-            let NameError::Pool(error) = error else { unreachable!("it was one just now") };
-            return Failure::from(fulgurite::Error::from(error));
-        }
+        NameError::Pool(error) => return Failure::from(fulgurite::Error::from(error)),
         _ => FULGURITE_INVALID_ARGUMENT,
     };
-    Failure::new(status, error.to_string())
+    Failure::new(status, message)
 }
 
 fn some(object: *mut c_void, what: &str) -> Result<NonNull<u8>, Failure> {
