@@ -1321,9 +1321,11 @@ fulgurite_status fulgurite_allocator_get_statistics(fulgurite_allocator *allocat
  * be permanent (fulgurite_object_array_set_permanent(), fulgurite_object_pool_named()). Those that
  * are not are gone when the pool is opened again. The DRAM budget is that of the objects alone:
  * the program's other memory is not counted. `flags` is 0, or a sum of FULGURITE_OBJECTS_IN_LINE,
- * FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD.
+ * FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD. Of the options, a
+ * pool's count of tokens holds as well. Those of workers and fibers say nothing here.
  *
- * Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, with
+ * Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, for a durability, a device of
+ * this process, and a count of tokens without a pool, with
  * FULGURITE_INVALID_ARGUMENT for other flags, with FULGURITE_CANNOT_OPEN, also for a pool that has
  * other data, with FULGURITE_CORRUPT when what is known of permanent objects is damaged, and with
  * FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults (userfaultfd). Then

@@ -81,9 +81,11 @@ fn of_size(error: BadSize) -> Failure {
 /// be permanent (fulgurite_object_array_set_permanent(), fulgurite_object_pool_named()). Those that
 /// are not are gone when the pool is opened again. The DRAM budget is that of the objects alone:
 /// the program's other memory is not counted. `flags` is 0, or a sum of FULGURITE_OBJECTS_IN_LINE,
-/// FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD.
+/// FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD. Of the options, a
+/// pool's count of tokens holds as well. Those of workers and fibers say nothing here.
 ///
-/// Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, with
+/// Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, for a durability, a device of
+/// this process, and a count of tokens without a pool, with
 /// FULGURITE_INVALID_ARGUMENT for other flags, with FULGURITE_CANNOT_OPEN, also for a pool that has
 /// other data, with FULGURITE_CORRUPT when what is known of permanent objects is damaged, and with
 /// FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults (userfaultfd). Then
@@ -104,8 +106,9 @@ pub unsafe extern "C" fn fulgurite_objects_start(
             let message = format!("{flags:#x} has flags that there are not; see FULGURITE_OBJECTS_ in the header");
             return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, message));
         }
-        let chosen = options.medium()?;
+        let (chosen, keep_tokens) = (options.medium()?, options.keep_tokens_of_objects()?);
         let mut settings = ObjectSettings::new(chosen.medium, options.dram_bytes()?, objects_max);
+        settings.keep_tokens = keep_tokens;
         if flags & FULGURITE_OBJECTS_IN_LINE != 0 {
             settings.mode = Mode::InLine;
         }

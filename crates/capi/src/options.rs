@@ -83,6 +83,22 @@ impl fulgurite_options {
         self.dram.bytes().map_err(|error| Failure::new(FULGURITE_BAD_OPTION, error.to_string()))
     }
 
+    /// How many tokens a pool of objects keeps, if that was chosen. Refuses what objects cannot
+    /// have.
+    pub(crate) fn keep_tokens_of_objects(&self) -> Result<Option<usize>, Failure> {
+        let refused = |what: &str, remedy: &str| {
+            let message = format!("objects have no {what}; leave it out{remedy}");
+            Err(Failure::new(FULGURITE_BAD_OPTION, message))
+        };
+        if self.durability.is_some() {
+            return refused("durability of their own", ", or pass FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD");
+        }
+        if self.on_device {
+            return refused("device of this process before their medium", "");
+        }
+        Ok(self.keep_tokens)
+    }
+
     /// A builder of what was chosen, and whether it keeps a pool.
     pub(crate) fn builder(&self) -> Result<(Builder, bool), Failure> {
         let Chosen { medium, keeps, .. } = self.medium()?;

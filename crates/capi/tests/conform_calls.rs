@@ -729,6 +729,27 @@ fn objects_are_made_permanent_and_checked() {
         assert_eq!(fulgurite_objects_get_statistics(objects, &mut met, size), FULGURITE_OK);
         assert_eq!((met.objects, met.own_syncs), (22, 0));
 
+        // What objects cannot have is refused.
+        for refuse in [
+            (|options| fulgurite_options_durability_sync(options)) as unsafe fn(*mut fulgurite_options) -> _,
+            |options| fulgurite_options_durability_lazy(options, 10, 1 << 20),
+            |options| fulgurite_options_durability_cache(options),
+            |options| fulgurite_options_on_device(options),
+            |options| {
+                assert_eq!(fulgurite_options_memory(options), FULGURITE_OK);
+                fulgurite_options_keep_tokens(options, 3)
+            },
+        ] {
+            let (options, mut others) = (fulgurite_options_new(), null_mut());
+            let new = directory.path().join("new");
+            assert_eq!(fulgurite_options_pool(options, string(new.to_str().unwrap()).as_ptr()), FULGURITE_OK);
+            assert_eq!(fulgurite_options_size(options, c"24M".as_ptr()), FULGURITE_OK);
+            assert_eq!(refuse(options), FULGURITE_OK);
+            assert_eq!(fulgurite_objects_start(options, 4096, 0, &mut others), FULGURITE_BAD_OPTION, "{}", last());
+            assert!(others.is_null() && !new.exists(), "{}", last());
+            fulgurite_options_free(options);
+        }
+
         // The pool of objects is in use, and a pool of other things is none of theirs.
         let options = fulgurite_options_new();
         let mut others = null_mut();

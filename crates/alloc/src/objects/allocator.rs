@@ -90,6 +90,8 @@ impl ObjectAllocator {
     pub fn start(settings: &ObjectSettings) -> Result<&'static ObjectAllocator, StartError> {
         let of_medium = fulgurite_backing::Settings {
             dram_bytes: settings.dram_bytes,
+            keep_tokens: settings.keep_tokens,
+            keep_age: settings.keep_age,
             history_share: Some(HISTORY_SHARE),
             ..Default::default()
         };
@@ -104,7 +106,7 @@ impl ObjectAllocator {
     }
 
     /// The same over a medium that is open, instead of that of the settings. A pool packs objects,
-    /// and is this allocator's alone.
+    /// and is this allocator's alone. It keeps states as it was opened to.
     ///
     /// # Errors
     /// [`StartError`].

@@ -1,5 +1,7 @@
 //! Settings of an object allocator, and how they divide its DRAM.
 
+use std::time::Duration;
+
 use fulgurite_backing::Medium;
 use fulgurite_format::SUBPAGE_BYTES;
 
@@ -62,6 +64,11 @@ pub struct ObjectSettings {
     /// the place of the last one that was asked for, as a pool keeps one token. Without, accesses
     /// that need room get `SIGBUS` then, and a sync may find none: the state of the last one stays.
     pub syncs_itself: bool,
+    /// How many of the newest states a pool keeps: 1 or more, and 1 without. A flat medium keeps
+    /// none, and refuses it. Those that were named without being asked for count.
+    pub keep_tokens: Option<usize>,
+    /// How old the states of a pool may become, but for the newest. A flat medium refuses it.
+    pub keep_age: Option<Duration>,
     /// Which thread fills a missing page in.
     pub mode: Mode,
     /// Looks for writes past the end of an object, whenever its page leaves the page buffer, and
@@ -73,8 +80,17 @@ impl ObjectSettings {
     /// For so many objects over a medium, with so much DRAM.
     #[must_use]
     pub fn new(medium: Medium, dram_bytes: u64, objects_max: u32) -> ObjectSettings {
-        let (page_buffer_bytes, mode, on_overrun) = (None, Mode::default(), None);
-        ObjectSettings { medium, dram_bytes, objects_max, page_buffer_bytes, syncs_itself: true, mode, on_overrun }
+        ObjectSettings {
+            medium,
+            dram_bytes,
+            objects_max,
+            page_buffer_bytes: None,
+            syncs_itself: true,
+            keep_tokens: None,
+            keep_age: None,
+            mode: Mode::default(),
+            on_overrun: None,
+        }
     }
     /// Chunks of numbers.
     pub(super) fn chunks(&self) -> u32 {
