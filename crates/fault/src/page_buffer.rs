@@ -20,7 +20,7 @@ use crate::mapped::{self, Mapped};
 use crate::own_reads::{Divided, OWN_QUEUES, OwnReads};
 use crate::pager::{Figures, Pager, Parts, WAITS};
 use crate::settings::Settings;
-use crate::space::Space;
+use crate::space::{Run, Space};
 use crate::statistics::{Statistics, Summary};
 use crate::told::Told;
 use crate::way::Way;
@@ -350,16 +350,39 @@ impl PageBuffer {
     ///
     /// # Errors
     /// A number of the system: `ENOMEM` where not all of it is mapped. It then holds for what is
-    /// mapped before the first page that is not.
+    /// mapped before the first page that is not. Where the kernel takes no more mappings, what may
+    /// be done is as before.
     pub fn protect(&self, address: usize, len: usize, access: Access) -> Result<(), i32> {
         let (start, pages) = self.place(address, len)?;
         let _change = self.change();
         let taken = self.with_space(|space| space.taken_of(start, pages));
         let mapped = taken.first().filter(|(first, _)| *first == start).map_or(0, |(_, length)| *length);
         if mapped > 0 {
-            self.commands.ask(Command::Protect(start as u32..(start + mapped) as u32, access))?;
+            let before = self.with_space(|space| space.limited_of(start, mapped));
+            let asked = self.commands.ask(Command::Protect(start as u32..(start + mapped) as u32, access));
+            if let Err(errno) = asked {
+                self.restore(start, mapped, &before);
+                return Err(errno);
+            }
         }
         if mapped == pages { Ok(()) } else { Err(NO_MEMORY) }
+    }
+
+    /// Sets what could be done in pages before the kernel refused to change it. It may have changed
+    /// a part of them.
+    fn restore(&self, start: usize, pages: usize, limited: &[Run]) {
+        self.with_space(|space| {
+            space.set_access(start, pages, Access::ReadWrite);
+            limited.iter().for_each(|(first, pages, access)| space.set_access(*first, *pages, *access));
+        });
+        let mut at = start;
+        let end = (start + pages, 0, Access::ReadWrite);
+        for &(first, pages, access) in limited.iter().chain([&end]) {
+            // As it was before, this takes no more mappings than there were.
+            let _ = self.allow(at, first - at, Access::ReadWrite);
+            let _ = self.allow(first, pages, access);
+            at = first + pages;
+        }
     }
 
     /// The parts of a range of the region that are not for reading and writing: addresses, lengths
