@@ -514,8 +514,7 @@ mod tests {
         let found = look(&pool, &mut door).unwrap();
         let mut numbers = Numbers::new(CHUNKS, records::weight, u64::MAX);
         let cache = Cache::new(CACHE_BYTES_MIN);
-        let shards =
-            Shards::new(vec![Shard { cache, places: Places::new(CHUNKS as usize), is_writing: false }]);
+        let shards = Shards::new(vec![Shard { cache, places: Places::new(CHUNKS as usize), is_writing: false }]);
         let names = restore(&pool, found, &mut numbers, &shards).unwrap();
         numbers.check();
         let objects = |entry: Entry| match entry.target {

@@ -216,7 +216,8 @@ impl ObjectAllocator {
             return;
         }
         let mut names = lock(&kept.names);
-        let is_it = |(_, entry): &(&str, Entry)| matches!(entry.target, Target::Array { first: its, .. } if its == first);
+        let is_it =
+            |(_, entry): &(&str, Entry)| matches!(entry.target, Target::Array { first: its, .. } if its == first);
         let found = names.all().find(is_it).map(|(name, entry)| (name.to_owned(), entry.target));
         if let Some((name, target)) = found {
             self.make_temporary(kept, &mut names, &name, target);
