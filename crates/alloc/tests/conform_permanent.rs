@@ -288,6 +288,43 @@ fn more_changes_than_the_pool_has_room_for_are_synced_by_themselves() {
 }
 
 #[test]
+fn a_state_in_the_middle_of_a_change_has_an_array_whole_or_not_at_all() {
+    let medium = pool(16);
+    let (store, opened) = open_with(&medium, 256 << 10);
+    let Some(allocator) = start_over(&opened, &settings(Mode::Compatible)) else { return };
+    let many = allocator.array_named_or_new("many", 12_000, 64).unwrap();
+    let late = allocator.array(3000, 64).unwrap();
+    for (array, base) in [(many, 1000), (late, 50_000)] {
+        (0..array.len()).for_each(|index| write(array.at(index), 8, base + u64::from(index)));
+    }
+    allocator.sync().unwrap();
+    // Its objects lie in temporary pages, and there is less and less room until one is named.
+    allocator.write_back();
+    let mut rounds = 0..200u32;
+    let own_syncs = || allocator.summary().own_syncs;
+    let name = rounds.find_map(|round| {
+        let part = round % 40 * 300;
+        (part..part + 300).for_each(|index| write(many.at(index), 8, 1_000_000 * u64::from(round + 1)));
+        // Most of these leave their pages for others, and are written.
+        (0..300).for_each(|index| assert_eq!(read(late.at(index), 8), 50_000 + u64::from(index)));
+        allocator.write_back();
+        let (before, name) = (own_syncs(), format!("late {round}"));
+        allocator.set_permanent(late.first(), &name).unwrap();
+        (own_syncs() > before).then_some(name).or_else(|| {
+            allocator.set_temporary(&name).unwrap();
+            None
+        })
+    });
+    let name = name.expect("room was short in the middle of a change");
+    assert_eq!(store.audit(), Vec::<String>::new());
+    let (_, again) = start(&medium, Mode::Compatible).unwrap();
+    match again.array_named(&name, 3000, 64) {
+        Ok(late) => (0..3000).for_each(|index| assert_eq!(read(late.at(index), 8), 50_000 + u64::from(index))),
+        Err(error) => assert!(matches!(error, NameError::Unknown { .. }), "{error}"),
+    }
+}
+
+#[test]
 fn without_own_syncs_too_many_changes_leave_the_last_state() {
     let medium = pool(16);
     let (store, opened) = open_with(&medium, 512 << 10);
