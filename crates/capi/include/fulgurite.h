@@ -1324,11 +1324,12 @@ fulgurite_status fulgurite_allocator_get_statistics(fulgurite_allocator *allocat
  * FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD. Of the options, a
  * pool's count of tokens holds as well. Those of workers and fibers say nothing here.
  *
- * Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, a durability, a device of this
- * process, and a count of tokens without a pool. Fails with FULGURITE_INVALID_ARGUMENT for other
- * flags, with FULGURITE_CANNOT_OPEN, also for a pool that has other data, with FULGURITE_CORRUPT
- * when what is known of permanent objects is damaged, and with FULGURITE_NOT_PERMITTED where the
- * machine lets this process handle no faults (userfaultfd). Then `*objects` is NULL.
+ * Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, a durability, a device of
+ * this process, or a count of tokens without a pool. Fails with FULGURITE_INVALID_ARGUMENT for
+ * other flags, with FULGURITE_CANNOT_OPEN, also for a pool that has other data, with
+ * FULGURITE_CORRUPT when what is known of permanent objects is damaged, and with
+ * FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults (userfaultfd). Then
+ * `*objects` is NULL.
  */
 fulgurite_status fulgurite_objects_start(const fulgurite_options *options,
                                          uint32_t objects_max,
@@ -1407,8 +1408,8 @@ fulgurite_status fulgurite_objects_set_temporary(fulgurite_objects *objects, con
 
 /**
  * Finds the permanent array of a name, of `count` objects of `bytes` each, and stores where its
- * first object is. In another run of the program it is elsewhere. Objects of it that were freed one
- * by one are holes: an access gets SIGBUS.
+ * first object is. In another run of the program it is elsewhere. Objects of it that were freed
+ * one by one are holes: an access gets SIGBUS.
  *
  * Fails with FULGURITE_NOT_FOUND, with FULGURITE_WRONG_TYPE when the name leads to anything else,
  * as the message says, and with FULGURITE_NO_POOL. Then `*array` is NULL.

@@ -84,11 +84,12 @@ fn of_size(error: BadSize) -> Failure {
 /// FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD. Of the options, a
 /// pool's count of tokens holds as well. Those of workers and fibers say nothing here.
 ///
-/// Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, a durability, a device of this
-/// process, and a count of tokens without a pool. Fails with FULGURITE_INVALID_ARGUMENT for other
-/// flags, with FULGURITE_CANNOT_OPEN, also for a pool that has other data, with FULGURITE_CORRUPT
-/// when what is known of permanent objects is damaged, and with FULGURITE_NOT_PERMITTED where the
-/// machine lets this process handle no faults (userfaultfd). Then `*objects` is NULL.
+/// Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, a durability, a device of
+/// this process, or a count of tokens without a pool. Fails with FULGURITE_INVALID_ARGUMENT for
+/// other flags, with FULGURITE_CANNOT_OPEN, also for a pool that has other data, with
+/// FULGURITE_CORRUPT when what is known of permanent objects is damaged, and with
+/// FULGURITE_NOT_PERMITTED where the machine lets this process handle no faults (userfaultfd). Then
+/// `*objects` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_objects_start(
     options: *const fulgurite_options,

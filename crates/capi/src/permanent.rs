@@ -69,8 +69,8 @@ pub unsafe extern "C" fn fulgurite_objects_set_temporary(
 }
 
 /// Finds the permanent array of a name, of `count` objects of `bytes` each, and stores where its
-/// first object is. In another run of the program it is elsewhere. Objects of it that were freed one
-/// by one are holes: an access gets SIGBUS.
+/// first object is. In another run of the program it is elsewhere. Objects of it that were freed
+/// one by one are holes: an access gets SIGBUS.
 ///
 /// Fails with FULGURITE_NOT_FOUND, with FULGURITE_WRONG_TYPE when the name leads to anything else,
 /// as the message says, and with FULGURITE_NO_POOL. Then `*array` is NULL.

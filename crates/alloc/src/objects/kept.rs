@@ -8,8 +8,9 @@
 //!
 //! Invariants:
 //! * Before an object is written, the page of the store that it lies in is permanent if and only if
-//!   its chunk is. [`KeptPool::pages`] is locked while either changes. In no state that is named has
-//!   a permanent chunk a temporary page. The other way round does no harm.
+//!   its chunk is. [`KeptPool::pages`] is locked while either changes.
+//! * In no state that is named has a permanent chunk a temporary page. The other way round does no
+//!   harm.
 //! * Locks are taken in this order: names, pages, numbers, shards.
 
 use std::collections::{BTreeMap, BTreeSet};

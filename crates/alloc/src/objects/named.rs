@@ -242,8 +242,8 @@ impl ObjectAllocator {
     /// The permanent array of a name, of `count` objects of `bytes` each. In another process it
     /// has other addresses. References between objects are [`ObjectAllocator::reference`].
     ///
-    /// Objects of it that were freed one by one ([`ObjectAllocator::free`]) are none: an access gets
-    /// `SIGBUS`. [`ObjectAllocator::object_of`] tells them apart.
+    /// Objects of it that were freed one by one ([`ObjectAllocator::free`]) are holes: an access
+    /// gets `SIGBUS`. [`ObjectAllocator::size_of`] tells them apart.
     ///
     /// # Errors
     /// [`NameError::Unknown`]. [`NameError::Differs`] when the name leads to anything else.
@@ -345,8 +345,8 @@ impl ObjectAllocator {
     }
 
     /// A number for an object in use that stays the same in every process, for references between
-    /// permanent objects: their addresses do not. When the object is freed, its number is handed out
-    /// again: a reference that was left over leads to another object.
+    /// permanent objects: their addresses do not. When the object is freed, its number is handed
+    /// out again. A reference that was left over leads to another object then.
     ///
     /// # Errors
     /// [`FreeError`](crate::FreeError) when it is no object in use.
