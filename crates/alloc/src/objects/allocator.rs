@@ -345,7 +345,7 @@ impl ObjectAllocator {
     ///
     /// # Errors
     /// [`FreeError`] when no array in use begins there. [`FreeError::Flash`] when the flash cannot
-    /// be written: the objects before that one are free, and the name is.
+    /// be written: the objects before that one are free, and the array has no name.
     ///
     /// # Safety
     /// Nothing may use the array any more.

@@ -548,8 +548,11 @@ mod tests {
             let owner = self.pools[at];
             numbers.set_owner_permanent(owner, true);
             assert!(self.names.set(name, 64, Target::Pool { owner, root: None }));
-            let last = (0..objects).map(|_| numbers.take(owner, 64, |_| true).unwrap()).last();
-            assert!(self.names.set(name, 64, Target::Pool { owner, root: last }));
+            let mut root = None;
+            for _ in 0..objects {
+                root = numbers.take(owner, 64, |_| true).ok();
+            }
+            assert!(self.names.set(name, 64, Target::Pool { owner, root }));
         }
         fn free(&mut self, first: u32, count: u32) {
             let mut numbers = lock(&self.numbers);
