@@ -197,17 +197,14 @@ impl ObjectAllocator {
         let kept = self.kept()?;
         let mut names = lock(&kept.names);
         let entry = self.find(&mut names, name)?;
-        self.make_temporary(kept, &mut names, name, entry.target);
-        Ok(())
-    }
-    fn make_temporary(&self, kept: &KeptPool, names: &mut Names, name: &str, target: Target) {
         names.remove(name);
-        kept.make_temporary(&self.pager, |numbers| match target {
+        kept.make_temporary(&self.pager, |numbers| match entry.target {
             Target::Array { first, .. } => {
                 numbers.set_array_permanent(first, false).map_or(Vec::new(), |chunks| chunks.collect())
             }
             Target::Pool { owner, .. } => numbers.set_owner_permanent(owner, false),
         });
+        Ok(())
     }
     /// An array is about to be freed, object by object. States do not have it from now on.
     pub(super) fn unname(&self, first: u32) {
@@ -218,10 +215,11 @@ impl ObjectAllocator {
         let mut names = lock(&kept.names);
         let is_it =
             |(_, entry): &(&str, Entry)| matches!(entry.target, Target::Array { first: its, .. } if its == first);
-        let found = names.all().find(is_it).map(|(name, entry)| (name.to_owned(), entry.target));
-        if let Some((name, target)) = found {
-            self.make_temporary(kept, &mut names, &name, target);
+        if let Some(name) = names.all().find(is_it).map(|(name, _)| name.to_owned()) {
+            names.remove(&name);
         }
+        // Its pages are deleted with its objects.
+        let _ = lock(&self.pager.numbers).set_array_permanent(first, false);
     }
 
     fn find(&self, names: &mut Names, name: &str) -> Result<Entry, NameError> {
