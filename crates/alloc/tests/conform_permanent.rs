@@ -310,10 +310,11 @@ fn a_state_in_the_middle_of_a_change_has_an_array_whole_or_not_at_all() {
         allocator.write_back();
         let (before, name) = (own_syncs(), format!("late {round}"));
         allocator.set_permanent(late.first(), &name).unwrap();
-        (own_syncs() > before).then_some(name).or_else(|| {
-            allocator.set_temporary(&name).unwrap();
-            None
-        })
+        if own_syncs() > before {
+            return Some(name);
+        }
+        allocator.set_temporary(&name).unwrap();
+        None
     });
     let name = name.expect("room was short in the middle of a change");
     assert_eq!(store.audit(), Vec::<String>::new());

@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn bytes_that_begin_a_little_like_gzip_are_plain() {
-        for bytes in [&[0x1f, 0x8b, 7, 0, 1, 2, 3][..], &[0x1f, 0x8b], &[0x1f]] {
+        for bytes in [&[0x1f_u8, 0x8b, 7, 0, 1, 2, 3][..], &[0x1f, 0x8b], &[0x1f]] {
             let mut read = Vec::new();
             let mut source = Source::open(bytes).unwrap();
             assert!(matches!(source, Source::Plain(_)), "{bytes:?}");
             source.read_to_end(&mut read).unwrap();
             assert_eq!(read, bytes);
         }
-        assert!(matches!(Source::open(&[0x1f, 0x8b, 8, 0][..]), Ok(Source::Gzip(_))));
+        assert!(matches!(Source::open(&[0x1f_u8, 0x8b, 8, 0][..]), Ok(Source::Gzip(_))));
     }
 }
