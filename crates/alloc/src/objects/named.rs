@@ -215,7 +215,8 @@ impl ObjectAllocator {
         let mut names = lock(&kept.names);
         let is_it =
             |(_, entry): &(&str, Entry)| matches!(entry.target, Target::Array { first: its, .. } if its == first);
-        if let Some(name) = names.all().find(is_it).map(|(name, _)| name.to_owned()) {
+        let name = names.all().find(is_it).map(|(name, _)| name.to_owned());
+        if let Some(name) = name {
             names.remove(&name);
         }
         // Its pages are deleted with its objects.
