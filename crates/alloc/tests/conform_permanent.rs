@@ -33,13 +33,15 @@ fn pool(mib: u32) -> Arc<dyn Flash> {
     medium
 }
 fn open(medium: &Arc<dyn Flash>) -> (Arc<Pool>, Opened) {
-    open_with(medium, 2 << 20)
+    open_with(medium, 2 << 20, u32::MAX)
 }
-/// With so many bytes of DRAM for what the last state has and programs do not.
-fn open_with(medium: &Arc<dyn Flash>, history_bytes: usize) -> (Arc<Pool>, Opened) {
+/// With so many bytes of DRAM for what the last state has and programs do not, and so many entries
+/// of the page table.
+fn open_with(medium: &Arc<dyn Flash>, history_bytes: usize, table_limit: u32) -> (Arc<Pool>, Opened) {
     let mut config = StoreConfig::default();
     config.durability = Durability::Sync;
     config.history_bytes = history_bytes;
+    config.table_limit = table_limit;
     let store = Pool::open(medium.clone(), config).unwrap().0.into_flash();
     let pool = store.layer().clone();
     let kept = Some(Kept::Here(pool.clone()));
@@ -266,7 +268,7 @@ fn states_are_as_a_model_says() {
 #[test]
 fn more_changes_than_the_pool_has_room_for_are_synced_by_themselves() {
     let medium = pool(16);
-    let (store, opened) = open_with(&medium, 512 << 10);
+    let (store, opened) = open_with(&medium, 512 << 10, u32::MAX);
     let mut settings = settings(Mode::Compatible);
     settings.dram_bytes = 12 << 20;
     let Some(allocator) = start_over(&opened, &settings) else { return };
@@ -290,37 +292,32 @@ fn more_changes_than_the_pool_has_room_for_are_synced_by_themselves() {
 #[test]
 fn a_state_in_the_middle_of_a_change_has_an_array_whole_or_not_at_all() {
     let medium = pool(16);
-    let (store, opened) = open_with(&medium, 256 << 10);
+    // The history has room for what is written here, and the table for not all changes of pages.
+    let (store, opened) = open_with(&medium, 256 << 10, 2200);
     let Some(allocator) = start_over(&opened, &settings(Mode::Compatible)) else { return };
-    let many = allocator.array_named_or_new("many", 12_000, 64).unwrap();
-    let late = allocator.array(3000, 64).unwrap();
+    let many = allocator.array_named_or_new("many", 8000, 64).unwrap();
+    let late = allocator.array(12_000, 64).unwrap();
     for (array, base) in [(many, 1000), (late, 50_000)] {
         (0..array.len()).for_each(|index| write(array.at(index), 8, base + u64::from(index)));
     }
     allocator.sync().unwrap();
-    // Its objects lie in temporary pages, and there is less and less room until one is named.
+    // The objects of this one lie in temporary pages.
     allocator.write_back();
-    let mut rounds = 0..200u32;
-    let own_syncs = || allocator.summary().own_syncs;
-    let name = rounds.find_map(|round| {
-        let part = round % 40 * 300;
-        (part..part + 300).for_each(|index| write(many.at(index), 8, 1_000_000 * u64::from(round + 1)));
-        // Most of these leave their pages for others, and are written.
-        (0..300).for_each(|index| assert_eq!(read(late.at(index), 8), 50_000 + u64::from(index)));
-        allocator.write_back();
-        let (before, name) = (own_syncs(), format!("late {round}"));
-        allocator.set_permanent(late.first(), &name).unwrap();
-        if own_syncs() > before {
-            return Some(name);
-        }
-        allocator.set_temporary(&name).unwrap();
-        None
-    });
-    let name = name.expect("room was short in the middle of a change");
+    (0..300).for_each(|index| write(many.at(index), 8, 1_000_000 + u64::from(index)));
+    allocator.write_back();
+    assert_eq!(allocator.summary().own_syncs, 0);
+    allocator.set_permanent(late.first(), "late").unwrap();
+    assert!(allocator.summary().own_syncs > 0, "room was short in the middle of the change");
     assert_eq!(store.audit(), Vec::<String>::new());
+
     let (_, again) = start(&medium, Mode::Compatible).unwrap();
-    match again.array_named(&name, 3000, 64) {
-        Ok(late) => (0..3000).for_each(|index| assert_eq!(read(late.at(index), 8), 50_000 + u64::from(index))),
+    let many = again.array_named("many", 8000, 64).unwrap();
+    for index in 0..8000 {
+        let base = if index < 300 { 1_000_000 } else { 1000 };
+        assert_eq!(read(many.at(index), 8), base + u64::from(index));
+    }
+    match again.array_named("late", 12_000, 64) {
+        Ok(late) => (0..12_000).for_each(|index| assert_eq!(read(late.at(index), 8), 50_000 + u64::from(index))),
         Err(error) => assert!(matches!(error, NameError::Unknown { .. }), "{error}"),
     }
 }
@@ -328,7 +325,7 @@ fn a_state_in_the_middle_of_a_change_has_an_array_whole_or_not_at_all() {
 #[test]
 fn without_own_syncs_too_many_changes_leave_the_last_state() {
     let medium = pool(16);
-    let (store, opened) = open_with(&medium, 512 << 10);
+    let (store, opened) = open_with(&medium, 512 << 10, u32::MAX);
     let mut settings = settings(Mode::Compatible);
     // All of it stays in DRAM, so that no access needs the room.
     (settings.dram_bytes, settings.syncs_itself) = (64 << 20, false);
