@@ -76,7 +76,7 @@ impl Allocator {
     /// As [`Allocator::start`], in a mode. [`Mode::InLine`] needs no right to userfaultfd: where it
     /// is refused, faults are found by pages without access, whose signal is `SIGSEGV`. What is
     /// said of `SIGBUS` holds for that signal then. Jobs of a runtime that touch its memory by
-    /// [`crate::reach`] do not hold their workers up.
+    /// [`crate::reach`] do not hold their workers up, except where the signal is `SIGSEGV`.
     ///
     /// # Errors
     /// [`StartError`].

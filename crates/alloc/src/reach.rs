@@ -6,7 +6,8 @@
 //! call nothing. So they are scopes in which faults switch ([`SwitchOnFault`]), and safe. They take
 //! what the job holds of its runtime by `&mut`, as guarded accesses do, which may switch as well.
 //!
-//! Faults switch in in-line mode only. In compatible mode a job waits in the kernel.
+//! Faults switch in in-line mode only, and with userfaultfd only: a `SIGSEGV` waits beside a
+//! runtime. In compatible mode a job waits in the kernel.
 //!
 //! A handler of another signal that interrupts a copy is in its scope, where it runs on the job's
 //! stack. So it must touch no memory of flash, or have an alternate stack (`SA_ONSTACK`).

@@ -5,16 +5,16 @@
 //! All that the signal handler may do is in [`on_fault`]: it reads thread-local cells that this
 //! thread wrote, asks whether the address lies in the running fiber's guard, and redirects the
 //! interrupted registers to code that returns from the fiber. It neither allocates, locks nor
-//! formats. Faults that are not ours go to the handler that was there before (Rust's own, a
-//! debugger's, the program's).
+//! formats. Faults that are not ours go to the judges of memory ([`faults`]), and then to the
+//! handler that was there before (Rust's own, a debugger's, the program's).
 
 use std::cell::Cell;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use corosensei::trap::CoroutineTrapHandler;
+use fulgurite_sys::faults::{self, Signal};
 
 use crate::arch;
 
@@ -45,33 +45,22 @@ pub(crate) fn leave(previous: *const Trap) -> bool {
     OVERFLOWED.get() && OVERFLOWED.replace(false)
 }
 
-static mut PREVIOUS: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
-
-/// Installs the handler for the whole process, once. Threads need an alternate signal stack, which
-/// Rust gives to every thread that it starts and to the main thread.
+/// Has all faults of the process come here first, once. Threads need an alternate signal stack,
+/// which Rust gives to every thread that it starts and to the main thread.
+///
+/// # Panics
+/// When the kernel takes no action for `SIGSEGV`.
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         find_c_library();
-        // SAFETY: the structure is zeroed (valid for `sigaction`) and filled with a handler of the
-        // right signature. PREVIOUS is written here only, once, before the handler can read it.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_fault as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-            libc::sigemptyset(&raw mut action.sa_mask);
-            // Read the old action before ours is in place: a fault in between finds a complete
-            // PREVIOUS.
-            libc::sigaction(libc::SIGSEGV, std::ptr::null(), (&raw mut PREVIOUS).cast());
-            libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
-        }
+        // SAFETY: a thread goes on where its fiber was resumed. Little stack is needed for that.
+        let asked = unsafe { faults::ask_first(Signal::Segmentation, on_fault) };
+        asked.expect("the kernel takes an action for SIGSEGV");
     });
 }
 
-extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes valid pointers to an SA_SIGINFO handler, and no other code has the
-    // context.
-    let (address, context) = unsafe { ((*info).si_addr() as usize, &mut *context.cast::<libc::ucontext_t>()) };
+fn on_fault(address: usize, context: &mut libc::ucontext_t) -> bool {
     // `try_with`: a thread that is being torn down has no cells left, and no fiber either.
     // SAFETY: between `enter` and `leave` the pointer is null or points to a trap that is kept
     // where it is.
@@ -90,9 +79,9 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
         // neither dropped nor, as long as the caller keeps the stack, changed.
         let registers = unsafe { running.handler.setup_trap_handler(|| ()) };
         arch::redirect(context, registers);
-        return;
+        return true;
     }
-    chain(signal, info, std::ptr::from_mut(context).cast());
+    false
 }
 
 /// Where the C library's code lies. Empty while unknown, or when it is part of the program itself.
@@ -136,30 +125,4 @@ fn find_c_library() {
     }
     // SAFETY: the function has the signature that is called, and needs no data.
     unsafe { libc::dl_iterate_phdr(Some(look), std::ptr::null_mut()) };
-}
-
-/// Passes a fault that is not ours on.
-fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: PREVIOUS was filled before our handler was installed. A handler in it has the
-    // signature its flags say.
-    unsafe {
-        let previous = &*(&raw const PREVIOUS).cast::<libc::sigaction>();
-        match previous.sa_sigaction {
-            libc::SIG_DFL | libc::SIG_IGN => {
-                // The default action on return: the instruction faults again.
-                let mut default: libc::sigaction = std::mem::zeroed();
-                default.sa_sigaction = libc::SIG_DFL;
-                libc::sigaction(signal, &raw const default, std::ptr::null_mut());
-            }
-            handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-                let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-                    std::mem::transmute(handler);
-                handler(signal, info, context);
-            }
-            handler => {
-                let handler: extern "C" fn(libc::c_int) = std::mem::transmute(handler);
-                handler(signal);
-            }
-        }
-    }
 }

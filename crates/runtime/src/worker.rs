@@ -29,6 +29,7 @@ use fulgurite_cache::{Ahead, Cache, Setup};
 use fulgurite_fiber::{Fiber, PooledStack, Resumed, StackPool, Suspender};
 use fulgurite_flash::FlashError;
 use fulgurite_policy::{Choice, FiberIndex, Point, Scheduler};
+use fulgurite_sys::faults::SignalStack;
 
 use crate::config::{BuildError, nanos, own_fibers};
 use crate::context::Context;
@@ -52,6 +53,8 @@ const CHECK_NS: u64 = 50_000_000;
 const CHECK_POINTS: u32 = 64;
 /// How often a worker that lacks frames looks whether others have let go of some.
 const STARVED_NS: u64 = 500_000;
+/// Bytes of a worker's stack for handlers of signals.
+const SIGNAL_STACK_BYTES: usize = 64 << 10;
 
 pub(crate) struct Worker {
     pub(crate) id: u32,
@@ -183,6 +186,9 @@ impl Worker {
 
     /// Runs until the runtime stops and nothing is left to run.
     pub(crate) fn run(mut self) {
+        // A job's fault may find no room on its stack for what resolves it. Where the kernel gives
+        // no stack for that, the thread has Rust's, which is smaller.
+        let _signals = SignalStack::new(SIGNAL_STACK_BYTES).and_then(SignalStack::use_while);
         let _here = Here::new();
         let worker: *mut Worker = &raw mut self;
         let mut point = Point::Idle;

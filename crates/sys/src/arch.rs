@@ -88,6 +88,42 @@ pub(crate) unsafe fn was_write(context: *const libc::ucontext_t) -> bool {
     unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0 }
 }
 
+/// The stack pointer at the point where a signal struck.
+///
+/// # Safety
+/// The context is that of a signal.
+pub(crate) unsafe fn stack_pointer(context: *const libc::ucontext_t) -> usize {
+    // SAFETY: the caller's contract.
+    unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as usize }
+}
+
+/// Bytes below the stack pointer that code may use (System V ABI for AMD64, 3.2.2).
+pub(crate) const RED_ZONE: usize = 128;
+
+/// Calls a function on another stack, of which `top` is the end.
+///
+/// # Safety
+/// `top` is a multiple of 16. What lies below it is writable, and nobody's. The function may be
+/// called with the argument.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_on(
+    top: usize,
+    call: extern "C" fn(*mut libc::c_void),
+    argument: *mut libc::c_void,
+) {
+    // The called function keeps rbp.
+    core::arch::naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret"
+    )
+}
+
 /// Makes a system call without the C library. Returns what the kernel does: an error is a negative
 /// number.
 ///

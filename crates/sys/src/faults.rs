@@ -2,7 +2,9 @@
 //! own handler. They are asked in turn: each knows memory of its own.
 //!
 //! ```text
-//!   access --> SIGSEGV, SIGBUS --> judge: try again --------> back to the access
+//!   access --> SIGSEGV, SIGBUS --> hook: goes on elsewhere -> there
+//!                                   |
+//!                                  judge: try again --------> back to the access
 //!                                         cannot be had ----> SIGBUS (BUS_MCEERR_AR)
 //!                                         not mine ---------> the next judge, and at last the
 //!                                                             program's action
@@ -16,10 +18,12 @@
 //! the mask that they ask for. The kernel is asked directly: a library that stands in for the C
 //! library's `sigaction` may call this.
 
+mod own_stack;
 mod switch;
 
 use std::cell::UnsafeCell;
 use std::io;
+use std::marker::PhantomData;
 use std::mem::zeroed;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -77,10 +81,16 @@ impl Signal {
 /// A judge of accesses.
 pub type Judge = fn(&Fault) -> Verdict;
 
+/// What is asked before all judges: given the address of an access and the registers, it may have
+/// the thread go on elsewhere. True then.
+pub type Hook = fn(usize, &mut libc::ucontext_t) -> bool;
+
 /// The stack that the judges of a signal run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JudgeStack {
-    /// The thread's own, unless another judge of the signal wants the alternate one.
+    /// The thread's own, unless another judge of the signal wants the alternate one. Beside a hook
+    /// ([`ask_first`]) it may be the alternate one as well, where its own has little room. Then
+    /// faults do not switch.
     Own,
     /// The thread's alternate one, where it has one: the access may be to the thread's own. It must
     /// be large enough for each judge ([`SignalStack`]).
@@ -95,6 +105,8 @@ struct Slot {
     number: c_int,
     /// Functions, the first of them first; 0 for none.
     judges: [AtomicUsize; JUDGES],
+    /// A function, or 0.
+    hook: AtomicUsize,
     wants_alternate: AtomicBool,
     is_handled: AtomicBool,
     is_locked: AtomicBool,
@@ -109,6 +121,7 @@ impl Slot {
         Slot {
             number,
             judges: [const { AtomicUsize::new(0) }; JUDGES],
+            hook: AtomicUsize::new(0),
             wants_alternate: AtomicBool::new(false),
             is_handled: AtomicBool::new(false),
             is_locked: AtomicBool::new(false),
@@ -122,6 +135,24 @@ impl Slot {
             let found = place.compare_exchange(0, added, Ordering::AcqRel, Ordering::Acquire);
             found.map_or_else(|found| found == added, |_| true)
         })
+    }
+    /// Whether the hook has the thread go on elsewhere.
+    fn is_hooked(&self, address: usize, context: &mut libc::ucontext_t) -> bool {
+        let hook = self.hook.load(Ordering::Acquire);
+        // SAFETY: it was stored from a function of this type.
+        hook != 0 && unsafe { std::mem::transmute::<usize, Hook>(hook) }(address, context)
+    }
+    /// What the judges say of an access, on the stack that they want.
+    ///
+    /// # Safety
+    /// The context is that of the signal that is being handled, with all signals blocked.
+    unsafe fn judge_on_stack(&self, fault: &Fault, context: *const libc::ucontext_t) -> Verdict {
+        let mut verdict = None;
+        if self.hook.load(Ordering::Relaxed) != 0 && !self.wants_alternate.load(Ordering::Acquire) {
+            // SAFETY: the caller's contract.
+            unsafe { own_stack::call(context, &mut || verdict = Some(self.judge(fault))) };
+        }
+        verdict.unwrap_or_else(|| self.judge(fault))
     }
     /// What the judges say of an access.
     fn judge(&self, fault: &Fault) -> Verdict {
@@ -234,16 +265,38 @@ fn word_of(set: &libc::sigset_t) -> u64 {
 /// # Errors
 /// The kernel's. `EBUSY` when there are [`JUDGES`] already.
 pub fn judge_by(signal: Signal, judge: Judge, stack: JudgeStack) -> io::Result<()> {
-    let number = signal.number();
-    let slot = slot_of(number).expect("a signal of an access");
+    let slot = slot_of(signal.number()).expect("a signal of an access");
     if !slot.add(judge) {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
     if stack == JudgeStack::Alternate {
         slot.wants_alternate.store(true, Ordering::Release);
     }
+    handle(slot)
+}
+
+/// Asks a hook before all judges of accesses that end with this signal, from now on. The handler
+/// runs on the thread's alternate stack, where it has one. There is one hook of a signal, and
+/// another takes its place.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// Where the hook has a thread go on elsewhere, it may. The hook is called by a handler of a
+/// signal, on an alternate stack that may be small.
+pub unsafe fn ask_first(signal: Signal, hook: Hook) -> io::Result<()> {
+    let slot = slot_of(signal.number()).expect("a signal of an access");
+    slot.hook.store(hook as usize, Ordering::Release);
+    handle(slot)
+}
+
+/// Handles a signal here, as its hook and its judges want.
+fn handle(slot: &Slot) -> io::Result<()> {
+    let number = slot.number;
     slot.with(|action| {
-        let on_stack = if slot.wants_alternate.load(Ordering::Acquire) { libc::SA_ONSTACK } else { 0 };
+        let is_on_stack = slot.wants_alternate.load(Ordering::Acquire) || slot.hook.load(Ordering::Acquire) != 0;
+        let on_stack = if is_on_stack { libc::SA_ONSTACK } else { 0 };
         let flags = (libc::SA_SIGINFO | on_stack) as u64 | arch::SA_RESTORER;
         let restorer = arch::signal_return as *const () as usize;
         let handler = on_signal as *const () as usize;
@@ -285,12 +338,20 @@ unsafe extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, contex
         (libc::SIGSEGV, SEGV_ACCERR) => Some(false),
         _ => None,
     };
+    if is_missing.is_some()
+        // SAFETY: the kernel passes it, and nothing else has it.
+        && slot_of(number).is_some_and(|slot| slot.is_hooked(address, unsafe { &mut *context.cast() }))
+    {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+        return;
+    }
     let closed = switch::close();
     let verdict = match (is_missing, slot_of(number)) {
         (Some(is_missing), Some(slot)) => {
             let fault = Fault { address, is_write, is_missing };
-            // SAFETY: the context is this signal's.
-            closed.judge(|| slot.judge(&fault), unsafe { mask_before(context) })
+            // SAFETY: the context is this signal's, whose action blocks all.
+            closed.judge(|| unsafe { slot.judge_on_stack(&fault, context.cast()) }, unsafe { mask_before(context) })
         }
         _ => Verdict::NotMine,
     };
@@ -445,9 +506,40 @@ impl SignalStack {
         set_stack(&stack)
     }
 
+    /// Makes it this thread's alternate stack, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// The kernel's: this thread runs on an alternate stack now.
+    pub fn use_while(self) -> io::Result<UsedStack> {
+        let mut before = libc::stack_t { ss_sp: null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: the call writes the structure that it is given.
+        unsafe { libc::syscall(libc::SYS_sigaltstack, null::<libc::stack_t>(), &raw mut before) };
+        self.use_here()?;
+        Ok(UsedStack { stack: self, before, thread: PhantomData })
+    }
+
     /// Takes the alternate stack away from this thread.
     pub fn leave() {
         let _ = set_stack(&libc::stack_t { ss_sp: null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 });
+    }
+}
+
+/// An alternate stack of a thread, which has the one before again when this is dropped. It stays on
+/// its thread.
+#[derive(Debug)]
+pub struct UsedStack {
+    stack: SignalStack,
+    before: libc::stack_t,
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for UsedStack {
+    fn drop(&mut self) {
+        // Where the thread runs on it, it stays.
+        if set_stack(&self.before).is_ok() {
+            // SAFETY: the mapping is this stack's, with the guard below it, and no longer used.
+            unsafe { libc::syscall(libc::SYS_munmap, self.stack.base - GUARD, self.stack.len + GUARD) };
+        }
     }
 }
 

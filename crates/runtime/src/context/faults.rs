@@ -71,23 +71,42 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use fulgurite_flash::MemoryFlash;
-    use fulgurite_sys::Region;
     use fulgurite_sys::faults::{Fault, JudgeStack, Signal, begin_switch, judge_by, may_switch};
-    use fulgurite_sys::userfault::Access;
 
     use super::*;
     use crate::Runtime;
 
     const PAGE: usize = 4096;
-    static REGION: OnceLock<Region> = OnceLock::new();
+    const PAGES: usize = 8;
+    /// Pages of a file that gets longer at each fault: beyond its end an access is a `SIGBUS`.
+    struct Mapping {
+        file: i32,
+        base: usize,
+    }
+    static MAPPING: OnceLock<Mapping> = OnceLock::new();
+
+    fn map(pages: usize) -> Mapping {
+        // SAFETY: a fresh file without a name, and a fresh mapping of it.
+        let (file, base) = unsafe {
+            let file = libc::memfd_create(c"faults".as_ptr(), libc::MFD_CLOEXEC);
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            (file, libc::mmap(std::ptr::null_mut(), pages * PAGE, protection, libc::MAP_SHARED, file, 0))
+        };
+        assert!(file >= 0 && base != libc::MAP_FAILED);
+        Mapping { file, base: base.addr() }
+    }
     static SWITCHED: AtomicU32 = AtomicU32::new(0);
     static WAITED: AtomicU32 = AtomicU32::new(0);
 
     fn judge(fault: &Fault) -> Verdict {
-        let Some(region) = REGION.get() else { return Verdict::NotMine };
-        let Some(offset) = region.offset_of(fault.address) else { return Verdict::NotMine };
+        let Some(mapping) = MAPPING.get() else { return Verdict::NotMine };
+        let page = fault.address.wrapping_sub(mapping.base) / PAGE;
+        if page >= PAGES {
+            return Verdict::NotMine;
+        }
         let waiter = may_switch().then(begin_switch);
-        region.allow(offset / PAGE * PAGE, PAGE, Access::ReadWrite).unwrap();
+        // SAFETY: it is the descriptor of the test.
+        assert_eq!(unsafe { libc::ftruncate(mapping.file, ((page + 1) * PAGE) as i64) }, 0);
         let Some(waiter) = waiter else {
             WAITED.fetch_add(1, Ordering::Relaxed);
             return Verdict::Again;
@@ -100,8 +119,8 @@ mod tests {
 
     /// Touches a page for the first time, and tells how many faults have switched, and have not.
     fn touch(page: usize) -> (u32, u32) {
-        let at = REGION.get().unwrap().base() + page * PAGE;
-        // SAFETY: the page is in the region, and the judge allows it.
+        let at = MAPPING.get().unwrap().base + page * PAGE;
+        // SAFETY: the page is mapped, and the judge makes the file as long.
         unsafe { (at as *mut u8).write_volatile(1) };
         (SWITCHED.load(Ordering::Relaxed), WAITED.load(Ordering::Relaxed))
     }
@@ -110,9 +129,8 @@ mod tests {
     fn a_fault_of_the_runtimes_own_code_or_without_room_waits() {
         let flash = Arc::new(MemoryFlash::new(4096).unwrap());
         let runtime = Runtime::builder(flash).dram(24 << 20).stack(128 << 10).build().unwrap();
-        let region = REGION.get_or_init(|| Region::reserve(8 * PAGE).unwrap());
-        region.allow(0, region.len(), Access::None).unwrap();
-        judge_by(Signal::Segmentation, judge, JudgeStack::Own).unwrap();
+        MAPPING.get_or_init(|| map(PAGES));
+        judge_by(Signal::Bus, judge, JudgeStack::Own).unwrap();
         let job = |context: &mut Context| {
             assert_eq!(touch(0), (0, 1), "no scope is open");
             let pointer = std::ptr::from_mut(context);

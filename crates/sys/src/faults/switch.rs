@@ -34,8 +34,9 @@ use crate::workers;
 /// What a job holds of its runtime, by which its faults switch.
 pub trait SwitchOnFault {
     /// Calls `call`. An access in it that finds its page missing lets other jobs of this worker run
-    /// while the page is read, where faults are signals (in-line mode). The job goes on behind the
-    /// access, on the same thread. A job that is cancelled meanwhile goes on as well.
+    /// while the page is read, where faults are `SIGBUS` (in-line mode with userfaultfd). The job
+    /// goes on behind the access, on the same thread. A job that is cancelled meanwhile goes on as
+    /// well.
     ///
     /// Functions that copy by themselves, and so are safe, are in the crate of the allocators.
     ///
