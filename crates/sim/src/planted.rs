@@ -45,6 +45,8 @@ pub enum Planted {
     ForgottenInvalidation,
     /// A core that writes waits for no acknowledgement.
     FreeAcknowledgement,
+    /// Messages on the mesh do not wait for each other.
+    FreeLinks,
     /// A page that was written to leaves DRAM, and is not written to its device.
     LostWriteBack,
     /// Faults of different cores do not wait for each other.

@@ -36,8 +36,13 @@ struct Sixteen {
     llc: Time,
 }
 impl Sixteen {
+    /// Messages wait for no link.
     fn new(planted: Planted) -> Sixteen {
-        let parts = parts(&[("mesh.row", "4"), ("directory.lookup", "5")]);
+        Sixteen::with("0B", planted)
+    }
+    /// Links carry so much in a cycle.
+    fn with(link: &str, planted: Planted) -> Sixteen {
+        let parts = parts(&[("mesh.row", "4"), ("mesh.link", link), ("directory.lookup", "5")]);
         let cycles = |cycles: u64| parts.cycle * cycles;
         let (l1, lookup, llc) = (cycles(2), cycles(5), cycles(6));
         Sixteen { chip: Chip::new(&parts, 16, false, planted), l1, lookup, llc }
@@ -101,8 +106,27 @@ fn furthest(planted: Planted) -> Result<(), String> {
     Ok(())
 }
 
+/// Two blocks of one home come to a core over the same links: the second one is behind the first.
+fn one_link(planted: Planted) -> Result<(), String> {
+    let mut all = Sixteen::with("16B", planted);
+    let home = all.chip.home(1);
+    let other = (2..).find(|block| all.chip.home(*block) == home).expect("some block has the same home");
+    let core = (home + 5) % 16;
+    // The LLC has both, and no other L1 has one for itself.
+    for (block, at) in [(1, Time::us(1)), (other, Time::us(2))] {
+        let first = access(&mut all.chip, (home + 6) % 16, block, false, at);
+        access(&mut all.chip, (home + 7) % 16, block, false, first);
+    }
+    let at = Time::us(10);
+    let came = [1, other].map(|block| access(&mut all.chip, core, block, false, at));
+    let alone = all.asks(core, 1) + all.llc + all.chip.way(home, core);
+    is("the first block", came[0] - at, alone)?;
+    // 72 bytes over links of 16 bytes a cycle.
+    is("the second block", came[1] - came[0], parts(&[]).cycle * 5)
+}
+
 type Form = fn(Planted) -> Result<(), String>;
-const FORMS: [Form; 3] = [ping_pong, producer, furthest];
+const FORMS: [Form; 4] = [ping_pong, producer, furthest, one_link];
 
 #[test]
 fn closed_forms_hold() {
@@ -111,7 +135,7 @@ fn closed_forms_hold() {
 }
 #[test]
 fn planted_bugs_are_found() {
-    for bug in [Planted::ForgottenInvalidation, Planted::FreeAcknowledgement] {
+    for bug in [Planted::ForgottenInvalidation, Planted::FreeAcknowledgement, Planted::FreeLinks] {
         assert!(FORMS.iter().any(|form| form(bug).is_err()), "{bug:?} was not found");
     }
     let stale = std::panic::catch_unwind(|| versions(Planted::ForgottenInvalidation));
@@ -119,12 +143,13 @@ fn planted_bugs_are_found() {
 }
 #[test]
 fn links_are_busy_with_what_crosses_them() {
-    let mut all = Sixteen::new(Planted::None);
+    let mut all = Sixteen::with("16B", Planted::None);
     let (cycle, span, hop) = (parts(&[]).cycle, Time::us(1), all.chip.way(0, 1));
     for block in 0..32 {
         all.chip.clear();
-        access(&mut all.chip, 2, block, false, Time::ZERO);
-        access(&mut all.chip, 13, block, false, Time::us(1));
+        access(&mut all.chip, 2, block, false, Time::us(10 * block));
+        access(&mut all.chip, 13, block, false, Time::us(10 * block + 1));
+        assert_eq!(all.chip.links_wait_ns(), Some(0.0));
         let home = all.chip.home(block);
         let hops = |from, to| all.chip.way(from, to).0 / hop.0;
         // Three messages of an address, and 72 bytes over links of 16 bytes. 48 links.
@@ -237,7 +262,7 @@ fn a_block_on_its_way_is_late_for_its_own_core() {
 }
 #[test]
 fn what_the_llc_drops_stays_in_the_l1() {
-    let parts = parts(&[("llc.size", "1K"), ("llc.ways", "1")]);
+    let parts = parts(&[("llc.size", "1K"), ("llc.ways", "1"), ("mesh.link", "0B")]);
     let mut chip = Chip::new(&parts, 2, false, Planted::None);
     let mut at = access(&mut chip, 0, 0, false, Time::ZERO);
     at = access(&mut chip, 1, 0, false, at);

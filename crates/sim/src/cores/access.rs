@@ -10,8 +10,8 @@ pub struct Access {
     pub writes: bool,
     /// The block of the page table comes first.
     pub table: Option<u64>,
-    /// The way back to the core.
-    pub back: Time,
+    /// The tile of its controller.
+    pub corner: u32,
     /// Other cores have dropped their copies.
     pub acknowledged: Time,
     /// The forward-progress bit.

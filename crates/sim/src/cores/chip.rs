@@ -26,15 +26,15 @@
 //! An L1 makes place for a block when the home or DRAM answers. An access of the same core to a
 //! block that is still on its way hits there, and ends when the block has come (a secondary miss).
 //!
-//! The LLC is not inclusive: what it drops stays in L1s. What an L1 drops is written back without
-//! time, and its home is told without time. Messages do not wait for links. How busy these would be
-//! is counted ([`Chip::links_busy`]).
+//! The LLC is not inclusive: what it drops stays in L1s. What an L1 drops takes links, and no time
+//! of a core. Its home is told without time. Messages wait for links ([`Mesh`]).
 //!
 //! Other cores and the LLC act at the time when the home has a request, in the order of those
 //! times. What an L1 finds for itself is not put in order with other cores until its core next asks
 //! a home.
 
 use super::directory::{Directory, Place};
+use super::mesh::Mesh;
 use super::sram::Sram;
 use super::system::CoreParts;
 use super::work::BLOCK;
@@ -48,32 +48,6 @@ const STAGES: [&str; 5] = ["way to its home", "directory", "until its holder has
 const MESSAGE: u64 = 8;
 /// Bytes of one with a block.
 const DATA: u64 = MESSAGE + BLOCK;
-
-/// Tiles in rows, with links between neighbours.
-#[derive(Clone, Copy, Debug)]
-struct Mesh {
-    row: u32,
-    tiles: u32,
-    hop: Time,
-    /// Bytes that a link carries in a cycle.
-    link: u64,
-}
-
-impl Mesh {
-    fn hops(self, a: u32, b: u32) -> u64 {
-        let row = self.row;
-        u64::from((a % row).abs_diff(b % row) + (a / row).abs_diff(b / row))
-    }
-    fn way(self, a: u32, b: u32) -> Time {
-        self.hop * self.hops(a, b)
-    }
-    /// Links in both directions.
-    fn links(self) -> u64 {
-        let (row, tiles) = (self.row, self.tiles);
-        let right = (1..tiles).filter(|tile| tile % row > 0).count();
-        2 * (right as u64 + u64::from(tiles.saturating_sub(row)))
-    }
-}
 
 /// What an L1 says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,10 +114,9 @@ pub struct Chip {
     llc: Sram<Time>,
     directory: Directory,
     counted: Coherence,
-    cycle: Time,
-    /// Cycles of all links together.
-    carried: u64,
     stages: Stages<5>,
+    /// What the way to the home took of each core's last access that went there.
+    went: Vec<Time>,
     /// What each core waits for, if it has left the chip.
     left: Vec<Option<Left>>,
     planted: Planted,
@@ -155,7 +128,7 @@ impl Chip {
         let blocks = parts.l1.0 / BLOCK;
         let l1: Sram<Time> = Sram::new(blocks, parts.l1.1);
         Chip {
-            mesh: Mesh { row: parts.row, tiles: cores, hop: parts.cycle * parts.hop, link: parts.link },
+            mesh: Mesh::new(parts, cores, planted),
             l1_time: parts.cycle * parts.l1.2,
             lookup: parts.cycle * parts.directory,
             llc_time: parts.cycle * parts.llc.2,
@@ -163,39 +136,45 @@ impl Chip {
             directory: Directory::new(cores, l1.entries() * u64::from(cores)),
             l1s: vec![l1; cores as usize],
             counted: Coherence::default(),
-            cycle: parts.cycle,
-            carried: 0,
             stages: Stages::new(STAGES, explain),
+            went: vec![Time::ZERO; cores as usize],
             left: vec![None; cores as usize],
             planted,
         }
     }
     /// The tile of a block's directory and LLC.
     pub fn home(&self, block: u64) -> u32 {
-        (block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % self.mesh.tiles
+        (block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % self.mesh.tiles().0
     }
-    /// The time from one tile to another.
+    /// The home of a block asks a controller at a tile, at `at`. Returns when it is there.
+    pub fn goes_to_memory(&mut self, block: u64, corner: u32, at: Time) -> Time {
+        self.mesh.sends(self.home(block), corner, MESSAGE, at)
+    }
+    /// A controller at a tile sends a block to a core at `at`. Returns when it is there.
+    pub fn comes_from_memory(&mut self, corner: u32, core: u32, at: Time) -> Time {
+        self.mesh.sends(corner, core, DATA, at)
+    }
+    /// A controller at a tile sends a core the signal of a miss at `at`. Returns when it is there.
+    pub fn signals(&mut self, corner: u32, core: u32, at: Time) -> Time {
+        self.mesh.sends(corner, core, MESSAGE, at)
+    }
+    /// The time from one tile to another of a message that waits for no link.
     pub fn way(&self, a: u32, b: u32) -> Time {
         self.mesh.way(a, b)
-    }
-    /// A message crosses the links between two tiles.
-    fn carries(&mut self, from: u32, to: u32, bytes: u64) {
-        self.carried += self.mesh.hops(from, to) * bytes.div_ceil(self.mesh.link);
-    }
-    /// The home of a block asks a controller at a tile, whose data goes to a core.
-    pub fn goes_to_memory(&mut self, core: u32, block: u64, corner: u32) {
-        self.carries(self.home(block), corner, MESSAGE);
-        self.carries(corner, core, DATA);
     }
     /// The share of their time that links are busy, of so long since the counts were cleared. What
     /// L1s drop counts as if all of it were written. None: there is one tile.
     pub fn links_busy(&self, span: Time) -> Option<f64> {
-        let links = self.mesh.links();
-        (links > 0).then(|| (self.cycle * self.carried).as_s() / (links as f64 * span.as_s()))
+        self.mesh.busy(span)
+    }
+    /// What a message waits for links on average, in nanoseconds. None: there was no message.
+    pub fn links_wait_ns(&self) -> Option<f64> {
+        self.mesh.wait_ns()
     }
     /// The tile of a controller: they are at the corners.
     pub fn corner(&self, controller: u32) -> u32 {
-        let (row, last) = (self.mesh.row, self.mesh.tiles.saturating_sub(1));
+        let (tiles, row) = self.mesh.tiles();
+        let last = tiles.saturating_sub(1);
         match controller % 4 {
             0 => 0,
             1 => (row - 1).min(last),
@@ -212,8 +191,9 @@ impl Chip {
         {
             return Look::Has(at.max(ready));
         }
-        self.carries(core, self.home(block), MESSAGE);
-        Look::Home(at + self.way(core, self.home(block)) + self.lookup)
+        let there = self.mesh.sends(core, self.home(block), MESSAGE, at);
+        self.went[core as usize] = there - at;
+        Look::Home(there + self.lookup)
     }
     /// The home of a block has looked it up at `at`. None: other cores have to act, and
     /// [`Chip::asks`] asks them.
@@ -231,13 +211,10 @@ impl Chip {
     /// The home of a block has looked it up at `at`, and asks no other core.
     fn serves(&mut self, core: u32, block: u64, place: Option<Place>, writes: bool, at: Time) -> Asked {
         let home = self.home(block);
-        let back = self.way(home, core);
         let has = if place.is_some_and(|place| self.directory.holds(place, core)) {
-            self.carries(home, core, MESSAGE);
-            at + back
+            self.mesh.sends(home, core, MESSAGE, at)
         } else if let Some(there) = self.llc.find(block).copied() {
-            self.carries(home, core, DATA);
-            there.max(at + self.llc_time) + back
+            self.mesh.sends(home, core, DATA, there.max(at + self.llc_time))
         } else {
             self.left[core as usize] = Some(Left { home: at, acted: None });
             return Asked::Leaves { at: at + self.llc_time, acknowledged: Time::ZERO };
@@ -255,7 +232,7 @@ impl Chip {
             }
             None => {
                 if let Some(victim) = l1.put(block, has) {
-                    self.carries(core, self.home(victim), DATA);
+                    self.mesh.sends(core, self.home(victim), DATA, has);
                     self.directory.drop(core, victim);
                 }
                 has
@@ -275,7 +252,7 @@ impl Chip {
         match has {
             Some(has) => {
                 let has = self.fill(core, block, place, writes, has);
-                self.record(core, block, has, [begins - now, has - begins, Time::ZERO]);
+                self.record(core, has, [begins - now, has - begins, Time::ZERO]);
                 Asked::Has(has)
             }
             None => {
@@ -285,56 +262,52 @@ impl Chip {
             }
         }
     }
-    fn record(&mut self, core: u32, block: u64, end: Time, [wait, holders, dram]: [Time; 3]) {
-        let way = self.way(core, self.home(block));
-        self.stages.record(end, [way, self.lookup, wait, holders, dram]);
+    fn record(&mut self, core: u32, end: Time, [wait, holders, dram]: [Time; 3]) {
+        self.stages.record(end, [self.went[core as usize], self.lookup, wait, holders, dram]);
     }
     /// Other cores have to act, and are asked at `now`. Where the core gets no block by that, the
     /// entry may have no holder.
     fn others_act(&mut self, core: u32, block: u64, place: Place, writes: bool, now: Time) -> Acted {
-        let (home, mesh) = (self.home(block), self.mesh);
+        let home = self.home(block);
         let begins = now.max(self.directory.ready(place));
-        let answers = |other: u32| begins + mesh.way(home, other) + self.l1_time + mesh.way(other, core);
         let owner = self.directory.owner(place, core);
-        let answered = match owner {
-            Some(owner) => answers(owner),
-            None if self.planted == Planted::FreeAcknowledgement => begins,
-            None => self.directory.others(place, core).map(answers).max().unwrap_or(begins),
-        };
-        match owner {
+        let Chip { mesh, directory, l1_time, planted, .. } = &mut *self;
+        // When a holder has been told, and has looked.
+        let told = |mesh: &mut Mesh, other: u32| mesh.sends(home, other, MESSAGE, begins) + *l1_time;
+        // What an owner has written goes home, too.
+        let (answered, looked) = match owner {
             Some(owner) => {
-                self.carries(home, owner, MESSAGE);
-                self.carries(owner, core, DATA);
+                let looked = told(mesh, owner);
+                (mesh.sends(owner, core, DATA, looked), looked)
             }
             None => {
-                let (mesh, carried) = (self.mesh, &mut self.carried);
-                let hops = |other| mesh.hops(home, other) + mesh.hops(other, core);
-                *carried += self.directory.others(place, core).map(hops).sum::<u64>() * MESSAGE.div_ceil(mesh.link);
+                let acknowledged = |other| {
+                    let looked = told(mesh, other);
+                    mesh.sends(other, core, MESSAGE, looked)
+                };
+                let last = directory.others(place, core).map(acknowledged).max().unwrap_or(begins);
+                (if *planted == Planted::FreeAcknowledgement { begins } else { last }, begins)
             }
-        }
+        };
         self.counted.forwards += u64::from(owner.is_some());
         if writes {
             self.invalidate(core, block, place);
         } else if self.directory.share(place)
             && let Some(owner) = owner
         {
-            let written = begins + mesh.way(home, owner) + self.l1_time + mesh.way(owner, home);
-            self.carries(owner, home, DATA);
+            let written = self.mesh.sends(owner, home, DATA, looked);
             match self.llc.find(block) {
                 Some(there) => *there = (*there).max(written),
                 None => _ = self.llc.put(block, written),
             }
         }
         let there = self.directory.holds(place, core);
-        if owner.is_none() {
-            self.carries(home, core, if there { MESSAGE } else { DATA });
-        }
         let has = match owner {
             Some(_) => Some(answered),
-            None if there => Some(answered.max(begins + mesh.way(home, core))),
+            None if there => Some(answered.max(self.mesh.sends(home, core, MESSAGE, begins))),
             None => self.llc.find(block).copied().map(|comes| {
                 let data = comes.max(begins + self.llc_time);
-                answered.max(data + mesh.way(home, core))
+                answered.max(self.mesh.sends(home, core, DATA, data))
             }),
         };
         Acted { begins, answered, has }
@@ -373,7 +346,7 @@ impl Chip {
             let then = again.map(|(begins, then)| (begins - now, then - begins));
             let acts = || first.into_iter().chain(then);
             let (wait, holders) = (acts().map(|act| act.0).sum::<Time>(), acts().map(|act| act.1).sum::<Time>());
-            self.record(core, block, has, [wait, holders, has - home - wait - holders]);
+            self.record(core, has, [wait, holders, has - home - wait - holders]);
         }
         has
     }
@@ -394,7 +367,7 @@ impl Chip {
     /// Forgets counts and stages.
     pub fn clear(&mut self) {
         self.counted = Coherence::default();
-        self.carried = 0;
+        self.mesh.clear();
         self.stages.clear();
     }
     /// Checks that the directory knows what the L1s have.
@@ -403,5 +376,6 @@ impl Chip {
     /// When it does not.
     pub fn check(&self) {
         self.directory.check(&self.l1s);
+        self.mesh.check();
     }
 }

@@ -34,6 +34,7 @@ mod access;
 mod chip;
 mod directory;
 mod executed;
+mod mesh;
 mod recorded;
 mod recording;
 mod report;

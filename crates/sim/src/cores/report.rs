@@ -47,8 +47,10 @@ pub struct CoresReport {
     pub forwards: u64,
     /// Copies in L1s that were dropped because another core writes.
     pub invalidations: u64,
-    /// The share of their time that links of the mesh would be busy. None without links.
+    /// The share of their time that links of the mesh are busy. None without links.
     pub links_busy: Option<f64>,
+    /// What a message waits for links on average, in nanoseconds. None without messages.
+    pub links_wait_ns: Option<f64>,
     /// Where the time of misses goes. None without any that a thread or core has waited for.
     pub miss_stages: Option<Split>,
     /// Where the time of accesses goes for which other cores had to act, without those whose page
@@ -76,18 +78,6 @@ pub struct MissCost {
     pub switch_ns: f64,
 }
 
-/// From this share on, messages would wait for links, which the model leaves out.
-const LINKS_BUSY: f64 = 0.25;
-
-/// What a reader has to know of links that are busy for a share of their time.
-pub(super) fn busy_links(busy: Option<f64>) -> Option<String> {
-    let told = |busy| {
-        let busy = percent(busy);
-        format!("links of the mesh are busy {busy} of the time, and messages do not wait for them here")
-    };
-    busy.filter(|busy| *busy > LINKS_BUSY).map(told)
-}
-
 impl CoresReport {
     /// What a reader is shown.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
@@ -107,6 +97,7 @@ impl CoresReport {
         rows.push(("L1 to L1 forwards/job", each(self.forwards)));
         rows.push(("invalidations/job", each(self.invalidations)));
         rows.extend(self.links_busy.map(|busy| ("mesh links busy", percent(busy))));
+        rows.extend(self.links_wait_ns.map(|ns| ("ns a message waits", format!("{ns:.3}"))));
         if let Some(cost) = self.miss_cost {
             let MissCost { signal_ns, flush_ns, switch_ns } = cost;
             rows.push(("signal/flush/switch ns", format!("{signal_ns:.0}/{flush_ns:.0}/{switch_ns:.0}")));

@@ -12,7 +12,7 @@ use super::chip::{Asked, Chip, Coherence, Look};
 use super::executed::{Replay, Shared};
 use super::recorded::{Pen, Player};
 use super::recording::{Origin, Recorder, Recording};
-use super::report::{CoresReport, MissCost, busy_links};
+use super::report::{CoresReport, MissCost};
 use super::system::{CoresSystem, Front, Paging};
 use super::threads::{ThreadWork, complete, next_pages};
 use super::tlb::{Tlb, Translation};
@@ -549,8 +549,8 @@ impl Run<'_> {
             Translation::At(at) => (at, None),
             Translation::Walk(at) => (at, Some(Space { pages: self.system.pages }.table(page))),
         };
-        let (back, acknowledged) = (Time::ZERO, Time::ZERO);
-        self.enter(number, Access { address, writes, table, back, acknowledged, forced: false, resumed: false }, at)
+        let (corner, acknowledged) = (0, Time::ZERO);
+        self.enter(number, Access { address, writes, table, corner, acknowledged, forced: false, resumed: false }, at)
     }
     /// Looks in the caches for the next block of an access. Returns whether it ended there.
     fn enter(&mut self, number: u32, mut access: Access, mut at: Time) -> bool {
@@ -590,10 +590,9 @@ impl Run<'_> {
     }
     /// An access leaves the home of its block for its controller.
     fn leaves(&mut self, number: u32, mut access: Access, at: Time) {
-        let (home, corner) = (self.chip.home(access.block().0), self.chip.corner(self.controller(access.next())));
-        self.chip.goes_to_memory(number, access.block().0, corner);
-        access.back = self.chip.way(corner, number);
-        let reaches = (at + self.chip.way(home, corner)).max(self.events.now());
+        access.corner = self.chip.corner(self.controller(access.next()));
+        let there = self.chip.goes_to_memory(access.block().0, access.corner, at);
+        let reaches = there.max(self.events.now());
         self.cores[number as usize].access = Some(access);
         self.events.schedule(reaches, 1, Event::Reaches(number));
     }
@@ -679,7 +678,7 @@ impl Run<'_> {
             }
         };
         let (block, writes) = access.block();
-        let at = (data + access.back).max(access.acknowledged);
+        let at = self.chip.comes_from_memory(access.corner, number, data).max(access.acknowledged);
         let at = self.chip.comes(number, block, writes, now, at);
         self.comes(number, access, at);
     }
@@ -714,7 +713,7 @@ impl Run<'_> {
         }
         // The signal comes back. What is older retires, and what is younger is flushed.
         let older = core.late.drain(..).map(|(_, ends)| ends).max().unwrap_or_default();
-        let signalled = (at + access.back).max(older).max(core.front);
+        let signalled = self.chip.signals(access.corner, number, at).max(older).max(core.front);
         self.switched += 1;
         self.lost[0] += signalled - core.front;
         core.stores.clear();
@@ -887,13 +886,14 @@ impl Run<'_> {
             forwards,
             invalidations,
             links_busy,
+            links_wait_ns: self.chip.links_wait_ns(),
             miss_stages: self.stages.split(),
             coherence_stages: self.chip.stages(),
             simulated_s: span,
             counted: Counted { requests: self.accesses, events: self.events.happened() },
             frontside_stalls,
             evict_waits,
-            warnings: busy_links(links_busy).into_iter().chain(reclaim).collect(),
+            warnings: reclaim.into_iter().collect(),
         })
     }
 }

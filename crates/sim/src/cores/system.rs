@@ -22,7 +22,7 @@ const CACHE_MAX: u64 = 1 << 32;
 
 fn link(document: &Document) -> Result<u64, SystemError> {
     let bytes = document.bytes("mesh.link")?;
-    if (1..=1 << 12).contains(&bytes) { Ok(bytes) } else { Err(document.refuse("mesh.link", "1B to 4K are needed")) }
+    if bytes <= 1 << 12 { Ok(bytes) } else { Err(document.refuse("mesh.link", "4K is the most; 0B is no limit")) }
 }
 
 /// What happens at a page that is not in DRAM.
@@ -169,7 +169,7 @@ pub struct CoreParts {
     pub hop: u64,
     /// Tiles in a row of the mesh.
     pub row: u32,
-    /// Bytes that a link carries in a cycle.
+    /// Bytes that a link carries in a cycle. 0: any number, in no time.
     pub link: u64,
 }
 
