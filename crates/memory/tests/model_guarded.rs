@@ -27,6 +27,9 @@ use guarded::{with_frames, within, word};
 const WORDS: [u64; 4] = [0, 1, 300, 511];
 const SUBPAGES: u64 = 48;
 
+const PREFETCHES: [PrefetchPolicy; 4] =
+    [PrefetchPolicy::Off, PrefetchPolicy::Adaptive, PrefetchPolicy::Fixed(4), PrefetchPolicy::Next(3)];
+
 #[derive(Clone, Copy, Debug)]
 enum MediumKind {
     Memory,
@@ -80,7 +83,7 @@ fn run(case: Case, seed: &Random, number: u64) {
         .fibers(case.fibers)
         .replacement(case.replacement)
         .scheduling(case.scheduling)
-        .prefetch([PrefetchPolicy::Off, PrefetchPolicy::Adaptive, PrefetchPolicy::Fixed(4)][case.prefetch % 3])
+        .prefetch(PREFETCHES[case.prefetch % PREFETCHES.len()])
         .submit_batch(1 + number as usize % 4)
         .spin(Duration::from_micros(20));
     let runtime = with_frames(builder, case.workers, case.frames);

@@ -102,6 +102,22 @@ fn energy(planted: Planted) -> Result<(), String> {
 type Form = fn(Planted) -> Result<(), String>;
 const FORMS: [Form; 7] = [unloaded, planes_in_parallel, buses, link, one_plane_is_m_d_1, writes, energy];
 
+/// MQSim's defaults, with fewer blocks.
+fn mqsim(set: &[(&str, &str)]) -> FlashReport {
+    let text = include_str!("../../../systems/compat-mqsim.toml");
+    let few = [("nand.geometry.blocks_per_plane", "16"), ("requests.warm_up", "5000"), ("requests.count", "40000")];
+    let set: Vec<(String, String)> =
+        few.iter().chain(set).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    FlashSystem::read(&Document::read("mqsim.toml", text, &set).unwrap(), None).unwrap().run(1).unwrap()
+}
+#[test]
+fn the_defaults_of_mqsim_come_to_what_their_parts_say() {
+    // Command, array, bus and link, and what eight buses carry.
+    let alone = mqsim(&[]).reads.mean_ns.unwrap().value;
+    near("alone", alone, COMMAND + ARRAY + BUS + LINK, 0.01).unwrap();
+    let all = mqsim(&[("requests.depth", "1024"), ("requests.pattern", "sequential")]);
+    near("bandwidth", all.read_bytes_per_s, 8.0 * 8192.0 * 1e9 / (COMMAND + BUS), 0.01).unwrap();
+}
 #[test]
 fn closed_forms_hold() {
     let failed: Vec<String> = FORMS.iter().filter_map(|form| form(Planted::None).err()).collect();

@@ -120,6 +120,15 @@ fn a_cache_of_pages_hits_and_misses() {
     assert!(of("DRAM") > share * 64.0 * 6.0 && of("DRAM") < share * 64.0 * 6.0 + 80.0, "{split:?}");
 }
 #[test]
+fn planes_decide_how_many_pages_come() {
+    // So many requests that each of 32 planes always has some. Each reads into its one register,
+    // and its package's bus carries 4 KiB at 400 MB/s before it reads again.
+    let set = [("requests.depth", "4096"), ("requests.reads", "100%"), ("requests.warm_up", "20000")];
+    let report = run(HYBRID, &[&set[..], &[("dram.refresh_every", "0ns")]].concat());
+    let pages = report.requests_per_s * report.page_misses.unwrap();
+    near("pages a second", pages, 32.0 * 1e9 / (25_000.0 + 10_240.0));
+}
+#[test]
 fn dirty_pages_go_back_to_flash() {
     let writes = run(
         HYBRID,

@@ -91,6 +91,22 @@ fn threads_take_jobs_as_they_come() {
     let other = System::read("s.toml", &text, &[], Given::Trace(&accesses(&pages[1..]))).unwrap();
     assert_ne!(system.hash(), other.hash());
 }
+#[test]
+fn a_store_that_misses_rolls_back_and_is_done_again() {
+    let all = |writes| {
+        let pages: Vec<(u64, u64, bool)> = (0..60).map(|page| (page, 0, writes)).collect();
+        run(&traced_text("switch", 1).replace("sets = 4096", "sets = 8"), &accesses(&pages))
+    };
+    let (loads, stores) = (all(false), all(true));
+    // A store that misses costs a thread what a load does. It is in no buffer while its page comes.
+    assert!(stores.misses > 0 && stores.misses == loads.misses, "{stores:?} {loads:?}");
+    assert_eq!((stores.switched_again, stores.service.count), (0, 8));
+    near("service", stores.service.mean_ns.unwrap().value, loads.service.mean_ns.unwrap().value, 0.01);
+    let cost = |report: &CoresReport| report.miss_cost.unwrap().flush_ns;
+    near("flush", cost(&stores), cost(&loads), 1e-9);
+    // Done again, it has changed its page, which goes back to flash when another one comes.
+    assert!(loads.written_back == 0 && stores.written_back > 0, "{stores:?}");
+}
 /// Accesses of one block, which the L1 answers after the first one.
 fn same_block(format: Format, count: u64, line: impl Fn(u64) -> u64, at: impl Fn(u64) -> Option<Time>) -> Trace {
     let of = |number| Record { line: line(number), at: at(number), writes: false, offset: 64, bytes: 8 };

@@ -121,9 +121,10 @@ impl Machine {
         let pick = |n: u32| n as usize;
         let replacement = ReplacementPolicy::ALL[pick(random.below(ReplacementPolicy::ALL.len() as u32))];
         let scheduling = SchedulingPolicy::ALL[pick(random.below(3))];
-        let prefetch = match random.below(3) {
+        let prefetch = match random.below(4) {
             0 => PrefetchPolicy::Off,
             1 => PrefetchPolicy::Fixed(1 + random.below(4) as u8),
+            2 => PrefetchPolicy::Next(1 + random.below(4) as u8),
             _ => PrefetchPolicy::Adaptive,
         };
         let admission = if random.one_in(2) {
