@@ -3,6 +3,7 @@
 //! | part | holds |
 //! |---|---|
 //! | [`system`] | systems in TOML files, strictly read, and their runs |
+//! | [`energy`] | what DRAM takes |
 //! | [`events`] | the order in which things happen |
 //! | [`statistics`] | histograms with intervals, and Little's law |
 //! | [`random`] | random numbers that are the same for the same seed |
@@ -30,6 +31,7 @@
 
 pub mod closed_forms;
 pub mod cores;
+pub mod energy;
 pub mod events;
 pub mod executed;
 pub mod flash;

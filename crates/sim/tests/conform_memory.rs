@@ -147,6 +147,23 @@ fn a_link_adds_its_time_both_ways() {
     near("both ways", with("570ns") - with("70ns"), 1000.0);
 }
 
+#[test]
+fn energy_is_that_of_what_there_is_and_of_what_moves() {
+    // 8 GiB, and a line of 64 B for each request.
+    let lines = run(DRAM, &[]);
+    near("standby", lines.dram.standby_w, 8.0 * 0.063);
+    near("refresh", lines.dram.refresh_w, 8.0 * 0.012);
+    near("lines", lines.dram.access_w * lines.simulated_s, 20_000.0 * 64.0 * 500e-12);
+    near("all", lines.dram.energy_j, lines.dram.total_w() * lines.simulated_s);
+    assert_eq!((lines.energy_j, lines.power_w), (None, None));
+    // A page that comes is read from NAND, and crosses DRAM's bus before its line does.
+    let pages = run(HYBRID, &[&ALONE[..], &[("requests.count", "6000")]].concat());
+    let come = pages.page_misses.unwrap() * 6000.0;
+    near("NAND", pages.energy_j.unwrap(), come * (1.5e-6 + 4096.0 * 75e-12));
+    near("power", pages.power_w.unwrap() * pages.simulated_s, pages.energy_j.unwrap());
+    near("bus", pages.dram.access_w * pages.simulated_s, (come * 64.0 + 6000.0) * 64.0 * 500e-12);
+}
+
 /// 64 B at 1 GB/s behind a line that hits.
 fn data_crosses_the_link(planted: Planted) -> Result<(), String> {
     let report =

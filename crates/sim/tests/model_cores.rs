@@ -125,8 +125,18 @@ fn energy_is_that_of_the_pages_that_miss_and_leave() {
     let energy = report.energy_j.unwrap();
     assert!(energy > pages * 0.98 && energy < pages * 1.1, "{energy} and not {pages}");
     near("power", report.power_w.unwrap() * report.simulated_s, energy, 1e-9);
+    // 64 MiB, of which lines go to the chip, and which pages come to and leave.
+    near("standby", report.dram.standby_w, 0.060 / 16.0, 1e-9);
+    let lines = report.memory_accesses_per_job * 20_000.0 - report.misses as f64;
+    let moved = lines * 64.0 + (reads + writes) * 4096.0;
+    near("bus", report.dram.access_w * report.simulated_s, moved * 500e-12, 0.01);
     let dram = run(&[("system.paging", "dram-only")]);
     assert_eq!((dram.energy_j, dram.power_w), (None, None));
+    near("128 MiB", dram.dram.standby_w, 0.060 / 8.0, 1e-9);
+    near("its bus", dram.dram.access_w * dram.simulated_s, dram.memory_accesses_per_job * 20_000.0 * 32e-9, 0.01);
+    // Tags are read beside each line.
+    let (tagged, plain) = (run(&[]).dram.access_w, report.dram.access_w);
+    assert!(tagged > plain, "{tagged} {plain}");
 }
 #[test]
 fn planted_bugs_are_found() {

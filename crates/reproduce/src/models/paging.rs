@@ -4,6 +4,7 @@
 
 use fulgurite_nand::{Cell, Ecc, Energy as NandEnergy, Geometry, GeometryError, Parts, Profile, Queues, Timing, Wear};
 use fulgurite_policy::ReplacementPolicy;
+use fulgurite_sim::energy::DramEnergy;
 use fulgurite_sim::paging::{DeviceKind, Energy, PagingReport, PagingSystem, Program, Way};
 use fulgurite_sim::{Planted, RunError, Time};
 
@@ -27,15 +28,7 @@ pub fn base(program: Program, way: Way) -> PagingSystem {
         buffer: BUFFER,
         way,
         device: None,
-        energy: Energy {
-            standby_w: 0.0,
-            refresh_w: 0.0,
-            byte_j: 0.0,
-            controller_w: 0.0,
-            request_j: 0.0,
-            idle_w: 0.0,
-            busy_w: None,
-        },
+        energy: Energy { dram: DramEnergy::default(), controller_w: 0.0, request_j: 0.0, idle_w: 0.0, busy_w: None },
         explain: false,
         planted: Planted::None,
     }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::energy::DramPower;
 use crate::report::{Counted, percent, times};
 use crate::stages::Split;
 use crate::statistics::{Distribution, Law};
@@ -39,6 +40,8 @@ pub struct CoresReport {
     pub frontside_stalls: u64,
     /// Times in the whole run that a miss waited for the evict buffer.
     pub evict_waits: u64,
+    /// What DRAM takes. Page tables that have DRAM of their own are without it.
+    pub dram: DramPower,
     /// Joules that the flash has taken. None where all pages are in DRAM.
     pub energy_j: Option<f64>,
     /// The flash's mean power in watts: the energy over the time. None where there is no energy.
@@ -89,6 +92,7 @@ impl CoresReport {
         rows.push(("misses", self.misses.to_string()));
         rows.push(("misses on their way", percent(self.duplicates as f64 / self.misses.max(1) as f64)));
         rows.push(("pages written back", self.written_back.to_string()));
+        rows.extend(self.dram.rows());
         rows.extend(self.power_w.map(|watts| ("flash W", format!("{watts:.3}"))));
         let some = |name, count: u64| (count > 0).then(|| (name, count.to_string()));
         rows.extend(some("frontside stalls", self.frontside_stalls));

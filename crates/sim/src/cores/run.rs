@@ -1,5 +1,7 @@
 //! A run of cores.
 
+mod found;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -8,22 +10,22 @@ use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{Choice, FiberIndex, MissKind, MissTable, Point, Scheduler, SchedulingPolicy, Waiter};
 
 use super::access::{Access, MissTimes};
-use super::chip::{Asked, Chip, Coherence, Look};
+use super::chip::{Asked, Chip, Look};
 use super::executed::{Replay, Shared};
 use super::recorded::{Pen, Player};
 use super::recording::{Origin, Recorder, Recording};
-use super::report::{CoresReport, MissCost};
+use super::report::CoresReport;
 use super::system::{CoresSystem, Front, Paging};
 use super::threads::{ThreadWork, complete, next_pages};
 use super::tlb::{Tlb, Translation};
 use super::traced::Tracer;
-use super::work::{PAGE, Space, Step, TABLES, Work, Zipf, resident};
+use super::work::{BLOCK, PAGE, Space, Step, TABLES, Work, Zipf, resident};
 use crate::events::Events;
 use crate::executed::Executed;
 use crate::memory::{DramCache, FlashPages, Looked, Tags};
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::report::{Counted, RunError, held};
+use crate::report::RunError;
 use crate::stages::Stages;
 use crate::statistics::Population;
 use crate::time::Time;
@@ -131,6 +133,8 @@ struct Run<'s> {
     switched: u64,
     lost: [Time; 3],
     written_back: u64,
+    /// Bytes that crossed the bus of DRAM.
+    moved: u64,
     /// Joules of the flash until the measurement began.
     energy_before: f64,
     stages: Stages<4>,
@@ -277,6 +281,7 @@ impl CoresSystem {
             switched: 0,
             lost: [Time::ZERO; 3],
             written_back: 0,
+            moved: 0,
             energy_before: 0.0,
             stages: Stages::new(MISS_STAGES, explain),
             begun: (Time::ZERO, 0),
@@ -517,7 +522,7 @@ impl Run<'_> {
             self.inside.measure_from(now, entered(&self.cores));
             self.begun = (now, self.accesses);
             (self.misses, self.table_misses, self.duplicates) = (0, 0, 0);
-            (self.blocked, self.written_back) = (0, 0);
+            (self.blocked, self.written_back, self.moved) = (0, 0, 0);
             (self.resumed, self.switched_again, self.switched, self.lost) = (0, 0, 0, [Time::ZERO; 3]);
             self.energy_before = self.flash.as_ref().map_or(0.0, FlashPages::energy_j);
             self.stages.clear();
@@ -663,6 +668,9 @@ impl Run<'_> {
         let page = self.page(address);
         let local = page / self.system.controllers;
         let cache = &mut self.caches[controller as usize];
+        // Tags are a column of a block's size beside the row.
+        let has_tags = matches!(self.system.paging, Paging::Switch { .. });
+        self.moved += if has_tags && (address < TABLES || self.system.cached_tables) { BLOCK } else { 0 };
         let data = match self.system.paging {
             _ if address >= TABLES && !self.system.cached_tables => cache.flat(now, local),
             Paging::DramOnly => cache.flat(now, local),
@@ -677,6 +685,7 @@ impl Run<'_> {
                 cache.flat(now, local)
             }
         };
+        self.moved += BLOCK;
         let (block, writes) = access.block();
         let at = self.chip.comes_from_memory(access.corner, number, data).max(access.acknowledged);
         let at = self.chip.comes(number, block, writes, now, at);
@@ -789,8 +798,10 @@ impl Run<'_> {
         let flash = self.flash.as_mut().expect("no page is missing where there is no flash");
         if let Some(victim) = victim {
             self.written_back += 1;
+            self.moved += PAGE;
             flash.write_and_tell(now, victim, WRITTEN | u64::from(victim));
         }
+        self.moved += PAGE;
         flash.read(now, page, u64::from(page));
     }
     /// The flash has a victim.
@@ -844,56 +855,5 @@ impl Run<'_> {
                 self.events.schedule(now, 1, Event::Core(number, Some(Why::Idle)));
             }
         }
-    }
-
-    fn report(&mut self) -> Result<CoresReport, RunError> {
-        self.caches.iter().for_each(DramCache::check);
-        // A bug that is planted there has to show in the numbers.
-        if self.system.planted != Planted::ForgottenInvalidation {
-            self.chip.check();
-        }
-        let Coherence { forwards, invalidations } = self.chip.counted();
-        let now = self.events.now();
-        let law = held(self.inside.law(now, entered(&self.cores)), now)?;
-        let span = (now - self.begun.0).as_s();
-        let links_busy = self.chip.links_busy(now - self.begun.0);
-        let core_ns = span * 1e9 * f64::from(self.system.cores);
-        let jobs = (self.ended - self.system.warm_up) as f64;
-        let counted = self.caches.iter().map(DramCache::counters);
-        let sums = counted.fold((0, 0), |sums, of| (sums.0 + of.stalls, sums.1 + of.evict_waits));
-        let (frontside_stalls, evict_waits) = sums;
-        let reclaim = self.flash.as_ref().and_then(|flash| flash.reclaimed().warning("run longer"));
-        let energy_j = self.flash.as_ref().map(|flash| flash.energy_j() - self.energy_before);
-        Ok(CoresReport {
-            jobs_per_s: law.rate_per_s,
-            service: self.inside.times().distribution(),
-            law,
-            interval_ns: (self.misses > 0).then(|| core_ns / self.misses as f64),
-            misses: self.misses,
-            table_misses: self.table_misses,
-            duplicates: self.duplicates,
-            memory_accesses_per_job: (self.accesses - self.begun.1) as f64 / jobs,
-            blocked: self.blocked,
-            resumed: self.resumed,
-            switched_again: self.switched_again,
-            miss_cost: (self.switched > 0).then(|| {
-                let [signal_ns, flush_ns, switch_ns] = self.lost.map(|sum| sum.as_ns() / self.switched as f64);
-                MissCost { signal_ns, flush_ns, switch_ns }
-            }),
-            written_back: self.written_back,
-            energy_j,
-            power_w: energy_j.map(|energy_j| energy_j / span),
-            forwards,
-            invalidations,
-            links_busy,
-            links_wait_ns: self.chip.links_wait_ns(),
-            miss_stages: self.stages.split(),
-            coherence_stages: self.chip.stages(),
-            simulated_s: span,
-            counted: Counted { requests: self.accesses, events: self.events.happened() },
-            frontside_stalls,
-            evict_waits,
-            warnings: reclaim.into_iter().collect(),
-        })
     }
 }

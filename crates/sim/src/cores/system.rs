@@ -10,6 +10,7 @@ use fulgurite_policy::SchedulingPolicy;
 use super::recording::{INSTRUCTIONS, OWN, Origin, Recording};
 use super::traced::Traced;
 use super::work::{BLOCK, PAGE, Shape, Workload};
+use crate::energy::DramEnergy;
 use crate::flash::Map;
 use crate::memory::{CacheShape, DramTiming};
 use crate::planted::Planted;
@@ -188,6 +189,8 @@ pub struct CoresSystem {
     pub flash: Option<Profile>,
     /// The share of it that is used.
     pub filled: f64,
+    /// What DRAM takes.
+    pub energy: DramEnergy,
     /// Pages of data: a power of two.
     pub pages: u64,
     /// Page tables lie in flash, and DRAM caches them like data (AstriFlash-noDP).
@@ -320,6 +323,7 @@ impl CoresSystem {
             cache,
             flash,
             filled,
+            energy: DramEnergy::read(document)?,
             pages,
             cached_tables: document.word("dram.tables", &[("flat", false), ("cached", true)])?,
             workload,
@@ -378,6 +382,11 @@ impl CoresSystem {
     /// The most jobs that begin in a run.
     pub(super) fn jobs_begun(&self) -> u64 {
         self.warm_up + self.jobs + u64::from(self.cores) * u64::from(self.threads())
+    }
+    /// Bytes of DRAM: of the caches, or of all data.
+    pub(super) fn dram_bytes(&self) -> u64 {
+        let pages = if self.paging == Paging::DramOnly { self.pages } else { self.frames() };
+        pages * PAGE
     }
     /// Pages of DRAM.
     pub(super) fn frames(&self) -> u64 {

@@ -1,24 +1,18 @@
 //! Power and energy of a memory system: DRAM, controllers, and the device behind them.
 //!
-//! DRAM takes power for each GiB that there is, whether it is used or not (standby and refresh),
-//! and energy for each byte that crosses its bus. A controller takes power and energy for each
+//! DRAM takes what [`DramEnergy`] says. A controller takes power and energy for each
 //! request. NAND counts its own energy by operation (`crates/nand`). A drive is idle or busy.
 
 use serde::Serialize;
 
+use crate::energy::DramEnergy;
 use crate::system::{Document, SystemError};
-
-const GIB: f64 = (1u64 << 30) as f64;
 
 /// What parts take.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Energy {
-    /// Watts of a GiB of DRAM in standby.
-    pub standby_w: f64,
-    /// Watts that refresh adds to that.
-    pub refresh_w: f64,
-    /// Joules of a byte that crosses DRAM's bus, with the array's part.
-    pub byte_j: f64,
+    /// DRAM.
+    pub dram: DramEnergy,
     /// Watts of each controller.
     pub controller_w: f64,
     /// Joules of each request that a controller serves.
@@ -78,9 +72,7 @@ impl Energy {
     /// What is wrong with it, with the line.
     pub fn read(document: &Document, device: bool, drive: bool) -> Result<Energy, SystemError> {
         Ok(Energy {
-            standby_w: document.power("energy.standby")?,
-            refresh_w: document.power("energy.refresh")?,
-            byte_j: document.energy("energy.byte")?,
+            dram: DramEnergy::read(document)?,
             controller_w: document.power("energy.controller")?,
             request_j: document.energy("energy.request")?,
             idle_w: if device { document.power("energy.idle")? } else { 0.0 },
@@ -89,13 +81,13 @@ impl Energy {
     }
     /// What so much work takes, of so many accesses.
     pub fn power(&self, work: &Work, accesses: u64) -> Power {
-        let gib = work.dram as f64 / GIB;
+        let dram = self.dram.power(work.dram, work.moved, work.seconds);
         let each = |joules: f64| joules / work.seconds;
         let busy_j = self.busy_w.unwrap_or(0.0) * work.busy_s;
         let mut power = Power {
-            dram_standby_w: gib * self.standby_w,
-            dram_refresh_w: gib * self.refresh_w,
-            dram_access_w: each(work.moved as f64 * self.byte_j),
+            dram_standby_w: dram.standby_w,
+            dram_refresh_w: dram.refresh_w,
+            dram_access_w: dram.access_w,
             controllers_w: f64::from(work.controllers) * self.controller_w
                 + each(work.requests as f64 * self.request_j),
             device_w: f64::from(work.devices) * self.idle_w + each(work.nand_j + busy_j),
@@ -118,9 +110,7 @@ mod tests {
     #[test]
     fn energy_is_power_times_time() {
         let energy = Energy {
-            standby_w: 0.06,
-            refresh_w: 0.02,
-            byte_j: 500e-12,
+            dram: DramEnergy { standby_w: 0.06, refresh_w: 0.02, byte_j: 500e-12 },
             controller_w: 1.0,
             request_j: 1e-9,
             idle_w: 0.5,

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use fulgurite_nand::Profile;
 use serde::Serialize;
 
+use crate::energy::{DramEnergy, DramPower};
 use crate::events::Events;
 use crate::flash::Map;
 use crate::flash::requests::{Asked, Source};
@@ -63,6 +64,8 @@ pub struct PathSystem {
     pub timing: ControllerTiming,
     /// None: DRAM is all there is.
     pub cache: Option<PageCache>,
+    /// What DRAM takes.
+    pub energy: DramEnergy,
     /// Keeps what is needed to split percentiles.
     pub explain: bool,
     /// A bug, for the suite's tests.
@@ -96,6 +99,12 @@ pub struct PathReport {
     pub page_misses: Option<f64>,
     /// Pages that were written back.
     pub written_back: u64,
+    /// What DRAM takes.
+    pub dram: DramPower,
+    /// Joules that the flash has taken. None without a cache.
+    pub energy_j: Option<f64>,
+    /// The flash's mean power in watts: the energy over the time. None without a cache.
+    pub power_w: Option<f64>,
     /// Where the time of requests goes.
     pub stages: Option<Split>,
     /// Simulated seconds of the measurement.
@@ -126,6 +135,8 @@ impl PathReport {
         if self.page_misses.is_some() {
             rows.push(("pages written back", self.written_back.to_string()));
         }
+        rows.extend(self.dram.rows());
+        rows.extend(self.power_w.map(|watts| ("flash W", format!("{watts:.3}"))));
         rows
     }
 }
@@ -187,6 +198,7 @@ struct Run<'s> {
     ended: u64,
     begun: Time,
     before: (Met, u64, (u64, u64, u64)),
+    energy_before: Option<f64>,
     done: Vec<(u32, Time)>,
 }
 
@@ -258,6 +270,7 @@ impl PathSystem {
             queue: count("dram.queue", 1 << 12)? as usize,
             timing,
             cache,
+            energy: DramEnergy::read(document)?,
             explain: false,
             planted: Planted::None,
         };
@@ -363,6 +376,7 @@ impl PathSystem {
             ended: 0,
             begun: Time::ZERO,
             before: Default::default(),
+            energy_before: None,
             done: Vec::new(),
         };
         run.drive()
@@ -641,12 +655,17 @@ impl Run<'_> {
         let pages = self.cache.as_ref().map_or((0, 0, 0), |c| (c.looked, c.missed, c.written_back));
         (met, bursts, pages)
     }
+    /// Joules that the flash has taken so far.
+    fn flash_j(&self) -> Option<f64> {
+        self.cache.as_ref().map(|cache| cache.flash.energy_j())
+    }
     fn measure(&mut self, now: Time) {
         let entered = entered(&self.requests);
         self.inside.measure_from(now, entered);
         (self.reads, self.writes, self.bytes) = (Times::new(), Times::new(), 0);
         self.stages.clear();
         (self.begun, self.before) = (now, self.counts());
+        self.energy_before = self.flash_j();
     }
     fn report(mut self) -> Result<PathReport, RunError> {
         if self.ended <= self.system.requests.warm_up {
@@ -670,6 +689,8 @@ impl Run<'_> {
         let reclaimed = self.cache.as_ref().map(|cache| cache.flash.reclaimed());
         let warnings = reclaimed.and_then(|of| of.warning("run longer")).into_iter().collect();
         let burst_s = self.system.timing.burst.as_s() * of(bursts, bursts_before);
+        let moved = (bursts - bursts_before) * self.system.line;
+        let energy_j = self.flash_j().zip(self.energy_before).map(|(after, before)| after - before);
         Ok(PathReport {
             requests_per_s: law.rate_per_s,
             bytes_per_s: self.bytes as f64 / span,
@@ -683,6 +704,9 @@ impl Run<'_> {
             refreshes: met.refreshes - met_before.refreshes,
             page_misses: (self.cache.is_some() && looked > 0.0).then(|| of(pages.1, pages_before.1) / looked),
             written_back: pages.2 - pages_before.2,
+            dram: self.system.energy.power(self.system.dram_bytes(), moved, span),
+            energy_j,
+            power_w: energy_j.map(|energy_j| energy_j / span),
             stages: self.stages.split(),
             simulated_s: span,
             counted: Counted { requests: self.ended, events: self.events.happened() },

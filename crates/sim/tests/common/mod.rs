@@ -195,6 +195,10 @@ close = 0
 column = 3
 refresh_every = "7800ns"
 refresh = "350ns"
+[energy]
+standby = "60mW"
+refresh = "10mW"
+byte = "500pJ"
 [cache]
 controllers = 1
 sets = 4096

@@ -13,6 +13,7 @@ use fulgurite_nand::{Cell, Ecc, Energy, Geometry, Parts, Profile, Queues, Timing
 use fulgurite_policy::SchedulingPolicy;
 use fulgurite_sim::closed_forms::bisect;
 use fulgurite_sim::cores::{CoreParts, CoresSystem, MissCost, Paging, Shape, Workload, miss_ratio};
+use fulgurite_sim::energy::DramEnergy;
 use fulgurite_sim::memory::{CacheShape, DramTiming};
 use fulgurite_sim::{Planted, Time};
 
@@ -163,6 +164,8 @@ pub fn system(
         cache,
         flash: Some(flash_of(inputs, (inputs.count("flash.planes")? / scale).max(8) as u32)?),
         filled: 1.0 - inputs.share("flash.spare")?,
+        // Energy plays no part.
+        energy: DramEnergy::default(),
         pages: (inputs.bytes("system.flash")? / PAGE) as u64 / scale,
         cached_tables: false,
         workload,
