@@ -19,9 +19,11 @@ about = "a test"
 threads = 1
 data = "32M"
 object = "4K"
+run = 1
 random = "100%"
 skew = 0.0
 writes = "0%"
+synced = "0%"
 work = "0ns"
 untimed = 0
 warm_up = 0
@@ -194,6 +196,35 @@ fn a_fault_is_the_sum_of_its_parts() {
     assert!(two.accesses_per_s > 1.7 * report.accesses_per_s, "one thread runs while another waits");
 }
 /// Faults of all cores pass one lock.
+#[test]
+fn a_file_is_read_from_its_start_by_one_fault() {
+    // Rows of eight pages, and faults that bring as many: one of eight accesses misses, unless its
+    // row is still in DRAM, which holds an eighth of the data.
+    let set = [("program.run", "8"), ("os.cluster", "8"), ("program.count", "8000")];
+    let report = run(&system_text(), &set);
+    let missed = report.miss_ratio.unwrap();
+    near("misses", missed, 0.125 * 0.875, 0.08);
+    near("read ahead", report.read_ahead_per_access, 7.0 * missed, 1e-9);
+    // Rows in order are all pages in order.
+    let order = run(&system_text(), &[&set[..], &[("program.random", "0%")]].concat());
+    near("in order", order.miss_ratio.unwrap(), 0.125, 0.01);
+}
+#[test]
+fn what_is_synced_waits_for_the_system_and_the_device() {
+    // A drive that takes many writes, each of 90 us.
+    let fast = ("device.writes", "1000000");
+    let access_ns = |text: &str, set: &[(&str, &str)]| 1e9 / run(text, set).accesses_per_s;
+    let of = |synced| access_ns(&system_text(), &[fast, ("program.synced", synced)]);
+    // Fault, lock, submission, the write, and completion on the same thread.
+    near("synced", of("100%") - of("0%"), 98_000.0, 0.002);
+    near("half", of("50%") - of("0%"), 49_000.0, 0.05);
+    // Cores wait for each other's lock, and another thread runs meanwhile.
+    let many = [fast, ("program.threads", "8"), ("program.synced", "100%")];
+    assert!(access_ns(&system_text(), &many) < of("100%") / 3.0);
+    // NVMM's DRAM is not volatile.
+    let nvmm = |synced| access_ns(&controller(), &[("program.synced", synced)]);
+    assert_eq!(nvmm("100%"), nvmm("0%"));
+}
 fn one_lock(planted: Planted) -> Result<(), String> {
     let set = [("program.threads", "64"), ("system.cores", "32"), ("os.locked", "20us"), ("memory.dram", "16M")];
     let report = run_with(&system_text(), &[&set[..], &LONGER].concat(), planted);

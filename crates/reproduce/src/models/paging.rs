@@ -15,6 +15,22 @@ const BLOCKS: (u32, u32) = (256, 128);
 /// The share of the flash's pages that can be written: the rest is spare for reclaim.
 pub const FILLED: f64 = 0.45;
 
+/// A thread that does nothing. A check says what is different.
+pub const PLAIN: Program = Program {
+    threads: 1,
+    data: 0,
+    object: 4096,
+    run: 1,
+    random: 1.0,
+    skew: 0.0,
+    writes: 0.0,
+    synced: 0.0,
+    work: Time::ZERO,
+    untimed: 0,
+    warm_up: 0,
+    count: 0,
+};
+
 /// A program on one core, over memory of one kind. A check says what is different.
 pub fn base(program: Program, way: Way) -> PagingSystem {
     PagingSystem {

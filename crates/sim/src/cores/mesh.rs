@@ -1,5 +1,5 @@
-//! The mesh between tiles: a link in each direction between neighbours, which carries one message at
-//! a time.
+//! The mesh between tiles: a link in each direction between neighbours, which carries one message
+//! at a time.
 //!
 //! ```text
 //!   0 <=> 1 <=> 2      a message from 3 to 2 goes along its row, then along its column:
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn messages_wait_for_a_link_that_is_taken() {
         let mut mesh = mesh(16, 4);
-        // 72 bytes are five cycles. The second one is as long behind, and another direction is free.
+        // 72 bytes are five cycles. The second one is as long behind. Another direction is free.
         assert_eq!(mesh.sends(0, 2, 72, Time::ns(10)), Time::ns(16));
         assert_eq!(mesh.sends(0, 2, 72, Time::ns(10)), Time::ns(21));
         assert_eq!(mesh.sends(2, 0, 72, Time::ns(10)), Time::ns(16));

@@ -6,6 +6,8 @@ use crate::time::Time;
 /// Marks what no frame waits for: pages that are written, and pages that cleaning reads.
 pub const WRITE: u64 = 1 << 40;
 pub const CLEANING: u64 = 1 << 41;
+/// Marks what a thread waits for that has written a page through the system.
+pub const SYNC: u64 = 1 << 42;
 
 /// What a drive is said to be.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -92,12 +94,12 @@ impl Device {
             Device::Rated(rated) => Some(rated.read(now, pages.first()?.0, pages.len() as u32)),
         }
     }
-    /// Writes a page. As [`Device::read`].
-    pub fn write(&mut self, now: Time, place: u32, to_log: bool) -> Option<Time> {
+    /// Writes a page for a tag. As [`Device::read`].
+    pub fn write(&mut self, now: Time, place: u32, to_log: bool, tag: u64) -> Option<Time> {
         match self {
             Device::Nand(flash, of_page) => {
                 let first = place * *of_page;
-                (first..first + *of_page).for_each(|page| flash.write_and_tell(now, page, WRITE));
+                (first..first + *of_page).for_each(|page| flash.write_and_tell(now, page, tag));
                 None
             }
             Device::Rated(rated) => Some(rated.write(now, place, to_log)),

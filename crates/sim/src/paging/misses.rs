@@ -2,7 +2,7 @@
 
 use fulgurite_format::SubpageIndex;
 
-use super::device::{CLEANING, WRITE};
+use super::device::{CLEANING, SYNC, WRITE};
 use super::frames::Place;
 use super::home::NONE;
 use super::log::{Found, LogIo};
@@ -80,16 +80,43 @@ impl Run<'_> {
             self.reads_ahead(home, ahead, self.events.now());
         }
     }
+    /// A thread is in the operating system, and has had its lock. Returns from when on.
+    fn enters_system(&mut self, now: Time, costs: SystemCosts) -> Time {
+        // One after another, for all cores.
+        let lock = if self.system.planted == Planted::NoLock { Time::ZERO } else { self.lock };
+        self.lock = (now + costs.fault).max(lock) + costs.locked;
+        self.sums.software += costs.fault + costs.locked;
+        self.lock
+    }
+    /// The thread of a core writes its page through the system, and waits for the device.
+    pub(super) fn syncs(&mut self, core: u32, costs: SystemCosts) {
+        let now = self.events.now();
+        let number = self.running(core);
+        let at = self.enters_system(now, costs) + costs.submit;
+        self.sums.software += costs.submit;
+        self.threads[number as usize].synced = true;
+        self.cores[core as usize].running = None;
+        self.schedule(at, Event::Sync(number));
+        self.schedule(at, Event::Free(core));
+    }
+    /// The device is asked to write a thread's page.
+    pub(super) fn sync(&mut self, number: u32) {
+        let now = self.events.now();
+        let Thread { home, unit, .. } = self.threads[number as usize];
+        let place = self.place(home, unit);
+        self.sums.writes += 1;
+        let device = &mut self.homes[home as usize].device;
+        let tag = SYNC | u64::from(number);
+        self.threads[number as usize].parts = device.parts();
+        if let Some(ends) = device.write(now, place, false, tag) {
+            self.schedule(ends, Event::Part(home, tag));
+        }
+    }
     /// A fault of the operating system, in its parts.
     pub(super) fn faults(&mut self, core: u32, costs: SystemCosts) {
         let now = self.events.now();
         let Thread { home, unit, .. } = self.threads[self.running(core) as usize];
-        // One after another, for all cores.
-        let lock = if self.system.planted == Planted::NoLock { Time::ZERO } else { self.lock };
-        let locked = (now + costs.fault).max(lock) + costs.locked;
-        self.lock = locked;
-        self.sums.software += costs.fault + costs.locked;
-        let mut at = locked;
+        let mut at = self.enters_system(now, costs);
         let of = &self.homes[home as usize];
         let group = |place: u32| (place - place % costs.cluster)..(place - place % costs.cluster + costs.cluster);
         let around: Vec<u32> = match &of.swap {
@@ -212,7 +239,7 @@ impl Run<'_> {
                 LogIo::Write(page) => {
                     self.sums.writes += 1;
                     of.writing += of.device.parts();
-                    if let Some(ends) = of.device.write(now, page, to_log) {
+                    if let Some(ends) = of.device.write(now, page, to_log, WRITE) {
                         self.schedule(ends, Event::Part(home, WRITE));
                     }
                 }
@@ -232,6 +259,15 @@ impl Run<'_> {
         }
     }
     pub(super) fn part(&mut self, home: u32, tag: u64) {
+        if tag & SYNC != 0 {
+            let number = tag as u32;
+            let parts = &mut self.threads[number as usize].parts;
+            *parts -= 1;
+            if *parts == 0 {
+                self.ready(number);
+            }
+            return;
+        }
         let of = &mut self.homes[home as usize];
         if tag & WRITE != 0 {
             of.writing -= 1;

@@ -8,7 +8,7 @@ use super::frames::Place;
 use super::home::Home;
 use super::log::{Log, LogIo};
 use super::report::PagingReport;
-use super::system::{HOME_BYTES, LINE, PagingSystem, RuntimeCosts, Unit, Way};
+use super::system::{HOME_BYTES, LINE, PagingSystem, Program, RuntimeCosts, Unit, Way};
 use crate::cores::{Sram, Zipf};
 use crate::events::Events;
 use crate::random::Random;
@@ -37,6 +37,8 @@ pub(super) enum Event {
     Ask(u32, Vec<(u32, u64)>),
     /// A unit leaves its frame.
     Write(u32, u32),
+    /// A thread's page goes to its device, for which it waits.
+    Sync(u32),
     /// A thread has its page.
     Ready(u32),
     /// Something of a home's device is done.
@@ -52,6 +54,11 @@ pub(super) struct Thread {
     pub writes: bool,
     /// It has not run yet.
     pub fresh: bool,
+    /// It has written its page through the system, of which so many parts are not on the device.
+    pub synced: bool,
+    pub parts: u32,
+    /// Objects of its row that are left.
+    pub left: u64,
     /// Its access has begun, and has not ended.
     pub inside: bool,
     pub frame: Option<u32>,
@@ -133,6 +140,9 @@ impl PagingSystem {
                 unit: 0,
                 writes: false,
                 fresh: true,
+                synced: false,
+                parts: 0,
+                left: 0,
                 inside: false,
                 frame: None,
                 core: 0,
@@ -150,7 +160,7 @@ impl PagingSystem {
         };
         let mut run = Run {
             system: self,
-            zipf: (self.program.skew > 0.0).then(|| Zipf::new(objects, self.program.skew)),
+            zipf: (self.program.skew > 0.0).then(|| Zipf::new(objects / self.program.run, self.program.skew)),
             objects,
             events: Events::new(),
             threads: (0..self.program.threads).map(thread).collect(),
@@ -178,16 +188,23 @@ impl Run<'_> {
     /// Draws a thread's next access.
     fn draw(&mut self, number: u32) {
         let program = &self.system.program;
-        let (zipf, objects) = (&self.zipf, self.objects);
+        let (zipf, rows) = (&self.zipf, self.objects / program.run);
         let thread = &mut self.threads[number as usize];
-        let object = if thread.random.unit() < program.random {
-            match zipf {
-                // Popular objects lie anywhere: the factor is a prime.
-                Some(zipf) => (zipf.draw(&mut thread.random) as u128 * 2_654_435_761 % u128::from(objects)) as u64,
-                None => thread.random.below(objects),
-            }
+        let object = if thread.left > 0 {
+            thread.left -= 1;
+            thread.last + 1
         } else {
-            (thread.last + 1) % objects
+            thread.left = program.run - 1;
+            let row = if thread.random.unit() < program.random {
+                match zipf {
+                    // Popular rows lie anywhere: the factor is a prime.
+                    Some(zipf) => (zipf.draw(&mut thread.random) as u128 * 2_654_435_761 % u128::from(rows)) as u64,
+                    None => thread.random.below(rows),
+                }
+            } else {
+                (thread.last / program.run + 1) % rows
+            };
+            row * program.run
         };
         thread.writes = thread.random.unit() < program.writes;
         thread.last = object;
@@ -265,6 +282,7 @@ impl Run<'_> {
                 Event::Free(core) => self.choose(core),
                 Event::Ask(home, pages) => self.ask(home, &pages),
                 Event::Write(home, unit) => self.write(home, unit),
+                Event::Sync(thread) => self.sync(thread),
                 Event::Ready(thread) => self.ready(thread),
                 Event::Part(home, tag) => self.part(home, tag),
             }
@@ -276,7 +294,10 @@ impl Run<'_> {
         all.filter_map(|(at, home)| home.device.next_at().map(|time| (time, at))).min()
     }
     pub(super) fn schedule(&mut self, at: Time, event: Event) {
-        let rank = u8::from(!matches!(event, Event::Part(..) | Event::Write(..) | Event::Ask(..) | Event::Ready(_)));
+        let rank = u8::from(!matches!(
+            event,
+            Event::Part(..) | Event::Write(..) | Event::Ask(..) | Event::Sync(_) | Event::Ready(_)
+        ));
         self.events.schedule(at, rank, event);
     }
 
@@ -301,12 +322,18 @@ impl Run<'_> {
             return;
         }
         thread.resumed = now;
+        let synced = std::mem::take(&mut thread.synced);
         let cost = match self.system.way {
             Way::System(costs) => costs.complete + if other { costs.switch } else { Time::ZERO },
             Way::Runtime(costs) => costs.materialize + if other { costs.switch } else { Time::ZERO },
             Way::Flat { .. } | Way::Controller { .. } => Time::ZERO,
         };
         self.sums.software += cost;
+        if synced {
+            self.sums.computing += self.system.program.work;
+            self.schedule(now + cost + self.system.program.work, Event::Access(number));
+            return;
+        }
         self.schedule(now + cost + self.system.access, Event::Done(number));
     }
     pub(super) fn running(&self, core: u32) -> u32 {
@@ -417,7 +444,14 @@ impl Run<'_> {
         if self.ended == self.system.program.warm_up {
             self.measure(now);
         }
-        let work = self.system.program.work;
+        let Program { synced, work, .. } = self.system.program;
+        let thread = &mut self.threads[number as usize];
+        if let Way::System(costs) = self.system.way
+            && synced > 0.0
+            && thread.random.unit() < synced
+        {
+            return self.syncs(core, costs);
+        }
         self.sums.computing += work;
         let debt = std::mem::take(&mut self.cores[core as usize].debt);
         self.schedule(now + work + debt, Event::Access(core));

@@ -27,12 +27,18 @@ pub struct Program {
     pub data: u64,
     /// Bytes of an object: what an access is for.
     pub object: u64,
-    /// The share of accesses that are anywhere. The others are to the thread's next object.
+    /// Objects that a thread takes in a row, from a multiple of them on: a file from its start. 1:
+    /// each by itself.
+    pub run: u64,
+    /// The share of rows that are anywhere. The others are the thread's next one.
     pub random: f64,
     /// Zipf's exponent of those. 0: each object is as likely as another.
     pub skew: f64,
     /// The share of accesses that write.
     pub writes: f64,
+    /// The share of accesses behind which the thread writes the page through the operating system,
+    /// and waits until it is on the device. Memory that is not volatile has nothing to wait for.
+    pub synced: f64,
     /// Computing before an access.
     pub work: Time,
     /// Accesses that fill DRAM first, without time.
@@ -357,9 +363,11 @@ fn read_program(document: &Document) -> Result<Program, SystemError> {
         threads: document.count("program.threads", 1, 1 << 16)? as u32,
         data,
         object,
+        run: document.count("program.run", 1, data / object)?,
         random: document.share("program.random")?,
         skew: document.number("program.skew", 0.0, 4.0)?,
         writes: document.share("program.writes")?,
+        synced: document.share("program.synced")?,
         work: document.time("program.work")?,
         untimed: document.count("program.untimed", 0, 1 << 40)?,
         warm_up: document.count("program.warm_up", 0, 1 << 40)?,

@@ -9,7 +9,7 @@ use fulgurite_sim::paging::{DeviceKind, PagingSystem, Program, RatedShape, Way};
 use super::slo::relaxed;
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
-use crate::models::paging::{base, run};
+use crate::models::paging::{PLAIN, base, run};
 use crate::units::Dimension;
 
 pub fn bandwidth(inputs: &Inputs<'_>) -> Found {
@@ -49,16 +49,12 @@ const STREAM_PAGES: u64 = 1 << 15;
 pub fn miss_ratio(inputs: &Inputs<'_>, in_dram: f64) -> Result<f64, CheckError> {
     let page = 4096;
     let program = Program {
-        threads: 1,
         data: STREAM_PAGES * page,
         object: page,
-        random: 1.0,
         skew: inputs.share("stream.skew")?,
-        writes: 0.0,
-        work: Time::ZERO,
         untimed: 200_000,
-        warm_up: 0,
         count: 200_000,
+        ..PLAIN
     };
     // Only what is found counts, and no time.
     let device = RatedShape {

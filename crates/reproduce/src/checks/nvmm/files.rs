@@ -1,31 +1,43 @@
-//! D14: signs of the file-system workloads, from what their personalities do in a row.
+//! D14: signs of the file-system workloads, by what their personalities do in a row, on
+//! `sim::paging`.
+//!
+//! A personality takes files from their start, of so many pages each, and waits for some of its
+//! writes. The SSD's system reads a file with one fault. A write that is waited for goes through it
+//! to the flash. NVMM takes a miss for each page, and its cache is not volatile.
 
-use super::memory::{flash, software};
+use fulgurite_sim::Time;
+use fulgurite_sim::paging::{Program, Slots};
+
+use super::memory::{controller, flash, page, ssd, system};
 use crate::check::{CheckError, Finding, Found, Inputs};
+use crate::models::paging::{Flash, PLAIN, run as runs};
 use crate::units::Dimension;
+
+/// The least pages that a personality takes.
+const PAGES_LEAST: u64 = 1_000;
 
 /// NVMM's gain over the SSD for each workload: its name and the gain.
 pub fn gains(inputs: &Inputs<'_>) -> Result<Vec<(String, f64)>, CheckError> {
     let names = inputs.text("filebench.names")?;
     let pages = inputs.numbers("filebench.pages", Dimension::Count)?;
     let synced = inputs.numbers("filebench.synced", Dimension::Share)?;
-    let longer = inputs.share("filebench.write_longer")?;
-    let mlc = inputs.time("flash.mlc")?;
-    let flash = flash(inputs, mlc)?;
-    let page = (flash.read + flash.transfer()).as_us();
-    let interface = inputs.time("system.interface")?.as_us();
-    let software = software(inputs, mlc)?.as_us();
-    let write = mlc.as_us() * longer;
+    let (mlc, longer) = (inputs.time("flash.mlc")?, inputs.share("filebench.write_longer")?);
+    let flash = Flash { program: Time((mlc.0 as f64 * longer) as u64), ..flash(inputs, mlc)? };
     if pages.len() != synced.len() || names.split(", ").count() != pages.len() {
         return Err(CheckError::NoAnswer("each personality needs its pages and its writes".to_owned()));
     }
-    let gain = |(pages, synced): (f64, f64)| {
-        // The SSD reads a run of pages at once. A write that is waited for goes through the system
-        // and to the flash, and NVMM leaves it in its cache, which is not volatile.
-        let ssd = software + page + interface + synced * (software + write);
-        ssd / (pages * page)
+    let (object, dram) = (page(inputs)?, inputs.bytes("dram.size")? as u64);
+    let count = inputs.volume(inputs.count("filebench.accesses")?).max(PAGES_LEAST);
+    let gain = |(pages, synced): (f64, f64)| -> Result<f64, CheckError> {
+        let file = (pages + 0.5).max(1.0) as u64;
+        let data = inputs.bytes("mmap.file")? as u64 / object * object;
+        let program = Program { data, object, run: file, synced, count, ..PLAIN };
+        let took = |way| -> Result<f64, CheckError> {
+            Ok(runs(&system(inputs, program, dram, way, flash)?, inputs.seed)?.time.as_s())
+        };
+        Ok(took(ssd(inputs, mlc, file as u32, Slots::File)?)? / took(controller(inputs, 0)?)?)
     };
-    let each = pages.into_iter().zip(synced).map(gain);
+    let each = pages.into_iter().zip(synced).map(gain).collect::<Result<Vec<_>, _>>()?;
     Ok(names.split(", ").map(str::to_owned).zip(each).collect())
 }
 

@@ -15,7 +15,7 @@ use fulgurite_sim::paging::{PagingSystem, Program as Touches, Slots, SystemCosts
 
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
-use crate::models::paging::{Flash, Outcome, base, run};
+use crate::models::paging::{Flash, Outcome, PLAIN, base, run};
 use crate::units::Dimension;
 
 /// Latencies of a curve.
@@ -136,7 +136,7 @@ struct Pattern {
 impl Pattern {
     fn of(self, threads: u32) -> Touches {
         let Pattern { data, object, random, writes, work, count } = self;
-        Touches { threads, data, object, random, skew: 0.0, writes, work, untimed: 0, warm_up: 0, count }
+        Touches { threads, data, object, random, writes, work, count, ..PLAIN }
     }
 }
 

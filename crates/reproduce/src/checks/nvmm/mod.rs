@@ -34,7 +34,7 @@ pub static CHECKS: [Check; 16] = [
     check("D11", "the prefetching window (draft)", false, memory::window),
     check("D12", "the share of random accesses (draft)", true, memory::shares),
     check("D13", "software overhead of an SSD access (draft)", false, overhead::run),
-    check("D14", "file-system workloads (draft)", false, files::run),
+    check("D14", "file-system workloads (draft)", true, files::run),
     check("D15", "lifetime", true, wear::run),
     check("D16", "prices, registers, commands and queues of the flash", false, layout::prices),
 ];

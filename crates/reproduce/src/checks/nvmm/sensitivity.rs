@@ -9,7 +9,7 @@ use fulgurite_sim::paging::{Program, Slots, Way};
 
 use super::memory::{controller, flash, page, ssd, system};
 use crate::check::{CheckError, Finding, Found, Inputs};
-use crate::models::paging::{Flash, base, run};
+use crate::models::paging::{Flash, PLAIN, base, run};
 use crate::units::Dimension;
 
 /// Pages of data, and of DRAM: data is larger, and some of it is in the DRAM.
@@ -36,8 +36,7 @@ fn workloads(inputs: &Inputs<'_>, threads: u32) -> Result<Vec<(Program, u32)>, C
         // What streams is dd. What share writes is not in the text.
         let work = if random == 0.0 { inputs.time("dd.read_cpu")? } else { Time(work as u64) };
         let (data, object) = (PAGES * page, page);
-        let program =
-            Program { threads, data, object, random, skew: 0.0, writes: 0.0, work, untimed: 0, warm_up: 0, count };
+        let program = Program { threads, data, object, random, work, count, ..PLAIN };
         Ok((program, around as u32))
     });
     each.collect()

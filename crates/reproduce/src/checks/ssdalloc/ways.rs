@@ -17,7 +17,7 @@ use fulgurite_sim::paging::{
 
 use crate::check::{CheckError, Inputs};
 use crate::models::Planted;
-use crate::models::paging::{Outcome, base, run};
+use crate::models::paging::{Outcome, PLAIN, base, run};
 use crate::models::written::written_for_each_byte;
 use crate::units::Dimension;
 
@@ -109,13 +109,11 @@ impl<'i> Ways<'i> {
             threads: inputs.count("programs.threads")? as u32,
             data,
             object,
-            random: 1.0,
             skew,
             writes,
-            work: Time::ZERO,
             untimed: inputs.volume(UNTIMED).max(UNTIMED_LEAST),
-            warm_up: 0,
             count: inputs.volume(ACCESSES).max(ACCESSES_LEAST),
+            ..PLAIN
         };
         Ok(Ways { inputs, program, dram: (data as f64 * in_dram) as u64 / page * page, page })
     }
