@@ -105,7 +105,12 @@ const FORMS: [Form; 7] = [unloaded, planes_in_parallel, buses, link, one_plane_i
 /// MQSim's defaults, with fewer blocks.
 fn mqsim(set: &[(&str, &str)]) -> FlashReport {
     let text = include_str!("../../../systems/compat-mqsim.toml");
-    let few = [("nand.geometry.blocks_per_plane", "16"), ("requests.warm_up", "5000"), ("requests.count", "40000")];
+    let few = [
+        ("nand.geometry.blocks_per_plane", "16"),
+        ("flash.filled", "75%"),
+        ("requests.warm_up", "5000"),
+        ("requests.count", "40000"),
+    ];
     let set: Vec<(String, String)> =
         few.iter().chain(set).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     FlashSystem::read(&Document::read("mqsim.toml", text, &set).unwrap(), None).unwrap().run(1).unwrap()

@@ -61,14 +61,6 @@ fn the_window_hides_what_is_independent() {
     assert!(one > usual * 1.02 && usual >= large, "{one} {usual} {large}");
 }
 #[test]
-fn the_store_buffer_hides_stores() {
-    // Each element that changes places is written.
-    let set = [("system.paging", "dram-only"), ("workload.name", "array-swap")];
-    let with = |entries| job_ns(&run(&[&set[..], &[("core.store_buffer", entries)]].concat()));
-    let (one, usual, large) = (with("1"), with("32"), with("4096"));
-    assert!(one > usual * 1.005 && usual >= large * 0.999, "{one} {usual} {large}");
-}
-#[test]
 fn no_thread_starves_where_pages_go_before_it_runs() {
     // Fewer frames than threads: a page is often gone again when its thread is resumed.
     let set = [("cache.sets", "16"), ("run.jobs", "12000"), ("run.warm_up", "1000")];

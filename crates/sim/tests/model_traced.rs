@@ -107,6 +107,23 @@ fn a_store_that_misses_rolls_back_and_is_done_again() {
     // Done again, it has changed its page, which goes back to flash when another one comes.
     assert!(loads.written_back == 0 && stores.written_back > 0, "{stores:?}");
 }
+#[test]
+fn the_store_buffer_hides_stores() {
+    // Blocks of one row of DRAM, none of which is on the chip.
+    let stores: Vec<(u64, u64, bool)> = (0..60).map(|block| (0, block, true)).collect();
+    let job_ns = |entries: u64| {
+        let buffer = format!("store_buffer = {entries}");
+        let text = traced_text("dram-only", 1).replace("store_buffer = 32", &buffer);
+        let text = text.replace("accesses = 1\ninstructions = 30", "accesses = 6\ninstructions = 9");
+        1e9 / run(&text, &accesses(&stores)).jobs_per_s
+    };
+    // 31 instructions, of which 1.5 fit in a cycle of 0.5 ns.
+    let (one, usual, large) = (job_ns(1), job_ns(32), job_ns(4096));
+    // Six times 10 instructions, of which 1.5 fit in a cycle of 0.5 ns, and the way of the last
+    // store to DRAM. With one entry, each store waits until the one before it has its block.
+    assert!((20.0..25.0).contains(&large), "{large}");
+    assert!(one > 1.5 * usual && usual > large, "{one} {usual} {large}");
+}
 /// Accesses of one block, which the L1 answers after the first one.
 fn same_block(format: Format, count: u64, line: impl Fn(u64) -> u64, at: impl Fn(u64) -> Option<Time>) -> Trace {
     let of = |number| Record { line: line(number), at: at(number), writes: false, offset: 64, bytes: 8 };
