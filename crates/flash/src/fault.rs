@@ -87,9 +87,18 @@ pub struct FaultyFlash<F> {
     state: Arc<Mutex<State>>,
 }
 
+struct Watch(Box<dyn FnMut(&Request) + Send>);
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
 #[derive(Debug)]
 struct State {
     plan: FaultPlan,
+    watch: Option<Watch>,
     /// Requests that each rule has seen.
     seen: Vec<u64>,
     random: u64,
@@ -108,6 +117,7 @@ impl<F: Flash> FaultyFlash<F> {
             seen: vec![0; plan.rules.len()],
             random: plan.seed,
             plan,
+            watch: None,
             poisoned: false,
             submitted: 0,
             errors: 0,
@@ -125,6 +135,10 @@ impl<F: Flash> FaultyFlash<F> {
     #[must_use]
     pub fn record(&self) -> Vec<(Op, SubpageIndex)> {
         lock(&self.state).record.clone()
+    }
+    /// Calls this before each request that reaches the medium, in order.
+    pub fn watch(&self, watch: impl FnMut(&Request) + Send + 'static) {
+        lock(&self.state).watch = Some(Watch(Box::new(watch)));
     }
     /// What is late by now ([`Fault::Late`]) is found by the next poll.
     pub fn end_late(&self) {
@@ -261,6 +275,9 @@ impl Queue for FaultyQueue {
             Some(Fault::Fails(error)) => self.batch.push((slot, error)),
             Some(Fault::Hangs) => {}
             Some(Fault::Late { .. }) | None => {
+                if let Some(Watch(watch)) = &mut lock(&self.state).watch {
+                    watch(&request);
+                }
                 let inner = Request { tag: slot.into(), ..request };
                 self.inner.submit(inner).expect("the queue within is as deep and has no more in flight");
             }

@@ -1,18 +1,21 @@
 //! Goal: a crash after any write leaves what the last sync has named, or the one under way: of
 //! blobs, those that are objects included, of maps, transactions, and containers that are removed.
 //! Method: short workloads over flash in memory. Each is run once for each of its writes, of which
-//! that one and all later ones fail. The pool is opened on what the flash holds then, and compared
-//! with a model of both states. It is checked, and goes on. A sync that leaves objects out must be
-//! found.
+//! that one and all later ones fail. Of those since the last flush some are lost, whole or in part.
+//! The pool is opened on what the flash holds then, and compared with a model of both states. It is
+//! checked, and goes on. Long workloads crash at any of their writes, crash again while they are
+//! recovered, and go on from there. A sync that leaves objects out must be found.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, When};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_memory::{AccessError, Blobs, HashMap, OrderedBlobs, VersionLatch};
 use fulgurite_runtime::{PlantedInObjects, Runtime};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
+use fulgurite_sys::Arena;
 use fulgurite_testkit as trials;
 use trials::Random;
 
@@ -26,6 +29,8 @@ const PAGES: u32 = 4096;
 const DRAM_BYTES: u64 = 16 << 20;
 /// Of these the even ones are under numbers, and the others under strings.
 const KEYS: u64 = 6;
+/// What a medium writes whole.
+const SECTOR: usize = 512;
 /// Where the map counts transactions.
 const MOVES: u64 = 0;
 
@@ -177,9 +182,67 @@ struct How {
     bug: Option<PlantedInObjects>,
 }
 
+/// Flash in memory. A crash may lose what was written since the last flush.
+struct Volatile {
+    faulty: Arc<FaultyFlash<MemoryFlash>>,
+    storage: Arc<Arena>,
+    /// What was there before each write since the last flush: where, and its bytes.
+    before: Arc<Mutex<Vec<(usize, Vec<u8>)>>>,
+}
+
+impl Volatile {
+    /// With what there is, or formatted.
+    fn over(storage: Option<Arc<Arena>>, how: How) -> Volatile {
+        let is_new = storage.is_none();
+        let medium = match storage {
+            Some(storage) => MemoryFlash::over(storage, PAGES).unwrap(),
+            None => MemoryFlash::new(PAGES).unwrap(),
+        };
+        let (storage, before) = (medium.storage().clone(), Arc::new(Mutex::new(Vec::new())));
+        let faulty = Arc::new(FaultyFlash::new(medium, FaultPlan::default()));
+        if is_new {
+            let flash: Arc<dyn Flash> = faulty.clone();
+            Pool::format(&flash, how.geometry, PoolId([7; 16]), 0).unwrap();
+        }
+        let (seen, kept) = (storage.clone(), before.clone());
+        faulty.watch(move |request| match request.op {
+            Op::Read => {}
+            Op::Write => {
+                let (at, mut bytes) = (request.subpage.0 as usize * SUBPAGE_BYTES, vec![0; SUBPAGE_BYTES]);
+                seen.read(at, &mut bytes);
+                kept.lock().unwrap().push((at, bytes));
+            }
+            Op::Flush => kept.lock().unwrap().clear(),
+        });
+        Volatile { faulty, storage, before }
+    }
+    /// From this write on, all fail.
+    fn fail_from(&self, write: u64) {
+        let fault = Fault::Fails(FlashError::Poisoned);
+        self.faulty.set_plan(FaultPlan::rule(Some(Op::Write), When::From(write), fault));
+    }
+    /// What a crash leaves: of the writes since the last flush all, none, or some, whole or torn.
+    fn crash(self, random: &mut Random) -> Arc<Arena> {
+        let lost_of_four = [0, 4, 1, 2][random.below(4usize)];
+        let before = std::mem::take(&mut *self.before.lock().unwrap());
+        for (at, bytes) in before.into_iter().rev() {
+            if random.below(4u64) >= lost_of_four {
+                continue;
+            }
+            let is_torn = random.one_in(4u64);
+            for (sector, old) in bytes.chunks(SECTOR).enumerate() {
+                if !is_torn || random.one_in(2u64) {
+                    self.storage.write(at + sector * SECTOR, old);
+                }
+            }
+        }
+        self.storage
+    }
+}
+
 /// A memory over a pool on this medium.
-fn start(medium: Arc<dyn Flash>, how: How) -> (Fulgurite, Arc<Pool>) {
-    let flash = Arc::new(Pool::open(medium, how.config).unwrap().0.into_flash());
+fn start(medium: Arc<dyn Flash>, how: How) -> Result<(Fulgurite, Arc<Pool>), String> {
+    let flash = Arc::new(Pool::open(medium, how.config).map_err(|error| error.to_string())?.0.into_flash());
     let pool = flash.layer().clone();
     let bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
     let runtime = Runtime::builder(flash).workers(1).dram(DRAM_BYTES).objects(1 << 20).objects_move(false);
@@ -188,9 +251,12 @@ fn start(medium: Arc<dyn Flash>, how: How) -> (Fulgurite, Arc<Pool>) {
         None => runtime,
     };
     // A build without optimization takes more stack than the 32 KiB of a fiber.
-    let runtime = Arc::new(runtime.stack(128 << 10).fibers(8).existing(bytes).build().unwrap());
-    let memory = Fulgurite::over(runtime, Some(Store::Here(pool.clone())), None, Durability::Sync, DRAM_BYTES);
-    (memory.unwrap(), pool)
+    let runtime = runtime.stack(128 << 10).fibers(8).existing(bytes);
+    // What cannot be written back stays in DRAM, and is not waited for.
+    let runtime = runtime.gate_timeout(Duration::from_millis(100)).build().map_err(|error| error.to_string())?;
+    let store = Some(Store::Here(pool.clone()));
+    let memory = Fulgurite::over(Arc::new(runtime), store, None, Durability::Sync, DRAM_BYTES);
+    Ok((memory.map_err(|error| error.to_string())?, pool))
 }
 
 /// What must be there after a crash.
@@ -200,14 +266,25 @@ struct Promise {
     or: Option<Model>,
 }
 
-/// Runs the steps, of whose writes all from one on fail. None: there are not so many.
-fn crash(faulty: &Arc<FaultyFlash<MemoryFlash>>, how: How, steps: &[Step], from: u64) -> Option<Promise> {
-    let (memory, _pool) = start(faulty.clone(), how);
+impl Promise {
+    /// The state that is there, if it is one of these.
+    fn find(&self, data: &Data, memory: &Fulgurite) -> Result<Model, String> {
+        let found = data.contents(memory).map_err(|error| error.to_string())?;
+        match found == self.named || self.or.as_ref() == Some(&found) {
+            true => Ok(found),
+            false => Err("blobs are of no state that a sync has named".to_owned()),
+        }
+    }
+}
+
+/// Runs the steps on what there is, of whose writes all from one on fail. None: there are not so
+/// many.
+fn run(flash: &Volatile, how: How, mut model: Model, steps: &[Step], from: u64) -> Option<Promise> {
+    let (memory, _pool) = start(flash.faulty.clone(), how).unwrap();
     let mut data = Data::open(&memory).unwrap();
     memory.sync().unwrap();
-    let fault = Fault::Fails(FlashError::Poisoned);
-    faulty.set_plan(FaultPlan::rule(Some(Op::Write), When::From(from), fault));
-    let (mut model, mut named) = (Model::default(), Model::default());
+    flash.fail_from(from);
+    let mut named = model.clone();
     for step in steps {
         model.apply(*step);
         if let Step::Sync = step {
@@ -222,38 +299,80 @@ fn crash(faulty: &Arc<FaultyFlash<MemoryFlash>>, how: How, steps: &[Step], from:
     None
 }
 
+/// Opens what a crash has left, and crashes before anything was named.
+fn recover_and_crash(storage: Arc<Arena>, how: How, random: &mut Random) -> Arc<Arena> {
+    let flash = Volatile::over(Some(storage), how);
+    flash.fail_from(1 + random.below(8u64));
+    if let Ok((memory, _pool)) = start(flash.faulty.clone(), how)
+        && let Ok(mut data) = Data::open(&memory)
+    {
+        let steps = (0..random.below(8u64)).map(|_| choose(random)).collect::<Vec<Step>>();
+        // Until one fails.
+        let _ = steps.into_iter().try_for_each(|step| data.make(&memory, step));
+        // Or at the latest now, before the runtime names a last state.
+        flash.fail_from(1);
+    }
+    flash.crash(random)
+}
+
 /// Crashes at each write of the steps. Returns at how many, or what is wrong.
-fn crashes(steps: &[Step], how: How) -> Result<u64, String> {
+fn crashes(steps: &[Step], how: How, random: &mut Random) -> Result<u64, String> {
     for from in 1.. {
-        let medium = MemoryFlash::new(PAGES).unwrap();
-        let storage = medium.storage().clone();
-        let faulty = Arc::new(FaultyFlash::new(medium, FaultPlan::default()));
-        let formatted: Arc<dyn Flash> = faulty.clone();
-        Pool::format(&formatted, how.geometry, PoolId([7; 16]), 0).unwrap();
-        let Some(promise) = crash(&faulty, how, steps, from) else { return Ok(from - 1) };
-        let wrong = |what: String| Err(format!("write {from}: {what}"));
-        let (memory, pool) = start(Arc::new(MemoryFlash::over(storage, PAGES).unwrap()), how);
-        let mut data = Data::open(&memory).map_err(|error| format!("write {from}: {error}"))?;
-        let found = data.contents(&memory).map_err(|error| format!("write {from}: {error}"))?;
-        if found != promise.named && promise.or.is_none_or(|or| found != or) {
-            return wrong("blobs are of no state that a sync has named".to_owned());
-        }
+        let flash = Volatile::over(None, how);
+        let Some(promise) = run(&flash, how, Model::default(), steps, from) else { return Ok(from - 1) };
+        let wrong = |what: String| format!("write {from}: {what}");
+        let flash = Volatile::over(Some(flash.crash(random)), how);
+        let (memory, pool) = start(flash.faulty.clone(), how).map_err(wrong)?;
+        let mut data = Data::open(&memory).map_err(|error| wrong(error.to_string()))?;
+        let mut model = promise.find(&data, &memory).map_err(wrong)?;
         // It goes on.
-        let mut model = found;
+        let later = |error: Error| wrong(format!("later: {error}"));
         for step in steps {
             model.apply(*step);
-            data.make(&memory, *step).map_err(|error| format!("write {from}, later: {error}"))?;
+            data.make(&memory, *step).map_err(later)?;
         }
-        memory.sync().map_err(|error| format!("write {from}, later: {error}"))?;
+        memory.sync().map_err(later)?;
         if data.contents(&memory) != Ok(model) {
-            return wrong("it does not go on".to_owned());
+            return Err(wrong("it does not go on".to_owned()));
         }
         let audit = pool.audit();
         if !audit.is_empty() {
-            return wrong(format!("{audit:?}"));
+            return Err(wrong(format!("{audit:?}")));
         }
     }
     Ok(0)
+}
+
+/// Crashes a pool several times, and some of its recoveries. Returns the crashes, or what is wrong.
+fn long_crashes(seed: u64) -> Result<u64, String> {
+    let (_, how) = workload(seed, 1);
+    let (mut random, mut count) = (Random(seed ^ 0x5EED), 0);
+    let mut flash = Volatile::over(None, how);
+    let mut model = Model::default();
+    for round in 0..4 {
+        let wrong = |what: String| format!("round {round}: {what}");
+        let steps: Vec<Step> =
+            (0..60).map(|_| if random.one_in(4u64) { Step::Sync } else { choose(&mut random) }).collect();
+        let from = 1 + random.below(120u64);
+        let Some(promise) = run(&flash, how, model.clone(), &steps, from) else {
+            return Err(wrong(format!("{} steps have fewer than {from} writes", steps.len())));
+        };
+        let mut storage = flash.crash(&mut random);
+        count += 1;
+        while random.one_in(2u64) {
+            storage = recover_and_crash(storage, how, &mut random);
+            count += 1;
+        }
+        flash = Volatile::over(Some(storage), how);
+        let (memory, pool) = start(flash.faulty.clone(), how).map_err(wrong)?;
+        let data = Data::open(&memory).map_err(|error| wrong(error.to_string()))?;
+        model = promise.find(&data, &memory).map_err(wrong)?;
+        let audit = pool.audit();
+        if !audit.is_empty() {
+            return Err(wrong(format!("{audit:?}")));
+        }
+    }
+    Ok(count)
 }
 
 fn workload(seed: u64, most: u64) -> (Vec<Step>, How) {
@@ -279,7 +398,8 @@ fn a_crash_at_any_write_leaves_what_was_named() {
     trials::each_seed(1, 60, |seed| {
         workloads += 1;
         let (steps, how) = workload(seed, 3);
-        images += crashes(&steps, how).unwrap_or_else(|why| panic!("seed {seed}, {steps:?}: {why}"));
+        let mut random = Random(seed ^ 0xC4A5);
+        images += crashes(&steps, how, &mut random).unwrap_or_else(|why| panic!("seed {seed}, {steps:?}: {why}"));
     });
     println!("{images} images of {workloads} workloads");
     assert!(images >= 5 * workloads, "only {images} images");
@@ -287,10 +407,19 @@ fn a_crash_at_any_write_leaves_what_was_named() {
 }
 
 #[test]
+fn crashes_of_long_workloads_and_of_their_recovery_leave_what_was_named() {
+    let mut count = 0;
+    trials::each_seed(1, 100, |seed| {
+        count += long_crashes(seed).unwrap_or_else(|why| panic!("seed {seed}, {why}"));
+    });
+    trials::figure(2, "crashes and recoveries of long workloads of blobs and transactions", count);
+}
+
+#[test]
 fn a_sync_that_leaves_objects_out_is_found() {
     let found = (2..40).step_by(2).find_map(|seed| {
         let (steps, how) = workload(seed, 3);
-        crashes(&steps, How { bug: Some(PlantedInObjects::LeftOut), ..how }).err()
+        crashes(&steps, How { bug: Some(PlantedInObjects::LeftOut), ..how }, &mut Random(seed)).err()
     });
     println!("{}", found.expect("the planted bug is found"));
 }
