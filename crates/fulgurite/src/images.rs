@@ -182,12 +182,15 @@ struct How {
     bug: Option<PlantedInObjects>,
 }
 
+/// Where a write went, and what was there.
+type Before = (usize, Vec<u8>);
+
 /// Flash in memory. A crash may lose what was written since the last flush.
 struct Volatile {
     faulty: Arc<FaultyFlash<MemoryFlash>>,
     storage: Arc<Arena>,
-    /// What was there before each write since the last flush: where, and its bytes.
-    before: Arc<Mutex<Vec<(usize, Vec<u8>)>>>,
+    /// Of each write since the last flush.
+    before: Arc<Mutex<Vec<Before>>>,
 }
 
 impl Volatile {
