@@ -560,6 +560,21 @@ mod tests {
     use crate::Region;
     use crate::userfault::Access;
 
+    /// Whether this process is this test's alone. Where it is not, one that is has run the test:
+    /// other tests of this process handle its signals, too.
+    pub(super) fn is_alone(name: &str) -> bool {
+        const ALONE: &str = "FULGURITE_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            return true;
+        }
+        let program = std::env::current_exe().unwrap();
+        let alone = std::process::Command::new(program).args([name, "--exact"]).env(ALONE, "1").output().unwrap();
+        // None was run where the name is another one.
+        let has_run = String::from_utf8_lossy(&alone.stdout).contains("1 passed");
+        assert!(alone.status.success() && has_run, "{alone:?}");
+        false
+    }
+
     static BASE: AtomicUsize = AtomicUsize::new(0);
     static JUDGED: AtomicU32 = AtomicU32::new(0);
     static PASSED: AtomicU32 = AtomicU32::new(0);

@@ -56,6 +56,7 @@ mod tests {
 
     use super::*;
     use crate::Region;
+    use crate::faults::tests::is_alone;
     use crate::faults::{Fault, JudgeStack, Signal, SignalStack, Verdict, ask_first, judge_by};
     use crate::userfault::Access;
 
@@ -93,17 +94,11 @@ mod tests {
         unsafe { address.cast::<u8>().write_volatile(1) };
     }
 
-    const CHILD: &str = "FULGURITE_TEST_OWN_STACK";
     const NAME: &str = "faults::own_stack::tests::a_judge_has_the_interrupted_stack_where_that_has_room";
 
     #[test]
     fn a_judge_has_the_interrupted_stack_where_that_has_room() {
-        if std::env::var_os(CHILD).is_none() {
-            // Other tests of this process handle the signal, too.
-            let program = std::env::current_exe().unwrap();
-            let mut child = std::process::Command::new(program);
-            let status = child.args([NAME, "--exact"]).env(CHILD, "1").status().unwrap();
-            assert!(status.success(), "{status}");
+        if !is_alone(NAME) {
             return;
         }
         let region = Region::reserve(4 * PAGE).unwrap();

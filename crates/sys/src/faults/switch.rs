@@ -178,6 +178,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     use super::*;
+    use crate::faults::tests::is_alone;
     use crate::faults::{Fault, JudgeStack, Signal, bit, judge_by};
 
     const PAGE: usize = 4096;
@@ -234,17 +235,11 @@ mod tests {
         }
     }
 
-    const CHILD: &str = "FULGURITE_TEST_SWITCH";
     const NAME: &str = "faults::switch::tests::an_access_goes_on_behind_its_switch";
 
     #[test]
     fn an_access_goes_on_behind_its_switch() {
-        if std::env::var_os(CHILD).is_none() {
-            // Other tests of this process handle the signal, too.
-            let program = std::env::current_exe().unwrap();
-            let mut child = std::process::Command::new(program);
-            let status = child.args([NAME, "--exact"]).env(CHILD, "1").status().unwrap();
-            assert!(status.success(), "{status}");
+        if !is_alone(NAME) {
             return;
         }
         let _mark = workers::mark();
