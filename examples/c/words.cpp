@@ -71,7 +71,7 @@ void run(const char *path) {
     // Closed also when something is thrown. Its errors count only in good order.
     std::unique_ptr<fulgurite_pool, decltype(&fulgurite_abandon)> pool(opened, fulgurite_abandon);
     fulgurite_blobs *made = nullptr;
-    check(fulgurite_blobs_open(pool.get(), "counts", 8 << 20, &made), "blobs");
+    check(fulgurite_blobs_open(pool.get(), "counts", 1 << 16, 8 << 20, &made), "blobs");
     Blobs counts(made, fulgurite_blobs_free);
 
     Counting counting{counts.get(), {}, nullptr};

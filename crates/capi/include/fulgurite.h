@@ -697,14 +697,16 @@ fulgurite_status fulgurite_section_begin(fulgurite_context *context);
 fulgurite_status fulgurite_section_end(fulgurite_context *context);
 
 /**
- * Opens the blobs of this name, or makes them where the name is new. Keys and values take up to
- * `bytes`, which counts only when they are made. In memory that keeps nothing, `name` is NULL.
+ * Opens the blobs of this name, or makes them where the name is new, for `bytes` of keys and
+ * values. In a pool that packs objects, `capacity` values of up to 4 KiB are objects. Both count
+ * only when they are made. In memory that keeps nothing, `name` is NULL.
  *
  * Fails with FULGURITE_WRONG_TYPE when the name leads to something else, with FULGURITE_NO_SPACE,
  * FULGURITE_NO_POOL and FULGURITE_IN_A_JOB. Then `*blobs` is NULL.
  */
 fulgurite_status fulgurite_blobs_open(fulgurite_pool *pool,
                                       const char *name,
+                                      uint64_t capacity,
                                       uint64_t bytes,
                                       fulgurite_blobs **blobs);
 

@@ -38,16 +38,17 @@ pub type fulgurite_blob_visitor = Option<
 /// Latches of blobs without a name: 8 bytes each, three times.
 const LATCHES: usize = 1 << 12;
 
-fn open(memory: &Fulgurite, name: Option<&str>, bytes: u64) -> Result<Held<OrderedBlobs>, Failure> {
+fn open(memory: &Fulgurite, name: Option<&str>, (capacity, bytes): (u64, u64)) -> Result<Held<OrderedBlobs>, Failure> {
     let Some(name) = name else {
         let heap = memory.heap(bytes)?;
         return Ok(Held::Unnamed(memory.run(move |m| OrderedBlobs::create(m, heap, LATCHES))?));
     };
-    Ok(Held::Named(memory.named(name).ordered_blobs(bytes)?))
+    Ok(Held::Named(memory.named(name).ordered_blobs(capacity, bytes)?))
 }
 
-/// Opens the blobs of this name, or makes them where the name is new. Keys and values take up to
-/// `bytes`, which counts only when they are made. In memory that keeps nothing, `name` is NULL.
+/// Opens the blobs of this name, or makes them where the name is new, for `bytes` of keys and
+/// values. In a pool that packs objects, `capacity` values of up to 4 KiB are objects. Both count
+/// only when they are made. In memory that keeps nothing, `name` is NULL.
 ///
 /// Fails with FULGURITE_WRONG_TYPE when the name leads to something else, with FULGURITE_NO_SPACE,
 /// FULGURITE_NO_POOL and FULGURITE_IN_A_JOB. Then `*blobs` is NULL.
@@ -55,6 +56,7 @@ fn open(memory: &Fulgurite, name: Option<&str>, bytes: u64) -> Result<Held<Order
 pub unsafe extern "C" fn fulgurite_blobs_open(
     pool: *mut fulgurite_pool,
     name: *const c_char,
+    capacity: u64,
     bytes: u64,
     blobs: *mut *mut fulgurite_blobs,
 ) -> fulgurite_status {
@@ -65,7 +67,7 @@ pub unsafe extern "C" fn fulgurite_blobs_open(
             blobs.write(std::ptr::null_mut());
             let pool = &argument::handle(pool, "pool")?.0;
             let name = argument::name(name, pool.keeps)?;
-            let map = pool.with(|memory| open(memory, name, bytes))?;
+            let map = pool.with(|memory| open(memory, name, (capacity, bytes)))?;
             blobs.write(give(fulgurite_blobs { pool: pool.clone(), map }));
         }
         Ok(())

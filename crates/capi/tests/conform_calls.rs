@@ -102,9 +102,9 @@ fn values_come_back_whole() {
     let into = buffer.as_mut_ptr().cast::<c_void>();
     // SAFETY: handles, keys and buffers of this function; null where an error is expected.
     unsafe {
-        assert_eq!(fulgurite_blobs_open(pool, c"name".as_ptr(), 1 << 20, &mut blobs), FULGURITE_NO_POOL);
+        assert_eq!(fulgurite_blobs_open(pool, c"name".as_ptr(), 100, 1 << 20, &mut blobs), FULGURITE_NO_POOL);
         assert!(blobs.is_null());
-        assert_eq!(fulgurite_blobs_open(pool, null(), 4 << 20, &mut blobs), FULGURITE_OK, "{}", last());
+        assert_eq!(fulgurite_blobs_open(pool, null(), 100, 4 << 20, &mut blobs), FULGURITE_OK, "{}", last());
         assert_eq!(fulgurite_blobs_get(null_mut(), blobs, key, 5, into, 8, &mut length), FULGURITE_NOT_FOUND);
         let value = b"eight by".as_ptr().cast::<c_void>();
         assert_eq!(fulgurite_blobs_put(null_mut(), blobs, key, 5, value, 8), FULGURITE_OK, "{}", last());
@@ -181,7 +181,7 @@ fn visitors_see_keys() {
     let (mut blobs, mut numbers) = (null_mut(), null_mut());
     // SAFETY: handles, keys and buffers of this function; null where an error is expected.
     unsafe {
-        assert_eq!(fulgurite_blobs_open(pool, null(), 4 << 20, &mut blobs), FULGURITE_OK);
+        assert_eq!(fulgurite_blobs_open(pool, null(), 100, 4 << 20, &mut blobs), FULGURITE_OK);
         for key in [b"d", b"a", b"c", b"b", b"e"] {
             let put = fulgurite_blobs_put(null_mut(), blobs, key.as_ptr().cast(), 1, b"12345".as_ptr().cast(), 5);
             assert_eq!(put, FULGURITE_OK);

@@ -104,7 +104,7 @@ impl Data {
     fn open(memory: &Fulgurite) -> Result<Data, Error> {
         Ok(Data {
             numbers: memory.named("numbers").blobs(20, 1 << 20)?,
-            strings: memory.named("strings").ordered_blobs(1 << 20)?,
+            strings: memory.named("strings").ordered_blobs(20, 1 << 20)?,
             counts: memory.named("counts").hash_map(20)?,
         })
     }

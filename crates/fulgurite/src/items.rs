@@ -215,7 +215,7 @@ pub use fulgurite_memory::Memory;
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("pages.pool");
 /// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
-/// let pages = memory.named("pages").ordered_blobs(4 << 20)?;
+/// let pages = memory.named("pages").ordered_blobs(1000, 4 << 20)?;
 /// let mut page = Vec::new();
 /// memory.run(|m| {
 ///     pages.put(m, b"/about", b"<h1>About</h1>")?;

@@ -180,7 +180,10 @@ impl Named<'_> {
         })
     }
 
-    /// Values of any length under byte strings, in their order. Keys and values take up to `size`.
+    /// Values of any length under byte strings, in their order, made for `size` of keys and values.
+    /// With more they take further addresses of the pool. In a pool that packs objects, `capacity`
+    /// values of up to 4 KiB are objects, as of [`Named::blobs`], and further ones are not. In
+    /// others `capacity` says nothing.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -193,7 +196,7 @@ impl Named<'_> {
     /// let builder = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M");
     /// // A build without optimization takes more stack than the 32 KiB of a fiber.
     /// let memory = builder.with(|runtime| runtime.stack(128 << 10).fibers(16)).start()?;
-    /// let files = memory.named("files").ordered_blobs(4 << 20)?;
+    /// let files = memory.named("files").ordered_blobs(1000, 4 << 20)?;
     /// let names = memory.run(move |m| {
     ///     for name in ["b/2", "a/1", "b/1", "c"] {
     ///         files.put(m, name.as_bytes(), b"contents")?;
@@ -215,10 +218,9 @@ impl Named<'_> {
     ///
     /// # Errors
     /// As [`Named::hash_map`].
-    pub fn ordered_blobs(&self, size: impl Into<Size>) -> Result<Handle<OrderedBlobs>, Error> {
+    pub fn ordered_blobs(&self, capacity: u64, size: impl Into<Size>) -> Result<Handle<OrderedBlobs>, Error> {
         let bytes = size.into().bytes()?;
-        // As many values of 1 KiB would take as much. Further ones are in the heap.
-        let (has_objects, objects) = self.object_bytes(bytes / 1024);
+        let (has_objects, objects) = self.object_bytes(capacity);
         self.container(bytes, objects, move |m, heap, region| {
             let mut blobs: OrderedBlobs = OrderedBlobs::create(m, heap.clone(), LATCHES)?;
             if has_objects {

@@ -73,7 +73,7 @@ impl Data {
     fn open(memory: &Fulgurite) -> Result<Data, Error> {
         Ok(Data {
             numbers: memory.named("numbers").blobs(100, 16 << 20)?,
-            strings: memory.named("strings").ordered_blobs(16 << 20)?,
+            strings: memory.named("strings").ordered_blobs(16 << 10, 16 << 20)?,
         })
     }
     fn number(writer: u64, key: u64) -> u64 {

@@ -169,7 +169,7 @@ impl Data {
             map: memory.named("map").hash_map(KEYS)?,
             tree: memory.named("tree").b_plus_tree(1 << 20)?,
             blobs: memory.named("blobs").blobs(KEYS, 1 << 20)?,
-            strings: memory.named("strings").ordered_blobs(1 << 20)?,
+            strings: memory.named("strings").ordered_blobs(1000, 1 << 20)?,
             counts: memory.named("counts").hash_map(WRITERS)?,
         })
     }

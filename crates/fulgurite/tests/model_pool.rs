@@ -83,7 +83,7 @@ impl Data {
             heap: memory.named("heap").heap(4 << 20)?,
             value: memory.named("value").value(0)?,
             blobs: memory.named("blobs").blobs(BLOBS / 2, 3 << 20)?,
-            files: memory.named("files").ordered_blobs(3 << 20)?,
+            files: memory.named("files").ordered_blobs(BLOBS / 2, 3 << 20)?,
         })
     }
 

@@ -55,7 +55,7 @@ impl Data {
             map: memory.named("map").hash_map(KEYS)?,
             tree: memory.named("tree").b_plus_tree(1 << 20)?,
             blobs: memory.named("blobs").blobs(KEYS, 1 << 20)?,
-            strings: memory.named("strings").ordered_blobs(1 << 20)?,
+            strings: memory.named("strings").ordered_blobs(1000, 1 << 20)?,
         })
     }
     fn get(&self, t: &mut Transaction<'_, Context>, at: u64) -> Result<u64, AccessError> {
