@@ -21,6 +21,7 @@ use fulgurite_cache::marks::{HOME, Marks, USED};
 use fulgurite_cache::{NearView, Table, Unsealed, residency};
 use fulgurite_fiber::Suspender;
 use fulgurite_format::{Address, FrameIndex, SUBPAGE_SHIFT};
+use fulgurite_sys::arch;
 
 use crate::error::AccessError;
 use crate::fibers::Fibers;
@@ -141,8 +142,7 @@ impl Context {
     /// Whether there is room on this stack for what a miss or a wait needs of it.
     #[inline]
     fn enough_stack(&self) -> Result<(), AccessError> {
-        let here = 0u8;
-        if (&raw const here as usize) < self.stack_reserve {
+        if arch::stack_pointer_here() < self.stack_reserve {
             return Err(AccessError::StackExhausted { stack_bytes: self.shared.config.stack_bytes });
         }
         Ok(())

@@ -97,6 +97,17 @@ pub(crate) unsafe fn stack_pointer(context: *const libc::ucontext_t) -> usize {
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as usize }
 }
 
+/// The stack pointer here. Unlike a local's address it tells which stack runs under
+/// AddressSanitizer as well, which keeps locals elsewhere.
+#[must_use]
+#[inline(always)]
+pub fn stack_pointer_here() -> usize {
+    let here: usize;
+    // SAFETY: it reads a register.
+    unsafe { std::arch::asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags)) };
+    here
+}
+
 /// Bytes below the stack pointer that code may use (System V ABI for AMD64, 3.2.2).
 pub(crate) const RED_ZONE: usize = 128;
 

@@ -601,8 +601,7 @@ mod tests {
         if fault.address.wrapping_sub(base) / 4096 != 3 {
             return Verdict::NotMine;
         }
-        let here = 0u8;
-        ON_STACK.store((&raw const here).addr(), Ordering::Relaxed);
+        ON_STACK.store(arch::stack_pointer_here(), Ordering::Relaxed);
         // SAFETY: the page is the test's.
         unsafe { libc::mprotect((base + 3 * 4096) as *mut c_void, 4096, libc::PROT_READ | libc::PROT_WRITE) };
         Verdict::Again

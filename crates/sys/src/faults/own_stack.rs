@@ -22,7 +22,7 @@ pub(super) unsafe fn call(context: *const libc::ucontext_t, mut judge: &mut dyn 
     }
     // SAFETY: the caller's contract.
     let (alternate, interrupted) = unsafe { ((*context).uc_stack, arch::stack_pointer(context)) };
-    let (start, here) = (alternate.ss_sp.addr(), (&raw const alternate).addr());
+    let (start, here) = (alternate.ss_sp.addr(), arch::stack_pointer_here());
     let is_there = |at: usize| alternate.ss_flags & libc::SS_DISABLE == 0 && at.wrapping_sub(start) < alternate.ss_size;
     let top = interrupted.saturating_sub(arch::RED_ZONE) & !15;
     if !is_there(here) || is_there(interrupted) || !has_room(top) {
@@ -84,8 +84,8 @@ mod tests {
             return Verdict::NotMine;
         }
         // It needs some of its room.
-        let room = std::hint::black_box([1u8; ROOM / 2]);
-        JUDGED_AT.store((&raw const room).addr(), Ordering::Relaxed);
+        std::hint::black_box([1u8; ROOM / 2]);
+        JUDGED_AT.store(arch::stack_pointer_here(), Ordering::Relaxed);
         allow(fault.address);
         Verdict::Again
     }
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!((FIRST.load(Ordering::Relaxed), JUDGED_AT.load(Ordering::Relaxed)), (1, 0));
 
         touch(page(1));
-        let here = (&raw const region).addr();
+        let here = arch::stack_pointer_here();
         assert!(JUDGED_AT.load(Ordering::Relaxed).abs_diff(here) < 4 * ROOM, "it is on the stack of the test");
         for (number, bytes, is_on_it) in [(2, 2 * ROOM, true), (3, ROOM / 2, false)] {
             let other = SignalStack::new(bytes).unwrap();

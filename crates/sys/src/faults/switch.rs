@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::{Verdict, set_mask};
-use crate::workers;
+use crate::{arch, workers};
 
 /// What a job holds of its runtime, by which its faults switch.
 pub trait SwitchOnFault {
@@ -148,11 +148,10 @@ impl Drop for Closed {
 impl Closed {
     /// Judges a fault, whose access had these signals blocked, and waits for its end.
     pub(super) fn judge(&self, mut judge: impl FnMut() -> Verdict, blocked: u64) -> Verdict {
-        let here = 0u8;
         // SAFETY: the scope lasts until the access has ended, and this is its thread.
         let fiber = self.0.map(|fiber| unsafe { &*fiber.as_ptr() });
         let Some(fiber) =
-            fiber.filter(|fiber| fiber.has_room_at((&raw const here).addr()) && !std::thread::panicking())
+            fiber.filter(|fiber| fiber.has_room_at(arch::stack_pointer_here()) && !std::thread::panicking())
         else {
             return judge();
         };
