@@ -207,6 +207,10 @@ impl<L: Latch> Workload for Rbt<L> {
         Ok(sum)
     }
 
+    fn save<M: Memory>(&self, memory: &mut M) -> Result<(), WorkloadError> {
+        Ok(self.heap.save(memory)?)
+    }
+
     fn dram_bytes(&self) -> u64 {
         (self.tree.dram_bytes() + self.heap.dram_bytes()) as u64
     }

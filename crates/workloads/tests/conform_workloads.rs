@@ -5,8 +5,9 @@
 //! Method: each workload is built tiny, and its bytes copied. One copy is worked on by one thread
 //! without latches. One by four threads with latches, on a memory that lets others run at random
 //! accesses. One by a thread, and one by four threads with latches, on a memory that also fails
-//! random accesses, each failed request being retried until it succeeds. All must pass `check` and
-//! return the same number, and a copy that nothing was executed on another one. Seeds are printed.
+//! random accesses, each failed request being retried until it succeeds. One is saved and opened
+//! again and again. All must pass `check` and return the same number, and a copy that nothing was
+//! executed on another one. Seeds are printed.
 
 use crate::common;
 
@@ -109,6 +110,35 @@ fn conform(name: &str, bytes: u64, requests: u64, zipf: f64, seed: u64) {
     assert_eq!(alone, both, "{name}: 4 threads and failing accesses, seed {seed}");
     let only_reads = common::only_reads(name);
     assert!((untouched != alone) != only_reads, "{name}: the invariant does not see the requests");
+    let opened_again = OpenAgain { built: &built, seed, rounds: 100, requests: requests / 100 };
+    assert_eq!(alone, dispatch::<NoLatch, _>(name, opened_again).unwrap(), "{name}: opened again, seed {seed}");
+}
+
+/// Executes the same requests on a copy, in rounds. Each opens the data that the last one saved,
+/// and must find its free space.
+struct OpenAgain<'b> {
+    built: &'b Built,
+    seed: u64,
+    rounds: u64,
+    requests: u64,
+}
+
+impl Visitor for OpenAgain<'_> {
+    type Output = u64;
+    fn visit<W: Workload>(self) -> u64 {
+        let mut memory = copy(&self.built.memory, self.built.region);
+        let mut opened = W::open(&mut memory, self.built.region, &self.built.params).unwrap();
+        for round in 0..self.rounds {
+            for number in round * self.requests..(round + 1) * self.requests {
+                let request = opened.request(self.seed, number);
+                let done = opened.execute(&mut memory, &request);
+                assert!(done.is_ok(), "{}, round {round}: {}", W::NAME, done.unwrap_err());
+            }
+            opened.save(&mut memory).unwrap();
+            opened = W::open(&mut memory, self.built.region, &self.built.params).unwrap();
+        }
+        opened.check(&mut memory).unwrap()
+    }
 }
 
 fn run<L: Latch>(name: &str, execute: Execute<'_>) -> u64 {

@@ -228,6 +228,10 @@ impl<L: Latch> Workload for SiloTpcc<L> {
         Ok(sum)
     }
 
+    fn save<M: Memory>(&self, memory: &mut M) -> Result<(), WorkloadError> {
+        Ok(self.heap.save(memory)?)
+    }
+
     fn dram_bytes(&self) -> u64 {
         let i = &self.indexes;
         let trees = [&i.items, &i.warehouses, &i.districts, &i.customers, &i.stock, &i.orders];
