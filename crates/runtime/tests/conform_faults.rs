@@ -439,7 +439,9 @@ fn jobs_find_what_they_wrote_in_four_times_the_frames() {
         let after = setup.summary();
         let (faults, switched) = (after.faults - before.faults, after.faults_switched - before.faults_switched);
         println!("{workers} workers: {faults} faults, {switched} switched, {} waited", after.faults_of_workers);
-        assert!(switched > jobs as u64 * steps / 4 && after.errors == 0, "{before:?}, {after:?}");
+        // A job has its pages in DRAM after its first steps. Most of its faults are in scopes.
+        assert!(faults > PAGES as u64 / 2 && switched > faults / 2, "{before:?}, {after:?}");
+        assert_eq!(after.errors, 0, "{before:?}, {after:?}");
         // A page that came is there until its job has used it.
         assert!(faults < 2 * jobs as u64 * steps, "{before:?}, {after:?}");
     }
