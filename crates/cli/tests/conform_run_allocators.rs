@@ -26,9 +26,10 @@ const OF_JEMALLOC: [&[&str]; 2] =
 /// Where Debian has jemalloc (libjemalloc2).
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
-/// Options of a run with so much flash in a directory.
+/// Options of a run with enough flash in a directory. With objects, pages have half of it.
 fn options<'a>(flash: &'a Path, of_way: &[&'a str]) -> Vec<&'a str> {
-    [&["--dram", "20M", "--flash", flash.to_str().unwrap(), "--flash-size", "160M"], of_way, &["--"]].concat()
+    let size = if of_way.contains(&"--objects") { "320M" } else { "160M" };
+    [&["--dram", "20M", "--flash", flash.to_str().unwrap(), "--flash-size", size], of_way, &["--"]].concat()
 }
 
 #[test]
