@@ -1216,6 +1216,17 @@ fulgurite_status fulgurite_allocator_start(const fulgurite_options *options,
                                            fulgurite_allocator **allocator);
 
 /**
+ * As fulgurite_allocator_start(), and the thread that touches a missing page fills it in by
+ * itself, by a handler of SIGBUS. That costs less, and needs no right to userfaultfd: where it is
+ * refused, the signal is SIGSEGV. The program's own handlers of these are called for its own
+ * faults, if they were set before. A system call that is given a missing page fails with EFAULT.
+ *
+ * Fails as fulgurite_allocator_start(), but for FULGURITE_NOT_PERMITTED.
+ */
+fulgurite_status fulgurite_allocator_start_in_line(const fulgurite_options *options,
+                                                   fulgurite_allocator **allocator);
+
+/**
  * Allocates a block of `bytes`, aligned to 16, with any contents. A block of 0 bytes has an
  * address of its own, too.
  *

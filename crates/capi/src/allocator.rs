@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
-use fulgurite_alloc::{Allocator, FreeError, PermissionError, Permissions, StartError};
+use fulgurite_alloc::{Allocator, FreeError, Mode, PermissionError, Permissions, StartError};
 use fulgurite_fault::Error as FaultError;
 
 use crate::argument::{self, give};
@@ -87,8 +87,34 @@ pub unsafe extern "C" fn fulgurite_allocator_start(
     options: *const fulgurite_options,
     allocator: *mut *mut fulgurite_allocator,
 ) -> fulgurite_status {
+    // SAFETY: the contract of the module `lib`.
+    unsafe { start(Mode::Compatible, options, allocator) }
+}
+
+/// As fulgurite_allocator_start(), and the thread that touches a missing page fills it in by
+/// itself, by a handler of SIGBUS. That costs less, and needs no right to userfaultfd: where it is
+/// refused, the signal is SIGSEGV. The program's own handlers of these are called for its own
+/// faults, if they were set before. A system call that is given a missing page fails with EFAULT.
+///
+/// Fails as fulgurite_allocator_start(), but for FULGURITE_NOT_PERMITTED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_allocator_start_in_line(
+    options: *const fulgurite_options,
+    allocator: *mut *mut fulgurite_allocator,
+) -> fulgurite_status {
+    // SAFETY: the contract of the module `lib`.
+    unsafe { start(Mode::InLine, options, allocator) }
+}
+
+/// # Safety
+/// The contract of the module `lib`.
+unsafe fn start(
+    mode: Mode,
+    options: *const fulgurite_options,
+    allocator: *mut *mut fulgurite_allocator,
+) -> fulgurite_status {
     guard(|| {
-        // SAFETY: the contract of the module `lib`.
+        // SAFETY: the caller's contract.
         let (options, allocator) =
             unsafe { (argument::handle(options, "options"), argument::out(allocator, "allocator")?) };
         allocator.write(null_mut());
@@ -98,7 +124,7 @@ pub unsafe extern "C" fn fulgurite_allocator_start(
             let message = "blocks end with the process, so they need no pool; call fulgurite_options_flat(), or fulgurite_objects_start()";
             return Err(Failure::new(FULGURITE_BAD_OPTION, message));
         }
-        let started = Allocator::start(chosen.medium, options.dram_bytes()?).map_err(of_start);
+        let started = Allocator::start_in(mode, chosen.medium, options.dram_bytes()?).map_err(of_start);
         if let Some(path) = chosen.creates {
             // It may not have come to that.
             let _ = std::fs::remove_file(path);

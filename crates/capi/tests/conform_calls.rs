@@ -507,6 +507,39 @@ fn statistics_fit_older_programs() {
 }
 
 #[test]
+fn blocks_need_no_right_in_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = string(directory.path().join("flash").to_str().unwrap());
+    let (options, mut allocator) = (fulgurite_options_new(), null_mut());
+    // SAFETY: handles and blocks of this function; null where an error is expected.
+    unsafe {
+        assert_eq!(fulgurite_allocator_start_in_line(null(), &mut allocator), FULGURITE_INVALID_ARGUMENT);
+        assert_eq!(fulgurite_options_size(options, c"64M".as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_pool(options, path.as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_allocator_start_in_line(options, &mut allocator), FULGURITE_BAD_OPTION);
+        assert_eq!(fulgurite_options_flat(options, path.as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_dram(options, c"32M".as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_allocator_start_in_line(options, &mut allocator), FULGURITE_OK, "{}", last());
+        fulgurite_options_free(options);
+        // More than DRAM holds.
+        let words = 48usize << 17;
+        let block = fulgurite_malloc(allocator, 8 * words).cast::<u64>();
+        assert!(!block.is_null(), "{}", last());
+        for at in (0..words).step_by(512) {
+            block.add(at).write(at as u64);
+        }
+        for at in (0..words).step_by(512) {
+            assert_eq!(block.add(at).read(), at as u64);
+        }
+        let mut met = fulgurite_allocator_statistics::default();
+        let size = size_of::<fulgurite_allocator_statistics>();
+        assert_eq!(fulgurite_allocator_get_statistics(allocator, &mut met, size), FULGURITE_OK);
+        assert!(met.reads > 0 && met.errors == 0, "{met:?}");
+        assert_eq!(fulgurite_free(allocator, block.cast()), FULGURITE_OK);
+    }
+}
+
+#[test]
 fn blocks_are_allocated_and_checked() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("flash");
