@@ -18,9 +18,9 @@ const SESSIONS: u64 = 1000;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let temporary = tempfile::tempdir()?;
     let path = std::env::args().nth(1).map_or_else(|| temporary.path().join("sessions.pool"), PathBuf::from);
-    // As many as there may ever be: each takes addresses, and 12 bytes of DRAM.
+    // As many as there may ever be: each takes addresses, and 6 bytes of DRAM.
     let medium = Medium::pool_or_new(path, "256M").objects(2 * SESSIONS);
-    let durability = Durability::Lazy { every: Duration::from_secs(1), bytes: 64 << 20 };
+    let durability = Durability::each(Duration::from_secs(1));
     let memory = Fulgurite::builder(medium).dram("32M").durability(durability).start()?;
     let sessions = memory.named("sessions").blobs::<u64>(2 * SESSIONS, 64 << 20)?;
 

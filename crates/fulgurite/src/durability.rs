@@ -18,7 +18,7 @@ use std::time::Duration;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("sessions.pool");
-/// let durability = Durability::Lazy { every: Duration::from_secs(1), bytes: 64 << 20 };
+/// let durability = Durability::each(Duration::from_secs(1));
 /// let medium = Medium::new_pool(path, "16M");
 /// let memory = Fulgurite::builder(medium).dram("8M").durability(durability).start()?;
 /// # Ok(())
@@ -62,6 +62,13 @@ impl Default for Durability {
 }
 
 impl Durability {
+    /// A sync each time that this has passed, however much was changed:
+    /// `Durability::each(Duration::from_secs(1))`.
+    #[must_use]
+    pub fn each(every: Duration) -> Durability {
+        Durability::Lazy { every, bytes: u64::MAX }
+    }
+
     /// What it asks of a store.
     pub(crate) fn of_store(self) -> fulgurite_store::Durability {
         match self {

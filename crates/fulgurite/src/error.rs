@@ -70,7 +70,7 @@ pub enum Error {
     #[error(transparent)]
     Sync(#[from] SyncError),
     /// The medium keeps nothing.
-    #[error("{what} needs a pool; start with Medium::new_pool, Medium::pool or Medium::device_pool")]
+    #[error("{what} needs a pool; start with Medium::pool_or_new, or with another pool")]
     NoPool { what: &'static str },
     /// There is no such controller.
     #[error("there is no controller {controller}; there are {} (0 and 0xFFFFF mean the local one)", list(.there))]

@@ -25,7 +25,7 @@ use crate::{Durability, Error, Fulgurite};
 
 /// Flash pages: 16 MiB.
 const PAGES: u32 = 4096;
-/// Of a pool of objects, 12 bytes of each address are in DRAM.
+/// A pool of objects takes more for its addresses.
 const DRAM_BYTES: u64 = 16 << 20;
 /// Of these the even ones are under numbers, and the others under strings.
 const KEYS: u64 = 6;

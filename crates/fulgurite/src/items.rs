@@ -122,6 +122,25 @@ pub use fulgurite_memory::Array;
 /// ```
 pub use fulgurite_memory::BPlusTree;
 
+/// Values of any length under keys of one plain type.
+///
+/// ```
+/// use fulgurite::{Fulgurite, Medium};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("sessions.pool");
+/// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+/// let sessions = memory.named("sessions").blobs::<u64>(1000, "4M")?;
+/// memory.run(|m| sessions.put(m, &7, b"signed in"))?;
+/// // Only while it is what somebody has seen.
+/// assert!(memory.run(|m| sessions.compare_and_put(m, &7, Some(b"signed in"), b"bought"))?);
+/// let mut value = Vec::new();
+/// assert!(memory.run(|m| sessions.get(m, &7, &mut value))?);
+/// assert_eq!(value, b"bought");
+/// # Ok(())
+/// # }
+/// ```
 pub use fulgurite_memory::Blobs;
 
 /// Values under keys of any plain type, without an order.
@@ -266,8 +285,51 @@ pub use fulgurite_memory::Region;
 /// ```
 pub use fulgurite_memory::Rooted;
 
+/// Types that a name may lead to: plain, with a name of their own that outlives the program.
+///
+/// ```
+/// use fulgurite::zerocopy::{FromBytes, Immutable, IntoBytes};
+/// use fulgurite::{Fulgurite, Medium, Stored};
+///
+/// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, Stored)]
+/// #[zerocopy(crate = "fulgurite::zerocopy")]
+/// #[stored(name = "shop.Price/1")]
+/// #[repr(C)]
+/// struct Price {
+///     cents: u64,
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("shop.pool");
+/// let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
+/// let prices = memory.named("prices").array(100, |i| Price { cents: 100 * i })?;
+/// assert_eq!(memory.run(|m| prices.get(m, 3))?.cents, 300);
+/// # Ok(())
+/// # }
+/// ```
 pub use fulgurite_memory::Stored;
 
+/// Transactions inside jobs ([`Fulgurite::transactions`](crate::Fulgurite::transactions)).
+///
+/// ```
+/// use fulgurite::{AccessError, Fulgurite, Medium};
+///
+/// # fn main() -> Result<(), fulgurite::Error> {
+/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+/// let visits = memory.hash_map::<u64, u64>(1000)?;
+/// let transactions = memory.transactions();
+/// let count = memory.run(|m| {
+///     transactions.run(m, |t| {
+///         let count = t.get(&visits, &7)?.unwrap_or(0) + 1;
+///         t.put(&visits, &7, &count)?;
+///         Ok::<u64, AccessError>(count)
+///     })
+/// })?;
+/// assert_eq!(count, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub use fulgurite_memory::Transactions;
 
 /// Why an access to flash memory failed.

@@ -102,6 +102,32 @@
 //! # }
 //! ```
 //!
+//! Values of any length are [`Blobs`], or [`OrderedBlobs`] under byte strings. In a pool that packs
+//! objects ([`Medium::objects`]) a small value costs DRAM and writes by its length. What several
+//! containers must have together is a transaction: all of it, or none.
+//!
+//! ```
+//! use fulgurite::{Error, Fulgurite, Medium};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("sessions.pool");
+//! let medium = Medium::pool_or_new(path, "16M").objects(10_000);
+//! let memory = Fulgurite::builder(medium).dram("16M").start()?;
+//! let sessions = memory.named("sessions").blobs::<u64>(10_000, "4M")?;
+//! let owners = memory.named("owners").hash_map::<u64, u64>(10_000)?;
+//! memory.transaction(|t| {
+//!     t.put(&sessions, &7, b"a value of any length")?;
+//!     t.put(&owners, &7, &42)?;
+//!     Ok::<(), Error>(())
+//! })?;
+//! let mut value = Vec::new();
+//! assert!(memory.run(|m| sessions.get(m, &7, &mut value))?);
+//! assert_eq!(value, b"a value of any length");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`Fulgurite`] is the convenient front. Its parts are in modules, for programs that choose the
 //! medium ([`media`]), the policies ([`runtime`]) or the latch ([`latches`]). Layers below:
 //! `fulgurite-memory` (containers, pointers), `fulgurite-runtime` (workers, misses),
@@ -142,9 +168,9 @@ pub use zerocopy;
 /// More containers, what roots keep of them, and what one's own are made with.
 pub mod containers {
     pub use fulgurite_memory::{
-        ArrayRoot, BPlusTreeRoot, BPlusTreeShape, BlobIndex, BlobMap, Container, Directory, HashMapRoot, Layout,
-        Masstree, MasstreeRoot, MasstreeShape, Ranged, RedBlackTree, RedBlackTreeRoot, Reservation, RootEntry,
-        RootError, Transact, ValueReader, ValueWriter, hash_bytes,
+        ArrayRoot, BPlusTreeRoot, BPlusTreeShape, BlobIndex, BlobMap, Container, Directory, HashMapRoot, KEY_BYTES_MAX,
+        Layout, Masstree, MasstreeRoot, MasstreeShape, Ranged, RedBlackTree, RedBlackTreeRoot, Reservation, RootEntry,
+        RootError, Transact, VALUE_BYTES_MAX, ValueReader, ValueWriter, hash_bytes,
     };
 }
 
@@ -408,6 +434,14 @@ impl Fulgurite {
     /// Runs `code` on a worker and waits for it, from any thread that is not a worker. It may
     /// borrow from its caller. The job may hold four pins, and has the other defaults of
     /// [`JobOptions`]. [`Fulgurite::run_with`] sets them.
+    ///
+    /// # Errors
+    /// What `code` returned. [`AccessError::Overloaded`] and [`AccessError::ShuttingDown`] when it
+    /// was not run.
+    ///
+    /// # Panics
+    /// When `code` panics, and when it overflows its stack. Inside a job: there is a context there.
+    /// [`Fulgurite::run_as`] returns both as errors.
     pub fn run<'env, T: Send + 'env>(
         &self,
         code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
@@ -420,6 +454,9 @@ impl Fulgurite {
     /// # Errors
     /// [`Error::Submit`] when the job was not accepted, and nothing ran. [`Error::Access`] with
     /// what `code` returned.
+    ///
+    /// # Panics
+    /// As [`Fulgurite::run`].
     pub fn run_with<'env, T: Send + 'env>(
         &self,
         options: &JobOptions,
@@ -519,6 +556,50 @@ impl Fulgurite {
         code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
     ) -> Running<T> {
         Running::of(self.runtime.submit(code))
+    }
+
+    /// As [`Fulgurite::run_async`], with a name, a priority, a deadline, a bound on pins, a worker.
+    ///
+    /// A transaction of an asynchronous caller is one inside such a job:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use fulgurite::{AccessError, Fulgurite, JobOptions, Medium};
+    ///
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #     loop {
+    /// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+    /// #             return value;
+    /// #         }
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// # }
+    /// # fn main() -> Result<(), fulgurite::Error> {
+    /// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+    /// let map = memory.hash_map::<u64, u64>(1000)?;
+    /// let transactions = memory.transactions();
+    /// // A pin for each subpage that it writes.
+    /// let options = JobOptions::new().pins(32).deadline(Duration::from_secs(60));
+    /// let sum = memory.run_async_with(&options, move |m| {
+    ///     transactions.run(m, |t| {
+    ///         let sum = t.get(&map, &1)?.unwrap_or(0) + 7;
+    ///         t.put(&map, &1, &sum)?;
+    ///         Ok::<u64, AccessError>(sum)
+    ///     })
+    /// });
+    /// assert_eq!(block_on(sum)?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_async_with<T: Send + 'static>(
+        &self,
+        options: &JobOptions,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+    ) -> Running<T> {
+        Running::of(self.runtime.submit_with(options, code))
     }
 
     /// Starts `code` on a worker; the handle can be waited for, awaited or used to cancel it.

@@ -298,20 +298,21 @@ impl Named<'_> {
         Ok(made?)
     }
 
-    /// Whatever `make` makes in a new heap of `heap_bytes` and a region of `data_bytes`, for
-    /// containers of a program's own.
+    /// Whatever `make` makes in a new heap and a region of such sizes, for containers of a
+    /// program's own.
     ///
     /// # Errors
     /// As [`Named::hash_map`]; what `make` returns.
     pub fn container<C>(
         &self,
-        heap_bytes: u64,
-        data_bytes: u64,
+        heap: impl Into<Size>,
+        data: impl Into<Size>,
         make: impl FnOnce(&mut Context, &Arc<Heap>, Region) -> Result<C, AccessError> + Send + 'static,
     ) -> Result<Handle<C>, Error>
     where
         C: Container + Send + Sync + 'static,
     {
+        let (heap_bytes, data_bytes) = (heap.into().bytes()?, data.into().bytes()?);
         let kept = self.memory.kept("a root")?;
         let (named, name) = (kept.named.clone(), self.name.to_owned());
         let _turn = hold(&kept.named.turn);

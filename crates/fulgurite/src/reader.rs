@@ -53,10 +53,16 @@ impl Reader {
         self.token
     }
 
-    /// Runs `code` on the worker and waits for it.
-    pub fn run<T: Send + 'static>(
+    /// Runs `code` on the worker and waits for it. It may borrow from its caller.
+    ///
+    /// # Errors
+    /// What `code` returned.
+    ///
+    /// # Panics
+    /// As `code`, and inside a job.
+    pub fn run<'env, T: Send + 'env>(
         &self,
-        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     ) -> Result<T, AccessError> {
         self.runtime.run(code)
     }

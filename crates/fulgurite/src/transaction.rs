@@ -11,6 +11,30 @@ use crate::{Error, Fulgurite};
 const PINS: u32 = 32;
 
 /// A transaction under way, in [`Fulgurite::transaction`].
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use fulgurite::latches::VersionLatch;
+/// use fulgurite::{Error, Fulgurite, HashMap, Medium, Transaction};
+///
+/// type Accounts = Arc<HashMap<u64, u64, VersionLatch>>;
+///
+/// /// A part of several transactions.
+/// fn pay(t: &mut Transaction<'_>, accounts: &Accounts, to: u64, sum: u64) -> Result<(), Error> {
+///     let has = t.get(accounts, &to)?.unwrap_or(0);
+///     t.put(accounts, &to, &(has + sum))?;
+///     Ok(())
+/// }
+///
+/// # fn main() -> Result<(), Error> {
+/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+/// let accounts = memory.hash_map::<u64, u64>(1000)?;
+/// memory.transaction(|t| pay(t, &accounts, 1, 100))?;
+/// assert_eq!(memory.run(|m| accounts.get(m, &1))?, Some(100));
+/// # Ok(())
+/// # }
+/// ```
 pub type Transaction<'t> = fulgurite_memory::Transaction<'t, Context, Error>;
 
 /// An error of a body, which knows [`Error`] and not [`AccessError`].

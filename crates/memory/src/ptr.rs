@@ -11,6 +11,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Points to a `T` in flash memory. Whether one lies there is not promised: every access checks
 /// range and alignment.
+///
+/// ```
+/// use fulgurite_memory::{Address, Memory, PlainMemory, Ptr};
+/// use fulgurite_sys::Backed;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut memory = PlainMemory::new(Backed::BasePages)?;
+/// let number: Ptr<u64> = Ptr::new(Address::from_linear(4096));
+/// memory.store(number, 42)?;
+/// assert_eq!(memory.load(number)?, 42);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Ptr<T>(Address, PhantomData<T>);

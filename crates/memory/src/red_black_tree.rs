@@ -55,6 +55,27 @@ pub struct RedBlackTreeRoot {
 }
 
 /// An ordered map from `K` to `V` in flash memory.
+///
+/// ```
+/// use fulgurite_memory::{Address, Heap, Latch, PlainMemory, RedBlackTree, Region, VersionLatch};
+/// use fulgurite_sys::Backed;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut memory = PlainMemory::new(Backed::BasePages)?;
+/// let heap = Heap::create(&mut memory, Region::new(Address::from_linear(1 << 20), 1 << 20))?;
+/// let prices = RedBlackTree::<u64, u32, VersionLatch>::create(&mut memory, heap.into(), 64)?;
+/// for day in [3, 1, 2] {
+///     prices.insert(&mut memory, &day, 100 * day as u32)?;
+/// }
+/// let mut seen = Vec::new();
+/// prices.range(&mut memory, 2.., |&day, &price| {
+///     seen.push((day, price));
+///     true
+/// })?;
+/// assert_eq!(seen, [(2, 200), (3, 300)]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RedBlackTree<K, V, L> {
     root: RedBlackTreeRoot,

@@ -22,6 +22,20 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Rel
 use fulgurite_format::Plain;
 
 /// Bytes that can be read until the next access.
+///
+/// ```
+/// use fulgurite_memory::{Address, Memory, PlainMemory};
+/// use fulgurite_sys::Backed;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut memory = PlainMemory::new(Backed::BasePages)?;
+/// let at = Address::from_linear(4096);
+/// memory.write_bytes(at, &[1, 0, 2, 0])?;
+/// let view = memory.view(at, 4)?;
+/// assert_eq!((view.load::<u16>(0), view.load::<u16>(2)), (1, 2));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     base: NonNull<u8>,

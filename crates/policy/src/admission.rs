@@ -12,6 +12,14 @@
 use thiserror::Error;
 
 /// When to turn jobs away.
+///
+/// ```
+/// use fulgurite_policy::AdmissionPolicy;
+///
+/// // A job that would wait longer than 5 ms comes too late, unless a burst ends within 100 ms.
+/// let policy = AdmissionPolicy::QueueDelay { target_ns: 5_000_000, interval_ns: 100_000_000 };
+/// assert_ne!(policy, AdmissionPolicy::default());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum AdmissionPolicy {
     /// Never.

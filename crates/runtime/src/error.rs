@@ -50,7 +50,9 @@ pub enum AccessError {
     #[error("the transaction met conflicts in all of its {runs} runs; let it read less, or write it less often")]
     Conflict { runs: u32 },
     /// The region or heap is full.
-    #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]
+    #[error(
+        "no space: {requested} bytes asked for, {free} free; free something, or make the region larger (of a named container: the pool)"
+    )]
     NoSpace { requested: u64, free: u64 },
     /// The pool has no place for the change, or for a write-back that would free a frame.
     #[error(
@@ -85,7 +87,7 @@ pub enum AccessError {
     OutOfFrames,
     /// What is left of the job's stack is too little for a miss or a wait.
     #[error(
-        "the job has used nearly all of its stack of {stack_bytes} bytes; recurse less, or build the runtime with larger ones"
+        "the job has used nearly all of its stack of {stack_bytes} bytes; recurse less, or give jobs larger stacks (runtime::Builder::stack)"
     )]
     StackExhausted { stack_bytes: usize },
     /// The runtime is shutting down.

@@ -79,7 +79,9 @@ pub enum JobError {
     #[error("job \"{name}\" panicked: {message}")]
     Panicked { name: &'static str, message: String },
     /// It ran out of stack.
-    #[error("job \"{name}\" overflowed its stack of {stack_bytes} bytes; build the runtime with larger stacks")]
+    #[error(
+        "job \"{name}\" overflowed its stack of {stack_bytes} bytes; give jobs larger stacks (runtime::Builder::stack)"
+    )]
     StackOverflow { name: &'static str, stack_bytes: usize },
     /// It was cancelled before it started.
     #[error("job \"{name}\" was cancelled before it started")]

@@ -19,6 +19,13 @@ use crate::state::State;
 use crate::store::{Store, WriteError};
 
 /// What may be done with a page, and how long it stays.
+///
+/// ```
+/// use fulgurite_store::Permissions;
+///
+/// let constant = Permissions { write: false, ..Permissions::DEFAULT };
+/// assert!(constant.read && constant.permanent);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Permissions {
     /// It may be read.

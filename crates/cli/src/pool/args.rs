@@ -256,8 +256,8 @@ pub struct CreateArgs {
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
     /// Create a pool of objects. Contents of subpages shorter than 4096 bytes are packed several to
-    /// a flash page, so --data may exceed --size (up to 16T). The address space costs some 12 bytes
-    /// of DRAM for 4096.
+    /// a flash page, so --data may exceed --size (up to 16T). The address space costs 6 bytes of
+    /// DRAM for 4096, and up to 16 more where something was written.
     #[arg(long, requires = "data")]
     pub objects: bool,
     /// Bytes of an extent, the unit of reclaim: 32K to 256M [default: 2M, less for a pool under

@@ -123,7 +123,7 @@ impl Parts {
     }
 }
 
-/// Reads a value in parts. [`BlobMap::reader`] makes one.
+/// Reads a value in parts. [`BlobMap::reader`] makes one, and has an example.
 ///
 /// It holds no latch and pins nothing, so it may live as long as it likes. When the value is
 /// changed, replaced or removed, [`ValueReader::read`] fails with [`AccessError::ValueGone`]. A
@@ -209,7 +209,7 @@ impl<I: BlobIndex> ValueReader<'_, I> {
     }
 }
 
-/// Writes a value in parts. [`BlobMap::writer`] makes one.
+/// Writes a value in parts. [`BlobMap::writer`] makes one, and [`BlobMap::reader`] has an example.
 ///
 /// Nobody sees the value before [`ValueWriter::finish`]. It holds no latch, and a sync waits for
 /// one of its parts of 1 MiB at the most. Dropped before its end, it changes nothing. Its space is

@@ -49,6 +49,22 @@ pub struct MasstreeRoot {
 
 /// An ordered map from byte strings to `u64`. Share it between workers in an `Arc`, because its
 /// latches order them.
+///
+/// ```
+/// use fulgurite_memory::{Address, Heap, Latch, Masstree, PlainMemory, Region, VersionLatch};
+/// use fulgurite_sys::Backed;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut memory = PlainMemory::new(Backed::BasePages)?;
+/// let heap = Heap::create(&mut memory, Region::new(Address::from_linear(1 << 20), 1 << 20))?;
+/// let words = Masstree::<VersionLatch>::create(&mut memory, heap.into(), 64)?;
+/// words.insert(&mut memory, b"flash", 1)?;
+/// assert_eq!(words.insert(&mut memory, b"flash", 2)?, Some(1));
+/// assert_eq!(words.get(&mut memory, b"flash")?, Some(2));
+/// assert_eq!(words.get(&mut memory, b"fla")?, None);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Masstree<L> {
     nodes: Nodes<Border, L>,
