@@ -1,4 +1,7 @@
-//! What a thread does next: the one trait behind which all sources of work stand.
+//! What a thread of the queue core does next: the trait of its sources of jobs.
+//!
+//! Other models have their own sources, which are closed: threads of cores by `cores::Front`,
+//! requests by `flash::Requests`.
 
 use crate::time::Time;
 
@@ -7,8 +10,7 @@ use crate::time::Time;
 pub enum Step {
     /// It computes for so long.
     Compute(Time),
-    /// It touches a page that is in flash. Only the queue front ends say so themselves: elsewhere a
-    /// cache decides.
+    /// It touches a page that is in flash. In other models a cache decides that.
     Miss,
     /// Its job is done. The next step is the first of another one.
     End,

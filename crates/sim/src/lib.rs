@@ -7,7 +7,7 @@
 //! | [`events`] | the order in which things happen |
 //! | [`statistics`] | histograms with intervals, and Little's law |
 //! | [`random`] | random numbers that are the same for the same seed |
-//! | [`front_end`] | what a thread does next: the one trait of all sources of work |
+//! | [`front_end`] | what a thread of the queue core does next: the trait of its sources of jobs |
 //! | [`flash`] | flash behind a link: `nand` as it is, a map of pages, reclaim |
 //! | [`memory`] | DRAM banks, DRAM as a cache of flash with its two controllers |
 //! | [`executed`] | workloads that run as they are, and what they touch |

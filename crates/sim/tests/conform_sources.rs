@@ -1,6 +1,7 @@
 //! Goal: the simulator cannot hold what it should find, and gives the same bytes everywhere.
-//! Method: read its sources, and those of the checks, for the papers' results, for the platform's
-//! transcendental functions, and for clocks, files and threads.
+//! Method: read its sources for the papers' results, for the platform's transcendental functions,
+//! and for clocks, files and threads. The functions are also looked for in the sources of `nand`,
+//! of the checks and of the workloads. The papers' results stand in the checks on purpose.
 
 use std::fs;
 use std::path::{Path, PathBuf};
