@@ -1,8 +1,10 @@
-//! What `fulgurite reproduce` found, as a page: counts, a table for each paper, and its figures.
+//! What `fulgurite reproduce` found, as a page: counts, then for each paper where its text
+//! disagrees with itself, a table, and its figures.
 
 use fulgurite_bench::report::charts::{self, Bar, Bars, Curve, Curves};
 use fulgurite_bench::report::html::Page;
 use fulgurite_bench::report::table::Columns;
+use fulgurite_reproduce::checks::disagreements::{self, Disagreement};
 use fulgurite_reproduce::figures::{Axis, Figure, Shape};
 use fulgurite_reproduce::{Paper, Report, Row, Verdict};
 
@@ -22,6 +24,15 @@ pub fn page(report: &Report, figures: &[Figure]) -> String {
         page.heading(&used.paper);
         let kinds: Vec<String> = used.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         page.paragraph(&format!("{}, hash {}: values by kind: {}.", used.file, used.hash, kinds.join(", ")));
+        let told: Vec<&Disagreement> =
+            disagreements::ALL.iter().filter(|told| is_of(told.paper, &used.paper)).collect();
+        if !told.is_empty() {
+            let columns = Columns::of(told)
+                .left("the text disagrees with itself", |told| told.text)
+                .left("what is taken", |told| told.taken)
+                .left("checks", |told| told.checks);
+            page.words(&columns, |_| false);
+        }
         let rows = report.rows.iter().filter(|row| row.paper == used.paper);
         let columns = Columns::of(rows)
             .left("check", Row::name)
@@ -103,6 +114,9 @@ mod tests {
         let text = page(&report, &[of(Shape::Curves { x: linear, y: linear }), of(bars)]);
         for row in &report.rows {
             assert!(text.contains(&row.name()), "{}", row.name());
+        }
+        for told in disagreements::ALL {
+            assert!(text.contains(told.text) && text.contains(told.taken), "{told:?}");
         }
         assert_eq!(text.matches("<svg").count(), 2);
         assert!(text.contains("ours &lt;1&gt;") && !text.contains("ours <1>"));

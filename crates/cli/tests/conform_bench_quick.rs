@@ -238,6 +238,13 @@ fn quick_is_the_setting_of_the_headline() {
     let asked = live(&["--work", "0"]);
     let calibration = &rows(&asked, "rows")[1]["calibration"];
     assert!(calibration["miss_every_ns"].is_null(), "{calibration}");
+    // Frames in sets, and the next pages after any miss: the same work, with more reads for it.
+    let sets = live(&["--replacement", "4-way", "--prefetch", "next-4"]);
+    let found = rows(&sets, "rows");
+    assert_eq!(configs_of(found, "hash-table"), ["dram-only", "fulgurite"]);
+    let misses = |row: &Value| number(row, "misses_per_op") * number(row, "requests");
+    let reads_of_a_miss = |row: &Value| number(row, "device_reads") / misses(row);
+    assert!(reads_of_a_miss(&found[1]) > 2.0 * reads_of_a_miss(row), "{:?} {row}", found[1]);
 }
 
 /// What a cgroup allows beside the budget.

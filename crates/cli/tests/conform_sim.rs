@@ -11,6 +11,12 @@ use serde_json::Value;
 
 use crate::refused::{refused, run};
 
+// The simulator's own test of its bytes, in the profile in which users have it.
+#[path = "../../sim/tests/common/mod.rs"]
+mod common;
+#[path = "../../sim/tests/conform_determinism.rs"]
+mod conform_determinism;
+
 /// Few requests, and enough that those under way at both ends are below 1%.
 const SHORT: [&str; 4] = ["--set", "requests.count=6000", "--set", "requests.warm_up=100"];
 
@@ -341,15 +347,20 @@ fn a_trace_is_summarised_written_and_run() {
     assert!(done(at, &["sim", "trace", "a.trace"]).contains("mqsim: 3 accesses, 1 of them write"));
     done(at, &["sim", "trace", "a.trace", "--write", "msr", "--out", "b.csv"]);
     assert!(done(at, &["sim", "trace", "b.csv"]).contains("msr: 3 accesses, 1 of them write"));
-    let text = std::fs::read_to_string(system("nand-only.toml")).unwrap();
-    // What only made requests have is not read.
-    let kept = |line: &&str| !["depth", "reads =", "size", "count"].iter().any(|key| line.starts_with(key));
-    let text: String = text.lines().filter(kept).map(|line| format!("{line}\n")).collect();
-    let text = text.replace("\"closed\"", "\"trace\"").replace("pattern = \"random\"", "pattern = \"trace\"");
-    std::fs::write(at.join("s.toml"), text).unwrap();
-    let words = ["sim", "run", "s.toml", "--trace", "b.csv", "--set", "requests.warm_up=0", "--json"];
-    let report: Value = serde_json::from_str(&done(at, &words)).unwrap();
-    assert_eq!((&report["reads"]["count"], &report["writes"]["count"]), (&2.into(), &1.into()));
+    // The example of --help by its words, and the same of systems that other simulators have.
+    std::fs::rename(at.join("b.csv"), at.join("disk.csv")).unwrap();
+    std::os::unix::fs::symlink(systems(), at.join("systems")).unwrap();
+    let help = done(at, &["sim", "run", "--help"]).replace("\\\n", " ");
+    let example = help.lines().find(|line| line.contains("--trace disk.csv")).expect("an example has a trace");
+    let words: Vec<&str> = example.split_whitespace().skip(1).chain(["--json"]).collect();
+    for name in ["nand-only", "compat-mqsim", "compat-dramsim3", "compat-hybridsim"] {
+        let file = format!("systems/{name}.toml");
+        let report: Value = serde_json::from_str(&done(at, &instead(&words, "systems/nand-only.toml", &file))).unwrap();
+        assert_eq!((&report["reads"]["count"], &report["writes"]["count"]), (&2.into(), &1.into()), "{name}");
+    }
+    // Without the trace, and with requests that the file makes.
+    refused(at, &words[..words.len() - 3], &["requests.pattern", "--trace"]);
+    refused(at, &["sim", "run", "systems/nand-only.toml", "--trace", "disk.csv"], &["write \"trace\""]);
 }
 #[test]
 fn a_trace_runs_on_cores() {

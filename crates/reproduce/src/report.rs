@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::checks::disagreements;
+
 /// What became of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -195,13 +197,19 @@ impl Report {
         format!("{hash:016x}")
     }
 
-    /// As a document's block: a table for each paper.
+    /// As a document's block: for each paper where its text disagrees with itself, and its table.
     pub fn markdown(&self) -> String {
         let mut text = format!("`{}`\n\n{}.\n", self.command, self.summary_line());
         for used in &self.calibrations {
             let kinds: Vec<String> = used.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
             text +=
                 &format!("\n### {}\n\n`{}`, hash `{}`: {}.\n\n", used.paper, used.file, used.hash, kinds.join(", "));
+            let mut heading = "| the text disagrees with itself | what is taken | checks |\n|---|---|---|\n";
+            for told in disagreements::ALL.iter().filter(|told| told.paper.name() == used.paper) {
+                text += &format!("{heading}| {} | {} | {} |\n", told.text, told.taken, told.checks);
+                heading = "";
+            }
+            text += if heading.is_empty() { "\n" } else { "" };
             text += "| check | paper | ours | band | verdict | live | mechanism |\n|---|---|---|---|---|---|---|\n";
             for row in self.rows.iter().filter(|row| row.paper == used.paper) {
                 let cells = [

@@ -10,7 +10,13 @@ use fulgurite_sim::RunError;
 use fulgurite_sim::system::Document;
 use fulgurite_sim::workers::{WorkersReport, WorkersSystem};
 
-struct Fifo(VecDeque<LocalFrame>, usize);
+pub struct Fifo(VecDeque<LocalFrame>, usize);
+
+impl Fifo {
+    pub fn new(frames: usize) -> Fifo {
+        Fifo(VecDeque::new(), frames)
+    }
+}
 
 impl Replacement for Fifo {
     fn inserted(&mut self, frame: LocalFrame, _: SubpageIndex) {
@@ -52,7 +58,7 @@ pub fn compare(system: &WorkersSystem) -> Result<Vec<(&'static str, f64)>, RunEr
     for replacement in ReplacementPolicy::ALL {
         all.push((replacement.name(), misses(&WorkersSystem { replacement, ..system.clone() }.run(1)?)));
     }
-    all.push(("own", misses(&system.run_with(1, |frames| Fifo(VecDeque::new(), frames))?)));
+    all.push(("own", misses(&system.run_with(1, Fifo::new)?)));
     Ok(all)
 }
 

@@ -1,17 +1,23 @@
 //! Goal: a run is a function of its configuration and its seed, in every build. Method: results of
-//! all models and policies as JSON, hashed, workloads that are executed among them. The hash is
-//! kept here: debug and release builds must give it, and other seeds another one.
+//! all models and policies as JSON, hashed. Among them are workloads that are executed, recorded
+//! and traced. The hashes are kept here, and other seeds give others. This file is compiled twice:
+//! for the tests of this crate, with assertions, and for those of the command (`conform_sim`). The
+//! latter have the profile `quick`, which optimises as a release does.
 
-use fulgurite_policy::SchedulingPolicy;
-use fulgurite_sim::Time;
+use std::sync::Arc;
+
 use fulgurite_sim::cores::Front;
 use fulgurite_sim::path::{PathReport, PathSystem};
-use fulgurite_sim::queue::{Core, Jobs, Misses, Servers, Spans};
+use fulgurite_sim::queue::{Core, Jobs, Misses, SchedulingPolicy, Servers, Spans};
+use fulgurite_sim::system::{Given, System};
+use fulgurite_sim::trace::{Format, Record, Trace};
+use fulgurite_sim::{Recording, Time};
 
-use crate::common::{cores, document, flash, interface, ufs, workers};
+use super::common::{cores, document, flash, interface, traced_text, ufs, workers};
 
-/// Of all results with seed 7. A change of a model or of its random numbers changes it.
-const KEPT: &str = "c65fb7b4bf2b8924";
+/// Of all results with seed 7: of `results`, then of `more`. A change of a model or of its random
+/// numbers changes one of them.
+const KEPT: [&str; 2] = ["c65fb7b4bf2b8924", "71a313cfcaf1057c"];
 
 fn results(seed: u64) -> String {
     let mut all = String::new();
@@ -72,6 +78,45 @@ fn memory(seed: u64) -> PathReport {
     system.run(seed).unwrap()
 }
 
+/// Programs over more memory than DRAM by each way, a recording with its replay, and a trace on
+/// cores.
+fn more(seed: u64) -> String {
+    let mut all = String::new();
+    let found = |text: &str, set: &[(&str, &str)], given: Given<'_>| {
+        let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let report = System::read("test.toml", text, &set, given).unwrap().run(seed).unwrap();
+        serde_json::to_string(&report.found).unwrap()
+    };
+    let few = [("program.untimed", "20000"), ("program.warm_up", "200"), ("program.count", "2000")];
+    for text in [
+        include_str!("../../../systems/all-dram.toml"),
+        include_str!("../../../systems/nvmm.toml"),
+        include_str!("../../../systems/ssd-swap.toml"),
+        include_str!("../../../systems/ssdalloc-objects.toml"),
+        include_str!("../../../systems/ssdalloc-pages.toml"),
+    ] {
+        all += &found(text, &few, Given::Nothing);
+    }
+    let small = [("workload.data", "8M"), ("cache.sets", "128"), ("run.warm_up", "100"), ("run.jobs", "600")];
+    let executed = Front::Executed { instructions: 2000, own: 4 };
+    let (report, recording) = cores(&small).record(seed, &executed, false).unwrap();
+    all += &serde_json::to_string(&report).unwrap();
+    all += &hash(&format!("{:?}", recording.bytes()));
+    let front = Front::Recorded(Arc::new(Recording::read(recording.bytes().to_vec()).unwrap()));
+    let system = cores(&[&small[..], &[("system.paging", "system")]].concat());
+    all += &serde_json::to_string(&system.run_with(seed, &front, false).unwrap()).unwrap();
+    // Pages by the seed, as a trace has no random numbers of its own.
+    let record = |line: u64| Record {
+        line,
+        at: None,
+        writes: line.is_multiple_of(3),
+        offset: (line * 2_654_435_761 + seed) % 20_000 * 4096,
+        bytes: 64,
+    };
+    let trace = Trace { format: Format::Ramulator2, records: (1..=200).map(record).collect() };
+    all + &found(&traced_text("switch", 2), &[("run.jobs", "100")], Given::Trace(&trace))
+}
+
 fn hash(text: &str) -> String {
     let hash = text
         .bytes()
@@ -81,9 +126,11 @@ fn hash(text: &str) -> String {
 
 #[test]
 fn the_same_bytes_in_every_build() {
-    let text = results(7);
-    assert!(!text.contains("NaN"), "{text}");
-    assert_eq!(hash(&text), KEPT, "the models have changed, or a build gives other bytes");
-    assert_eq!(results(7), text);
-    assert_ne!(hash(&results(8)), KEPT);
+    for (of, kept) in [results, more].into_iter().zip(KEPT) {
+        let text = of(7);
+        assert!(!text.contains("NaN"), "{text}");
+        assert_eq!(hash(&text), kept, "the models have changed, or a build gives other bytes");
+        assert_eq!(of(7), text);
+        assert_ne!(hash(&of(8)), kept);
+    }
 }

@@ -9,7 +9,7 @@ use fulgurite_sim::system::{Given, System};
 use fulgurite_sim::trace::{Format, Trace};
 use fulgurite_sim::{Report, RunError};
 
-use crate::common::{document, flash, flash_text, interface, ufs, workers};
+use crate::common::{cores, document, flash, flash_text, interface, ufs, workers};
 
 /// What floating point leaves.
 const EXACT: f64 = 1e-9;
@@ -41,6 +41,17 @@ fn short_runs_have_results() {
     for report in [interface(&set).run(1).unwrap(), ufs(&set).run(1).unwrap()] {
         assert!(report.law.deviation < EXACT && report.requests.count == 5, "{:?}", report.law);
     }
+    // Accesses of the model `paging` by each way, several under way at once.
+    let few = [("program.untimed", "500"), ("program.warm_up", "3"), ("program.count", "10")];
+    let threads = [("program.threads", "8"), ("system.cores", "8")];
+    for name in ["all-dram", "nvmm", "ssd-swap", "ssdalloc-objects"] {
+        let report = system(&format!("{name}.toml"), &[&few[..], &threads].concat()).run(1).unwrap();
+        let (deviation, ended) = of(&report);
+        assert!(deviation < EXACT && ended == 10.0, "{name}: {deviation}, {ended} ended");
+    }
+    // Cores, whose threads wait at the end.
+    let report = cores(&[("run.warm_up", "50"), ("run.jobs", "40")]).run(1).unwrap();
+    assert!(report.law.deviation < EXACT && report.service.count == 40, "{:?}", report.law);
     let report = workers(&[("run.requests", "40")]).run(1).unwrap();
     assert!(report.law.deviation < EXACT && report.service.count == 40, "{:?}", report.law);
 }

@@ -7,6 +7,10 @@ use fulgurite_sim::trace::{Format, Record, Trace};
 
 use crate::common::{cores_text, flash_text, interface_text, traced_text, ufs_text, workers_text};
 
+/// DRAM that is a cache of flash pages, and DRAM alone.
+const MEMORY: [&str; 2] =
+    [include_str!("../../../systems/compat-hybridsim.toml"), include_str!("../../../systems/compat-dramsim3.toml")];
+
 /// The file without what only other arrivals read.
 fn right() -> String {
     flash_text().replace("between = \"1ms\"\n", "")
@@ -80,10 +84,61 @@ fn interfaces_that_cannot_be_are_told() {
         let message = told(&text.replacen(key, wrong, 1), None);
         assert!(message.starts_with("s.toml") && message.contains(part), "{wrong}: {message}");
     }
+    for (key, wrong, part) in [
+        ("setup = \"17us\"", "setup = 17", "a text with a unit"),
+        ("setup = \"17us\"", "setup = \"2000s\"", "at most 1000s"),
+        ("setup = \"17us\"\n", "", "there is no dma.setup"),
+        ("rate = \"450MB/s\"", "rate = \"0MB/s\"", "a rate is from 1KB/s"),
+        ("invalidate = \"1800MB/s\"", "invalidate = \"1B/s\"", "a rate is from 1KB/s"),
+        ("invalidate = \"1800MB/s\"\n", "", "there is no host.invalidate"),
+        ("interface = \"dram\"", "interface = \"ufs\"", "there is no link.lanes"),
+        ("interface = \"dram\"", "interface = \"dram\"\ntransfers = 2", "nothing reads device.transfers"),
+        ("buffer = \"512K\"", "buffer = \"513B\"", "sectors of 512 B"),
+        ("split = \"256K\"", "split = \"2G\"", "at most 1G"),
+        ("filled = \"50%\"", "filled = \"100%\"", "some spare blocks"),
+    ] {
+        let text = interface_text();
+        assert!(text.contains(key), "{key}");
+        let message = told(&text.replacen(key, wrong, 1), None);
+        assert!(message.starts_with("s.toml:") && message.contains(part), "{wrong}: {message}");
+    }
     // Frames that are hardly anything but what they add.
     let text = ufs_text().replace("frame = \"286B\"", "frame = \"1B\"");
     let message = told(&text.replace("frame_overhead = \"8B\"", "frame_overhead = \"1M\""), None);
     assert!(message.contains("link.frame_overhead = \"1M\": with it, a UPIU"), "{message}");
+}
+#[test]
+fn memories_that_cannot_be_are_told() {
+    for (key, wrong, part) in [
+        ("\nrow = \"8K\"", "\nrow = \"100B\"", "a row must be whole lines"),
+        ("\nrow = \"8K\"", "\nrow = \"2M\"", "a row is at most 1M"),
+        ("\nline = \"64B\"", "\nline = \"0B\"", "a row must be whole lines"),
+        ("\nline = \"64B\"", "\nline = \"8K\"", "a page of NAND must be whole lines"),
+        ("burst = \"6ns\"", "burst = \"0ns\"", "more than no time is needed"),
+        ("open = \"13500ps\"", "open = \"2ms\"", "at most 1ms"),
+        ("refresh = \"160ns\"", "refresh = \"8us\"", "shorter than dram.refresh_every"),
+        ("channels = 1\n", "channels = 0\n", "a whole number from 1"),
+        ("queue = 32", "queue = 0", "a whole number from 1"),
+        ("size = \"64B\"", "size = \"0B\"", "which is all there is"),
+        ("size = \"64B\"", "size = \"1T\"", "which is all there is"),
+        ("sets = 2048", "sets = 8192", "cache.sets = 8192: DRAM has 1073741824 B"),
+        ("tags = \"3ns\"\n", "", "there is no cache.tags"),
+        ("kind = \"pages\"", "kind = \"blocks\"", "write one of none, pages"),
+        ("kind = \"pages\"", "kind = \"none\"", "nothing reads cache.sets"),
+        ("filled = \"90%\"", "filled = \"100%\"", "reclaim needs some spare blocks"),
+    ] {
+        let text = MEMORY[0];
+        assert!(text.contains(key), "{key}");
+        let message = told(&text.replacen(key, wrong, 1), None);
+        assert!(message.starts_with("s.toml:") && message.contains(part), "{wrong}: {message}");
+    }
+    // Requests for the last byte, and for one more.
+    let all = MEMORY[1].replace("size = \"64B\"", "size = \"8G\"");
+    System::read("s.toml", &all, &[], Given::Nothing).unwrap();
+    let more = told(&MEMORY[1].replace("size = \"64B\"", "size = \"8589934593B\""), None);
+    let line = line_of(MEMORY[1], "size");
+    let said = format!("s.toml:{line}: requests.size = \"8589934593B\": 1 B to 8589934592 B, which is all there is");
+    assert_eq!(more, said);
 }
 #[test]
 fn workers_that_cannot_be_are_told() {
@@ -219,6 +274,18 @@ fn traces_that_do_not_fit_are_told() {
     assert!(told(&of_trace("trace"), Some(&unsorted)).contains("line 2 of the trace comes before"));
     let untimed = Trace::read(b"LD 0x40\n", None, None).unwrap();
     assert!(told(&of_trace("trace"), Some(&untimed)).contains("line 1 of the trace has no time"));
+    // What made requests have may stand, and nothing else.
+    let text =
+        flash_text().replace("pattern = \"sequential\"", "pattern = \"trace\"").replace("warm_up = 100", "warm_up = 0");
+    let timed = text.replace("arrivals = \"closed\"", "arrivals = \"trace\"");
+    for text in [&text, &timed] {
+        let report = System::read("s.toml", text, &[], Given::Trace(&good)).unwrap().run(1).unwrap();
+        assert_eq!(report.counted().requests, 3);
+    }
+    let other = told(&timed.replace("[flash]", "[requests.other]\nkey = 1\n[flash]"), Some(&good));
+    assert!(other.contains("nothing reads requests.other.key"), "{other}");
+    let poisson = told(&text.replace("arrivals = \"closed\"", "arrivals = \"poisson\""), Some(&good));
+    assert!(poisson.contains("a trace has \"trace\", or \"closed\""), "{poisson}");
     // As long as its warm-up: told before it runs.
     let warm = of_trace("closed").replace("warm_up = 0", "warm_up = 3");
     let short = told(&warm, Some(&good));
@@ -231,6 +298,36 @@ fn traces_that_do_not_fit_are_told() {
     let number = told(&sections.replace("read = \"75us\"", "read = 75"), None);
     assert!(number.starts_with(&format!("s.toml:{line}: [nand] timing.read: ")), "{number}");
     assert!(told("", None).contains("there is no model; write one of flash, interface"));
+}
+#[test]
+fn traces_that_do_not_fit_memory_are_told() {
+    let cycle = Some(Time::ns(2));
+    let read = |text: &str| Trace::read(text.as_bytes(), Some(Format::Hybridsim), cycle).unwrap();
+    let of = |system: usize, arrivals: &str, warm_up: u64, trace: &Trace| {
+        let set = [("pattern", "trace"), ("arrivals", arrivals), ("warm_up", &warm_up.to_string())];
+        let set = set.map(|(key, value)| (format!("requests.{key}"), value.to_owned()));
+        System::read("s.toml", MEMORY[system], &set, Given::Trace(trace)).map_err(|error| error.to_string())
+    };
+    let good = read("0 0 0\n10 1 4096\n20 0 64\n");
+    for (system, text) in MEMORY.into_iter().enumerate() {
+        for arrivals in ["trace", "closed"] {
+            let report = of(system, arrivals, 0, &good).unwrap().run(1).unwrap();
+            assert_eq!(report.counted().requests, 3);
+        }
+        let far = of(system, "trace", 0, &read("0 0 0\n\n10 0 8589934592\n")).unwrap_err();
+        let key = ["filled", "rows"][system];
+        let line = line_of(text, key);
+        assert!(far.starts_with(&format!("s.toml:{line}: line 3 of the trace is for 64 B at 8589934592")), "{far}");
+        let unsorted = read("20 0 0\n10 0 64\n");
+        let told = of(system, "trace", 0, &unsorted).unwrap_err();
+        assert!(told.contains("line 2 of the trace comes before the line above it"), "{told}");
+        of(system, "closed", 0, &unsorted).unwrap();
+        let untimed = Trace::read(b"LD 0x40\n", None, None).unwrap();
+        let told = of(system, "trace", 0, &untimed).unwrap_err();
+        assert!(told.contains("line 1 of the trace has no time"), "{told}");
+        let short = of(system, "trace", 3, &good).unwrap_err();
+        assert!(short.contains("requests.warm_up = 3: the trace has 3 requests"), "{short}");
+    }
 }
 #[test]
 fn traces_that_do_not_fit_cores_are_told() {

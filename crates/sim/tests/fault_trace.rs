@@ -46,7 +46,7 @@ fn samples_are_read_and_detected() {
     assert_eq!(first(Format::Hybridsim), of(2, Some(Time::ns(20)), true, 4096, 64));
     assert_eq!(first(Format::Ramulator2), of(2, None, true, 0x2040, 64));
     assert_eq!(first(Format::Lis), of(2, None, false, 512 * 200, 512 * 2));
-    assert_eq!(first(Format::Blkparse), of(4, Some(Time::ns(1_000_250)), true, 512 * 2048, 512 * 16));
+    assert_eq!(first(Format::Blkparse), of(6, Some(Time::ns(1_000_250)), true, 512 * 2048, 512 * 16));
     assert_eq!(first(Format::Fio), of(2, Some(Time::us(1000)), true, 8192, 4096));
 }
 /// An instruction as ChampSim writes it (`input_instr` of its trace_instruction.h).
@@ -218,6 +218,26 @@ fn what_is_wrong_has_its_line() {
     assert!(told("0 0 99999999999999999999 8 1\n", Some(Format::Mqsim)).contains("line 1"));
     assert!(told("0 0 36028797018963967 8 1\n", Some(Format::Mqsim)).contains("beyond 2^64"));
     assert!(told("0 0 0 8 1\n99999999999999999 0 0 8 1\n", None).contains("100 days"));
+    // Without log_offset=1, by a fio that has priorities and by one that has not. Its fifth field
+    // is no offset.
+    for text in ["0, 81920, 0, 4096, 0\n", "0, 81920, 0, 4096, 0x4004\n", "0, 81920, 0, 4096\n"] {
+        for format in [None, Some(Format::Fio)] {
+            let told = told(text, format);
+            assert!(told.starts_with("line 1 is not of the format fio") && told.contains("log_offset=1"), "{told}");
+        }
+    }
+    let with = Trace::read(b"0, 81920, 0, 4096, 8192, 0x4004\n", None, None).unwrap();
+    assert_eq!((with.format, with.records[0].offset), (Format::Fio, 8192));
+    // Other kinds of Ramulator 2's traces. Its processor traces could be of other programs, too.
+    for (text, format) in [("R 0,1,2,3\n", None), ("W 0\n", None), ("3 20734016\n", Some(Format::Ramulator2))] {
+        let told = told(text, format);
+        assert!(told.contains("vectors of addresses (R 0,1,2,3) nor processor traces"), "{told}");
+    }
+    // Two outputs of blkparse, one behind the other.
+    let blkparse = SAMPLES[6].1;
+    let lines = blkparse.lines().count();
+    let told = told(&blkparse.repeat(2), None);
+    assert!(told.starts_with(&format!("line {} is", lines + 5)) && told.contains("behind the summary"), "{told}");
     let told = |bytes: &[u8]| Trace::read(bytes, None, None).unwrap_err().to_string();
     assert!(told(&[0x28, 0xb5, 0x2f, 0xfd]).contains("zstd -dc") && told(b"BZh9").contains("bzip2 -dc"));
 }

@@ -3,11 +3,13 @@
 //! Method: systems in which one part decides, for each of which there is a closed form. The systems
 //! of the repository run as they are, and their order is the papers'. One thing wrong at a time.
 
+use fulgurite_policy::{AnyReplacement, ReplacementPolicy};
 use fulgurite_sim::paging::{PagingReport, PagingSystem};
 use fulgurite_sim::system::{Document, Given};
 use fulgurite_sim::{Planted, System};
 
 use crate::common::NAND;
+use crate::own_policy::Fifo;
 
 /// All results of seed 7, hashed. Debug and release builds give the same.
 const KEPT: &str = "5714718c791f91e0";
@@ -144,6 +146,24 @@ fn a_controllers_miss_is_its_look_up_and_the_flash() {
     near("device", stage_us(&report, "device"), READ_US, 0.01);
     near("mean", mean_us(&report), missed * (READ_US + 0.06) + (1.0 - missed) * 0.06, 0.01);
     assert_eq!(report.software, 0.0, "no core runs the controller's work");
+}
+#[test]
+fn a_policy_of_ones_own_runs_beside_the_others() {
+    let set = [("program.skew", "0.9"), ("program.untimed", "20000"), ("controller.count", "2")];
+    let system = read(&controller(), &set);
+    let miss_ratio = |report: PagingReport| report.miss_ratio.unwrap();
+    let own = miss_ratio(system.run_with(1, Fifo::new).unwrap());
+    let of = |replacement| miss_ratio(PagingSystem { replacement, ..system.clone() }.run(1).unwrap());
+    let (lru, clock) = (of(ReplacementPolicy::Lru), of(ReplacementPolicy::Clock));
+    // First in, first out: it does not see touches, which those do.
+    assert!(own > lru && own > clock, "{own} {lru} {clock}");
+    // A policy for the frames of each controller.
+    let mut made = Vec::new();
+    let lru = system.run_with(1, |frames| {
+        made.push(frames);
+        AnyReplacement::new(ReplacementPolicy::Lru, frames)
+    });
+    assert_eq!((made, lru), (vec![512, 512], system.run(1)));
 }
 #[test]
 fn larger_pages_take_several_of_nand() {

@@ -49,7 +49,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Reads four subpages at a time through a queue of its own, until it is over. `count` says how many.
+/// Reads four subpages at a time through a queue of its own, until it is over. They are counted.
 fn read(
     flash: &dyn Flash,
     subpages: u32,

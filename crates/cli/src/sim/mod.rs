@@ -53,8 +53,9 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   fulgurite sim run systems/nand-only.toml --speed
   fulgurite sim run systems/nand-only.toml --set requests.depth=16 --seed 2
+  # a trace in the place of the file's requests
   fulgurite sim run systems/nand-only.toml --set requests.pattern=trace \\
-    --set requests.arrivals=trace --trace disk.csv --json result.json
+    --set requests.arrivals=trace --set requests.warm_up=0 --trace disk.csv
   fulgurite sim run systems/astriflash.toml --record jobs.rec
   fulgurite sim run systems/nand-only.toml --print-config";
 const SWEEP_EXAMPLES: &str = "\

@@ -5,6 +5,7 @@
 //! none.
 
 pub mod astriflash;
+pub mod disagreements;
 pub mod dram_interface;
 pub mod nvmm;
 pub mod ssdalloc;

@@ -46,6 +46,8 @@ pub struct Requests {
     pub count: u64,
 }
 
+/// Keys of requests that are made, which a trace makes void.
+const MADE: [&str; 5] = ["requests.depth", "requests.between", "requests.reads", "requests.size", "requests.count"];
 /// The most requests that may be under way at once.
 const DEPTH_MAX: u64 = 1 << 20;
 /// The most requests of a run.
@@ -73,6 +75,9 @@ impl Requests {
             (Pattern::Random | Pattern::Sequential, true) => {
                 return Err(document.refuse("requests.pattern", "write \"trace\" to use the trace that was given"));
             }
+            (Pattern::Trace, true) if matches!(arrivals, Arrivals::Poisson(_)) => {
+                return Err(document.refuse("requests.arrivals", "a trace has \"trace\", or \"closed\""));
+            }
             _ if arrivals == Arrivals::Trace && pattern != Pattern::Trace => {
                 return Err(document.refuse("requests.arrivals", "only with pattern = \"trace\""));
             }
@@ -80,7 +85,8 @@ impl Requests {
         }
         let warm_up = document.count("requests.warm_up", 0, COUNT_MAX)?;
         if pattern == Pattern::Trace {
-            // The trace has the rest.
+            // The trace has the rest. A file of made requests runs a trace by two values of --set.
+            document.void(&MADE);
             return Ok(Requests { arrivals, pattern, reads: 0.0, bytes: 0, warm_up, count: 0 });
         }
         Ok(Requests {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use fulgurite_policy::{AnyReplacement, PrefetchPolicy, Prefetcher};
+use fulgurite_policy::{PrefetchPolicy, Prefetcher, Replacement};
 
 use super::device::{Device, Rated};
 use super::frames::Frames;
@@ -39,8 +39,8 @@ impl SwapMap {
 }
 
 /// A controller's DRAM and its device.
-pub(super) struct Home {
-    pub frames: Frames<AnyReplacement>,
+pub(super) struct Home<R> {
+    pub frames: Frames<R>,
     pub prefetcher: Prefetcher,
     /// Threads that wait, and parts that are on their way, by frame.
     pub waiting: Vec<Vec<u32>>,
@@ -66,7 +66,12 @@ impl PagingSystem {
         let writes = (u64::from(self.buffer) + of_a_miss) * (2 * pages_per_block + 2);
         ((self.frames() + writes) * parts).min(FLASH_DEPTH) as usize
     }
-    pub(super) fn home(&self, number: u32, seed: u64) -> Option<Home> {
+    pub(super) fn home<R: Replacement>(
+        &self,
+        number: u32,
+        seed: u64,
+        policy: &mut impl FnMut(usize) -> R,
+    ) -> Option<Home<R>> {
         let (frames, units) = (self.frames().min(self.units()) as u32, self.units() as u32);
         let device = match self.device? {
             DeviceKind::Rated(shape) => Device::Rated(Rated::new(shape, self.page)),
@@ -82,7 +87,7 @@ impl PagingSystem {
             _ => PrefetchPolicy::Off,
         };
         Some(Home {
-            frames: Frames::new(AnyReplacement::new(self.replacement, frames as usize), units),
+            frames: Frames::new(policy(frames as usize), units),
             prefetcher: Prefetcher::new(prefetch),
             waiting: vec![Vec::new(); frames as usize],
             left: vec![0; frames as usize],

@@ -1,6 +1,7 @@
 //! What each way does at a miss, and what devices are asked for.
 
 use fulgurite_format::SubpageIndex;
+use fulgurite_policy::Replacement;
 
 use super::device::{CLEANING, SYNC, WRITE};
 use super::frames::Place;
@@ -11,7 +12,7 @@ use super::system::{RuntimeCosts, SystemCosts};
 use crate::planted::Planted;
 use crate::time::Time;
 
-impl Run<'_> {
+impl<R: Replacement> Run<'_, R> {
     // ---- misses ----
 
     /// Takes a frame for what is to come. None: it is there, or every frame is in use.

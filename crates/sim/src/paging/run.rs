@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use fulgurite_policy::{AnyReplacement, Replacement};
+
 use super::device::Device;
 use super::energy::Work;
 use super::frames::Place;
@@ -98,7 +100,7 @@ pub(super) struct Sums {
     pub busy_s: f64,
 }
 
-pub(super) struct Run<'s> {
+pub(super) struct Run<'s, R> {
     pub system: &'s PagingSystem,
     pub zipf: Option<Zipf>,
     pub objects: u64,
@@ -107,7 +109,7 @@ pub(super) struct Run<'s> {
     pub cores: Vec<Core>,
     pub runnable: VecDeque<u32>,
     pub idle: Vec<u32>,
-    pub homes: Vec<Home>,
+    pub homes: Vec<Home<R>>,
     /// Objects that are mapped, of SSDAlloc's page buffer.
     pub mapped: Option<Sram>,
     pub lock: Time,
@@ -127,9 +129,22 @@ impl PagingSystem {
     /// # Errors
     /// When the statistics contradict each other, or nothing was measured.
     pub fn run(&self, seed: u64) -> Result<PagingReport, RunError> {
-        let flat = matches!(self.way, Way::Flat { .. });
-        let homes: Option<Vec<Home>> =
-            if flat { Some(Vec::new()) } else { (0..self.controllers).map(|home| self.home(home, seed)).collect() };
+        self.run_with(seed, |frames| AnyReplacement::new(self.replacement, frames))
+    }
+    /// Runs it with a replacement policy of one's own. For each controller, `policy` makes one for
+    /// so many frames.
+    ///
+    /// # Errors
+    /// As [`PagingSystem::run`].
+    pub fn run_with<R: Replacement>(
+        &self,
+        seed: u64,
+        mut policy: impl FnMut(usize) -> R,
+    ) -> Result<PagingReport, RunError> {
+        let homes: Option<Vec<Home<R>>> = match self.way {
+            Way::Flat { .. } => Some(Vec::new()),
+            _ => (0..self.controllers).map(|home| self.home(home, seed, &mut policy)).collect(),
+        };
         let objects = self.program.data / self.program.object;
         let thread = |number: u32| {
             let mut random = Random::new(seed ^ u64::from(number).wrapping_mul(0xd605_1a5f_f91c_a5a3), 9);
@@ -184,7 +199,7 @@ impl PagingSystem {
     }
 }
 
-impl Run<'_> {
+impl<R: Replacement> Run<'_, R> {
     /// Draws a thread's next access.
     fn draw(&mut self, number: u32) {
         let program = &self.system.program;

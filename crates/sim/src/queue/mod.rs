@@ -5,5 +5,6 @@ pub mod jobs;
 pub mod servers;
 
 pub use self::core::{Core, CoreReport, Misses};
+pub use fulgurite_policy::SchedulingPolicy;
 pub use jobs::{Jobs, Spans};
 pub use servers::{Servers, ServersReport};

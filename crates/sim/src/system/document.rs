@@ -283,6 +283,10 @@ impl Document {
         let below = format!("{key}.");
         self.leaves.contains_key(key) || self.keys().any(|name| name.starts_with(&below))
     }
+    /// Keys that may be there, and say nothing here: another one has made them void.
+    pub fn void(&self, keys: &[&str]) {
+        self.read.borrow_mut().extend(keys.iter().map(|key| (*key).to_owned()));
+    }
     fn quantity(&self, key: &str, quantity: Quantity) -> Result<f64, SystemError> {
         let Value::Text(text) = &self.leaf(key)?.value else {
             return Err(self.refuse(key, format!("a text with a unit is needed, for example {}", quantity.example())));

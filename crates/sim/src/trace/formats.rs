@@ -131,13 +131,17 @@ fn hybridsim(text: &str) -> Read {
     Ok(Some(Said { at: Some(number(cycles)?), writes, offset: address(at)?, bytes: BLOCK }))
 }
 
+/// Of Ramulator 2's kinds of traces this is the one that has addresses and nothing else.
 fn ramulator2(text: &str) -> Read {
-    let [what, at] = fields::<2>(text)?;
+    const TOLD: &str = "loads and stores are read (LD 0x40), and neither vectors of addresses (R 0,1,2,3) nor \
+                        processor traces (bubbles load [store])";
+    let (what, at) = text.split_once(char::is_whitespace).ok_or(TOLD)?;
     let writes = match what {
-        "LD" | "R" => false,
-        "ST" | "W" => true,
-        _ => return Err("an access is LD, ST, R or W"),
+        "LD" => false,
+        "ST" => true,
+        _ => return Err(TOLD),
     };
+    let at = at.trim_start();
     Ok(Some(Said { at: None, writes, offset: address(at)?, bytes: BLOCK }))
 }
 
@@ -155,8 +159,11 @@ fn lis(text: &str) -> Read {
 }
 
 /// Only requests that the driver was given (D): what waited, was merged or has ended is the same
-/// request again.
+/// request again. Names of files that were opened come before them.
 fn blkparse(text: &str) -> Read {
+    if text.starts_with("Input file ") {
+        return Ok(None);
+    }
     let mut parts = text.split_whitespace();
     let mut next = || parts.next().ok_or("it has too few fields");
     let (device, _, _, seconds, _, action, what) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
@@ -188,11 +195,14 @@ fn blkparse(text: &str) -> Read {
     Ok(Some(Said { at: Some(ns), writes, offset: times(number(sector)?, SECTOR)?, bytes }))
 }
 
+/// Without offsets fio writes five fields, of which the last is the priority.
 fn fio(text: &str) -> Read {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
-    let ([at, value, what, size, offset] | [at, value, what, size, offset, _]) = parts[..] else {
-        return Err("it has not five or six fields: fio writes offsets with log_offset=1");
+    let [at, value, what, size, offset, priority] = parts[..] else {
+        return Err("it has not six fields: fio writes offsets with log_offset=1, and an old fio no priority \
+                    behind them, for which \", 0\" can stand");
     };
+    address(priority)?;
     number(value)?;
     let writes = match what {
         "0" => false,
@@ -205,6 +215,27 @@ fn fio(text: &str) -> Read {
         return Err("it is of 0 bytes");
     }
     Ok(Some(Said { at: Some(number(at)?), writes, offset: address(offset)?, bytes }))
+}
+
+/// The format of a line that its program writes and that says too little: [`line`] tells what.
+pub fn known(text: &str) -> Option<Format> {
+    let numbers = |text: &str| text.split(',').filter(|part| address(part.trim()).is_ok()).count();
+    let commas = text.split(',').count();
+    match text.trim().split_once(' ') {
+        _ if matches!(commas, 4 | 5) && numbers(text) == commas => Some(Format::Fio),
+        Some(("R" | "W", vector)) if numbers(vector) == commas => Some(Format::Ramulator2),
+        _ => None,
+    }
+}
+
+/// Whether a line is of the summary that ends what blkparse prints: for each processor, then for
+/// all of them.
+pub fn begins_summary(text: &str) -> bool {
+    let of = |text: &str| text.starts_with(" (") && text.trim_end().ends_with("):");
+    match (text.strip_prefix("CPU"), text.strip_prefix("Total")) {
+        (Some(number), _) => of(number.trim_start_matches(|c: char| c.is_ascii_digit())),
+        (None, total) => total.is_some_and(of),
+    }
 }
 
 /// A record as a line.

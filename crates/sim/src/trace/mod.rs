@@ -6,11 +6,14 @@
 //! | `mqsim` | `time device sector sectors type`: nanoseconds, sectors of 512 B, 0 writes and 1 reads |
 //! | `dramsim3` | `address READ|WRITE cycle`: addresses in hexadecimal |
 //! | `hybridsim` | `cycle type address`: 1 writes and 0 reads |
-//! | `ramulator2` | `LD|ST address` or `R|W address` |
+//! | `ramulator2` | `LD|ST address`, and no other kind of its traces |
 //! | `champsim` | 64 bytes for each instruction, not text |
 //! | `lis` | `first-page pages 0 number`: pages of 512 B, reads only |
 //! | `blkparse` | `disk cpu number seconds process action type sector + sectors [name]` |
-//! | `fio` | `milliseconds, value, type, size, offset[, priority]`: 0 reads, 1 writes |
+//! | `fio` | `milliseconds, value, type, size, offset, priority`: 0 reads, 1 writes |
+//!
+//! The summary that ends what blkparse prints is skipped, and accesses behind it are refused. Where
+//! fio has no offsets, or Ramulator 2's trace is of another kind, the error says so.
 //!
 //! What a format does not say is not made up: `ramulator2`, `champsim` and `lis` have no times.
 //! Cycles are times only with the clock of the system that recorded them.
@@ -58,7 +61,7 @@ pub enum Format {
     Dramsim3,
     /// Of HybridSim.
     Hybridsim,
-    /// Of Ramulator 2: loads and stores, or reads and writes.
+    /// Of Ramulator 2: loads and stores.
     Ramulator2,
     /// Of ChampSim.
     Champsim,
@@ -66,7 +69,7 @@ pub enum Format {
     Lis,
     /// What blkparse prints.
     Blkparse,
-    /// A log of fio.
+    /// A log of fio, with offsets.
     Fio,
 }
 
@@ -311,7 +314,7 @@ fn read_lines(
     cycle: Option<Time>,
     records: &mut Records,
 ) -> Result<(), TraceError> {
-    let (mut line, mut number) = (Vec::new(), 0);
+    let (mut line, mut number, mut summary) = (Vec::new(), 0, false);
     loop {
         line.clear();
         (&mut bytes).take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line).map_err(TraceError::of)?;
@@ -324,7 +327,13 @@ fn read_lines(
             return Err(wrong("it is longer than 64 KiB"));
         }
         let text = std::str::from_utf8(bare(&line)).map_err(|_| wrong("it is not text"))?;
-        if let Some(formats::Said { at, writes, offset, bytes }) = formats::line(format, text).map_err(wrong)? {
+        summary |= format == Format::Blkparse && formats::begins_summary(text);
+        let said = match formats::line(format, text) {
+            Ok(Some(_)) if summary => return Err(wrong("it is behind the summary: read one output at a time")),
+            _ if summary => None,
+            said => said.map_err(wrong)?,
+        };
+        if let Some(formats::Said { at, writes, offset, bytes }) = said {
             if offset.checked_add(bytes).is_none() {
                 return Err(wrong("it ends beyond 2^64 bytes"));
             }
@@ -381,10 +390,12 @@ fn detect(head: &[u8], whole: bool) -> Result<Format, TraceError> {
         return Ok(Format::Champsim);
     }
     let at = text.iter().position(|line| !line.trim_ascii().is_empty());
-    match at {
-        Some(at) => Err(TraceError::Unknown { line: at as u64 + 1 }),
-        None if whole => Err(TraceError::Empty),
-        None => Err(TraceError::Unknown { line: text.len() as u64 + 1 }),
+    let first = at.and_then(|at| std::str::from_utf8(text[at]).ok());
+    match (first.and_then(formats::known), at) {
+        (Some(format), _) => Ok(format),
+        (None, Some(at)) => Err(TraceError::Unknown { line: at as u64 + 1 }),
+        (None, None) if whole => Err(TraceError::Empty),
+        (None, None) => Err(TraceError::Unknown { line: text.len() as u64 + 1 }),
     }
 }
 
