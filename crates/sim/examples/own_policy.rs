@@ -10,9 +10,11 @@ use fulgurite_sim::RunError;
 use fulgurite_sim::system::Document;
 use fulgurite_sim::workers::{WorkersReport, WorkersSystem};
 
+/// Frames in the order in which they were filled, and how many there may be.
 pub struct Fifo(VecDeque<LocalFrame>, usize);
 
 impl Fifo {
+    /// None is filled, and there are `frames`.
     pub fn new(frames: usize) -> Fifo {
         Fifo(VecDeque::new(), frames)
     }
