@@ -145,6 +145,7 @@ mod items;
 mod leaving;
 mod named;
 mod pages;
+pub mod pool;
 mod reader;
 mod registry;
 mod running;
@@ -183,13 +184,6 @@ pub mod latches {
 pub mod media {
     pub use fulgurite_device::SocketError;
     pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
-}
-
-/// Pools: pages, permissions, and what can go wrong with one.
-pub mod pool {
-    pub use fulgurite_format::{Controller, PAGE_BYTES};
-    pub use fulgurite_runtime::Synced;
-    pub use fulgurite_store::{MemberError, Permissions, Pool, PoolError, RecoverReport, ResizeError};
 }
 
 /// The runtime underneath ([`Builder::with`], [`Fulgurite::runtime`]), and its policies.
