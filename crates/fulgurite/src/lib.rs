@@ -149,6 +149,7 @@ pub mod pool;
 mod reader;
 mod registry;
 mod running;
+pub mod runtime;
 mod store;
 mod transaction;
 
@@ -184,12 +185,6 @@ pub mod latches {
 pub mod media {
     pub use fulgurite_device::SocketError;
     pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
-}
-
-/// The runtime underneath ([`Builder::with`], [`Fulgurite::runtime`]), and its policies.
-pub mod runtime {
-    pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, Ways};
-    pub use fulgurite_runtime::{BuildError, Builder, Durable, Next, Runtime, ServeError, Service};
 }
 
 /// Memory by address: pointers, views, pins, sections.
