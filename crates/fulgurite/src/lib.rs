@@ -134,6 +134,7 @@
 //! `fulgurite-flash` (media), `fulgurite-policy` (decisions).
 #![forbid(unsafe_code)]
 
+pub mod containers;
 mod durability;
 mod durable;
 mod error;
@@ -166,15 +167,6 @@ use latches::VersionLatch;
 use runtime::Runtime;
 use views::SUBPAGE_BYTES;
 pub use zerocopy;
-
-/// More containers, what roots keep of them, and what one's own are made with.
-pub mod containers {
-    pub use fulgurite_memory::{
-        ArrayRoot, BPlusTreeRoot, BPlusTreeShape, BlobIndex, BlobMap, Container, Directory, HashMapRoot, KEY_BYTES_MAX,
-        Layout, Masstree, MasstreeRoot, MasstreeShape, Ranged, RedBlackTree, RedBlackTreeRoot, Reservation, RootEntry,
-        RootError, Transact, VALUE_BYTES_MAX, ValueReader, ValueWriter, hash_bytes,
-    };
-}
 
 /// Latches, for containers of one's own and for other threads than workers.
 pub mod latches {
