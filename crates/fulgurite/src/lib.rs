@@ -153,6 +153,7 @@ mod running;
 pub mod runtime;
 mod store;
 mod transaction;
+pub mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,13 +178,6 @@ pub mod latches {
 pub mod media {
     pub use fulgurite_device::SocketError;
     pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
-}
-
-/// Memory by address: pointers, views, pins, sections.
-pub mod views {
-    pub use fulgurite_format::SUBPAGE_BYTES;
-    pub use fulgurite_memory::{OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr, View, ViewMut, WriteSet};
-    pub use fulgurite_runtime::WriteSection;
 }
 
 pub use durability::Durability;
