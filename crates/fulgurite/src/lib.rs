@@ -143,6 +143,7 @@ mod growth;
 #[cfg(test)]
 mod images;
 mod items;
+pub mod latches;
 mod leaving;
 mod named;
 mod pages;
@@ -168,11 +169,6 @@ use latches::VersionLatch;
 use runtime::Runtime;
 use views::SUBPAGE_BYTES;
 pub use zerocopy;
-
-/// Latches, for containers of one's own and for other threads than workers.
-pub mod latches {
-    pub use fulgurite_memory::{Exclusive, FiberLatch, Latch, LatchTable, NoLatch, VersionLatch};
-}
 
 /// Media, for programs that open one by themselves.
 pub mod media {
