@@ -145,6 +145,7 @@ mod images;
 mod items;
 pub mod latches;
 mod leaving;
+pub mod media;
 mod named;
 mod pages;
 pub mod pool;
@@ -169,12 +170,6 @@ use latches::VersionLatch;
 use runtime::Runtime;
 use views::SUBPAGE_BYTES;
 pub use zerocopy;
-
-/// Media, for programs that open one by themselves.
-pub mod media {
-    pub use fulgurite_device::SocketError;
-    pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
-}
 
 pub use durability::Durability;
 pub use error::Error;
