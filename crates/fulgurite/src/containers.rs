@@ -488,3 +488,16 @@ pub use fulgurite_memory::ValueReader;
 /// # }
 /// ```
 pub use fulgurite_memory::ValueWriter;
+
+/// What a pool remembers of the types in a [`Container`], so that no other one is read there.
+///
+/// ```
+/// use fulgurite::HashMap;
+/// use fulgurite::containers::{Container, TypePart};
+/// use fulgurite::latches::NoLatch;
+///
+/// let parts = HashMap::<u64, [u8; 24], NoLatch>::parts();
+/// assert_eq!(parts, [TypePart::of::<u64>(), TypePart::of::<[u8; 24]>()]);
+/// assert_eq!((parts[1].size, parts[1].align), (24, 1));
+/// ```
+pub use fulgurite_format::TypePart;

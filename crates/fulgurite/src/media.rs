@@ -184,3 +184,48 @@ pub use fulgurite_flash::MemoryFlash;
 /// # }
 /// ```
 pub use fulgurite_flash::VersionError;
+
+/// How a file is driven. [`FileMode`] has an example.
+pub use fulgurite_flash::FileBackend;
+/// Whether the file of a [`FileConfig`] exists.
+///
+/// ```
+/// use fulgurite::media::{FileBackend, FileConfig, FileFlash, FileMode, Flash};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("flash");
+/// FileFlash::open(&FileConfig::create(&path, 1 << 20))?;
+/// // Half of it, by one thread that reads and writes.
+/// let mode = FileMode::Existing { bytes: Some(512 << 10) };
+/// let config = FileConfig { mode, backend: FileBackend::Threads(1), ..FileConfig::existing(&path) };
+/// assert_eq!(FileFlash::open(&config)?.subpages(), 128);
+/// # Ok(())
+/// # }
+/// ```
+pub use fulgurite_flash::FileMode;
+
+/// What went wrong with a request of flash.
+///
+/// ```
+/// use fulgurite::AccessError;
+/// use fulgurite::media::FlashError;
+///
+/// /// Whether to restore an older state, and not to ask again.
+/// fn is_lost(error: &AccessError) -> bool {
+///     matches!(error, AccessError::Flash { source: FlashError::Corrupt, .. })
+/// }
+/// assert!(!is_lost(&AccessError::ShuttingDown));
+/// println!("{}", FlashError::Corrupt);
+/// ```
+pub use fulgurite_flash::FlashError;
+/// Why a medium could not be opened.
+///
+/// ```
+/// use fulgurite::media::{FileConfig, FileFlash, MemoryFlash, OpenError};
+///
+/// assert!(matches!(MemoryFlash::new(0), Err(OpenError::Size { .. })));
+/// let missing = FileFlash::open(&FileConfig::existing("/nowhere/flash"));
+/// println!("{}", missing.err().expect("there is none"));
+/// ```
+pub use fulgurite_flash::OpenError;

@@ -92,10 +92,9 @@ pub use fulgurite_store::Permissions;
 ///
 /// use fulgurite::Memory;
 /// use fulgurite::media::{Flash, MemoryFlash};
-/// use fulgurite::pool::Pool;
+/// use fulgurite::pool::{Geometry, Pool, StoreConfig, random_id};
 /// use fulgurite::runtime::Runtime;
 /// use fulgurite::views::Ptr;
-/// use fulgurite_store::{Geometry, StoreConfig, random_id};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096)?);
@@ -144,8 +143,7 @@ pub use fulgurite_store::PoolError;
 /// use std::sync::Arc;
 ///
 /// use fulgurite::media::{Flash, MemoryFlash};
-/// use fulgurite::pool::{Pool, RecoverReport};
-/// use fulgurite_store::{Geometry, StoreConfig, random_id};
+/// use fulgurite::pool::{Geometry, Pool, RecoverReport, StoreConfig, random_id};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096)?);
@@ -180,3 +178,9 @@ pub use fulgurite_store::RecoverReport;
 /// # }
 /// ```
 pub use fulgurite_store::ResizeError;
+
+/// How a [`Pool`] lies on its medium. [`Pool`] has an example.
+pub use fulgurite_store::Geometry;
+/// How a [`Pool`] is opened. [`Pool`] has an example.
+pub use fulgurite_store::StoreConfig;
+pub use fulgurite_store::random_id;

@@ -176,9 +176,8 @@ pub use fulgurite_runtime::Durable;
 /// ```
 /// use std::cell::Cell;
 ///
-/// use fulgurite::runtime::{Next, Service};
+/// use fulgurite::runtime::{Clock, Next, Service};
 /// use fulgurite::{Context, Fulgurite, Medium};
-/// use fulgurite_sys::Clock;
 ///
 /// /// A load of one request each 50 µs.
 /// struct Paced {
@@ -301,3 +300,6 @@ pub use fulgurite_runtime::ServeError;
 /// # }
 /// ```
 pub use fulgurite_runtime::Service;
+
+/// The clock of arrivals and of [`Next::At`]. [`Next`] has an example.
+pub use fulgurite_sys::Clock;

@@ -84,9 +84,8 @@ pub use fulgurite_memory::Pinned;
 /// ```
 /// use fulgurite::containers::Masstree;
 /// use fulgurite::latches::NoLatch;
-/// use fulgurite::views::PlainMemory;
+/// use fulgurite::views::{Backed, PlainMemory};
 /// use fulgurite::{AccessError, Address, Heap, Memory, Region};
-/// use fulgurite_sys::Backed;
 ///
 /// /// What is to be tested: it runs in jobs, too.
 /// fn first(m: &mut impl Memory, words: &Masstree<NoLatch>) -> Result<Option<u64>, AccessError> {
@@ -108,9 +107,8 @@ pub use fulgurite_memory::PlainMemory;
 /// A pin of [`PlainMemory`]: what it views is there in any case.
 ///
 /// ```
-/// use fulgurite::views::{Pinned, PlainMemory, PlainPin};
+/// use fulgurite::views::{Backed, Pinned, PlainMemory, PlainPin};
 /// use fulgurite::{Address, Memory};
-/// use fulgurite_sys::Backed;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut memory = PlainMemory::new(Backed::BasePages)?;
@@ -210,3 +208,6 @@ pub use fulgurite_memory::WriteSet;
 /// # }
 /// ```
 pub use fulgurite_runtime::WriteSection;
+
+/// What [`PlainMemory`] is made of. That has an example.
+pub use fulgurite_sys::Backed;

@@ -17,7 +17,7 @@ use crate::split::LEAST;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum BuildError {
-    /// A number makes no sense.
+    /// A setting is out of its range.
     #[error("{what}: {got} is invalid; {advice}")]
     Unusable { what: &'static str, got: u64, advice: &'static str },
     /// The budget is smaller than what the runtime needs beside its frames.
@@ -27,10 +27,16 @@ pub enum BuildError {
         format_bytes(*.budget), format_bytes(*.fixed), format_bytes(*.least)
     )]
     TooSmall { budget: u64, fixed: u64, least: u64 },
-    #[error("a DRAM budget of {} is more than the {} of this machine", format_bytes(*.budget), format_bytes(*.machine))]
+    #[error(
+        "a DRAM budget of {} is more than the {} of this machine; lower it, and leave some for other programs",
+        format_bytes(*.budget), format_bytes(*.machine)
+    )]
     LargerThanMachine { budget: u64, machine: u64 },
     /// The pool does not fit on the medium.
-    #[error("the pool of {} does not fit on the flash of {}", format_bytes(*.pool), format_bytes(*.flash))]
+    #[error(
+        "the pool of {} does not fit on the flash of {}; make it smaller, or take larger flash",
+        format_bytes(*.pool), format_bytes(*.flash)
+    )]
     FlashTooSmall { pool: u64, flash: u64 },
     /// The kernel gives no memory.
     #[error(transparent)]

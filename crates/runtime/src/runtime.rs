@@ -491,9 +491,7 @@ pub(crate) fn result_of<T>(ended: Result<Result<T, AccessError>, JobError>) -> R
     match ended {
         Ok(result) => result,
         Err(JobError::Panicked { message, .. }) => std::panic::panic_any(message),
-        Err(JobError::StackOverflow { name, stack_bytes }) => {
-            panic!("job \"{name}\" overflowed its stack of {stack_bytes} bytes")
-        }
+        Err(error @ JobError::StackOverflow { .. }) => panic!("{error}"),
         Err(_) => Err(AccessError::ShuttingDown),
     }
 }

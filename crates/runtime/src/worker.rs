@@ -280,7 +280,8 @@ impl Worker {
         }
         *state = Rc::new(state.successor());
         let name = self.shared.running[self.id as usize].name();
-        eprintln!("fulgurite: job \"{name}\" overflowed its stack of {stack_bytes} bytes on worker {}", self.id);
+        let overflow = JobError::StackOverflow { name, stack_bytes };
+        eprintln!("fulgurite: worker {}: {overflow}", self.id);
         if let Some((finish, control)) = slot.finish.take() {
             finish.fail(JobError::StackOverflow { name: control.name, stack_bytes });
         }
