@@ -15,7 +15,8 @@ use fulgurite_alloc::{
 };
 use fulgurite_backing::Medium;
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, When};
-use fulgurite_sys::workers;
+use fulgurite_sys::userfault::Access;
+use fulgurite_sys::{Region, workers};
 use fulgurite_testkit::Random;
 
 const MODES: [Mode; 2] = [Mode::Compatible, Mode::InLine];
@@ -96,6 +97,54 @@ fn an_array_far_larger_than_dram_keeps_its_objects() {
         for index in (0..COUNT).step_by(97) {
             check(again.at(index), 64, index.into(), 0);
         }
+    }
+}
+
+/// Bytes of the kernel's tables of pages of this process.
+fn tables() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+/// Addresses that share a table of pages.
+const BLOCK: usize = 2 << 20;
+
+/// Whether the kernel frees the tables of whole blocks: Linux 6.14, where it was built to.
+fn frees_tables() -> bool {
+    const BLOCKS: usize = 1024;
+    let region = Region::reserve((1 + BLOCKS) * BLOCK).unwrap();
+    region.allow(0, region.len(), Access::ReadWrite).unwrap();
+    let (first, before) = (region.base().next_multiple_of(BLOCK) - region.base(), tables());
+    for at in (first..).step_by(BLOCK).take(BLOCKS) {
+        // SAFETY: the region is this function's alone.
+        unsafe { ((region.base() + at) as *mut u8).write_volatile(1) };
+        region.unmap_pages(at, BLOCK).unwrap();
+    }
+    tables() < before + (BLOCKS as u64 * 4096 / 2)
+}
+
+#[test]
+fn objects_far_apart_take_few_tables_of_pages() {
+    const BLOCKS: usize = 4096;
+    const PER_BLOCK: usize = BLOCK / OBJECT_STRIDE;
+    const COUNT: u32 = (BLOCKS * PER_BLOCK) as u32;
+    if !frees_tables() {
+        return eprintln!("skipped: this kernel does not free tables of pages");
+    }
+    for mode in MODES {
+        let flash = memory(128);
+        let Some(allocator) = start(&flash, &settings(mode, 16 << 10, COUNT)) else { return };
+        let array = allocator.array(COUNT, 8).unwrap();
+        let before = tables();
+        for round in 0..3 {
+            for index in (0..COUNT).step_by(PER_BLOCK) {
+                check(array.at(index), 8, index.into(), round);
+                fill(array.at(index), 8, index.into(), round + 1);
+            }
+        }
+        // All of the blocks have 16 MiB of them, and those of the page buffer less than 1 MiB.
+        let taken = tables().saturating_sub(before);
+        assert!(taken < 4 << 20, "{mode:?}: {taken} bytes of tables for {} pages", allocator.summary().pages);
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 /// Registers the process. Idempotent. Call before the threads that rely on it start, or the first
 /// call takes longer.
@@ -29,6 +30,16 @@ pub fn expedited() {
     assert_eq!(command(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED), 0, "membarrier was refused after registration");
 }
 
+/// Waits until the kernel frees the tables of pages that were taken out of use before: all
+/// processors have to pass a point where none reads them. About 10 ms, and longer under load.
+pub fn tables_are_freed() {
+    /// Where the kernel refuses to wait. Longer than most waits.
+    const LONG: Duration = Duration::from_millis(100);
+    if command(libc::MEMBARRIER_CMD_GLOBAL) != 0 {
+        std::thread::sleep(LONG);
+    }
+}
+
 fn command(which: libc::c_int) -> libc::c_long {
     // SAFETY: membarrier takes three integers and touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_membarrier, which, 0, 0) }
@@ -40,5 +51,6 @@ mod tests {
     fn the_kernel_has_it() {
         assert!(super::register());
         super::expedited();
+        super::tables_are_freed();
     }
 }

@@ -144,14 +144,19 @@ impl Access {
     }
 }
 
-/// Addresses below and above a region that nothing may access, so that no other mapping touches it.
+/// Addresses below and above a region that nothing may access, at the least, so that no other
+/// mapping touches it.
 const GUARD: usize = 64 << 10;
+/// Bytes whose pages share a table of pages of the kernel.
+const TABLE: usize = 512 * PAGE;
 
 /// A reserved range of addresses for programs. See the module.
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
     len: usize,
+    mapped: NonNull<u8>,
+    mapped_len: usize,
 }
 
 // SAFETY: a region is a range of addresses. It has no thread-bound state, and its bytes are never
@@ -161,17 +166,21 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Reserves `bytes` of addresses, a multiple of 4096, which nothing may access yet.
+    /// Reserves `bytes` of addresses, a multiple of 4096, which nothing may access yet. They begin
+    /// at a multiple of 2 MiB: only of whole tables does [`Region::unmap_pages`] free them.
     ///
     /// # Errors
     /// The kernel's.
     pub fn reserve(bytes: usize) -> io::Result<Region> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        let all = bytes.checked_add(2 * GUARD).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapped_len = bytes.checked_add(2 * GUARD + TABLE).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-        let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), all, ProtFlags::empty(), flags) }?;
-        let base = NonNull::new(start.cast::<u8>().wrapping_add(GUARD)).expect("mmap never returns null");
-        let region = Region { base, len: bytes };
+        let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), mapped_len, ProtFlags::empty(), flags) }?;
+        let mapped = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
+        let first = mapped.as_ptr() as usize + GUARD;
+        let before = first.next_multiple_of(TABLE) - first + GUARD;
+        let base = NonNull::new(mapped.as_ptr().wrapping_add(before)).expect("it is inside the mapping");
+        let region = Region { base, len: bytes, mapped, mapped_len };
         // Huge pages would fill missing pages in with zeros.
         region.advise(0, bytes, Advice::LinuxNoHugepage)?;
         region.inherit(false);
@@ -216,9 +225,8 @@ impl Region {
     /// Ends the locks (`mlock`) of pages around one, which keep it from moving.
     pub(crate) fn unlock_around(&self, offset: usize) {
         // More than one at a time: each change of a lock inside a region costs a mapping.
-        const BLOCK: usize = 512 * PAGE;
-        let start = offset / BLOCK * BLOCK;
-        let len = BLOCK.min(self.len - start);
+        let start = offset / TABLE * TABLE;
+        let len = TABLE.min(self.len - start);
         // SAFETY: the range is this mapping's. Its contents do not change.
         let _ = unsafe { rustix::mm::munlock(self.range(start, len).cast(), len) };
     }
@@ -231,7 +239,8 @@ impl Region {
         let _ = self.advise(0, self.len, advice);
     }
 
-    /// Forgets the pages that are mapped in a range: the next access finds them missing.
+    /// Forgets the pages that are mapped in a range: the next access finds them missing. Linux 6.14
+    /// also frees the kernel's tables of pages that lie in the range as a whole, 2 MiB each.
     ///
     /// # Errors
     /// The kernel's.
@@ -331,7 +340,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `reserve` and is unmapped once, here.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().wrapping_sub(GUARD).cast(), self.len + 2 * GUARD) };
+        let _ = unsafe { rustix::mm::munmap(self.mapped.as_ptr().cast(), self.mapped_len) };
     }
 }
 

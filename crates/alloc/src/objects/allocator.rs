@@ -188,6 +188,7 @@ impl ObjectAllocator {
             before,
             buffer: Mutex::new(Buffer::new(layout.pages)),
             changed: Condvar::new(),
+            table_left: Condvar::new(),
             numbers: Mutex::new(numbers),
             shards,
             doors: Doors::new(doors),
@@ -222,6 +223,8 @@ impl ObjectAllocator {
     fn begin(&'static self, writer: Writer) -> Result<(), StartError> {
         let cannot = |what| move |source| StartError::System { what, source };
         signals::start_for_good(c"fulgurite-log", move || writer.run(&self.pager)).map_err(cannot("start a thread"))?;
+        let frees_tables = move || pager::free_tables(&self.pager);
+        signals::start_for_good(c"fulgurite", frees_tables).map_err(cannot("start a thread"))?;
         match self.pager.mode {
             Mode::InLine => {
                 faults::judge_by(Signal::Bus, pager::judge, JudgeStack::Own).map_err(cannot("handle SIGBUS"))?;

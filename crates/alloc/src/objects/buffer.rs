@@ -8,6 +8,10 @@
 //! ```
 //!
 //! First in, first out: what is used soon again comes back from the object cache.
+//!
+//! Pages of a block share a table of pages of the kernel, which is DRAM as well. The kernel takes
+//! the table out of use with the last page, and frees it only later. So a page whose block has no
+//! table waits where there would be too many tables, of both kinds.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -38,7 +42,12 @@ pub struct Buffer {
     order: VecDeque<(u32, u32)>,
     /// Objects of each block that have a slot.
     blocks: HashMap<u32, u32, FixedState>,
+    /// Tables that are out of use and not known to be free.
+    leaving: usize,
 }
+
+/// Tables of pages for each slot, at the most: one that is in use, and one that is not free yet.
+pub const TABLES_PER_SLOT: usize = 2;
 
 /// DRAM of a slot here: its state and place in the order, and half-empty maps.
 pub const BYTES_PER_SLOT: usize = 8 + 4 + 2 * 8 + 4 * 9;
@@ -53,7 +62,21 @@ impl Buffer {
             free: (0..slots).rev().collect(),
             order: VecDeque::with_capacity(2 * slots as usize),
             blocks: map(),
+            leaving: 0,
         }
+    }
+    /// Whether there is room for the table of an object's page.
+    pub fn has_table(&self, number: u32) -> bool {
+        let tables = self.blocks.len() + self.leaving;
+        tables < TABLES_PER_SLOT * self.states.len() || self.blocks.contains_key(&(number / BLOCK))
+    }
+    /// Tables that are out of use and not known to be free.
+    pub fn leaving(&self) -> usize {
+        self.leaving
+    }
+    /// So many of them are free.
+    pub fn freed(&mut self, tables: usize) {
+        self.leaving -= tables;
     }
     /// What an object's page is doing.
     pub fn state(&self, number: u32) -> Option<State> {
@@ -68,8 +91,9 @@ impl Buffer {
     pub fn numbers(&self) -> Vec<u32> {
         self.slots.keys().copied().collect()
     }
-    /// A free slot for an object that has none.
+    /// A free slot for an object that has none, and room for its table.
     pub fn begin(&mut self, number: u32) -> Option<u32> {
+        assert!(self.has_table(number), "there is room for its table");
         let slot = self.free.pop()?;
         let before = self.slots.insert(number, slot);
         assert!(before.is_none(), "an object has one slot");
@@ -104,7 +128,8 @@ impl Buffer {
         self.states[slot as usize].0 = State::Going;
         slot
     }
-    /// The page of a slot has left, or did not come. Returns the block that has no pages any more.
+    /// The page of a slot has left, or did not come. Returns the block that has no pages any more,
+    /// and whose table leaves.
     pub fn gone(&mut self, slot: u32) -> Option<u32> {
         let number = self.states[slot as usize].1;
         self.states[slot as usize].0 = State::Going;
@@ -115,6 +140,7 @@ impl Buffer {
         *count -= 1;
         if *count == 0 {
             self.blocks.remove(&block);
+            self.leaving += 1;
             return Some(block);
         }
         None
@@ -131,7 +157,7 @@ mod tests {
     fn pages_come_and_go_in_order() {
         let mut random = Random::seeded("buffer", 1);
         let (mut buffer, mut here) = (Buffer::new(20), VecDeque::new());
-        let mut emptied = 0;
+        let (mut emptied, mut waited) = (0, 0);
         for _ in 0..20_000 {
             let number = random.below(3000u32);
             if buffer.state(number).is_some() {
@@ -143,6 +169,12 @@ mod tests {
                 continue;
             }
             let slot = loop {
+                if !buffer.has_table(number) {
+                    assert!(buffer.leaving() > 0, "a table comes free");
+                    buffer.freed(1 + random.below(buffer.leaving()));
+                    waited += 1;
+                    continue;
+                }
                 if let Some(slot) = buffer.begin(number) {
                     break slot;
                 }
@@ -167,7 +199,8 @@ mod tests {
                 here.push_back(number);
             }
             assert_eq!(buffer.len(), here.len());
+            assert!(buffer.blocks.len() + buffer.leaving() <= 20 * TABLES_PER_SLOT);
         }
-        assert!(emptied > 100, "{emptied}");
+        assert!(emptied > 100 && waited > 10, "{emptied}, {waited}");
     }
 }

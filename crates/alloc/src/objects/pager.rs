@@ -17,7 +17,7 @@ use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_objects::{Cache, Pressure};
 use fulgurite_sys::faults::{Fault, Verdict, Waiter, begin_switch, may_switch};
 use fulgurite_sys::userfault::NotMoved;
-use fulgurite_sys::{Arena, Clock, Region, Userfault, workers};
+use fulgurite_sys::{Arena, Clock, Region, Userfault, barrier, workers};
 
 use super::buffer::{BLOCK, Buffer, State};
 use super::door::Doors;
@@ -100,8 +100,10 @@ pub struct Pager {
     /// comes or goes.
     pub before: Box<[[AtomicU64; 2]]>,
     pub buffer: Mutex<Buffer>,
-    /// A page has come or gone.
+    /// A page has come or gone, or a table of pages is free.
     pub changed: Condvar,
+    /// A table of pages is out of use.
+    pub table_left: Condvar,
     pub numbers: Mutex<Numbers>,
     pub shards: Shards,
     pub doors: Doors,
@@ -205,14 +207,17 @@ impl Pager {
         result.map_err(Refused::Flash)
     }
 
-    /// Whether a fault of an object waits for flash, or for another thread. It may change at any
-    /// time.
+    /// Whether a fault of an object waits for flash, another thread, or the kernel. It may change
+    /// at any time.
     fn reads(&self, number: u32) -> bool {
-        match lock(&self.buffer).state(number) {
+        let buffer = lock(&self.buffer);
+        match buffer.state(number) {
             Some(State::Here) => return false,
             Some(State::Coming | State::Going) => return true,
+            None if !buffer.has_table(number) => return true,
             None => {}
         }
+        drop(buffer);
         let (mut shard, chunk, index) = self.shards.of(number);
         shard.places.get(chunk, index).is_some() && shard.cache.get(number, |_| ()).is_none()
     }
@@ -224,6 +229,10 @@ impl Pager {
             match buffer.state(number) {
                 Some(State::Here) => return Ok(None),
                 Some(State::Coming | State::Going) => {
+                    buffer = self.changed.wait(buffer).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                None if !buffer.has_table(number) => {
                     buffer = self.changed.wait(buffer).unwrap_or_else(PoisonError::into_inner);
                     continue;
                 }
@@ -266,6 +275,9 @@ impl Pager {
             let len = BLOCK_BYTES.min(self.region.len() - offset);
             // Linux 6.14 frees the tables of whole blocks. An older one, or an error, costs DRAM.
             let _ = self.region.unmap_pages(offset, len);
+            if buffer.leaving() == 1 {
+                self.table_left.notify_one();
+            }
         }
     }
 
@@ -564,6 +576,23 @@ pub fn serve(pager: &Pager) -> ! {
     loop {
         let (number, waiter) = pager.switched.next();
         waiter.end(verdict_of(pager.resolve(number, WaitOf::Fiber)));
+    }
+}
+
+/// The life of the thread that looks when tables of pages are free.
+pub fn free_tables(pager: &Pager) -> ! {
+    let mut buffer = lock(&pager.buffer);
+    loop {
+        let tables = buffer.leaving();
+        if tables == 0 {
+            buffer = pager.table_left.wait(buffer).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        drop(buffer);
+        barrier::tables_are_freed();
+        buffer = lock(&pager.buffer);
+        buffer.freed(tables);
+        pager.changed.notify_all();
     }
 }
 

@@ -98,8 +98,11 @@ impl ObjectSettings {
     }
 }
 
-/// A page of the buffer: its frame, and a page of the kernel's page table that it may have alone.
-const BYTES_PER_PAGE: u64 = 2 * SUBPAGE_BYTES as u64 + buffer::BYTES_PER_SLOT as u64 + 16;
+/// A page of the buffer: its frame, and the kernel's tables of pages that it may have alone.
+const BYTES_PER_PAGE: u64 =
+    (1 + buffer::TABLES_PER_SLOT as u64) * SUBPAGE_BYTES as u64 + buffer::BYTES_PER_SLOT as u64 + 16;
+/// A chunk has 4 MiB of addresses. Of each GiB the kernel keeps a page, a table of its tables.
+const DIRECTORY_BYTES_PER_CHUNK: usize = SUBPAGE_BYTES * CHUNK as usize * SUBPAGE_BYTES / (1 << 30);
 const PAGES_MIN: u64 = 64;
 const PAGE_BUFFER_MAX: u64 = 128 << 20;
 /// Of the page buffer, unless it was told.
@@ -147,7 +150,7 @@ impl Layout {
             return Err(StartError::NoObjects);
         }
         let doors: usize = doors.iter().map(Door::bytes).sum();
-        let per_chunk = numbers::BYTES_PER_CHUNK + places::CHUNK_BYTES + 24;
+        let per_chunk = numbers::BYTES_PER_CHUNK + places::CHUNK_BYTES + DIRECTORY_BYTES_PER_CHUNK + 24;
         let tables =
             u64::from(chunks) * per_chunk as u64 + Log::bytes(extents) as u64 + doors as u64 + medium + LOG_BYTES;
         let asked = settings.page_buffer_bytes.unwrap_or((settings.dram_bytes / SHARE).min(PAGE_BUFFER_MAX));

@@ -208,6 +208,7 @@ fn a_region_knows_its_addresses() {
     assert_eq!(region.offset_of(region.base() + PAGE), Some(PAGE));
     assert_eq!(region.offset_of(region.base() + region.len()), None);
     assert_eq!(region.offset_of(region.base() - 1), None);
+    assert_eq!(region.base() % TABLE, 0);
 }
 #[test]
 #[should_panic(expected = "outside a region")]
