@@ -49,13 +49,14 @@ pub struct Memory(Heap);
 
 impl Memory {
     /// Starts the allocator of a configuration, once in a process. It may use all of the DRAM that
-    /// the process does not use yet.
-    pub fn start(place: &Place) -> Result<Memory> {
+    /// the process does not use yet, but for what its program is going to take.
+    pub fn start(place: &Place, program_bytes: u64) -> Result<Memory> {
         let Place { config, limit_bytes, objects_max, ref file, file_bytes, .. } = *place;
         let medium = || Medium::new_file(file, file_bytes);
         let objects = |mode| -> Result<Heap> {
             let own = resident_bytes()?;
-            let dram = limit_bytes.checked_sub(own + BESIDE).context("the process alone fills its DRAM")?;
+            let dram =
+                limit_bytes.checked_sub(own + program_bytes + BESIDE).context("the process alone fills its DRAM")?;
             let settings = ObjectSettings { mode, ..ObjectSettings::new(medium(), dram, objects_max) };
             Ok(Heap::Objects(ObjectAllocator::start(&settings)?))
         };

@@ -54,7 +54,7 @@ pub fn open(program: AllocProgram, place: &Place, bytes: u64) -> Result<Box<dyn 
 }
 
 fn allocated(program: AllocProgram, place: &Place, bytes: u64) -> Result<Box<dyn Program>> {
-    let memory = Memory::start(place)?;
+    let memory = Memory::start(place, dram(program, bytes))?;
     let plain = match program {
         AllocProgram::Array => array::open(memory, bytes),
         AllocProgram::SlabCache => slab_cache::open(bytes),
