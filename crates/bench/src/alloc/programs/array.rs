@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use fulgurite_workloads::mix;
 use zerocopy::FromZeros;
 
+use super::walk;
 use crate::alloc::memory::{Memory, Records};
 use crate::alloc::program::{Plain, Request};
 
@@ -61,12 +62,15 @@ impl Plain for Array {
         Ok(())
     }
     fn check(&self) -> Result<u64> {
-        let mut sum = 0u64;
-        for key in 0..self.records.len() {
-            let Record(words) = &self.records[key];
-            let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-            sum = sum.wrapping_add(sum_of(key as u64, words)?);
-        }
-        Ok(sum)
+        let sums = walk(self.records.len(), |keys| {
+            let mut sum = 0u64;
+            for key in keys {
+                let Record(words) = &self.records[key];
+                let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+                sum = sum.wrapping_add(sum_of(key as u64, words)?);
+            }
+            Ok(sum)
+        })?;
+        Ok(sums.into_iter().fold(0, u64::wrapping_add))
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use fulgurite_workloads::mix;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::walk;
 use crate::alloc::memory::{Memory, Records};
 use crate::alloc::program::{Plain, Request};
 
@@ -117,14 +118,17 @@ impl Plain for Index {
         self.with(key, |bin| bin.look(key))?
     }
     fn check(&self) -> Result<u64> {
-        let mut count = 0;
-        for part in &self.parts {
-            let part = part.lock().ok().context("another thread failed")?;
-            for bin in 0..part.len() {
-                count += part[bin].count()?;
+        let counts = walk(self.parts.len(), |parts| {
+            let mut count = 0;
+            for part in &self.parts[parts] {
+                let part = part.lock().ok().context("another thread failed")?;
+                for bin in 0..part.len() {
+                    count += part[bin].count()?;
+                }
             }
-        }
+            Ok(count)
+        })?;
         // Which there are depends on their order.
-        Ok(mix(count))
+        Ok(mix(counts.into_iter().sum()))
     }
 }

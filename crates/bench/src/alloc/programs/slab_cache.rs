@@ -7,6 +7,7 @@ use allocator_api2::boxed::Box as AnyBox;
 use anyhow::{Context, Result, ensure};
 use fulgurite_workloads::mix;
 
+use super::walk;
 use crate::alloc::memory::Slab;
 use crate::alloc::program::{Plain, Request};
 
@@ -194,19 +195,24 @@ impl Plain for Cache {
         })
     }
     fn check(&self) -> Result<u64> {
-        let (mut count, mut sum) = (0, 0u64);
-        for part in &self.parts {
-            let part = part.lock().ok().context("another thread failed")?;
-            for head in part.iter() {
-                let mut link = head.as_ref();
-                while let Some(item) = link {
-                    let shown = item.show();
-                    ensure!(is_filled(shown.key, shown.number, shown.value), "the value of {} is wrong", shown.key);
-                    (count, sum) = (count + 1, sum.wrapping_add(sum_of(shown.key, shown.value)));
-                    link = shown.next;
+        let found = walk(self.parts.len(), |parts| {
+            let (mut count, mut sum) = (0, 0u64);
+            for part in &self.parts[parts] {
+                let part = part.lock().ok().context("another thread failed")?;
+                for head in part.iter() {
+                    let mut link = head.as_ref();
+                    while let Some(item) = link {
+                        let shown = item.show();
+                        ensure!(is_filled(shown.key, shown.number, shown.value), "the value of {} is wrong", shown.key);
+                        (count, sum) = (count + 1, sum.wrapping_add(sum_of(shown.key, shown.value)));
+                        link = shown.next;
+                    }
                 }
             }
-        }
+            Ok((count, sum))
+        })?;
+        let (count, sum) =
+            found.iter().fold((0, 0u64), |(count, sum), more| (count + more.0, sum.wrapping_add(more.1)));
         ensure!(count == self.keys, "{count} items of {} are there", self.keys);
         Ok(sum)
     }
