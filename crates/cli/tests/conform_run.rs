@@ -79,14 +79,18 @@ fn ranges_are_what_the_kernel_makes_of_them() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "ranges") else { return };
     let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
-    let words = ["--dram", "16M", "--flash", flash, "--flash-size", "64M", "--threshold", "4K", "--", program, "run"];
-    let output = command(None, &words).output().unwrap();
-    if cannot(&output) {
-        return;
-    }
     let without = Command::new(program).output().unwrap();
-    assert_eq!(text(&output.stdout), text(&without.stdout), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("its locks are ended"), "{}", text(&output.stderr));
+    for (mode, how) in [("compatible", "run"), ("compatible", "run raw"), ("in-line", "run raw")] {
+        let options = ["--dram", "16M", "--flash", flash, "--flash-size", "64M", "--threshold", "4K", "--mode", mode];
+        let words: Vec<&str> = options.into_iter().chain(["--", program]).chain(how.split(' ')).collect();
+        let output = command(None, &words).output().unwrap();
+        if cannot(&output) {
+            continue;
+        }
+        let told = text(&output.stderr);
+        assert_eq!(text(&output.stdout), text(&without.stdout), "{mode}, {how}: {told}");
+        assert!(mode == "in-line" || told.contains("its locks are ended"), "{mode}, {how}: {told}");
+    }
 }
 
 #[test]

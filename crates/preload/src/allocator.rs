@@ -69,18 +69,29 @@ impl Next {
     }
     /// Its address, which is never null: without an allocator there is no program.
     pub fn address(&self) -> usize {
+        self.find().unwrap_or_else(|| std::process::abort())
+    }
+    /// Its address, if there is such a function now.
+    pub fn find(&self) -> Option<usize> {
         let known = self.address.load(Ordering::Relaxed);
         if known != 0 {
-            return known;
+            return Some(known);
         }
         LOOKS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the name ends in zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } as usize;
+        // Some are there for older programs only, under the version that these know.
+        let versions = [None, Some(c"GLIBC_2.2.5"), Some(c"GLIBC_2.4")];
+        let found = versions.into_iter().find_map(|version| {
+            // SAFETY: the names end in zero.
+            let found = unsafe {
+                match version {
+                    Some(version) => libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr()),
+                    None => libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()),
+                }
+            };
+            (!found.is_null()).then_some(found as usize)
+        });
         LOOKS.fetch_sub(1, Ordering::Relaxed);
-        if found == 0 {
-            std::process::abort();
-        }
-        self.address.store(found, Ordering::Relaxed);
+        self.address.store(found.unwrap_or(0), Ordering::Relaxed);
         found
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Long buffers and lists of them are in `buffers`, and what starts programs in `programs`.
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use fulgurite_fault::Held;
 use libc::{mode_t, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -285,43 +285,4 @@ pub unsafe extern "C" fn pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -
         libc::EBUSY => with(&[one(mutex)], || unsafe { next_mutex_lock(mutex) }),
         result => result,
     }
-}
-
-// ---- raw system calls by the C library's function ----
-
-/// Waits for words (`futex`) are made with the word resident, and all others as they are.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-    // Not by the C library: this library makes its own calls by here as well.
-    // SAFETY: the caller's contract.
-    let call = || match unsafe { fulgurite_sys::arch::system_call(number as usize, [a, b, c, d, e, f]) } {
-        error @ -4095..=-1 => crate::errno::fail(-error as c_int) as isize,
-        result => result,
-    };
-    let result = match number {
-        libc::SYS_futex => with(&spans_of_futex(a, b as c_int, d, e), call),
-        _ => (call)(),
-    };
-    result as c_long
-}
-
-/// What the kernel looks at: the word, and only with some operations a time and a second word.
-///
-/// With all others these arguments are not given, and what is there may look like an address of the
-/// region. To hold its page would be more than time lost: locks of the page buffer wake threads by
-/// here, too, and so a thread would wait for the lock that it has.
-fn spans_of_futex(word: usize, operation: c_int, time: usize, second: usize) -> [Span; 3] {
-    let (timed, two) = match operation & libc::FUTEX_CMD_MASK {
-        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI | libc::FUTEX_LOCK_PI2 => (true, false),
-        libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP | libc::FUTEX_CMP_REQUEUE_PI => {
-            (false, true)
-        }
-        libc::FUTEX_WAIT_REQUEUE_PI => (true, true),
-        _ => (false, false),
-    };
-    let time = if timed { (time, size_of::<timespec>()) } else { (0, 0) };
-    [(word, 4), time, if two { (second, 4) } else { (0, 0) }]
 }

@@ -8,7 +8,7 @@ use fulgurite_fault::Access;
 use libc::{off_t, size_t};
 
 use crate::allocator::next;
-use crate::errno::fail;
+use crate::errno::{fail, kernel};
 use crate::objects;
 use crate::run::{Run, run};
 
@@ -100,7 +100,12 @@ unsafe fn kernel_mmap(
     offset: off_t,
 ) -> *mut c_void {
     // SAFETY: the caller's contract.
-    unsafe { libc::syscall(libc::SYS_mmap, address, len, protection, flags, fd, offset) as *mut c_void }
+    unsafe {
+        kernel(
+            libc::SYS_mmap,
+            [address as usize, len, protection as usize, flags as usize, fd as usize, offset as usize],
+        ) as *mut c_void
+    }
 }
 
 /// What a mapping is for the page buffer: private memory, large enough, that can be read and
@@ -195,7 +200,7 @@ pub unsafe extern "C" fn mmap64(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
     // SAFETY: the caller's contract.
-    let by_kernel = |from: usize, len: usize| unsafe { libc::syscall(libc::SYS_munmap, from, len) };
+    let by_kernel = |from: usize, len: usize| unsafe { kernel(libc::SYS_munmap, [from, len, 0, 0, 0, 0]) };
     match ours(address, len) {
         Some((run, range)) => {
             answer(range.each(true, |from, len| said(by_kernel(from, len)), |from, len| run.buffer.unmap(from, len)))
@@ -209,7 +214,7 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
     // SAFETY: the caller's contract.
-    let by_kernel = |from: usize, len: usize| unsafe { libc::syscall(libc::SYS_mprotect, from, len, protection) };
+    let by_kernel = |from, len| unsafe { kernel(libc::SYS_mprotect, [from, len, protection as usize, 0, 0, 0]) };
     let Some((run, range)) = ours(address, len) else { return by_kernel(address as usize, len) as c_int };
     let Some(access) = access(protection) else { return fail(libc::EACCES) };
     answer(range.each(true, |from, len| said(by_kernel(from, len)), |from, len| run.buffer.protect(from, len, access)))
@@ -220,7 +225,7 @@ pub unsafe extern "C" fn mprotect(address: *mut c_void, len: size_t, protection:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
     // SAFETY: the caller's contract.
-    let by_kernel = |from: usize, len: usize| unsafe { libc::syscall(libc::SYS_madvise, from, len, advice) };
+    let by_kernel = |from, len| unsafe { kernel(libc::SYS_madvise, [from, len, advice as usize, 0, 0, 0]) };
     match ours(address, len) {
         // Memory that is not mapped is an error, which does not keep the rest from being advised.
         Some((run, range)) => answer(range.each(
@@ -246,7 +251,6 @@ fn advise(run: &Run, address: usize, len: usize, advice: c_int) -> Result<(), i3
         | libc::MADV_UNMERGEABLE
         | libc::MADV_DODUMP
         | libc::MADV_DONTDUMP
-        | libc::MADV_DONTFORK
         | libc::MADV_DOFORK
         | libc::MADV_COLD
         | libc::MADV_PAGEOUT => {}
@@ -264,7 +268,7 @@ pub unsafe extern "C" fn posix_madvise(address: *mut c_void, len: size_t, advice
         return 0;
     }
     // SAFETY: the caller's contract.
-    said(unsafe { libc::syscall(libc::SYS_madvise, address, len, advice) }).err().unwrap_or(0)
+    said(unsafe { kernel(libc::SYS_madvise, [address as usize, len, advice as usize, 0, 0, 0]) }).err().unwrap_or(0)
 }
 
 /// # Safety
@@ -289,7 +293,10 @@ pub unsafe extern "C" fn mremap(
         None if to_ours => Err(libc::EINVAL),
         None => {
             // SAFETY: the caller's contract.
-            return unsafe { libc::syscall(libc::SYS_mremap, address, old_len, new_len, flags, to) as *mut c_void };
+            return unsafe {
+                let arguments = [address as usize, old_len, new_len, flags as usize, to as usize, 0];
+                kernel(libc::SYS_mremap, arguments) as *mut c_void
+            };
         }
     };
     match result {
@@ -374,7 +381,7 @@ unsafe fn move_to(run: &Run, at: usize, old: usize, to: usize, new: usize) -> Re
         } else {
             let protection = if access == Access::Read { libc::PROT_READ } else { libc::PROT_NONE };
             // SAFETY: the range is in the new mapping.
-            said(unsafe { libc::syscall(libc::SYS_mprotect, from, len, protection) })?;
+            said(unsafe { kernel(libc::SYS_mprotect, [from, len, protection as usize, 0, 0, 0]) })?;
         }
     }
     buffer.unmap(at, old)?;
@@ -386,7 +393,7 @@ unsafe fn move_to(run: &Run, at: usize, old: usize, to: usize, new: usize) -> Re
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
     // SAFETY: the caller's contract.
-    let by_kernel = |from: usize, len: usize| unsafe { libc::syscall(libc::SYS_msync, from, len, flags) };
+    let by_kernel = |from, len| unsafe { kernel(libc::SYS_msync, [from, len, flags as usize, 0, 0, 0]) };
     match ours(address, len) {
         // Private memory has nothing to be in step with.
         Some((run, range)) => answer(range.each(
@@ -404,8 +411,9 @@ pub unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) 
 pub unsafe extern "C" fn mincore(address: *mut c_void, len: size_t, there: *mut c_uchar) -> c_int {
     let begin = address as usize;
     let by_kernel = |from: usize, len: usize| {
+        let there = there as usize + (from - begin) / PAGE;
         // SAFETY: the caller gives a byte for each page.
-        unsafe { libc::syscall(libc::SYS_mincore, from, len, there.add((from - begin) / PAGE)) as c_int }
+        unsafe { kernel(libc::SYS_mincore, [from, len, there, 0, 0, 0]) as c_int }
     };
     let spans = [(there as usize, len.div_ceil(PAGE))];
     match ours(address, len) {
@@ -462,7 +470,7 @@ pub unsafe extern "C" fn mlock(address: *const c_void, len: size_t) -> c_int {
         return fail(libc::ENOMEM);
     }
     // SAFETY: the caller's contract.
-    unsafe { libc::syscall(libc::SYS_mlock, address, len) as c_int }
+    unsafe { kernel(libc::SYS_mlock, [address as usize, len, 0, 0, 0, 0]) as c_int }
 }
 
 /// # Safety
@@ -473,7 +481,7 @@ pub unsafe extern "C" fn mlock2(address: *const c_void, len: size_t, flags: c_ui
         return fail(libc::ENOMEM);
     }
     // SAFETY: the caller's contract.
-    unsafe { libc::syscall(libc::SYS_mlock2, address, len, flags) as c_int }
+    unsafe { kernel(libc::SYS_mlock2, [address as usize, len, flags as usize, 0, 0, 0]) as c_int }
 }
 
 /// # Safety
@@ -485,5 +493,5 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
         return fail(libc::ENOMEM);
     }
     // SAFETY: the caller's contract.
-    unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int }
+    unsafe { kernel(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) as c_int }
 }

@@ -7,7 +7,7 @@
 //! object. `forks` is what happens around a
 //! `fork`, with `early` for a moment of it. Where faults are signals, `signals` keeps the program
 //! from taking them. What is passed to the kernel is made resident by `calls`, with `buffers`,
-//! `programs` and `checked`.
+//! `programs` and `checked`. `raw` is `syscall`, and `requests` what ends later.
 //!
 //! Invariants:
 //! * Without settings of `fulgurite run` for this very process or its parent, each function is the
@@ -28,6 +28,8 @@ mod functions;
 mod objects;
 mod own_memory;
 mod programs;
+mod raw;
+mod requests;
 mod run;
 mod signals;
 mod small;

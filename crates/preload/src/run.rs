@@ -100,6 +100,24 @@ impl Run {
                  size from which mappings go there (--threshold)",
         );
     }
+    /// Tells that requests of AIO and io_uring are refused, once.
+    pub fn no_requests(&self) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        self.tell_once(
+            &TOLD,
+            "in in-line mode, a page could leave during a request of AIO or io_uring: what sets these up fails with \
+                 ENOSYS; compatible mode (--mode compatible) has them, and needs the right to userfaultfd",
+        );
+    }
+    /// Tells that a word of a thread is refused, once.
+    pub fn no_word(&self) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        self.tell_once(
+            &TOLD,
+            "a word that the kernel writes when a thread begins or ends cannot be in memory of flash, and the call \
+                 fails with ENOTSUP; raise the size from which mappings go there (--threshold)",
+        );
+    }
     /// Maps `len` bytes anywhere. Why that fails is told, once.
     ///
     /// # Errors

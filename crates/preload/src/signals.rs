@@ -91,7 +91,7 @@ next!(next_create, c"pthread_create", (thread: *mut libc::pthread_t, attributes:
 type Body = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// Attributes as these, with a stack of the C library's own, where the stack would be in memory of
-/// flash. The kernel writes to what lies on top of it at any time.
+/// flash. The kernel writes to what lies on top of it at any time, and when the thread has ended.
 ///
 /// # Safety
 /// They are null, or were made.
@@ -142,22 +142,41 @@ pub unsafe extern "C" fn pthread_create(
 ) -> c_int {
     // Threads of this library touch no memory of flash. In a child they begin after the fork, and
     // its next fork may have the stacks locked already, and wait for them.
-    if faults::handled() == 0 || early::is_on() {
+    if early::is_on() {
+        // SAFETY: the caller's contract.
+        return unsafe { next_create(thread, attributes, body, argument) };
+    }
+    // SAFETY: the caller's contract.
+    let mut own = unsafe { in_dram(attributes) };
+    let attributes = own.as_ref().map_or(attributes, std::ptr::from_ref);
+    // SAFETY: the caller's contract.
+    let result = unsafe { create(thread, attributes, body, argument) };
+    if let Some(own) = &mut own {
+        // SAFETY: they were made by `in_dram`.
+        unsafe { libc::pthread_attr_destroy(own) };
+    }
+    result
+}
+
+/// Makes a thread, with a stack for signals where faults are signals.
+///
+/// # Safety
+/// As `pthread_create`.
+unsafe fn create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    body: Body,
+    argument: *mut c_void,
+) -> c_int {
+    if faults::handled() == 0 {
         // SAFETY: the caller's contract.
         return unsafe { next_create(thread, attributes, body, argument) };
     }
     // The C library blocks all signals while it looks at these: they are there then.
     let mut copied = 0;
     let begun = Box::into_raw(Box::new(Begun { body, argument }));
-    // SAFETY: the caller's contract.
-    let mut own = unsafe { in_dram(attributes) };
-    let attributes = own.as_ref().map_or(attributes, std::ptr::from_ref);
     // SAFETY: the caller's contract. The new thread takes the box.
     let result = unsafe { next_create(&raw mut copied, attributes, begin_thread, begun.cast()) };
-    if let Some(own) = &mut own {
-        // SAFETY: they were made by `in_dram`.
-        unsafe { libc::pthread_attr_destroy(own) };
-    }
     if result == 0 {
         // SAFETY: the caller gives a place for it.
         unsafe { thread.write(copied) };

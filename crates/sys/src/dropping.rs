@@ -5,6 +5,8 @@
 //! exit. `process_madvise` of this process drops many scattered pages with one interruption (Linux
 //! 6.16).
 
+use crate::arch::system_call;
+
 const PAGE: usize = 4096;
 
 /// Pages of one call.
@@ -30,9 +32,10 @@ pub(crate) fn drop_pages(addresses: impl Iterator<Item = usize>, mut failed: imp
         }
         let done = if count > 1 { together(&parts[..count]) } else { 0 };
         for (index, part) in parts[..count].iter().enumerate().skip(done) {
+            let arguments = [part.iov_base as usize, PAGE, DROP as usize, 0, 0, 0];
             // SAFETY: the caller's promise. The kernel is called directly: a library that stands in
-            // for `madvise` may call this.
-            if unsafe { libc::syscall(libc::SYS_madvise, part.iov_base, PAGE, DROP) } != 0 {
+            // for `madvise` and `syscall` may call this.
+            if unsafe { system_call(libc::SYS_madvise as usize, arguments) } != 0 {
                 failed(first + index);
             }
         }

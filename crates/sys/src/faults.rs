@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void};
 
-use crate::arch;
+use crate::arch::{self, system_call};
 
 pub use switch::{Fiber, SwitchOnFault, Waiter, begin_switch, in_scope, may_switch};
 
@@ -473,16 +473,17 @@ impl SignalStack {
         let len = len.next_multiple_of(GUARD);
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a fresh mapping at an address of the kernel's choice. The kernel is called
-        // directly, because a library that stands in for `mmap` may call this.
+        // directly, because a library that stands in for `mmap` and `syscall` may call this.
         let start = unsafe {
             let flags = flags | libc::MAP_NORESERVE | libc::MAP_STACK;
-            libc::syscall(libc::SYS_mmap, null_mut::<c_void>(), len + GUARD, protection, flags, -1, 0)
+            let arguments = [0, len + GUARD, protection as usize, flags as usize, usize::MAX, 0];
+            system_call(libc::SYS_mmap as usize, arguments)
         };
-        if start == -1 {
-            return Err(io::Error::last_os_error());
+        if let error @ -4095..=-1 = start {
+            return Err(io::Error::from_raw_os_error(-error as i32));
         }
         // SAFETY: the first pages of what was just mapped.
-        unsafe { libc::syscall(libc::SYS_mprotect, start, GUARD, libc::PROT_NONE) };
+        unsafe { system_call(libc::SYS_mprotect as usize, [start as usize, GUARD, libc::PROT_NONE as usize, 0, 0, 0]) };
         Ok(SignalStack { base: start as usize + GUARD, len })
     }
 
@@ -538,7 +539,10 @@ impl Drop for UsedStack {
         // Where the thread runs on it, it stays.
         if set_stack(&self.before).is_ok() {
             // SAFETY: the mapping is this stack's, with the guard below it, and no longer used.
-            unsafe { libc::syscall(libc::SYS_munmap, self.stack.base - GUARD, self.stack.len + GUARD) };
+            unsafe {
+                let arguments = [self.stack.base - GUARD, self.stack.len + GUARD, 0, 0, 0, 0];
+                system_call(libc::SYS_munmap as usize, arguments)
+            };
         }
     }
 }

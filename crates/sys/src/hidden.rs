@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 
+use crate::arch::system_call;
 use crate::userfault::Access;
 use crate::{Arena, Backed, Region};
 
@@ -172,11 +173,13 @@ impl ForkMark {
     /// # Errors
     /// When the kernel has no memory, or no such memory (before Linux 4.14).
     pub fn new() -> io::Result<ForkMark> {
-        const WIPE_ON_FORK: libc::c_int = 18;
+        const WIPE_ON_FORK: usize = 18;
         let arena = Arena::anonymous(PAGE, Backed::BasePages).map_err(io::Error::other)?;
+        let page = arena.base().as_ptr() as usize;
         // SAFETY: the page is the arena's. The kernel is called directly, as above.
-        if unsafe { libc::syscall(libc::SYS_madvise, arena.base().as_ptr(), PAGE, WIPE_ON_FORK) } != 0 {
-            return Err(io::Error::last_os_error());
+        let result = unsafe { system_call(libc::SYS_madvise as usize, [page, PAGE, WIPE_ON_FORK, 0, 0, 0]) };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(-result as i32));
         }
         arena.words(0, 1)[0].store(1, Ordering::Relaxed);
         Ok(ForkMark(arena))

@@ -38,6 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::Arena;
+use crate::arch::system_call;
 
 const PAGE: usize = 4096;
 
@@ -282,9 +283,10 @@ impl Region {
     pub(crate) fn advise_raw(&self, offset: usize, len: usize, advice: libc::c_int) -> io::Result<()> {
         let start = self.range(offset, len);
         // SAFETY: as for `allow`. The callers' advice hides or shows pages. The kernel is called
-        // directly: a library that stands in for `madvise` may call this.
-        let result = unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        // directly: a library that stands in for `madvise` and `syscall` may call this.
+        let result =
+            unsafe { system_call(libc::SYS_madvise as usize, [start as usize, len, advice as usize, 0, 0, 0]) };
+        if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-result as i32)) }
     }
 
     fn advise(&self, offset: usize, len: usize, advice: Advice) -> io::Result<()> {

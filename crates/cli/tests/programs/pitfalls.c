@@ -339,6 +339,21 @@ static void ranges(void) {
     printf("behind the hole: %d\n", memory[17 * PAGE + 9] == expected(17));
 }
 
+/* What is asked of memory and cannot be had. */
+static void asked(void) {
+    /* WIPEONFORK, POPULATE_READ, POPULATE_WRITE, REMOVE, GUARD_INSTALL. */
+    const int advice[] = {MADV_DONTFORK, 18, 22, 23, MADV_REMOVE, 102};
+    for (size_t i = 0; i < sizeof advice / sizeof *advice; i++)
+        say("advice", madvise(memory, PAGES * PAGE, advice[i]));
+    say("to children", madvise(memory, PAGES * PAGE, MADV_DOFORK));
+    say("mlock", mlock(memory, PAGE));
+    say("mlock2", mlock2(memory, PAGE, MLOCK_ONFAULT));
+    say("mlockall", mlockall(MCL_CURRENT | MCL_ONFAULT));
+    say("executable", mprotect(memory, PAGE, PROT_READ | PROT_EXEC));
+    evict();
+    printf("kept, wrong: %zu\n", wrong());
+}
+
 /* ---- calls that wait ---- */
 
 /* Pages that were written leave meanwhile. No signal comes, so nothing ends early. */
@@ -580,7 +595,15 @@ static void direct(const char *how) {
         say("a file without the page cache", -1);
         return;
     }
-    printf("written: %ld\n", moves(how, fd, memory, 1));
+    long written = moves(how, fd, memory, 1);
+    if (written == -1 && errno == ENOSYS) {
+        say("requests", written);
+        moved = 1;
+        pthread_join(thread, NULL);
+        printf("wrong: %zu\n", wrong());
+        return;
+    }
+    printf("written: %ld\n", written);
     for (int round = 0; round < 4; round++) {
         memset(copy, 1, (size_t)PAGES * PAGE);
         long bytes = moves(how, fd, copy, 0);
@@ -591,6 +614,66 @@ static void direct(const char *how) {
     moved = 1;
     pthread_join(thread, NULL);
     printf("lost: %zu, wrong: %zu\n", lost, wrong());
+}
+
+/* What sets requests up, of libraries that need not be here: as a program finds that links them. */
+static void setups(void) {
+    static const char *names[] = {"io_setup", "io_queue_init", "io_uring_setup", "io_uring_queue_init",
+                                  "io_uring_queue_init_params", "io_uring_queue_init_mem"};
+    static char place[2][PAGE];
+    void *aio = dlopen("libaio.so.1", RTLD_NOW | RTLD_GLOBAL), *uring = dlopen("liburing.so.2", RTLD_NOW | RTLD_GLOBAL);
+    printf("libaio: %d, liburing: %d\n", aio != NULL, uring != NULL);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int (*function)(unsigned, void *, void *, void *, size_t) =
+            (int (*)(unsigned, void *, void *, void *, size_t))dlsym(RTLD_DEFAULT, names[i]);
+        memset(place, 0, sizeof place);
+        int result = function ? function(4, place[0], place[1], NULL, 0) : -ENOSYS;
+        printf("%s: %s\n", names[i], result < 0 ? strerrorname_np(-result) : "done");
+    }
+}
+
+/* ---- words that the kernel writes when a thread begins or ends ---- */
+
+static int ends(void *unused) {
+    (void)unused;
+    _exit(0);
+}
+static void word(const char *what, long pid) {
+    say(what, pid);
+    if (pid > 0)
+        waitpid((pid_t)pid, NULL, 0);
+}
+static void word_of(int *place) {
+    static char stack[64 << 10] __attribute__((aligned(16)));
+    int alone = CLONE_VM | CLONE_VFORK | SIGCHLD;
+    struct { uint64_t flags, pidfd, child, parent, signal, rest[6]; } arguments = {CLONE_CHILD_CLEARTID, 0, (uint64_t)place, 0, SIGCHLD, {0}};
+    word("clear", clone(ends, stack + sizeof stack, alone | CLONE_CHILD_CLEARTID, NULL, NULL, NULL, place));
+    word("child", clone(ends, stack + sizeof stack, alone | CLONE_CHILD_SETTID, NULL, NULL, NULL, place));
+    word("parent", clone(ends, stack + sizeof stack, alone | CLONE_PARENT_SETTID, NULL, place, NULL, NULL));
+    fflush(stdout);
+    long pid = syscall(SYS_clone, SIGCHLD | CLONE_CHILD_CLEARTID, 0, 0, place, 0);
+    if (pid == 0)
+        _exit(0);
+    word("clone", pid);
+    if ((pid = syscall(SYS_clone3, &arguments, sizeof arguments)) == 0)
+        _exit(0);
+    word("clone3", pid);
+}
+static void *address_of_thread(void *place) {
+    say("of this thread", syscall(SYS_set_tid_address, place) < 0 ? -1 : 0);
+    return NULL;
+}
+static void words_of_threads(void) {
+    static int in_dram;
+    pthread_t thread;
+    evict();
+    word_of((int *)memory + 1);
+    word_of(&in_dram);
+    pthread_create(&thread, NULL, address_of_thread, memory);
+    pthread_join(thread, NULL);
+    say("a list", syscall(SYS_set_robust_list, memory, 24));
+    evict();
+    printf("words, wrong: %zu\n", wrong());
 }
 
 /* ---- flash that fails. How: the second argument ---- */
@@ -664,6 +747,8 @@ int main(int count, char **words) {
         frees(how);
     if (strcmp(which, "ranges") == 0)
         ranges();
+    if (strcmp(which, "asked") == 0)
+        asked();
     if (strcmp(which, "waits") == 0)
         waits();
     if (strcmp(which, "races") == 0)
@@ -678,6 +763,10 @@ int main(int count, char **words) {
         spawns();
     if (strcmp(which, "direct") == 0)
         direct(how);
+    if (strcmp(which, "setups") == 0)
+        setups();
+    if (strcmp(which, "words") == 0)
+        words_of_threads();
     if (strcmp(which, "broken") == 0)
         broken(how);
     return 0;

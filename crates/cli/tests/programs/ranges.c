@@ -1,5 +1,6 @@
 /* Memory functions on ranges that begin outside of memory that `fulgurite run` manages, on parts of mappings, and on
  * whole ones. With the argument "run", a neighbour is put in front of the first mapping, else one mapping is halved.
+ * With a second one, "raw", all of these are made by `syscall`.
  * After each step all pages leave DRAM, and what they hold is printed: it is the same with `fulgurite run` and without.
  * The pages that a step is about hold their number and the step's. */
 #define _GNU_SOURCE
@@ -63,6 +64,32 @@ static void said(const char *name, long result) {
     printf("%-28s %s\n", name, result == -1 ? strerrorname_np(errno) : "done");
 }
 
+/* The functions, or the same by `syscall`. */
+static int raw;
+static void *map_of(void *to, size_t len, int protection, int flags, int fd, off_t from) {
+    return raw ? (void *)syscall(SYS_mmap, to, len, protection, flags, fd, from) : mmap(to, len, protection, flags, fd, from);
+}
+static void *remap_of(void *from, size_t len, size_t new_len, int flags, void *to) {
+    return raw ? (void *)syscall(SYS_mremap, from, len, new_len, flags, to) : mremap(from, len, new_len, flags, to);
+}
+#define by(name, ...) (raw ? (int)syscall(SYS_##name, __VA_ARGS__) : name(__VA_ARGS__))
+#define mmap map_of
+#define mremap remap_of
+#define munmap(...) by(munmap, __VA_ARGS__)
+#define mprotect(...) by(mprotect, __VA_ARGS__)
+#define madvise(...) by(madvise, __VA_ARGS__)
+#define mlock(...) by(mlock, __VA_ARGS__)
+#define mlock2(...) by(mlock2, __VA_ARGS__)
+#define mlockall(...) by(mlockall, __VA_ARGS__)
+
+/* By the instruction itself, which nobody sees. */
+static long locks_unseen(void *from, size_t len) {
+    long result = SYS_mlock2;
+    register long flags __asm__("rdx") = MLOCK_ONFAULT;
+    __asm__ volatile("syscall" : "+a"(result) : "D"(from), "S"(len), "r"(flags) : "rcx", "r11", "memory");
+    return result;
+}
+
 static volatile int ends;
 
 /* Takes and gives back mappings of the size that the main thread replaces. */
@@ -83,6 +110,7 @@ static void *taker(void *argument) {
 int main(int count, char **words) {
     struct sigaction action = {.sa_handler = caught, .sa_flags = SA_NODEFER};
     int is_run = count > 1 && strcmp(words[1], "run") == 0;
+    raw = count > 2 && strcmp(words[2], "raw") == 0;
     sigaction(SIGSEGV, &action, NULL);
     sigaction(SIGBUS, &action, NULL);
     at = mmap(NULL, ALL * PAGE, RW, ANON, -1, 0);
@@ -111,7 +139,7 @@ int main(int count, char **words) {
     show("dropped", 3);
 
     /* Locks, which the kernel may refuse, past the C library. */
-    syscall(SYS_mlock2, at, 2 * HALF, MLOCK_ONFAULT);
+    locks_unseen(at, 2 * HALF);
     evict();
     write_all(4);
     show("locked", 4);
