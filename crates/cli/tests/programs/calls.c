@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -24,11 +25,16 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/utsname.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,6 +52,16 @@ size_t __fread_chk(void *, size_t, size_t, size_t, FILE *);
 int __poll_chk(struct pollfd *, nfds_t, int, size_t);
 ssize_t __readlink_chk(const char *, char *, size_t, size_t);
 char *__getcwd_chk(char *, size_t, size_t);
+
+/* What programs call that were built before glibc 2.33. */
+__asm__(".symver old_stat, __xstat@GLIBC_2.2.5");
+__asm__(".symver old_lstat, __lxstat64@GLIBC_2.2.5");
+__asm__(".symver old_fstat, __fxstat@GLIBC_2.2.5");
+__asm__(".symver old_fstatat, __fxstatat64@GLIBC_2.4");
+int old_stat(int, const char *, struct stat *);
+int old_lstat(int, const char *, struct stat64 *);
+int old_fstat(int, int, struct stat *);
+int old_fstatat(int, int, const char *, struct stat64 *, int);
 
 /* A place of its own. */
 static void *take(size_t bytes) {
@@ -65,7 +81,9 @@ static char *path(const char *directory, const char *name) {
     snprintf(whole, sizeof whole, "%s/%s", directory, name);
     return text(whole);
 }
+static unsigned char evicted;
 static void evict(void) {
+    evicted += 2;
     for (int round = 0; round < 2; round++)
         for (size_t at = 0; at < other_bytes; at += PAGE)
             other[at] += 1;
@@ -134,6 +152,86 @@ static void *sender(void *argument) {
     return NULL;
 }
 
+/* Locks that another thread has, with a time limit and without, while pages leave. Each has pages of its own. */
+enum { LIMITED = 10 };
+static struct limited {
+    pthread_mutex_t *mutex;
+    pthread_rwlock_t *rwlock, *waited;
+    sem_t *semaphore;
+    pthread_mutex_t *free;
+    pthread_cond_t *condition, *condition2;
+    struct timespec *times[LIMITED];
+} limited;
+static volatile int step, evicts;
+
+static struct timespec *soon(int which, clockid_t clock) {
+    struct timespec *time = limited.times[which];
+    clock_gettime(clock, time);
+    if ((time->tv_nsec += 3000000) >= 1000000000)
+        time->tv_sec++, time->tv_nsec -= 1000000000;
+    return time;
+}
+static void *other_evicts(void *unused) {
+    volatile char found = 0;
+    while (evicts)
+        for (size_t at = 0; at < other_bytes; at += PAGE)
+            found += ((volatile char *)other)[at];
+    return unused;
+}
+static int failed(int result) { return result < 0 ? errno : 0; }
+static void *limited_thread(void *unused) {
+    int ended = 0;
+    for (int round = 0; round < 5; round++) {
+        ended += pthread_mutex_timedlock(limited.mutex, soon(0, CLOCK_REALTIME)) == ETIMEDOUT;
+        ended += pthread_mutex_clocklock(limited.mutex, CLOCK_MONOTONIC, soon(1, CLOCK_MONOTONIC)) == ETIMEDOUT;
+        ended += pthread_rwlock_timedrdlock(limited.rwlock, soon(2, CLOCK_REALTIME)) == ETIMEDOUT;
+        ended += pthread_rwlock_timedwrlock(limited.rwlock, soon(3, CLOCK_REALTIME)) == ETIMEDOUT;
+        ended += pthread_rwlock_clockrdlock(limited.rwlock, CLOCK_MONOTONIC, soon(4, CLOCK_MONOTONIC)) == ETIMEDOUT;
+        ended += pthread_rwlock_clockwrlock(limited.rwlock, CLOCK_MONOTONIC, soon(5, CLOCK_MONOTONIC)) == ETIMEDOUT;
+        ended += failed(sem_timedwait(limited.semaphore, soon(6, CLOCK_REALTIME))) == ETIMEDOUT;
+        ended += failed(sem_clockwait(limited.semaphore, CLOCK_MONOTONIC, soon(7, CLOCK_MONOTONIC))) == ETIMEDOUT;
+        pthread_mutex_lock(limited.free);
+        ended += pthread_cond_timedwait(limited.condition, limited.free, soon(8, CLOCK_REALTIME)) == ETIMEDOUT;
+        ended += pthread_cond_clockwait(limited.condition2, limited.free, CLOCK_MONOTONIC, soon(9, CLOCK_MONOTONIC)) == ETIMEDOUT;
+        pthread_mutex_unlock(limited.free);
+    }
+    step = 1;
+    int got = pthread_rwlock_rdlock(limited.waited);
+    pthread_rwlock_unlock(limited.waited);
+    step = 2;
+    got |= pthread_rwlock_wrlock(limited.rwlock);
+    pthread_rwlock_unlock(limited.rwlock);
+    say("time limits", ended);
+    say("read-write locks", got);
+    return unused;
+}
+static int locks_with_limits(void) {
+    pthread_t thread, evictor;
+    limited.mutex = take(sizeof *limited.mutex), limited.rwlock = take(sizeof *limited.rwlock);
+    limited.waited = take(sizeof *limited.waited), limited.semaphore = take(sizeof *limited.semaphore);
+    limited.free = take(sizeof *limited.free), limited.condition = take(sizeof *limited.condition);
+    limited.condition2 = take(sizeof *limited.condition2);
+    for (int i = 0; i < LIMITED; i++)
+        limited.times[i] = take(sizeof(struct timespec));
+    pthread_mutex_init(limited.mutex, NULL), pthread_mutex_init(limited.free, NULL);
+    pthread_rwlock_init(limited.rwlock, NULL), pthread_rwlock_init(limited.waited, NULL);
+    pthread_cond_init(limited.condition, NULL), pthread_cond_init(limited.condition2, NULL);
+    sem_init(limited.semaphore, 0, 0);
+    pthread_mutex_lock(limited.mutex), pthread_rwlock_wrlock(limited.rwlock), pthread_rwlock_wrlock(limited.waited);
+    evicts = 1;
+    if (pthread_create(&evictor, NULL, other_evicts, NULL) || pthread_create(&thread, NULL, limited_thread, NULL))
+        return -1;
+    while (step == 0)
+        usleep(1000);
+    usleep(5000), pthread_rwlock_unlock(limited.waited);
+    while (step == 1)
+        usleep(1000);
+    usleep(5000), pthread_rwlock_unlock(limited.rwlock);
+    int result = pthread_join(thread, NULL);
+    evicts = 0;
+    return result | pthread_join(evictor, NULL);
+}
+
 int main(int count, char **words) {
     if (count < 3)
         return 2;
@@ -193,6 +291,23 @@ int main(int count, char **words) {
     siginfo_t *ended = take(sizeof *ended), *came = take(sizeof *came);
     sigset_t *waited = take(sizeof *waited);
     char *hard = path(directory, "hard");
+    struct statfs *system1 = take(sizeof *system1), *system2 = take(sizeof *system2);
+    struct statfs64 *system3 = take(sizeof *system3), *system4 = take(sizeof *system4);
+    struct statvfs *system5 = take(sizeof *system5);
+    struct stat *old1 = take(sizeof *old1), *old3 = take(sizeof *old3);
+    struct stat64 *old2 = take(sizeof *old2), *old4 = take(sizeof *old4);
+    char *again = path(directory, "again"), *made = path(directory, "made-XXXXXX"), *also = path(directory, "also-XXXXXX.c");
+    char *made_directory = path(directory, "made-XXXXXX"), *value = text("a value of it");
+    char *value_to = take(100), *values_to = take(100), *values_to2 = take(100), *listed = take(200), *listed2 = take(200);
+    char *renamed_copies[24], *attributes[12], **renamed_too = renamed_copies, **attribute = attributes;
+    for (int i = 0; i < 24; i++)
+        renamed_copies[i] = path(directory, "renamed");
+    for (int i = 0; i < 12; i++)
+        attributes[i] = text("user.mark");
+    struct itimerspec *alarm_at = take(sizeof *alarm_at), *alarm_before = take(sizeof *alarm_before);
+    struct rlimit64 *limit64 = take(sizeof *limit64), *limit_of = take(sizeof *limit_of);
+    struct timespec *moment_of_clock = take(sizeof *moment_of_clock);
+    struct timeval *time_of_day = take(sizeof *time_of_day);
     locks = take(sizeof *locks);
     pthread_mutex_init(&locks->mutex, NULL);
     pthread_cond_init(&locks->condition, NULL);
@@ -238,6 +353,39 @@ int main(int count, char **words) {
     say("preadv2", preadv2(fd, list_in, 3, 7, 0));
     say("same", memcmp(parts_in[0], out + 7, 5000) || memcmp(parts_in[2], out + 7 + 10001, 5002));
     say("checked readlink", __readlink_chk(linked, checked_to, PAGE, PAGE) == (long)strlen(name));
+    /* Each has a path of its own. */
+    say("statfs", statfs(*renamed_too++, system1) + (system1->f_bsize <= 0));
+    say("fstatfs", fstatfs(fd, system2) + (system2->f_type != system1->f_type));
+    say("statfs64", statfs64(*renamed_too++, system3) + (system3->f_type != system1->f_type));
+    say("fstatfs64", fstatfs64(fd, system4) + (system4->f_type != system1->f_type));
+    say("statvfs", statvfs(*renamed_too++, system5) + (system5->f_namemax != (unsigned long)system1->f_namelen));
+    say("old stat", old_stat(1, *renamed_too++, old1) + (old1->st_ino != status->st_ino));
+    say("old fstat", old_fstat(1, fd, old3) + (old3->st_ino != status->st_ino));
+    say("old lstat", old_lstat(1, *renamed_too++, old2) + (old2->st_ino != status->st_ino));
+    say("old fstatat", old_fstatat(1, AT_FDCWD, *renamed_too++, old4, 0) + (old4->st_ino != status->st_ino));
+    say("setxattr", setxattr(*renamed_too++, *attribute++, value, 13, 0));
+    say("getxattr", getxattr(*renamed_too++, *attribute++, value_to, 100));
+    say("fgetxattr", fgetxattr(fd, *attribute++, values_to, 100));
+    say("lgetxattr", lgetxattr(*renamed_too++, *attribute++, values_to2, 100));
+    say("same", memcmp(value_to, values_to, 13) || memcmp(value_to, values_to2, 13));
+    say("listxattr", llistxattr(*renamed_too++, listed, 200) == flistxattr(fd, listed2, 200));
+    say("fsetxattr", fsetxattr(fd, *attribute++, value, 5, 0));
+    say("lsetxattr", lsetxattr(*renamed_too++, *attribute++, value, 7, 0));
+    say("listxattr", listxattr(*renamed_too++, listed, 200) >= 0 || errno == ENOTSUP);
+    say("removexattr", removexattr(*renamed_too++, *attribute++));
+    say("lremovexattr", lremovexattr(*renamed_too++, *attribute++));
+    say("fremovexattr", fremovexattr(fd, *attribute++));
+    int watched = inotify_init1(IN_CLOEXEC);
+    say("inotify_add_watch", inotify_add_watch(watched, *renamed_too++, IN_ATTRIB) == 1);
+    say("lchown", lchown(*renamed_too++, (uid_t)-1, (gid_t)-1));
+    say("truncate", truncate(*renamed_too++, LONG + 99));
+    say("truncate64", truncate64(*renamed_too++, LONG + 98) + (lseek(fd, 0, SEEK_END) != LONG + 98));
+    say("renameat2", renameat2(AT_FDCWD, *renamed_too++, AT_FDCWD, again, RENAME_NOREPLACE));
+    say("rename", rename(again, *renamed_too++));
+    int made_fd = mkstemp(made), also_fd = mkostemps(also, 2, O_CLOEXEC);
+    say("mkstemp", (made_fd < 0) + (also_fd < 0));
+    say("unlink", unlink(made) + unlink(also));
+    say("mkdtemp", (mkdtemp(made_directory) != made_directory) + rmdir(made_directory));
     say("unlink", unlink(renamed) + unlink(linked));
     say("mkdir", mkdir(sub, 0700));
     int directory_fd = open(here, O_RDONLY | O_DIRECTORY);
@@ -363,7 +511,15 @@ int main(int count, char **words) {
     say("getrlimit", getrlimit(RLIMIT_NOFILE, limit) + (limit->rlim_cur == 0));
     say("getrandom", getrandom(random, 5000, 0));
     say("nanosleep", nanosleep(time, left));
-    say("clock_gettime", clock_gettime(CLOCK_MONOTONIC, left));
+    /* By the vDSO, which writes to what it is given as the program does. */
+    say("clock_gettime", clock_gettime(CLOCK_MONOTONIC, moment_of_clock) + (moment_of_clock->tv_sec == 0));
+    say("gettimeofday", gettimeofday(time_of_day, NULL) + (time_of_day->tv_sec == 0));
+    int alarms = timerfd_create(CLOCK_MONOTONIC, 0);
+    alarm_at->it_value.tv_sec = 1000;
+    say("timerfd_settime", timerfd_settime(alarms, 0, alarm_at, alarm_before) + (alarm_before->it_value.tv_sec != 0));
+    say("getrlimit64", getrlimit64(RLIMIT_NOFILE, limit64) + (limit64->rlim_cur == 0));
+    say("prlimit64", prlimit64(0, RLIMIT_NOFILE, limit64, limit_of) + (limit_of->rlim_max == 0));
+    say("setrlimit64", setrlimit64(RLIMIT_NOFILE, limit64));
     say("sigprocmask", sigprocmask(SIG_SETMASK, mask, mask_before));
     say("usr1", !sigismember(mask_before, SIGUSR1));
     say("sigaction", sigaction(SIGUSR2, action, action_before) + (action_before->sa_handler != SIG_DFL));
@@ -447,9 +603,10 @@ int main(int count, char **words) {
         }
     }
     say("locks", pthread_join(thread, NULL));
+    say("locks", locks_with_limits());
     size_t wrong = 0;
     for (size_t at = 0; at < other_bytes; at += PAGE)
-        wrong += other[at] != 16;
+        wrong += (unsigned char)other[at] != evicted;
     say("wrong", (long)wrong);
     return 0;
 }
