@@ -37,10 +37,10 @@ install:
 	@DESTDIR="$(DESTDIR)" scripts/install all "$(PREFIX)" "$(TARGET)/release"
 
 test:
-	@$(TOOLS) --with nextest,deny scripts/test
+	@$(TOOLS) --with nextest,deny,programs scripts/test
 
 test-full:
-	@$(TOOLS) --with nextest,deny,usearch scripts/test full
+	@$(TOOLS) --with nextest,deny,programs,usearch scripts/test full
 
 bench:
 	@$(TOOLS) scripts/bench
