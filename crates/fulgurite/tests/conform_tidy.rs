@@ -280,14 +280,14 @@ fn documents_name_what_exists() {
 fn the_first_program_of_the_readme_is_the_one_that_is_compiled() {
     let files = files();
     let text = |path: &str| &files.iter().find(|f| f.path == path).unwrap_or_else(|| panic!("{path}")).text;
-    let block = |lines: Vec<&str>| -> Vec<String> {
+    let block = |lines: Vec<&str>, begin: &str| -> Vec<String> {
         let inside =
-            lines.into_iter().skip_while(|l| !l.starts_with("```")).skip(1).take_while(|l| !l.starts_with("```"));
+            lines.into_iter().skip_while(|l| !l.starts_with(begin)).skip(1).take_while(|l| !l.starts_with("```"));
         inside.map(|l| l.trim_start_matches("# ").trim().to_owned()).collect()
     };
-    let shown = block(text("README.md").lines().collect());
+    let shown = block(text("README.md").lines().collect(), "```rust");
     let source = text("crates/fulgurite/src/lib.rs").lines().filter_map(|l| l.strip_prefix("//!"));
-    let compiled = block(source.map(|l| l.strip_prefix(' ').unwrap_or(l)).collect());
+    let compiled = block(source.map(|l| l.strip_prefix(' ').unwrap_or(l)).collect(), "```");
     assert!(!shown.is_empty());
     assert_eq!(shown, compiled, "README.md and the doc test of crates/fulgurite differ");
 }
