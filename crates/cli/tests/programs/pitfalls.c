@@ -616,16 +616,18 @@ static void direct(const char *how) {
     printf("lost: %zu, wrong: %zu\n", lost, wrong());
 }
 
-/* What sets requests up, of libraries that need not be here: as a program finds that links them. */
+/* What sets requests up, of libraries that need not be here, and that not all see. */
 static void setups(void) {
     static const char *names[] = {"io_setup", "io_queue_init", "io_uring_setup", "io_uring_queue_init",
                                   "io_uring_queue_init_params", "io_uring_queue_init_mem"};
     static char place[2][PAGE];
-    void *aio = dlopen("libaio.so.1", RTLD_NOW | RTLD_GLOBAL), *uring = dlopen("liburing.so.2", RTLD_NOW | RTLD_GLOBAL);
+    void *aio = dlopen("libaio.so.1", RTLD_NOW), *uring = dlopen("liburing.so.2", RTLD_NOW);
     printf("libaio: %d, liburing: %d\n", aio != NULL, uring != NULL);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        int (*function)(unsigned, void *, void *, void *, size_t) =
-            (int (*)(unsigned, void *, void *, void *, size_t))dlsym(RTLD_DEFAULT, names[i]);
+        void *libraries[] = {RTLD_DEFAULT, aio, uring}, *found = NULL;
+        for (size_t at = 0; at < 3 && !found; at++)
+            found = at == 0 || libraries[at] ? dlsym(libraries[at], names[i]) : NULL;
+        int (*function)(unsigned, void *, void *, void *, size_t) = (int (*)(unsigned, void *, void *, void *, size_t))found;
         memset(place, 0, sizeof place);
         int result = function ? function(4, place[0], place[1], NULL, 0) : -ENOSYS;
         printf("%s: %s\n", names[i], result < 0 ? strerrorname_np(-result) : "done");
