@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::runs::{FULGURITE, Group, compiled, peak_of_summary, text};
+use crate::runs::{FULGURITE, Group, cannot, compiled, peak_of_summary, text};
 
 /// Rights that are taken away, and what is said then.
 const WAYS: [(&[&str], &str); 3] = [
@@ -115,6 +115,27 @@ fn system_calls_find_what_has_left_dram() {
         let words = ["--dram", "16M", "--flash", flash, "--flash-size", "128M", "--", &program, flash, "24"];
         let output = run(&confined, taken, None, &words);
         assert_eq!(text(&output.stdout), expected, "{taken:?}: {:?} {}", output.status, text(&output.stderr));
+    }
+}
+
+#[test]
+fn one_instruction_gets_all_its_pages_in_the_fewest_frames() {
+    let Some((directory, program, confined)) = place("across") else { return };
+    let flash = directory.path().to_str().unwrap();
+    let mut ways = vec![(&[][..], "compatible"), (&[][..], "in-line")];
+    if is_root() {
+        ways.extend([(WAYS[0].0, "in-line"), (WAYS[1].0, "in-line")]);
+    }
+    for (taken, mode) in ways {
+        let words = ["--dram", "16M", "--flash", flash, "--flash-size", "16M", "--mode", mode, "--", &program, "40"];
+        let output = run(&confined, taken, None, &words);
+        if cannot(&output) {
+            continue;
+        }
+        let told = text(&output.stderr);
+        let expected = "across: 0, copied: 0, gathered: 0, own: 1\n";
+        assert_eq!(text(&output.stdout), expected, "{taken:?}, {mode}: {:?} {told}", output.status);
+        assert!(told.contains("OVER THE CAP"), "the program leaves the fewest frames: {taken:?}, {mode}: {told}");
     }
 }
 
