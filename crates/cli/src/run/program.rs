@@ -195,6 +195,17 @@ mod tests {
             }
             Err(error) => println!("SKIPPED: no right to give a file capabilities ({error}); run as root"),
         }
+        // Of root's, for another user. Their own keep their libraries.
+        if rustix::process::getuid().is_root() {
+            let setuid = write("setuid", &fs::read(&own).unwrap(), 0o4755);
+            assert_eq!(judge_for(&setuid, 1000, 1000).unwrap(), Some(Unsuitable::Setuid));
+            assert_eq!(judge_for(&setuid, 0, 0).unwrap(), None);
+            let setgid = write("setgid", &fs::read(&own).unwrap(), 0o2755);
+            assert_eq!(judge_for(&setgid, 1000, 1000).unwrap(), Some(Unsuitable::Setuid));
+            assert_eq!(judge_for(&setgid, 1000, 0).unwrap(), None);
+        } else {
+            println!("SKIPPED: no right to make programs of root that are setuid; run as root");
+        }
         // One program header, of another kind.
         let mut elf = [MAGIC, &[0; 200]].concat();
         (elf[18], elf[32], elf[54], elf[56]) = (62, 64, 56, 1);

@@ -39,6 +39,36 @@ fn a_page_moves_in_and_out_with_what_it_holds() {
 }
 
 #[test]
+fn a_place_that_is_taken_or_not_mapped_is_told() {
+    let Some((mut userfault, region, arena)) = watched(4) else { return };
+    userfault.watch_writes(&region).unwrap();
+    region.allow(0, 4 * PAGE, Access::ReadWrite).unwrap();
+    arena.write(0, b"first");
+    for protected in [false, true] {
+        let to = usize::from(protected) * PAGE;
+        userfault.copy_in(&arena, 0, &region, to, protected).unwrap();
+        assert_eq!(userfault.copy_in(&arena, PAGE, &region, to, protected), Err(NotMoved::Exists));
+    }
+    // SAFETY: the page is the region's. Nothing refers to it.
+    unsafe { libc::munmap((region.base() + 3 * PAGE) as *mut libc::c_void, PAGE) };
+    assert_eq!(userfault.copy_in(&arena, 0, &region, 3 * PAGE, false), Err(NotMoved::Access));
+    assert_eq!(userfault.move_in(&arena, 0, &region, 3 * PAGE), Err(NotMoved::Missing));
+    assert_eq!(userfault.move_out(&region, 3 * PAGE, &arena, 3 * PAGE), Err(NotMoved::Missing));
+    let mut bytes = [0; 5];
+    arena.read(0, &mut bytes);
+    assert_eq!(&bytes, b"first", "what was not moved is still there");
+    // Without a look at what is there, a place is made empty before.
+    userfault.pagemap = None;
+    userfault.move_out(&region, 0, &arena, 0).unwrap();
+    userfault.move_in(&arena, 0, &region, 2 * PAGE).unwrap();
+    assert_eq!(userfault.move_in(&arena, 0, &region, PAGE), Err(NotMoved::Missing), "it has left");
+    arena.write(PAGE, b"stale");
+    userfault.move_out(&region, 2 * PAGE, &arena, PAGE).unwrap();
+    arena.read(PAGE, &mut bytes);
+    assert_eq!(&bytes, b"first");
+}
+
+#[test]
 fn what_may_not_be_written_to_gets_a_copy() {
     let Some((userfault, region, arena)) = watched(2) else { return };
     region.allow(0, PAGE, Access::Read).unwrap();
