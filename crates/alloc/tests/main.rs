@@ -6,3 +6,4 @@ mod conform_permanent;
 mod conform_two_doors;
 mod conform_waits;
 mod crash_permanent;
+mod fault_objects;
