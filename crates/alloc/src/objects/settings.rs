@@ -106,7 +106,7 @@ const DIRECTORY_BYTES_PER_CHUNK: usize = SUBPAGE_BYTES * CHUNK as usize * SUBPAG
 const PAGES_MIN: u64 = 64;
 const PAGE_BUFFER_MAX: u64 = 128 << 20;
 /// Of the page buffer, unless it was told.
-const SHARE: u64 = 8;
+const SHARE: u64 = 4;
 
 /// Doors for faults.
 pub const DOORS: usize = 16;

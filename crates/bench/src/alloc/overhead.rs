@@ -47,7 +47,7 @@ type Record = [u64; WORDS];
 pub fn measure(file: &std::path::Path) -> Result<Vec<Cost>> {
     let settings = ObjectSettings {
         mode: Mode::InLine,
-        page_buffer_bytes: Some((PAGES * 3 * PAGE_BYTES) as u64),
+        page_buffer_bytes: Some((PAGES * 7 * PAGE_BYTES) as u64),
         ..ObjectSettings::new(Medium::new_file(file, FILE_BYTES), DRAM_BYTES, 1 << 16)
     };
     let objects = ObjectAllocator::start(&settings)?;
