@@ -198,7 +198,8 @@ pub use fulgurite_flash::FileBackend;
 /// FileFlash::open(&FileConfig::create(&path, 1 << 20))?;
 /// // Half of it, by one thread that reads and writes.
 /// let mode = FileMode::Existing { bytes: Some(512 << 10) };
-/// let config = FileConfig { mode, backend: FileBackend::Threads(1), ..FileConfig::existing(&path) };
+/// let backend = FileBackend::Threads(1);
+/// let config = FileConfig { mode, backend, ..FileConfig::existing(&path) };
 /// assert_eq!(FileFlash::open(&config)?.subpages(), 128);
 /// # Ok(())
 /// # }

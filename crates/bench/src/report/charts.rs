@@ -52,6 +52,12 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         "flash-sync" => PALETTE[5],
         "mmap" => PALETTE[2],
         "os-swap" => PALETTE[7],
+        // SSDAlloc's allocators, and programs that were rewritten.
+        "object-per-page" => PALETTE[1],
+        "object-per-page-compatible" => LIGHT_GREEN,
+        "memory-page" => OLIVE,
+        "memory-page-in-line" => TEAL,
+        "blobs" => PALETTE[3],
         // Ways to a device: grey for the yardstick, green over memory, lighter in another process.
         "copy" => PALETTE[0],
         "device" => PALETTE[1],
@@ -125,14 +131,20 @@ fn label_bar(canvas: &mut Canvas, x: f64, y: f64, room: f64, text: &str) {
     }
 }
 
-/// A label in one line, or in two where it is wider than that and has a space to break it at.
+/// A label in as many lines as it needs. It is broken at spaces only.
 fn lines_of(label: &str, width: f64) -> Vec<&str> {
     // About 6.8 points a character at 12 px.
-    let fits = label.chars().count() as f64 * 6.8 <= width;
-    match label.rsplit_once(' ') {
-        Some((first, second)) if !fits => vec![first, second],
-        _ => vec![label],
+    let fits = |words: &str| words.chars().count() as f64 * 6.8 <= width;
+    let (mut lines, mut rest) = (Vec::new(), label);
+    while !fits(rest) && rest.contains(' ') {
+        let mut spaces = rest.match_indices(' ').map(|(at, _)| at);
+        let first = rest.find(' ').expect("there is a space");
+        let at = spaces.rfind(|at| fits(&rest[..*at])).unwrap_or(first);
+        lines.push(&rest[..at]);
+        rest = &rest[at + 1..];
     }
+    lines.push(rest);
+    lines
 }
 
 impl Bars {
@@ -151,9 +163,10 @@ impl Bars {
         let width = (LEFT + right + group * self.groups.len() as f64).max(660.0);
         let group = (width - LEFT - right) / self.groups.len().max(1) as f64;
         let end = width - right;
-        let mut canvas = Canvas::new(width, 430.0);
-        let top = headings(&mut canvas, &self.title, &self.subtitle, &self.series, width) + 18.0;
         let bottom = 392.0;
+        let lines = self.groups.iter().map(|name| lines_of(name, group).len()).max().unwrap_or(1).max(2);
+        let mut canvas = Canvas::new(width, bottom + 10.0 + 14.0 * lines as f64);
+        let top = headings(&mut canvas, &self.title, &self.subtitle, &self.series, width) + 18.0;
         let reach = |b: &Bar| b.spread.map_or(b.value, |(_, max)| max.max(b.value));
         let highest = self.bars.iter().flatten().flatten().map(reach).fold(0.0, f64::max);
         let highest = self.mark.as_ref().map_or(highest, |(mark, _)| highest.max(*mark));
@@ -397,6 +410,9 @@ mod tests {
         let configs = crate::values::Config::ALL.iter().map(|c| colour(c.name(), 0));
         let shades: std::collections::HashSet<_> = configs.collect();
         assert_eq!(shades.len(), crate::values::Config::ALL.len());
+        let configs = crate::values::AllocConfig::ALL.iter().map(|c| colour(c.name(), 0));
+        let shades: std::collections::HashSet<_> = configs.collect();
+        assert_eq!(shades.len(), crate::values::AllocConfig::ALL.len());
     }
     #[test]
     fn every_bar_has_its_number() {
@@ -426,9 +442,11 @@ mod tests {
         assert!(label > last, "{label} {last}");
     }
     #[test]
-    fn long_names_of_groups_take_two_lines() {
+    fn long_names_of_groups_take_several_lines() {
         assert_eq!(lines_of("zipf 80%", 60.0), ["zipf 80%"]);
         assert_eq!(lines_of("sequential 80%", 67.0), ["sequential", "80%"]);
+        assert_eq!(lines_of("slab-cache, Zipf 0.99, 50/50", 100.0), ["slab-cache,", "Zipf 0.99,", "50/50"]);
+        assert_eq!(lines_of("slab-cache, Zipf 0.99, 50/50", 20.0), ["slab-cache,", "Zipf", "0.99,", "50/50"]);
         assert_eq!(lines_of("hash-table", 10.0), ["hash-table"], "there is nowhere to break it");
     }
     #[test]
