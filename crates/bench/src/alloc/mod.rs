@@ -11,6 +11,7 @@ pub mod page_fault;
 mod program;
 mod programs;
 mod rows;
+mod walk;
 
 use std::time::Duration;
 

@@ -6,9 +6,9 @@ use anyhow::{Result, ensure};
 use fulgurite_workloads::mix;
 use zerocopy::FromZeros;
 
-use super::walk;
 use crate::alloc::memory::{Memory, Records};
 use crate::alloc::program::{Plain, Request};
+use crate::alloc::walk::walk;
 
 pub(super) const WORDS: usize = 16;
 

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use fulgurite_workloads::mix;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::walk;
 use crate::alloc::memory::{Memory, Records};
 use crate::alloc::program::{Plain, Request};
+use crate::alloc::walk::walk;
 
 /// Entries of a bin: HashCache-SetMem's sets have 8.
 const ENTRIES: usize = 8;

@@ -7,9 +7,9 @@ use allocator_api2::boxed::Box as AnyBox;
 use anyhow::{Context, Result, ensure};
 use fulgurite_workloads::mix;
 
-use super::walk;
 use crate::alloc::memory::Slab;
 use crate::alloc::program::{Plain, Request};
+use crate::alloc::walk::walk;
 
 /// Bytes of the values of each size, header excluded: slab classes.
 pub const SIZES: [usize; 4] = [64, 192, 448, 960];
