@@ -30,10 +30,10 @@ def main() -> None:
     wanted = rows * (rows - 1) / 2 + rows * np.arange(columns) / columns
     assert np.allclose(sums, wanted), "a sum is wrong"
 
-    # Rows by chance: each is read from flash, if DRAM does not have it.
+    # Rows at random: each is read from flash, if DRAM does not have it.
     some = np.random.default_rng(1).integers(0, rows, 1000)
     assert np.array_equal(table[some, 0], some), "a row is another one"
-    print(f"{table.nbytes >> 20} MiB: {columns} sums and {len(some)} rows by chance are right")
+    print(f"{table.nbytes >> 20} MiB: {columns} sums and {len(some)} rows at random are right")
 
 
 if __name__ == "__main__":

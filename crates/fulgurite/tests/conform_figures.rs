@@ -1,8 +1,9 @@
 //! Goal: the figures in the documents are those of the kept results, which the same command made.
-//! Method: the tables of `docs/figures.md` are made from `docs/results/*.json`, one for each file,
-//! and must be what stands there (`UPDATE=1 cargo test -p fulgurite --test all conform_figures::`
-//! writes them). Each number of the README's table stands in the table of its command. The table of
-//! the calibration is compared cell by cell.
+//! Method: the tables of `docs/figures-archive.md` and the charts of `docs/charts` are made from
+//! `docs/results/*.json` and must equal what is there (`UPDATE=1 cargo test -p fulgurite --test all
+//! conform_figures::` writes them). Each number of the table of claims in `docs/figures.md` is in
+//! the table of its command, and each of README.md in the table of claims. The table of the
+//! calibration is compared cell by cell.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,13 +85,15 @@ fn marks(name: &str) -> (String, String) {
 
 #[test]
 fn tables_are_those_of_the_kept_results() {
-    let path = root().join("docs/figures.md");
+    let path = root().join("docs/figures-archive.md");
     let shown = read(&path);
     let mut made = shown.clone();
     for (name, result) in results() {
         let (begin, end) = marks(&name);
-        let at = made.find(&begin).unwrap_or_else(|| panic!("docs/figures.md has no place for {name}: {begin}"));
-        let to = at + made[at..].find(&end).unwrap_or_else(|| panic!("docs/figures.md does not end {name}: {end}"));
+        let at =
+            made.find(&begin).unwrap_or_else(|| panic!("docs/figures-archive.md has no place for {name}: {begin}"));
+        let to =
+            at + made[at..].find(&end).unwrap_or_else(|| panic!("docs/figures-archive.md does not end {name}: {end}"));
         let has_drawing = root().join(format!("docs/results/{name}.svg")).exists();
         made.replace_range(at + begin.len()..to, &figures::render(&name, &result, has_drawing));
     }
@@ -98,27 +101,27 @@ fn tables_are_those_of_the_kept_results() {
         return;
     }
     if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, made).expect("docs/figures.md can be written");
+        fs::write(&path, made).expect("docs/figures-archive.md can be written");
         return;
     }
     let differ = made.lines().zip(shown.lines()).find(|(made, shown)| made != shown);
     panic!(
-        "docs/figures.md is not of the kept results: {differ:?}\nUPDATE=1 cargo test -p fulgurite --test all conform_figures::"
+        "docs/figures-archive.md is not of the kept results: {differ:?}\nUPDATE=1 cargo test -p fulgurite --test all conform_figures::"
     );
 }
 
 #[test]
-fn the_readme_says_what_the_tables_say() {
-    let figures = read(&root().join("docs/figures.md"));
+fn the_claims_say_what_the_tables_say() {
+    let archive = read(&root().join("docs/figures-archive.md"));
     let mut blocks = BTreeMap::new();
     for (name, result) in results() {
         let (begin, end) = marks(&name);
-        let block = figures.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end)).map(|(block, _)| block);
-        let block = block.unwrap_or_else(|| panic!("docs/figures.md has no {name}"));
+        let block = archive.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end)).map(|(block, _)| block);
+        let block = block.unwrap_or_else(|| panic!("docs/figures-archive.md has no {name}"));
         blocks.insert(figures::command(&result), numbers(block));
     }
     let (mut wrong, mut compared) = (Vec::new(), 0);
-    for row in rows_between(&read(&root().join("README.md")), "figures") {
+    for row in rows_between(&read(&root().join("docs/figures.md")), "claims") {
         let command = figures::without_outputs(row[row.len() - 1].trim_matches('`'));
         let Some(block) = blocks.get(&command) else {
             wrong.push(format!("no file of docs/results was made by `{command}`"));
@@ -135,7 +138,49 @@ fn the_readme_says_what_the_tables_say() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(compared > 20, "the table of figures in README.md was not found: {compared} numbers");
+    assert!(compared > 20, "the table of claims in docs/figures.md was not found: {compared} numbers");
+}
+
+#[test]
+fn the_readme_says_what_the_claims_say() {
+    let claims = rows_between(&read(&root().join("docs/figures.md")), "claims");
+    let claimed: Vec<Written> = claims.iter().flatten().flat_map(|cell| numbers(cell)).collect();
+    let readme = read(&root().join("README.md"));
+    let (_, after) = readme.split_once("<!-- figures: begin -->").expect("README.md has figures");
+    let (figures, _) = after.split_once("<!-- figures: end -->").expect("its figures end");
+    let shown: Vec<Written> = numbers(figures).into_iter().filter(|number| number.rounding < 1.0).collect();
+    let wrong: Vec<f64> = shown.iter().map(|n| n.value).filter(|&n| !claimed.iter().any(|c| c.is(n))).collect();
+    assert!(wrong.is_empty(), "numbers of README.md that docs/figures.md does not claim: {wrong:?}");
+    assert!(shown.len() >= 6, "the figures of README.md were not found: {shown:?}");
+}
+
+#[test]
+fn charts_are_those_of_the_kept_results() {
+    let directory = root().join("docs/charts");
+    let page = read(&root().join("docs/figures.md"));
+    let charts = figures::charts::all(&results());
+    let mut wrong = Vec::new();
+    for (name, svg) in &charts {
+        let path = directory.join(format!("{name}.svg"));
+        if fs::read_to_string(&path).is_ok_and(|kept| kept == *svg) {
+        } else if std::env::var_os("UPDATE").is_some() {
+            fs::create_dir_all(&directory).expect("a directory for charts");
+            fs::write(&path, svg).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        } else {
+            wrong.push(format!("docs/charts/{name}.svg is not of the kept results (UPDATE=1 writes it)"));
+        }
+        if !page.contains(&format!("(charts/{name}.svg)")) {
+            wrong.push(format!("docs/figures.md does not show charts/{name}.svg"));
+        }
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name} has a bar without a number");
+    }
+    for entry in fs::read_dir(&directory).expect("there are charts") {
+        let name = entry.expect("a directory can be read").file_name().to_string_lossy().into_owned();
+        if !charts.iter().any(|(chart, _)| name == format!("{chart}.svg")) {
+            wrong.push(format!("docs/charts/{name} is made from no result"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

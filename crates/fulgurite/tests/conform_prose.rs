@@ -12,27 +12,6 @@ const WORDS: usize = 40;
 /// Lines of comments that are too long. Lower the number when comments are rewritten.
 const LONG_COMMENTS: usize = 28;
 
-/// Documents whose words have not been replaced yet. A document without such words leaves this
-/// list, and no document joins it.
-const UNCONVERTED: &[&str] = &[
-    "README.md",
-    "crates/README.md",
-    "docs/architecture.md",
-    "docs/c.md",
-    "docs/dependencies.md",
-    "docs/device.md",
-    "docs/figures.md",
-    "docs/format.md",
-    "docs/life-of-a-miss.md",
-    "docs/reproduction.md",
-    "docs/results/calibration.md",
-    "docs/results/profile-sync.md",
-    "docs/results/profile.md",
-    "docs/run.md",
-    "docs/simulator.md",
-    "docs/status.md",
-];
-
 /// A word or phrase that has a plainer replacement.
 struct Listed {
     phrase: &'static [&'static str],
@@ -231,20 +210,12 @@ fn documents_are_plain_and_fit_the_page() {
 #[test]
 fn documents_use_the_plainer_word() {
     let files = files();
-    let (mut offenders, mut converted) = (Vec::new(), Vec::new());
+    let mut offenders = Vec::new();
     // The changes of earlier versions stay as they were announced.
     for file in files.iter().filter(|f| f.is(".md") && f.path != "CHANGELOG.md") {
-        let found = offences(&file.text).1;
-        if !UNCONVERTED.contains(&file.path.as_str()) {
-            offenders.extend(found.iter().map(|(line, what)| format!("{}:{line}: {what}", file.path)));
-        } else if found.is_empty() {
-            converted.push(file.path.clone());
-        }
+        offenders.extend(offences(&file.text).1.iter().map(|(line, what)| format!("{}:{line}: {what}", file.path)));
     }
-    let gone = UNCONVERTED.iter().filter(|path| !files.iter().any(|f| f.path == **path));
-    converted.extend(gone.map(|path| path.to_string()));
     none("words that have a plainer replacement (left: the word, right: what to write)", &offenders);
-    none("documents that UNCONVERTED of conform_prose.rs names without need", &converted);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! text file of the tree and look for what the rules exclude: files that are too long, unsafe code
 //! without its reason, work left open, files that do not say what they hold, tests without goal and
 //! method, paths of one machine, figures without the command that makes them, documents that name
-//! functions or files that are gone. Each test lists all offenders at once.
+//! functions or files that are gone, links that lead nowhere. Each test lists all offenders at
+//! once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -237,7 +238,7 @@ fn every_figure_names_its_command() {
             code ^= line.starts_with("```");
             // A command stands in the same paragraph or table row.
             let row = line.starts_with('|');
-            let names = |l: &str| ["`fulgurite ", "`make ", "`cargo "].iter().any(|c| l.contains(c));
+            let names = |l: &str| ["`fulgurite ", "`fulgurite-lab ", "`make ", "`cargo "].iter().any(|c| l.contains(c));
             let paragraph = || {
                 let above = lines[..i].iter().rev().take_while(|l| !l.trim().is_empty());
                 let below = lines[i..].iter().take_while(|l| !l.trim().is_empty());
@@ -276,18 +277,43 @@ fn documents_name_what_exists() {
     none("functions and files that documents name and that do not exist", &offenders);
 }
 
+/// What a heading is called in a link.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
 #[test]
-fn the_first_program_of_the_readme_is_the_one_that_is_compiled() {
+fn links_of_documents_lead_somewhere() {
     let files = files();
-    let text = |path: &str| &files.iter().find(|f| f.path == path).unwrap_or_else(|| panic!("{path}")).text;
-    let block = |lines: Vec<&str>, begin: &str| -> Vec<String> {
-        let inside =
-            lines.into_iter().skip_while(|l| !l.starts_with(begin)).skip(1).take_while(|l| !l.starts_with("```"));
-        inside.map(|l| l.trim_start_matches("# ").trim().to_owned()).collect()
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let headings = |path: &str| -> Option<Vec<String>> {
+        let file = files.iter().find(|f| f.path == path)?;
+        Some(file.text.lines().filter(|line| line.starts_with('#')).map(anchor).collect())
     };
-    let shown = block(text("README.md").lines().collect(), "```rust");
-    let source = text("crates/fulgurite/src/lib.rs").lines().filter_map(|l| l.strip_prefix("//!"));
-    let compiled = block(source.map(|l| l.strip_prefix(' ').unwrap_or(l)).collect(), "```");
-    assert!(!shown.is_empty());
-    assert_eq!(shown, compiled, "README.md and the doc test of crates/fulgurite differ");
+    let (mut offenders, mut count) = (Vec::new(), 0);
+    for file in files.iter().filter(|f| f.is(".md")) {
+        let directory = file.path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let targets = file.text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        for target in targets.map(|(target, _)| target).filter(|target| !target.contains("://")) {
+            let (path, wanted) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+            let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
+            for part in path.split('/') {
+                if part == ".." {
+                    parts.pop();
+                } else {
+                    parts.push(part);
+                }
+            }
+            let path = if path.is_empty() { file.path.clone() } else { parts.join("/") };
+            let lacks = |wanted: &str| headings(&path).is_some_and(|there| !there.contains(&wanted.to_owned()));
+            if !root.join(&path).exists() || wanted.is_some_and(lacks) {
+                offenders.push(format!("{}: {target}", file.path));
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 50, "only {count} links were found");
+    none("links that lead nowhere", &offenders);
 }

@@ -4,6 +4,7 @@
 mod figures;
 #[path = "../../memory/tests/guarded/mod.rs"]
 mod guarded;
+mod guide;
 mod history;
 
 mod conform_calls;
@@ -14,6 +15,7 @@ mod conform_dram_moves;
 mod conform_figures;
 mod conform_give_back;
 mod conform_growth;
+mod conform_guide;
 mod conform_layers;
 mod conform_limits;
 mod conform_prose;

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+pub mod charts;
 mod live;
 mod others;
 mod peers;
