@@ -97,6 +97,22 @@ fn examples_compile_run_and_go_on() {
 }
 
 #[test]
+fn the_program_of_the_document_runs_and_runs_again() {
+    let installed = Installed::new();
+    let document = fs::read_to_string(root().join("docs/c.md")).unwrap();
+    let block =
+        document.split("```c\n").nth(1).and_then(|rest| rest.split_once("```")).expect("docs/c.md has a program");
+    let source = installed.path("document.c");
+    fs::write(&source, block.0).unwrap();
+    let program = installed.compile(source.to_str().unwrap(), &installed.flags(&["--cflags", "--libs"]));
+    for _ in 0..2 {
+        let mut command = Command::new(&program);
+        command.current_dir(installed.directory.path()).env("LD_LIBRARY_PATH", installed.path("usr/lib"));
+        assert_eq!(run(&mut command), "countess\n");
+    }
+}
+
+#[test]
 fn containers_live_in_flash() {
     let installed = Installed::new();
     let shared = installed.flags(&["--cflags", "--libs"]);

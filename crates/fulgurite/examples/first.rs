@@ -6,7 +6,7 @@
 
 use fulgurite::{Fulgurite, Medium};
 
-pub fn main() -> Result<(), fulgurite::Error> {
+pub(crate) fn main() -> Result<(), fulgurite::Error> {
     let medium = Medium::pool_or_new("visits.pool", "64M"); // the first run creates this file
     let memory = Fulgurite::builder(medium).dram("16M").start()?;
     let visits = memory.named("visits").hash_map::<u64, u64>(100_000)?;

@@ -48,7 +48,7 @@ fn blocks(document: &str) -> Vec<(usize, Option<String>, Vec<String>)> {
 fn shown(source: &str) -> Vec<String> {
     let lines = source.lines().skip_while(|line| line.starts_with("//!") || line.is_empty());
     lines
-        .map(|line| line.strip_prefix("pub fn main").map_or(line.to_owned(), |rest| format!("fn main{rest}")))
+        .map(|line| line.strip_prefix("pub ").or(line.strip_prefix("pub(crate) ")).unwrap_or(line).to_owned())
         .collect()
 }
 
