@@ -21,6 +21,7 @@ mod conform_demo_survive;
 mod conform_device_flash;
 mod conform_device_quick;
 mod conform_flash_choice;
+mod conform_guide;
 mod conform_pool_cli;
 mod conform_pool_files;
 mod conform_pool_objects;

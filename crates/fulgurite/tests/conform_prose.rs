@@ -84,8 +84,11 @@ struct Block {
     text: String,
 }
 
+/// What is wrong, with its line.
+type Offences = Vec<(usize, String)>;
+
 /// What the rules exclude in a document, and which listed words it has, line by line.
-fn offences(document: &str) -> (Vec<(usize, String)>, Vec<(usize, String)>) {
+fn offences(document: &str) -> (Offences, Offences) {
     let (mut found, mut words_found) = (Vec::new(), Vec::new());
     let mut blocks: Vec<Block> = Vec::new();
     let (mut code, mut generated, mut open) = (false, false, false);

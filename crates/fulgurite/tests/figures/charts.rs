@@ -81,6 +81,9 @@ impl Bars {
     }
 }
 
+/// A line: its name, its colour, its points.
+struct Line(&'static str, &'static str, Vec<(f64, f64)>);
+
 /// Lines over a share in per cent on the x axis, both axes from zero.
 struct Lines {
     title: &'static str,
@@ -89,7 +92,7 @@ struct Lines {
     y: &'static str,
     /// The ends of both axes, and the step between two marks of the y axis.
     ends: (f64, f64, f64),
-    lines: Vec<(String, &'static str, Vec<(f64, f64)>)>,
+    lines: Vec<Line>,
 }
 
 impl Lines {
@@ -128,7 +131,7 @@ impl Lines {
         );
         // Names stand beside the ends of their lines, moved apart where those are close.
         let mut names: Vec<(f64, &str, &str)> = Vec::new();
-        for (name, color, points) in &self.lines {
+        for Line(name, color, points) in &self.lines {
             let path: Vec<String> =
                 points.iter().map(|&point| at(point)).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
             writeln!(
@@ -334,8 +337,8 @@ fn tail(result: &Value) -> Lines {
         y: "p99, multiple",
         ends: (100.0, 3.0, 0.5),
         lines: vec![
-            ("oldest request first".to_owned(), OURS, line("fulgurite")),
-            ("first come, first served".to_owned(), OTHERS, line("fifo")),
+            Line("oldest request first", OURS, line("fulgurite")),
+            Line("first come, first served", OTHERS, line("fifo")),
         ],
     }
 }
