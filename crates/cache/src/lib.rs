@@ -41,7 +41,7 @@ pub mod residency;
 mod seal;
 mod shared;
 pub mod table;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 mod users;
 mod write_back;

@@ -1,19 +1,12 @@
-//! The atomics of the page-state protocol: std's, or loom's under `--cfg loom`, so that the code
-//! that runs is the code that is checked.
+//! The atomics of the page-state protocol. `crates/loom` compiles the protocol over loom's in their
+//! place, so that the code that runs is the code that is checked.
 
-#[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
-
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 /// The cheap side of the asymmetric barrier, on the hit path: the compiler must not move the
 /// re-check above the publication. The evictor calls [`fulgurite_sys::barrier::expedited`] for the
 /// processor's side.
 #[inline(always)]
 pub(crate) fn light_barrier() {
-    #[cfg(not(loom))]
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
-    #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
 }

@@ -101,7 +101,7 @@ impl Drop for Share {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -263,7 +263,7 @@ impl Drop for Place {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::region::{Capability, Features};

@@ -35,10 +35,7 @@
 //! does), and it does not model NAND.
 #![deny(unsafe_code)]
 
-#[cfg(not(loom))]
 mod bell;
-#[cfg(loom)]
-pub mod bell;
 mod boot;
 mod cached;
 #[expect(unsafe_code, reason = "media promise what no type can check")]
@@ -52,17 +49,11 @@ mod hosts;
 mod identity;
 mod planted;
 mod region;
-#[cfg(not(loom))]
 mod ring;
-#[cfg(loom)]
-pub mod ring;
 mod session;
 mod socket;
 mod standing;
-#[cfg(not(loom))]
 mod window;
-#[cfg(loom)]
-pub mod window;
 
 pub use bell::Bell;
 pub use boot::BootImage;
@@ -78,7 +69,7 @@ pub use host::{Buddy, Commands, DeviceFlash, Done, Hold, HostConfig, HostCounter
 pub use hosts::Who;
 pub use identity::Identity;
 #[doc(hidden)]
-pub use planted::{Planted, PlantedPanic, PlantedReplay};
+pub use planted::{PlantedPanic, PlantedReplay};
 pub use region::{Capability, DeviceStatus, Features, PAIRS_MAX, Region, RegionError};
 pub use ring::{Consumer, Damaged, Producer};
 pub use socket::{Listening, Server, ServerConfig, SocketError, SocketLink};

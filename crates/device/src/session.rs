@@ -148,7 +148,7 @@ impl Session {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use fulgurite_flash::{Flash, MemoryFlash};
     use fulgurite_format::PoolId;

@@ -48,10 +48,8 @@ mod moved;
 mod mover;
 mod nand;
 mod part;
-#[cfg(not(loom))]
+mod primitive;
 mod ring;
-#[cfg(loom)]
-pub mod ring;
 mod slots;
 mod striped;
 mod traits;

@@ -16,14 +16,7 @@
 //! written and not yet taken. A queue keeps it by bounding its requests in flight, as entries are
 //! taken in order and before their requests complete. Breaking it loses entries and is not unsafe.
 
-#[cfg(loom)]
-use loom::sync::Arc;
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
-#[cfg(not(loom))]
-use std::sync::Arc;
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::primitive::{Arc, AtomicU64, Ordering};
 
 const LINE_WORDS: usize = 8;
 const PHASE: u64 = 1 << 63;
@@ -138,7 +131,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -68,7 +68,7 @@ impl<T> Chunked<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -19,10 +19,7 @@ mod extents;
 mod geometry;
 mod head;
 mod helpers;
-#[cfg(not(loom))]
 mod map;
-#[cfg(loom)]
-pub mod map;
 mod members;
 mod objects;
 mod pages;

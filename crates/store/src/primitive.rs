@@ -1,8 +1,3 @@
-//! The atomics of the map: std's, or loom's under `--cfg loom`, so that the code that runs is the
-//! code that is checked.
+//! The atomics of the map. `crates/loom` compiles the map over loom's in their place.
 
-#[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
-
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};

@@ -4,12 +4,7 @@
 //! runs in production. One writer takes two pages through their kinds, so that each block changes
 //! hands; a reader looks twice. Then a reader that does not look whether blocks were used again,
 //! which must be found to be wrong, or the model proves nothing.
-//!
-//! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-store --test loom_map --release`
-#![cfg(loom)]
-
-use fulgurite_store::Find;
-use fulgurite_store::map::{Located, Map, MapWriter, Places};
+use fulgurite_loom::map::{Find, Located, Map, MapWriter, Places};
 use loom::thread;
 
 const N: u32 = 16;

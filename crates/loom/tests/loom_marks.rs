@@ -4,13 +4,9 @@
 //! run in production. One worker writes a dirty frame from where it lies and then evicts it; a
 //! fiber of another one writes to it twice, through accesses or through a pin. Then the same
 //! without the second look at the mark, which must be found, or the model proves nothing.
-//!
-//! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-cache --test loom_marks --release`
-#![cfg(loom)]
-
-use fulgurite_cache::marks::{CLEAN, DIRTY, Marks, has_changes};
-use fulgurite_cache::residency::{self, NOTHING, State};
 use fulgurite_format::FrameIndex;
+use fulgurite_loom::marks::{CLEAN, DIRTY, Marks, has_changes};
+use fulgurite_loom::residency::{self, NOTHING, State};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;

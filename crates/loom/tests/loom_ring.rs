@@ -2,11 +2,8 @@
 //! every interleaving and reordering that the memory model allows, also when a lap overwrites
 //! entries.
 //! Method: loom runs a queue of depth 2 for several laps: requests of two words one way,
-//! completions the other. The producer writes again only after the completion, as a queue does. Run
-//! with `RUSTFLAGS="--cfg loom" cargo test --release -p fulgurite-flash --test loom_ring`.
-#![cfg(loom)]
-
-use fulgurite_flash::ring::ring;
+//! completions the other. The producer writes again only after the completion, as a queue does.
+use fulgurite_loom::flash_ring::ring;
 
 #[test]
 fn requests_and_completions_over_several_laps() {

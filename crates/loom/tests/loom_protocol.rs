@@ -1,20 +1,20 @@
 //! Goal: the rings and the bell are right under every interleaving and reordering that the memory
 //! model allows, and each of their barriers is needed.
 //! Method: loom runs a queue pair for several laps with the data of a write and of a read, and two
-//! sides that go to sleep. The same with each barrier left out ([`Planted`]) must be caught. Run
-//! with `RUSTFLAGS="--cfg loom" cargo test --release -p fulgurite-device --test loom_protocol`.
-#![cfg(loom)]
-
+//! sides that go to sleep. The same with each barrier left out ([`Planted`]) must be caught.
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fulgurite_device::window::Window;
-use fulgurite_device::{Bell, Consumer, Planted, Producer};
+use fulgurite_loom::window::{Planted, Window};
+use fulgurite_loom::{
+    bell::Bell,
+    ring::{Consumer, Producer},
+};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 fn ends<const WORDS: usize>(entries: usize, planted: Option<Planted>) -> (Producer<WORDS>, Consumer<WORDS>) {
-    let window = Window::of_model(entries * WORDS, planted);
+    let window = Window::new(entries * WORDS, planted);
     (Producer::new(window.clone()), Consumer::new(window))
 }
 
@@ -94,7 +94,7 @@ struct Event(Mutex<bool>, Condvar);
 fn sleep(planted: Option<Planted>) {
     loom::model(move || {
         let (mut producer, mut consumer) = ends::<1>(1, planted);
-        let word = Window::of_model(1, planted);
+        let word = Window::new(1, planted);
         let (sleeper, ringer) = (Bell::new(word.clone()), Bell::new(word));
         let event = Arc::new(Event(Mutex::new(false), Condvar::new()));
         let notified = event.clone();

@@ -5,13 +5,9 @@
 //! `context.rs`. Two workers and two subpages share one frame, whose tenant is noted in a cell of
 //! its own. A user of a subpage must find it there while its slot or pin says so. Then the same
 //! with a planted fault, which must be found, or the model proves nothing.
-//!
-//! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-cache --test loom_residency --release`
-#![cfg(loom)]
-
-use fulgurite_cache::marks::{CLEAN, DIRTY, Marks, has_changes};
-use fulgurite_cache::residency::{self, NOTHING, State};
 use fulgurite_format::FrameIndex;
+use fulgurite_loom::marks::{CLEAN, DIRTY, Marks, has_changes};
+use fulgurite_loom::residency::{self, NOTHING, State};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;

@@ -1,0 +1,7 @@
+//! All models, as one program.
+
+mod loom_map;
+mod loom_marks;
+mod loom_protocol;
+mod loom_residency;
+mod loom_ring;
