@@ -4,7 +4,6 @@
 mod common;
 mod guarded;
 
-mod compile_fail;
 mod conform_budget;
 mod conform_jobs;
 mod conform_queues;
