@@ -5,8 +5,8 @@
 //! that. The store overwrites a mark that changed in between, so [`Marks::begin_write`] can be
 //! undone. The caller therefore looks again ([`Marks::second_look`]) when no writer can be between
 //! the two steps: after a barrier, after the slots, and after the pins. A writer's slot names the
-//! frame from before its load until after its store. `crates/loom/tests/loom_marks.rs` checks this on this
-//! code, and `crates/loom/tests/loom_residency.rs` the evictor's look at unlinked frames.
+//! frame from before its load until after its store. `loom_marks.rs` checks this on this
+//! code, and `loom_residency.rs` the evictor's look at unlinked frames.
 //!
 //! A cut needs no second look. It seals while all workers stand between two fibers, and leaves
 //! pinned frames alone. Later writers see the seal, and do not store.

@@ -23,7 +23,7 @@
 //!
 //! A hit publishes the word in its worker's slot, then loads the word again. An evictor unlinks,
 //! makes every other worker execute a barrier, then reads the slots. Either it sees the slot, or
-//! the hit sees the unlinked word and starts again. `crates/loom/tests/loom_residency.rs` checks this on this
+//! the hit sees the unlinked word and starts again. `loom_residency.rs` checks this on this
 //! code.
 
 use fulgurite_format::FrameIndex;

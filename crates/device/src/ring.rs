@@ -16,7 +16,7 @@
 //! entry carries a check over its words and its position, which finds a stray store.
 //!
 //! Memory order: the last word is stored with release and loaded with acquire. So the consumer sees
-//! the other words, and all that the producer stored before. `crates/loom/tests/loom_protocol.rs` takes each
+//! the other words, and all that the producer stored before. `loom_protocol.rs` takes each
 //! away and is caught.
 //!
 //! Invariant, upheld by an honest producer: never more entries than the ring holds are written and

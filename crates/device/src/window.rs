@@ -1,5 +1,5 @@
-//! Words of the shared memory as atomics. `crates/loom` has the same over loom's atomics, so that the
-//! rings and the bell are checked as they run.
+//! Words of the shared memory as atomics. `crates/loom` has the same over loom's atomics, so that
+//! the rings and the bell are checked as they run.
 
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@ use std::process::Stdio;
 
 use fulgurite_testkit as trials;
 
-use crate::conform_tidy::{File, files, none};
 use crate::guide;
+use crate::tree::{File, files, none};
 
 type Program = fn() -> Result<(), Box<dyn std::error::Error>>;
 

@@ -1,27 +1,23 @@
 //! All tests of this crate but those under loom, as one program: linked once, and each test runs in
 //! a process of its own.
 
-mod figures;
 #[path = "../../memory/tests/guarded/mod.rs"]
 mod guarded;
 mod guide;
 mod history;
+#[path = "../../house/tests/tree/mod.rs"]
+mod tree;
 
 mod conform_calls;
-mod conform_circles;
 mod conform_device;
 mod conform_device_pool;
 mod conform_dram_moves;
-mod conform_figures;
 mod conform_give_back;
 mod conform_growth;
 mod conform_guide;
-mod conform_layers;
 mod conform_limits;
-mod conform_prose;
 mod conform_removal;
 mod conform_striped_pool;
-mod conform_tidy;
 mod conform_upkeep;
 mod crash_blobs;
 mod crash_device_pool;

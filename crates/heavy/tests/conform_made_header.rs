@@ -1,5 +1,5 @@
-//! Goal: the C header that is checked in is the one that the sources make. Method: cbindgen makes it
-//! again, and the texts are compared. UPDATE=1 writes it.
+//! Goal: the C header that is checked in is the one that the sources make. Method: cbindgen makes
+//! it again, and the texts are compared. UPDATE=1 writes it.
 
 use std::fs;
 use std::path::Path;

@@ -37,5 +37,8 @@ pub mod bell;
 #[path = "../../device/src/ring.rs"]
 pub mod ring;
 
+// The files above call it, to fetch lines and for the expedited barrier.
+use fulgurite_sys as _;
+
 pub mod primitive;
 pub mod window;

@@ -1,5 +1,5 @@
-//! Words of memory that host and device share, as loom's atomics, in place of the module of the same
-//! name in `device`. A barrier of the protocol can be left out, which the tests must find.
+//! Words of memory that host and device share, as loom's atomics, in place of `device`'s module of
+//! that name. A barrier of the protocol can be left out, which the tests must find.
 
 use std::sync::Arc;
 

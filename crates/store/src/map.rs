@@ -28,7 +28,7 @@
 //!   reader see the slot word W, and a word of its block that was stored in a later use. That store
 //!   follows the count, by release and acquire, so the second load sees the new count. If the first
 //!   load had seen it too, it would also have seen that W was replaced. It cannot see a store of an
-//!   earlier use, because all words that W leads to were stored before W. `crates/loom/tests/loom_map.rs`
+//!   earlier use, because all words that W leads to were stored before W. `loom_map.rs`
 //!   checks this on this code.
 //! * Without reuse, a block in limbo keeps its words: the last true ones of its page.
 //!

@@ -3,7 +3,7 @@
 //! The counter takes a few nanoseconds a reading, against about 20-40 for `clock_gettime`. A
 //! simulated clock stands still until its [`SimulatedTime`] is moved, or something sleeps by it.
 //! The crates above read time, sleep and wait for a time through a [`Clock`] that they were made
-//! with, and in no other way. `crates/fulgurite/tests/conform_layers.rs` checks that.
+//! with, and in no other way. `crates/house/tests/conform_layers.rs` checks that.
 //!
 //! Invariants: a clock never goes back. A simulated one starts above zero, so that 0 may stand for
 //! "not yet".

@@ -1,6 +1,6 @@
 //! Goal: the figures in the documents are those of the kept results, which the same command made.
 //! Method: the tables of `docs/figures-archive.md` and the charts of `docs/charts` are made from
-//! `docs/results/*.json` and must equal what is there (`UPDATE=1 cargo test -p fulgurite --test all
+//! `docs/results/*.json` and must equal what is there (`UPDATE=1 cargo test -p fulgurite-house
 //! conform_figures::` writes them). Each number of the table of claims in `docs/figures.md` is in
 //! the table of its command, and each of README.md in the table of claims. The table of the
 //! calibration is compared cell by cell.
@@ -106,7 +106,7 @@ fn tables_are_those_of_the_kept_results() {
     }
     let differ = made.lines().zip(shown.lines()).find(|(made, shown)| made != shown);
     panic!(
-        "docs/figures-archive.md is not of the kept results: {differ:?}\nUPDATE=1 cargo test -p fulgurite --test all conform_figures::"
+        "docs/figures-archive.md is not of the kept results: {differ:?}\nUPDATE=1 cargo test -p fulgurite-house conform_figures::"
     );
 }
 

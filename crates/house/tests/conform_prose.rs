@@ -4,7 +4,7 @@
 //! blocks are skipped, and rows of tables may be long. Offending lines of comments are counted, and
 //! the counts may only fall.
 
-use crate::conform_tidy::{files, none};
+use crate::tree::{files, none};
 
 const COLUMNS: usize = 100;
 const WORDS: usize = 40;

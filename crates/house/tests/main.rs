@@ -1,0 +1,10 @@
+//! All tests of this crate, as one program.
+
+mod figures;
+mod tree;
+
+mod conform_circles;
+mod conform_figures;
+mod conform_layers;
+mod conform_prose;
+mod conform_tidy;
