@@ -5,7 +5,9 @@
 //! functions or files that are gone, links that lead nowhere. Each test lists all offenders at
 //! once.
 
-use crate::tree::{files, none};
+use std::path::Path;
+
+use crate::tree::{File, files, none};
 
 /// From here on a file is asked which second idea moved in; beyond the second number the test
 /// fails.
