@@ -174,7 +174,7 @@ pub fn first_touch(word: &AtomicU32, frame: FrameIndex) -> bool {
     word.compare_exchange(PREFETCHED | frame.0, RESIDENT | frame.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -164,7 +164,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
 

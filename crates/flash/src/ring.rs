@@ -131,7 +131,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -68,7 +68,7 @@ impl<T> Chunked<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -245,6 +245,6 @@ impl Map {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "map/tests.rs"]
 mod tests;
