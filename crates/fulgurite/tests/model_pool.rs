@@ -205,7 +205,7 @@ fn start(medium: Medium, how: How) -> Fulgurite {
     let builder = Fulgurite::builder(medium).dram("6M").workers(how.workers).keep_tokens(TOKENS);
     let on_device = how.on_device.is_some_and(|time| time % 2 == 1);
     let builder = if on_device { builder.on_device(None) } else { builder };
-    let memory = builder.with(|runtime| runtime.fibers(8)).start().unwrap();
+    let memory = builder.with(|runtime| runtime.fibers(8).stack(128 << 10)).start().unwrap();
     // Its directory was read, by a device that has used its core for that, or by a worker.
     assert_eq!(memory.statistics().device.device_cpu_ns > 0, on_device);
     memory
@@ -367,7 +367,7 @@ fn small() -> (tempfile::TempDir, Fulgurite) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
     let memory = Fulgurite::builder(Medium::new_pool(path, 16 << 20)).dram("4M").keep_tokens(4);
-    let memory = memory.with(|runtime| runtime.fibers(8)).start().unwrap();
+    let memory = memory.with(|runtime| runtime.fibers(8).stack(128 << 10)).start().unwrap();
     (directory, memory)
 }
 

@@ -114,7 +114,7 @@ fn what_cannot_work_is_refused_with_a_reason() {
 #[test]
 fn one_frame_and_ten_thousand_fibers() {
     within(60, "ten thousand fibers", || {
-        let flash = Runtime::builder(quick_device(64)).fibers(10_000).stack(8 << 10).existing(256 << 10);
+        let flash = Runtime::builder(quick_device(64)).fibers(10_000).stack(12 << 10).existing(256 << 10);
         let runtime = with_frames(flash, 1, 1);
         let jobs: Vec<_> = (0..10_000u64)
             .map(|i| runtime.submit_with(&JobOptions::new().pins(0), move |c| c.load(word(i % 64, i % 512))).unwrap())
@@ -134,7 +134,7 @@ fn storm(budget: u64, group: &Path) {
     std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();
     let config = EmulatedConfig { planes: 4096, storage: Some(storage), ..EmulatedConfig::new(subpages as u32) };
     let flash = Arc::new(EmulatedFlash::new(config).unwrap());
-    let builder = Runtime::builder(flash).workers(2).fibers(10_000).stack(8 << 10).dram(budget).existing(4 * budget);
+    let builder = Runtime::builder(flash).workers(2).fibers(10_000).stack(12 << 10).dram(budget).existing(4 * budget);
     let runtime = builder.build().unwrap();
     let jobs: Vec<_> = (0..20_000u64)
         .map(|id| {
@@ -199,7 +199,7 @@ fn a_cgroup_of_the_budget_and_64_mib_never_kills() {
     const CHILD: &str = "FULGURITE_TEST_STORM";
     const NAME: &str = "a_cgroup_of_the_budget_and_64_mib_never_kills";
     // 10,000 stacks of 8 KiB, their guards and tables on each worker, and some MiB of frames.
-    let budget: u64 = 288 << 20;
+    let budget: u64 = 384 << 20;
     if let Ok(group) = std::env::var(CHILD) {
         return storm(budget, Path::new(&group));
     }

@@ -91,7 +91,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A runtime over `flash`: 64 MiB of DRAM, one worker, 64 fibers, the whole medium as its pool.
+    /// A runtime over `flash`: 64 MiB of DRAM, one worker, 64 fibers with stacks of 32 KiB (32 of
+    /// 64 KiB in a debug build), the whole medium as its pool.
     pub fn new(flash: Arc<dyn Flash>) -> Builder {
         let pool_bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
         let Traits { patience, tuning, .. } = flash.traits();
@@ -107,8 +108,8 @@ impl Builder {
             workers: 1,
             cores: Vec::new(),
             // AstriFlash, V-A: 32-64 user threads a core.
-            fibers: 64,
-            stack_bytes: STACK_BYTES,
+            fibers: DEFAULT_FIBERS.0,
+            stack_bytes: DEFAULT_FIBERS.1,
             pending: 0,
             queue_depth: 0,
             submit_batch: tuning.submit_batch,
@@ -373,7 +374,7 @@ impl Needs {
     /// For this pool, so many workers and fibers for each, and the other defaults of
     /// [`Builder::new`].
     pub fn of(pool_bytes: u64, workers: usize, fibers: usize) -> Needs {
-        Needs::with(pool_bytes, workers, fibers, STACK_BYTES, depth_for(fibers), ReplacementPolicy::default())
+        Needs::with(pool_bytes, workers, fibers, DEFAULT_FIBERS.1, depth_for(fibers), ReplacementPolicy::default())
     }
 
     fn with(
@@ -407,8 +408,10 @@ pub(crate) fn own_fibers(fibers: usize) -> usize {
     fibers.saturating_add(1)
 }
 
-/// A fiber's stack, if nothing else is said.
-const STACK_BYTES: usize = 32 << 10;
+/// Fibers of a worker and bytes of stack of each, by default. Code that is not optimised keeps every
+/// temporary value in a place of its own and needs larger stacks, so there are fewer for the same
+/// DRAM.
+const DEFAULT_FIBERS: (usize, usize) = if cfg!(debug_assertions) { (32, 64 << 10) } else { (64, 32 << 10) };
 /// How the budget is divided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
