@@ -408,9 +408,9 @@ pub(crate) fn own_fibers(fibers: usize) -> usize {
     fibers.saturating_add(1)
 }
 
-/// Fibers of a worker and bytes of stack of each, by default. Code that is not optimised keeps every
-/// temporary value in a place of its own and needs larger stacks, so there are fewer for the same
-/// DRAM.
+/// Fibers of a worker and bytes of stack of each, by default. Code that is not optimised keeps
+/// every temporary value in a place of its own and needs larger stacks, so there are fewer for the
+/// same DRAM.
 const DEFAULT_FIBERS: (usize, usize) = if cfg!(debug_assertions) { (32, 64 << 10) } else { (64, 32 << 10) };
 /// How the budget is divided.
 #[derive(Clone, Copy, Debug)]
