@@ -283,7 +283,11 @@ fn empty_pages_are_looked_for_among_threads() {
                     }
                     if mine.is_empty() || random.below(100) < if step / 800 % 2 == 0 { 90 } else { 10 } {
                         let bytes = [48, 96, 512, 1000][(step / 1600 + random.below(2)) as usize % 4];
-                        let at = heap.allocate(&mut memory, bytes as usize).unwrap();
+                        // Pages that are lent at this moment are not there for others.
+                        let at = match heap.allocate(&mut memory, bytes as usize) {
+                            Err(AccessError::NoSpace { .. }) => continue,
+                            result => result.unwrap(),
+                        };
                         let mark = (thread << 32) | step;
                         memory.store(Ptr::new(at), mark).unwrap();
                         memory.store(Ptr::new(at.add(bytes - 8)), mark).unwrap();
@@ -486,7 +490,11 @@ fn threads_share_a_heap() {
                 for step in 0..5000u64 {
                     if mine.is_empty() || random.below(100) < if step / 1000 % 2 == 0 { 70 } else { 30 } {
                         let bytes = 8 * (1 + random.below(12));
-                        let at = heap.allocate(&mut memory, bytes as usize).unwrap();
+                        // Pages that are lent at this moment are not there for others.
+                        let at = match heap.allocate(&mut memory, bytes as usize) {
+                            Err(AccessError::NoSpace { .. }) => continue,
+                            result => result.unwrap(),
+                        };
                         let mark = (thread << 32) | step;
                         memory.store(Ptr::new(at), mark).unwrap();
                         memory.store(Ptr::new(at.add(bytes - 8)), mark).unwrap();
