@@ -12,7 +12,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 help:
 	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM;"
 	@echo "             then kill a program again and again, and find all that it saved"
-	@echo "make install  the command, its manual pages and completions, and the C library with its header, below"
+	@echo "make install  both commands, their manual pages and completions, and the C library with its header, below"
 	@echo "             PREFIX (/usr/local), or below DESTDIR and that for a package"
 	@echo "make test    everything that must hold: format, lints, licences, tests, models, documents"
 	@echo "make test-full  the same with more of all that is random, the sanitizer, and all quick benchmarks"
@@ -30,10 +30,10 @@ help:
 	@echo "make clean   remove what was built"
 
 demo:
-	@$(TOOLS) cargo run --quiet --release -p fulgurite-cli -- demo $(ARGS)
+	@$(TOOLS) cargo run --quiet --release -p fulgurite-lab -- demo $(ARGS)
 
 install:
-	@$(TOOLS) cargo build --release -p fulgurite-cli -p fulgurite-preload -p fulgurite-capi
+	@$(TOOLS) cargo build --release -p fulgurite-cli -p fulgurite-lab -p fulgurite-preload -p fulgurite-capi
 	@DESTDIR="$(DESTDIR)" scripts/install all "$(PREFIX)" "$(TARGET)/release"
 
 test:

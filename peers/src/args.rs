@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum, ValueHint};
-use fulgurite_bench::values::{self, Output};
+use fulgurite_term::values::{self, Output};
 
 use crate::stores::Name;
 
 /// Fulgurite beside redb, fjall, LMDB and foyer: the same requests on the same disk, in the same
 /// memory cgroup, in turns.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "fulgurite-peers", bin_name = "fulgurite bench peers", version, max_term_width = 110)]
+#[command(name = "fulgurite-peers", bin_name = "fulgurite-lab peers", version, max_term_width = 110)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// What to compare [default: all].
@@ -77,9 +77,9 @@ pub enum What {
 
 const EXAMPLES: &str = "\
 Examples:
-  fulgurite bench peers --dir /mnt/nvme --json=peers.json
-  fulgurite bench peers --quick
-  fulgurite bench peers values --peers redb,lmdb --gets 95 --clients 32
+  fulgurite-lab peers --dir /mnt/nvme --json=peers.json
+  fulgurite-lab peers --quick
+  fulgurite-lab peers values --peers redb,lmdb --gets 95 --clients 32
 
 Stores get a process and a memory cgroup each, with the same limit, which
 counts the page cache of their files as well. That needs root. A store is

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use fulgurite_bench::measuring::{Answer, Latencies, Usage, serve};
+use fulgurite_harness::{Answer, Latencies, Usage, serve};
 use fulgurite_workloads::value;
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +83,7 @@ pub fn run() -> ExitCode {
     let mut made: Option<(Spec, Box<dyn Store>)> = None;
     serve(|command: serde_json::Result<Command>| -> Answer {
         let answered = command.context("not a command").and_then(|command| answer(command, &mut made));
-        answered.map_err(|error| fulgurite_bench::bad_input::told(&error))
+        answered.map_err(|error| fulgurite_term::bad_input::told(&error))
     });
     ExitCode::SUCCESS
 }

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use anyhow::{Context as _, Result};
-use fulgurite_bench::args::OutputArgs;
-use fulgurite_bench::bad_input::bad_input;
-use fulgurite_bench::interrupt::{Interrupt, Interrupted, go_on};
-use fulgurite_bench::machine::Machine;
-use fulgurite_bench::measuring::{Helper, Measured, Request, Spread, with_kernel_threads};
-use fulgurite_bench::report::{Report, distinct, print, print_all};
-use fulgurite_bench::{checks, interrupt};
 use fulgurite_format::format_bytes;
+use fulgurite_harness::{Helper, Measured, Request, Spread, kernel_threads};
+use fulgurite_term::args::OutputArgs;
+use fulgurite_term::bad_input::bad_input;
+use fulgurite_term::interrupt::{Interrupt, Interrupted, go_on};
+use fulgurite_term::machine::Machine;
+use fulgurite_term::report::{Report, distinct, print, print_all};
+use fulgurite_term::{checks, interrupt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use tempfile::TempDir;
@@ -229,7 +229,7 @@ impl Contest {
     }
     fn try_turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Turn>> {
         self.try_ask(one, |process| {
-            let (outcome, kernel) = with_kernel_threads(|| process.ask(&Command::Run(plan.clone())))?;
+            let (outcome, kernel) = kernel_threads::during(|| process.ask(&Command::Run(plan.clone())))?;
             Ok(Turn { outcome, kernel_ns: kernel.unwrap_or(0) })
         })
     }
@@ -390,7 +390,7 @@ pub fn run(args: &Args) -> Result<()> {
         "in_cgroups": contest.has_cgroups,
         "notes": contest.notes,
     });
-    let words = std::iter::once("fulgurite bench peers".to_owned()).chain(std::env::args().skip(1));
+    let words = std::iter::once("fulgurite-lab peers".to_owned()).chain(std::env::args().skip(1));
     let mut report = Report::new(&contest.machine, setting, &results.rows)
         .with("stores", &results.stores)?
         .with("simulated_hit_ratio", results.simulated_hit_ratio)?

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use fulgurite_bench::measuring::Latencies;
+use fulgurite_harness::Latencies;
 use fulgurite_workloads::{Random, ZipfKeys, value};
 use serde::{Deserialize, Serialize};
 

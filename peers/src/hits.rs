@@ -2,9 +2,9 @@
 //! library, with the same keys in turns.
 
 use anyhow::Result;
-use fulgurite_bench::measuring::Spread;
-use fulgurite_bench::report::table::{Columns, number, or_dash};
 use fulgurite_format::format_bytes;
+use fulgurite_harness::Spread;
+use fulgurite_term::report::table::{Columns, number, or_dash};
 
 use crate::contest::{Contest, Results};
 use crate::drive::What;

@@ -1,8 +1,8 @@
 //! Rounds of stores in turns, and what they come to.
 
 use anyhow::Result;
-use fulgurite_bench::measuring::Spread;
-use fulgurite_bench::progress;
+use fulgurite_harness::Spread;
+use fulgurite_term::progress;
 use serde::Serialize;
 
 use crate::contest::{Contest, Contestant, Turn};

@@ -2,9 +2,9 @@
 //! simulation of the same policy over objects, and what is written, beside frames of 4 KiB.
 
 use anyhow::Result;
-use fulgurite_bench::report::table::{Columns, number, or_dash};
 use fulgurite_format::format_bytes;
 use fulgurite_policy::{Hits, ReplacementPolicy, miss_ratio_with};
+use fulgurite_term::report::table::{Columns, number, or_dash};
 use fulgurite_workloads::{Random, ZipfKeys};
 
 use crate::contest::{Contest, Kept, Results};

@@ -1,9 +1,9 @@
 //! Gets and puts of values larger than memory: how many each store serves, how fast, at what cost.
 
 use anyhow::Result;
-use fulgurite_bench::progress;
-use fulgurite_bench::report::table::{Columns, number, or_dash};
 use fulgurite_format::format_bytes;
+use fulgurite_term::progress;
+use fulgurite_term::report::table::{Columns, number, or_dash};
 
 use crate::contest::{Contest, Contestant, Kept, Results};
 use crate::drive::What;
@@ -104,7 +104,7 @@ pub fn throughput<'r>(rows: impl IntoIterator<Item = &'r Row>) -> String {
 }
 
 /// The median of a ratio, with its lowest and highest round.
-fn of_rounds(ratio: fulgurite_bench::measuring::Spread) -> String {
+fn of_rounds(ratio: fulgurite_harness::Spread) -> String {
     format!("{:.2} {}", ratio.median, ratio.range(|ratio| format!("{ratio:.1}")))
 }
 
@@ -112,7 +112,7 @@ fn of_rounds(ratio: fulgurite_bench::measuring::Spread) -> String {
 pub fn cost(results: &Results, part: &str) -> String {
     let written = |one: &Kept| {
         let of = results.rows.iter().filter(|row| row.part == part && row.store == one.store);
-        fulgurite_bench::measuring::Spread::of_any(of.filter_map(|row| row.written_per_byte_put))
+        fulgurite_harness::Spread::of_any(of.filter_map(|row| row.written_per_byte_put))
     };
     let table = Columns::of(results.stores.iter().filter(|one| one.part == part))
         .left("store", |one| one.store.label())

@@ -1,9 +1,9 @@
-//! `fulgurite`: the command line, and the commands for pools and for devices that are served.
+//! `fulgurite`: the command line, and the commands for pools, devices that are served, and programs
+//! that run with memory larger than their DRAM.
 //!
-//! Holds the words and what they mean ([`words`], [`args`]), the commands ([`device`], [`pool`],
-//! [`reproduce`] with [`reproduced`], [`run`], [`sim`], [`top`]), completions and manual pages
-//! ([`pages`]). What measures is `fulgurite-bench`. Exit codes: 0 done, 1 something failed or the
-//! results disagree, 2 bad input, 130 interrupted.
+//! Holds the command line ([`args`]) and the commands ([`device`], [`pool`], [`run`], [`top`]).
+//! What measures is `fulgurite-lab`, and none of it is in this program. Exit codes: 0 done, 1
+//! something failed, 2 bad input, 130 interrupted.
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
 #![forbid(unsafe_code)]
@@ -12,64 +12,54 @@
 
 mod args;
 mod device;
-mod pages;
-mod peers;
 mod pool;
-mod reproduce;
-mod reproduced;
 mod run;
-mod sim;
 mod top;
-mod words;
 
 use std::process::ExitCode;
 
+use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
+use fulgurite_term::{exit_code, leftovers, pages, words};
 
-use args::{BenchCommand, Cli, Command};
-use fulgurite_bench::bad_input::{self, BadInput};
-use fulgurite_bench::commands;
-use fulgurite_bench::interrupt::Interrupted;
-use fulgurite_bench::stderr::tell;
+use args::{Cli, Command};
 
 fn main() -> ExitCode {
     let words = words::joined(std::env::args_os(), &Cli::command());
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| words::refuse(&error));
-    let result = match cli.command {
-        Command::Child => return commands::child(),
-        Command::Allocating => return commands::allocating(),
-        Command::Counter => return commands::counter(),
-        Command::Privileged => return commands::privileged(),
-        Command::Touch => return commands::touched(),
-        Command::Completions { shell } => pages::completions(shell),
-        Command::Man { directory } => pages::manual(&directory),
-        Command::Cleanup => pages::cleanup(),
-        Command::Run(args) => run::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Pool(command) => pool::run(&command),
-        Command::Device(command) => device::run(&command),
-        Command::Reproduce(args) => reproduce::run(&args),
-        Command::Sim(command) => sim::run(&command),
-        Command::Demo(args) => commands::demo(&args),
-        Command::Bench(BenchCommand::Micro(args)) => commands::micro(&args),
-        Command::Bench(BenchCommand::Live(args)) => commands::live(&args),
-        Command::Bench(BenchCommand::Tail(args)) => commands::tail(&args),
-        Command::Bench(BenchCommand::Store(args)) => commands::store(&args),
-        Command::Bench(BenchCommand::Checkpoint(args)) => commands::checkpoint(&args),
-        Command::Bench(BenchCommand::Alloc(args)) => commands::alloc(&args),
-        Command::Bench(BenchCommand::Policies(args)) => commands::policies(&args),
-        Command::Bench(BenchCommand::Run(args)) => commands::unmodified(&args),
-        Command::Bench(BenchCommand::Peers { arguments }) => peers::run(&arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<Interrupted>() => {
-            tell("fulgurite: interrupted");
-            ExitCode::from(130)
-        }
-        Err(error) => {
-            tell(format_args!("fulgurite: {}", bad_input::told(&error)));
-            ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
-        }
+    exit_code("fulgurite", execute(&cli.command))
+}
+
+fn execute(command: &Command) -> Result<()> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Pool(command) => pool::run(command),
+        Command::Device(command) => device::run(command),
+        Command::Cleanup => cleanup(),
+        Command::Completions { shell } => pages::completions(&Cli::command(), *shell),
+        Command::Man { directory } => pages::manual(&Cli::command(), directory),
+        Command::Bench(moved) => moved.refuse("bench"),
+        Command::Demo(moved) => moved.refuse("demo"),
+        Command::Reproduce(moved) => moved.refuse("reproduce"),
+        Command::Sim(moved) => moved.refuse("sim"),
     }
+}
+
+/// Removes what ended runs have left.
+fn cleanup() -> Result<()> {
+    let cleaned = leftovers::clean();
+    for removed in &cleaned.removed {
+        println!("removed {removed}");
+    }
+    for in_use in &cleaned.in_use {
+        println!("{in_use}");
+    }
+    if !cleaned.failed.is_empty() {
+        bail!("{}; run as the user who ran the benchmark, or as root", cleaned.failed.join("; "));
+    }
+    if cleaned.removed.is_empty() && cleaned.in_use.is_empty() {
+        println!("nothing to remove");
+    }
+    Ok(())
 }

@@ -49,9 +49,9 @@ impl Tuning {
     /// A request costs a few stores, and its completion comes sooner than a thread wakes up.
     pub const MEMORY: Tuning = Tuning { submit_batch: 1, spin: Duration::from_micros(100) };
     /// A hand-over is a system call, worth gathering a few requests for. A disk's completions are
-    /// worth sleeping for: beside 100 µs of polling, 20 µs took 6% less CPU a request (`bench live
-    /// --flash FILE --create --workload array-swap`, four pairs of runs on a busy machine), and
-    /// their throughputs did not differ.
+    /// worth sleeping for: beside 100 µs of polling, 20 µs took 6% less CPU a request
+    /// (`fulgurite-lab live --flash FILE --create --workload array-swap`, four pairs of runs on a
+    /// busy machine), and their throughputs did not differ.
     pub const FILE: Tuning = Tuning { submit_batch: 4, spin: Duration::from_micros(20) };
 }
 

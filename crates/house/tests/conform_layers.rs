@@ -159,6 +159,30 @@ fn arrows_point_down_only() {
     assert!(upward.is_empty(), "{}", upward.join("\n"));
 }
 
+/// Crates that only measure, simulate or reproduce.
+const LABORATORY: [&str; 5] = ["harness", "lab", "reproduce", "sim", "workloads"];
+
+/// Whoever installs the command builds and runs none of the laboratory.
+#[test]
+fn the_command_has_no_laboratory() {
+    let all = manifests();
+    let (mut seen, mut open) = (Vec::new(), vec!["cli".to_owned()]);
+    while let Some(name) = open.pop() {
+        let needed = dependencies_under(&all[&name], |section| !section.contains("dev-dependencies"));
+        open.extend(needed.iter().filter_map(|package| ours(package)).map(str::to_owned));
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+        open.retain(|name| !seen.contains(name));
+    }
+    assert!(seen.len() > 10, "{seen:?}");
+    let found: Vec<&String> = seen.iter().filter(|name| LABORATORY.contains(&name.as_str())).collect();
+    assert!(found.is_empty(), "the command needs {found:?}");
+    for name in LABORATORY {
+        assert!(all.contains_key(name), "there is no crate {name}");
+    }
+}
+
 #[test]
 fn every_crate_has_the_common_lints() {
     for (name, manifest) in manifests() {

@@ -157,7 +157,7 @@ pub fn reproduce(
     let counted = |verdict: Verdict| (verdict, rows.iter().filter(|row| row.verdict == verdict).count());
     let summary = Verdict::ALL.map(counted).to_vec();
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    let command = "fulgurite reproduce".to_owned();
+    let command = "fulgurite-lab reproduce".to_owned();
     let report = Report { command, version, seeds: SEEDS.to_vec(), calibrations, rows, summary };
     let spent = checks.iter().zip(spent).map(|(check, ns)| (check.id, ns.into_inner() as f64 / 1e9)).collect();
     Ok((report, spent))

@@ -1,5 +1,5 @@
-//! Goal: `docs/reproduction.md` is what `fulgurite reproduce` gives, and the checks stay honest.
-//! Method: the document's block is rendered from the kept `docs/reproduction.json` (`UPDATE=1 cargo
+//! Goal: `docs/reproduction.md` is what `fulgurite-lab reproduce` gives, and the checks stay
+//! honest. Method: the document's block is rendered from the kept `docs/reproduction.json` (`UPDATE=1 cargo
 //! test -p fulgurite-reproduce conform_reproduction::` writes it). Checks without random numbers
 //! run here and must give the kept rows to the last digit; all of them do in `make test-full`.
 //! Fitted values are counted against the findings that nothing was fitted to.
@@ -16,7 +16,7 @@ fn root() -> PathBuf {
 }
 fn kept() -> Report {
     let text = fs::read_to_string(root().join("docs/reproduction.json")).expect("a kept result");
-    let mut report: Report = serde_json::from_str(&text).expect("made by fulgurite reproduce --json");
+    let mut report: Report = serde_json::from_str(&text).expect("made by fulgurite-lab reproduce --json");
     // Benchmarks are measured again without the simulations.
     for row in &mut report.rows {
         row.live = live::figure(&root().join("docs/results"), &row.check, &row.finding);
@@ -57,7 +57,7 @@ fn are_kept(report: &Report) {
         assert_eq!(
             same,
             Some(row),
-            "the kept result is of another program: fulgurite reproduce --json docs/reproduction.json"
+            "the kept result is of another program: fulgurite-lab reproduce --json docs/reproduction.json"
         );
     }
 }

@@ -24,6 +24,7 @@ pub mod planted;
 pub mod random;
 pub mod signals;
 pub mod socket_place;
+pub mod swap;
 pub mod uring;
 pub mod userfault;
 pub mod workers;

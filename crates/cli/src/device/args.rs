@@ -5,10 +5,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
-use fulgurite_bench::device::args::{BenchArgs, BesideArgs};
-use fulgurite_bench::device::medium::Below;
-use fulgurite_bench::values::{self, Output};
 use fulgurite_nbd::NbdAddress;
+use fulgurite_term::media::device::Below;
+use fulgurite_term::values::{self, Output};
+
+use crate::args::Moved;
 
 /// What to do with a device.
 #[derive(Debug, Subcommand)]
@@ -23,14 +24,9 @@ pub enum DeviceCommand {
     /// starts, too.
     #[command(after_help = BOOT_EXAMPLES)]
     Boot(BootArgs),
-    /// Run the evaluation of the DRAM-interface paper: protocol, depth, buffer, chunks. io_uring
-    /// and NBD are the baselines.
-    #[command(after_help = BENCH_EXAMPLES)]
-    Bench(BenchArgs),
-    /// The device in another process that `device bench` measures: it serves until its standard
-    /// input ends.
-    #[command(name = "__beside", hide = true)]
-    Beside(BesideArgs),
+    /// Moved to `fulgurite-lab device`.
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(Moved),
 }
 
 /// `device boot`.
@@ -57,9 +53,7 @@ pub struct InfoArgs {
 pub const EXAMPLES: &str = "\
 Examples:
   fulgurite device serve --socket /run/user/1000/flash.sock --size 8G
-  fulgurite device info --socket /run/user/1000/flash.sock
-  fulgurite device bench --quick
-  fulgurite device bench --json device.json --plot device.svg";
+  fulgurite device info --socket /run/user/1000/flash.sock";
 
 const BOOT_EXAMPLES: &str = "\
 Examples:
@@ -103,39 +97,6 @@ It runs until Ctrl-C. Flushed writes are in --data then, and after kill -9.
 With --write-cache, as over NAND, completed but unflushed writes are in DRAM
 only: kill -9 and a power loss destroy them. Hosts of this program keep copies
 of such writes, and repeat them to a returned device.";
-
-const BENCH_EXAMPLES: &str = "\
-Examples:
-  fulgurite device bench --quick
-  fulgurite device bench --figure interface,depth --rounds 9
-  fulgurite device bench --dir /mnt/nvme --json device.json \\
-    --plot device.svg
-
-Figures:
-  interface  overhead of the protocol over the copies alone, by chunk, one
-             command at a time, nothing behind the firmware (figures 6 and 7)
-  depth      4 KiB reads a second by commands in flight, and the CPU of each
-             on the host and the device
-  buffer     four requests at a time, by data buffer and chunk (figure 8)
-  chunk      reads and writes by chunk, one and four at a time (figure 9)
-
-Variants:
-  copy            the copies alone, in turns with the next one
-  device-bypassed the device in this process, nothing behind its firmware.
-                  Both read into 64 MiB, and -near into one place
-  device          the same over plain memory. -copies: through the data buffer
-                  also where frames could be shared
-  process         the same in a process of its own, over its socket. Also
-                  -bypassed and -copies
-  nand            the device over the store over --nand. -dma: with copies
-                  limited to 450 MB/s, as the paper's DMA
-  file            io_uring on a file past the page cache, the host polling.
-                  -asleep: the host sleeping
-  nbd             this machine's NBD server over memory, by a Unix socket
-
-CPU is that of the host's thread, user and system (CLOCK_THREAD_CPUTIME_ID).
-\"Productive\" excludes polls that found nothing: a worker would run its fibers
-then.";
 
 /// `device serve`.
 #[derive(Debug, Args)]

@@ -8,8 +8,8 @@ use fulgurite_device::{BootImage, SECTOR_BYTES, SocketLink};
 use fulgurite_format::format_bytes;
 
 use super::args::BootArgs;
-use fulgurite_bench::bad_input::{BadInput, bad_input, socket_error};
-use fulgurite_bench::report;
+use fulgurite_term::bad_input::{BadInput, bad_input, socket_error};
+use fulgurite_term::report;
 
 /// Reads the image that `--boot` names.
 ///

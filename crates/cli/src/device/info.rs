@@ -8,10 +8,10 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use serde::Serialize;
 
 use super::args::InfoArgs;
-use fulgurite_bench::bad_input::socket_error;
-use fulgurite_bench::report::table;
-use fulgurite_bench::values::Output;
-use fulgurite_bench::{checks, report};
+use fulgurite_term::bad_input::socket_error;
+use fulgurite_term::report::table;
+use fulgurite_term::values::Output;
+use fulgurite_term::{checks, report};
 
 #[derive(Serialize)]
 struct Info {

@@ -2,7 +2,7 @@
 //! evaluation.
 //!
 //! [`args`] has its command line, [`serve`] its process, [`boot`] its boot region, [`info`] its
-//! state. `fulgurite_bench::device` has the media and the paper's figures, `fulgurite-device` the
+//! state. `fulgurite_lab::device` has the media and the paper's figures, `fulgurite-device` the
 //! device, `fulgurite-nbd` the block export.
 
 pub mod args;
@@ -11,8 +11,6 @@ mod info;
 mod serve;
 
 use anyhow::Result;
-use fulgurite_bench::commands;
-
 use args::DeviceCommand;
 
 pub fn run(command: &DeviceCommand) -> Result<()> {
@@ -20,7 +18,6 @@ pub fn run(command: &DeviceCommand) -> Result<()> {
         DeviceCommand::Serve(args) => serve::run(args),
         DeviceCommand::Info(args) => info::run(args),
         DeviceCommand::Boot(args) => boot::run(args),
-        DeviceCommand::Bench(args) => commands::device(args),
-        DeviceCommand::Beside(args) => commands::device_beside(args),
+        DeviceCommand::Bench(moved) => moved.refuse("device bench"),
     }
 }

@@ -19,17 +19,17 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 
 use super::args::ServeArgs;
 use super::boot;
-use fulgurite_bench::NandCounts;
-use fulgurite_bench::bad_input::{BadInput, bad_input, socket_error};
-use fulgurite_bench::checks;
-use fulgurite_bench::device::medium::{self, Below, Kept, Plan};
-use fulgurite_bench::device::places::{self, Place};
-use fulgurite_bench::device::wear;
-use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::machine::Machine;
-use fulgurite_bench::report;
-use fulgurite_bench::stderr::tell;
-use fulgurite_bench::values::NandChoice;
+use fulgurite_term::bad_input::{BadInput, bad_input, socket_error};
+use fulgurite_term::checks;
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::machine::Machine;
+use fulgurite_term::media::NandChoice;
+use fulgurite_term::media::NandCounts;
+use fulgurite_term::media::device::{self as medium, Below, Kept, Plan};
+use fulgurite_term::media::places::{self, Place};
+use fulgurite_term::media::wear;
+use fulgurite_term::report;
+use fulgurite_term::stderr::tell;
 
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(100);

@@ -17,10 +17,10 @@ use super::args::AddMemberArgs;
 use super::create::{Made, Place, check_room, existing, written};
 use super::open::{self, admin_error, config, member_error, to_look_at};
 use super::resize::resize_error;
-use fulgurite_bench::bad_input;
-use fulgurite_bench::bad_input::OrBadInput;
-use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::report;
+use fulgurite_term::bad_input;
+use fulgurite_term::bad_input::OrBadInput;
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::report;
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use fulgurite_bench::values::{self, Output};
+use fulgurite_term::values::{self, Output};
 
 /// What to do with a pool.
 #[derive(Debug, Subcommand)]

@@ -7,11 +7,11 @@ use fulgurite_store::PoolError;
 use super::args::{CompactArgs, RollbackArgs, TokenArgs};
 use super::open::{self, admin_error, config, to_change, to_look_at};
 use super::served::{self, Change};
-use fulgurite_bench::bad_input;
-use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::progress;
-use fulgurite_bench::report::say;
-use fulgurite_bench::stderr::tell;
+use fulgurite_term::bad_input;
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::progress;
+use fulgurite_term::report::say;
+use fulgurite_term::stderr::tell;
 
 fn list(tokens: &[u64]) -> String {
     let words: Vec<String> = tokens.iter().map(u64::to_string).collect();

@@ -1,14 +1,14 @@
 //! `pool check`: names what is damaged, and mends it where that is asked for.
 
 use anyhow::{Context, Result, bail};
-use fulgurite_bench::bad_input;
-use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::values::Output;
-use fulgurite_bench::{checks, report};
 use fulgurite_format::format_bytes;
 use fulgurite_store::PoolError;
 use fulgurite_store::RecoverError;
 use fulgurite_store::admin::{AdminError, Check, Finding, Mended, check, repair};
+use fulgurite_term::bad_input;
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::values::Output;
+use fulgurite_term::{checks, report};
 use serde::Serialize;
 
 use super::args::CheckArgs;

@@ -9,19 +9,19 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use fulgurite_backing::Base;
-use fulgurite_bench::bad_input::{OrBadInput, open_error};
-use fulgurite_bench::open_base;
-use fulgurite_bench::report;
 use fulgurite_flash::{FileConfig, FileMode, Flash, claim};
 use fulgurite_format::{MEMBERS_MAX, PoolId, SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::{Geometry, Head, Members, Pool, random_id};
 use fulgurite_sys::{Arena, Backed, DirectFile};
+use fulgurite_term::bad_input::{OrBadInput, open_error};
+use fulgurite_term::media::open_base;
+use fulgurite_term::report;
 
 use super::args::{CreateArgs, PoolArgs};
 use super::open::{self, name_of};
-use fulgurite_bench::bad_input;
-use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::{checks, progress};
+use fulgurite_term::bad_input;
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::{checks, progress};
 
 const CHUNK_BYTES: usize = 1 << 20;
 

@@ -5,19 +5,19 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use anyhow::{Context, Result, bail};
-use fulgurite_bench::report;
 use fulgurite_flash::{Flash, FlashError, Layer};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::damaged_subpage;
+use fulgurite_term::report;
 
 use super::args::{ExportArgs, ImportArgs};
 use super::open::{self, admin_error, config, pool_error, to_look_at};
-use fulgurite_bench::bad_input;
-use fulgurite_bench::bad_input::OrBadInput;
-use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::stderr::tell;
-use fulgurite_bench::{checks, progress};
 use fulgurite_flash::Mover;
+use fulgurite_term::bad_input;
+use fulgurite_term::bad_input::OrBadInput;
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::stderr::tell;
+use fulgurite_term::{checks, progress};
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 

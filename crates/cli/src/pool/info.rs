@@ -14,11 +14,11 @@ use super::args::{InfoArgs, LookArgs, PoolArgs};
 use super::maps;
 use super::open::{name_of, to_look_at_in_use};
 use super::served::{self, Known, Look};
-use fulgurite_bench::bad_input;
-use fulgurite_bench::machine::civil;
-use fulgurite_bench::report::table::{table, thousands};
-use fulgurite_bench::values::Output;
-use fulgurite_bench::{checks, report};
+use fulgurite_term::bad_input;
+use fulgurite_term::machine::civil;
+use fulgurite_term::report::table::{table, thousands};
+use fulgurite_term::values::Output;
+use fulgurite_term::{checks, report};
 
 #[derive(Debug, Serialize)]
 struct Token {

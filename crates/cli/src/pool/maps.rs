@@ -8,9 +8,9 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::{ExtentUse, OpenedPool, Survey, SurveyedExtent};
 
 use super::open::name_of;
-use fulgurite_bench::report::charts::{Bar, Bars, stack};
-use fulgurite_bench::report::svg::{Anchor, Canvas, PALETTE};
-use fulgurite_bench::report::table::thousands;
+use fulgurite_term::report::charts::{Bar, Bars, stack};
+use fulgurite_term::report::svg::{Anchor, Canvas, PALETTE};
+use fulgurite_term::report::table::thousands;
 
 /// The most cells of a map; a larger pool has several extents in one.
 const CELLS_MAX: usize = 1024;

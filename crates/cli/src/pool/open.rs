@@ -5,17 +5,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow};
-use fulgurite_bench::bad_input::open_error;
 use fulgurite_flash::OpenError;
 use fulgurite_format::{NotMetadata, PoolId, SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::{AdminError, OpenedPool, PoolFiles, Step};
 use fulgurite_store::{MemberError, PoolError, RecoverError, StoreConfig, Victims};
+use fulgurite_term::bad_input::open_error;
 
 use super::args::PoolArgs;
-use fulgurite_bench::bad_input::BadInput;
-use fulgurite_bench::interrupt::{Interrupt, Interrupted};
-use fulgurite_bench::progress::{self, ProgressBar};
-use fulgurite_bench::stderr::tell;
+use fulgurite_term::bad_input::BadInput;
+use fulgurite_term::interrupt::{Interrupt, Interrupted};
+use fulgurite_term::progress::{self, ProgressBar};
+use fulgurite_term::stderr::tell;
 
 /// Identity of a pool as people see it.
 pub fn name_of(id: PoolId) -> String {

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use anyhow::Result;
-use fulgurite_bench::bad_input;
-use fulgurite_bench::bad_input::{BadInput, OrBadInput};
-use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::stderr::tell;
-use fulgurite_bench::{checks, report};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::{AdminError, Resizing};
 use fulgurite_store::{Geometry, PoolError, ResizeError};
+use fulgurite_term::bad_input;
+use fulgurite_term::bad_input::{BadInput, OrBadInput};
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::stderr::tell;
+use fulgurite_term::{checks, report};
 
 use super::args::ResizeArgs;
 use super::open::{self, Watched, admin_error, config, to_look_at};

@@ -13,7 +13,7 @@ use fulgurite_device::{Commands, DeviceFlash, HostConfig, Link, SocketError, Soc
 use fulgurite_flash::{Backing, FlashError, OpenError, VersionError};
 
 use super::args::{PoolArgs, PoolCommand};
-use fulgurite_bench::bad_input::{BadInput, bad_input, socket_error};
+use fulgurite_term::bad_input::{BadInput, bad_input, socket_error};
 
 /// How long a device may leave a question without an answer; and be away, when one is opened.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
-use fulgurite_bench::values;
+use fulgurite_term::values;
 
 /// The options of `fulgurite run`.
 #[derive(Debug, Args)]

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, anyhow};
-use fulgurite_bench::bad_input;
-use fulgurite_bench::bad_input::OrBadInput;
 use fulgurite_fault::{Below, ENVIRONMENT, RunSettings, Wanted};
 use fulgurite_format::PAGE_BYTES;
+use fulgurite_term::bad_input;
+use fulgurite_term::bad_input::OrBadInput;
 
 use args::{Mode, RunArgs};
 

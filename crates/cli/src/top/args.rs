@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use fulgurite_bench::values;
+use fulgurite_term::values;
 
 /// The options of `fulgurite top`.
 #[derive(Debug, Args)]

@@ -8,10 +8,10 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use fulgurite_bench::bad_input;
-use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::report;
 use fulgurite_fault::Published;
+use fulgurite_term::bad_input;
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::report;
 
 use args::TopArgs;
 use sample::Samples;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use fulgurite_bench::report::table::{self, Columns};
 use fulgurite_fault::Published;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_term::report::table::{self, Columns};
 use serde::Serialize;
 
 /// Looks that are remembered of each program: what a wide terminal can show.

@@ -13,10 +13,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use fulgurite_bench::interrupt::Interrupt;
-use fulgurite_bench::report::table::{or_dash, percent, thousands};
 use fulgurite_fault::Published;
 use fulgurite_format::{format_bytes, format_duration};
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::report::table::{or_dash, percent, thousands};
 use ratatui::backend::Backend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 /// Runs the program there.
 pub fn run(directory: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+    Command::new(crate::PROGRAM)
         .args(words)
         .current_dir(directory)
         .env("TMPDIR", directory)

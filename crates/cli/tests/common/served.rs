@@ -15,7 +15,7 @@ pub struct Served {
 impl Served {
     /// Starts it, and waits until it says that it serves.
     pub fn start(directory: &Path, words: &[&str]) -> Served {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        let mut child = Command::new(crate::fulgurite())
             .args(["device", "serve", "--socket", "dev.sock"])
             .args(words)
             .current_dir(directory)

@@ -1,4 +1,4 @@
-//! `fulgurite bench live`: a table for each measure, configurations down, workloads across.
+//! `fulgurite-lab live`: a table for each measure, configurations down, workloads across.
 
 use serde_json::Value;
 

@@ -13,29 +13,29 @@ mod programs;
 /// The block of a result: its command, its tables, the machine.
 pub fn render(name: &str, result: &Value, has_drawing: bool) -> String {
     let command = command(result);
-    let kind = command.split_whitespace().skip(1).take(2).collect::<Vec<_>>().join(" ");
-    let tables = match kind.as_str() {
-        "bench live" => live::tables(result),
-        "bench peers" => peers::tables(result),
-        "bench run" => programs::unmodified(result),
-        "bench alloc" => programs::allocators(result),
-        "bench micro" => vec![others::micro(result)],
-        "bench tail" => others::tail(result),
-        "bench checkpoint" => vec![others::checkpoint(result)],
-        "bench policies" => vec![others::policies(result)],
-        "device bench" => vec![others::goals(result)],
-        "sim predict" => predictions::tables(result),
-        "bench store" if command.contains("--recovery") => vec![others::recovery(result)],
-        "bench store" if command.contains("--sync") => vec![others::sync(result)],
-        "bench store" => others::store(result),
-        _ if command == "fulgurite demo" => live::tables(result),
+    let kind = command.split_whitespace().nth(1).unwrap_or_default();
+    let tables = match kind {
+        "live" => live::tables(result),
+        "peers" => peers::tables(result),
+        "run" => programs::unmodified(result),
+        "alloc" => programs::allocators(result),
+        "micro" => vec![others::micro(result)],
+        "tail" => others::tail(result),
+        "checkpoint" => vec![others::checkpoint(result)],
+        "policies" => vec![others::policies(result)],
+        "device" => vec![others::goals(result)],
+        "sim" => predictions::tables(result),
+        "store" if command.contains("--recovery") => vec![others::recovery(result)],
+        "store" if command.contains("--sync") => vec![others::sync(result)],
+        "store" => others::store(result),
+        _ if command == "fulgurite-demo" => live::tables(result),
         other => panic!("{name}: no table is known for `{other}`"),
     };
     assert!(tables.iter().all(|t| !t.rows.is_empty()), "{name}: a table without rows");
     let tables: Vec<String> = tables.iter().map(Table::text).collect();
     let drawing = if has_drawing { format!(", [drawing](results/{name}.svg)") } else { String::new() };
     let file = format!("{}; [all of it](results/{name}.json){drawing}.", machine(&result["machine"]));
-    let sources = if kind == "sim predict" { predictions::sources(result) + "\n" } else { String::new() };
+    let sources = if kind == "sim" { predictions::sources(result) + "\n" } else { String::new() };
     format!("`{command}`\n\n{sources}{}\n{file}\n", tables.join("\n"))
 }
 
@@ -179,7 +179,7 @@ fn numbers_are_written_as_one_reads_them() {
     let written = [0.0, 0.0123, 0.27, 1.557, 31.44, 404.2, 1_234_567.0, -1234.5].map(number);
     assert_eq!(written, ["0", "0.012", "0.27", "1.56", "31.4", "404", "1,234,567", "-1,234"]);
     assert_eq!(spread_percent(&serde_json::json!({"median": 0.961, "min": 0.82, "max": 1.2})), "96.1 (82 to 120)");
-    assert_eq!(without_outputs("fulgurite bench micro --json"), "fulgurite bench micro");
-    assert_eq!(without_outputs("fulgurite bench peers --json=a.json bank"), "fulgurite bench peers bank");
-    assert_eq!(without_outputs("fulgurite bench x --json a.json --plot a.svg --quick"), "fulgurite bench x --quick");
+    assert_eq!(without_outputs("fulgurite-lab micro --json"), "fulgurite-lab micro");
+    assert_eq!(without_outputs("fulgurite-lab peers --json=a.json bank"), "fulgurite-lab peers bank");
+    assert_eq!(without_outputs("fulgurite-lab x --json a.json --plot a.svg --quick"), "fulgurite-lab x --quick");
 }

@@ -1,4 +1,4 @@
-//! `fulgurite sim predict --beside`: a table for each configuration, what was predicted and
+//! `fulgurite-lab sim predict --beside`: a table for each configuration, what was predicted and
 //! measured down, workloads across.
 
 use serde_json::Value;

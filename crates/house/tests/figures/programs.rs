@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Table, bytes, cell, distinct, number, percent, rows, spread, text};
 
-/// A table for each workload of `bench run`, and one of the saves.
+/// A table for each workload of `fulgurite-lab run`, and one of the saves.
 pub fn unmodified(result: &Value) -> Vec<Table> {
     let rows = rows(result);
     let mut tables = Vec::new();
@@ -78,7 +78,8 @@ fn saved(saves: &[Value]) -> Table {
     table
 }
 
-/// A table for each program and mix of `bench alloc`, and one of what the runtime itself takes.
+/// A table for each program and mix of `fulgurite-lab alloc`, and one of what the runtime itself
+/// takes.
 pub fn allocators(result: &Value) -> Vec<Table> {
     let rows = rows(result);
     let mut tables = Vec::new();

@@ -59,7 +59,7 @@ pub struct Costs {
 /// A worker over frames over a device.
 #[derive(Clone, Debug)]
 pub struct WorkersSystem {
-    /// The configuration of `bench live` that it is of.
+    /// The configuration of `fulgurite-lab live` that it is of.
     pub configuration: String,
     /// The workload, by its name.
     pub workload: String,
@@ -153,7 +153,7 @@ impl FrameCounts {
 pub struct WorkersReport {
     /// Requests that ended, a second of simulated time.
     pub requests_per_s: f64,
-    /// The configuration of `bench live` that it is of.
+    /// The configuration of `fulgurite-lab live` that it is of.
     pub configuration: String,
     /// Computing of a request, in nanoseconds.
     pub request_ns: f64,

@@ -1,0 +1,68 @@
+//! How the computation is kept, and what one run of one way came to.
+
+use std::time::Duration;
+
+use super::job::{Gaps, State};
+use super::used::Used;
+use fulgurite_term::names;
+
+names! {
+    /// How the computation is kept. All of plain memory but the last two.
+    Way {
+        /// No checkpoints: what the others are compared with.
+        Plain = "plain",
+        /// The pages that have changed are written to a file in place, and that is flushed.
+        File = "file",
+        /// All of it is written to a new file, which then takes the old one's place.
+        Dump = "dump",
+        /// The same by a child process, from the memory as it was when that was forked.
+        Fork = "fork",
+        /// The pages that have changed are copied, and a thread appends the copy to a log.
+        Behind = "behind",
+        /// A pool behind a DRAM cache, no checkpoints.
+        Fulgurite = "fulgurite",
+        /// The same, and `sync`.
+        Sync = "sync",
+    }
+}
+
+impl Way {
+    pub fn in_pool(self) -> bool {
+        matches!(self, Way::Fulgurite | Way::Sync)
+    }
+    /// The same memory, without checkpoints.
+    pub fn unkept(self) -> Way {
+        if self.in_pool() { Way::Fulgurite } else { Way::Plain }
+    }
+    pub fn survives(self) -> &'static str {
+        match self {
+            Way::Plain | Way::Fulgurite => "nothing",
+            Way::File => "but not while it writes",
+            Way::Dump | Way::Fork | Way::Behind | Way::Sync => "always",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made {
+    pub state: State,
+    /// How long the computation was held up by what it called, or by the closed gate.
+    pub held: Duration,
+    /// From its beginning until it would survive.
+    pub durable: Duration,
+    /// Bytes. Of a pool those that it evicted meanwhile are among them.
+    pub written: u64,
+}
+
+/// What one run of one way came to.
+pub(super) struct Run {
+    pub gaps: Gaps,
+    pub used: Used,
+    /// Bytes in huge pages before and after.
+    pub huge: (Option<u64>, Option<u64>),
+    pub made: Vec<Made>,
+    pub written: u64,
+    pub end: State,
+    /// How many updates were in what was read back.
+    pub restored: Option<u64>,
+}

@@ -1,0 +1,97 @@
+//! The process under measurement: one configuration of one workload, driven over a pipe.
+//!
+//! It opens the workload in its own memory, executes batches as it is told, and sleeps in between.
+//! As a process it fits a memory cgroup, and has its own CPU time, faults and huge pages.
+//! Invariant: it ends when the program ends.
+
+pub mod added_work;
+mod arrivals;
+mod device;
+mod guarded;
+mod handle;
+pub(crate) mod measure;
+pub mod nand;
+mod plain;
+pub mod pool;
+pub mod protocol;
+mod taken;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use fulgurite_memory::{Address, FiberLatch, NoLatch, Region, VersionLatch};
+use fulgurite_workloads::{Params, Visitor, Workload};
+
+pub use added_work::{compute, time as time_work};
+use fulgurite_harness::own_process::{self, Answer};
+pub use handle::{ChildHandle, shared_path};
+use protocol::{Batch, Command, Opened, Outcome, Spec};
+
+trait Runner {
+    fn opened(&self) -> Opened;
+    /// Opens the workload again with another Zipf exponent.
+    fn zipf(&mut self, exponent: f64) -> Result<()>;
+    fn run(&mut self, batch: &Batch) -> Result<Outcome>;
+    fn check(&mut self) -> Result<u64>;
+    /// Requests a second of the device itself, at this share of reads and this depth.
+    fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64>;
+}
+
+/// Runs it.
+pub fn run() -> ExitCode {
+    // Nothing of the program survives it, whichever way it ends.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let mut runner: Option<Box<dyn Runner>> = None;
+    own_process::serve(|command: serde_json::Result<Command>| -> Answer {
+        let served = command.context("not a command").and_then(|command| serve(&mut runner, command));
+        served.map_err(|e| format!("{e:#}"))
+    });
+    ExitCode::SUCCESS
+}
+
+fn serve(runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<serde_json::Value> {
+    let value = match (command, runner) {
+        (Command::TimeWork { iterations }, _) => serde_json::to_value(added_work::time(iterations)),
+        (Command::Open(_), Some(_)) => bail!("a configuration is open already"),
+        (Command::Open(spec), none) => serde_json::to_value(none.insert(open(*spec)?).opened()),
+        (_, None) => bail!("no configuration is open yet"),
+        (Command::Zipf(exponent), Some(runner)) => serde_json::to_value(runner.zipf(exponent)?),
+        (Command::Run(batch), Some(runner)) => serde_json::to_value(runner.run(&batch)?),
+        (Command::Device { read_share, depth, ms }, Some(runner)) => {
+            serde_json::to_value(runner.device(read_share, depth, Duration::from_millis(ms))?)
+        }
+        (Command::Check, Some(runner)) => serde_json::to_value(runner.check()?),
+    };
+    Ok(value?)
+}
+
+/// Opens a configuration: from a workload's name to its type, with the latch that its callers need.
+fn open(spec: Spec) -> Result<Box<dyn Runner>> {
+    let name = spec.workload.clone();
+    // One thread needs no latch, one worker's fibers take turns, and threads do not.
+    let opened = match (spec.config.guarded(), spec.threads) {
+        (false, 1) => fulgurite_workloads::dispatch::<NoLatch, _>(&name, Open(spec))?,
+        (true, _) if spec.cores.len() == 1 => fulgurite_workloads::dispatch::<FiberLatch, _>(&name, Open(spec))?,
+        _ => fulgurite_workloads::dispatch::<VersionLatch, _>(&name, Open(spec))?,
+    };
+    opened.with_context(|| format!("{name} could not be opened"))
+}
+
+struct Open(Spec);
+
+impl Visitor for Open {
+    type Output = Result<Box<dyn Runner>>;
+    fn visit<W: Workload>(self) -> Self::Output {
+        if self.0.config.guarded() { guarded::open::<W>(self.0) } else { plain::open::<W>(self.0) }
+    }
+}
+
+impl Spec {
+    fn region(&self) -> Region {
+        Region::new(Address::from_linear(0), self.region_bytes)
+    }
+    fn params(&self) -> Params {
+        Params { bytes: self.data_bytes, zipf: self.zipf, seed: self.seed, input: self.input.clone() }
+    }
+}

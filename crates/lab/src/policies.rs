@@ -1,0 +1,365 @@
+//! `policies`: miss ratios of the replacement policies on traces, on Zipf keys and on the
+//! workloads' own accesses.
+//!
+//! Nothing is timed. Each stream is replayed twice: with every hit known, as the policies' authors
+//! have it (`known`), and with a mark per frame, as in the runtime (`marked`). Then it goes through
+//! the prefetcher, at each window.
+
+mod read_ahead;
+mod streams;
+mod summary;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Result;
+use fulgurite_policy::{Hits, PrefetchPolicy, miss_ratio_with};
+use fulgurite_workloads::Params;
+use serde::Serialize;
+
+use crate::args::PoliciesArgs;
+use crate::checks;
+use crate::values::{Replacement, WorkloadName, workloads};
+use fulgurite_term::bad_input::bad_input;
+use fulgurite_term::interrupt::{Interrupt, ended_early};
+use fulgurite_term::machine::Machine;
+use fulgurite_term::progress;
+use fulgurite_term::report::charts::{Axis, Curve, Curves, stack};
+use fulgurite_term::report::table::{self, Columns, or_dash};
+use fulgurite_term::report::{self, Report};
+use read_ahead::read_ahead;
+use streams::Stream;
+use summary::{Standing, standings};
+
+/// One policy at one size on one stream.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    stream: String,
+    /// DRAM, in percent of the distinct subpages.
+    share: f64,
+    frames: usize,
+    distinct: usize,
+    accesses: u64,
+    policy: &'static str,
+    hits: &'static str,
+    misses: u64,
+    miss_ratio: f64,
+}
+
+/// One prefetch window at one size on one stream, over the default replacement policy.
+#[derive(Clone, Debug, Serialize)]
+struct PrefetchRow {
+    stream: String,
+    share: f64,
+    frames: usize,
+    accesses: u64,
+    prefetch: String,
+    misses: u64,
+    miss_ratio: f64,
+    prefetched: u64,
+    used: u64,
+    wasted: u64,
+}
+
+const PREFETCH: [PrefetchPolicy; 5] = [
+    PrefetchPolicy::Off,
+    PrefetchPolicy::Adaptive,
+    PrefetchPolicy::Fixed(2),
+    PrefetchPolicy::Fixed(8),
+    PrefetchPolicy::Fixed(16),
+];
+
+const KINDS: [(Hits, &str); 2] = [(Hits::Marked, "marked"), (Hits::Known, "known")];
+
+/// Runs `policies`.
+pub fn run(args: &PoliciesArgs) -> Result<()> {
+    let interrupt = Interrupt::catch()?;
+    checks::outputs(&args.output)?;
+    let quick = args.output.quick;
+    let data_bytes = args.data.unwrap_or(if quick { 32 << 20 } else { 256 << 20 });
+    let directory = &args.traces.directory;
+    let asked_for = directory != Path::new("traces");
+    if asked_for && !directory.is_dir() {
+        bad_input!("--traces {} is not a directory", directory.display());
+    }
+    let mut notes = Vec::new();
+    let names = names(args, &mut notes)?;
+    let machine = Machine::describe();
+    checks::memory(data_bytes * 2, data_bytes, &machine)?;
+    let traces = streams::traces(directory)?;
+    if traces.is_empty() {
+        let directory = directory.display();
+        if asked_for {
+            bad_input!("--traces {directory} holds no *.lis or *.lis.zst; name a directory with block traces");
+        }
+        notes.push(format!(
+            "SKIPPED: traces. There is no *.lis or *.lis.zst in {directory}; name a directory with --traces."
+        ));
+    }
+    let mut policies = args.config.clone();
+    policies.sort();
+    policies.dedup();
+    let (length, zipf_keys) = if quick { (60_000, 20_000) } else { (2_000_000, 1_000_000) };
+    let bare = [0.8, 0.99, 1.2];
+    let bar = progress::steps("policies", (traces.len() + bare.len() + names.len() * args.zipf.len()) as u64);
+    let (mut rows, mut prefetch, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    let mut replay = |stream: &Stream| -> Result<()> {
+        bar.set_message(stream.name.clone());
+        let distinct = stream.keys.iter().collect::<HashSet<_>>().len();
+        rows.append(&mut replacement_rows(stream, distinct, &args.shares, &policies, &interrupt));
+        prefetch.append(&mut prefetch_rows(stream, distinct, &args.shares, &interrupt));
+        interrupt.check()?;
+        bar.inc(1);
+        Ok(())
+    };
+    let mut all = || -> Result<()> {
+        for path in &traces {
+            let (path, limit) = (path.clone(), if quick { length } else { TRACE_MAX });
+            replay(&interrupt.unless_asked(move || streams::read_trace(&path, limit))??)?;
+        }
+        for exponent in bare {
+            replay(&streams::zipf_stream(exponent, zipf_keys, length, args.output.seed)?)?;
+        }
+        for name in &names {
+            bar.set_message(format!("{name}: recording"));
+            let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
+            let (name, zipf) = (*name, args.zipf.clone());
+            match interrupt.unless_asked(move || streams::record(name, params, &zipf, length))? {
+                Ok(recorded) => recorded.iter().try_for_each(&mut replay)?,
+                // A workload that does not fit costs only its own results.
+                Err(error) => failed.push(format!("SKIPPED: {error:#}.")),
+            }
+            interrupt.check()?;
+        }
+        Ok(())
+    };
+    let result = all();
+    bar.finish_and_clear();
+    let interrupted = ended_early(result)?;
+    notes.append(&mut failed);
+    let standings: Vec<Standing> = KINDS.iter().flat_map(|(_, hits)| standings(&rows, hits)).collect();
+    report::print_all(
+        &args.output,
+        [table(&rows, &args.shares), prefetch_table(&prefetch, &args.shares), summary::sentences(&standings)],
+    )?;
+    report::print_all(&args.output, &notes)?;
+    let setting = serde_json::json!({
+        "policies": policies, "data_bytes": data_bytes, "stream_length": length, "zipf": args.zipf, "seed": args.output.seed, "notes": notes,
+    });
+    Report { interrupted, ..Report::new(&machine, setting, &rows) }
+        .with("prefetch", &prefetch)?
+        .with("standings", &standings)?
+        .finish(&args.output, || plot(&rows))
+}
+
+/// No more of a trace is read: 512 MiB of keys.
+const TRACE_MAX: usize = 1 << 26;
+
+/// The workloads to record: `all` are all there are, the search only with text to index.
+fn names(args: &PoliciesArgs, notes: &mut Vec<String>) -> Result<Vec<&'static str>> {
+    let mut names = workloads(&args.workload);
+    if args.workload.contains(&WorkloadName::All) {
+        names = fulgurite_workloads::names().to_vec();
+        if args.input.is_none() {
+            names.retain(|name| *name != "search");
+            notes.push("SKIPPED: the search workload. It needs --input DIR: a directory with text.".to_owned());
+        }
+    }
+    if names.contains(&"search") && args.input.is_none() {
+        bad_input!("the search workload needs --input DIR: a directory with text");
+    }
+    if let Some(input) = &args.input {
+        checks::input(input)?;
+    }
+    Ok(names)
+}
+
+fn frames_of(distinct: usize, share: f64) -> usize {
+    ((distinct as f64 * share / 100.0) as usize).max(1)
+}
+
+/// Runs `code` for 0..`count` on all cores, in order. An interruption keeps whole results.
+fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= count || interrupt.asked() {
+                return;
+            }
+            let result = code(i);
+            // Code that looks at the flag may have stopped in the middle.
+            if interrupt.asked() {
+                return;
+            }
+            results.lock().expect("nobody panics with it").push((i, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        fulgurite_sys::affinity::cores().iter().for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+    let mut results = results.into_inner().expect("nobody panics with it");
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn replacement_rows(
+    stream: &Stream,
+    distinct: usize,
+    shares: &[f64],
+    policies: &[Replacement],
+    interrupt: &Interrupt,
+) -> Vec<Row> {
+    let mut runs = Vec::new();
+    for share in shares {
+        for policy in policies {
+            runs.extend(KINDS.iter().map(|(hits, name)| (*share, *policy, *hits, *name)));
+        }
+    }
+    on_all_cores(runs.len(), interrupt, |i| {
+        let (share, policy, hits, name) = runs[i];
+        let frames = frames_of(distinct, share);
+        let misses = miss_ratio_with(policy.policy(), frames, hits, stream.keys_until(interrupt)).misses;
+        Row {
+            stream: stream.name.clone(),
+            share,
+            frames,
+            distinct,
+            accesses: stream.accesses,
+            policy: policy.name(),
+            hits: name,
+            misses,
+            miss_ratio: misses as f64 / stream.accesses.max(1) as f64,
+        }
+    })
+}
+
+fn prefetch_rows(stream: &Stream, distinct: usize, shares: &[f64], interrupt: &Interrupt) -> Vec<PrefetchRow> {
+    on_all_cores(shares.len() * PREFETCH.len(), interrupt, |i| {
+        let (share, policy) = (shares[i / PREFETCH.len()], PREFETCH[i % PREFETCH.len()]);
+        let frames = frames_of(distinct, share);
+        let count = read_ahead(policy, frames, stream, interrupt);
+        PrefetchRow {
+            stream: stream.name.clone(),
+            share,
+            frames,
+            accesses: stream.accesses,
+            prefetch: policy.to_string(),
+            misses: count.misses,
+            miss_ratio: count.misses as f64 / stream.accesses.max(1) as f64,
+            prefetched: count.prefetched,
+            used: count.used,
+            wasted: count.wasted,
+        }
+    })
+}
+
+/// What prefetch does at one size: 3% of the subpages, or the nearest to it.
+fn prefetch_table(rows: &[PrefetchRow], shares: &[f64]) -> String {
+    let Some(share) = shares.iter().copied().min_by(|a, b| (a - 3.0).abs().total_cmp(&(b - 3.0).abs())) else {
+        return String::new();
+    };
+    let of = |row: &PrefetchRow, part: u64| {
+        or_dash((row.prefetched > 0).then_some(part), |part| table::percent(part as f64 / row.prefetched as f64))
+    };
+    // Where nothing is ever read ahead there is nothing to say.
+    let any = |row: &PrefetchRow| rows.iter().any(|r| r.stream == row.stream && r.share == share && r.prefetched > 0);
+    let table = Columns::of(rows.iter().filter(|r| r.share == share && any(r)))
+        .left("stream", |row| &row.stream)
+        .left("prefetch", |row| &row.prefetch)
+        .right("misses/access", |row| format!("{:.2}%", row.miss_ratio * 100.0))
+        .right("misses", |row| table::thousands(row.misses.cast_signed()))
+        .right("read ahead", |row| table::thousands(row.prefetched.cast_signed()))
+        .right("used", |row| of(row, row.used))
+        .right("wasted", |row| of(row, row.wasted))
+        .table();
+    format!("Sequential prefetch, {share}% of the subpages in DRAM\n{table}")
+}
+
+fn sources(rows: &[Row]) -> Vec<String> {
+    report::distinct(rows.iter().map(|row| row.stream.clone()))
+}
+
+/// One line for each stream and policy, one column for each size.
+fn table(rows: &[Row], shares: &[f64]) -> String {
+    let mut heading = vec!["stream".to_owned(), "policy".to_owned(), "hits".to_owned()];
+    heading.extend(shares.iter().map(|s| format!("{s}%")));
+    let mut lines = Vec::new();
+    for source in sources(rows) {
+        let mut first = true;
+        for hits in ["marked", "known"] {
+            for policy in Replacement::ALL {
+                let cell = |share: &f64| {
+                    rows.iter()
+                        .find(|r| {
+                            r.stream == source && r.policy == policy.name() && r.hits == hits && r.share == *share
+                        })
+                        .map(|r| format!("{:.2}%", r.miss_ratio * 100.0))
+                };
+                let cells: Vec<Option<String>> = shares.iter().map(cell).collect();
+                if cells.iter().all(Option::is_none) {
+                    continue;
+                }
+                let mut line =
+                    vec![if first { source.clone() } else { String::new() }, policy.name().into(), hits.into()];
+                first = false;
+                line.extend(cells.into_iter().map(|c| c.unwrap_or("-".to_owned())));
+                lines.push(line);
+            }
+        }
+    }
+    let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
+    format!(
+        "Misses per access, by DRAM as a share of the distinct subpages touched\n{}",
+        table::table(&heading, 3, lines)
+    )
+}
+
+/// Miss-ratio curves, one chart a stream.
+fn plot(rows: &[Row]) -> String {
+    let chart = |source: &String| {
+        let curve = |policy: &Replacement| Curve {
+            name: policy.to_string(),
+            points: rows
+                .iter()
+                .filter(|r| r.stream == *source && r.policy == policy.name() && r.hits == "marked")
+                .map(|r| (r.share, r.miss_ratio * 100.0))
+                .collect(),
+        };
+        let ticks = rows.iter().filter(|r| r.stream == *source).map(|r| r.share);
+        let x = Axis {
+            ticks: ticks.map(|t| (t, format!("{t}%"))).collect(),
+            ..Axis::logarithmic("DRAM as a share of the distinct subpages touched")
+        };
+        let curves = Replacement::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect();
+        let subtitle = "hits seen as one mark per frame, as in the runtime";
+        Curves::new(format!("Miss ratio: {source}"), subtitle, x, Axis::linear("% of accesses"), curves).draw()
+    };
+    stack(&sources(rows).iter().map(chart).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_caches_miss_less() {
+        let stream = streams::zipf_stream(0.99, 1000, 20_000, 1).unwrap();
+        let shares = [1.0, 50.0];
+        let rows = replacement_rows(&stream, 1000, &shares, Replacement::ALL, &Interrupt::default());
+        let one = replacement_rows(&stream, 1000, &shares, &[Replacement::Lru], &Interrupt::default());
+        assert!(one.len() == 4 && one.iter().all(|r| r.policy == "lru"));
+        let half = 2 * Replacement::ALL.len();
+        assert_eq!(rows.len(), 2 * half);
+        assert!(rows[half].misses < rows[0].misses, "{rows:?}");
+        assert!(table(&rows, &shares).contains("zipf-0.99"));
+        assert!(!plot(&rows).contains("NaN"));
+        let prefetch = prefetch_rows(&stream, 1000, &shares, &Interrupt::default());
+        assert_eq!(prefetch.len(), 2 * PREFETCH.len());
+        assert!(prefetch_table(&prefetch, &shares).contains("read ahead"));
+    }
+}

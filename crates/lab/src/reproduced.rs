@@ -1,0 +1,126 @@
+//! What `fulgurite-lab reproduce` found, as a page: counts, then for each paper where its text
+//! disagrees with itself, a table, and its figures.
+
+use fulgurite_reproduce::checks::disagreements::{self, Disagreement};
+use fulgurite_reproduce::figures::{Axis, Figure, Shape};
+use fulgurite_reproduce::{Paper, Report, Row, Verdict};
+use fulgurite_term::report::charts::{self, Bar, Bars, Curve, Curves};
+use fulgurite_term::report::html::Page;
+use fulgurite_term::report::table::Columns;
+
+/// The page.
+pub fn page(report: &Report, figures: &[Figure]) -> String {
+    let mut page = Page::new("The papers' numbers");
+    let version = &report.version;
+    page.paragraph(&format!("{} ({version}): {}.", report.command, report.summary_line()));
+    page.paragraph(
+        "Live numbers are of kept results of the runtime, each with its file. Nothing was measured for this page. \
+         Curves are ours: the papers' own are not in their texts, and what the texts state is drawn beside ours.",
+    );
+    let counts: Vec<(String, String)> =
+        Verdict::ALL.iter().map(|verdict| (report.count(*verdict).to_string(), verdict.to_string())).collect();
+    page.figures(&counts);
+    for used in &report.calibrations {
+        page.heading(&used.paper);
+        let kinds: Vec<String> = used.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        page.paragraph(&format!("{}, hash {}: values by kind: {}.", used.file, used.hash, kinds.join(", ")));
+        let told: Vec<&Disagreement> =
+            disagreements::ALL.iter().filter(|told| is_of(told.paper, &used.paper)).collect();
+        if !told.is_empty() {
+            let columns = Columns::of(told)
+                .left("the text disagrees with itself", |told| told.text)
+                .left("what is taken", |told| told.taken)
+                .left("checks", |told| told.checks);
+            page.words(&columns, |_| false);
+        }
+        let rows = report.rows.iter().filter(|row| row.paper == used.paper);
+        let columns = Columns::of(rows)
+            .left("check", Row::name)
+            .left("verdict", |row| row.verdict)
+            .left("the paper", |row| row.stated.clone())
+            .left("ours", Row::ours_shown)
+            .left("band", Row::band_shown)
+            .left("live", |row| row.live.clone().unwrap_or_else(|| "not measured".to_owned()))
+            .left("mechanism", Row::told);
+        let stands_out = [Verdict::Fail, Verdict::Undecided, Verdict::Fragile].map(|verdict| verdict.to_string());
+        page.words(&columns, |row| stands_out.contains(&row[1]));
+        for figure in figures.iter().filter(|figure| is_of(figure.paper, &used.paper)) {
+            page.drawing(&drawn(figure));
+        }
+    }
+    page.finish()
+}
+
+fn is_of(paper: Paper, name: &str) -> bool {
+    paper.name() == name
+}
+
+fn axis(axis: Axis) -> charts::Axis {
+    if axis.logarithmic { charts::Axis::logarithmic(axis.label) } else { charts::Axis::linear(axis.label) }
+}
+
+/// One figure as SVG.
+fn drawn(figure: &Figure) -> String {
+    let (title, subtitle) = (figure.title.clone(), figure.subtitle.clone());
+    match &figure.shape {
+        Shape::Curves { x, y } => {
+            let curve = |series: &fulgurite_reproduce::figures::Series| Curve {
+                name: series.name.clone(),
+                points: series.points.clone(),
+            };
+            let curves = figure.series.iter().map(curve).collect();
+            Curves::new(title, subtitle, axis(*x), axis(*y), curves).draw().finish()
+        }
+        Shape::Bars { groups, unit } => {
+            let bar = |group: usize, series: &fulgurite_reproduce::figures::Series| {
+                let (_, value) = *series.points.iter().find(|(at, _)| *at == group as f64)?;
+                Some(Bar { value, spread: None, tip: format!("{}: {value:.1} {unit}", series.name) })
+            };
+            let bars = Bars {
+                title,
+                subtitle,
+                unit: (*unit).to_owned(),
+                groups: groups.clone(),
+                series: figure.series.iter().map(|series| series.name.clone()).collect(),
+                bars: (0..groups.len())
+                    .map(|group| figure.series.iter().map(|series| bar(group, series)).collect())
+                    .collect(),
+                mark: None,
+            };
+            bars.draw().finish()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_reproduce::figures::Series;
+
+    #[test]
+    fn a_page_has_each_row_and_each_figure_and_nothing_from_elsewhere() {
+        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reproduction.json");
+        let report: Report = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
+        let series = vec![Series { name: "ours <1>".to_owned(), points: vec![(1.0, 2.0), (2.0, 3.0)] }];
+        let linear = Axis { label: "x", logarithmic: false };
+        let of = |shape| Figure {
+            paper: Paper::Nvmm,
+            title: "a figure".to_owned(),
+            subtitle: String::new(),
+            shape,
+            series: series.clone(),
+        };
+        let bars = Shape::Bars { groups: vec!["a".to_owned(), "b".to_owned()], unit: "MB/s" };
+        let text = page(&report, &[of(Shape::Curves { x: linear, y: linear }), of(bars)]);
+        for row in &report.rows {
+            assert!(text.contains(&row.name()), "{}", row.name());
+        }
+        for told in disagreements::ALL {
+            assert!(text.contains(told.text) && text.contains(told.taken), "{told:?}");
+        }
+        assert_eq!(text.matches("<svg").count(), 2);
+        assert!(text.contains("ours &lt;1&gt;") && !text.contains("ours <1>"));
+        let links = text.replace("http://www.w3.org/2000/svg", "");
+        assert!(!links.contains("http") && !links.contains("<script") && !text.contains("NaN"));
+    }
+}

@@ -1,0 +1,300 @@
+//! Rounds: all configurations execute the same requests, in an order that rotates.
+
+use anyhow::Result;
+use fulgurite_term::progress::ProgressBar;
+
+use super::beside::{self, Limit};
+use super::calibrate::Plan;
+use super::disturbance::{self, Patience};
+use super::image::Image;
+use super::session::{Running, Session, Way};
+use crate::child::protocol::{Batches, Load, Outcome};
+use fulgurite_harness::Spread;
+use fulgurite_harness::privileged::Request;
+use fulgurite_term::interrupt::{ended_early, go_on};
+use fulgurite_term::media::NandShape;
+
+/// One configuration, in one of its ways, and what it did.
+#[derive(Debug)]
+pub struct Contestant {
+    pub way: Way,
+    pub running: Option<Running>,
+    /// One for each round that it ran in and that counts.
+    pub outcomes: Vec<Outcome>,
+    /// The share of its time that other work took from it, in each of these.
+    pub taken: Vec<f64>,
+    /// Hash of all requests executed, of those that are not measured too.
+    pub request_hash: u64,
+    pub invariant: Option<u64>,
+    pub peak_bytes: Option<u64>,
+    /// What its file or device allowed by itself, beside each of these rounds.
+    pub limits: Vec<Limit>,
+    /// What it runs on, in a line.
+    pub flash: String,
+    pub nand: Option<NandShape>,
+    pub dram_bytes: u64,
+    /// Of that, what the workload itself uses.
+    pub workload_bytes: u64,
+    pub limit_bytes: Option<u64>,
+}
+
+/// All that ran, and what went wrong.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// The contestants, in the order they were named.
+    pub contestants: Vec<Contestant>,
+    /// Sentences about configurations that failed or disagree.
+    pub failed: Vec<String>,
+    /// Rounds that other work disturbed and that were run again.
+    pub repeated: u32,
+    /// Whether somebody pressed Ctrl-C.
+    pub interrupted: bool,
+}
+
+/// A way slower than this share of its configuration's best in the first round is dropped.
+const WORTH_GOING_ON: f64 = 0.8;
+
+/// Starts everything, runs the warm-up and the rounds, checks the results, ends everything.
+///
+/// # Errors
+/// Only what makes the whole run pointless; the failure of one configuration is in [`Ran::failed`].
+pub fn run(
+    session: &mut Session,
+    image: &Image,
+    plan: &Plan,
+    ways: &[Way],
+    rounds: u32,
+    patience: &mut Patience,
+    bar: &ProgressBar,
+) -> Result<Ran> {
+    let mut ran = Ran::default();
+    let result = run_all(session, image, plan, ways, rounds, patience, bar, &mut ran);
+    // Whatever happened: end what runs, keep what was measured.
+    for one in &mut ran.contestants {
+        if let Some(running) = one.running.take() {
+            note_end(session.end(running), one, &mut ran.failed);
+        }
+    }
+    ran.interrupted = ended_early(result)?;
+    Ok(ran)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the run's settings, each used once")]
+fn run_all(
+    session: &mut Session,
+    image: &Image,
+    plan: &Plan,
+    ways: &[Way],
+    rounds: u32,
+    patience: &mut Patience,
+    bar: &ProgressBar,
+    ran: &mut Ran,
+) -> Result<()> {
+    for way in ways {
+        bar.set_message(format!("{}: starting", name(*way)));
+        let started = session.spawn(image, *way);
+        let failed = |e| ran.failed.push(format!("{}: {e:#}", name(*way)));
+        let Some(running) = go_on(started, failed)? else { continue };
+        ran.contestants.push(Contestant {
+            way: *way,
+            outcomes: Vec::new(),
+            taken: Vec::new(),
+            request_hash: 0,
+            invariant: None,
+            peak_bytes: None,
+            limits: Vec::new(),
+            flash: running.opened.flash.clone(),
+            nand: running.nand,
+            dram_bytes: running.dram_bytes,
+            workload_bytes: running.workload_bytes,
+            limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),
+            running: Some(running),
+        });
+    }
+    let mut first = 0;
+    let mut twin = None;
+    let mut round = 0;
+    while round <= rounds {
+        let (warm_up, count) = (round == 0, if round == 0 { plan.warm_up } else { plan.count });
+        let mut next = |count| {
+            let batch = plan.batch(image.params.seed, first, count, Load::Closed);
+            first += count;
+            batch
+        };
+        let lead_in = Some(plan.lead_in).filter(|count| !warm_up && *count > 0).map(&mut next);
+        let batch = next(count);
+        let order = ran.contestants.len();
+        for turn in 0..order {
+            let one = &mut ran.contestants[(turn + round as usize) % order];
+            let on_file = beside::on_file(session, one.way) && one.is_main(session.flash.workers);
+            let Some(running) = &mut one.running else { continue };
+            let shown = if warm_up { "warm-up".into() } else { format!("round {round}") };
+            bar.set_message(format!("{}, {shown}", name(one.way)));
+            let mut request_hash = 0;
+            let led_in = set_page_cluster(session, one.way).and_then(|()| {
+                lead_in.as_ref().map_or(Ok(()), |lead_in| {
+                    running.child.run(lead_in).map(|outcome| request_hash = outcome.request_hash)
+                })
+            });
+            let outcome = led_in.and_then(|()| disturbance::run(session, running, &batch));
+            let failed = |e| ran.failed.push(format!("{}: {e:#}", name(one.way)));
+            if let Some(outcome) = go_on(outcome, failed)? {
+                request_hash = outcome.request_hash.wrapping_add(request_hash);
+                one.request_hash = one.request_hash.wrapping_add(request_hash);
+                if warm_up && on_file && twin.is_none() {
+                    let made = beside::twin_for(session, image, &outcome);
+                    let failed = |e| ran.failed.push(format!("a file for what the device allows: {e:#}"));
+                    twin = go_on(made, failed)?.flatten();
+                }
+                if !warm_up {
+                    let mut limit = Ok(Limit::default());
+                    if on_file {
+                        bar.set_message(format!("{}: what the device allows", name(one.way)));
+                        limit = beside::measure(session, running, twin.as_ref(), &outcome);
+                    }
+                    let failed = |e| ran.failed.push(format!("{}, what the device allows: {e:#}", name(one.way)));
+                    one.limits.push(go_on(limit, failed)?.unwrap_or_default());
+                    one.taken.push(disturbance::share(&outcome, one.way.config, session.flash.read_latency));
+                    one.outcomes.push(outcome);
+                }
+            } else {
+                fail(session, one, &mut ran.failed);
+            }
+            bar.inc(1);
+        }
+        let count = ran.contestants.iter().map(|one| one.outcomes.len()).max().unwrap_or(0);
+        let disturbed = |one: &Contestant| one.taken.get(count - 1).is_some_and(|share| *share > disturbance::OF_ROUND);
+        if !warm_up
+            && count > 0
+            && ran.contestants.iter().any(disturbed)
+            && patience.repeats(|| bar.set_message("waiting for a quiet moment"))?
+        {
+            // All run again: their requests are the same in each round.
+            for one in &mut ran.contestants {
+                one.outcomes.truncate(count - 1);
+                one.taken.truncate(count - 1);
+                one.limits.truncate(count - 1);
+            }
+            ran.repeated += 1;
+            bar.inc_length(ran.contestants.iter().filter(|one| one.running.is_some()).count() as u64);
+            continue;
+        }
+        if round == 1 {
+            let dropped = drop_slow(session, &mut ran.contestants, &mut ran.failed);
+            bar.inc(dropped * u64::from(rounds - 1));
+        }
+        round += 1;
+    }
+    drop(twin);
+    check(session, ran, bar)
+}
+
+/// Sets how many pages the kernel swaps at once, for a way under swap.
+fn set_page_cluster(session: &mut Session, way: Way) -> Result<()> {
+    way.page_cluster.map_or(Ok(()), |value| session.helper.tell(&Request::PageCluster { value }))
+}
+
+/// Ends a configuration that has failed.
+fn fail(session: &mut Session, one: &mut Contestant, failed: &mut Vec<String>) {
+    if let Some(running) = one.running.take()
+        && let Err(e) = session.end(running)
+    {
+        failed.push(format!("{e:#}"));
+    }
+}
+
+/// Ends the ways that are clearly slower than another way of their configuration. Returns how many.
+fn drop_slow(session: &mut Session, contestants: &mut [Contestant], failed: &mut Vec<String>) -> u64 {
+    let rate = |c: &Contestant| c.outcomes.first().map_or(0.0, Outcome::rate);
+    let best = |way: Way, all: &[Contestant]| all.iter().filter(|c| c.way.rivals(&way)).map(rate).fold(0.0, f64::max);
+    let mut dropped = 0;
+    for i in 0..contestants.len() {
+        if rate(&contestants[i]) < best(contestants[i].way, contestants) * WORTH_GOING_ON
+            && let Some(running) = contestants[i].running.take()
+        {
+            note_end(session.end(running), &mut contestants[i], failed);
+            dropped += 1;
+        }
+    }
+    dropped
+}
+
+/// Notes a configuration's highest use, or that it ended badly, which does not affect the others.
+fn note_end(ended: Result<Option<u64>>, one: &mut Contestant, failed: &mut Vec<String>) {
+    match ended {
+        Ok(peak) => one.peak_bytes = peak,
+        Err(e) => failed.push(format!("{e:#}")),
+    }
+}
+
+/// Has everybody check its data, and compares: all have executed the same requests.
+fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> {
+    // Of several ways to run a configuration the best is reported, so the best is checked.
+    for i in 0..ran.contestants.len() {
+        let better = |c: &Contestant| c.way.rivals(&ran.contestants[i].way) && c.rate() > ran.contestants[i].rate();
+        if ran.contestants.iter().any(|c| c.running.is_some() && better(c))
+            && let Some(running) = ran.contestants[i].running.take()
+        {
+            note_end(session.end(running), &mut ran.contestants[i], &mut ran.failed);
+        }
+    }
+    for one in &mut ran.contestants {
+        let on_file = beside::on_file(session, one.way);
+        let measured = on_file && one.is_main(session.flash.workers);
+        let Some(running) = &mut one.running else { continue };
+        bar.set_message(format!("{}: checking", name(one.way)));
+        let set = set_page_cluster(session, one.way);
+        let stored = session.is_read_whole(one.way.config);
+        let grows = one.way.config.paged_by_kernel() || stored || on_file;
+        let ready =
+            set.and_then(|()| session.ran(running)).and_then(|()| if grows { session.lift(running) } else { Ok(()) });
+        let checked = ready.and_then(|()| running.child.check());
+        one.invariant = go_on(checked, |e| ran.failed.push(format!("{}: {e:#}", name(one.way))))?;
+        if measured && one.invariant.is_some() {
+            bar.set_message(format!("{}: what the device allows", name(one.way)));
+            beside::fio_in_the_end(session, running, &one.outcomes, &mut one.limits);
+        }
+        // What it holds is no longer needed: the next one has the memory.
+        let running = one.running.take().expect("seen above");
+        note_end(session.end(running), one, &mut ran.failed);
+    }
+    let hashes: Vec<_> = ran.contestants.iter().filter_map(|c| Some((c.way, c.work_hash()?))).collect();
+    if let Some(((reference, expected), rest)) = hashes.split_first() {
+        for (way, hash) in rest.iter().filter(|(_, hash)| hash != expected) {
+            ran.failed.push(format!(
+                "{} did other work than {}: its work hash is {hash:016x} and not {expected:016x}; the results are not comparable",
+                name(*way),
+                name(*reference)
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Contestant {
+    /// Whether it runs with as many workers as were asked for, and not alone beside them.
+    pub fn is_main(&self, workers: u32) -> bool {
+        self.way.config.paged_by_kernel() || self.way.threads == workers as usize
+    }
+    /// Requests a second, median of the rounds.
+    pub fn rate(&self) -> f64 {
+        Spread::of(self.outcomes.iter().map(Outcome::rate)).median
+    }
+    pub fn batches(&self) -> Batches<'_> {
+        Batches(self.outcomes.iter().collect())
+    }
+    /// Hash of the requests executed and of the final invariant, once it was checked.
+    pub fn work_hash(&self) -> Option<u64> {
+        let invariant = self.invariant?;
+        Some(fulgurite_workloads::mix(self.request_hash ^ fulgurite_workloads::mix(invariant)))
+    }
+}
+
+pub fn name(way: Way) -> String {
+    match (way.config.paged_by_kernel(), way.page_cluster) {
+        (false, _) if way.threads > 1 => format!("{}, {} workers", way.config, way.threads),
+        (false, _) => way.config.to_string(),
+        (true, None) => format!("{}, {} threads", way.config, way.threads),
+        (true, Some(cluster)) => format!("{}, {} threads, page-cluster {cluster}", way.config, way.threads),
+    }
+}

@@ -1,0 +1,123 @@
+//! The options of `run`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+
+use crate::values::{self, Output, Part, Under, non_zero_duration};
+use fulgurite_term::args::OutputArgs;
+
+/// The options of `run`.
+#[derive(Clone, Debug, Args)]
+#[command(hide_possible_values = true)]
+pub struct RunBenchArgs {
+    /// What to measure, comma-separated: touches, redis, memcached, save.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Part::parser())]
+    #[arg(default_value = "touches,redis,memcached,save")]
+    pub part: Vec<Part>,
+    /// What gives a program its memory, comma-separated: dram (enough of it), swap, and the modes
+    /// of `fulgurite run`, compatible and in-line.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Under::parser())]
+    #[arg(default_value = "dram,swap,compatible,in-line")]
+    pub config: Vec<Under>,
+    /// The most memory of a program, its cgroup's limit: all of it but for `dram` [default: 256M;
+    /// --quick: 40M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub dram: Option<u64>,
+    /// Bytes of data as a multiple of --dram.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub times: u64,
+    /// Threads that touch memory, comma-separated.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,8,32")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Vec<u32>,
+    /// Clients of a server, a connection and an OS thread each.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub clients: u32,
+    /// Percent of a server's requests that read, comma-separated. The others write.
+    #[arg(long, value_name = "PERCENT,..", value_delimiter = ',', default_value = "90,50")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub gets: Vec<u32>,
+    /// Bytes of a server's value.
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..=65536))]
+    pub value: u32,
+    /// Exponent of the Zipf distribution of a server's keys, 0 to 4.
+    #[arg(long, value_name = "EXPONENT", default_value = "0.99", value_parser = values::zipf)]
+    pub zipf: f64,
+    /// Rounds. In each, all configurations run in turns [default: 5; --quick: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Time of a turn [default: 3s; --quick: 250ms].
+    #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
+    pub round_time: Option<Duration>,
+    /// An existing directory on the disk to be measured, for flash and swap [default: the temporary
+    /// directory].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// Write the results as one JSON object (to standard output without FILE or with `-`).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = values::output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
+    pub json: Option<Output>,
+    /// Run the same code on less data, in about a minute.
+    #[arg(long)]
+    pub quick: bool,
+    /// Seed of the requests.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl RunBenchArgs {
+    /// The most memory of a program, in bytes.
+    pub fn dram_bytes(&self) -> u64 {
+        self.dram.unwrap_or(if self.quick { 40 << 20 } else { 256 << 20 })
+    }
+    /// Bytes that a program keeps.
+    pub fn data_bytes(&self) -> u64 {
+        self.dram_bytes().saturating_mul(self.times)
+    }
+    /// Rounds that count.
+    pub fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 1 } else { 5 })
+    }
+    /// Time of a turn.
+    pub fn round_time(&self) -> Duration {
+        self.round_time.unwrap_or(Duration::from_millis(if self.quick { 250 } else { 3000 }))
+    }
+    /// Where the results go.
+    pub fn output(&self) -> OutputArgs {
+        OutputArgs { json: self.json.clone(), plot: None, quick: self.quick, seed: self.seed }
+    }
+}
+
+/// Examples for the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  fulgurite-lab run --dir /mnt/nvme --json run.json
+  fulgurite-lab run --part touches --threads 1,8,32 --quick
+  fulgurite-lab run --part redis,memcached --config swap,compatible \\
+    --gets 50 --clients 32
+
+Programs that were never written for Fulgurite, with the same memory cgroup,
+the same disk and the same requests, in turns. A program is stopped (SIGSTOP)
+while another one has its turn. Each has a turn first that does not count.
+
+Parts:
+  touches    threads read, or add to, a word of a page by chance
+  redis      redis-server, Zipf keys: each value read must be one that its
+             key can have at that moment
+  memcached  the same with memcached
+  save       BGSAVE of redis while a client writes: what is saved must be the
+             state at its begin
+
+Swap and cgroups need root. Without them, and without redis-server or
+memcached, the rows that need them are left out, and a note says so. With fio,
+pages that are read and written are also compared with those of fio, in the
+same mix and with as many requests under way as there are threads. Pages that
+are read ahead do not count. A save with swap is measured with a page a fault,
+and with eight.
+
+A fault is one that waits for a read with swap, and any with `fulgurite run`.
+The hit ratio is the share of operations without a read of the disk, if none
+makes two. Bytes written are those of all turns. \"of swap\" is the throughput
+as a multiple of swap's, round by round: median, lowest and highest.";

@@ -1,0 +1,153 @@
+//! `fulgurite-lab sim run` and `compare`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::values::{Output, output};
+use fulgurite_format::format_bytes;
+use fulgurite_sim::{Report, RunError};
+use fulgurite_sys::clock::process_cpu;
+use fulgurite_term::bad_input::OrBadInput;
+use fulgurite_term::report::table::table;
+use fulgurite_term::report::{say, write_as, write_file, write_stdout};
+use fulgurite_term::stderr::tell;
+
+use super::given::{SystemArgs, outputs, resolved, result, system};
+use super::plot::{self, PlotArgs};
+
+/// A system, and where its result goes.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// The system.
+    #[arg(value_name = "SYSTEM", value_hint = ValueHint::FilePath)]
+    pub system: PathBuf,
+    #[command(flatten)]
+    pub with: SystemArgs,
+    /// Write the result as JSON (to standard output without FILE or with `-`).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
+    pub json: Option<Output>,
+    /// Write the jobs of the run, for other systems of cores to replay: --trace FILE and
+    /// workload.front = "recorded".
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub record: Option<PathBuf>,
+    /// Print how fast the simulator itself is, by CPU time.
+    #[arg(long)]
+    pub speed: bool,
+    /// Print the keys and values as they are resolved, with their hash, and run nothing.
+    #[arg(long, conflicts_with_all = ["json", "speed", "record"])]
+    pub print_config: bool,
+}
+
+/// Systems beside each other.
+#[derive(Clone, Debug, Args)]
+pub struct CompareArgs {
+    /// The systems.
+    #[arg(value_name = "SYSTEM", num_args = 2.., value_hint = ValueHint::FilePath)]
+    pub systems: Vec<PathBuf>,
+    #[command(flatten)]
+    pub with: SystemArgs,
+    /// Write the results as JSON (to standard output without FILE or with `-`).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
+    pub json: Option<Output>,
+    #[command(flatten)]
+    pub plot: PlotArgs,
+}
+
+/// Runs a system.
+pub fn run(args: &RunArgs) -> Result<()> {
+    if args.print_config {
+        return say(resolved(&args.system, &args.with)?.trim_end());
+    }
+    outputs(args.json.as_ref(), &[("--record", args.record.as_ref())], args.with.inputs(&args.system))?;
+    let system = system(&args.system, &args.with)?;
+    let begun = process_cpu();
+    let (report, recording) = match &args.record {
+        Some(_) => {
+            let told = |error: RunError| match error {
+                RunError::NoJobs => format!("--record: {}: {error}", args.system.display()),
+                other => other.to_string(),
+            };
+            let (report, recording) = system.record(args.with.seed).or_bad_input(told)?;
+            (report, Some(recording))
+        }
+        None => (result(&system, args.with.seed)?, None),
+    };
+    // Of this process alone: what else the machine does makes no simulator slower.
+    let took = process_cpu().saturating_sub(begun).as_secs_f64().max(1e-9);
+    warn(&report);
+    give(args.json.as_ref(), &report, || shown(&[&report]))?;
+    if args.speed {
+        let counted = report.counted();
+        let speed = format!(
+            "{:.2} M requests/s, {:.2} M events/s of the kernel, in {took:.2} s of CPU time",
+            counted.requests as f64 / took / 1e6,
+            counted.events as f64 / took / 1e6,
+        );
+        // Not into the JSON: it is of this machine, and not of the run.
+        tell(speed);
+    }
+    if let (Some(path), Some(recording)) = (&args.record, recording) {
+        write_file(path, recording.bytes())?;
+        let bytes = format_bytes(recording.bytes().len() as u64);
+        tell(format_args!("{} jobs are in {}: {bytes}", recording.jobs(), path.display()));
+    }
+    Ok(())
+}
+
+/// Runs several systems.
+pub fn compare(args: &CompareArgs) -> Result<()> {
+    let inputs = args.systems.iter().chain(&args.with.trace.file).map(PathBuf::as_path);
+    outputs(args.json.as_ref(), &[("--plot", args.plot.plot.as_ref())], inputs)?;
+    // All of them are read before the first one runs.
+    let systems = args.systems.iter().map(|path| system(path, &args.with)).collect::<Result<Vec<_>>>()?;
+    let reports = systems.iter().map(|system| result(system, args.with.seed)).collect::<Result<Vec<_>>>()?;
+    reports.iter().for_each(warn);
+    let results = reports.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    // Where the drawing cannot be written, the results are shown nevertheless.
+    let drawn = plot::compare(&args.plot, &results);
+    give(args.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))?;
+    drawn
+}
+
+/// Writes results where they were asked for. Where a file cannot be written, they are shown.
+pub fn give(json: Option<&Output>, value: &impl Serialize, shown: impl Fn() -> String) -> Result<()> {
+    let written = write_as(json, value, &shown);
+    if written.is_err() && matches!(json, Some(Output::File(_))) {
+        write_stdout(shown().as_bytes())?;
+    }
+    written
+}
+
+pub fn warn(report: &Report) {
+    for warning in report.warnings() {
+        tell(format_args!("fulgurite: {}: {warning}", report.system));
+    }
+}
+
+/// A column for each.
+pub fn shown(reports: &[&Report]) -> String {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (at, report) in reports.iter().enumerate() {
+        for (name, value) in report.rows() {
+            let row = match rows.iter().position(|row| row[0] == name) {
+                Some(row) => row,
+                None => {
+                    rows.push(vec![name.to_owned()]);
+                    rows.len() - 1
+                }
+            };
+            rows[row].resize(at + 1, String::new());
+            rows[row].push(value);
+        }
+    }
+    for row in &mut rows {
+        row.resize(reports.len() + 1, String::new());
+    }
+    let heading: Vec<&str> = std::iter::once("").chain(reports.iter().map(|report| report.system.as_str())).collect();
+    table(&heading, 1, rows) + "\n"
+}

@@ -1,0 +1,259 @@
+//! `fulgurite-lab sim sweep`: a system with each of several values of its keys.
+//!
+//! Each result is a line of FILE, whole when it is written. A line of the same system (by its hash,
+//! which the values are part of), seed and version is not run again, so that an interrupted sweep
+//! goes on. A point without a result is told at the end.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueHint};
+
+use fulgurite_sim::system::{Document, System, VERSION};
+use fulgurite_term::bad_input::{BadInput, OrBadInput};
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::progress;
+use fulgurite_term::stderr::tell;
+
+use super::given::{SystemArgs, input, once, outputs, text};
+use super::plot::{self, PlotArgs};
+
+/// A system, its keys and their values.
+#[derive(Clone, Debug, Args)]
+pub struct SweepArgs {
+    /// The system.
+    #[arg(value_name = "SYSTEM", value_hint = ValueHint::FilePath)]
+    pub system: PathBuf,
+    /// A key and its values. Repeat for all combinations.
+    #[arg(long, value_name = "KEY=VALUE,..", required = true, value_parser = values)]
+    pub over: Vec<(String, Vec<String>)>,
+    /// The file that each result is appended to, as a line of JSON.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub with: SystemArgs,
+    /// Threads: as many as cores without it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    #[command(flatten)]
+    pub plot: PlotArgs,
+}
+
+/// What each result begins with: keys are in the order of their names.
+const RESULT: &str = "{\"about\":";
+/// Points without a result that are told one by one.
+const TOLD_MAX: usize = 10;
+/// The most points of a sweep.
+const POINTS_MAX: usize = 100_000;
+
+fn values(text: &str) -> Result<(String, Vec<String>), String> {
+    let (key, values) = super::given::assignment(text)?;
+    let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+    if values.iter().any(String::is_empty) {
+        return Err("a value is empty; write KEY=VALUE,VALUE".to_owned());
+    }
+    if let Some(again) = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)) {
+        return Err(format!("{} is written twice", again.1));
+    }
+    Ok((key, values))
+}
+
+/// One combination.
+struct Point {
+    set: Vec<(String, String)>,
+    system: System,
+}
+
+/// Runs all combinations that the file does not have.
+pub fn run(args: &SweepArgs) -> Result<()> {
+    let (done, whole) = already(&args.out)?;
+    let results = [("--out", Some(&args.out)), ("--plot", args.plot.plot.as_ref())];
+    outputs(None, &results, args.with.inputs(&args.system))?;
+    let interrupt = Interrupt::catch()?;
+    let all = points(args)?;
+    let count = all.len();
+    let key = |point: &Point| (point.system.hash().to_owned(), args.with.seed, VERSION.to_owned());
+    let left: Vec<Point> = all.into_iter().filter(|point| !done.contains(&key(point))).collect();
+    if left.len() < count {
+        tell(format_args!("{} of {count} points are in {} already", count - left.len(), args.out.display()));
+    }
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&args.out)
+        .or_bad_input(|error| format!("--out {}: {error}", args.out.display()))?;
+    // What an interrupted write left of a line goes.
+    if let Some(whole) = whole {
+        file.set_len(whole).with_context(|| format!("{} cannot be written", args.out.display()))?;
+    }
+    let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let bar = progress::steps("points", left.len() as u64);
+    let (next, file) = (AtomicUsize::new(0), Mutex::new(file));
+    let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    let without: Mutex<Vec<(usize, String)>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(left.len()) {
+            scope.spawn(|| {
+                while interrupt.check().is_ok() {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(point) = left.get(number) else { break };
+                    match one(point, args, &file) {
+                        Ok(None) => bar.inc(1),
+                        // The others have results nevertheless.
+                        Ok(Some(told)) => {
+                            without.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((number, told));
+                            bar.inc(1);
+                        }
+                        Err(error) => {
+                            failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(error);
+                            // The others end, too.
+                            next.store(left.len(), Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    match failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+        Some(error) => return Err(error),
+        None => interrupt.check()?,
+    }
+    draw(args)?;
+    let mut without = without.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    without.sort();
+    if without.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<&str> = without.iter().take(TOLD_MAX).map(|(_, told)| told.as_str()).collect();
+    Err(BadInput(format!("{} of {count} points have no result:\n{}", without.len(), told.join("\n"))).into())
+}
+
+/// Draws the points of this sweep, those of earlier runs included.
+fn draw(args: &SweepArgs) -> Result<()> {
+    if args.plot.plot.is_none() {
+        return Ok(());
+    }
+    let hashes: BTreeSet<String> = points(args)?.iter().map(|point| point.system.hash().to_owned()).collect();
+    let keys: Vec<String> = args.over.iter().map(|(key, _)| key.clone()).collect();
+    let text =
+        std::fs::read_to_string(&args.out).with_context(|| format!("{} cannot be read back", args.out.display()))?;
+    let mut results: Vec<serde_json::Value> = Vec::new();
+    for line in text.lines() {
+        let value: serde_json::Value = serde_json::from_str(line)?;
+        let ours = |(hash, seed, version): (String, u64, String)| {
+            hashes.contains(&hash) && seed == args.with.seed && version == VERSION
+        };
+        if key(&value).is_some_and(ours) {
+            results.push(value);
+        }
+    }
+    // In the order of the command, and not in that in which they ended.
+    let place = |value: &serde_json::Value| -> Vec<usize> {
+        args.over
+            .iter()
+            .map(|(key, values)| values.iter().position(|v| value["over"][key] == v.as_str()).unwrap_or(usize::MAX))
+            .collect()
+    };
+    results.sort_by_key(|value| place(value));
+    let about = results.first().and_then(|result| result["about"].as_str()).unwrap_or_default().to_owned();
+    plot::sweep(&args.plot, &results, &keys, &about)
+}
+
+/// Runs a point and appends its result. Returns why it has none.
+fn one(point: &Point, args: &SweepArgs, file: &Mutex<std::fs::File>) -> Result<Option<String>> {
+    let of = || {
+        let set: Vec<String> = point.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        set.join(" ")
+    };
+    let report = match point.system.run(args.with.seed) {
+        Ok(report) => report,
+        Err(error) => return Ok(Some(format!("{}: {error}", of()))),
+    };
+    let mut line = serde_json::to_value(&report)?;
+    let over: serde_json::Map<String, serde_json::Value> =
+        point.set.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+    line.as_object_mut().context("a report is an object")?.insert("over".to_owned(), over.into());
+    let mut bytes = serde_json::to_vec(&line)?;
+    bytes.push(b'\n');
+    let mut file = file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    file.write_all(&bytes).and_then(|()| file.flush()).with_context(|| {
+        format!("{} cannot be written; what it has is kept, so run the command again", args.out.display())
+    })?;
+    Ok(None)
+}
+
+/// All combinations, each read before the first one runs.
+fn points(args: &SweepArgs) -> Result<Vec<Point>> {
+    let count = args.over.iter().try_fold(1usize, |count, (_, values)| count.checked_mul(values.len()));
+    if count.is_none_or(|count| count > POINTS_MAX) {
+        return Err(BadInput(format!("--over: more than {POINTS_MAX} points")).into());
+    }
+    once(args.with.set.iter().map(|(key, _)| key).chain(args.over.iter().map(|(key, _)| key)))?;
+    let (file, text) = (args.system.display().to_string(), text(&args.system)?);
+    let input = input(&args.with.trace)?;
+    // Keys that do not exist are told before all else.
+    Document::read(&file, &text, &args.with.set).or_bad_input(|error| error.to_string())?;
+    let mut sets: Vec<Vec<(String, String)>> = vec![Vec::new()];
+    for (key, values) in &args.over {
+        sets = sets
+            .iter()
+            .flat_map(|set| {
+                values.iter().map(move |value| set.iter().cloned().chain([(key.clone(), value.clone())]).collect())
+            })
+            .collect();
+    }
+    sets.into_iter()
+        .map(|set| {
+            let all: Vec<(String, String)> = args.with.set.iter().chain(&set).cloned().collect();
+            let system = System::read(&file, &text, &all, input.given()).or_bad_input(|error| error.to_string())?;
+            Ok(Point { set, system })
+        })
+        .collect()
+}
+
+/// Results by the hash of the system, the seed and the version of the program.
+type Kept = BTreeSet<(String, u64, String)>;
+/// What a result is of. None: the line is no result.
+fn key(value: &serde_json::Value) -> Option<(String, u64, String)> {
+    let text = |name: &str| Some(value.get(name)?.as_str()?.to_owned());
+    Some((text("hash")?, value.get("seed")?.as_u64()?, text("version")?))
+}
+
+/// The results that a file has. Where its last line is not whole: how many bytes are.
+fn already(path: &Path) -> Result<(Kept, Option<u64>)> {
+    // What is kept is read back, and a line that is not whole is cut off.
+    if path.exists() && !path.is_file() {
+        return Err(BadInput(format!("--out {}: a regular file is needed", path.display())).into());
+    }
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((BTreeSet::new(), None)),
+        Err(error) => return Err(BadInput(format!("--out {}: {error}", path.display())).into()),
+    };
+    let whole = text.rfind('\n').map_or(0, |at| at + 1);
+    let rest = &text[whole..];
+    if !rest.starts_with(RESULT) && !RESULT.starts_with(rest) {
+        let told = "its last line has no end, and is not of a sweep; name another file";
+        return Err(BadInput(format!("--out {}: {told}", path.display())).into());
+    }
+    let mut done = BTreeSet::new();
+    for (at, line) in text[..whole].lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+        let value: Option<serde_json::Value> = serde_json::from_str(line).ok();
+        match value.as_ref().and_then(key) {
+            Some(key) => {
+                done.insert(key);
+            }
+            None => {
+                let told = format!("--out {}:{}: not the result of a sweep; name another file", path.display(), at + 1);
+                return Err(BadInput(told).into());
+            }
+        }
+    }
+    Ok((done, (whole < text.len()).then_some(whole as u64)))
+}

@@ -1,0 +1,94 @@
+//! The medium of what is timed ([`crate::medium`]). A served device is refused.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use fulgurite_flash::Flash;
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::{Geometry, Pool};
+use fulgurite_sys::affinity;
+
+use crate::args::StoreArgs;
+use crate::checks::{self, Wanted};
+use crate::child::pool::benchmark_id;
+use crate::medium::{self, Holds, TestBed};
+use crate::values::FlashChoice;
+use fulgurite_term::bad_input::{OrBadInput, bad_input};
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::machine::Machine;
+
+/// Below so many extents, a pool's extents are smaller than 2 MiB.
+const EXTENTS_MIN: u32 = 128;
+/// Flash pages of an extent at most, and at least.
+const EXTENT_PAGES: (u32, u32) = (512, 32);
+
+pub struct Judged(medium::Judged);
+
+/// Where nobody says what to measure on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Otherwise {
+    Emulated,
+    /// A file in the scratch directory.
+    File,
+}
+
+impl Judged {
+    /// Judges what `args` ask for, to hold so many bytes; nothing is made yet.
+    pub fn new(args: &StoreArgs, otherwise: Otherwise, bytes: u64, machine: &Machine) -> Result<Judged> {
+        let scratch = checks::scratch_directory(args.scratch.as_deref(), args.flash.as_ref())?;
+        let (flash, create) = match (&args.flash, otherwise) {
+            (Some(choice), _) => (choice.clone(), args.create),
+            (None, Otherwise::Emulated) => (FlashChoice::Emulated, false),
+            (None, Otherwise::File) => {
+                (FlashChoice::File(scratch.join(format!("fulgurite-store-{}.flash", std::process::id()))), true)
+            }
+        };
+        if matches!(flash, FlashChoice::Device(_)) {
+            bad_input!(
+                "a device has a store of its own, and this measures a store; name what it is to lie on: emulated, memory, \
+                 nand:PROFILE, or a file"
+            );
+        }
+        let wanted = Wanted { flash: &flash, create, force: args.force, share_frames: false };
+        let holds = Holds::Pool { extent_pages: geometry(bytes)?.extent_pages };
+        Ok(Judged(medium::Judged::new(wanted, holds, bytes, 0, machine)?))
+    }
+    /// Makes it. The measuring thread leaves an emulated device its core.
+    pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {
+        let medium = self.0.make(interrupt)?;
+        if medium.device_core().is_some() {
+            affinity::pin_to(&affinity::cores()[..1])?;
+        }
+        Ok(medium)
+    }
+}
+
+/// The geometry of a pool of so many bytes.
+pub fn geometry(bytes: u64) -> Result<Geometry> {
+    let pages = bytes / SUBPAGE_BYTES as u64;
+    let mut extent = EXTENT_PAGES.0;
+    while extent > EXTENT_PAGES.1 && pages / u64::from(extent) < EXTENTS_MIN.into() {
+        extent /= 2;
+    }
+    geometry_of(bytes, extent)
+}
+
+/// The same, with so many flash pages in an extent.
+pub fn geometry_of(bytes: u64, extent: u32) -> Result<Geometry> {
+    let Ok(pages) = u32::try_from(bytes / SUBPAGE_BYTES as u64) else {
+        bad_input!("--size {} is more than a pool can have: 16 TiB", format_bytes(bytes));
+    };
+    Geometry::new(pages, extent, None).or_bad_input(|e| format!("--size {}: {e}", format_bytes(bytes)))
+}
+
+/// Subpages that fill a pool to so many percent of what is not reserve.
+pub fn subpages_at(geometry: Geometry, percent: f64) -> u32 {
+    let extents = geometry.extents - geometry.fixed_extents() - geometry.reserved_extents();
+    let subpages = f64::from(extents * geometry.data_pages()) * percent / 100.0;
+    (subpages as u32).min(geometry.subpages)
+}
+
+/// Makes a pool of a medium, whatever a pool before it has left there.
+pub fn format(flash: &Arc<dyn Flash>, geometry: Geometry) -> Result<()> {
+    Ok(Pool::format(flash, geometry, benchmark_id()?, 0)?)
+}

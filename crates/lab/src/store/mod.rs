@@ -1,0 +1,33 @@
+//! `store`: the journaled store by itself.
+//!
+//! Three benchmarks: the store's writes and DRAM (`overwrites`), with objects (`objects`) and the
+//! medium's speed (`device`). The time to open a pool after a crash (`recovery`). The time of a
+//! sync (`sync`), also of a running program (`programs`).
+
+mod content;
+mod device;
+mod drive;
+mod medium;
+mod objects;
+mod overwrites;
+mod programs;
+mod recovery;
+mod simulate;
+mod sync;
+
+use anyhow::Result;
+
+use crate::args::StoreArgs;
+use crate::checks;
+use fulgurite_term::interrupt::Interrupt;
+
+/// Runs the one that was asked for.
+pub fn run(args: &StoreArgs) -> Result<()> {
+    let interrupt = Interrupt::catch()?;
+    checks::outputs(&args.output)?;
+    match (args.recovery, args.sync) {
+        (true, _) => recovery::run(args, &interrupt),
+        (_, true) => sync::run(args, &interrupt),
+        _ => overwrites::run(args, &interrupt),
+    }
+}

@@ -1,0 +1,320 @@
+//! What the journaled store writes beside programs' data, and what it keeps in DRAM.
+//!
+//! Nothing is timed and no data moves: the store is a state machine, and its requests are answered
+//! at once. The real store decides. The simulation beside it has its reclaim policy alone.
+//! [`super::device`] has the times.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use fulgurite_flash::FlashError;
+use fulgurite_format::{PageBuffer, PoolId, SUBPAGE_BYTES, format_bytes, zero_page};
+use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, recover};
+use fulgurite_workloads::{Random, ZipfKeys};
+use serde::Serialize;
+
+use super::medium::{Judged, Otherwise, geometry_of};
+use super::{device, objects, simulate};
+use crate::args::StoreArgs;
+use crate::checks;
+use crate::values::{Pattern, VictimChoice};
+use fulgurite_term::bad_input::bad_input;
+use fulgurite_term::interrupt::{Interrupt, until_interrupted};
+use fulgurite_term::machine::Machine;
+use fulgurite_term::progress;
+use fulgurite_term::report::charts::{Bar, Bars, stack};
+use fulgurite_term::report::table::Columns;
+use fulgurite_term::report::{self, Report};
+
+/// One pattern of writes at one fill under one policy.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    pattern: &'static str,
+    /// Live data as a share of what is not reserve.
+    full: f64,
+    victims: &'static str,
+    pool_bytes: u64,
+    live_bytes: u64,
+    /// A sync after so many bytes written.
+    sync_every_bytes: u64,
+    /// Subpages that programs wrote while it was counted.
+    written: u64,
+    copied: u64,
+    /// (written + copied) / written.
+    amplification: f64,
+    simulated: f64,
+    ratio: f64,
+    /// Pages of metadata for each subpage written.
+    metadata_per_write: f64,
+    /// All that reached the flash for each byte that programs wrote.
+    bytes_per_byte: f64,
+    /// DRAM of the store as a share of the live data, with one version a page.
+    dram_share_filled: f64,
+    /// The same after the overwrites.
+    dram_share: f64,
+}
+
+/// Flash of which only metadata is kept.
+pub(super) struct Metadata {
+    pub pages: HashMap<u32, PageBuffer>,
+    pub flash_pages: u32,
+}
+
+impl ReadPages for Metadata {
+    fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
+        Ok(self.pages.get(&place).cloned().unwrap_or_else(zero_page))
+    }
+    fn flash_pages(&self) -> u32 {
+        self.flash_pages
+    }
+}
+
+impl Metadata {
+    /// Answers all that the store asks for.
+    pub fn serve(&mut self, store: &mut Store) -> Result<()> {
+        while let Some((id, io)) = store.next_io() {
+            let outcome = match io {
+                Io::Write { place, page } => {
+                    self.pages.insert(place, page);
+                    Outcome::Done
+                }
+                Io::Read { place } => Outcome::Read(self.read(place, 0)?),
+                Io::Copy { .. } => Outcome::Copied(0),
+                Io::Flush => Outcome::Done,
+            };
+            store.done(id, outcome);
+        }
+        store.poisoned().map_or(Ok(()), |e| Err(e.into()))
+    }
+}
+
+const EXTENT_PAGES: u32 = 512;
+/// Subpages that a batch of write-backs has.
+const BATCH: usize = 64;
+/// How often the data is overwritten; counted is the second half.
+const OVERWRITES: u64 = 4;
+
+pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
+    let machine = Machine::describe();
+    let bytes = match args.size[..] {
+        [] if args.output.quick => 256 << 20,
+        [] => 1 << 30,
+        [bytes] => bytes,
+        _ => bad_input!("--size takes several sizes with --recovery only; choose one"),
+    };
+    let geometry = geometry_of(bytes, EXTENT_PAGES)?;
+    // The map and the page table, twice, and a page of metadata for each extent and journal page.
+    checks::memory(bytes / 64 + objects::memory_bytes(args.output.quick), bytes, &machine)?;
+    let beside = Judged::new(args, Otherwise::Emulated, device::medium_bytes(bytes), &machine)?;
+    let full: &[f64] = if args.output.quick { &[80.0] } else { &args.full };
+    let mut cases = Vec::new();
+    for pattern in &args.pattern {
+        for full in full {
+            cases.extend(args.victims.iter().map(|victims| (*pattern, *full, *victims)));
+        }
+    }
+    let bar = progress::steps("store", cases.len() as u64);
+    let (rows, mut interrupted) = until_interrupted(cases, |(pattern, full, victims)| {
+        bar.set_message(format!("{pattern} at {full}%, {victims}"));
+        let row = row(geometry, pattern, full, victims, args, interrupt);
+        bar.inc(1);
+        row
+    })?;
+    bar.finish_and_clear();
+    let setting = device::Setting {
+        pool_bytes: bytes,
+        rounds: args.rounds.unwrap_or(if args.output.quick { 3 } else { 9 }),
+        sync_every: args.sync_every,
+        time: Duration::from_millis(if args.output.quick { 60 } else { 300 }),
+        seed: args.output.seed,
+    };
+    let mut packed = Vec::new();
+    if !interrupted {
+        (packed, interrupted) = objects::rows(args, interrupt)?;
+    }
+    let mut beside_medium = Vec::new();
+    if !interrupted {
+        let measured = until_interrupted([beside], |beside| device::measure(beside, &setting, interrupt))?;
+        (beside_medium, interrupted) = (measured.0.concat(), measured.1);
+    }
+    report::print_all(
+        &args.output,
+        [machine.line(), lines(&rows), objects::lines(&packed), device::lines(&beside_medium)],
+    )?;
+    let setting = serde_json::json!({
+        "mode": "overwrites", "extent_pages": EXTENT_PAGES, "overwrites": OVERWRITES, "reserve_extents": geometry.reserved_extents(),
+        "beside_full_percent": device::FULL,
+    });
+    Report { interrupted, ..Report::new(&machine, setting, &rows) }
+        .with("beside_medium", &beside_medium)?
+        .with("objects", &packed)?
+        .finish(&args.output, || stack(&[bars(&rows).draw(), device::bars(&beside_medium).draw()]))
+}
+
+/// Flash writes for each write, beside the policy alone.
+fn bars(rows: &[Row]) -> Bars {
+    let bar = |value: f64, row: &Row, of: &str| {
+        let tip =
+            format!("{} at {}%, {}: {value:.3} flash writes for each write, {of}", row.pattern, row.full, row.victims);
+        Some(Bar { value, spread: None, tip })
+    };
+    Bars {
+        title: "Flash writes for each write".to_owned(),
+        subtitle: rows.first().map_or_else(String::new, |row| {
+            format!(
+                "a pool of {}, a sync after each {:.1}% of the data",
+                format_bytes(row.pool_bytes),
+                row.sync_every_bytes as f64 * 100.0 / row.live_bytes as f64
+            )
+        }),
+        unit: "flash writes".to_owned(),
+        groups: rows.iter().map(|row| format!("{} {}%", row.pattern, row.full)).collect(),
+        series: ["data", "policy alone", "with metadata"].map(str::to_owned).to_vec(),
+        bars: rows
+            .iter()
+            .map(|row| {
+                let of = [
+                    (row.amplification, "data alone"),
+                    (row.simulated, "simulated without a store"),
+                    (row.bytes_per_byte, "metadata included"),
+                ];
+                of.map(|(value, what)| bar(value, row, what)).to_vec()
+            })
+            .collect(),
+        mark: None,
+    }
+}
+
+enum Next {
+    InOrder(u32, u32),
+    Keys(ZipfKeys, Random),
+}
+
+impl Next {
+    fn new(pattern: Pattern, subpages: u32, seed: u64) -> Result<Next> {
+        let exponent = match pattern {
+            Pattern::Sequential => return Ok(Next::InOrder(0, subpages)),
+            Pattern::Uniform => 0.0,
+            Pattern::Zipf => 0.99,
+        };
+        let keys = ZipfKeys::new("store", subpages.into(), exponent).map_err(|e| anyhow!("{e}"))?;
+        Ok(Next::Keys(keys, Random::new(seed, 0)))
+    }
+    fn subpage(&mut self) -> u32 {
+        match self {
+            Next::InOrder(at, subpages) => {
+                *at = (*at + 1) % *subpages;
+                *at
+            }
+            Next::Keys(keys, random) => keys.sample(random) as u32,
+        }
+    }
+}
+
+fn row(
+    geometry: Geometry,
+    pattern: Pattern,
+    full: f64,
+    victims: VictimChoice,
+    args: &StoreArgs,
+    interrupt: &Interrupt,
+) -> Result<Row> {
+    let reserve = geometry.reserved_extents();
+    let extents = geometry.extents - geometry.fixed_extents();
+    let subpages = f64::from((extents - reserve) * geometry.data_pages()) * full / 100.0;
+    let subpages = (subpages as u32).min(geometry.subpages);
+    let mut metadata = Metadata { pages: HashMap::new(), flash_pages: geometry.flash_pages() };
+    metadata.pages.extend(Store::format(geometry, PoolId(*b"a pool to count."), 0));
+    let mut config = StoreConfig::default();
+    config.victims = victims.policy();
+    let (mut store, _) = recover(&mut metadata, config)?;
+    let sync_every = ((f64::from(subpages) * args.sync_every / 100.0) as u64).max(1);
+    let live_bytes = u64::from(subpages) * SUBPAGE_BYTES as u64;
+    let mut unsynced = 0;
+    let mut write = |store: &mut Store, batch: &mut Vec<u32>| -> Result<()> {
+        batch.sort_unstable();
+        batch.dedup();
+        let (mut rest, mut places) = (&batch[..], Vec::new());
+        while !rest.is_empty() {
+            places.clear();
+            store.place(rest, &mut places)?;
+            let mut written: Vec<_> = rest.iter().zip(&places).map(|(subpage, place)| (*subpage, *place, 0)).collect();
+            store.written(&mut written)?;
+            rest = &rest[places.len()..];
+            metadata.serve(store)?;
+        }
+        unsynced += batch.len() as u64;
+        if unsynced >= sync_every {
+            unsynced = 0;
+            store.sync()?;
+            metadata.serve(store)?;
+        }
+        batch.clear();
+        interrupt.check()
+    };
+    let mut batch = Vec::with_capacity(BATCH);
+    for subpage in 0..subpages {
+        batch.push(subpage);
+        if batch.len() == BATCH || subpage + 1 == subpages {
+            write(&mut store, &mut batch)?;
+        }
+    }
+    let dram_share = |store: &Store| store.info().dram_bytes as f64 / live_bytes as f64;
+    let dram_share_filled = dram_share(&store);
+    let mut next = Next::new(pattern, subpages, args.output.seed)?;
+    let writes = OVERWRITES * u64::from(subpages);
+    let mut before = store.counters();
+    for i in 0..writes {
+        if i == writes / 2 {
+            before = store.counters();
+        }
+        batch.push(next.subpage());
+        if batch.len() == BATCH {
+            write(&mut store, &mut batch)?;
+        }
+    }
+    let after = store.counters();
+    let (written, copied) = (after.written - before.written, after.copied - before.copied);
+    let pages = after.metadata - before.metadata;
+    let wrong = store.state().audit();
+    anyhow::ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
+    let (extent_pages, policy) = (geometry.data_pages(), victims.policy());
+    let setting = simulate::Setting { subpages, extents, extent_pages, reserve, victims: policy };
+    let mut next = Next::new(pattern, subpages, args.output.seed + 1)?;
+    let simulated = simulate::amplification(setting, writes, || next.subpage());
+    let amplification = (written + copied) as f64 / written as f64;
+    Ok(Row {
+        pattern: pattern.name(),
+        full,
+        victims: victims.name(),
+        pool_bytes: u64::from(geometry.flash_pages()) * SUBPAGE_BYTES as u64,
+        live_bytes,
+        sync_every_bytes: sync_every * SUBPAGE_BYTES as u64,
+        written,
+        copied,
+        amplification,
+        simulated,
+        ratio: amplification / simulated,
+        metadata_per_write: pages as f64 / written as f64,
+        bytes_per_byte: (written + copied + pages) as f64 / written as f64,
+        dram_share_filled,
+        dram_share: dram_share(&store),
+    })
+}
+
+fn lines(rows: &[Row]) -> String {
+    let ratio = |value: f64| format!("{value:.3}");
+    Columns::of(rows)
+        .left("writes", |row| row.pattern)
+        .left("full", |row| format!("{}%", row.full))
+        .left("victims", |row| row.victims)
+        .right("flash writes", |row| ratio(row.amplification))
+        .right("policy alone", |row| ratio(row.simulated))
+        .right("ratio", |row| ratio(row.ratio))
+        .right("metadata", |row| ratio(row.metadata_per_write))
+        .right("in all", |row| ratio(row.bytes_per_byte))
+        .right("DRAM, filled", |row| format!("{:.3}%", row.dram_share_filled * 100.0))
+        .right("DRAM", |row| format!("{:.3}%", row.dram_share * 100.0))
+        .table()
+}

@@ -1,0 +1,254 @@
+//! `store --recovery`: how long it takes from a crash to the first access.
+//!
+//! A filled pool with a checkpoint gets dirty subpages that are synced, and some that are not. Then
+//! the store is dropped as it stands, like in a crash. The time runs from the file's name to the
+//! first subpage read. Opening writes nothing, so every round finds the same pool.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use fulgurite_flash::Flash;
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::{Pool, RecoverReport, StoreConfig};
+use serde::Serialize;
+
+use super::content::{self, Shuffled};
+use super::medium::{self, Judged, Otherwise};
+use crate::args::StoreArgs;
+use crate::medium::TestBed;
+use fulgurite_flash::Mover;
+use fulgurite_harness::Spread;
+use fulgurite_term::bad_input::bad_input;
+use fulgurite_term::interrupt::{Interrupt, until_interrupted};
+use fulgurite_term::machine::Machine;
+use fulgurite_term::progress;
+use fulgurite_term::report::charts::{Bar, Bars, stack};
+use fulgurite_term::report::table::{self, Columns};
+use fulgurite_term::report::{self, Report};
+
+/// Percent of what is not reserve: as much again for dirty data needs no reclaim.
+const FULL: f64 = 60.0;
+/// The most data dirtied: a million subpages.
+const DIRTY_BYTES_MAX: u64 = 4 << 30;
+/// So often the dirty data is synced while it is written.
+const SYNCS: u32 = 16;
+/// Subpages read back and judged after the last round.
+const JUDGED: u32 = 4096;
+
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    flash: String,
+    pool_bytes: u64,
+    live_bytes: u64,
+    /// Subpages written and synced since the last checkpoint.
+    dirty_subpages: u32,
+    /// Checkpoints that came unasked. Unless 0, there is less to replay than was meant.
+    checkpoints_meanwhile: u64,
+    checkpoint_pages: u64,
+    journal_pages: u64,
+    records: u64,
+    rounds: usize,
+    medium_s: Spread,
+    recover_s: Spread,
+    /// From there until the first subpage was read.
+    first_read_s: Spread,
+    total_s: Spread,
+    /// CPU time of this process meanwhile: what stays where others have the machine for a while.
+    cpu_s: Spread,
+    dram_bytes: u64,
+}
+
+struct Opened {
+    medium_s: f64,
+    recover_s: f64,
+    first_read_s: f64,
+    cpu_s: f64,
+    report: RecoverReport,
+    dram_bytes: u64,
+}
+
+/// How stores are opened here: a checkpoint comes when it is asked for.
+fn config() -> StoreConfig {
+    let mut config = StoreConfig::default();
+    config.checkpoint_after = u64::MAX / 4;
+    config
+}
+
+pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
+    let machine = Machine::describe();
+    let quick = args.output.quick;
+    let sizes = match (&args.size[..], quick) {
+        ([], true) => vec![256 << 20],
+        ([], false) => vec![1 << 30, 4 << 30, 16 << 30],
+        (sizes, _) => sizes.to_vec(),
+    };
+    if args.dirty.len() > 1 {
+        bad_input!("--dirty takes one size with --recovery; write for example --dirty 4G");
+    }
+    let mut dirty = Vec::new();
+    for size in &sizes {
+        let geometry = medium::geometry(*size)?;
+        let live = medium::subpages_at(geometry, FULL);
+        let bytes = args.dirty.first().copied().unwrap_or((size / 4).min(DIRTY_BYTES_MAX));
+        // Some more is written that no sync names, and all of it finds room beside what is live.
+        let room = u64::from(medium::subpages_at(geometry, 100.0) - live).min(live.into()) * 9 / 10;
+        let subpages = bytes / SUBPAGE_BYTES as u64;
+        if subpages > room {
+            bad_input!(
+                "--dirty {} is more than a pool of {} takes in without reclaim: {}; choose less, or a larger --size",
+                format_bytes(bytes),
+                format_bytes(*size),
+                format_bytes(room * SUBPAGE_BYTES as u64)
+            );
+        }
+        dirty.push(subpages as u32);
+    }
+    let largest = sizes.iter().copied().max().unwrap_or(0);
+    let medium = Judged::new(args, Otherwise::File, largest, &machine)?.make(interrupt)?;
+    let rounds = args.rounds.unwrap_or(if quick { 3 } else { 5 });
+    let (rows, interrupted) =
+        until_interrupted(sizes.iter().zip(&dirty), |(size, dirty)| row(&medium, *size, *dirty, rounds, interrupt))?;
+    report::print(&args.output, &machine.line())?;
+    report::print(&args.output, &lines(&rows))?;
+    let setting = serde_json::json!({ "mode": "recovery", "full_percent": FULL, "syncs": SYNCS });
+    Report { interrupted, ..Report::new(&machine, setting, &rows) }
+        .finish(&args.output, || stack(&[bars(&rows).draw()]))
+}
+
+fn row(medium: &TestBed, size: u64, dirty: u32, rounds: u32, interrupt: &Interrupt) -> Result<Row> {
+    let geometry = medium::geometry(size)?;
+    let live = medium::subpages_at(geometry, FULL);
+    let order = Shuffled::new(live)?;
+    let unsynced = (dirty / 64).min(live - dirty);
+    let bar = progress::steps(&format!("a pool of {}", format_bytes(size)), u64::from(SYNCS + rounds) + 1);
+    let (token, checkpoints_meanwhile, described);
+    {
+        let flash = medium.open(size)?;
+        described = flash.describe();
+        medium::format(&flash, geometry)?;
+        let pool = Pool::open(flash, config())?.0.into_flash();
+        let mut mover = Mover::new(&pool)?;
+        bar.set_message("filling it");
+        content::write(&mut mover, 0..live, 0, interrupt)?;
+        pool.layer().sync()?;
+        pool.layer().checkpoint()?;
+        let before = pool.layer().counters().checkpoints;
+        bar.inc(1);
+        bar.set_message("dirtying it");
+        let mut last = 0;
+        for part in 0..SYNCS {
+            let at = |part: u32| (u64::from(dirty) * u64::from(part) / u64::from(SYNCS)) as u32;
+            content::write(&mut mover, (at(part)..at(part + 1)).map(|i| order.at(i)), 1, interrupt)?;
+            last = pool.layer().sync()?;
+            bar.inc(1);
+        }
+        token = last;
+        checkpoints_meanwhile = pool.layer().counters().checkpoints - before;
+        content::write(&mut mover, (dirty..dirty + unsynced).map(|i| order.at(i)), 2, interrupt)?;
+        // Dropped as it is: a pool has no farewell to say.
+    }
+    bar.set_message("opening it");
+    let mut opened = Vec::new();
+    for round in 0..rounds {
+        interrupt.check()?;
+        opened.push(open(medium, size, order.at(round % live), round % live < dirty, token)?);
+        bar.inc(1);
+    }
+    bar.set_message("reading it back");
+    judge(medium, size, (live, dirty, unsynced), &order)?;
+    bar.finish_and_clear();
+    let spread = |of: fn(&Opened) -> f64| Spread::of(opened.iter().map(of));
+    let first = &opened[0];
+    Ok(Row {
+        flash: described,
+        pool_bytes: u64::from(geometry.flash_pages()) * SUBPAGE_BYTES as u64,
+        live_bytes: u64::from(live) * SUBPAGE_BYTES as u64,
+        dirty_subpages: dirty,
+        checkpoints_meanwhile,
+        checkpoint_pages: first.report.checkpoint_pages,
+        journal_pages: first.report.journal_pages,
+        records: first.report.records,
+        rounds: opened.len(),
+        medium_s: spread(|o| o.medium_s),
+        recover_s: spread(|o| o.recover_s),
+        first_read_s: spread(|o| o.first_read_s),
+        total_s: spread(|o| o.medium_s + o.recover_s + o.first_read_s),
+        cpu_s: spread(|o| o.cpu_s),
+        dram_bytes: first.dram_bytes,
+    })
+}
+
+/// CPU time of this process so far.
+fn cpu_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Opens the pool, and reads one subpage.
+fn open(medium: &TestBed, size: u64, subpage: u32, dirty: bool, token: u64) -> Result<Opened> {
+    let cpu = cpu_s();
+    let begun = Instant::now();
+    let flash = medium.open(size)?;
+    let medium_s = begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    let (pool, report) = Pool::open(flash, config())?;
+    let recover_s = begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    let flash: Arc<dyn Flash> = Arc::new(pool.into_flash());
+    content::check(&flash, |_| dirty.into(), std::iter::once(subpage))?;
+    let first_read_s = begun.elapsed().as_secs_f64();
+    let cpu_s = cpu_s() - cpu;
+    ensure!(report.token == token, "the pool came back as of token {}, and {token} was synced", report.token);
+    Ok(Opened { medium_s, recover_s, first_read_s, cpu_s, report, dram_bytes: flash.traits().dram_bytes as u64 })
+}
+
+/// What was synced is there, what was not is gone, and the tables agree.
+fn judge(medium: &TestBed, size: u64, (live, dirty, unsynced): (u32, u32, u32), order: &Shuffled) -> Result<()> {
+    let pool = Pool::open(medium.open(size)?, config())?.0;
+    let wrong = pool.audit();
+    ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
+    let flash: Arc<dyn Flash> = Arc::new(pool.into_flash());
+    let some = |range: std::ops::Range<u32>| {
+        let step = (range.len() as u32 / JUDGED).max(1);
+        range.step_by(step as usize).map(|i| order.at(i))
+    };
+    content::check(&flash, |_| 1, some(0..dirty))?;
+    content::check(&flash, |_| 0, some(dirty..dirty + unsynced).chain(some(dirty + unsynced..live)))
+}
+
+fn lines(rows: &[Row]) -> String {
+    let seconds = |s: Spread| format!("{:.3} s", s.median);
+    Columns::of(rows)
+        .right("pool", |row| format_bytes(row.pool_bytes))
+        .right("live", |row| format_bytes(row.live_bytes))
+        .right("dirty subpages", |row| table::thousands(row.dirty_subpages.into()))
+        .right("checkpoint", |row| table::thousands(row.checkpoint_pages.cast_signed()))
+        .right("journal", |row| table::thousands(row.journal_pages.cast_signed()))
+        .right("records", |row| table::thousands(row.records.cast_signed()))
+        .right("open", |row| seconds(row.recover_s))
+        .right("first read", |row| format!("{:.2} ms", row.first_read_s.median * 1e3))
+        .right("CPU", |row| seconds(row.cpu_s))
+        .right("in all", |row| format!("{:.3} s ({:.3}-{:.3})", row.total_s.median, row.total_s.min, row.total_s.max))
+        .right("DRAM", |row| format_bytes(row.dram_bytes))
+        .table()
+}
+
+fn bars(rows: &[Row]) -> Bars {
+    let series = ["until the pool is open", "until a subpage is read"];
+    let bar = |s: Spread, what: &str| {
+        let tip = format!("{what}: {:.3} s ({:.3} to {:.3})", s.median, s.min, s.max);
+        Some(Bar { value: s.median, spread: Some((s.min, s.max)), tip })
+    };
+    let group =
+        |r: &Row| format!("{}, {} dirty", format_bytes(r.pool_bytes), table::thousands(r.dirty_subpages.into()));
+    Bars {
+        title: "From a crash to the first access".to_owned(),
+        subtitle: rows.first().map_or_else(String::new, |row| row.flash.clone()),
+        unit: "seconds".to_owned(),
+        groups: rows.iter().map(group).collect(),
+        series: series.map(str::to_owned).to_vec(),
+        bars: rows.iter().map(|r| vec![bar(r.recover_s, series[0]), bar(r.total_s, series[1])]).collect(),
+        mark: Some((2.0, "2 s".to_owned())),
+    }
+}

@@ -1,0 +1,495 @@
+//! The names that options of the laboratory take, and how each is read from text.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use fulgurite_term::media::{NandChoice, nand_choice as nand};
+use fulgurite_term::named;
+pub use fulgurite_term::values::*;
+
+/// What plays the flash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FlashChoice {
+    /// A device thread on another core.
+    Emulated,
+    /// Plain memory: completes at once.
+    Memory,
+    /// A device of our own in this process: firmware with the journaled store over the NAND model.
+    Nand(NandChoice),
+    /// The same in a process of its own: the socket of `fulgurite device serve`.
+    Device(PathBuf),
+    /// A file or block device.
+    File(PathBuf),
+}
+
+impl fmt::Display for FlashChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FlashChoice::Emulated => f.write_str("emulated"),
+            FlashChoice::Memory => f.write_str("memory"),
+            FlashChoice::Nand(nand) => write!(f, "nand:{nand}"),
+            FlashChoice::Device(socket) => write!(f, "device:{}", socket.display()),
+            FlashChoice::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Reads [`FlashChoice`]. A bare word near `emulated` or `memory` that is no path is a slip.
+pub fn flash(text: &str) -> Result<FlashChoice, String> {
+    if let Some(profile) = text.strip_prefix("nand:") {
+        return nand(profile).map(FlashChoice::Nand);
+    }
+    match text {
+        "" => Err(
+            "an empty name; write emulated, memory, nand:PROFILE, device:SOCKET, or the path of a file or block device"
+                .to_owned(),
+        ),
+        "device:" => Err("no socket; write device:PATH, the socket of fulgurite device serve".to_owned()),
+        "emulated" => Ok(FlashChoice::Emulated),
+        "memory" => Ok(FlashChoice::Memory),
+        path => {
+            if let Some(socket) = path.strip_prefix("device:") {
+                return Ok(FlashChoice::Device(socket.into()));
+            }
+            let slip = !path.contains(['/', '.']) && !std::path::Path::new(path).exists();
+            match nearest(path, ["emulated", "memory"].into_iter()) {
+                Some(word) if slip && strsim::damerau_levenshtein(path, word) <= 3 => {
+                    Err(format!("no such file; did you mean \"{word}\"?"))
+                }
+                _ => Ok(FlashChoice::File(path.into())),
+            }
+        }
+    }
+}
+
+/// Another NAND to measure: which, and of how many planes, where that is said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AnotherNand {
+    /// Which.
+    pub nand: NandChoice,
+    /// Planes; none: as many as the first one.
+    pub planes: Option<u32>,
+}
+
+/// Reads [`AnotherNand`]: `nand:PROFILE`, and `/PLANES` behind a profile that is built in.
+pub fn another_nand(text: &str) -> Result<AnotherNand, String> {
+    let Some(profile) = text.strip_prefix("nand:") else {
+        return Err("only NAND can be measured beside; write nand:PROFILE or nand:PROFILE/PLANES".to_owned());
+    };
+    if let Some((name, planes)) = profile.rsplit_once('/')
+        && fulgurite_nand::Profile::built_in_names().any(|known| known == name)
+    {
+        let planes = planes.parse().ok().filter(|planes| (1..=65_536).contains(planes));
+        let planes = planes.ok_or("planes are a number from 1 to 65536; write for example nand:mlc/64")?;
+        return Ok(AnotherNand { nand: nand(name)?, planes: Some(planes) });
+    }
+    Ok(AnotherNand { nand: nand(profile)?, planes: None })
+}
+
+/// Reads a load in percent, up to 200.
+pub fn load(text: &str) -> Result<f64, String> {
+    match without_sign(text).parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 200.0 => Ok(percent),
+        Ok(_) => Err("a load must be above 0% and at most 200% of dram-only's highest".to_owned()),
+        Err(_) => Err("not a number; write for example 30,60,90".to_owned()),
+    }
+}
+
+/// Reads a Zipf exponent.
+pub fn zipf(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(exponent) if (0.0..=4.0).contains(&exponent) => Ok(exponent),
+        Ok(_) => Err("the exponent must be 0 (uniform) to 4".to_owned()),
+        Err(_) => Err("not a number; write for example 0.99".to_owned()),
+    }
+}
+
+named! {
+    /// Where the data of a program of `alloc` is.
+    AllocConfig, "configuration", alloc_config {
+        /// SSDAlloc's object-per-page: the thread that faults fills the page in.
+        ObjectPerPage = "object-per-page",
+        /// The same: threads of the allocator do.
+        ObjectPerPageCompatible = "object-per-page-compatible",
+        /// SSDAlloc's memory-page: a thread of the allocator fills the page in.
+        MemoryPage = "memory-page",
+        /// The same: the thread that faults does.
+        MemoryPageInLine = "memory-page-in-line",
+        /// Anonymous memory that the kernel swaps.
+        OsSwap = "os-swap",
+        /// A mapped file.
+        Mmap = "mmap",
+        /// Blobs, for which the program was rewritten.
+        Blobs = "blobs",
+    }
+}
+
+impl AllocConfig {
+    /// The memory-page allocator that others are compared with: in the same mode.
+    pub const fn memory_page(self) -> AllocConfig {
+        match self {
+            AllocConfig::ObjectPerPage | AllocConfig::MemoryPageInLine => AllocConfig::MemoryPageInLine,
+            _ => AllocConfig::MemoryPage,
+        }
+    }
+    /// Whether the kernel decides what is in DRAM.
+    pub const fn is_paged_by_kernel(self) -> bool {
+        matches!(self, AllocConfig::OsSwap | AllocConfig::Mmap)
+    }
+}
+
+named! {
+    /// A program of SSDAlloc's evaluation.
+    AllocProgram, "program", alloc_program {
+        /// An array of records of 128 bytes.
+        Array = "array",
+        /// Values under keys, as in memcached.
+        SlabCache = "slab-cache",
+        /// An index.
+        BPlusTree = "b-plus-tree",
+        /// Packets by their content.
+        PacketCache = "packet-cache",
+        /// The index of an HTTP cache.
+        HashCache = "hash-cache",
+    }
+}
+
+named! {
+    /// What lies behind a workload's memory.
+    Config, "configuration", config {
+        /// Plain references in huge pages: the denominator.
+        DramOnly = "dram-only",
+        /// The guarded path with all data in frames.
+        Resident = "resident",
+        /// The same without added computing, beside plain memory without it: what hits cost.
+        Hits = "hits",
+        /// The guarded path.
+        Fulgurite = "fulgurite",
+        /// The same, whose requests a device of our own makes: its core pays for system calls.
+        OnDevice = "on-device",
+        /// The guarded path over a journaled pool.
+        Pool = "pool",
+        /// The same without checksums: what they cost.
+        PoolUnchecked = "pool-unchecked",
+        /// The same pool with its store in a device of our own, whose firmware pays for it.
+        PoolOnDevice = "pool-on-device",
+        /// The guarded path with AstriFlash's scheduling.
+        PriorityAging = "priority-aging",
+        /// The guarded path, first come first served.
+        Fifo = "fifo",
+        /// The guarded path over fixed latencies, whatever `--flash` is, to compare NAND with.
+        FixedLatency = "fixed-latency",
+        /// The guarded path, waiting for every miss.
+        FlashSync = "flash-sync",
+        /// Plain memory under kernel swap.
+        OsSwap = "os-swap",
+        /// Plain memory mapped from a file.
+        Mmap = "mmap",
+    }
+}
+
+impl Config {
+    /// Whether the data is reached through guarded pointers.
+    pub const fn guarded(self) -> bool {
+        !matches!(self, Config::DramOnly | Config::OsSwap | Config::Mmap)
+    }
+    /// Whether its data lies on the flash that `--flash` names.
+    pub const fn on_named_flash(self) -> bool {
+        self.guarded() && !matches!(self, Config::FixedLatency)
+    }
+    /// Whether it runs with less DRAM than data, in a cgroup where that can be had.
+    pub const fn capped(self) -> bool {
+        !matches!(self, Config::DramOnly | Config::Resident | Config::Hits)
+    }
+    /// Whether its data lies in a journaled pool, which is made for the run.
+    pub const fn pooled(self) -> bool {
+        matches!(self, Config::Pool | Config::PoolUnchecked | Config::PoolOnDevice)
+    }
+    /// Whether a device of our own, in the same process, is between the workers and the medium.
+    pub const fn on_device(self) -> bool {
+        matches!(self, Config::OnDevice | Config::PoolOnDevice)
+    }
+    /// Whether it is plain memory that the kernel pages. It makes no sense without a memory cgroup.
+    pub const fn paged_by_kernel(self) -> bool {
+        matches!(self, Config::OsSwap | Config::Mmap)
+    }
+}
+
+named! {
+    /// Replacement policies of the guarded path.
+    Replacement, "replacement policy", replacement {
+        /// Second chance.
+        Clock = "clock",
+        /// Small, main and ghost queue.
+        S3Fifo = "s3-fifo",
+        /// Least recently used.
+        Lru = "lru",
+        /// Sets of 4 ways, the least recently used of a set.
+        Ways4 = "4-way",
+        /// Sets of 8 ways.
+        Ways8 = "8-way",
+        /// Sets of 64 ways.
+        Ways64 = "64-way",
+    }
+}
+
+named! {
+    /// What `demo` shows.
+    Act, "act", act {
+        /// An index larger than DRAM, searched.
+        Search = "search",
+        /// Memory that survives kills.
+        Survive = "survive",
+    }
+}
+
+named! {
+    /// In which order `store` writes.
+    Pattern, "pattern of writes", pattern {
+        /// All subpages alike.
+        Uniform = "uniform",
+        /// A few much more often than others.
+        Zipf = "zipf",
+        /// One after the other.
+        Sequential = "sequential",
+    }
+}
+
+named! {
+    /// Which extent a store reclaims next.
+    VictimChoice, "choice of victims", victims {
+        /// The one with parts of the longest chains, as NVMM proposes.
+        LongestChains = "longest-chains",
+        /// The one with the least live data.
+        Greedy = "greedy",
+        /// Old ones may have more.
+        CostBenefit = "cost-benefit",
+    }
+}
+
+impl VictimChoice {
+    /// The store's name for it.
+    pub const fn policy(self) -> fulgurite_store::Victims {
+        match self {
+            VictimChoice::LongestChains => fulgurite_store::Victims::LongestChains,
+            VictimChoice::Greedy => fulgurite_store::Victims::Greedy,
+            VictimChoice::CostBenefit => fulgurite_store::Victims::CostBenefit,
+        }
+    }
+}
+
+named! {
+    /// What gives an unmodified program its memory.
+    Under, "configuration", under {
+        /// Enough DRAM.
+        Dram = "dram",
+        /// The kernel's swap.
+        Swap = "swap",
+        /// `fulgurite run`, whose handler thread resolves faults.
+        Compatible = "compatible",
+        /// `fulgurite run`, whose threads resolve their own faults.
+        InLine = "in-line",
+    }
+}
+
+impl Under {
+    /// Whether it is one of the modes of `fulgurite run`.
+    pub const fn ours(self) -> bool {
+        matches!(self, Under::Compatible | Under::InLine)
+    }
+}
+
+named! {
+    /// What `run` measures.
+    Part, "part", part {
+        /// Words of pages by chance.
+        Touches = "touches",
+        /// Debian's redis-server.
+        Redis = "redis",
+        /// Debian's memcached.
+        Memcached = "memcached",
+        /// The background save of redis.
+        Save = "save",
+    }
+}
+
+named! {
+    /// What `micro` measures.
+    Measure, "measure", measure {
+        /// A switch between fibers.
+        Switch = "switch",
+        /// Loads of resident data.
+        Hit = "hit",
+        /// Misses, and what they are made of.
+        Miss = "miss",
+        /// Page faults of unmodified programs, without I/O.
+        Fault = "fault",
+    }
+}
+
+/// Sequential prefetch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub enum Prefetch {
+    /// None.
+    Off,
+    /// On where it pays.
+    Adaptive,
+    /// Always so many subpages.
+    Window(u8),
+    /// The next so many after any miss.
+    Next(u8),
+}
+
+/// Reads [`Prefetch`].
+pub fn prefetch(text: &str) -> Result<Prefetch, String> {
+    match text {
+        "off" | "0" => Ok(Prefetch::Off),
+        "adaptive" => Ok(Prefetch::Adaptive),
+        next if next.starts_with("next-") => match next["next-".len()..].parse::<u8>() {
+            Ok(window @ 1..=16) => Ok(Prefetch::Next(window)),
+            _ => Err("write next-1 to next-16".to_owned()),
+        },
+        number => match number.parse::<u8>() {
+            Ok(window) if window <= 16 => Ok(Prefetch::Window(window)),
+            Ok(_) => Err("a window of at most 16 subpages".to_owned()),
+            Err(_) => Err(unknown("prefetch", text, ["off", "adaptive"].into_iter())
+                + ", a window of 1 to 16, or next-1 to next-16"),
+        },
+    }
+}
+
+/// Reads it, for the command line.
+pub const fn prefetch_parser() -> Names<Prefetch> {
+    Names::new(prefetch, || vec!["off", "adaptive"])
+}
+
+/// A workload that exists, all of the seven, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkloadName {
+    /// AstriFlash's seven.
+    All,
+    /// None.
+    None,
+    /// This one.
+    One(&'static str),
+}
+
+fn known_workloads(extra: &'static [&'static str]) -> impl Iterator<Item = &'static str> + Clone {
+    extra.iter().copied().chain(fulgurite_workloads::names().iter().copied())
+}
+
+fn workload_among(text: &str, extra: &'static [&'static str]) -> Result<WorkloadName, String> {
+    let known = || known_workloads(extra);
+    match known().find(|name| *name == text) {
+        Some("all") => Ok(WorkloadName::All),
+        Some("none") => Ok(WorkloadName::None),
+        Some(name) => Ok(WorkloadName::One(name)),
+        None => Err(unknown("workload", text, known())),
+    }
+}
+
+/// Reads a workload or `all`.
+pub fn workload(text: &str) -> Result<WorkloadName, String> {
+    workload_among(text, &["all"])
+}
+/// The same, for the command line.
+pub const fn workload_parser() -> Names<WorkloadName> {
+    Names::new(workload, || known_workloads(&["all"]).collect())
+}
+
+/// Reads a workload, `all` or `none`.
+pub fn workload_or_none(text: &str) -> Result<WorkloadName, String> {
+    workload_among(text, &["all", "none"])
+}
+/// The same, for the command line.
+pub const fn workload_or_none_parser() -> Names<WorkloadName> {
+    Names::new(workload_or_none, || known_workloads(&["all", "none"]).collect())
+}
+
+/// Reads one workload.
+pub fn one_workload(text: &str) -> Result<WorkloadName, String> {
+    workload_among(text, &[])
+}
+/// The same, for the command line.
+pub const fn one_workload_parser() -> Names<WorkloadName> {
+    Names::new(one_workload, || known_workloads(&[]).collect())
+}
+
+/// The workloads that a list names, each once, in the list's order.
+pub fn workloads(list: &[WorkloadName]) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = Vec::new();
+    for item in list {
+        let these: &[&'static str] = match item {
+            WorkloadName::All => &fulgurite_workloads::THE_SEVEN,
+            WorkloadName::None => &[],
+            WorkloadName::One(name) => std::slice::from_ref(name),
+        };
+        for name in these {
+            if !names.contains(name) && fulgurite_workloads::names().contains(name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// Where traces lie. Only a directory that was asked for must exist.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheTraces {
+    /// The directory.
+    pub directory: PathBuf,
+}
+
+/// Reads [`CacheTraces`].
+pub fn traces(text: &str) -> Result<CacheTraces, String> {
+    if text.is_empty() { Err("an empty name".to_owned()) } else { Ok(CacheTraces { directory: text.into() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_may_have_their_sign() {
+        assert_eq!(load("30%"), Ok(30.0));
+        assert!(load("30%%").is_err());
+    }
+    #[test]
+    fn slips_are_understood() {
+        assert!(config("fulgurit").unwrap_err().contains("\"fulgurite\""));
+        assert!(replacement("s3fifo").unwrap_err().contains("\"s3-fifo\""));
+        assert!(prefetch("adaptiv").unwrap_err().contains("\"adaptive\""));
+        assert!(flash("emulate").unwrap_err().contains("\"emulated\""));
+        assert_eq!(flash("./emulate"), Ok(FlashChoice::File("./emulate".into())));
+        assert!(workload("aray-swap").unwrap_err().contains("\"array-swap\""));
+        // What is like nothing gets no suggestion.
+        for far in [config("").unwrap_err(), one_workload("all").unwrap_err(), replacement("2q").unwrap_err()] {
+            assert!(!far.contains("did you mean") && far.contains("All of them"), "{far}");
+        }
+        assert!(prefetch("next-17").is_err() && prefetch("next-16") == Ok(Prefetch::Next(16)));
+        assert!(prefetch("17").is_err() && prefetch("16") == Ok(Prefetch::Window(16)));
+    }
+    #[test]
+    fn lists_name_each_workload_once() {
+        let list = [WorkloadName::One("array-swap"), WorkloadName::All, WorkloadName::One("array-swap")];
+        assert_eq!(workloads(&list)[0], "array-swap");
+        assert_eq!(workloads(&list).iter().filter(|n| **n == "array-swap").count(), 1);
+        assert!(workloads(&[WorkloadName::None]).is_empty());
+    }
+    #[test]
+    fn every_name_reads_back() {
+        assert!(Config::ALL.iter().all(|c| config(c.name()) == Ok(*c)));
+        assert!(Replacement::ALL.iter().all(|c| replacement(c.name()) == Ok(*c)));
+    }
+    #[test]
+    fn configurations_of_one_chart_differ() {
+        use std::collections::HashSet;
+
+        use fulgurite_term::report::charts::colour;
+
+        let shades: HashSet<_> = Config::ALL.iter().map(|config| colour(config.name(), 0)).collect();
+        assert_eq!(shades.len(), Config::ALL.len());
+        let shades: HashSet<_> = AllocConfig::ALL.iter().map(|config| colour(config.name(), 0)).collect();
+        assert_eq!(shades.len(), AllocConfig::ALL.len());
+    }
+}

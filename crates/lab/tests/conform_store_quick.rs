@@ -1,0 +1,216 @@
+//! Goal: the store's benchmarks, and NVMM's workloads on a pool, end at small sizes, with every key
+//! and possible numbers. Method: run each into files in an empty directory, and read the JSON and
+//! the drawing. Only figures that do not depend on speed are compared.
+
+use std::path::Path;
+
+use quick::{bench_and_table, number, rows, whole};
+use serde_json::Value;
+
+use crate::quick;
+
+/// Runs the program in a directory, and returns its JSON and its drawing, which are whole.
+fn bench(directory: &Path, words: &[&str]) -> (Value, String) {
+    let (json, drawing, _) = bench_and_table(directory, words);
+    whole(&json, &drawing);
+    (json, drawing)
+}
+
+/// A spread's parts are in order; its median.
+fn spread(of: &Value, key: &str) -> f64 {
+    let (min, median, max) = (number(&of[key], "min"), number(&of[key], "median"), number(&of[key], "max"));
+    assert!(min <= median && median <= max, "{key} of {of}");
+    median
+}
+
+/// Nothing but the results is left.
+fn tidy(directory: &Path) {
+    let left: Vec<_> = directory.read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "out.json" || name == "out.svg"), "{left:?}");
+}
+
+#[test]
+fn overwrites_and_the_medium() {
+    let directory = tempfile::tempdir().unwrap();
+    let (json, drawing) = bench(directory.path(), &["store", "--pattern", "uniform,sequential"]);
+    let counted = rows(&json, "rows");
+    assert_eq!(counted.len(), 2);
+    for row in counted {
+        for key in ["written", "simulated", "metadata_per_write", "bytes_per_byte", "dram_share_filled", "dram_share"] {
+            assert!(number(row, key) > 0.0, "{key}");
+        }
+        // Nothing of this is timed: what the store adds to its policy is the same on every machine.
+        assert!((0.9..1.1).contains(&number(row, "ratio")), "{row}");
+        let amplification = number(row, "amplification");
+        let in_order = row["pattern"] == "sequential";
+        assert!(if in_order { amplification < 1.001 } else { amplification > 1.5 }, "{row}");
+    }
+    let timed = rows(&json, "beside_medium");
+    let kinds: Vec<&str> = timed.iter().map(|row| row["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["random reads", "a few random reads", "sequential writes", "random writes"]);
+    for row in timed {
+        let (raw, pool, ratio) = (spread(row, "raw_per_s"), spread(row, "pool_per_s"), spread(row, "ratio"));
+        assert!(raw > 0.0 && pool > 0.0 && ratio > 0.0, "{row}");
+        assert!(row["flash"].as_str().unwrap().starts_with("emulated"), "{row}");
+        let reads = row["kind"].as_str().unwrap().ends_with("random reads");
+        assert_eq!(row["device_writes_per_write"].is_null(), reads, "{row}");
+        assert_eq!((row["summed_per_s"].is_null(), row["of_summed"].is_null()), (!reads, !reads), "{row}");
+        assert!(!reads || spread(row, "summed_per_s") > 0.0 && spread(row, "of_summed") > 0.0, "{row}");
+        // What was written reached the medium, the journal beside it.
+        assert!(reads || number(row, "device_writes_per_write") > 1.0, "{row}");
+        assert!(drawing.contains(row["kind"].as_str().unwrap()));
+    }
+    tidy(directory.path());
+}
+
+#[test]
+fn recovery() {
+    let directory = tempfile::tempdir().unwrap();
+    for flash in ["memory", "./pool.flash"] {
+        let mut words = vec!["store", "--recovery", "--size", "64M,128M", "--dirty", "8M", "--flash", flash];
+        if flash != "memory" {
+            words.push("--create");
+        }
+        let (json, drawing) = bench(directory.path(), &words);
+        assert_eq!(json["setting"]["mode"], "recovery");
+        let rows = rows(&json, "rows");
+        assert_eq!(rows.len(), 2, "{words:?}");
+        for (row, pool) in rows.iter().zip([64u64 << 20, 128 << 20]) {
+            assert_eq!(number(row, "pool_bytes"), pool as f64, "{row}");
+            assert_eq!(number(row, "dirty_subpages"), 2048.0, "{row}");
+            // All that was dirtied since the checkpoint is in the journal, at most a page of
+            // subpages in a record.
+            assert_eq!(number(row, "checkpoints_meanwhile"), 0.0, "{row}");
+            assert!(number(row, "records") >= 2048.0 / 16.0, "{row}");
+            assert!(number(row, "checkpoint_pages") >= 1.0 && number(row, "journal_pages") >= 1.0, "{row}");
+            let (recover, read, total) =
+                (spread(row, "recover_s"), spread(row, "first_read_s"), spread(row, "total_s"));
+            assert!(recover > 0.0 && read > 0.0 && total >= recover, "{row}");
+            assert!(number(row, "dram_bytes") > 0.0 && number(row, "rounds") == 3.0, "{row}");
+        }
+        assert!(drawing.contains("64.0 MiB, 2,048 dirty"), "{drawing}");
+        tidy(directory.path());
+    }
+}
+
+#[test]
+fn a_file_that_a_benchmark_has_used_is_used_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pool.flash");
+    std::fs::File::create(&file).unwrap().set_len(96 << 20).unwrap();
+    let recovery = ["store", "--recovery", "--size", "64M", "--dirty", "1M", "--flash", "./pool.flash"];
+    let live = ["live", "--workload", "array-swap", "--config", "pool", "--data", "16M", "--dram", "8M"];
+    let live = [&live[..], &["--flash", "./pool.flash"]].concat();
+    // What each leaves on the file is a pool, and of no use to anybody.
+    for words in [&recovery[..], &recovery, &live, &live, &recovery] {
+        bench(directory.path(), words);
+        let bytes = std::fs::read(&file).unwrap();
+        assert_eq!(bytes.len(), 96 << 20, "{words:?}: the file that was named is kept");
+        assert!(bytes[..8192].windows(8).any(|w| w == b"of bench"), "{words:?} has left what it is not known by");
+    }
+}
+
+#[test]
+fn sync() {
+    let directory = tempfile::tempdir().unwrap();
+    for flash in ["emulated", "./pool.flash"] {
+        let mut words = vec!["store", "--sync", "--size", "64M", "--dirty", "4K,2M", "--flash", flash];
+        if flash != "emulated" {
+            words.push("--create");
+        }
+        let (json, _) = bench(directory.path(), &words);
+        assert_eq!(json["setting"]["mode"], "sync");
+        let rows = rows(&json, "rows");
+        // The medium, the store, and for each number of workers a program by itself and under load.
+        let workers = json["setting"]["workers"].as_array().expect("a list").len();
+        let (small, large) = (4 << 10, 2 << 20);
+        assert_eq!(rows.len(), 2 * (2 + 2 * workers));
+        for (number_of, row) in rows.iter().enumerate() {
+            let (of_size, way) = (number_of % (2 + 2 * workers), row["way"].as_str().unwrap());
+            let dirty = number(row, "dirty_bytes") as u64;
+            assert_eq!(dirty, if number_of < 2 + 2 * workers { small } else { large });
+            match of_size {
+                0 => assert_eq!(way, "device"),
+                1 => assert_eq!(way, "store"),
+                _ => assert_eq!((&way[..6], way.ends_with(", load")), ("sync, ", of_size % 2 == 1), "{way}"),
+            }
+            let (total, sync) = (spread(row, "total_ms"), spread(row, "sync_ms"));
+            assert!(total > 0.0 && sync >= 0.0 && sync <= number(&row["total_ms"], "max"), "{row}");
+            assert!(
+                number(row, "p99_ms") >= total && number(row, "p99_ms") <= number(&row["total_ms"], "max"),
+                "{row}"
+            );
+            assert_eq!(row["beyond_device_ms"].is_null(), way == "device", "{row}");
+            for key in ["gate_ms", "drain_ms", "halt_ms", "copied", "gate_waits"] {
+                assert_eq!(row[key].is_null(), of_size < 2, "{key} of {row}");
+            }
+            if of_size >= 2 {
+                // While the gate is closed only open sections and the halt run.
+                let (gate, drain) = (spread(row, "gate_ms"), spread(row, "drain_ms"));
+                assert!(drain <= gate && gate <= number(&row["total_ms"], "max"), "{row}");
+                assert!(spread(row, "halt_ms") > 0.0, "{row}");
+            }
+            for key in ["longest_gate_wait_ms", "longest_read_ms"] {
+                assert_eq!(row[key].is_null(), of_size < 2 || of_size % 2 == 0, "{key} of {row}");
+            }
+            if of_size == 1 && dirty == large && flash != "emulated" {
+                assert!(number(row, "request_bytes") > 4096.0, "neighbours go out together: {row}");
+            }
+            let rounds = if number(row, "dirty_bytes") as u64 == small { 30.0 } else { 3.0 };
+            assert_eq!(number(row, "rounds"), rounds, "{row}");
+        }
+        tidy(directory.path());
+    }
+}
+
+#[test]
+fn gups_and_mmap() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["live", "--workload", "gups,gups-read,mmap-bench", "--config", "fulgurite,pool"];
+    let (json, _) =
+        bench(directory.path(), &[&words[..], &["--data", "32M", "--dram", "8M", "--work", "1us"]].concat());
+    let rows = rows(&json, "rows");
+    assert_eq!(rows.len(), 9);
+    for rows in rows.chunks(3) {
+        let (dram_only, name) = (&rows[0], &rows[0]["workload"]);
+        assert_eq!(dram_only["config"], "dram-only");
+        for row in rows {
+            // The same requests, and data that came out the same.
+            assert_eq!(row["work_hash"], dram_only["work_hash"], "{row}");
+            assert_eq!(number(&row["calibration"], "zipf"), 0.0, "{name}: no place is popular");
+        }
+        for row in &rows[1..] {
+            assert!((0.5..1.1).contains(&number(row, "misses_per_op")), "{name}: {row}");
+            let writes = number(row, "device_writes");
+            assert_eq!(writes > 100.0, name == "gups", "{name}: {row}");
+        }
+    }
+}
+
+#[test]
+fn checksums_have_a_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["live", "--workload", "gups", "--config", "on-device,pool,pool-unchecked,pool-on-device"];
+    let (json, drawing, told) =
+        bench_and_table(directory.path(), &[&words[..], &["--data", "32M", "--dram", "8M"]].concat());
+    whole(&json, &drawing);
+    let mut rows = rows(&json, "rows").to_vec();
+    assert!(rows.iter().all(|row| row["work_hash"] == rows[0]["work_hash"]), "{rows:?}");
+    // Flat, and behind a device as well.
+    let flat = rows.remove(1);
+    assert_eq!(flat["config"], "on-device");
+    assert!(flat["flash"].as_str().unwrap().starts_with("device in this process, emulated flash"), "{flat}");
+    let configs: Vec<_> = rows.iter().map(|row| row["config"].as_str().unwrap()).collect();
+    assert_eq!(configs, ["dram-only", "pool", "pool-unchecked", "pool-on-device"]);
+    assert!([0, 2, 3].iter().all(|row| rows[*row]["checksums"].is_null()));
+    let on_device = rows[3]["flash"].as_str().unwrap();
+    assert!(on_device.starts_with("device in this process, pool of"), "{on_device}");
+    let checksums = &rows[1]["checksums"];
+    let least = spread(&rows[2], "share_of_dram_only") - spread(&rows[1], "share_of_dram_only") - 1.0;
+    assert!((least..1.0).contains(&spread(checksums, "share_of_dram_only")), "{checksums}");
+    let more = number(&rows[1], "cpu_us_per_op") - number(&rows[2], "cpu_us_per_op");
+    assert!((number(checksums, "cpu_us_per_op") - more).abs() < 1e-6, "{checksums}");
+    // In its line, or where the table is too wide for the page in the one below.
+    let (_, after) = told.split_once("its checksums").unwrap_or_else(|| panic!("{told}"));
+    assert!(!after.contains("its checksums") && after.lines().take(2).any(|line| line.contains('%')), "{told}");
+}

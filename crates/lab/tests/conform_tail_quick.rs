@@ -1,0 +1,66 @@
+//! Goal: `tail --quick` ends above a configuration's capacity and says so: each load is there
+//! or explained, saturated rows are marked, and the simulated multiple does not fall with the load.
+//! Method: run it with loads on both sides of the capacities, and read the JSON and the drawing. No
+//! figure is compared to a target.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+const LOADS: [f64; 5] = [5.0, 18.0, 50.0, 93.0, 100.0];
+
+#[test]
+fn loads_beyond_what_a_configuration_can_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let loads = LOADS.map(|load| load.to_string()).join(",");
+    let output = Command::new(crate::PROGRAM)
+        .args(["tail", "--quick", "--loads", &loads, "--config", "dram-only,fulgurite,flash-sync"])
+        .args(["--json", "out.json", "--plot", "out.svg"])
+        .current_dir(directory.path())
+        .output()
+        .expect("the program starts");
+    let (told, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{told}{wrong}");
+    let text = std::fs::read_to_string(directory.path().join("out.json")).expect("the JSON was written");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let rows = json["rows"].as_array().expect("rows");
+    assert_eq!(json["failed"], serde_json::json!([]));
+    let notes: String = json["setting"]["notes"].to_string();
+    for config in ["dram-only", "fulgurite", "flash-sync"] {
+        let these: Vec<&Value> = rows.iter().filter(|r| r["config"] == config).collect();
+        let number =
+            |row: &Value, key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} is no number in {row}"));
+        for row in &these {
+            let load = number(row, "load_percent");
+            // None where other work disturbed each look at it.
+            let most = row["max_share"].as_f64();
+            let saturated = config != "dram-only" && most.is_some_and(|most| load / 100.0 / most > 0.985);
+            assert_eq!(row["saturated"], Value::Bool(saturated), "{row}");
+            // Of all threads, and so not less than the kernel's own.
+            let kernel = &row["kernel_cpu_us_per_op"];
+            assert!(kernel.is_null() || number(row, "kernel_cpu_us_per_op") <= number(row, "cpu_us_per_op"), "{row}");
+            assert!(number(row, "ops_per_s") > 0.0, "{row}");
+            let too_disturbed = row["too_disturbed"] == Value::Bool(true);
+            for key in ["p50_us", "p99_us", "p999_us", "service_p50_us", "service_p99_us"] {
+                // A round from which other work took time makes no figure, and its absence is told.
+                assert_eq!(row[key].is_null(), too_disturbed, "{key} of {row}");
+                assert!(too_disturbed || number(row, key) > 0.0, "{row}");
+            }
+            let told = format!("{config}: other work took");
+            assert!(!too_disturbed || notes.contains(&told), "{notes}");
+            assert!(!too_disturbed || number(&row["taken_share"], "max") > 0.01, "{row}");
+            assert!(row["work_hash"].is_string(), "the data was checked");
+        }
+        if these.len() < LOADS.len() || these.iter().any(|r| r["saturated"] == Value::Bool(true)) {
+            assert!(notes.contains(config), "{config} was offered less or more than it can do, unsaid: {notes}");
+            assert!(told.contains(&format!("{config} ")), "{told}");
+        }
+        if config == "fulgurite" {
+            let simulated: Vec<f64> = these.iter().map(|r| number(r, "floor_service_p99_of_flash_sync")).collect();
+            assert!(simulated.is_sorted_by(|a, b| *b >= a - 0.01) && simulated[0] > 0.9, "{simulated:?}");
+        }
+    }
+    assert_eq!(rows.iter().filter(|r| r["config"] == "dram-only").count(), LOADS.len());
+    let drawing = std::fs::read_to_string(directory.path().join("out.svg")).expect("the drawing was written");
+    assert!(drawing.starts_with("<svg") && !drawing.contains("NaN") && !drawing.contains("inf"));
+}

@@ -1,0 +1,247 @@
+//! Goal: Ctrl-C ends every long command soon, with exit code 130, its results on standard output
+//! and in the JSON, and nothing left behind. Method: start the command, wait for a certain line and
+//! a moment longer, and interrupt. Look at the code, table, JSON, directory, cgroups and swap. With
+//! root and cgroups, kernel paging takes part.
+
+use crate::common;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::groups_of;
+
+use crate::PROGRAM;
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What a benchmark prints once it has calibrated.
+const CALIBRATED: &str = "Zipf exponent";
+
+/// What an interrupted command left.
+struct Left {
+    /// Standard output after the line that was waited for.
+    printed: String,
+    /// Files in its directory.
+    files: Vec<String>,
+    /// The report of a demonstration, if there is one.
+    report: Option<String>,
+    /// Its JSON, if it came so far.
+    json: Option<serde_json::Value>,
+}
+
+/// Runs the program until it has printed `line` and a moment longer, and interrupts it.
+fn interrupt(words: &[&str], line: Option<&str>, moment: Duration) -> Left {
+    // On a real file system: swap files cannot lie on others.
+    let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
+    let mut program = Command::new(PROGRAM)
+        .args(words)
+        .arg("--json=out.json")
+        .current_dir(directory.path())
+        .env("TMPDIR", directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    if let Some(part) = line {
+        assert!(lines.any(|line| line.unwrap().contains(part)), "{words:?} ended before it printed \"{part}\"");
+    }
+    // Read on, or the program waits for us.
+    let rest = std::thread::spawn(move || lines.map_while(Result::ok).map(|line| line + "\n").collect::<String>());
+    std::thread::sleep(moment);
+    let pid = program.id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&program), rustix::process::Signal::INT).unwrap();
+    let end = Instant::now() + PATIENCE;
+    let status = loop {
+        match program.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() >= end => {
+                let _ = program.kill();
+                panic!("{words:?} did not end");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert_eq!(status.code(), Some(130), "{words:?}");
+    let printed = rest.join().unwrap();
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut files: Vec<_> = directory.path().read_dir().unwrap().map(name).collect();
+    files.sort();
+    let here = directory.path().to_string_lossy().into_owned();
+    assert!(!std::fs::read_to_string("/proc/swaps").unwrap_or_default().contains(&here), "a swap file is in use");
+    for child in children.split_whitespace() {
+        assert!(groups_of(child).is_empty(), "a cgroup is still there");
+        assert!(!Path::new(&format!("/proc/{child}")).exists(), "process {child} is still there");
+    }
+    let json = std::fs::read_to_string(directory.path().join("out.json")).ok();
+    let report = std::fs::read_to_string(directory.path().join("fulgurite-demo.html")).ok();
+    Left { printed, files, report, json: json.map(|json| serde_json::from_str(&json).expect("JSON")) }
+}
+
+/// The same of a calibrated benchmark, which always has results to keep. Returns its table and
+/// JSON.
+fn interrupted(words: &[&str], moment: Duration) -> (String, serde_json::Value) {
+    let words: Vec<&str> = words.iter().copied().chain(["--scratch=."]).collect();
+    let left = interrupt(&words, Some(CALIBRATED), moment);
+    assert_eq!(left.files, ["out.json"], "{words:?} left something");
+    (left.printed, left.json.expect("the JSON was written"))
+}
+
+fn whole(json: &serde_json::Value) {
+    assert_eq!(json["interrupted"], serde_json::json!(true));
+    for row in json["rows"].as_array().expect("rows") {
+        let share = &row["share_of_dram_only"];
+        assert!(share.is_null() || share["median"].as_f64().is_some_and(|s| s > 0.0), "a share of nothing: {row}");
+        // Other work may have taken so much of `tail`'s rounds that none makes a figure.
+        let too_disturbed = row["too_disturbed"] == serde_json::json!(true);
+        assert!(too_disturbed || row["rounds"].as_u64().is_some_and(|n| n > 0), "{row}");
+    }
+}
+
+#[test]
+fn live() {
+    for moment in [0, 2500] {
+        whole(&interrupted(&["live", "--quick", "--rounds=200"], Duration::from_millis(moment)).1);
+    }
+    // So few configurations that rounds have ended, later on a machine that does much else.
+    let words = ["live", "--quick", "--rounds=1000", "--work=0", "--workload=hash-table"];
+    let words = [&words[..], &["--config=fulgurite"]].concat();
+    let (printed, _) = [5, 15, 45]
+        .map(Duration::from_secs)
+        .into_iter()
+        .map(|moment| interrupted(&words, moment))
+        .inspect(|(_, json)| whole(json))
+        .find(|(_, json)| json["rows"].as_array().is_some_and(|rows| rows.len() == 2))
+        .expect("rounds of both that have ended are kept");
+    for part in ["ops/s", "p99 µs", "hash-table", "dram-only", "fulgurite"] {
+        assert!(printed.contains(part), "the table lacks \"{part}\": {printed}");
+    }
+}
+
+/// A directory with some text.
+fn text() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for file in 0..200 {
+        let words: String = (0..3000).map(|i| format!("word{} ", i * (file + 7) % 9973)).collect();
+        std::fs::write(directory.path().join(format!("{file}.txt")), words).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn demo() {
+    let text = text();
+    let input = format!("--input={}", text.path().display());
+    // The report of an earlier run is kept.
+    let old = text.path().join("old.html");
+    std::fs::write(&old, "an earlier run").unwrap();
+    let report = format!("--report={}", old.display());
+    interrupt(&["demo", &input, "--scratch=.", &report], Some("Indexing"), Duration::ZERO);
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "an earlier run");
+    // While it indexes: there is nothing to keep.
+    let words = ["demo", &input, "--scratch=."];
+    let left = interrupt(&words, Some("Indexing"), Duration::ZERO);
+    assert!(left.files.is_empty() || left.files == ["fulgurite-demo.html", "out.json"], "{:?}", left.files);
+    // While it serves.
+    let left = interrupt(&words, Some(CALIBRATED), Duration::from_secs(3));
+    assert_eq!(left.files, ["fulgurite-demo.html", "out.json"]);
+    assert!(left.report.unwrap().contains("(incomplete)"), "the report does not say that it is incomplete");
+    let json = left.json.unwrap();
+    whole(&json);
+    for row in json["rows"].as_array().unwrap() {
+        assert!(left.printed.contains("queries/s"), "no table: {}", left.printed);
+        assert!(left.printed.contains(row["config"].as_str().unwrap()), "the table lacks {row}: {}", left.printed);
+    }
+}
+
+#[test]
+fn policies() {
+    let left = interrupt(&["policies", "--workload=tatp"], None, Duration::from_secs(3));
+    assert_eq!(left.files, ["out.json"]);
+    let json = left.json.unwrap();
+    assert_eq!(json["interrupted"], serde_json::json!(true));
+    assert!(left.printed.contains("Misses per access"), "{}", left.printed);
+    // What was replayed is whole.
+    for row in json["rows"].as_array().unwrap() {
+        assert!(row["miss_ratio"].as_f64().is_some_and(|ratio| (0.0..=1.0).contains(&ratio)), "{row}");
+    }
+}
+
+#[test]
+fn tail() {
+    whole(&interrupted(&["tail", "--quick", "--rounds=200", "--data=64M", "--dram=8M"], Duration::ZERO).1);
+    let words = ["tail", "--quick", "--rounds=200", "--data=64M", "--dram=8M", "--config=fulgurite"];
+    let (_, json) = interrupted(&words, Duration::from_secs(5));
+    whole(&json);
+    let rows = json["rows"].as_array().unwrap();
+    assert!(!rows.is_empty(), "loads that were offered are kept");
+    for key in ["device_reads", "device_writes", "miss_ratio", "misses_per_s"] {
+        assert!(rows.iter().all(|row| row[key].is_number()), "{key}");
+    }
+    for key in ["work_hash", "work_us_per_miss", "share_of_dram_only"] {
+        assert!(rows.iter().all(|row| row.get(key).is_some()), "{key}");
+    }
+}
+
+/// What an interruption in the midst of rows leaves: whole rows, each printed by this key.
+fn kept(left: &Left, key: &str) -> usize {
+    assert_eq!(left.files, ["out.json"]);
+    let json = left.json.as_ref().expect("the JSON was written");
+    assert_eq!(json["interrupted"], serde_json::json!(true));
+    let rows = json["rows"].as_array().expect("rows");
+    for row in rows {
+        let name = row[key].as_str().unwrap_or_else(|| panic!("{key} is no word in {row}"));
+        assert!(left.printed.contains(name), "the table lacks {name}: {}", left.printed);
+    }
+    rows.len()
+}
+
+#[test]
+fn micro() {
+    for seconds in [0, 8] {
+        let words = ["micro", "--quick", "--rounds=1000"];
+        let left = interrupt(&words, None, Duration::from_millis(300 + seconds * 1000));
+        kept(&left, "name");
+        for row in left.json.unwrap()["rows"].as_array().unwrap() {
+            assert!(row["rounds"].as_array().is_some_and(|rounds| !rounds.is_empty()), "{row}");
+        }
+    }
+    // One measure that takes milliseconds: rounds have ended.
+    let left = interrupt(&["micro", "--rounds=1000", "--config=switch"], None, Duration::from_secs(2));
+    assert!(kept(&left, "name") > 0, "rounds that have ended are kept: {}", left.printed);
+}
+
+#[test]
+fn store() {
+    // While it counts overwrites.
+    let left = interrupt(&["store"], None, Duration::from_secs(3));
+    kept(&left, "pattern");
+    for mode in ["--recovery", "--sync"] {
+        let words = ["store", mode, "--flash=./pool.flash", "--create", "--rounds=1000"];
+        // While the file is made: there is nothing to keep.
+        let left = interrupt(&[&words[..], &["--size=2G"]].concat(), None, Duration::from_millis(200));
+        assert!(left.files.is_empty() || left.files == ["out.json"], "{mode} left {:?}", left.files);
+        // And while it measures.
+        let left = interrupt(&[&words[..], &["--size=256M", "--dirty=16M"]].concat(), None, Duration::from_secs(5));
+        assert_eq!(left.files, ["out.json"], "{mode}");
+        let json = left.json.unwrap();
+        assert_eq!((&json["interrupted"], &json["setting"]["mode"]), (&true.into(), &mode[2..].into()));
+        assert!(json["rows"].is_array(), "{json}");
+    }
+}
+
+#[test]
+fn checkpoint() {
+    let words = ["checkpoint", "--quick", "--dir=.", "--data=16M", "--interval=20ms", "--dram=8M"];
+    let words = [&words[..], &["--rounds=1000"]].concat();
+    // While the file is made there is nothing to keep, and perhaps nothing in the first round.
+    let left = interrupt(&words, None, Duration::from_millis(500));
+    if left.json.is_none() {
+        assert!(left.files.is_empty(), "it left {:?}", left.files);
+    } else {
+        kept(&left, "way");
+    }
+    let left = interrupt(&words, None, Duration::from_secs(20));
+    assert!(kept(&left, "way") > 0, "rounds that have ended are kept: {}", left.printed);
+}
