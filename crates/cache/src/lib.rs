@@ -48,7 +48,7 @@ mod write_back;
 
 pub use ahead::Ahead;
 pub use cache::{BYTES_PER_FRAME, Cache, Counts, Others, Outcome, Setup, Wait, depth_for, stock_max};
-pub use cut::Cut;
+pub use cut::{Cut, Phase};
 pub use frames::Frames;
 pub use marks::Marks;
 pub use miss::{Miss, Step};

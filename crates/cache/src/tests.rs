@@ -76,6 +76,7 @@ fn what_a_sync_holds_back_is_not_taken_for_used_again() {
     let mut cache = cache();
     let frames = fill(&mut cache, 8);
     assert_eq!(main_len(&cache), 0);
+    cache.shared.cut.begin();
     cache.shared.cut.hold_back();
     for _ in 0..200 {
         cache.evict(64, 1);

@@ -10,7 +10,9 @@
 #![forbid(unsafe_code)]
 #![allow(dead_code, missing_docs, reason = "these are parts of other crates, where they are used and documented")]
 
-/// `crates/cache`: residency words and marks of frames.
+/// `crates/cache`: phases of the cut, residency words and marks of frames.
+#[path = "../../cache/src/cut.rs"]
+pub mod cut;
 #[path = "../../cache/src/marks.rs"]
 pub mod marks;
 #[path = "../../cache/src/residency.rs"]

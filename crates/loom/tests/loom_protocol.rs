@@ -114,7 +114,7 @@ fn sleep(planted: Option<Planted>) {
                 }
                 drop(kept);
             }
-            sleeper.is_awake();
+            sleeper.mark_awake();
         }
         assert!(consumer.pop().is_some());
         device.join().unwrap();

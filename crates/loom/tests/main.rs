@@ -1,5 +1,6 @@
 //! All models, as one program.
 
+mod loom_cut;
 mod loom_map;
 mod loom_marks;
 mod loom_protocol;
