@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::{
-    DrivenFlash, EmulatedFlash, ExtentsOfFlash, FaultyFlash, FileFlash, Flash, ForkedFlash, Layer, Layered,
-    MemoryFlash, NandFlash, PartOfFlash, StripedFlash, TimedFlash,
+    DrivenFlash, EmulatedFlash, ExtentsOfFlash, FaultyFlash, FileFlash, Flash, ForkedFlash, Latency, Layer, Layered,
+    MemoryFlash, PartOfFlash, StripedFlash, Times,
 };
 
 /// A medium whose queues touch a frame only while it is theirs.
@@ -27,9 +27,6 @@ pub unsafe trait FrameContract {}
 
 // SAFETY: the queue's owner moves data in `poll`, before the completion, and in `drop`.
 unsafe impl FrameContract for MemoryFlash {}
-
-// SAFETY: the queue's owner moves data in `poll`, before the completion, and in `drop`.
-unsafe impl FrameContract for TimedFlash {}
 
 // SAFETY: it never touches a frame.
 unsafe impl FrameContract for DrivenFlash {}
@@ -52,7 +49,7 @@ unsafe impl<F: Flash> FrameContract for FaultyFlash<F> {}
 
 // SAFETY: requests are passed on one to one, and never completed earlier than by the medium within,
 // which keeps the contract.
-unsafe impl FrameContract for NandFlash {}
+unsafe impl<T: Times> FrameContract for Latency<T> {}
 
 // SAFETY: a request that is passed on names the frame of its request here, for the same operation.
 // That one is completed only when none passed on is in flight. A read of what was never written is

@@ -50,7 +50,7 @@ impl DeviceCounters {
     }
     /// Counts how long after its time a request ended.
     #[inline]
-    pub(crate) fn was_late(&mut self, ns: u64) {
+    pub(crate) fn add_lateness(&mut self, ns: u64) {
         self.lateness_ns_total += ns;
         self.lateness_ns_max = self.lateness_ns_max.max(ns);
         self.late += u64::from(ns > LATE_NS);

@@ -10,6 +10,7 @@
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
 //! | [`DrivenFlash`] | no data: its driver says when requests end, as a simulator does |
 //! | [`NandFlash`] | the model's times, order and failures of NAND, over a medium with the data |
+//! | [`TimedFlash`] | the same device with fixed latencies and planes |
 //! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`PartOfFlash`] | a part of a medium, as one of its own |
 //! | [`ExtentsOfFlash`] | some extents of a medium, side by side as one that keeps nothing |
@@ -42,11 +43,11 @@ mod extents;
 mod fault;
 mod file;
 mod forked;
+mod latency;
 mod layered;
 mod memory;
 mod moved;
 mod mover;
-mod nand;
 mod part;
 mod primitive;
 mod ring;
@@ -66,16 +67,16 @@ pub use busy::{Asks, keep_busy};
 pub use contract::FrameContract;
 pub use counters::{DeviceCounters, LATE_NS};
 pub use driven::DrivenFlash;
-pub use emulated::{EmulatedConfig, EmulatedFlash, TimedFlash};
+pub use emulated::EmulatedFlash;
 pub use error::{FlashError, OpenError, QueueFull};
 pub use extents::ExtentsOfFlash;
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use forked::ForkedFlash;
+pub use latency::{EmulatedConfig, Latency, NandFlash, NandReport, TimedFlash, Times};
 pub use layered::{Layer, Layered, Lies, Part, Place, Written};
 pub use memory::MemoryFlash;
 pub use mover::{Moved, Mover, Read, Slot};
-pub use nand::{NandFlash, NandReport};
 pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
 pub use traits::{QueueUser, Switches, Traits, Tuning};

@@ -245,10 +245,10 @@ const OTHER_TIME: [&str; 9] = [
 ];
 /// Where the real clock is taken rather than one that was given, and why.
 const REAL: [(&str, &str); 10] = [
-    ("flash/src/emulated/latency.rs", "the default of a configuration"),
     ("flash/src/file/mod.rs", "the default of a configuration"),
     ("flash/src/file/open.rs", "another process holds a lock"),
-    ("flash/src/nand.rs", "the default of a constructor"),
+    ("flash/src/latency/fixed.rs", "the default of a configuration"),
+    ("flash/src/latency/nand.rs", "the default of a constructor"),
     ("store/src/pool.rs", "the default of a constructor"),
     ("device/src/device.rs", "the default of a configuration"),
     ("device/src/host/link.rs", "the default of a configuration"),

@@ -9,9 +9,9 @@ use std::time::Duration;
 use fulgurite_sys::{Clock, affinity, arch, barrier, clock};
 
 use super::Shared;
-use super::latency::{EmulatedConfig, Planes, Schedule};
 use super::queue::{Link, pack_completion, unpack};
 use crate::DeviceCounters;
+use crate::latency::{EmulatedConfig, Planes, Schedule};
 use crate::ring::{Consumer, Producer};
 
 /// How long the device spins after the last request before it sleeps: longer than the pauses of a
@@ -163,7 +163,7 @@ impl Device {
             let checksum = self.shared.cells.serve(op, subpage, &port.link.frames, frame, checked);
             let mut done = DeviceCounters::default();
             done.ended(op, Ok(()));
-            done.was_late(self.clock.now_ns().saturating_sub(due_ns));
+            done.add_lateness(self.clock.now_ns().saturating_sub(due_ns));
             self.shared.counters.add(&done);
             port.completions.push([pack_completion(next.slot, checksum)]);
             (port.in_flight, port.posted) = (port.in_flight - 1, true);

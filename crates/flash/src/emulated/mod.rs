@@ -19,9 +19,7 @@
 //! model's.
 
 mod device;
-mod latency;
 mod queue;
-mod timed;
 
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Mutex};
@@ -31,13 +29,10 @@ use crossbeam_utils::CachePadded;
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier, affinity, barrier, planted};
 
-pub use latency::EmulatedConfig;
-pub use timed::TimedFlash;
-
 use crate::cells::Cells;
 use crate::counters::Counters;
+use crate::latency::{EmulatedConfig, Planes, describe};
 use crate::{Backing, DeviceCounters, Flash, FlashError, OpenError, OpenedQueue, QueueUser, Traits, check_range};
-use latency::{Planes, describe};
 
 /// An emulated flash device. Dropping it ends its thread; remaining queues report
 /// [`crate::FlashError::Closed`].

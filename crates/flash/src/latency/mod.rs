@@ -1,93 +1,109 @@
-//! NAND in real time: the times, the order and the failures of the model, over a medium that holds
-//! the data.
+//! The device with latencies: a medium that holds the data and moves it at once, and times that
+//! say when each request ends. The times are fixed ones of planes (`fixed`), or those of a model of
+//! NAND (`nand`).
 //!
 //! ```text
 //!   queue 0   queue 1   ..                what moves data: the medium within, at once
 //!      |         |                          |
 //!      +----+----+------> requests ---------+
 //!           |
-//!      [ Fil + NAND model ]   simulated nanoseconds = nanoseconds of the clock since this was made
+//!        [ times ]   their nanoseconds = nanoseconds of the clock since this was made
 //!           |
-//!   a request ends when its data was moved and, for the model, its time has come
+//!   a request ends when its data was moved and its time has come
 //! ```
 //!
-//! Invariants: no completion is returned before the model's time for it (the counters say how much
-//! later). A request ends once. What the model failed is not returned as read, though the medium
-//! within has its data. All queues share the model under a lock, for which queues of one thread
-//! never wait.
+//! It has no thread: the threads that poll its queues drive it. [`crate::EmulatedFlash`] has one
+//! that plays fixed latencies behind rings in shared memory.
 //!
-//! It has the constraints of NAND: a writer keeps the order that [`fulgurite_nand::Fil`] states, as
-//! the journaled store does. Another order is not refused. Its programs, erases and log are the
-//! model's, while the data is what was written last.
+//! Invariants: no completion is returned before its time (the counters say how much later). A
+//! request ends once. What the times fail is not returned as read, though the medium within has its
+//! data. All queues share the times under a lock, for which queues of one thread never wait.
+
+mod fixed;
+mod nand;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fulgurite_format::SubpageIndex;
-use fulgurite_nand::{
-    Fil, FilConfig, FilCounters, FilError, FlashDone, FlashOp, FlashRequest, FlashStatus, NandCounters, Profile,
-};
+use fulgurite_nand::{FlashDone, FlashOp, FlashRequest, FlashStatus};
 use fulgurite_sys::{Arena, Clock, Counter, Notifier};
 
 use crate::counters::Counters;
 use crate::slots::Slots;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
-    Request, Switches, Traits, check_depth, check_range, frame_count, lock,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenedQueue, Queue, QueueFull, QueueUser, Request,
+    Switches, Traits, check_depth, check_range, frame_count, lock,
 };
+
+pub use fixed::{EmulatedConfig, TimedFlash};
+pub(crate) use fixed::{Planes, Schedule, describe};
+pub use nand::{NandFlash, NandReport};
 
 /// EIO: what a drive says of a page that it cannot read or program.
 const MEDIUM_ERROR: FlashError = FlashError::Io(5);
 
-/// The NAND model in real time, over a medium that holds the data.
-pub struct NandFlash {
+/// Why a request is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// For the moment: what is under way makes room.
+    Full,
+    /// There is no such flash page. The medium within says so, at once.
+    NoSuchPage,
+}
+
+/// What says when requests end. Its time begins when it is made, in nanoseconds.
+pub trait Times: Send + std::fmt::Debug + 'static {
+    /// Takes a request.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    fn submit(&mut self, now_ns: u64, request: FlashRequest) -> Result<(), Refused>;
+    /// Works up to `now_ns`, and appends what has ended.
+    fn advance(&mut self, now_ns: u64, done: &mut Vec<FlashDone>);
+    /// When to advance again. None: when the next request was submitted.
+    fn next_event_ns(&self) -> Option<u64>;
+    /// Neighbouring subpages that it takes as one.
+    fn gathers(&self) -> usize;
+    /// What the device says of itself, over a medium that says this.
+    fn describe(&self, inner: String) -> String;
+}
+
+/// A device with latencies, over a medium that holds its data.
+pub struct Latency<T> {
     inner: Arc<dyn Flash>,
-    shared: Arc<Shared>,
-    extent_pages: u32,
+    shared: Arc<Shared<T>>,
     subpages: u32,
 }
 
-impl std::fmt::Debug for NandFlash {
+impl<T> std::fmt::Debug for Latency<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NandFlash").field("inner", &self.inner.describe()).finish_non_exhaustive()
+        f.debug_struct("Latency").field("inner", &self.inner.describe()).finish_non_exhaustive()
     }
 }
 
-/// What the device did, and what it costs.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NandReport {
-    /// Of the flash interface layer.
-    pub fil: FilCounters,
-    /// Of the NAND below it.
-    pub nand: NandCounters,
-    /// Flash pages of a page of NAND.
-    pub flash_pages_per_page: u32,
-    /// DRAM of the model's tables in this process, no part of a program's budget.
-    pub model_bytes: usize,
-}
-
 #[derive(Debug)]
-struct Shared {
-    model: Mutex<Model>,
+struct Shared<T> {
+    model: Mutex<Model<T>>,
     clock: Clock,
     start_ns: u64,
-    /// When the model has something to do again, in its time, or `u64::MAX`.
+    /// When the times have something to do again, or `u64::MAX`.
     next_ns: AtomicU64,
-    /// Requests whose data the medium within moved, and which the model failed.
+    /// Requests whose data the medium within moved, and which were failed.
     failed_reads: Counter,
     failed_writes: Counter,
     lateness: Counters,
 }
 
 #[derive(Debug)]
-struct Model {
-    fil: Fil,
+struct Model<T> {
+    times: T,
     done: Vec<FlashDone>,
     ports: Vec<Port>,
 }
 
-/// The model's side of a queue.
+/// The side of the times of a queue.
 #[derive(Debug, Default)]
 struct Port {
     /// What has ended and was not fetched, and that there is some; none where the queue is gone.
@@ -103,16 +119,16 @@ impl Port {
     }
 }
 
-impl Shared {
+impl<T> Shared<T> {
     fn now(&self) -> u64 {
         self.clock.now_ns().saturating_sub(self.start_ns)
     }
 }
 
-impl Model {
+impl<T: Times> Model<T> {
     /// Works up to `now`, and gives each queue what is its own.
-    fn advance(&mut self, now: u64, shared: &Shared) {
-        self.fil.advance(now, &mut self.done);
+    fn advance(&mut self, now: u64, shared: &Shared<T>) {
+        self.times.advance(now, &mut self.done);
         for done in self.done.drain(..) {
             let port = &mut self.ports[(done.tag >> 32) as usize];
             port.under_way -= 1;
@@ -121,26 +137,16 @@ impl Model {
                 there.store(true, Ordering::Release);
             }
         }
-        // Last: a reader of "nothing under way" finds what has ended (see `NandQueue::wait`).
-        shared.next_ns.store(self.fil.next_event_ns().unwrap_or(u64::MAX), Ordering::Release);
+        // Last: a reader of "nothing under way" finds what has ended (see `wait` of the queue).
+        shared.next_ns.store(self.times.next_event_ns().unwrap_or(u64::MAX), Ordering::Release);
     }
 }
 
-impl NandFlash {
-    /// NAND by a profile, whose data is in `inner`: flash page i of the device is subpage i of it.
-    ///
-    /// # Errors
-    /// When the profile cannot be divided as the configuration says, or `inner` is smaller than the
-    /// device.
-    pub fn new(inner: Arc<dyn Flash>, profile: Profile, config: FilConfig) -> Result<NandFlash, OpenError> {
-        let fil = Fil::new(profile, config)?;
-        let subpages = fil.flash_pages();
-        if inner.subpages() < subpages {
-            return Err(OpenError::Storage { bytes: inner.subpages() as usize * 4096, subpages });
-        }
-        let (clock, extent_pages) = (Clock::get(), fil.extent_pages());
+impl<T: Times> Latency<T> {
+    /// Flash pages 0 to `subpages` are those of the medium within.
+    fn of(inner: Arc<dyn Flash>, times: T, subpages: u32, clock: Clock) -> Latency<T> {
         let shared = Shared {
-            model: Mutex::new(Model { fil, done: Vec::with_capacity(256), ports: Vec::new() }),
+            model: Mutex::new(Model { times, done: Vec::with_capacity(256), ports: Vec::new() }),
             start_ns: clock.now_ns(),
             clock,
             next_ns: AtomicU64::new(u64::MAX),
@@ -148,59 +154,17 @@ impl NandFlash {
             failed_writes: Counter::default(),
             lateness: Counters::default(),
         };
-        Ok(NandFlash { inner, shared: Arc::new(shared), extent_pages, subpages })
+        Latency { inner, shared: Arc::new(shared), subpages }
     }
-    /// The same by another clock, by which the model's time begins now.
+    /// The same by another clock, by which its time begins now.
     ///
     /// # Panics
     /// When queues were opened already.
     #[must_use]
-    pub fn with_clock(mut self, clock: Clock) -> NandFlash {
+    pub fn with_clock(mut self, clock: Clock) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("no queue has been opened");
         (shared.start_ns, shared.clock) = (clock.now_ns(), clock);
         self
-    }
-    /// The same of a device that is opened again: all of `inner` counts as written, so reads take
-    /// their time, and writes begin extents anew. Wear begins with the model.
-    ///
-    /// # Errors
-    /// As [`NandFlash::new`].
-    pub fn reopened(inner: Arc<dyn Flash>, profile: Profile, config: FilConfig) -> Result<NandFlash, OpenError> {
-        NandFlash::reopened_with(inner, profile, config, None)
-    }
-    /// The same, going on from a [`NandFlash::state`]: wear, failed and spare blocks and the log
-    /// are as they were then. Later writes and erases are unknown.
-    ///
-    /// # Errors
-    /// As [`NandFlash::new`], and [`OpenError::System`] for a state of another device.
-    pub fn reopened_with(
-        inner: Arc<dyn Flash>,
-        profile: Profile,
-        config: FilConfig,
-        state: Option<&[u8]>,
-    ) -> Result<NandFlash, OpenError> {
-        let flash = NandFlash::new(inner, profile, config)?;
-        {
-            let fil = &mut lock(&flash.shared.model).fil;
-            if let Some(state) = state {
-                fil.restore(state).map_err(|error| OpenError::System {
-                    what: "go on from the state of the NAND",
-                    source: std::io::Error::other(error),
-                })?;
-            }
-            (0..fil.extents()).try_for_each(|extent| fil.assume_written(extent, fil.extent_pages()))?;
-        }
-        Ok(flash)
-    }
-    /// What of the NAND outlives this process, as bytes, for [`NandFlash::reopened_with`].
-    #[must_use]
-    pub fn state(&self) -> Vec<u8> {
-        lock(&self.shared.model).fil.state()
-    }
-    /// Flash pages of an extent, which a store over it must have as well.
-    #[must_use]
-    pub fn extent_pages(&self) -> u32 {
-        self.extent_pages
     }
     /// A queue of its own over one of the medium within.
     fn over(&self, inner: Box<dyn Queue>, frames: u32, depth: usize, wake: Arc<Notifier>) -> Box<dyn Queue> {
@@ -213,7 +177,7 @@ impl NandFlash {
         }
         model.ports[port].ended = Some((Vec::with_capacity(depth), there.clone()));
         let port = port as u32;
-        Box::new(NandQueue {
+        Box::new(LatencyQueue {
             shared: self.shared.clone(),
             subpages: self.subpages,
             frames,
@@ -230,43 +194,19 @@ impl NandFlash {
             own_work: false,
         })
     }
-    /// What it has done so far.
-    #[must_use]
-    pub fn report(&self) -> NandReport {
-        let model = lock(&self.shared.model);
-        let fil = &model.fil;
-        NandReport {
-            fil: *fil.counters(),
-            nand: *fil.nand().counters(),
-            flash_pages_per_page: fil.nand().geometry().flash_pages_per_page(),
-            model_bytes: fil.bytes(),
-        }
-    }
 }
 
-impl Flash for NandFlash {
+impl<T: Times> Flash for Latency<T> {
     fn subpages(&self) -> u32 {
         self.subpages
     }
     fn describe(&self) -> String {
-        let model = lock(&self.shared.model);
-        let (profile, geometry) = (model.fil.nand().profile(), model.fil.nand().geometry());
-        format!(
-            "NAND, {} planes on {} channels of {} MB/s, read {}, program {}, erase {}, over {}",
-            geometry.planes(),
-            geometry.channels(),
-            profile.timing.bus_bytes_per_second / 1_000_000,
-            fulgurite_format::format_duration(Duration::from_nanos(profile.timing.read_ns)),
-            fulgurite_format::format_duration(Duration::from_nanos(profile.timing.program_ns)),
-            fulgurite_format::format_duration(Duration::from_nanos(profile.timing.erase_ns)),
-            self.inner.describe()
-        )
+        lock(&self.shared.model).times.describe(self.inner.describe())
     }
     fn traits(&self) -> Traits {
-        let per_page = lock(&self.shared.model).fil.nand().geometry().flash_pages_per_page() as usize;
-        let inner = self.inner.traits();
-        // The model has no such command: what lies on its pages stays there until they are erased.
-        Traits { gathers: per_page.max(inner.gathers), trims: false, ..inner }
+        let (gathers, inner) = (lock(&self.shared.model).times.gathers(), self.inner.traits());
+        // There is no such command: what is on a page of NAND stays there until it is erased.
+        Traits { gathers: gathers.max(inner.gathers), trims: false, ..inner }
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
@@ -304,24 +244,24 @@ enum Half {
     Neither,
     /// Its data was moved, or not.
     Moved(Completion),
-    /// Its time in the model has come.
+    /// Its time has come.
     Due(FlashDone),
 }
 
-struct NandQueue {
-    shared: Arc<Shared>,
+struct LatencyQueue<T> {
+    shared: Arc<Shared<T>>,
     subpages: u32,
     frames: u32,
     inner: Box<dyn Queue>,
     wake: Arc<Notifier>,
     port: u32,
-    /// Something of this queue has ended in the model.
+    /// The time of something of this queue has come.
     there: Arc<AtomicBool>,
     slots: Slots,
     halves: Box<[Half]>,
     /// Submitted, not handed over.
     batch: Vec<FlashRequest>,
-    /// Handed over, not yet taken by the model.
+    /// Handed over, not yet taken by the times.
     given: Vec<FlashRequest>,
     arrived: Vec<Completion>,
     ended: Vec<FlashDone>,
@@ -329,8 +269,8 @@ struct NandQueue {
     own_work: bool,
 }
 
-impl NandQueue {
-    /// Gives the model what was handed over, lets it work, and fetches this queue's ends.
+impl<T: Times> LatencyQueue<T> {
+    /// Gives the times what was handed over, lets them work, and fetches this queue's ends.
     fn turn(&mut self, now: u64) {
         let shared = &*self.shared;
         let due = now >= shared.next_ns.load(Ordering::Acquire);
@@ -340,16 +280,13 @@ impl NandQueue {
         let mut model = lock(&shared.model);
         let mut taken = 0;
         for request in &self.given {
-            match model.fil.submit(now, *request) {
+            match model.times.submit(now, *request) {
                 Ok(()) => {
                     taken += 1;
                     model.ports[self.port as usize].under_way += 1;
                 }
-                // Later: what is under way makes room.
-                Err(FilError::Full) => break,
-                // Where there is no such flash page, the medium within says so. Here it ends at
-                // once.
-                Err(_) => {
+                Err(Refused::Full) => break,
+                Err(Refused::NoSuchPage) => {
                     taken += 1;
                     let (tag, status) = (request.tag, FlashStatus::Ok);
                     self.ended.push(FlashDone {
@@ -379,7 +316,7 @@ impl NandQueue {
         done: FlashDone,
         lateness: &mut DeviceCounters,
     ) -> Completion {
-        lateness.was_late(now.saturating_sub(done.done_ns));
+        lateness.add_lateness(now.saturating_sub(done.done_ns));
         let failed = match done.status {
             FlashStatus::Ok | FlashStatus::Corrected(_) => None,
             FlashStatus::Uncorrectable => Some(&self.shared.failed_reads),
@@ -396,11 +333,11 @@ impl NandQueue {
     }
 }
 
-impl Queue for NandQueue {
+impl<T: Times> Queue for LatencyQueue<T> {
     fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
         // The medium within may be larger than the device, and is not to answer for what that has
-        // not. Nor may the model do a write that the medium refuses.
+        // not. Nor may a write count that the medium refuses.
         let outside = request.op != Op::Flush && (request.subpage.0 >= self.subpages || request.frame.0 >= self.frames);
         let subpage = if outside { SubpageIndex(u32::MAX) } else { request.subpage };
         self.inner
@@ -421,7 +358,7 @@ impl Queue for NandQueue {
             return Ok(());
         }
         self.given.append(&mut self.batch);
-        // The data first: a read that the model lets pass from now on finds it.
+        // The data first: a read whose time comes from now on finds it.
         let handed_over = self.inner.flush();
         self.turn(self.shared.now());
         handed_over
@@ -475,7 +412,8 @@ impl Queue for NandQueue {
             return;
         }
         if self.slots.in_use() == 0 {
-            return self.inner.wait(timeout);
+            self.shared.clock.wait(&self.wake, timeout);
+            return;
         }
         let shared = &*self.shared;
         let Some(nap) = shared.clock.nap(shared.start_ns.saturating_add(next_ns), timeout) else { return };
@@ -498,52 +436,8 @@ impl Queue for NandQueue {
     }
 }
 
-impl Drop for NandQueue {
+impl<T> Drop for LatencyQueue<T> {
     fn drop(&mut self) {
         lock(&self.shared.model).ports[self.port as usize].ended = None;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fulgurite_format::FrameIndex;
-
-    use super::*;
-    use crate::MemoryFlash;
-
-    #[test]
-    fn ports_of_queues_that_are_gone_are_used_again_once_nothing_of_theirs_is_under_way() {
-        let profile = Profile::built_in("mlc").unwrap().scaled(64 << 20, 4).unwrap();
-        let pages = Fil::new(profile, FilConfig::default()).unwrap().flash_pages();
-        let inner = Arc::new(MemoryFlash::new(pages).unwrap());
-        let nand = NandFlash::new(inner, profile, FilConfig::default()).unwrap();
-        let frames = Arc::new(Arena::anonymous(16 * 4096, fulgurite_sys::Backed::BasePages).unwrap());
-        let open = || nand.open_queue(frames.clone(), 8, Arc::new(Notifier::new().unwrap())).unwrap();
-        let ports = || lock(&nand.shared.model).ports.len();
-        (0..100).for_each(|_| drop(open()));
-        assert_eq!(ports(), 1);
-        // Gone with a program of more than a millisecond under way: the next queue must not see its
-        // end.
-        let mut gone = open();
-        let subpage = SubpageIndex(nand.extent_pages());
-        for tag in 0..4 {
-            let subpage = SubpageIndex(subpage.0 + tag as u32);
-            gone.submit(Request { tag, op: Op::Write, subpage, frame: FrameIndex(tag as u32) }).unwrap();
-        }
-        gone.flush().unwrap();
-        assert_eq!(lock(&nand.shared.model).ports[0].under_way, 4);
-        drop(gone);
-        let mut next = open();
-        assert_eq!(ports(), 2);
-        let mut completions = Vec::new();
-        next.submit(Request { tag: 77, op: Op::Flush, subpage, frame: FrameIndex(0) }).unwrap();
-        while completions.is_empty() {
-            next.wait(None);
-            next.poll(&mut completions);
-        }
-        assert_eq!(completions.iter().map(|c| c.tag).collect::<Vec<_>>(), [77]);
-        assert!(lock(&nand.shared.model).ports[0].is_free());
-        let _third = open();
-        assert_eq!(ports(), 2);
     }
 }

@@ -1,14 +1,17 @@
-//! When requests are due: settings, fixed latencies and planes of both emulated devices.
+//! Fixed latencies: each request takes the time of its kind on its plane, which serves one request
+//! at a time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_format::{format_bytes, format_duration};
-use fulgurite_sys::{Arena, Clock};
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
+use fulgurite_nand::{FlashDone, FlashOp, FlashRequest, FlashStatus};
+use fulgurite_sys::{Arena, Backed, Clock};
 
-use crate::{Op, OpenError};
+use super::{Latency, Refused, Times};
+use crate::{MemoryFlash, Op, OpenError};
 
 /// How an emulated device behaves.
 #[derive(Clone, Debug)]
@@ -49,7 +52,7 @@ impl EmulatedConfig {
 
 /// The latencies, and until when the planes are busy.
 #[derive(Debug)]
-pub(super) struct Planes {
+pub(crate) struct Planes {
     read_ns: u64,
     write_ns: u64,
     /// When each plane has served all it was given.
@@ -59,7 +62,7 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    pub(super) fn new(config: &EmulatedConfig) -> Result<Planes, OpenError> {
+    pub(crate) fn new(config: &EmulatedConfig) -> Result<Planes, OpenError> {
         if config.planes == 0 {
             return Err(OpenError::NoPlanes);
         }
@@ -73,7 +76,7 @@ impl Planes {
     }
     /// Gives a request to its plane. Returns when it is due.
     #[inline]
-    pub(super) fn take(&mut self, now: u64, op: Op, subpage: u32) -> u64 {
+    pub(crate) fn take(&mut self, now: u64, op: Op, subpage: u32) -> u64 {
         let latency = match op {
             Op::Flush => return self.writes_done_ns.max(now),
             Op::Read => self.read_ns,
@@ -90,7 +93,7 @@ impl Planes {
 }
 
 /// What a device says of itself.
-pub(super) fn describe(what: &str, config: &EmulatedConfig) -> String {
+pub(crate) fn describe(what: &str, config: &EmulatedConfig) -> String {
     format!(
         "emulated {what}, {}, {} read, {} write, {} planes",
         format_bytes(u64::from(config.subpages) << 12),
@@ -103,7 +106,7 @@ pub(super) fn describe(what: &str, config: &EmulatedConfig) -> String {
 /// Requests that wait for their time: by time, then by arrival. Planes make due times out of
 /// order, hence a heap.
 #[derive(Debug)]
-pub(super) struct Schedule<T> {
+pub(crate) struct Schedule<T> {
     waiting: BinaryHeap<Reverse<Waiting<T>>>,
     arrivals: u64,
 }
@@ -116,31 +119,28 @@ struct Waiting<T> {
 }
 
 impl<T> Schedule<T> {
-    pub(super) fn with_capacity(requests: usize) -> Schedule<T> {
+    pub(crate) fn with_capacity(requests: usize) -> Schedule<T> {
         Schedule { waiting: BinaryHeap::with_capacity(requests), arrivals: 0 }
     }
     #[inline]
-    pub(super) fn push(&mut self, due_ns: u64, request: T) {
+    pub(crate) fn push(&mut self, due_ns: u64, request: T) {
         self.waiting.push(Reverse(Waiting { due_ns, arrival: self.arrivals, request }));
         self.arrivals += 1;
     }
     /// Takes the first request that is due, with its time.
     #[inline]
-    pub(super) fn pop_due(&mut self, now: u64) -> Option<(u64, T)> {
+    pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u64, T)> {
         if self.next_ns()? > now {
             return None;
         }
         self.waiting.pop().map(|Reverse(first)| (first.due_ns, first.request))
     }
     /// When the next request is due.
-    pub(super) fn next_ns(&self) -> Option<u64> {
+    pub(crate) fn next_ns(&self) -> Option<u64> {
         self.waiting.peek().map(|first| first.0.due_ns)
     }
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.waiting.len()
-    }
-    pub(super) fn bytes(&self) -> usize {
-        self.waiting.capacity() * size_of::<Waiting<T>>()
     }
 }
 
@@ -160,3 +160,63 @@ impl<T> PartialEq for Waiting<T> {
     }
 }
 impl<T> Eq for Waiting<T> {}
+
+/// Fixed latencies as the times of a device.
+#[derive(Debug)]
+pub struct Fixed {
+    config: EmulatedConfig,
+    planes: Planes,
+    /// Tags of requests, and when they were submitted.
+    waiting: Schedule<(u64, u64)>,
+}
+
+impl Times for Fixed {
+    fn submit(&mut self, now_ns: u64, request: FlashRequest) -> Result<(), Refused> {
+        let op = match request.op {
+            FlashOp::Read => Op::Read,
+            FlashOp::Write => Op::Write,
+            FlashOp::Flush => Op::Flush,
+        };
+        if op != Op::Flush && request.flash_page >= self.config.subpages {
+            return Err(Refused::NoSuchPage);
+        }
+        self.waiting.push(self.planes.take(now_ns, op, request.flash_page), (request.tag, now_ns));
+        Ok(())
+    }
+    fn advance(&mut self, now_ns: u64, done: &mut Vec<FlashDone>) {
+        while let Some((done_ns, (tag, submitted_ns))) = self.waiting.pop_due(now_ns) {
+            done.push(FlashDone { tag, status: FlashStatus::Ok, submitted_ns, done_ns, blocked_by_reclaim: false });
+        }
+    }
+    fn next_event_ns(&self) -> Option<u64> {
+        self.waiting.next_ns()
+    }
+    fn gathers(&self) -> usize {
+        1
+    }
+    fn describe(&self, _: String) -> String {
+        describe("flash", &self.config)
+    }
+}
+
+/// A device with fixed latencies, driven by the threads that poll its queues: what is behind a
+/// device's firmware, which spins on a core of its own.
+pub type TimedFlash = Latency<Fixed>;
+
+impl TimedFlash {
+    /// A device as configured. It has no thread, so `core` has no effect.
+    ///
+    /// # Errors
+    /// When it has no subpages or planes, the storage is too small, or the kernel refuses memory.
+    pub fn new(config: EmulatedConfig) -> Result<TimedFlash, OpenError> {
+        let (subpages, clock) = (config.subpages, config.clock.clone());
+        let planes = Planes::new(&config)?;
+        let storage = match &config.storage {
+            Some(storage) => storage.clone(),
+            None if subpages == 0 => return Err(OpenError::Size { bytes: 0 }),
+            None => Arc::new(Arena::anonymous(subpages as usize * SUBPAGE_BYTES, Backed::HugePages)?),
+        };
+        let memory = Arc::new(MemoryFlash::over(storage, subpages)?);
+        Ok(Latency::of(memory, Fixed { config, planes, waiting: Schedule::with_capacity(1024) }, subpages, clock))
+    }
+}
