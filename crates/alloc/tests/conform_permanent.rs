@@ -362,14 +362,14 @@ fn write_too_far(array: ObjectArray) {
 fn an_array_that_is_freed_has_no_name_while_objects_of_it_are_there() {
     static ALLOCATOR: OnceLock<&ObjectAllocator> = OnceLock::new();
     static CALLS: AtomicU32 = AtomicU32::new(0);
-    fn has_no_name(_: Overrun) {
+    fn assert_no_name(_: Overrun) {
         let allocator = ALLOCATOR.get().unwrap();
         assert!(allocator.summary().objects > 0 && allocator.names().unwrap().is_empty());
         CALLS.fetch_add(1, Ordering::Relaxed);
     }
     let medium = pool(16);
     let mut settings = settings(Mode::Compatible);
-    settings.on_overrun = Some(has_no_name);
+    settings.on_overrun = Some(assert_no_name);
     let (store, opened) = open(&medium);
     let Some(allocator) = start_over(&opened, &settings) else { return };
     assert!(ALLOCATOR.set(allocator).is_ok());

@@ -38,13 +38,13 @@ impl Free {
     }
     #[inline]
     pub fn push(&mut self, frame: FrameIndex) {
-        self.is_at(frame, self.frames.len() as u32);
+        self.note_place(frame, self.frames.len() as u32);
         self.frames.push(frame);
     }
     #[inline]
     pub fn pop(&mut self) -> Option<FrameIndex> {
         let frame = self.frames.pop()?;
-        self.is_at(frame, NOWHERE);
+        self.note_place(frame, NOWHERE);
         Some(frame)
     }
     /// The home of a subpage, if it is free.
@@ -54,9 +54,9 @@ impl Free {
         (at != NOWHERE).then(|| {
             let home = self.frames.swap_remove(at as usize);
             if let Some(&moved) = self.frames.get(at as usize) {
-                self.is_at(moved, at);
+                self.note_place(moved, at);
             }
-            self.is_at(home, NOWHERE);
+            self.note_place(home, NOWHERE);
             home
         })
     }
@@ -65,11 +65,11 @@ impl Free {
         self.frames.retain(|&frame| frame < end);
         self.at.fill(NOWHERE);
         for at in 0..self.frames.len() {
-            self.is_at(self.frames[at], at as u32);
+            self.note_place(self.frames[at], at as u32);
         }
     }
     #[inline]
-    fn is_at(&mut self, frame: FrameIndex, at: u32) {
+    fn note_place(&mut self, frame: FrameIndex, at: u32) {
         if let Some(known) = self.at.get_mut(frame.index()) {
             *known = at;
         }

@@ -133,7 +133,7 @@ impl Marks {
         let _ = self.dirty.compare_exchange(CLEAN, ASKS, Ordering::AcqRel, Ordering::Relaxed);
     }
     /// Marks a frame dirty whose writer has asked. The worker's slot protects it.
-    pub fn has_asked(&self) {
+    pub fn allow_writes(&self) {
         let _ = self.dirty.compare_exchange(ASKS, DIRTY, Ordering::AcqRel, Ordering::Relaxed);
     }
 

@@ -220,7 +220,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         if seen == ASKS {
             return match shared.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync)) {
                 Ok(()) => {
-                    shared.frames.marks(frame).has_asked();
+                    shared.frames.marks(frame).allow_writes();
                     Unsealed::Yes
                 }
                 // The sync that is being written makes room.

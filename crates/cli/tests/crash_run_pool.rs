@@ -53,7 +53,7 @@ fn words<'w>(pool: &'w str, more: &[&'w str], program: &'w str, mib: &'w str) ->
 }
 
 /// What a run of 40 MiB has to say, which is written three times.
-fn is_right(output: &Output) {
+fn assert_right(output: &Output) {
     let told = text(&output.stderr);
     assert_eq!(text(&output.stdout), "10240 pages, 0 wrong\n", "{:?}: {told}", output.status);
     assert!(output.status.success() && peak_of_summary(&told) <= 24 << 20, "{told}");
@@ -70,7 +70,7 @@ fn a_program_over_a_pool_leaves_nothing_however_it_ends() {
     if cannot(&output) {
         return;
     }
-    is_right(&output);
+    assert_right(&output);
     // `--explain` names the file or device whose extents the run takes.
     assert!(text(&output.stderr).contains(&format!(" extents of {path}, ")), "{}", text(&output.stderr));
     check(&pool);
@@ -89,7 +89,7 @@ fn a_program_over_a_pool_leaves_nothing_however_it_ends() {
     }
     // Threads that resolve their own faults. What was there of killed programs is free again.
     let output = command(None, &words(path, &["--mode", "in-line"], program, "40")).output().unwrap();
-    is_right(&output);
+    assert_right(&output);
     check(&pool);
 }
 

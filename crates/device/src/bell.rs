@@ -52,9 +52,9 @@ impl Bell {
             self.window.fence_of_sleeper();
         }
     }
-    /// Says that it does not any more.
+    /// Says that the sleeper has woken.
     #[inline]
-    pub fn is_awake(&self) {
+    pub fn mark_awake(&self) {
         self.window.word(0).store(0, Ordering::Relaxed);
     }
     /// After news was written: whether the other side must be notified.

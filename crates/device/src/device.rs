@@ -107,7 +107,7 @@ impl Run {
     fn arrivals(&self) -> MutexGuard<'_, Vec<Arrival>> {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn has_changed(&self) {
+    fn signal_change(&self) {
         self.state.changed.store(true, Ordering::SeqCst);
         self.doorbell.notify();
     }
@@ -179,7 +179,7 @@ impl Attachment {
     /// Closes the pair: nothing more is taken from it.
     pub fn close(&self) {
         self.closing.close();
-        self.run.has_changed();
+        self.run.signal_change();
     }
     /// After that: whether nothing behind the device touches the memory of the pair any more.
     #[must_use]
@@ -425,7 +425,7 @@ impl Device {
             region.set_status(DeviceStatus::Ready);
             arrivals.push(Arrival(port, host));
         }
-        run.has_changed();
+        run.signal_change();
         Ok(Attachment { run, closing, bytes, _dram: dram })
     }
 }

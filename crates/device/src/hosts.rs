@@ -176,7 +176,7 @@ impl Hosts {
         for open in &mut known.open {
             if open.who.host != who.host {
                 (others, open.others) = (true, true);
-                open.region.upgrade().inspect(|region| region.has_got_others());
+                open.region.upgrade().inspect(|region| region.mark_others());
             }
             others |= open.others;
         }
@@ -233,15 +233,15 @@ impl Hosts {
 
 impl Place {
     /// Says which region it is, before that is handed to its host.
-    pub fn is_in(&self, region: &Arc<Region>) {
+    pub fn set_region(&self, region: &Arc<Region>) {
         let mut known = self.hosts.known();
         if known.several {
-            region.has_predecessors();
+            region.mark_predecessors();
         }
         if let Some(open) = known.open.iter_mut().find(|open| open.id == self.id) {
             open.region = Arc::downgrade(region);
             if open.others {
-                region.has_got_others();
+                region.mark_others();
             }
         }
     }
@@ -290,8 +290,8 @@ mod tests {
         let hosts = Arc::<Hosts>::default();
         let (first, second) = (hosts.admit(host(1), usize::MAX).unwrap(), hosts.admit(host(1), usize::MAX).unwrap());
         let regions = [region(), region()];
-        first.is_in(&regions[0]);
-        second.is_in(&regions[1]);
+        first.set_region(&regions[0]);
+        second.set_region(&regions[1]);
         assert!(regions.iter().all(|region| !region.has_others()));
         // It is said before the other one has a region, and stays when that has gone.
         let other = hosts.admit(host(2), usize::MAX).unwrap();
@@ -305,7 +305,7 @@ mod tests {
         let hosts = Arc::<Hosts>::default();
         let opens = |of| {
             let (place, region) = (hosts.admit(host(of), usize::MAX).unwrap(), region());
-            place.is_in(&region);
+            place.set_region(&region);
             (place, region)
         };
         let others = |of: &(Place, Arc<Region>)| (of.1.has_others(), of.1.had_predecessors());
@@ -325,7 +325,7 @@ mod tests {
         // A place that is taken before the other one comes, and has its region afterwards.
         drop(third);
         let (early, other, late) = (hosts.admit(host(2), usize::MAX).unwrap(), opens(1), region());
-        early.is_in(&late);
+        early.set_region(&late);
         assert!(late.has_others() && other.1.has_others());
     }
     #[test]

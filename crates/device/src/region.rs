@@ -394,7 +394,7 @@ impl Region {
         self.window(STATUS, 2).word(1).load(Ordering::Relaxed)
     }
     /// Says that other hosts have queue pairs of this device, or have had.
-    pub fn has_got_others(&self) {
+    pub fn mark_others(&self) {
         self.window(STATUS, 3).word(2).store(1, Ordering::Release);
     }
     /// Whether they have, or have had; also to be asked of a device that has died.
@@ -404,7 +404,7 @@ impl Region {
     }
     /// Says, before the hand-over, that other hosts have had queue pairs of this device since its
     /// start.
-    pub fn has_predecessors(&self) {
+    pub fn mark_predecessors(&self) {
         self.window(STATUS, 4).word(3).store(1, Ordering::Release);
     }
     /// Whether they had.
@@ -476,9 +476,9 @@ mod tests {
         device.set_status(DeviceStatus::Ready);
         device.beat(3);
         assert_eq!((host.status(), host.beats(), host.has_others()), (DeviceStatus::Ready, 3, false));
-        device.has_got_others();
+        device.mark_others();
         assert!(host.has_others() && !host.had_predecessors());
-        device.has_predecessors();
+        device.mark_predecessors();
         assert!(host.had_predecessors());
         device.set_room(u64::MAX - 1);
         assert_eq!((host.status(), host.beats(), host.room()), (DeviceStatus::Ready, 3, None));

@@ -46,7 +46,7 @@ impl Session {
     }
     /// A memory operation has panicked: the state of the store is unknown, and it must not be
     /// written.
-    pub fn is_spoilt_from_now_on(&self) {
+    pub fn mark_spoilt(&self) {
         self.spoilt.store(true, Ordering::SeqCst);
     }
     /// Whether one has.

@@ -42,7 +42,7 @@ impl Mute {
         Mute { listener, accepted: Vec::new() }
     }
     /// Takes connections that are there. Returns whether somebody waits for an answer.
-    fn is_asked(&mut self) -> bool {
+    fn poll_asked(&mut self) -> bool {
         while let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
             self.accepted.push(socket);
         }
@@ -100,14 +100,14 @@ fn polls_come_back_while_nobody_answers_and_requests_go_on_when_somebody_does() 
     let mut mute = Mute::at(&path);
     host.begin(Op::Read, 9, 1);
     let begun = Instant::now();
-    while !mute.is_asked() {
+    while !mute.poll_asked() {
         assert!(begun.elapsed() < LONG, "it does not attach again");
         assert_eq!(host.queue.poll(&mut host.ended), 0);
     }
     // By one that has not been answered.
     for polls in 0..1000 {
         assert_eq!(host.queue.poll(&mut host.ended), 0);
-        assert!(mute.is_asked(), "it waited for the answer, and gave it up, at poll {polls}");
+        assert!(mute.poll_asked(), "it waited for the answer, and gave it up, at poll {polls}");
     }
     // What is submitted meanwhile goes where the rest goes.
     host.begin(Op::Read, 9, 2);
@@ -132,12 +132,12 @@ fn who_is_never_answered_is_told_when_its_patience_is_over() {
     host.begin(Op::Read, 9, 1);
     assert_eq!(host.end(), Err(FlashError::Closed));
     // Not because the one that it had asked let go, or the socket's own time was over.
-    assert!(mute.is_asked());
+    assert!(mute.poll_asked());
     host.begin(Op::Read, 9, 1);
     assert_eq!(host.end(), Err(FlashError::Closed));
     // Nobody waits for the thread that is still asking.
     drop(host);
-    assert!(mute.is_asked());
+    assert!(mute.poll_asked());
 }
 
 /// A missing path, a dead one, and a starting device are waited for, and no other mistake is.

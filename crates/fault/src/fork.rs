@@ -78,7 +78,7 @@ impl PageBuffer {
     /// Whether an address of the region can be used without a fault, before the fork and in the
     /// child. Without memory for the child, nothing has to be there.
     #[must_use]
-    pub fn is_there(&self, forking: &mut Forking, address: usize) -> bool {
+    pub fn ensure_there(&self, forking: &mut Forking, address: usize) -> bool {
         let Some(offset) = self.region.offset_of(address) else { return true };
         let Some(pager) = forking.pager.as_mut().filter(|_| forking.seat.is_some()) else { return true };
         let subpage = (offset >> SUBPAGE_SHIFT) as u32;

@@ -386,7 +386,7 @@ impl<L: Layer> LayeredQueue<L> {
         }
     }
     /// Whether the writes that wait have been kept back for long enough.
-    fn are_due(&mut self) -> bool {
+    fn find_due_writes(&mut self) -> bool {
         if !self.may_hold || self.writes.len() >= self.hold {
             self.held_since = None;
         }
@@ -395,7 +395,7 @@ impl<L: Layer> LayeredQueue<L> {
     /// Places the writes that wait, if they are due, side by side in the order of their subpages,
     /// and passes them on.
     fn begin_writes(&mut self) {
-        if !self.are_due() {
+        if !self.find_due_writes() {
             return;
         }
         // What finds no place now has waited already.

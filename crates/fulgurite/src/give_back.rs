@@ -101,7 +101,7 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
     // Over a device each page claims places, and what is deleted can be replayed only after a sync.
     let Store::Here(pool) = pool else { return Ok(false) };
     let mut room = limit.pages(pool);
-    for heap in named.heaps().into_iter().filter(|heap| heap.has_to_give()) {
+    for heap in named.heaps().into_iter().filter(|heap| heap.look_for_freed()) {
         // A walk that takes what the first has found takes as long again.
         let (since, most) = (Instant::now(), limit.left() / 2);
         if !limit.lets(pool) {

@@ -37,7 +37,7 @@ fn open(path: &Path, medium: Medium, tokens: usize) -> Fulgurite {
 trait Filled {
     fn fill(&self, m: &mut Context, key: u64) -> Result<(), AccessError>;
     fn drain(&self, m: &mut Context, key: u64) -> Result<bool, AccessError>;
-    fn is_whole(&self, m: &mut Context) -> Result<(), AccessError>;
+    fn check_whole(&self, m: &mut Context) -> Result<(), AccessError>;
 }
 
 fn value(key: u64) -> Vec<u8> {
@@ -55,7 +55,7 @@ impl Filled for Arc<Rooted<Blobs<u64>>> {
         }
         Blobs::remove(self, m, &key)
     }
-    fn is_whole(&self, m: &mut Context) -> Result<(), AccessError> {
+    fn check_whole(&self, m: &mut Context) -> Result<(), AccessError> {
         Blobs::check(self, m).map(drop)
     }
 }
@@ -69,7 +69,7 @@ impl Filled for Arc<Rooted<BPlusTree<[u64; 7], VersionLatch>>> {
         assert!(removed.is_none_or(|value| value == [key; 7]));
         Ok(removed.is_some())
     }
-    fn is_whole(&self, m: &mut Context) -> Result<(), AccessError> {
+    fn check_whole(&self, m: &mut Context) -> Result<(), AccessError> {
         BPlusTree::check(self, m).map(drop)
     }
 }
@@ -83,7 +83,7 @@ impl Filled for Arc<Rooted<Masstree<VersionLatch>>> {
         assert!(removed.is_none_or(|value| value == key));
         Ok(removed.is_some())
     }
-    fn is_whole(&self, m: &mut Context) -> Result<(), AccessError> {
+    fn check_whole(&self, m: &mut Context) -> Result<(), AccessError> {
         Masstree::check(self, m).map(drop)
     }
 }
@@ -112,7 +112,7 @@ fn gives_back<C: Filled + Send + Sync>(what: &str, keys: u64, container: impl Fn
     });
     assert_eq!(removed, Ok(keys - keys / LEFT));
     memory.sync().unwrap();
-    memory.run(|m| its.is_whole(m)).unwrap();
+    memory.run(|m| its.check_whole(m)).unwrap();
     drop((its, memory));
     let after = live(&path);
     println!("{what}: {full} flash pages needed, {after} after most was removed");
@@ -125,7 +125,7 @@ fn gives_back<C: Filled + Send + Sync>(what: &str, keys: u64, container: impl Fn
     memory.sync().unwrap();
     let removed = memory.run(|m| (0..keys).try_fold(0, |sum, key| Ok(sum + u64::from(its.drain(m, key)?))));
     assert_eq!(removed, Ok(keys));
-    memory.run(|m| its.is_whole(m)).unwrap();
+    memory.run(|m| its.check_whole(m)).unwrap();
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_pinned_token_keeps_what_was_given_back() {
     let memory = open(&path, Medium::pool(&path), 1);
     memory.roll_back(token).unwrap();
     let blobs = memory.named("data").blobs::<u64>(KEYS, 16 << 20).unwrap();
-    memory.run(|m| blobs.is_whole(m)).unwrap();
+    memory.run(|m| blobs.check_whole(m)).unwrap();
     // It compares what it removes.
     assert_eq!(remove(&memory, &blobs), Ok(KEYS));
     memory.pin_token(token, false).unwrap();
@@ -305,7 +305,7 @@ fn a_full_pool_gets_its_space_back() {
             assert_eq!(removed, Some(Ok(true)), "key {key} of {keys}");
         }
         memory.sync().unwrap();
-        memory.run(|m| blobs.is_whole(m)).unwrap();
+        memory.run(|m| blobs.check_whole(m)).unwrap();
     }
     println!("{filled:?} values were put");
     assert!(filled[0] > 200 && filled.iter().all(|keys| keys * 2 > filled[0]), "{filled:?}");

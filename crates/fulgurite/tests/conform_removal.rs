@@ -51,7 +51,7 @@ fn fill(memory: &Fulgurite) -> Vec<Address> {
     }
     all
 }
-fn is_whole(memory: &Fulgurite, all: &[Address]) {
+fn assert_whole(memory: &Fulgurite, all: &[Address]) {
     let heap = large(memory);
     let found = memory.run(|m| {
         heap.check(m)?;
@@ -70,7 +70,7 @@ fn what_is_too_large_for_one_sync_goes_in_parts() {
     let memory = open(Medium::new_pool(&path, "64M"), Durability::Sync);
     for _ in 0..5 {
         let all = fill(&memory);
-        is_whole(&memory, &all);
+        assert_whole(&memory, &all);
         let heap = large(&memory);
         memory.named("large").remove().unwrap();
         assert!(!has_large(&memory));
@@ -92,7 +92,7 @@ fn a_pool_that_syncs_by_itself_is_rid_of_it_at_once() {
     for _ in 0..5 {
         // There would be no addresses for another one.
         let all = fill(&memory);
-        is_whole(&memory, &all);
+        assert_whole(&memory, &all);
         memory.named("large").remove().unwrap();
     }
     drop(memory);
@@ -114,7 +114,7 @@ fn a_roll_back_brings_all_of_it_back() {
         syncs(&memory, round * 3);
         assert!(!has_large(&memory));
         memory.roll_back(token).unwrap();
-        is_whole(&memory, &all);
+        assert_whole(&memory, &all);
     }
     memory.named("large").remove().unwrap();
     memory.sync().unwrap();
@@ -193,7 +193,7 @@ fn a_kill_leaves_all_of_it_or_goes_on() {
         let memory = open(Medium::pool(&copy), Durability::Sync);
         if has_large(&memory) {
             assert!(told < 3, "it was removed, and a sync returned");
-            is_whole(&memory, &all);
+            assert_whole(&memory, &all);
             memory.named("large").remove().unwrap();
         }
         syncs(&memory, SYNCS);

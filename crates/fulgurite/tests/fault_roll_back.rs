@@ -56,7 +56,7 @@ impl Hooked {
     fn of(&self) -> &dyn Versions {
         self.inner.versions().unwrap()
     }
-    fn is_at(&self, point: Point) {
+    fn reach(&self, point: Point) {
         // Not under the lock: a hook may panic.
         let hook = self.hook.lock().unwrap().take();
         if let Some(mut hook) = hook {
@@ -77,11 +77,11 @@ impl Versions for Hooked {
         self.of().wait_durable(token)
     }
     fn can_roll_back(&self, token: u64) -> Result<(), VersionError> {
-        self.of().can_roll_back(token).inspect(|()| self.is_at(Point::Asked))
+        self.of().can_roll_back(token).inspect(|()| self.reach(Point::Asked))
     }
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
-        self.is_at(Point::Before);
-        self.of().roll_back(token).inspect(|()| self.is_at(Point::After))
+        self.reach(Point::Before);
+        self.of().roll_back(token).inspect(|()| self.reach(Point::After))
     }
     fn tokens(&self) -> Vec<u64> {
         self.of().tokens()
@@ -208,7 +208,7 @@ impl World {
         assert_eq!(self.reopened(), expected);
     }
     /// Nothing of the memory may be used.
-    fn is_poisoned(&self) {
+    fn assert_poisoned(&self) {
         let poisoned = |result: Result<(), SyncError>| matches!(result, Err(SyncError::Poisoned { .. }));
         for page in 0..PAGES {
             let (read, written) = (
@@ -344,7 +344,7 @@ fn breaks(at: Point, plan: FaultPlan) -> World {
     world.medium.set_plan(FaultPlan::default());
     match rolled_back {
         Ok(()) => assert_eq!(world.value(), 1),
-        Err(SyncError::Poisoned { .. }) => world.is_poisoned(),
+        Err(SyncError::Poisoned { .. }) => world.assert_poisoned(),
         Err(error) => {
             println!("{at:?}: {error}");
             assert_eq!(world.value(), 3);
@@ -404,7 +404,7 @@ fn regression_a_roll_back_after_a_sync_that_failed() {
                             vec![1]
                         }
                         Err(SyncError::Poisoned { .. }) => {
-                            world.is_poisoned();
+                            world.assert_poisoned();
                             vec![1, 2]
                         }
                         Err(_) => {
@@ -471,10 +471,10 @@ fn a_part_that_cannot_be_reloaded_poisons_the_memory_also_where_jobs_hold_pins_o
             let failed = world.runtime.roll_back(token);
             assert!(matches!(failed, Err(SyncError::Poisoned { .. })), "{failed:?}");
             assert_eq!(part.reads.load(Ordering::SeqCst), 1, "the part finds the state that was gone back to");
-            world.is_poisoned();
+            world.assert_poisoned();
             ends.store(true, Ordering::SeqCst);
             assert_eq!(job.unwrap().wait().unwrap(), Err(AccessError::MemoryPoisoned));
-            world.is_poisoned();
+            world.assert_poisoned();
             assert_eq!(world.reopened(), 1);
         }
     });
@@ -490,7 +490,7 @@ fn a_panic_of_the_medium_in_a_roll_back_poisons_the_memory() {
             world.store_all(2);
             world.flash.calls(move |at| assert!(at != point, "the medium panics as it was told to"));
             assert!(catch_unwind(AssertUnwindSafe(|| world.runtime.roll_back(token))).is_err());
-            world.is_poisoned();
+            world.assert_poisoned();
             // Only what has a name is found again, and 2 has none.
             assert_eq!(world.reopened(), 1);
         }
@@ -511,7 +511,7 @@ fn regression_changes_of_a_held_state_end_while_jobs_hold_all_fibers() {
         memory.run(|m| (0..2_000).try_for_each(|key| blobs.put(m, &key, &[7; 900]).map(drop))).unwrap();
         memory.sync().unwrap();
         memory.run(|m| (0..2_000).try_for_each(|key| blobs.remove(m, &key).map(drop))).unwrap();
-        assert!(blobs.heap().has_to_give());
+        assert!(blobs.heap().look_for_freed());
         let ended = Arc::new(AtomicBool::new(false));
         let has_ended = ended.clone();
         let waits = memory.submit(move |m| -> Result<(), AccessError> {
@@ -528,7 +528,7 @@ fn regression_changes_of_a_held_state_end_while_jobs_hold_all_fibers() {
         memory.named("leaves").remove().unwrap();
         // Gives back what the values have left.
         memory.sync().unwrap();
-        assert!(!blobs.heap().has_to_give());
+        assert!(!blobs.heap().look_for_freed());
         ended.store(true, Ordering::SeqCst);
         assert_eq!(waits.unwrap().wait().unwrap(), Ok(()));
     });

@@ -1,9 +1,9 @@
 //! Goal: the house's rules hold in every file, also in the one written last. Method: read every
 //! text file of the tree and look for what the rules exclude: files that are too long, unsafe code
 //! without its reason, work left open, files that do not say what they hold, tests without goal and
-//! method, paths of one machine, figures without the command that makes them, documents that name
-//! functions or files that are gone, links that lead nowhere. Each test lists all offenders at
-//! once.
+//! method, questions that change something, paths of one machine, figures without the command that
+//! makes them, documents that name functions or files that are gone, links that lead nowhere. Each
+//! test lists all offenders at once.
 
 use std::path::Path;
 
@@ -101,6 +101,55 @@ fn every_test_says_its_goal_and_method() {
         }
     }
     none("tests that do not say what they are for", &offenders);
+}
+
+/// The function that begins in the first of these lines, up to its end.
+fn function_of(lines: &[&str]) -> String {
+    let indent = lines[0].len() - lines[0].trim_start().len();
+    let mut text = String::new();
+    for line in lines {
+        text += line;
+        let is_foot = line.len() > indent && line[indent..].starts_with('}');
+        let is_short = text.len() == line.len() && line.ends_with('}');
+        if is_foot || is_short || line.ends_with(';') && !text.contains('{') {
+            break;
+        }
+    }
+    text
+}
+
+/// What makes a function more than a question. None if nothing does.
+fn changes_something(function: &str) -> Option<&'static str> {
+    let (signature, body) = function.split_at(function.find('{').unwrap_or(function.len()));
+    let changes = [".store(", ".swap(", ".fetch_", ".compare_exchange"];
+    if signature.contains("&mut self") {
+        Some("takes `&mut self`")
+    } else if !signature.contains("->") {
+        Some("returns nothing")
+    } else {
+        changes.iter().any(|change| body.contains(change)).then_some("stores to an atomic")
+    }
+}
+
+#[test]
+fn no_question_changes_anything() {
+    let questions = ["is_", "has_", "was_", "are_", "were_", "have_", "had_"];
+    let mut offenders = Vec::new();
+    for file in files().iter().filter(|f| f.is(".rs")) {
+        let lines: Vec<&str> = file.text.lines().collect();
+        for (i, line) in lines.iter().enumerate() {
+            let Some((qualifiers, name)) = line.split_once("fn ") else { continue };
+            let is_test =
+                i > 0 && ["#[test]", "#[should_panic"].iter().any(|a| lines[i - 1].trim_start().starts_with(a));
+            let is_code = qualifiers.split_whitespace().all(|word| word.starts_with("pub") || word == "const");
+            if is_code && !is_test && questions.iter().any(|question| name.starts_with(question)) {
+                let why = changes_something(&function_of(&lines[i..]));
+                let name = name.split(['(', '<']).next().unwrap_or(name);
+                offenders.extend(why.map(|why| format!("{}:{}: `{name}` {why}", file.path, i + 1)));
+            }
+        }
+    }
+    none("functions that are named as questions and change something", &offenders);
 }
 
 /// Cargo looks for no programs of tests here (`autotests = false`), so a file that nothing names

@@ -208,9 +208,9 @@ fn slabs_of_each_size_become_empty_pages() {
         for at in all {
             heap.free(&mut memory, at, bytes).unwrap();
         }
-        assert!(heap.has_to_give());
+        assert!(heap.look_for_freed());
         let given = give(&heap, &mut memory, &Model::default(), region);
-        assert!(!heap.has_to_give());
+        assert!(!heap.look_for_freed());
         let least = if bytes > 4096 { 34 } else { 37 };
         assert!((least..40).contains(&given), "{given} of 40 pages of {bytes} bytes");
         heap.free(&mut memory, last, bytes).unwrap();
@@ -334,7 +334,7 @@ fn what_is_left_is_found_by_the_next_search() {
         all.iter().for_each(|at| heap.free(&mut memory, *at, 4096).unwrap());
         let mut given = 0;
         for _ in 0..1000 {
-            if !heap.has_to_give() {
+            if !heap.look_for_freed() {
                 break;
             }
             let regions = heap.take_empty(&mut memory).unwrap();

@@ -251,10 +251,10 @@ fn small(bytes: usize, alignment: usize, caller: usize) -> Option<*mut c_void> {
     if small::is_library(caller) {
         return None;
     }
-    let block = if run.has_own_memory() {
+    let block = if run.ensure_own_memory() {
         let block = small::take(&run.buffer, bytes, alignment);
         if block.is_none() {
-            run.is_full();
+            run.warn_of_full();
         }
         block
     } else {

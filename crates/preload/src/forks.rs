@@ -125,7 +125,7 @@ fn prepare() -> Parting {
             }
         });
         let mut forking = run.buffer.prepare_fork();
-        if pages[..count].iter().all(|address| run.buffer.is_there(&mut forking, *address)) {
+        if pages[..count].iter().all(|address| run.buffer.ensure_there(&mut forking, *address)) {
             return Some((run, forking));
         }
         run.buffer.in_parent(forking);
@@ -186,8 +186,8 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    run::is_child();
-    objects::is_child();
+    run::mark_child();
+    objects::mark_child();
     allocator::forget_looks();
     if let Some((run, forking)) = release() {
         // The program's allocator may still hold its own locks.

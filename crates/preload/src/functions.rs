@@ -157,7 +157,7 @@ pub unsafe extern "C" fn mmap(
         fail(libc::ENOTSUP);
         return libc::MAP_FAILED;
     };
-    let mapped = if !run.has_own_memory() {
+    let mapped = if !run.ensure_own_memory() {
         Err(libc::ENOMEM)
     } else if fixed & libc::MAP_FIXED_NOREPLACE != 0 {
         // The whole region is mapped for the kernel.
@@ -326,7 +326,7 @@ pub fn remap(
     if !buffer.is_mapped(at, old) {
         return Err(libc::EFAULT);
     }
-    if (fixed.is_some() || new > old) && !run.has_own_memory() {
+    if (fixed.is_some() || new > old) && !run.ensure_own_memory() {
         return Err(libc::ENOMEM);
     }
     if let Some(to) = fixed {

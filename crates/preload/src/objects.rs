@@ -75,8 +75,8 @@ pub fn any() -> bool {
     objects().is_some()
 }
 
-/// This process is a child, which has none.
-pub fn is_child() {
+/// Notes that this process is a child, which has none.
+pub fn mark_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
 }
 

@@ -6,7 +6,7 @@
 //! allocates is made once, or is small.
 //!
 //! Where the kernel maps no more (`ulimit -v`, too many mappings), blocks come from a reserve,
-//! which was mapped before. What the program asks for is refused then ([`OwnMemory::has_more`]).
+//! which was mapped before. What the program asks for is refused then ([`OwnMemory::ensure_room`]).
 //! The reserve is for what cannot be refused: handling faults, and giving memory back.
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -68,7 +68,7 @@ impl OwnMemory {
         });
     }
     /// Whether the kernel maps memory for this library. Where it did not, it is asked again.
-    pub fn has_more(&self) -> bool {
+    pub fn ensure_room(&self) -> bool {
         !self.is_short.load(Ordering::Relaxed)
             || self.with(|lists| {
                 let has = lists.begin_chunk(0);

@@ -41,8 +41,8 @@ pub fn run_of_any() -> Option<&'static Run> {
     unsafe { RUN.load(Ordering::Acquire).as_ref() }
 }
 
-/// This process is a child, without a run of its own yet, if it will have one.
-pub fn is_child() {
+/// Notes that this process is a child, which may get a run of its own later.
+pub fn mark_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
 }
 
@@ -123,20 +123,20 @@ impl Run {
     /// # Errors
     /// A number of the system.
     pub fn map(&self, len: usize) -> Result<usize, i32> {
-        if !self.has_own_memory() {
+        if !self.ensure_own_memory() {
             return Err(libc::ENOMEM);
         }
         let mapped = self.buffer.map(len, None, Access::ReadWrite);
         if mapped == Err(libc::ENOMEM) {
-            self.is_full();
+            self.warn_of_full();
         }
         mapped
     }
     /// Whether this library can keep what it has to know of another mapping or block. Where it
     /// cannot, that is told, once.
-    pub fn has_own_memory(&self) -> bool {
+    pub fn ensure_own_memory(&self) -> bool {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        let has = crate::MEMORY.has_more();
+        let has = crate::MEMORY.ensure_room();
         if !has {
             self.tell_once(
                 &TOLD,
@@ -147,7 +147,7 @@ impl Run {
         has
     }
     /// Tells that flash is full, once.
-    pub fn is_full(&self) {
+    pub fn warn_of_full(&self) {
         static TOLD: AtomicBool = AtomicBool::new(false);
         self.tell_once(
             &TOLD,

@@ -48,7 +48,7 @@ fn the_document_is_of_the_kept_result() {
     );
 }
 /// They are what the kept result has.
-fn are_kept(report: &Report) {
+fn assert_kept(report: &Report) {
     let kept = kept();
     for row in &report.rows {
         // As it is kept: reading a number from JSON may change its last bit.
@@ -64,14 +64,14 @@ fn are_kept(report: &Report) {
 #[test]
 fn arithmetic_gives_the_kept_rows() {
     let ours = of(false);
-    are_kept(&ours);
+    assert_kept(&ours);
     assert!(ours.rows.len() > 90);
 }
 #[test]
 fn simulations_give_the_kept_rows() {
     // Some minutes: `conform_honesty` runs them short at all times.
     if trials::is_full() {
-        are_kept(&of(true));
+        assert_kept(&of(true));
     }
 }
 #[test]

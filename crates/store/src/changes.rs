@@ -155,8 +155,8 @@ impl Changes {
         ledger.saved += 1;
         ledger.add(1);
     }
-    /// Whether a request was just refused, so that the next one is, too.
-    pub fn has_refused(&self) -> bool {
+    /// Whether a request was just refused, so that this one is, too. Counts it.
+    pub fn repeat_refusal(&self) -> bool {
         let mut ledger = self.ledger();
         if ledger.refusals > 0 {
             ledger.refusals = (ledger.refusals + 1) % REFUSALS;
@@ -405,12 +405,12 @@ mod tests {
         changes.named();
         assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC - 200, "800 of 1,000 have their places");
         changes.counting_begins();
-        assert!(!changes.claim(700) && changes.has_refused());
+        assert!(!changes.claim(700) && changes.repeat_refusal());
         // Of those that asked only some have changed anything; one more asks meanwhile.
         changes.claim_for_sync();
         changes.counted(50);
         changes.sync_ended(true);
-        assert!(!changes.has_refused());
+        assert!(!changes.repeat_refusal());
         assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC - 51);
     }
     #[test]
@@ -418,7 +418,7 @@ mod tests {
         let changes = Changes::default();
         changes.watch(1000, 300);
         assert_eq!(claims(&changes, 300, 2000), 300 - 75);
-        assert!((2..REFUSALS).all(|_| changes.has_refused()) && !changes.has_refused());
+        assert!((2..REFUSALS).all(|_| changes.repeat_refusal()) && !changes.repeat_refusal());
         assert!(!changes.placed(100));
         assert!(!changes.leaves(200, 1) && changes.leaves(200, 0));
         // A quarter of the room was kept; some of the writes fail.
@@ -467,8 +467,8 @@ mod tests {
         let changes = watched(1000, 4);
         // One at a time where there are few, and a quarter is kept.
         assert_eq!((claims(&changes, 4, 10), changes.take()), (3, false));
-        assert!(changes.has_refused());
-        assert!(!changes.took(0) && !changes.has_refused());
+        assert!(changes.repeat_refusal());
+        assert!(!changes.took(0) && !changes.repeat_refusal());
     }
     #[test]
     fn claims_are_counted_until_they_have_their_place() {

@@ -190,7 +190,7 @@ impl Driver {
     }
 
     /// Whether a turn would find that a request has ended.
-    pub(crate) fn has_news(&mut self) -> bool {
+    pub(crate) fn poll_news(&mut self) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         let news = !completions.is_empty() || self.queue.poll(&mut completions) > 0;
         self.completions = completions;

@@ -104,8 +104,8 @@ impl Helpers {
         });
         self.lasts(since)
     }
-    /// Places were given.
-    pub fn has_places(&self) {
+    /// Notes that writers were given places.
+    pub fn note_places(&self) {
         if self.syncs.load(Ordering::Relaxed) {
             *lock(&self.short) = None;
         }
@@ -132,8 +132,8 @@ impl Helpers {
             wake.notify();
         }
     }
-    /// Nothing is left to do.
-    pub fn is_done(&self) {
+    /// Notes that nothing is left to do.
+    pub fn mark_done(&self) {
         if self.left.load(Ordering::Relaxed) {
             self.left.store(false, Ordering::Release);
         }
@@ -155,7 +155,7 @@ mod tests {
         assert!(!helpers.waits_for_sync() && !helpers.is_short());
         helpers.set_syncs(Some(100));
         assert!(!helpers.is_short() && helpers.waits_for_sync() && helpers.is_short());
-        helpers.has_places();
+        helpers.note_places();
         assert!(!helpers.is_short());
         // It ends when it should, to the nanosecond, and each place that is given begins it again.
         let nanosecond = Duration::from_nanos(1);
@@ -164,14 +164,14 @@ mod tests {
         assert!(helpers.is_short() && helpers.waits_for_sync());
         time.advance(nanosecond);
         assert!(!helpers.is_short() && !helpers.waits_for_sync());
-        helpers.has_places();
+        helpers.note_places();
         assert!(helpers.waits_for_sync() && helpers.is_short());
         helpers.set_syncs(None);
         assert!(!helpers.is_short() && !helpers.waits_for_sync());
         // Nobody waits for a sync that nobody makes.
         let long_ago = Some(time.now_ns() - PATIENCE.as_nanos() as u64);
         *lock(&helpers.short) = long_ago;
-        helpers.has_places();
+        helpers.note_places();
         assert_eq!(*lock(&helpers.short), long_ago);
     }
     #[test]
@@ -202,7 +202,7 @@ mod tests {
             assert!(helpers.waits_for_sync() && helpers.waits_for_sync());
             // Returns at once: it was unparked.
             std::thread::park();
-            helpers.has_places();
+            helpers.note_places();
         }
     }
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(lock(&helpers.sleepers).len(), 1);
         helpers.leave_work();
         assert!(helpers.has_work());
-        helpers.is_done();
+        helpers.mark_done();
         assert!(!helpers.has_work());
         // Without anybody it is left all the same.
         drop(there);

@@ -197,7 +197,7 @@ impl Inner {
         if self.failed.is_none() {
             // Most turns come while everything is on its way.
             self.idle = if std::mem::take(&mut self.stirred) { 0 } else { self.idle + 1 };
-            if !self.idle.is_multiple_of(IDLE_TURNS) && !self.driver.has_news() {
+            if !self.idle.is_multiple_of(IDLE_TURNS) && !self.driver.poll_news() {
                 return !self.store.is_quiet();
             }
             match self.driver.turn(&mut self.store) {
@@ -451,7 +451,8 @@ impl Pool {
     /// Whether a sync would bring places: writers wait for some, or there are hardly more than a
     /// sync needs.
     pub fn wants_sync(&self) -> bool {
-        self.helpers.is_short() || self.helpers.to_be_left().is_some_and(|left| self.lock().store.is_short(left))
+        self.helpers.is_short()
+            || self.helpers.to_be_left().is_some_and(|left| self.lock().store.look_for_shortage(left))
     }
     /// Tells the store the time, in milliseconds of the wall clock, for tokens kept by age
     /// ([`StoreConfig::keep_age`]).
@@ -808,7 +809,7 @@ impl Layer for Pool {
         let mut inner = self.lock();
         inner.failed()?;
         let before = places.len();
-        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.is_short(left));
+        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.look_for_shortage(left));
         match inner.store.place(if must_wait && self.helpers.waits_for_sync() { &[] } else { subpages }, places) {
             Ok(()) => {}
             Err(WriteError::NoSpace { .. } | WriteError::Table(_))
@@ -817,7 +818,7 @@ impl Layer for Pool {
         }
         self.ask_to_grow(&inner);
         if places.len() > before {
-            self.helpers.has_places();
+            self.helpers.note_places();
             if self.changes.placed((places.len() - before) as u64) {
                 self.changes.look(inner.store.room_for_changes());
             }
@@ -862,7 +863,7 @@ impl Layer for Pool {
         let Some(mut inner) = self.try_lock() else { return true };
         let more = inner.turn(&self.starved);
         if !more {
-            self.helpers.is_done();
+            self.helpers.mark_done();
         }
         more
     }

@@ -55,7 +55,7 @@ fn read(pool: &Pool, subpage: u32) -> Option<PageBuffer> {
     Some(page)
 }
 /// Each extent is in use for one thing, and as many are free as it says.
-fn is_sound(pool: &Pool) -> StoreInfo {
+fn assert_sound(pool: &Pool) -> StoreInfo {
     let (uses, info) = (pool.uses(), pool.info());
     let mut all = [&uses.fixed[..], &uses.free, &uses.data, &uses.metadata, &uses.retired].concat();
     all.sort_unstable();
@@ -205,12 +205,12 @@ fn what_is_reclaimed_is_free_afterwards() {
     assert!(!pool.reclaim_one().unwrap(), "there is nothing");
     write(&pool, 0..7, 1).unwrap();
     write(&pool, 0..3, 2).unwrap();
-    let before = is_sound(&pool);
+    let before = assert_sound(&pool);
     assert_eq!((before.live, before.free_extents), (7, 60 - 3 - pool.uses().metadata.len() as u32 - 2));
     assert!(pool.reclaim_one().unwrap());
     let counters = pool.counters();
     assert_eq!((counters.reclaimed, counters.copied, counters.written), (1, 4, 10));
-    let after = is_sound(&pool);
+    let after = assert_sound(&pool);
     // Reclaim has opened an extent of its own, and the one that it has emptied is free.
     assert_eq!((after.live, after.free_extents), (7, before.free_extents));
     assert!(!pool.reclaim_one().unwrap(), "what is full gains nothing");
@@ -257,15 +257,15 @@ fn what_is_given_up_is_an_error_until_it_is_written_again() {
     assert!(located.flash_page != places[1] && located.checksum == crc32c(&page(1)[..]));
     let lost = read(&pool, 21).unwrap();
     assert!(lost[..8] == LOST_MAGIC && lost[8..12] == 21u32.to_le_bytes() && crc32c(&lost[..]) != located.checksum);
-    assert_eq!((is_sound(&pool).live, read(&pool, 20), read(&pool, 22)), (3, Some(page(1)), Some(page(1))));
+    assert_eq!((assert_sound(&pool).live, read(&pool, 20), read(&pool, 22)), (3, Some(page(1)), Some(page(1))));
     write(&pool, 21..22, 5).unwrap();
-    assert_eq!((read(&pool, 21), is_sound(&pool).live), (Some(page(5)), 3));
+    assert_eq!((read(&pool, 21), assert_sound(&pool).live), (Some(page(5)), 3));
     // Also what only a token sees.
     let token = pool.sync().unwrap();
     let old = Layer::locate(&pool, 22).place().unwrap().flash_page;
     write(&pool, 22..23, 6).unwrap();
     assert!(pool.mark_lost(22, old).unwrap());
-    assert_eq!((read(&pool, 22), is_sound(&pool).live), (Some(page(6)), 4));
+    assert_eq!((read(&pool, 22), assert_sound(&pool).live), (Some(page(6)), 4));
     pool.roll_back(token).unwrap();
     assert!(read(&pool, 22).unwrap()[..8] == LOST_MAGIC);
 }
@@ -308,7 +308,7 @@ fn a_loss_is_accepted_by_who_says_so_and_seen_by_who_looks() {
     drop(pool);
     let (pool, report) = Pool::open(medium, config()).unwrap();
     assert_eq!((report.lost, report.token, read(&pool, 0)), (None, 1, Some(page(1))));
-    is_sound(&pool);
+    assert_sound(&pool);
 }
 /// The state of a token is read and nothing else; what it finds unreadable is not used again.
 #[test]
@@ -341,7 +341,7 @@ fn a_view_of_a_token_takes_nothing() {
     Layer::unreadable(&*pool, now[0], FlashError::Io(19));
     assert_eq!(pool.info().bad_pages, 0, "a device that fails is no flash page");
     write(&pool, 9..10, 1).unwrap();
-    assert_eq!((pool.info().bad_pages, is_sound(&pool).live), (2, 4));
+    assert_eq!((pool.info().bad_pages, assert_sound(&pool).live), (2, 4));
     assert!(pool.can_roll_back(token).is_ok() && pool.roll_back(0).is_err());
     drop(view);
     assert!(matches!(pool.view(token + 9), Err(PoolError::NoToken { .. })));

@@ -127,11 +127,11 @@ impl Machine {
             }
             Phase::Named(token) => {
                 let token = *token;
-                self.is_it_durable(world, token);
+                self.finish_if_durable(world, token);
             }
         }
     }
-    fn is_it_durable(&mut self, world: &mut World, token: u64) {
+    fn finish_if_durable(&mut self, world: &mut World, token: u64) {
         let durable = if world.random.one_in(16) {
             Versions::wait_durable(&*self.pool, token).map(|()| true).map_err(flash_error)
         } else {

@@ -313,7 +313,7 @@ impl World {
                 }
                 Err(PoolError::Flash(_) | PoolError::Recover(_) | PoolError::Write(_))
                     if self.disk.is_dead() || faulty => {}
-                Err(PoolError::Flash(FlashError::NoSpace)) if self.is_worn_out() => return None,
+                Err(PoolError::Flash(FlashError::NoSpace)) if self.recover_worn_out() => return None,
                 Err(error) => panic!("the pool cannot be opened: {error}"),
             }
             self.report.crashed_recoveries += 1;
@@ -321,7 +321,7 @@ impl World {
         }
         unreachable!()
     }
-    fn is_worn_out(&mut self) -> bool {
+    fn recover_worn_out(&mut self) -> bool {
         let looked_at = Pool::inspect(self.medium.clone(), self.config, None);
         let (pool, report) = looked_at.expect("a pool that cannot be written can be read");
         self.recovered(report.token, &pool);

@@ -102,7 +102,7 @@ struct Failing {
 impl Drop for Failing {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.session.as_ref().inspect(|session| session.is_spoilt_from_now_on());
+            self.session.as_ref().inspect(|session| session.mark_spoilt());
             self.failed.store(true, Ordering::Release);
             self.device.notify();
         }

@@ -344,7 +344,7 @@ impl Firmware {
     /// [`Firmware::has_news`].
     pub fn set_sleeping(&self, sleeping: bool) {
         for port in self.ports() {
-            if sleeping { port.doorbell().goes_to_sleep() } else { port.doorbell().is_awake() }
+            if sleeping { port.doorbell().goes_to_sleep() } else { port.doorbell().mark_awake() }
         }
     }
     /// Whether anything was submitted that was not taken.

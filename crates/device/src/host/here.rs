@@ -56,7 +56,7 @@ impl Link for Device {
         })?;
         let refused = |error| OpenError::System { what: "make a region", source: io::Error::other(error) };
         let region = Arc::new(Region::create(capability, false).map_err(refused)?);
-        place.is_in(&region);
+        place.set_region(&region);
         let shares_frames = frames.is_some();
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());

@@ -41,7 +41,7 @@ impl Commands {
         }
         let ended = self.run_without_buffer(opcode, sector, count, argument)?;
         ended.status.to_result()?;
-        self.has_changed()?;
+        self.record_change()?;
         Ok(ended.result)
     }
     /// Allocates pages of 64 KiB.
@@ -200,7 +200,7 @@ impl Remote {
         Remote { opening, here: None, open: Mutex::default() }
     }
     /// The store is in this process, and keeps account of what differs from it itself.
-    pub(super) fn is_here(&mut self, store: Arc<dyn Flash>) {
+    pub(super) fn attach_here(&mut self, store: Arc<dyn Flash>) {
         self.here = Some(store);
     }
     fn versions_here(&self) -> Option<&dyn Versions> {
@@ -279,7 +279,7 @@ impl Remote {
                 commands.version(Opcode::RollBack, token)?;
                 // Others may have met the next device by now, and written there what was taken back
                 // on this one.
-                if self.opening.shared.has_gone_back(commands.instance(), token) {
+                if self.opening.shared.record_roll_back(commands.instance(), token) {
                     Ok(())
                 } else {
                     Err(FlashError::Closed.into())
@@ -302,7 +302,7 @@ impl Remote {
         }
         self.once(open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
         open.durable = token;
-        self.opening.shared.is_durable(token);
+        self.opening.shared.record_durable(token);
         Ok(())
     }
     /// As [`Commands::trim`].
@@ -336,19 +336,19 @@ impl Versions for Remote {
             });
             let token = named.inspect_err(|error| {
                 if !matches!(error, VersionError::Flash(FlashError::Closed | FlashError::TimedOut)) {
-                    self.opening.shared.has_named(before);
-                    self.opening.shared.room.has_named(0);
+                    self.opening.shared.record_named(before);
+                    self.opening.shared.room.record_named(0);
                 }
                 self.opening.shared.ended_flush(covers, false);
             })?;
-            self.opening.shared.room.has_named(token);
+            self.opening.shared.room.record_named(token);
             if token == 0 {
                 // What a store says that keeps nothing: nobody will wait for it.
-                self.opening.shared.has_named(before);
+                self.opening.shared.record_named(before);
                 self.opening.shared.ended_flush(covers, false);
                 return Ok(0);
             }
-            self.opening.shared.has_named(token);
+            self.opening.shared.record_named(token);
             self.opening.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
             // There are no more such numbers than states named since the last one that was kept.
             if token > open.of_the_dead {
@@ -376,7 +376,7 @@ impl Versions for Remote {
         let mut open = self.lock();
         let waited = if token <= open.durable { Ok(()) } else { self.wait_for(&mut open, token) };
         if waited.is_ok() {
-            self.opening.shared.room.is_durable(token);
+            self.opening.shared.room.record_durable(token);
         }
         // What an older state covers, a newer one does.
         open.named.retain(|&(named, covers)| {
@@ -398,11 +398,11 @@ impl Versions for Remote {
             if error.is_refusal() {
                 // What was durable still is.
                 open.durable = before.0;
-                self.opening.shared.is_durable(before.1);
+                self.opening.shared.record_durable(before.1);
             }
             return Err(error);
         }
-        self.opening.shared.room.has_gone_back();
+        self.opening.shared.room.record_roll_back();
         // The state is durable, and nothing was in flight: a death loses only what was taken back.
         let covers = self.opening.shared.begins_flush(None);
         open.named

@@ -90,7 +90,7 @@ impl DeviceFlash {
     pub fn on(device: Arc<Device>, host: HostConfig) -> DeviceFlash {
         let mut flash = DeviceFlash::over(device.clone(), host);
         if let Some(remote) = &mut flash.remote {
-            remote.is_here(device.flash().clone());
+            remote.attach_here(device.flash().clone());
         }
         DeviceFlash { device: Some(device), ..flash }
     }

@@ -264,7 +264,7 @@ impl DeviceQueue {
         while let Some(entry) = self.pair.completions.pop() {
             let Ok(words) = entry else {
                 self.opening.shared.seen.broken.add(1);
-                return self.is_broken();
+                return self.mark_broken();
             };
             let Ended { id, status, result: said } = Ended::unpack(words);
             // What waits in the batch is not in flight: its end is as little believed as one of a
@@ -274,7 +274,7 @@ impl DeviceQueue {
                 self.opening.shared.seen.broken.add(1);
                 self.lies += 1;
                 if id == NO_ID || self.lies > LIES_MAX {
-                    return self.is_broken();
+                    return self.mark_broken();
                 }
                 continue;
             };
@@ -286,7 +286,7 @@ impl DeviceQueue {
                 if slot.used == Use::Request {
                     continue;
                 }
-            } else if slot.op == Op::Write && slot.used == Use::Request && !self.has_written(id, status) {
+            } else if slot.op == Op::Write && slot.used == Use::Request && !self.record_write(id, status) {
                 // Not acknowledged: it is sent once more.
                 continue;
             }
@@ -313,7 +313,7 @@ impl DeviceQueue {
             match slot.op {
                 Op::Read => {}
                 Op::Write => self.placed += u64::from(result.is_ok()),
-                Op::Flush => self.has_flushed(slot.covers, status),
+                Op::Flush => self.record_flush(slot.covers, status),
             }
             let checksum = if slot.op == Op::Flush || self.flags == 0 { 0 } else { said as u32 };
             completions.push(Completion { tag: slot.tag, result, checksum });
@@ -326,7 +326,7 @@ impl DeviceQueue {
     /// notes a failed write, too, as that may have changed something. Returns whether to
     /// acknowledge it: a device that died since and kept no writes cannot vouch for it.
     #[inline]
-    fn has_written(&mut self, id: u16, status: Status) -> bool {
+    fn record_write(&mut self, id: u16, status: Status) -> bool {
         if self.names_states {
             self.opening.shared.unnamed.fetch_add(1, Ordering::Relaxed);
         }
@@ -338,7 +338,7 @@ impl DeviceQueue {
         let slot = &mut self.slots[usize::from(id)];
         let (shared, linked) = (&self.opening.shared, &self.pair.linked);
         if !slot.promised {
-            return shared.has_written(&linked.life);
+            return shared.record_write(&linked.life);
         }
         if status != Status::SUCCESS {
             shared.give_back();
@@ -350,7 +350,7 @@ impl DeviceQueue {
         slot.promised = !shared.keep(instance, slot.subpage, |into| self.frames.read(at, into));
         if slot.promised && !linked.life.has_ended() {
             // Another queue has met another device.
-            self.is_broken();
+            self.mark_broken();
             return false;
         }
         !slot.promised
@@ -358,7 +358,7 @@ impl DeviceQueue {
     fn count_frames(&self) {
         self.opening.shared.seen.with_frames.add(self.pair.linked.shares_frames.into());
     }
-    fn has_flushed(&self, covers: Option<Covers>, status: Status) {
+    fn record_flush(&self, covers: Option<Covers>, status: Status) {
         if let Some(covers) = covers {
             self.opening.shared.ended_flush(covers, status == Status::SUCCESS);
         }
@@ -370,7 +370,7 @@ impl DeviceQueue {
         let slot = &mut self.slots[usize::from(id)];
         slot.flushing = false;
         let (covers, waits) = (slot.covers.take(), slot.used == Use::Request);
-        self.has_flushed(covers, status);
+        self.record_flush(covers, status);
         if waits {
             let there = self.opening.shared.promise();
             let slot = &mut self.slots[usize::from(id)];
@@ -410,7 +410,7 @@ impl DeviceQueue {
         self.pair.submissions.push(command.pack());
     }
     #[cold]
-    fn is_broken(&mut self) {
+    fn mark_broken(&mut self) {
         if self.broken.is_none() {
             let now = self.clock.now_ns();
             self.broken = Some((now, now));
@@ -425,7 +425,7 @@ impl DeviceQueue {
         match self.dead {
             Some(_) => {}
             None if self.pair.buffer.is_some() => self.fail_all(FlashError::Poisoned),
-            None => self.is_broken(),
+            None => self.mark_broken(),
         }
     }
 
@@ -443,7 +443,7 @@ impl DeviceQueue {
         if self.in_use() > 0 && self.broken.is_none() && self.pair.linked.life.has_ended() {
             // Its completions were taken by the caller. Dying is no breach of the protocol, however
             // often.
-            self.is_broken();
+            self.mark_broken();
             self.fruitless = self.fruitless.saturating_sub(1);
         }
         if let Some((since, next)) = self.broken
@@ -464,7 +464,7 @@ impl DeviceQueue {
             match attempt.take() {
                 Some(attached) => {
                     self.attempt = None;
-                    self.has_attached(attached, since, patience);
+                    self.finish_attach(attached, since, patience);
                 }
                 None if waited >= patience.max(ANSWER_NS) && attempt.give_up() => {
                     self.attempt = None;
@@ -490,7 +490,7 @@ impl DeviceQueue {
         self.attempt = Some(Attempt::begin(opening, frames, depth, self.wake.clone()));
     }
     /// Sends what was in flight once more by another queue pair, if there is one.
-    fn has_attached(&mut self, attached: Attached, since: u64, patience: u64) {
+    fn finish_attach(&mut self, attached: Attached, since: u64, patience: u64) {
         // It may have taken a while.
         let now = self.clock.now_ns();
         let (pair, met) = match attached {
@@ -521,7 +521,7 @@ impl DeviceQueue {
             (slot.since_ns, slot.sent) = (0, false);
             if std::mem::take(&mut slot.flushing) {
                 let covers = slot.covers.take();
-                self.has_flushed(covers, Status::ABORTED);
+                self.record_flush(covers, Status::ABORTED);
             }
             match self.slots[usize::from(id)].used {
                 Use::Free => {}
@@ -550,7 +550,7 @@ impl DeviceQueue {
             }
             self.slots[usize::from(id)].used = Use::Free;
             self.free.push(id);
-            self.has_flushed(slot.covers, Status::ABORTED);
+            self.record_flush(slot.covers, Status::ABORTED);
             if slot.used == Use::Request {
                 self.ended.push(Completion { tag: slot.tag, result: Err(error), checksum: 0 });
             }
@@ -581,7 +581,7 @@ impl DeviceQueue {
             }
             self.breaks_promise(id);
             self.opening.shared.seen.timed_out.add(1);
-            self.has_flushed(covers, Status::TIMED_OUT);
+            self.record_flush(covers, Status::TIMED_OUT);
             self.ended.push(Completion { tag, result: Err(FlashError::TimedOut), checksum: 0 });
         }
     }
@@ -736,7 +736,7 @@ impl Queue for DeviceQueue {
             let timeout = timeout.map_or(SLEEP_MAX, |t| t.min(SLEEP_MAX));
             self.pair.linked.hold.sleep(&self.wake, timeout);
         }
-        self.pair.bell.is_awake();
+        self.pair.bell.mark_awake();
         if !self.ready() {
             self.look();
         }
@@ -771,7 +771,7 @@ impl Drop for DeviceQueue {
         for id in 0..self.slots.len() {
             self.breaks_promise(id);
             if self.slots[id].used != Use::Free {
-                self.has_flushed(self.slots[id].covers, Status::ABORTED);
+                self.record_flush(self.slots[id].covers, Status::ABORTED);
             }
         }
         self.pair.close();

@@ -48,7 +48,7 @@ struct Naming {
 
 impl Naming {
     /// What the other device had named and is not durable never will be.
-    fn has_another(&mut self, instance: u64) {
+    fn begin_instance(&mut self, instance: u64) {
         *self = Naming { before: None, instance, named: self.named, durable: self.named };
     }
 }
@@ -107,16 +107,16 @@ impl Room {
     pub(super) fn counted(&self, frames: u64) {
         self.changes.counted(frames);
     }
-    /// A state was named, or none was after all (0).
-    pub(super) fn has_named(&self, token: u64) {
+    /// Notes that a state was named, or none after all (0).
+    pub(super) fn record_named(&self, token: u64) {
         let mut naming = self.naming();
         naming.named = naming.named.max(token);
         if token == 0 && naming.named == naming.durable {
             naming.before = None;
         }
     }
-    /// A state is durable that was named.
-    pub(super) fn is_durable(&self, token: u64) {
+    /// Notes that a named state is durable.
+    pub(super) fn record_durable(&self, token: u64) {
         let mut naming = self.naming();
         naming.durable = naming.durable.max(token);
         if token >= naming.named {
@@ -124,8 +124,8 @@ impl Room {
             self.changes.named();
         }
     }
-    /// The state has gone back: nothing differs from it.
-    pub(super) fn has_gone_back(&self) {
+    /// Notes a roll back, after which nothing differs from the state.
+    pub(super) fn record_roll_back(&self) {
         let mut naming = self.naming();
         *naming = Naming { instance: naming.instance, ..Naming::default() };
         self.changes.forgotten();
@@ -163,7 +163,7 @@ impl Shared {
         if !changes.claim(self.room_now(&naming)) {
             return Err(FlashError::NoSpace);
         }
-        helpers.has_places();
+        helpers.note_places();
         Ok(())
     }
     /// So many writes have completed, each of a sector that differed.
@@ -217,16 +217,16 @@ impl Shared {
     pub(super) fn begins_to_name(&self, instance: u64) {
         let mut naming = self.room.naming();
         if naming.instance != instance {
-            naming.has_another(instance);
+            naming.begin_instance(instance);
         }
         naming.before = Some(self.room_now(&naming));
     }
     /// Another device has been met, with all copies on it.
-    pub(super) fn has_met_another(&self, instance: u64) {
+    pub(super) fn meet_instance(&self, instance: u64) {
         let mut naming = self.room.naming();
         // It may be asked for a name already.
         if naming.instance != instance {
-            naming.has_another(instance);
+            naming.begin_instance(instance);
         }
         if self.room.changes.took(u64::MAX) {
             self.room.changes.look(self.room_now(&naming));

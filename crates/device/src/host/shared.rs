@@ -71,15 +71,15 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// All copies are on this device.
-    fn are_on(&mut self, instance: u64) {
+    /// From now on all copies are on this device.
+    fn set_instance(&mut self, instance: u64) {
         if self.instance != instance {
             self.regions.clear();
         }
         self.instance = instance;
     }
-    /// A region of that device is open.
-    fn has_open(&mut self, region: &Arc<Region>) {
+    /// Notes an open region of that device.
+    fn add_region(&mut self, region: &Arc<Region>) {
         if !self.regions.iter().any(|open| Arc::ptr_eq(open, region)) {
             self.regions.push(region.clone());
         }
@@ -161,7 +161,7 @@ impl Shared {
     /// Either this sees that the life has ended, or its observer sees what this noted: both sides
     /// store and then load, sequentially consistent.
     #[inline]
-    pub(super) fn has_written(&self, life: &Life) -> bool {
+    pub(super) fn record_write(&self, life: &Life) -> bool {
         if !self.written.load(Ordering::Relaxed) {
             self.written.store(true, Ordering::SeqCst);
         }
@@ -222,7 +222,7 @@ impl Shared {
     /// Waits while they are on their way to the next device, as the change may not happen.
     pub(super) fn forget(&self, life: &Life, gone: impl Fn(u32) -> bool) {
         if self.known_at_rest().kept.forget(gone) {
-            self.has_written(life);
+            self.record_write(life);
         }
     }
     /// A flush is submitted; `again`: one that was before, to a device that has died.
@@ -309,11 +309,11 @@ impl Shared {
             (known.durable, known.named) = (linked.newest_token, linked.newest_token);
             known.began = linked.newest_token;
         }
-        known.are_on(instance);
-        known.has_open(&linked.region);
+        known.set_instance(instance);
+        known.add_region(&linked.region);
         drop(known);
         if before != 0 && before != instance {
-            self.has_met_another(instance);
+            self.meet_instance(instance);
         }
         self.met()
     }
@@ -329,12 +329,12 @@ impl Shared {
     pub(super) fn names(&self) -> u64 {
         std::mem::replace(&mut self.known().named, u64::MAX)
     }
-    /// It was, or the newest is the one of before.
-    pub(super) fn has_named(&self, token: u64) {
+    /// Notes the newest name, which is an older one where naming failed.
+    pub(super) fn record_named(&self, token: u64) {
         self.known().named = token;
     }
-    /// A state is durable that was named.
-    pub(super) fn is_durable(&self, token: u64) {
+    /// Notes that a named state is durable.
+    pub(super) fn record_durable(&self, token: u64) {
         let mut known = self.known();
         known.durable = known.durable.max(token);
     }
@@ -347,7 +347,7 @@ impl Shared {
     }
     /// It has gone back on this device: earlier writes must not be replayed. Returns false when
     /// another device has been met since, where that was done already.
-    pub(super) fn has_gone_back(&self, instance: u64, token: u64) -> bool {
+    pub(super) fn record_roll_back(&self, instance: u64, token: u64) -> bool {
         let mut known = self.known_at_rest();
         let current = known.is_current(instance);
         if current {
@@ -395,8 +395,8 @@ impl Shared {
                 match self.arrived {
                     // At once with its region, which says what room there is.
                     Some((instance, region)) => {
-                        known.are_on(instance);
-                        known.has_open(region);
+                        known.set_instance(instance);
+                        known.add_region(region);
                     }
                     None => known.in_vain += 1,
                 }

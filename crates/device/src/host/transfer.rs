@@ -276,7 +276,7 @@ impl Commands {
                     slot.state = State::Ended;
                     let slot = *slot;
                     if let Some(sector) = slot.written
-                        && !self.has_written(sector, slot, status)
+                        && !self.record_write(sector, slot, status)
                     {
                         self.broken = true;
                         return None;
@@ -301,7 +301,7 @@ impl Commands {
     }
     /// As the queue's: notes a completed write that no flush covers, and keeps a copy where there
     /// is room. Returns whether it may be acknowledged.
-    fn has_written(&self, sector: u32, slot: Slot, status: Status) -> bool {
+    fn record_write(&self, sector: u32, slot: Slot, status: Status) -> bool {
         if self.pair.keeps_writes || self.replays {
             return true;
         }
@@ -312,7 +312,7 @@ impl Commands {
                 return kept;
             }
         }
-        self.shared.has_written(&linked.life)
+        self.shared.record_write(&linked.life)
     }
     /// Step 9: copies what a command that has ended read.
     ///
@@ -415,7 +415,7 @@ impl Commands {
                     let left = Duration::from_nanos(timeout - waited).min(Duration::from_millis(100));
                     self.pair.linked.hold.sleep(&self.wake, left);
                 }
-                self.pair.bell.is_awake();
+                self.pair.bell.mark_awake();
             }
         }
     }
@@ -575,8 +575,8 @@ impl Commands {
         self.shared.forget(&self.pair.linked.life, gone);
     }
     /// Something has changed that no flush covers, and of which there is no copy.
-    pub(super) fn has_changed(&self) -> Result<(), FlashError> {
-        let there = self.pair.keeps_writes || self.shared.has_written(&self.pair.linked.life);
+    pub(super) fn record_change(&self) -> Result<(), FlashError> {
+        let there = self.pair.keeps_writes || self.shared.record_write(&self.pair.linked.life);
         if there { Ok(()) } else { Err(FlashError::Closed) }
     }
 

@@ -273,7 +273,7 @@ fn serve_pair(
     };
     match open(shared, device, socket, question, descriptor) {
         Ok((region, attachment, shares)) => {
-            place.as_ref().inspect(|place| place.is_in(&region));
+            place.as_ref().inspect(|place| place.set_region(&region));
             answer.words[4] = shares.into();
             (answer.words[8], answer.words[9]) = device.session_stands();
             if send(socket, &answer, region.arena().file()).is_ok()

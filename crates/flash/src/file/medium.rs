@@ -60,8 +60,8 @@ impl OpenFile {
     pub fn subpages(&self) -> u32 {
         self.subpages.load(Ordering::Relaxed)
     }
-    /// The file has so many from now on.
-    pub fn has_grown(&self, subpages: u32) {
+    /// The file has grown to this number of subpages.
+    pub fn grow_to(&self, subpages: u32) {
         self.subpages.store(subpages, Ordering::Release);
     }
     /// Whether a flush has failed: nothing is written any more.

@@ -207,7 +207,7 @@ pub(super) fn grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), Ope
         _ => failed(e),
     })?;
     if subpages > medium.subpages() {
-        medium.has_grown(subpages);
+        medium.grow_to(subpages);
     }
     Ok(())
 }

@@ -337,7 +337,7 @@ impl Contestant {
         self.runs.is_some()
     }
     /// Whether its process has not ended by itself.
-    pub fn is_alive(&mut self) -> bool {
+    pub fn poll_alive(&mut self) -> bool {
         match &mut self.runs {
             Some(Program::Server(child)) => matches!(child.try_wait(), Ok(None)),
             other => other.is_some(),

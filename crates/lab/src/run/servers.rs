@@ -154,7 +154,7 @@ fn wait_for(contest: &Contest, one: &mut Contestant, port: u16) -> Result<()> {
         if TcpStream::connect(("127.0.0.1", port)).is_ok() {
             return Ok(());
         }
-        if !one.is_alive() {
+        if !one.poll_alive() {
             bail!("the server ended by itself");
         }
         std::thread::sleep(Duration::from_millis(20));

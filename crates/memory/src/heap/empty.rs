@@ -11,7 +11,7 @@
 //! held. So what has free objects in DRAM or an uncut slab goes on, and others wait. Objects freed
 //! meanwhile are not looked at.
 //!
-//! The work is worth it once enough was freed since the last time ([`Heap::has_to_give`]). So an
+//! The work is worth it once enough was freed since the last time ([`Heap::look_for_freed`]). So an
 //! object that is free is looked at some ten times at the most, however long it stays free.
 
 use std::collections::btree_map::Entry;
@@ -252,14 +252,14 @@ impl Heap {
         };
         (0..CLASSES).map(of).sum()
     }
-    /// What is free now was looked at, or is not worth it: [`Heap::has_to_give`] says so only when
-    /// more was freed.
+    /// What is free now was looked at, or is not worth it: [`Heap::look_for_freed`] says so only
+    /// when more was freed.
     pub fn note_freed(&self) {
         self.looked_at.store(self.freed_bytes(), Ordering::Relaxed);
     }
     /// Whether so much was freed since the last [`Heap::take_empty`] that pages may be empty: a
     /// mebibyte, and an eighth of what was handed out.
-    pub fn has_to_give(&self) -> bool {
+    pub fn look_for_freed(&self) -> bool {
         let freed = self.freed_bytes();
         let before = self.looked_at.fetch_min(freed, Ordering::Relaxed).min(freed);
         freed - before >= LEAST.max(hold(&self.supply).next / SHARE)
@@ -343,7 +343,7 @@ impl Heap {
         self.note_looked();
     }
     /// The same where those from `left` on could not be given back, for want of room. Nothing is
-    /// noted as looked at: the next [`Heap::take_empty`] begins there, and [`Heap::has_to_give`]
+    /// noted as looked at: the next [`Heap::take_empty`] begins there, and [`Heap::look_for_freed`]
     /// says so as soon as enough is free.
     pub fn put_back_left(&self, regions: &[Region], left: Address) {
         self.look_from.store(left.linear() / PAGE, Ordering::Relaxed);

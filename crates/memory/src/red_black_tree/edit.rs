@@ -164,7 +164,7 @@ impl Edit {
         self.set(memory, at, links)
     }
     /// Whether there is a node and it is red.
-    fn is_red<M: Memory>(&mut self, memory: &mut M, at: Address) -> Result<bool, AccessError> {
+    fn reads_red<M: Memory>(&mut self, memory: &mut M, at: Address) -> Result<bool, AccessError> {
         Ok(!at.is_null() && self.links(memory, at)?.is_red())
     }
     fn paint<M: Memory>(&mut self, memory: &mut M, at: Address, red: bool) -> Result<(), AccessError> {
@@ -194,9 +194,9 @@ impl Edit {
     pub(super) fn insert<M: Memory>(&mut self, memory: &mut M, path: &Path, new: Address) -> Result<(), AccessError> {
         // How far recolouring climbs.
         let (mut at, mut steps) = (path.len, 0);
-        while at >= 2 && self.is_red(memory, path.at[at - 1])? {
+        while at >= 2 && self.reads_red(memory, path.at[at - 1])? {
             let uncle = self.child(memory, path.at[at - 2], path.side[at - 2].other())?;
-            if !self.is_red(memory, uncle)? {
+            if !self.reads_red(memory, uncle)? {
                 break;
             }
             at -= 2;
@@ -231,7 +231,7 @@ impl Edit {
                 return self.paint(memory, node, false);
             }
             let parent = path.at[index - 1];
-            if !self.is_red(memory, parent)? {
+            if !self.reads_red(memory, parent)? {
                 return Ok(());
             }
             if index == 1 {
@@ -239,7 +239,7 @@ impl Edit {
             }
             let (grand, side) = (path.at[index - 2], path.side[index - 2]);
             let uncle = self.child(memory, grand, side.other())?;
-            if self.is_red(memory, uncle)? {
+            if self.reads_red(memory, uncle)? {
                 self.split(memory, grand)?;
                 (node, index) = (grand, index - 2);
                 continue;
@@ -283,7 +283,7 @@ impl Edit {
         }
         let hole = path.len;
         let leaver_links = self.links(memory, leaver)?;
-        let short = !leaver_links.is_red() && !self.is_red(memory, follower)?;
+        let short = !leaver_links.is_red() && !self.reads_red(memory, follower)?;
         if short {
             let steps = self.climb(memory, path, hole)?;
             if steps > 1 {
@@ -317,15 +317,15 @@ impl Edit {
     /// node.
     fn climb<M: Memory>(&mut self, memory: &mut M, path: &Path, index: usize) -> Result<usize, AccessError> {
         let mut at = index;
-        while at > 0 && !self.is_red(memory, path.at[at - 1])? {
+        while at > 0 && !self.reads_red(memory, path.at[at - 1])? {
             let sibling = self.child(memory, path.at[at - 1], path.side[at - 1].other())?;
             if sibling.is_null() {
                 return Err(corrupt("red-black tree without a sibling", path.at[at - 1]));
             }
             let links = self.links(memory, sibling)?;
             if links.is_red()
-                || self.is_red(memory, links.child(Side::Left))?
-                || self.is_red(memory, links.child(Side::Right))?
+                || self.reads_red(memory, links.child(Side::Left))?
+                || self.reads_red(memory, links.child(Side::Right))?
             {
                 break;
             }
@@ -338,7 +338,7 @@ impl Edit {
         while index > 0 {
             let (parent, side) = (path.at[index - 1], path.side[index - 1]);
             let mut sibling = self.child(memory, parent, side.other())?;
-            if self.is_red(memory, sibling)? {
+            if self.reads_red(memory, sibling)? {
                 let top = self.rotate(memory, parent, side)?;
                 self.paint(memory, top, false)?;
                 self.paint(memory, parent, true)?;
@@ -353,10 +353,10 @@ impl Edit {
             }
             let links = self.links(memory, sibling)?;
             let (near, far) = (links.child(side), links.child(side.other()));
-            let far_is_red = self.is_red(memory, far)?;
-            if !far_is_red && !self.is_red(memory, near)? {
+            let far_is_red = self.reads_red(memory, far)?;
+            if !far_is_red && !self.reads_red(memory, near)? {
                 self.paint(memory, sibling, true)?;
-                if self.is_red(memory, parent)? {
+                if self.reads_red(memory, parent)? {
                     return self.paint(memory, parent, false);
                 }
                 index -= 1;
@@ -366,7 +366,7 @@ impl Edit {
                 let up = self.rotate(memory, sibling, side.other())?;
                 self.set_child(memory, parent, side.other(), up)?;
             }
-            let parent_was_red = self.is_red(memory, parent)?;
+            let parent_was_red = self.reads_red(memory, parent)?;
             let top = self.rotate(memory, parent, side)?;
             let far = self.child(memory, top, side.other())?;
             self.paint(memory, top, parent_was_red)?;

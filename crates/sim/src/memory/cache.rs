@@ -106,8 +106,9 @@ impl Tags {
         Some(replaced)
     }
     /// Whether a page would get a way that holds nothing.
-    fn has_empty(&mut self, page: u32) -> bool {
-        self.set(page).iter().any(|way| way.page == NONE)
+    fn has_empty(&self, page: u32) -> bool {
+        let first = self.set_of(page) as usize * self.of_set;
+        self.ways[first..first + self.of_set].iter().any(|way| way.page == NONE)
     }
     /// A page that was coming is there.
     pub fn arrived(&mut self, page: u32) {

@@ -74,7 +74,7 @@ impl<R: Replacement> Run<'_, R> {
         }
     }
     /// The first touch of what was read ahead.
-    pub(super) fn was_read_ahead(&mut self, home: u32, frame: u32, unit: u32) {
+    pub(super) fn use_read_ahead(&mut self, home: u32, frame: u32, unit: u32) {
         let of = &mut self.homes[home as usize];
         if of.frames.take_prefetched(frame) {
             let ahead = of.prefetcher.used(SubpageIndex(unit));
@@ -247,10 +247,10 @@ impl<R: Replacement> Run<'_, R> {
             }
         }
         self.io = io;
-        self.has_room(home);
+        self.wake_throttled(home);
     }
     /// Misses that waited for the evict buffer look again.
-    pub(super) fn has_room(&mut self, home: u32) {
+    pub(super) fn wake_throttled(&mut self, home: u32) {
         let now = self.events.now();
         let of = &mut self.homes[home as usize];
         if of.writing < self.system.buffer()
@@ -272,7 +272,7 @@ impl<R: Replacement> Run<'_, R> {
         let of = &mut self.homes[home as usize];
         if tag & WRITE != 0 {
             of.writing -= 1;
-            self.has_room(home);
+            self.wake_throttled(home);
         } else if tag & CLEANING == 0 {
             let left = &mut of.left[tag as usize];
             *left -= 1;

@@ -392,12 +392,12 @@ impl<R: Replacement> Run<'_, R> {
                     software += costs.signal + self.system.table(costs) + costs.materialize + costs.dematerialize;
                     self.sums.software += software;
                 }
-                self.was_read_ahead(home, frame, unit);
+                self.use_read_ahead(home, frame, unit);
                 self.schedule(now + software + self.system.access, Event::Done(core));
             }
             Place::Coming(frame) => {
                 self.sums.joined += 1;
-                self.was_read_ahead(home, frame, unit);
+                self.use_read_ahead(home, frame, unit);
                 self.spend(joining);
                 self.waits(core, frame, now + joining);
             }

@@ -24,7 +24,7 @@ fn made(flash: &FaultyFlash<MemoryFlash>, depth: usize) -> (Driver, Store) {
     (driver, store)
 }
 /// Nothing is under way: all frames are there, and counted as such.
-fn is_at_rest(driver: &Driver) {
+fn assert_at_rest(driver: &Driver) {
     assert_eq!((driver.in_flight(), driver.reading, driver.copying, driver.along), (0, 0, 0, 0));
     assert_eq!(driver.free.len(), driver.tasks.len());
     let frames: std::collections::BTreeSet<u32> = driver.free.iter().map(|Reverse(frame)| *frame).collect();
@@ -99,7 +99,7 @@ fn what_is_asked_for_ahead_is_read_at_once_and_as_it_is() {
     assert!(driver.read(0, 3).unwrap() == content(0));
     assert_eq!(driver.read(1, 2).map(|_| ()), Err(FlashError::Io(5)));
     assert!(driver.read(2, 1).unwrap() == content(2) && driver.read(3, 0).unwrap() == content(3));
-    is_at_rest(&driver);
+    assert_at_rest(&driver);
     // A write that fails is told, and nothing behind it is written.
     flash.set_plan(FaultPlan::rule(Some(Op::Write), When::Nth(2), Fault::Fails(FlashError::Io(5))));
     let all = (0..3).map(|place| (place, content(100 + place))).collect();
@@ -110,7 +110,7 @@ fn what_is_asked_for_ahead_is_read_at_once_and_as_it_is() {
 fn it_says_what_is_under_way_and_what_has_ended() {
     let flash = faulty();
     let (mut driver, mut store) = made(&flash, 4);
-    is_at_rest(&driver);
+    assert_at_rest(&driver);
     driver.settle(&mut store).unwrap();
     assert_eq!(driver.turn(&mut store), Ok(0), "nothing is wanted");
     write(&mut driver, &mut store, 0..3);
@@ -118,7 +118,7 @@ fn it_says_what_is_under_way_and_what_has_ended() {
     store.sync().unwrap();
     flash.set_plan(FaultPlan::rule(None, When::From(1), Fault::Late { polls: u32::MAX }));
     // The first flush, until it ends.
-    assert_eq!((driver.turn(&mut store), driver.in_flight(), driver.has_news()), (Ok(0), 1, false));
+    assert_eq!((driver.turn(&mut store), driver.in_flight(), driver.poll_news()), (Ok(0), 1, false));
     assert_eq!((driver.turn(&mut store), driver.in_flight(), flash.submitted() - before), (Ok(0), 1, 1));
     assert_eq!((driver.free.len(), driver.tasks.iter().flatten().count()), (3, 1));
     // Waiting for it has an end.
@@ -126,11 +126,11 @@ fn it_says_what_is_under_way_and_what_has_ended() {
     flash.set_plan(FaultPlan::default());
     flash.end_late();
     driver.wait(Duration::from_secs(5));
-    assert!(driver.has_news());
+    assert!(driver.poll_news());
     // It, the page of the journal, the second flush and the witness.
-    assert_eq!((driver.turn(&mut store), driver.in_flight(), driver.has_news()), (Ok(4), 0, false));
+    assert_eq!((driver.turn(&mut store), driver.in_flight(), driver.poll_news()), (Ok(4), 0, false));
     assert_eq!((store.durable_token(), store.is_quiet(), flash.submitted() - before), (1, true, 4));
-    is_at_rest(&driver);
+    assert_at_rest(&driver);
     // A wait for nothing is none.
     driver.wait(Duration::from_secs(3600));
 }
@@ -147,7 +147,7 @@ fn what_is_copied_is_what_was_there_and_each_frame_comes_back() {
         let mut reclaimed = 0u32;
         while reclaimed < if checks { 5 } else { 1 } && store.begin_reclaim() {
             driver.settle(&mut store).unwrap();
-            is_at_rest(&driver);
+            assert_at_rest(&driver);
             reclaimed += 1;
         }
         let counters = store.counters();
@@ -182,7 +182,7 @@ fn how_a_copy_fails_is_told() {
         flash.set_plan(FaultPlan::default());
         let counters = store.counters();
         assert_eq!((counters.damaged, counters.repeated, counters.copied), (damaged, repeated, 4), "{op:?}");
-        is_at_rest(&driver);
+        assert_at_rest(&driver);
         assert!((0..7).all(|subpage| {
             let place = store.map().get(subpage).unwrap().place;
             driver.read(place, 0).unwrap() == content(subpage)

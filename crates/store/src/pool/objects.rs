@@ -300,7 +300,7 @@ impl Objects for Pool {
         let mut inner = self.lock();
         inner.failed()?;
         // As where whole subpages get their places: room is left for the sync.
-        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.is_short(left));
+        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.look_for_shortage(left));
         if must_wait && self.helpers.waits_for_sync() {
             inner.turn(&self.starved);
             return Ok((0, 0));
@@ -318,7 +318,7 @@ impl Objects for Pool {
         self.ask_to_grow(&inner);
         inner.turn(&self.starved);
         if batch.taken > 0 {
-            self.helpers.has_places();
+            self.helpers.note_places();
             self.helpers.leave_work();
             // Packed as they are, each hides an older content that has to be remembered.
             if self.changes.placed(batch.taken as u64) {

@@ -185,7 +185,7 @@ impl Pool {
         if self.changes.take() {
             return Ok(());
         }
-        if self.changes.has_refused() {
+        if self.changes.repeat_refusal() {
             return Err(FlashError::NoSpace);
         }
         let inner = self.lock_to_look();
@@ -194,7 +194,7 @@ impl Pool {
             return Err(FlashError::NoSpace);
         }
         // Where a thread syncs for waiters, their time begins anew.
-        self.helpers.has_places();
+        self.helpers.note_places();
         Ok(())
     }
 }

@@ -93,7 +93,7 @@ impl Pool {
         self.extents.store(extents, Ordering::Release);
         // Waiters for places look again.
         self.starved.store(false, Ordering::Relaxed);
-        self.helpers.has_places();
+        self.helpers.note_places();
         // Nor are they refused without a look.
         let _ = self.changes.took(0);
         Ok(())

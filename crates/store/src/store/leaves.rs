@@ -66,7 +66,7 @@ impl Store {
     ///
     /// # Errors
     /// When its piece could not be read.
-    fn has_leaf(&mut self, page: u32) -> Result<bool, WriteError> {
+    fn want_leaf(&mut self, page: u32) -> Result<bool, WriteError> {
         if !self.state.is_out(page) {
             return Ok(true);
         }
@@ -100,7 +100,7 @@ impl Store {
         let most = most?;
         let mut ready = 0;
         for (at, subpage) in subpages.take(most).enumerate() {
-            match self.has_leaf(subpage / N) {
+            match self.want_leaf(subpage / N) {
                 Ok(true) if ready == at => ready += 1,
                 Err(error) if at == 0 => return Err(error),
                 Ok(_) | Err(_) => {}
@@ -184,7 +184,7 @@ impl Store {
         for page in pages.iter().filter(|page| self.state.is_used(**page)).collect::<Vec<_>>() {
             self.state.pin_leaf(*page);
             self.wanted.statuses.push(*page);
-            match self.has_leaf(*page) {
+            match self.want_leaf(*page) {
                 Ok(here) => all &= here,
                 Err(error) => {
                     self.let_go_of_leaves();
@@ -202,10 +202,10 @@ impl Store {
     }
     /// The same for objects that were moved, whose leaves were pinned: whether all of these are
     /// here.
-    pub(super) fn have_leaves(&mut self, pages: impl Iterator<Item = u32>) -> Result<bool, WriteError> {
+    pub(super) fn want_leaves(&mut self, pages: impl Iterator<Item = u32>) -> Result<bool, WriteError> {
         let mut all = true;
         for page in pages {
-            all &= self.has_leaf(page)?;
+            all &= self.want_leaf(page)?;
         }
         Ok(all)
     }

@@ -206,7 +206,7 @@ impl Store {
     }
     /// Whether space, or DRAM for history, ends in fewer than so many writes, and a sync would make
     /// room. A pool that is always that full uses half of its space beyond the data as the bound.
-    pub(crate) fn is_short(&mut self, subpages: u64) -> bool {
+    pub(crate) fn look_for_shortage(&mut self, subpages: u64) -> bool {
         let remembered = subpages.min(self.old_limit as u64 / 2).min(u64::from(self.config.table_limit) / 4);
         let checksums = (self.old_limit - self.state.old_count().min(self.old_limit)) as u64;
         // A sync lets go of no more than was written since the last one.

@@ -497,7 +497,7 @@ impl Store {
     pub(super) fn record_landed(&mut self) {
         for (place, moved) in std::mem::take(&mut self.log().landed) {
             let pages = || moved.objects.iter().map(|(found, _)| found.subpage / N);
-            match self.have_leaves(pages()) {
+            match self.want_leaves(pages()) {
                 Ok(true) => self.record_moved(place, &moved),
                 Ok(false) => {
                     self.log().landed.push((place, moved));

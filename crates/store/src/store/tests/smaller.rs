@@ -72,7 +72,7 @@ fn shrink(made: &mut (Store, Pages), to: u32) -> Result<u32, ResizeError> {
     panic!("it never comes to an end");
 }
 /// Nothing behind an end is used, by anybody.
-fn is_clear(made: &mut (Store, Pages), to: u32) {
+fn assert_clear(made: &mut (Store, Pages), to: u32) {
     let store = &made.0;
     for extent in to..store.geometry().extents {
         assert!(matches!(store.extents.use_of(extent), Use::Free | Use::Retired), "{extent}: {:?}", store.uses());
@@ -148,7 +148,7 @@ fn nothing_is_left_behind_the_new_end() {
         assert_eq!((behind(&made.0), made.0.extents.limit()), (0, to));
         // What is recorded speaks of places behind the end: all of it is in a checkpoint since.
         assert!(made.0.counters().checkpoints > before.checkpoints);
-        is_clear(&mut made, to);
+        assert_clear(&mut made, to);
         assert_eq!(made.0.state().audit(), Vec::<String>::new());
         // It goes on so.
         for _ in 0..10 {
@@ -184,7 +184,7 @@ fn what_cannot_be_moved_is_named_and_the_pool_stays_as_large() {
     made.0.sync().unwrap();
     settle(&mut made);
     shrink(&mut made, 20).unwrap();
-    is_clear(&mut made, 20);
+    assert_clear(&mut made, 20);
 }
 /// An extent of objects that is open behind the new end is one that is used there.
 #[test]
@@ -211,7 +211,7 @@ fn objects_are_moved_before_the_new_end_also_those_of_open_extents() {
         made.0.shrink(to).unwrap();
         assert_eq!(made.0.extents.use_of(open) == Use::Open, !is_behind);
         shrink(&mut made, to).unwrap();
-        is_clear(&mut made, to);
+        assert_clear(&mut made, to);
         for (subpage, bytes) in [(3, 300), (40, 20), (99, 300)] {
             let at = at(&made.0, subpage);
             assert!(at.flash_page < to * 8 && at.length == bytes, "{at:?}");

@@ -31,7 +31,7 @@ fn found(lengths: &[u16]) -> Vec<Found> {
 }
 /// All that is planned goes somewhere, once, without overlaps, and flash pages are numbered from 0
 /// on.
-fn is_sound(found: &[Found], planned: &[Planned], pages: usize) {
+fn assert_sound(found: &[Found], planned: &[Planned], pages: usize) {
     let key = |found: &Found| (found.subpage, found.slot);
     let planned_of: BTreeSet<_> = planned.iter().map(|planned| key(&planned.found)).collect();
     assert_eq!((planned_of, planned.len()), (found.iter().map(key).collect(), found.len()));
@@ -59,7 +59,7 @@ fn objects_stay_in_order_unless_that_costs_flash_pages() {
     for (worth, enough, pages) in [(1, 9, 2), (1, 2, 2), (2, 9, 3), (2, 3, 3), (2, 2, 2), (3, 2, 2), (3, 3, 3)] {
         let (planned, count) = pack_again(&all, COLD, worth, enough);
         assert_eq!(count, pages, "worth {worth}, enough {enough}");
-        is_sound(&all, &planned, count);
+        assert_sound(&all, &planned, count);
         assert!(planned.iter().all(|planned| planned.stream == COLD));
     }
     // A unit more, and by length it is no better: they stay in order.
@@ -87,10 +87,10 @@ fn model_all_that_is_packed_goes_somewhere() {
         let all = found(&lengths);
         let (worth, enough) = (1 + random(3) as usize, random(40) as usize);
         let (planned, pages) = pack_again(&all, COLD, worth, enough);
-        is_sound(&all, &planned, pages);
+        assert_sound(&all, &planned, pages);
         let division = Division::of_copies(&heat, g);
         let (planned, apart) = pack_apart(&all, division, worth, enough);
-        is_sound(&all, &planned, apart);
+        assert_sound(&all, &planned, apart);
         // A flash page has objects of one stream. Apart, they take more only where that is enough.
         let mut streams: BTreeMap<u32, Stream> = BTreeMap::new();
         for planned in &planned {
@@ -116,7 +116,7 @@ fn hot_and_cold_are_packed_apart_where_there_is_enough_of_both() {
         let (planned, pages) = pack_apart(&all, Division::of_copies(&heat, g), 1, enough);
         let what = format!("{cold} cold, {hot} hot, {enough} are enough");
         assert_eq!(pages, cold + hot as usize, "{what}");
-        is_sound(&all, &planned, pages);
+        assert_sound(&all, &planned, pages);
         let is_hot = |planned: &&Planned| planned.stream == COLD.other();
         let of_hot: Vec<u32> = planned.iter().filter(is_hot).map(|planned| planned.found.subpage).collect();
         if divided {
