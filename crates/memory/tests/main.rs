@@ -3,6 +3,7 @@
 
 mod common;
 mod guarded;
+mod maps;
 
 mod conform_budget;
 mod conform_jobs;

@@ -4,17 +4,18 @@
 //! of an operation fails in turn, after which the tree is what it was before. Threads use keys of
 //! their own that share leaves, and keys they fight over.
 
-use crate::common;
+use crate::{common, maps};
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{FaultyMemory, Random, interleave};
+use common::{FaultyMemory, Random};
 use fulgurite_memory::{
     AccessError, Address, BPlusTree, Heap, Latch, Memory, NoLatch, Plain, PlainMemory, Ptr, Region, VersionLatch,
 };
 use fulgurite_sys::Backed;
+use maps::{Found, Map, Plan};
 
 fn memory() -> PlainMemory {
     PlainMemory::new(Backed::BasePages).unwrap()
@@ -23,9 +24,9 @@ fn heap(memory: &mut impl Memory) -> Arc<Heap> {
     Arc::new(Heap::create(memory, Region::new(Address::from_linear(1 << 20), 1 << 30)).unwrap())
 }
 
-/// One of `space` keys, some of which lie at the ends of the range.
-fn any_key(random: &mut Random, space: u64) -> u64 {
-    match random.below(space) {
+/// A key by its number: some are at the ends of the range.
+fn any_key(number: u64) -> u64 {
+    match number {
         k if k < 4 => k,
         k if k < 8 => u64::MAX - (k - 4),
         k => k.wrapping_mul(0x0123_4567_89AB_CDEF),
@@ -47,10 +48,57 @@ fn contents<V: Plain, L: Latch, M: Memory>(
     all
 }
 
-/// Checks the tree and that it holds what the model holds.
-fn assert_equal<L: Latch, M: Memory>(tree: &BPlusTree<u64, L>, memory: &mut M, model: &BTreeMap<u64, u64>) {
-    assert_eq!(tree.check(memory).unwrap().keys, model.len() as u64);
-    assert!(contents(tree, memory, 0, u64::MAX).into_iter().eq(model.iter().map(|(&k, &v)| (k, v))));
+impl Map for BPlusTree<u64, VersionLatch> {
+    type Key = u64;
+    type Value = u64;
+    /// A node and its parent.
+    const PINS: u64 = 2;
+
+    fn get<M: Memory>(&self, memory: &mut M, key: &u64) -> Found<u64> {
+        self.get(memory, *key)
+    }
+    fn insert<M: Memory>(&self, memory: &mut M, key: &u64, value: u64) -> Found<u64> {
+        self.insert(memory, *key, value)
+    }
+    fn remove<M: Memory>(&self, memory: &mut M, key: &u64) -> Found<u64> {
+        self.remove(memory, *key)
+    }
+    fn update<M: Memory>(&self, memory: &mut M, key: &u64, mut change: impl FnMut(&mut u64)) -> Found<u64> {
+        let mut old = None;
+        let hit = self.update(memory, *key, |value| {
+            old = Some(*value);
+            change(value);
+        })?;
+        assert_eq!(hit, old.is_some());
+        Ok(old)
+    }
+    fn scan<M: Memory>(&self, memory: &mut M, from: &u64, limit: usize) -> Result<Vec<(u64, u64)>, AccessError> {
+        if limit == 1 {
+            return Ok(self.first_at_or_after(memory, *from)?.into_iter().collect());
+        }
+        let mut all = Vec::new();
+        self.scan(memory, *from, u64::MAX, |key, value| {
+            all.push((key, *value));
+            if all.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(all)
+    }
+    fn last<M: Memory>(&self, memory: &mut M, key: &u64) -> Option<Found<(u64, u64)>> {
+        Some(self.last_at_or_before(memory, *key))
+    }
+    fn check<M: Memory>(&self, memory: &mut M) -> u64 {
+        self.check(memory).unwrap().keys
+    }
+}
+
+fn tree(memory: &mut PlainMemory, latches: usize, node_bytes: usize) -> (BPlusTree<u64, VersionLatch>, Arc<Heap>) {
+    let heap = heap(memory);
+    (BPlusTree::create_with_nodes(memory, heap.clone(), latches, node_bytes).unwrap(), heap)
+}
+
+/// Numbers are keys.
+fn plan(what: &str, seed: u64, keys: u64, steps: u64) -> Plan<'static, BPlusTree<u64, VersionLatch>> {
+    Plan { random: Random::seeded(what, seed), first: 0, key: &|n| n, value: &|n| n, keys, steps }
 }
 
 #[test]
@@ -58,55 +106,34 @@ fn random_operations_agree_with_a_model() {
     for (seed, (node_bytes, space)) in
         [(72, 300), (72, 40), (128, 1000), (256, 3000), (4096, 20_000)].into_iter().enumerate()
     {
-        let mut random = Random::seeded("B+-tree", seed as u64);
         let mut memory = memory();
-        let heap = heap(&mut memory);
+        let (tree, heap) = tree(&mut memory, 4, node_bytes);
         let used = heap.used_bytes();
-        let tree = BPlusTree::<u64, VersionLatch>::create_with_nodes(&mut memory, heap.clone(), 4, node_bytes).unwrap();
-        let mut model = BTreeMap::new();
-        for step in 0..20_000u64 {
-            // Grows, then shrinks, again and again.
-            let growing = (step / 2500) % 2 == 0;
-            let key = any_key(&mut random, space);
-            match random.below(12) {
-                0..6 if growing => assert_eq!(tree.insert(&mut memory, key, step).unwrap(), model.insert(key, step)),
-                0..6 => assert_eq!(tree.remove(&mut memory, key).unwrap(), model.remove(&key)),
-                6 => assert_eq!(tree.insert(&mut memory, key, step).unwrap(), model.insert(key, step)),
-                7 => assert_eq!(tree.remove(&mut memory, key).unwrap(), model.remove(&key)),
-                8 => assert_eq!(tree.get(&mut memory, key).unwrap(), model.get(&key).copied()),
-                9 => {
-                    let hit = tree.update(&mut memory, key, |v| *v = v.wrapping_mul(3) + 1).unwrap();
-                    assert_eq!(hit, model.contains_key(&key));
-                    model.entry(key).and_modify(|v| *v = v.wrapping_mul(3) + 1);
-                }
-                10 => {
-                    let first = model.range(key..).next().map(|(&k, &v)| (k, v));
-                    assert_eq!(tree.first_at_or_after(&mut memory, key).unwrap(), first);
-                    let last = model.range(..=key).next_back().map(|(&k, &v)| (k, v));
-                    assert_eq!(tree.last_at_or_before(&mut memory, key).unwrap(), last);
-                }
-                _ => {
-                    let (a, b) = (key, any_key(&mut random, space));
-                    let got = contents(&tree, &mut memory, a, b);
-                    if a <= b {
-                        assert!(got.into_iter().eq(model.range(a..=b).map(|(&k, &v)| (k, v))));
-                    } else {
-                        assert!(got.is_empty());
-                    }
-                }
-            }
-            if step % 1000 == 999 {
-                assert_equal(&tree, &mut memory, &model);
-            }
-        }
-        let tree = BPlusTree::<u64, NoLatch>::open(&mut memory, heap.clone(), tree.root(), 1).unwrap();
-        assert_equal(&tree, &mut memory, &model);
-        for &key in model.keys() {
-            assert!(tree.remove(&mut memory, key).unwrap().is_some());
-        }
+        let plan = Plan { key: &any_key, ..plan("B+-tree", seed as u64, space, 20_000) };
+        let tree = maps::agrees_with_a_model(tree, &mut memory, plan, Some(&heap), |memory, tree| {
+            BPlusTree::open(memory, heap.clone(), tree.root(), 1).unwrap()
+        });
         let shape = tree.check(&mut memory).unwrap();
         assert_eq!((shape.keys, shape.leaves, shape.depth), (0, 1, 1), "an empty tree gives its nodes back");
-        assert!(heap.used_bytes() - used <= 4096);
+        assert!(heap.used_bytes() <= used);
+    }
+}
+
+#[test]
+fn scans_end_where_they_are_told() {
+    let mut memory = memory();
+    let (tree, _heap) = tree(&mut memory, 4, 72);
+    let model: BTreeMap<u64, u64> = (0..300).map(|n| (any_key(n), n)).collect();
+    model.iter().for_each(|(&key, &value)| assert_eq!(tree.insert(&mut memory, key, value), Ok(None)));
+    let mut random = Random::seeded("B+-tree", 5);
+    for _ in 0..2000 {
+        let (a, b) = (any_key(random.below(300)), any_key(random.below(300)));
+        let got = contents(&tree, &mut memory, a, b);
+        if a <= b {
+            assert!(got.into_iter().eq(model.range(a..=b).map(|(&k, &v)| (k, v))));
+        } else {
+            assert!(got.is_empty());
+        }
     }
 }
 
@@ -135,17 +162,17 @@ fn loading_at_once_makes_the_same_map() {
             for fill in [1.0, 0.7, 0.0] {
                 let mut memory = memory();
                 let heap = heap(&mut memory);
-                let tree = BPlusTree::<u64, NoLatch>::create_with_nodes(&mut memory, heap, 1, node_bytes).unwrap();
+                let tree = BPlusTree::<u64, VersionLatch>::create_with_nodes(&mut memory, heap, 1, node_bytes).unwrap();
                 let mut model: BTreeMap<u64, u64> = (0..count).map(|i| (i * 5 + 1, i)).collect();
                 let loaded = tree.bulk_load(&mut memory, model.iter().map(|(&k, &v)| (k, v)), fill).unwrap();
                 assert_eq!(loaded, count);
-                assert_equal(&tree, &mut memory, &model);
+                maps::assert_same(&tree, &mut memory, &0, &model);
                 for key in 0..200 {
                     assert_eq!(tree.insert(&mut memory, key, key).unwrap(), model.insert(key, key));
                     let gone = count * 5 - key.min(count * 5);
                     assert_eq!(tree.remove(&mut memory, gone).unwrap(), model.remove(&gone));
                 }
-                assert_equal(&tree, &mut memory, &model);
+                maps::assert_same(&tree, &mut memory, &0, &model);
             }
         }
     }
@@ -187,105 +214,18 @@ fn values_of_other_sizes() {
 
 #[test]
 fn every_access_may_fail_and_nothing_changes() {
-    let mut random = Random::seeded("B+-tree", 3);
     let mut memory = memory();
-    let heap = heap(&mut memory);
-    let tree = BPlusTree::<u64, VersionLatch>::create_with_nodes(&mut memory, heap, 8, 72).unwrap();
-    let mut memory = FaultyMemory::over(memory);
-    let mut model = BTreeMap::new();
-    let mut failures = 0;
-    for step in 0..3000u64 {
-        let (key, kind) = (any_key(&mut random, 120), random.below(4) + 4 * ((step / 500) % 2));
-        for good in 0.. {
-            memory.fail_after(good, common::errors()[good as usize % 3]);
-            let done = match kind {
-                0 | 1 | 4 => tree.insert(&mut memory, key, step).map(|old| assert_eq!(old, model.insert(key, step))),
-                2 | 5 | 6 => tree.remove(&mut memory, key).map(|old| assert_eq!(old, model.remove(&key))),
-                _ => tree.update(&mut memory, key, |v| *v ^= 1).map(|hit| {
-                    assert_eq!(hit, model.contains_key(&key));
-                    model.entry(key).and_modify(|v| *v ^= 1);
-                }),
-            };
-            memory.heal();
-            assert!(memory.take_most_pins() <= 2, "a change pins a node and its parent at most");
-            if good % 3 == 0 || done.is_ok() {
-                assert_equal(&tree, &mut memory, &model);
-            }
-            match done {
-                Ok(()) => break,
-                Err(_) => failures += 1,
-            }
-        }
-    }
-    assert!(failures > 3000, "{failures}");
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Operation {
-    Get(u64),
-    Insert(u64, u64),
-    Remove(u64),
-    Update(u64, u64),
-    First(u64),
-    Last(u64),
+    let (tree, _heap) = tree(&mut memory, 8, 72);
+    let plan = Plan { key: &any_key, ..plan("B+-tree", 3, 120, 3000) };
+    maps::survives_failed_accesses(&tree, &mut FaultyMemory::over(memory), plan, 3000);
 }
 
 #[test]
 fn another_fiber_may_run_at_any_access() {
-    fn run<L: Latch, M: Memory>(
-        tree: &BPlusTree<u64, L>,
-        memory: &mut M,
-        operation: Operation,
-    ) -> Result<Option<u64>, AccessError> {
-        match operation {
-            Operation::Get(key) => tree.get(memory, key),
-            Operation::Insert(key, value) => tree.insert(memory, key, value),
-            Operation::Remove(key) => tree.remove(memory, key),
-            Operation::Update(key, value) => {
-                let mut old = None;
-                tree.update(memory, key, |now| old = Some(std::mem::replace(now, value)))?;
-                Ok(old)
-            }
-            Operation::First(key) => Ok(tree.first_at_or_after(memory, key)?.map(|(_, value)| value)),
-            Operation::Last(key) => Ok(tree.last_at_or_before(memory, key)?.map(|(_, value)| value)),
-        }
-    }
     for latches in [1, 4, 1024] {
         let mut memory = memory();
-        let heap = heap(&mut memory);
-        let tree = BPlusTree::<u64, VersionLatch>::create_with_nodes(&mut memory, heap, latches, 72).unwrap();
-        interleave(
-            9000,
-            12,
-            &memory,
-            Random::seeded("B+-tree interleaved", 21),
-            BTreeMap::new(),
-            |random| {
-                let (key, value) = (random.below(30), random.next());
-                match random.below(7) {
-                    0 => Operation::Get(key),
-                    1 => Operation::Update(key, value),
-                    2 => Operation::First(key),
-                    3 => Operation::Last(key),
-                    4 | 5 => Operation::Insert(key, value),
-                    _ => Operation::Remove(key),
-                }
-            },
-            |model: &mut BTreeMap<u64, u64>, operation| match operation {
-                Operation::Get(key) => model.get(&key).copied(),
-                Operation::Insert(key, value) => model.insert(key, value),
-                Operation::Remove(key) => model.remove(&key),
-                Operation::Update(key, value) => model.get_mut(&key).map(|now| std::mem::replace(now, value)),
-                Operation::First(key) => model.range(key..).next().map(|(_, &value)| value),
-                Operation::Last(key) => model.range(..=key).next_back().map(|(_, &value)| value),
-            },
-            |memory, operation| run(&tree, memory, operation),
-            |memory, operation| run(&tree, memory, operation),
-            |memory| {
-                tree.check(memory).unwrap();
-                contents(&tree, memory, 0, u64::MAX).into_iter().collect()
-            },
-        );
+        let (tree, _heap) = tree(&mut memory, latches, 72);
+        maps::lets_others_run(&tree, &memory, &plan("B+-tree interleaved", 21, 30, 9000), 12, (2, 1), |_| ());
     }
 }
 
@@ -312,88 +252,10 @@ fn a_failed_load_leaves_the_tree_empty() {
 
 #[test]
 fn threads_share_leaves() {
-    const THREADS: u64 = 4;
     for (latches, node_bytes) in [(1, 72), (8, 72), (1024, 128), (64, 4096)] {
         let mut memory = memory();
-        let heap = heap(&mut memory);
-        let tree =
-            BPlusTree::<u64, VersionLatch>::create_with_nodes(&mut memory, heap.clone(), latches, node_bytes).unwrap();
-        let models = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS)
-                .map(|thread| {
-                    let (mut memory, tree) = (memory.clone(), &tree);
-                    scope.spawn(move || {
-                        let mut random = Random::seeded("B+-tree", 100 + thread);
-                        let mut model = BTreeMap::new();
-                        for step in 0..6000u64 {
-                            // Keys of its own, between those of the others.
-                            let key = random.below(200) * THREADS + thread;
-                            match (random.below(8), (step / 1000) % 2) {
-                                (0..4, 0) | (0, 1) => {
-                                    assert_eq!(tree.insert(&mut memory, key, step).unwrap(), model.insert(key, step));
-                                }
-                                (0..4, _) | (4, _) => {
-                                    assert_eq!(tree.remove(&mut memory, key).unwrap(), model.remove(&key));
-                                }
-                                (5, _) => {
-                                    let last = model.range(..=key).next_back().map(|(&k, _)| k);
-                                    let got = tree.last_at_or_before(&mut memory, key).unwrap().map(|(k, _)| k);
-                                    assert!(got >= last && got.is_none_or(|got| got <= key));
-                                }
-                                (6, _) => {
-                                    let mine = |&(k, _): &(u64, u64)| k % THREADS == thread;
-                                    let got = contents(tree, &mut memory, key, key + 100);
-                                    assert!(got.windows(2).all(|pair| pair[0].0 < pair[1].0));
-                                    let model = model.range(key..=key + 100).map(|(&k, &v)| (k, v));
-                                    assert!(got.into_iter().filter(mine).eq(model));
-                                }
-                                _ => assert_eq!(tree.get(&mut memory, key).unwrap(), model.get(&key).copied()),
-                            }
-                        }
-                        model
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|t| t.join().unwrap()).collect::<Vec<_>>()
-        });
-        assert_equal(&tree, &mut memory, &models.into_iter().flatten().collect());
+        let (tree, heap) = tree(&mut memory, latches, node_bytes);
+        maps::serves_threads(&tree, &memory, &plan("B+-tree", 100, 200, 6000), |n| *n += 1, |n| *n);
         heap.check(&mut memory).unwrap();
     }
-}
-
-#[test]
-fn threads_fight_over_keys() {
-    let mut memory = memory();
-    let heap = heap(&mut memory);
-    let tree = BPlusTree::<u64, VersionLatch>::create_with_nodes(&mut memory, heap, 16, 72).unwrap();
-    for key in 0..8 {
-        tree.insert(&mut memory, key * 1000, 0).unwrap();
-    }
-    let (adds, balance) = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4u64)
-            .map(|thread| {
-                let (mut memory, tree) = (memory.clone(), &tree);
-                scope.spawn(move || {
-                    let mut random = Random::seeded("B+-tree", 200 + thread);
-                    let (mut adds, mut balance) = (0, 0i64);
-                    for _ in 0..4000 {
-                        let counter = random.below(8) * 1000;
-                        adds += u64::from(tree.update(&mut memory, counter, |v| *v += 1).unwrap());
-                        let key = counter + 1 + random.below(5);
-                        if random.below(2) == 0 {
-                            balance += i64::from(tree.insert(&mut memory, key, thread).unwrap().is_none());
-                        } else {
-                            balance -= i64::from(tree.remove(&mut memory, key).unwrap().is_some());
-                        }
-                    }
-                    (adds, balance)
-                })
-            })
-            .collect();
-        threads.into_iter().map(|t| t.join().unwrap()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
-    });
-    let all = contents(&tree, &mut memory, 0, u64::MAX);
-    assert_eq!(all.iter().filter(|e| e.0 % 1000 == 0).map(|e| e.1).sum::<u64>(), adds);
-    assert_eq!(all.len() as i64, 8 + balance);
-    assert_eq!(tree.check(&mut memory).unwrap().keys, all.len() as u64);
 }

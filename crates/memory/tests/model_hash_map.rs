@@ -3,17 +3,18 @@
 //! `std::collections::HashMap`; every access of every operation made to fail in turn; four threads
 //! that add to counters; capacities of one and two, and a heap that runs full.
 
-use crate::common;
+use crate::{common, maps};
 
 use std::cell::Cell;
 use std::collections::HashMap as Model;
 use std::sync::Arc;
 
-use common::{FaultyMemory, Random, change_or_fail, entries, errors, interleave, plain, same};
+use common::{FaultyMemory, Random, change_or_fail, errors, plain, same};
 use fulgurite_memory::{
     AccessError, Address, HashMap, Heap, KeyHash, Latch, Memory, NoLatch, PAGE_BYTES, Plain, PlainMemory, Region,
     VersionLatch,
 };
+use maps::{Found, Map, Plan};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -46,48 +47,76 @@ fn make_either<K: KeyHash + Eq, V: Plain, L: Latch, M: Memory>(
     (HashMap::create_growing(memory, region, heap.clone(), capacity, 16).unwrap(), heap)
 }
 
-fn random_operations<K, V>(what: &str, (capacity, grows): (u64, bool), key: impl Fn(u64) -> K, value: impl Fn(u64) -> V)
+impl<K, V> Map for HashMap<K, V, VersionLatch>
 where
-    K: KeyHash + Eq + std::hash::Hash + std::fmt::Debug,
-    V: Plain + PartialEq + std::fmt::Debug,
+    K: KeyHash + Ord + std::fmt::Debug + Send + Sync,
+    V: Plain + PartialEq + std::fmt::Debug + Send + Sync,
 {
-    let mut random = Random::seeded(what, capacity);
+    type Key = K;
+    type Value = V;
+    const ORDERED: bool = false;
+
+    fn get<M: Memory>(&self, memory: &mut M, key: &K) -> Found<V> {
+        self.get(memory, key)
+    }
+    fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Found<V> {
+        self.insert(memory, key, value)
+    }
+    fn remove<M: Memory>(&self, memory: &mut M, key: &K) -> Found<V> {
+        self.remove(memory, key)
+    }
+    fn update<M: Memory>(&self, memory: &mut M, key: &K, mut change: impl FnMut(&mut V)) -> Found<V> {
+        self.update(memory, key, |value| {
+            let old = *value;
+            change(value);
+            old
+        })
+    }
+    fn scan<M: Memory>(&self, memory: &mut M, _: &K, _: usize) -> Result<Vec<(K, V)>, AccessError> {
+        let mut all = Vec::new();
+        self.for_each(memory, |&key, &value| all.push((key, value)))?;
+        Ok(all)
+    }
+    fn check<M: Memory>(&self, memory: &mut M) -> u64 {
+        self.check(memory).unwrap()
+    }
+}
+
+fn random_operations<K, V>(
+    what: &str,
+    (capacity, grows): (u64, bool),
+    key: impl Fn(u64) -> K + Sync,
+    value: impl Fn(u64) -> V + Sync,
+) where
+    K: KeyHash + Ord + std::fmt::Debug + Send + Sync,
+    V: Plain + PartialEq + std::fmt::Debug + Send + Sync,
+{
     let mut memory = plain();
-    let (mut map, heap) = make_either::<K, V, VersionLatch, _>(&mut memory, 40, capacity, grows);
-    let mut model = Model::new();
-    for step in 0..6000 {
-        let (k, v) = (key(random.below(150)), value(random.next()));
-        let growing = step / 1000 % 2 == 0;
-        match random.below(10) {
-            0..=4 if growing => assert_eq!(map.insert(&mut memory, &k, v), Ok(model.insert(k, v))),
-            0..=4 => assert_eq!(map.remove(&mut memory, &k), Ok(model.remove(&k))),
-            5 => assert_eq!(map.insert(&mut memory, &k, v), Ok(model.insert(k, v))),
-            6 => assert_eq!(map.remove(&mut memory, &k), Ok(model.remove(&k))),
-            7 => {
-                let old = map.update(&mut memory, &k, |now| std::mem::replace(now, v)).unwrap();
-                assert_eq!(old, model.get_mut(&k).map(|now| std::mem::replace(now, v)));
-            }
-            8 => assert_eq!(map.contains_key(&mut memory, &k), Ok(model.contains_key(&k))),
-            _ => assert_eq!(map.get(&mut memory, &k), Ok(model.get(&k).copied())),
+    let (map, heap) = make_either::<K, V, VersionLatch, _>(&mut memory, 40, capacity, grows);
+    let random = Random::seeded(what, capacity);
+    let plan = Plan { random, first: key(0), key: &key, value: &value, keys: 150, steps: 6000 };
+    let map = maps::agrees_with_a_model(map, &mut memory, plan, Some(&heap), |memory, map| {
+        for key in (0..150).map(&key) {
+            assert_eq!(map.contains_key(memory, &key), map.get(memory, &key).map(|found| found.is_some()));
         }
-        if step % 500 == 0 {
-            same(&mut memory, &map, &model);
-            heap.check(&mut memory).unwrap();
-        }
-        if step % 1500 == 1400 {
-            map.save(&mut memory).unwrap();
-            map = HashMap::open(map.root(), heap.clone(), 1).unwrap();
-        }
-    }
-    for k in model.drain().map(|(k, _)| k).collect::<Vec<_>>() {
-        assert!(map.remove(&mut memory, &k).unwrap().is_some());
-    }
-    same(&mut memory, &map, &model);
-    assert_eq!(map.len(&mut memory), Ok(0));
+        map.save(memory).unwrap();
+        HashMap::open(map.root(), heap.clone(), 1).unwrap()
+    });
+    assert_eq!((map.len(&mut memory), map.contains_key(&mut memory, &key(0))), (Ok(0), Ok(false)));
     if grows {
         assert_eq!(map.buckets(&mut memory), Ok(1), "{what}: an empty map has one bucket");
     }
     assert_eq!(heap.used_bytes(), 0, "blocks without entries go back to the heap");
+}
+
+/// Numbers are keys.
+fn plan<const PARTS: usize>(
+    what: &str,
+    seed: u64,
+    keys: u64,
+    steps: u64,
+) -> Plan<'static, HashMap<u64, [u64; PARTS], VersionLatch>> {
+    Plan { random: Random::seeded(what, seed), first: 0, key: &|n| n, value: &|n| [n; PARTS], keys, steps }
 }
 
 #[test]
@@ -103,52 +132,11 @@ fn random_operations_on_keys_and_values_of_several_sizes() {
 
 #[test]
 fn every_access_may_fail() {
-    let random = Random::seeded("hash map faults", 7);
     for (capacity, grows) in [(1, false), (40, false), (40, true)] {
-        let mut random = random.split(capacity);
         let mut memory = FaultyMemory::new();
         let (map, heap) = make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory, 8, capacity, grows);
-        let mut model = Model::new();
-        let mut failures = 0;
-        for step in 0..600u64 {
-            let (key, value) = (random.below(60), [random.next(); 3]);
-            let operation = random.below(3);
-            for fail_at in 0.. {
-                let error = errors()[(step % 3) as usize];
-                memory.fail_after(fail_at, error);
-                let result = match operation {
-                    0 => map.insert(&mut memory, &key, value),
-                    1 => map.remove(&mut memory, &key),
-                    _ => map.update(&mut memory, &key, |now| std::mem::replace(now, value)),
-                };
-                let met = !memory.heal();
-                match result {
-                    Err(got) => {
-                        assert!(met && got == error, "{got}");
-                        failures += 1;
-                        assert_eq!(map.check(&mut memory), Ok(model.len() as u64));
-                        assert_eq!(map.get(&mut memory, &key), Ok(model.get(&key).copied()));
-                    }
-                    Ok(old) => {
-                        let want = match operation {
-                            0 => model.insert(key, value),
-                            1 => model.remove(&key),
-                            _ => model.get_mut(&key).map(|now| std::mem::replace(now, value)),
-                        };
-                        assert_eq!(old, want);
-                        break;
-                    }
-                }
-            }
-            if step % 50 == 0 {
-                same(&mut memory, &map, &model);
-                heap.check(&mut memory).unwrap();
-            }
-        }
-        assert!(failures > 1000, "only {failures} failures");
-        for key in 0..60 {
-            map.remove(&mut memory, &key).unwrap();
-        }
+        maps::survives_failed_accesses(&map, &mut memory, plan("hash map faults", 7 + capacity, 60, 600), 1000);
+        heap.check(&mut memory).unwrap();
         assert_eq!(heap.used_bytes(), 0, "failed operations leak nothing");
     }
 }
@@ -185,44 +173,15 @@ fn threads_lose_nothing_and_see_whole_values() {
 }
 
 fn threads(grows: bool) {
-    const THREADS: u64 = 4;
-    const ROUNDS: u64 = 4000;
-    let memory = plain();
+    let mut memory = plain();
     let capacity = if grows { 60 } else { 6 };
-    let (map, heap) = make_either::<u64, [u64; 4], VersionLatch, _>(&mut memory.clone(), 20, capacity, grows);
-    for shared in 0..8 {
-        map.insert(&mut memory.clone(), &shared, [0; 4]).unwrap();
-    }
-    let random = Random::seeded("hash map threads", 5);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (mut memory, mut random, map) = (memory.clone(), random.split(thread), &map);
-            scope.spawn(move || {
-                let mut mine = Model::new();
-                for round in 0..ROUNDS {
-                    let shared = random.below(8);
-                    map.update(&mut memory, &shared, |value| value.iter_mut().for_each(|part| *part += 1)).unwrap();
-                    let seen = map.get(&mut memory, &random.below(8)).unwrap().expect("nobody removes these");
-                    assert!(seen.iter().all(|&part| part == seen[0]), "torn: {seen:?}");
-                    // Keys of our own, in the same buckets as the others'.
-                    let key = 100 + random.below(12) * THREADS + thread;
-                    if random.below(2) == 0 {
-                        let value = [round; 4];
-                        assert_eq!(map.insert(&mut memory, &key, value), Ok(mine.insert(key, value)));
-                    } else {
-                        assert_eq!(map.remove(&mut memory, &key), Ok(mine.remove(&key)));
-                    }
-                }
-                for (key, value) in mine {
-                    assert_eq!(map.remove(&mut memory, &key), Ok(Some(value)));
-                }
-            });
-        }
-    });
-    let mut memory = memory;
-    assert_eq!(map.check(&mut memory), Ok(8));
-    let sum: u64 = (0..8).map(|shared| map.get(&mut memory, &shared).unwrap().unwrap()[0]).sum();
-    assert_eq!(sum, THREADS * ROUNDS);
+    let (map, heap) = make_either::<u64, [u64; 4], VersionLatch, _>(&mut memory, 20, capacity, grows);
+    let count = |value: &[u64; 4]| {
+        assert!(value.iter().all(|&part| part == value[0]), "torn: {value:?}");
+        value[0]
+    };
+    let add = |value: &mut [u64; 4]| value.iter_mut().for_each(|part| *part += 1);
+    maps::serves_threads(&map, &memory, &plan("hash map threads", 5, 12, 4000), add, count);
     heap.check(&mut memory).unwrap();
 }
 
@@ -244,61 +203,12 @@ fn bulk_and_open() {
     assert!(matches!(short, Err(AccessError::NoSpace { .. })));
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Operation {
-    Get(u64),
-    Insert(u64, u64),
-    Remove(u64),
-    Update(u64, u64),
-}
-
-fn run<L: Latch, M: Memory>(
-    map: &HashMap<u64, [u64; 3], L>,
-    memory: &mut M,
-    operation: Operation,
-) -> Result<Option<[u64; 3]>, AccessError> {
-    match operation {
-        Operation::Get(key) => map.get(memory, &key),
-        Operation::Insert(key, value) => map.insert(memory, &key, [value; 3]),
-        Operation::Remove(key) => map.remove(memory, &key),
-        Operation::Update(key, value) => map.update(memory, &key, |now| std::mem::replace(now, [value; 3])),
-    }
-}
-
-fn expected(model: &mut Model<u64, [u64; 3]>, operation: Operation) -> Option<[u64; 3]> {
-    match operation {
-        Operation::Get(key) => model.get(&key).copied(),
-        Operation::Insert(key, value) => model.insert(key, [value; 3]),
-        Operation::Remove(key) => model.remove(&key),
-        Operation::Update(key, value) => model.get_mut(&key).map(|now| std::mem::replace(now, [value; 3])),
-    }
-}
-
 #[test]
 fn another_fiber_may_run_at_any_access() {
     for (capacity, grows) in [(1, false), (30, false), (30, true)] {
-        let memory = plain();
-        let (map, _heap) = make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory.clone(), 4, capacity, grows);
-        interleave(
-            6000,
-            4,
-            &memory,
-            Random::seeded("hash map interleaved", 21),
-            Model::new(),
-            |random| {
-                let (key, value) = (random.below(25), random.next());
-                match random.below(4) {
-                    0 => Operation::Get(key),
-                    1 => Operation::Insert(key, value),
-                    2 => Operation::Remove(key),
-                    _ => Operation::Update(key, value),
-                }
-            },
-            expected,
-            |memory, operation| run(&map, memory, operation),
-            |memory, operation| run(&map, memory, operation),
-            |memory| entries(memory, &map),
-        );
+        let mut memory = plain();
+        let (map, _heap) = make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory, 4, capacity, grows);
+        maps::lets_others_run(&map, &memory, &plan("hash map interleaved", 21, 25, 6000), 4, (2, 2), |_| ());
     }
 }
 
@@ -306,31 +216,14 @@ fn another_fiber_may_run_at_any_access() {
 fn a_map_grows_inside_other_operations() {
     let random = Random::seeded("growing hash map interleaved", 22);
     for map in 0..12 {
-        let memory = plain();
-        let (map, random) =
-            (make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory.clone(), 9, 500, true).0, random.split(map));
-        interleave(
-            1000,
-            8,
-            &memory,
-            random,
-            Model::new(),
-            |random| {
-                // Some are new, and some are those of the other operation.
-                let (key, value) =
-                    (if random.below(2) == 0 { random.below(500) } else { random.below(6) }, random.next());
-                match random.below(6) {
-                    0 | 1 => Operation::Get(key),
-                    2 => Operation::Remove(key),
-                    _ => Operation::Insert(key, value),
-                }
-            },
-            expected,
-            |memory, operation| run(&map, memory, operation),
-            |memory, operation| run(&map, memory, operation),
-            |memory| entries(memory, &map),
-        );
-        let buckets = map.buckets(&mut memory.clone()).unwrap();
+        let mut memory = plain();
+        let (random, (map, _heap)) =
+            (random.split(map), make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory, 9, 500, true));
+        // Some are new, and some are those of the other operation.
+        let key = |n: u64| if n < 500 { n } else { n % 6 };
+        let plan = Plan { random, key: &key, ..plan("growing hash map interleaved", 22, 1000, 1000) };
+        maps::lets_others_run(&map, &memory, &plan, 8, (5, 1), |_| ());
+        let buckets = map.buckets(&mut memory).unwrap();
         assert!(buckets > 20, "only {buckets} buckets");
     }
 }
@@ -340,38 +233,18 @@ fn a_map_grows_inside_other_operations() {
 fn a_map_shrinks_inside_other_operations() {
     let random = Random::seeded("shrinking hash map interleaved", 24);
     for map in 0..12 {
-        let memory = plain();
-        let (map, random) =
-            (make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory.clone(), 20, 120, true).0, random.split(map));
-        let mut first = Model::new();
+        let mut memory = plain();
+        let (random, (map, _heap)) =
+            (random.split(map), make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory, 20, 120, true));
         for key in 0..120 {
-            map.insert(&mut memory.clone(), &key, [key; 3]).unwrap();
-            first.insert(key, [key; 3]);
+            map.insert(&mut memory, &key, [key; 3]).unwrap();
         }
-        let (most, least) = (map.buckets(&mut memory.clone()).unwrap(), Cell::new(u64::MAX));
-        interleave(
-            1000,
-            8,
-            &memory,
-            random.split(1),
-            first,
-            |random| {
-                let key = if random.below(2) == 0 { random.below(120) } else { random.below(6) };
-                let value = random.next();
-                match random.below(8) {
-                    0 | 1 => Operation::Get(key),
-                    2 => Operation::Insert(key, value),
-                    _ => Operation::Remove(key),
-                }
-            },
-            expected,
-            |memory, operation| run(&map, memory, operation),
-            |memory, operation| run(&map, memory, operation),
-            |memory| {
-                least.set(least.get().min(map.buckets(memory).unwrap()));
-                entries(memory, &map)
-            },
-        );
+        let (most, least) = (map.buckets(&mut memory).unwrap(), Cell::new(u64::MAX));
+        let key = |n: u64| if n < 120 { n } else { n % 6 };
+        let plan = Plan { random, key: &key, ..plan("shrinking hash map interleaved", 24, 240, 1000) };
+        maps::lets_others_run(&map, &memory, &plan, 8, (1, 5), |memory| {
+            least.set(least.get().min(map.buckets(memory).unwrap()));
+        });
         assert!(least.get() * 2 < most, "{most} buckets became {}", least.get());
     }
 }

@@ -4,16 +4,17 @@
 //! `BTreeMap`; every access of every operation made to fail in turn; four threads that insert,
 //! remove, change and scan; trees built at once, then changed.
 
-use crate::common;
+use crate::{common, maps};
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use common::{FaultyMemory, Random, errors, interleave, plain};
+use common::{FaultyMemory, Random, plain};
 use fulgurite_memory::{
-    AccessError, Address, Heap, Latch, Layout, Memory, NoLatch, PAGE_BYTES, Plain, RedBlackTree, Region, VersionLatch,
+    AccessError, Address, Heap, Layout, Memory, PAGE_BYTES, Plain, PlainMemory, RedBlackTree, Region, VersionLatch,
 };
+use maps::{Found, Map, Plan};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -21,79 +22,99 @@ fn heap_of<M: Memory>(memory: &mut M, pages: u64) -> Arc<Heap> {
     Arc::new(Heap::create(memory, Region::new(Address::from_linear(PAGE), pages * PAGE)).unwrap())
 }
 
-fn same<K, V, L, M>(memory: &mut M, tree: &RedBlackTree<K, V, L>, model: &BTreeMap<K, V>)
+impl<K, V> Map for RedBlackTree<K, V, VersionLatch>
 where
-    K: Plain + Ord + std::fmt::Debug,
-    V: Plain + PartialEq + std::fmt::Debug,
-    L: Latch,
-    M: Memory,
+    K: Plain + Ord + std::fmt::Debug + Send + Sync,
+    V: Plain + PartialEq + std::fmt::Debug + Send + Sync,
 {
-    assert_eq!(tree.check(memory), Ok(model.len() as u64));
-    let mut all = model.iter();
-    tree.range(memory, .., |key, value| {
-        assert_eq!(all.next(), Some((key, value)));
-        true
-    })
-    .unwrap();
-    assert_eq!(all.next(), None);
+    type Key = K;
+    type Value = V;
+    const SCANNED: usize = 3;
+    const CHECKED: bool = true;
+    const PINS: u64 = Self::PINS as u64;
+
+    fn get<M: Memory>(&self, memory: &mut M, key: &K) -> Found<V> {
+        self.get(memory, key)
+    }
+    fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Found<V> {
+        self.insert(memory, key, value)
+    }
+    fn remove<M: Memory>(&self, memory: &mut M, key: &K) -> Found<V> {
+        self.remove(memory, key)
+    }
+    fn update<M: Memory>(&self, memory: &mut M, key: &K, mut change: impl FnMut(&mut V)) -> Found<V> {
+        self.update(memory, key, |value| {
+            let old = *value;
+            change(value);
+            old
+        })
+    }
+    fn scan<M: Memory>(&self, memory: &mut M, from: &K, limit: usize) -> Result<Vec<(K, V)>, AccessError> {
+        let mut all = Vec::new();
+        self.range(memory, *from.., |&key, &value| {
+            all.push((key, value));
+            all.len() < limit
+        })?;
+        Ok(all)
+    }
+    fn check<M: Memory>(&self, memory: &mut M) -> u64 {
+        self.check(memory).unwrap()
+    }
+}
+
+fn same<K, V>(memory: &mut PlainMemory, tree: &RedBlackTree<K, V, VersionLatch>, model: &BTreeMap<K, V>, first: K)
+where
+    K: Plain + Ord + std::fmt::Debug + Send + Sync,
+    V: Plain + PartialEq + std::fmt::Debug + Send + Sync,
+{
+    maps::assert_same(tree, memory, &first, model);
     assert_eq!(tree.first(memory), Ok(model.first_key_value().map(|(&key, &value)| (key, value))));
 }
 
-fn random_operations<K, V>(what: &str, keys: u64, key: impl Fn(u64) -> K, value: impl Fn(u64) -> V)
+fn random_operations<K, V>(what: &str, keys: u64, key: impl Fn(u64) -> K + Sync, value: impl Fn(u64) -> V + Sync)
 where
-    K: Plain + Ord + std::fmt::Debug,
-    V: Plain + PartialEq + std::fmt::Debug,
+    K: Plain + Ord + std::fmt::Debug + Send + Sync,
+    V: Plain + PartialEq + std::fmt::Debug + Send + Sync,
 {
-    let mut random = Random::seeded(what, keys);
     let mut memory = plain();
     let heap = heap_of(&mut memory, 40);
-    let mut tree = RedBlackTree::<K, V, VersionLatch>::create(&mut memory, heap.clone(), 4).unwrap();
-    let mut model = BTreeMap::new();
-    for step in 0..5000 {
-        let (k, v) = (key(random.below(keys)), value(random.next()));
-        let growing = step / 1000 % 2 == 0;
-        match random.below(10) {
-            0..=4 if growing => assert_eq!(tree.insert(&mut memory, &k, v), Ok(model.insert(k, v))),
-            0..=4 => assert_eq!(tree.remove(&mut memory, &k), Ok(model.remove(&k))),
-            5 => assert_eq!(tree.insert(&mut memory, &k, v), Ok(model.insert(k, v))),
-            6 => assert_eq!(tree.remove(&mut memory, &k), Ok(model.remove(&k))),
-            7 => {
-                let old = tree.update(&mut memory, &k, |now| std::mem::replace(now, v)).unwrap();
-                assert_eq!(old, model.get_mut(&k).map(|now| std::mem::replace(now, v)));
-            }
-            8 => {
-                let other = key(random.below(keys));
-                let (low, high) = (k.min(other), k.max(other));
-                for bounds in [
-                    (Bound::Included(low), Bound::Included(high)),
-                    (Bound::Excluded(low), Bound::Unbounded),
-                    (Bound::Unbounded, Bound::Excluded(high)),
-                ] {
-                    let mut all = model.range(bounds);
-                    let limit = random.below(40_u64);
-                    let mut left = limit;
-                    let calls = tree.range(&mut memory, bounds, |key, value| {
-                        assert_eq!(all.next(), Some((key, value)));
-                        left = left.saturating_sub(1);
-                        left > 0
-                    });
-                    assert_eq!(calls, Ok((model.range(bounds).count() as u64).min(limit.max(1))));
-                }
-            }
-            _ => assert_eq!(tree.get(&mut memory, &k), Ok(model.get(&k).copied())),
-        }
-        assert_eq!(tree.check(&mut memory), Ok(model.len() as u64), "step {step}");
-        if step % 500 == 0 {
-            same(&mut memory, &tree, &model);
-            heap.check(&mut memory).unwrap();
-            tree = RedBlackTree::open(tree.root(), heap.clone(), 1).unwrap();
-        }
-    }
-    while let Some((k, v)) = model.pop_first() {
-        assert_eq!(tree.remove(&mut memory, &k), Ok(Some(v)));
-    }
-    same(&mut memory, &tree, &model);
+    let tree = RedBlackTree::<K, V, VersionLatch>::create(&mut memory, heap.clone(), 4).unwrap();
+    let random = Random::seeded(what, keys);
+    let plan = Plan { random, first: key(0), key: &key, value: &value, keys, steps: 5000 };
+    maps::agrees_with_a_model(tree, &mut memory, plan, Some(&heap), |_, tree| {
+        RedBlackTree::open(tree.root(), heap.clone(), 1).unwrap()
+    });
     assert_eq!(heap.used_bytes(), 8, "only the cell is left");
+}
+
+#[test]
+fn ranges_have_bounds_of_all_kinds() {
+    let mut random = Random::seeded("red-black ranges", 4);
+    let mut memory = plain();
+    let heap = heap_of(&mut memory, 40);
+    let tree = RedBlackTree::<u64, u64, VersionLatch>::create(&mut memory, heap, 4).unwrap();
+    let model: BTreeMap<u64, u64> = (0..120).map(|n| (n * 2, n)).collect();
+    model.iter().for_each(|(key, &value)| assert_eq!(tree.insert(&mut memory, key, value), Ok(None)));
+    same(&mut memory, &tree, &model, 0);
+    for _ in 0..500 {
+        let (k, other) = (random.below(250_u64), random.below(250));
+        let (low, high) = (k.min(other), k.max(other));
+        for bounds in [
+            (Bound::Included(low), Bound::Included(high)),
+            (Bound::Excluded(low), Bound::Unbounded),
+            (Bound::Unbounded, Bound::Excluded(high)),
+        ] {
+            let mut all = model.range(bounds);
+            let limit = random.below(40_u64);
+            let mut left = limit;
+            let calls = tree.range(&mut memory, bounds, |key, value| {
+                assert_eq!(all.next(), Some((key, value)));
+                left = left.saturating_sub(1);
+                left > 0
+            });
+            assert_eq!(calls, Ok((model.range(bounds).count() as u64).min(limit.max(1))));
+        }
+    }
 }
 
 #[test]
@@ -145,114 +166,34 @@ fn orders_that_are_hard_for_balancing_and_how_many_pins_they_take() {
     assert!(pins_most <= u64::from(RedBlackTree::<u64, [u64; 2], VersionLatch>::PINS), "{pins_most}");
 }
 
+/// Numbers are keys.
+fn plan<const PARTS: usize>(what: &str, seed: u64, keys: u64, steps: u64) -> Plan<'static, Tree<PARTS>> {
+    Plan { random: Random::seeded(what, seed), first: 0, key: &|n| n, value: &|n| [n; PARTS], keys, steps }
+}
+
+type Tree<const PARTS: usize> = RedBlackTree<u64, [u64; PARTS], VersionLatch>;
+
 #[test]
 fn every_access_may_fail() {
-    let mut random = Random::seeded("red-black faults", 11);
     let mut memory = FaultyMemory::new();
     let heap = heap_of(&mut memory, 8);
-    let tree = RedBlackTree::<u64, [u64; 40], VersionLatch>::create(&mut memory, heap.clone(), 4).unwrap();
-    let mut model = BTreeMap::new();
-    let mut failures = 0;
-    for step in 0..700u64 {
-        let (key, value) = (random.below(90), [random.next(); 40]);
-        let operation = random.below(5);
-        for fail_at in 0.. {
-            let error = errors()[(step % 3) as usize];
-            memory.fail_after(fail_at, error);
-            let result = match operation {
-                0 | 1 => tree.insert(&mut memory, &key, value),
-                2 | 3 => tree.remove(&mut memory, &key),
-                _ => tree.update(&mut memory, &key, |now| std::mem::replace(now, value)),
-            };
-            let met = !memory.heal();
-            match result {
-                Err(got) => {
-                    assert!(met && got == error, "{got}");
-                    failures += 1;
-                    assert_eq!(tree.check(&mut memory), Ok(model.len() as u64));
-                    assert_eq!(tree.get(&mut memory, &key), Ok(model.get(&key).copied()));
-                }
-                Ok(old) => {
-                    let want = match operation {
-                        0 | 1 => model.insert(key, value),
-                        2 | 3 => model.remove(&key),
-                        _ => model.get_mut(&key).map(|now| std::mem::replace(now, value)),
-                    };
-                    assert_eq!(old, want);
-                    break;
-                }
-            }
-        }
-        if step % 50 == 0 {
-            same(&mut memory, &tree, &model);
-            heap.check(&mut memory).unwrap();
-        }
-    }
-    assert!(failures > 2000, "only {failures} failures");
-    for key in 0..90 {
-        tree.remove(&mut memory, &key).unwrap();
-    }
+    let tree = Tree::<40>::create(&mut memory, heap.clone(), 4).unwrap();
+    maps::survives_failed_accesses(&tree, &mut memory, plan("red-black faults", 11, 90, 700), 2000);
+    heap.check(&mut memory).unwrap();
     assert_eq!(heap.used_bytes(), 8, "failed operations leak nothing");
 }
 
 #[test]
 fn threads_lose_nothing_and_see_whole_values() {
-    const THREADS: u64 = 4;
-    const ROUNDS: u64 = 2500;
-    let memory = plain();
-    let heap = heap_of(&mut memory.clone(), 40);
-    let tree = RedBlackTree::<u64, [u64; 4], VersionLatch>::create(&mut memory.clone(), heap.clone(), 2).unwrap();
-    for shared in 0..8u64 {
-        tree.insert(&mut memory.clone(), &(shared * 100), [0; 4]).unwrap();
-    }
-    let random = Random::seeded("red-black threads", 5);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (mut memory, mut random, tree) = (memory.clone(), random.split(thread), &tree);
-            scope.spawn(move || {
-                let mut mine = BTreeMap::new();
-                for round in 0..ROUNDS {
-                    let shared = random.below(8) * 100;
-                    tree.update(&mut memory, &shared, |value| value.iter_mut().for_each(|part| *part += 1))
-                        .unwrap()
-                        .expect("nobody removes these");
-                    let seen = tree.get(&mut memory, &(random.below(8) * 100)).unwrap().expect("nobody removes these");
-                    assert!(seen.iter().all(|&part| part == seen[0]), "torn: {seen:?}");
-                    let key = random.below(8) * 100 + 1 + random.below(5) * THREADS + thread;
-                    if random.below(2) == 0 {
-                        let value = [round; 4];
-                        assert_eq!(tree.insert(&mut memory, &key, value), Ok(mine.insert(key, value)));
-                    } else {
-                        assert_eq!(tree.remove(&mut memory, &key), Ok(mine.remove(&key)));
-                    }
-                    if round % 50 == 0 {
-                        let (mut last, mut permanent) = (None, 0);
-                        tree.range(&mut memory, .., |&key, value| {
-                            assert!(last.is_none_or(|last| last < key));
-                            assert!(value.iter().all(|&part| part == value[0]), "torn: {value:?}");
-                            last = Some(key);
-                            permanent += u64::from(key % 100 == 0);
-                            true
-                        })
-                        .unwrap();
-                        assert_eq!(permanent, 8);
-                    }
-                }
-                for (key, value) in mine {
-                    assert_eq!(tree.remove(&mut memory, &key), Ok(Some(value)));
-                }
-            });
-        }
-    });
-    let mut memory = memory;
-    assert_eq!(tree.check(&mut memory), Ok(8));
-    let mut sum = 0;
-    tree.range(&mut memory, .., |_, value| {
-        sum += value[0];
-        true
-    })
-    .unwrap();
-    assert_eq!(sum, THREADS * ROUNDS);
+    let mut memory = plain();
+    let heap = heap_of(&mut memory, 40);
+    let tree = Tree::<4>::create(&mut memory, heap.clone(), 2).unwrap();
+    let count = |value: &[u64; 4]| {
+        assert!(value.iter().all(|&part| part == value[0]), "torn: {value:?}");
+        value[0]
+    };
+    let add = |value: &mut [u64; 4]| value.iter_mut().for_each(|part| *part += 1);
+    maps::serves_threads(&tree, &memory, &plan("red-black threads", 5, 40, 2500), add, count);
     heap.check(&mut memory).unwrap();
 }
 
@@ -263,16 +204,22 @@ fn trees_built_at_once() {
             let mut memory = plain();
             let heap = heap_of(&mut memory, 20);
             let entries = (0..count).map(|n| (n * 3, n));
-            let tree =
-                RedBlackTree::<u64, u64, NoLatch>::bulk(&mut memory, heap.clone(), 1, count, entries.clone(), layout)
-                    .unwrap();
+            let tree = RedBlackTree::<u64, u64, VersionLatch>::bulk(
+                &mut memory,
+                heap.clone(),
+                1,
+                count,
+                entries.clone(),
+                layout,
+            )
+            .unwrap();
             let mut model: BTreeMap<u64, u64> = entries.collect();
-            same(&mut memory, &tree, &model);
+            same(&mut memory, &tree, &model, 0);
             for key in 0..count * 2 {
                 assert_eq!(tree.insert(&mut memory, &key, key), Ok(model.insert(key, key)));
                 assert_eq!(tree.remove(&mut memory, &(key * 2)), Ok(model.remove(&(key * 2))));
             }
-            same(&mut memory, &tree, &model);
+            same(&mut memory, &tree, &model, 0);
             heap.check(&mut memory).unwrap();
             while let Some((key, value)) = model.pop_first() {
                 assert_eq!(tree.remove(&mut memory, &key), Ok(Some(value)));
@@ -309,73 +256,10 @@ fn wrong_use_is_refused_and_leaks_nothing() {
     assert_eq!(tree.check(&mut memory), Ok(full));
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Operation {
-    Get(u64),
-    Insert(u64, u64),
-    Remove(u64),
-    Update(u64, u64),
-    /// The third entry from here on.
-    Scan(u64),
-}
-
-type Tree = RedBlackTree<u64, [u64; 3], VersionLatch>;
-
-fn run<M: Memory>(tree: &Tree, memory: &mut M, operation: Operation) -> Result<Option<[u64; 3]>, AccessError> {
-    match operation {
-        Operation::Get(key) => tree.get(memory, &key),
-        Operation::Insert(key, value) => tree.insert(memory, &key, [value; 3]),
-        Operation::Remove(key) => tree.remove(memory, &key),
-        Operation::Update(key, value) => tree.update(memory, &key, |now| std::mem::replace(now, [value; 3])),
-        Operation::Scan(key) => {
-            let (mut left, mut third) = (3, None);
-            tree.range(memory, key.., |_, &value| {
-                left -= 1;
-                if left == 0 {
-                    third = Some(value);
-                }
-                left > 0
-            })?;
-            Ok(third)
-        }
-    }
-}
-
 #[test]
 fn another_fiber_may_run_at_any_access() {
-    let memory = plain();
-    let heap = heap_of(&mut memory.clone(), 4);
-    let tree = Tree::create(&mut memory.clone(), heap, 1).unwrap();
-    interleave(
-        8000,
-        16,
-        &memory,
-        Random::seeded("red-black interleaved", 22),
-        BTreeMap::new(),
-        |random| {
-            let (key, value) = (random.below(40), random.next());
-            match random.below(6) {
-                0 => Operation::Get(key),
-                1 | 2 => Operation::Insert(key, value),
-                3 => Operation::Remove(key),
-                4 => Operation::Update(key, value),
-                _ => Operation::Scan(key),
-            }
-        },
-        |model: &mut BTreeMap<u64, [u64; 3]>, operation| match operation {
-            Operation::Get(key) => model.get(&key).copied(),
-            Operation::Insert(key, value) => model.insert(key, [value; 3]),
-            Operation::Remove(key) => model.remove(&key),
-            Operation::Update(key, value) => model.get_mut(&key).map(|now| std::mem::replace(now, [value; 3])),
-            Operation::Scan(key) => model.range(key..).nth(2).map(|(_, &value)| value),
-        },
-        |memory, operation| run(&tree, memory, operation),
-        |memory, operation| run(&tree, memory, operation),
-        |memory| {
-            tree.check(memory).unwrap();
-            let mut all = BTreeMap::new();
-            tree.range(memory, .., |&key, &value| all.insert(key, value).is_none()).unwrap();
-            all
-        },
-    );
+    let mut memory = plain();
+    let heap = heap_of(&mut memory, 4);
+    let tree = Tree::<3>::create(&mut memory, heap, 1).unwrap();
+    maps::lets_others_run(&tree, &memory, &plan("red-black interleaved", 22, 40, 8000), 16, (3, 1), |_| ());
 }
