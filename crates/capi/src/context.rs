@@ -6,7 +6,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use fulgurite::{AccessError, Context, Memory, views::WriteSection};
+use fulgurite::{
+    AccessError, Context,
+    views::{RawMemory, WriteSection},
+};
 use fulgurite_alloc::reach;
 
 use crate::argument;
@@ -100,7 +103,7 @@ pub unsafe extern "C" fn fulgurite_yield(context: *mut fulgurite_context) -> ful
     guard(|| {
         // SAFETY: the contract of the module `lib`.
         let context = unsafe { argument::handle(context, "context") }?;
-        context.call(|inner, _| Memory::yield_now(inner))
+        context.call(|inner, _| RawMemory::yield_now(inner))
     })
 }
 

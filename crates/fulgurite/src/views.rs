@@ -107,7 +107,7 @@ pub use fulgurite_memory::PlainMemory;
 /// A pin of [`PlainMemory`]: what it views is there in any case.
 ///
 /// ```
-/// use fulgurite::views::{Backed, Pinned, PlainMemory, PlainPin};
+/// use fulgurite::views::{Backed, Pinned, PlainMemory, PlainPin, RawMemory};
 /// use fulgurite::{Address, Memory};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -125,11 +125,33 @@ pub use fulgurite_memory::PlainMemory;
 pub use fulgurite_memory::PlainPin;
 pub use fulgurite_memory::{Ptr, View};
 
+/// What a kind of memory provides: views, pins and sections. [`Memory`](crate::Memory) is there for
+/// each of them.
+///
+/// ```
+/// use fulgurite::views::RawMemory;
+/// use fulgurite::{AccessError, Address, Fulgurite, Medium};
+///
+/// /// Both halves of a record, by one access.
+/// fn halves(m: &mut impl RawMemory, at: Address) -> Result<(u32, u32), AccessError> {
+///     let record = m.view(at, 8)?;
+///     Ok((record.load(0), record.load(4)))
+/// }
+///
+/// # fn main() -> Result<(), fulgurite::Error> {
+/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+/// let region = memory.region(4096)?;
+/// assert_eq!(memory.run(|m| halves(m, region.base))?, (0, 0));
+/// # Ok(())
+/// # }
+/// ```
+pub use fulgurite_memory::RawMemory;
+
 /// Bytes to read and write until the next access.
 ///
 /// ```
-/// use fulgurite::views::ViewMut;
-/// use fulgurite::{Fulgurite, Medium, Memory};
+/// use fulgurite::views::{RawMemory, ViewMut};
+/// use fulgurite::{Fulgurite, Medium};
 ///
 /// # fn main() -> Result<(), fulgurite::Error> {
 /// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;

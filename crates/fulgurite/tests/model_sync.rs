@@ -92,7 +92,7 @@ fn load(m: &mut Context, at: Address) -> Result<u64, AccessError> {
 }
 /// Writes both ends of a page, with nothing in between that switches.
 fn store(m: &mut Context, n: u64, value: u64) -> Result<(), AccessError> {
-    let view = fulgurite::Memory::view_mut(m, page(n), SUBPAGE_BYTES)?;
+    let view = fulgurite::views::RawMemory::view_mut(m, page(n), SUBPAGE_BYTES)?;
     view.store(0, value);
     view.store(LAST as usize, value);
     Ok(())
@@ -100,7 +100,7 @@ fn store(m: &mut Context, n: u64, value: u64) -> Result<(), AccessError> {
 
 /// Changes a page in one access: nobody comes in between.
 fn change(m: &mut Context, n: u64, to: impl FnOnce(u64) -> u64) -> Result<(), AccessError> {
-    let view = fulgurite::Memory::view_mut(m, page(n), SUBPAGE_BYTES)?;
+    let view = fulgurite::views::RawMemory::view_mut(m, page(n), SUBPAGE_BYTES)?;
     let value = to(view.load::<u64>(0));
     view.store(0, value);
     view.store(LAST as usize, value);

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use fulgurite::views::{View, ViewMut};
-use fulgurite::{AccessError, Address, Context, Durability, Fulgurite, JobOptions, Medium, Memory};
+use fulgurite::views::{RawMemory, View, ViewMut};
+use fulgurite::{AccessError, Address, Context, Durability, Fulgurite, JobOptions, Medium};
 
 /// A job's memory that asks for a roll back before an access, and goes on when it may.
 struct Rolled<'c> {
@@ -34,9 +34,10 @@ impl Rolled<'_> {
     }
 }
 
-impl Memory for Rolled<'_> {
-    type Pin = <Context as Memory>::Pin;
-    type Section = <Context as Memory>::Section;
+impl RawMemory for Rolled<'_> {
+    type Pin = <Context as RawMemory>::Pin;
+    type Section = <Context as RawMemory>::Section;
+    type Inner = Self;
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.access()?;
         self.inner.view(at, len)
@@ -49,14 +50,8 @@ impl Memory for Rolled<'_> {
         self.access()?;
         self.inner.pin(at)
     }
-    fn prefetch(&mut self, at: Address) {
-        self.inner.prefetch(at);
-    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.inner.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        Context::unpark_all(word);
     }
     fn write_section(&mut self) -> Result<Self::Section, AccessError> {
         self.inner.write_section()

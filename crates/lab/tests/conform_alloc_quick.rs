@@ -30,7 +30,7 @@ fn run(directory: &Path, words: &[&str]) {
             let is_this = |row: &&Value| row["workload"] == workload && row["config"] == config;
             let these: Vec<&Value> = all.iter().filter(is_this).collect();
             assert!(!these.is_empty() || notes.contains(&format!("{config} is skipped")), "{config}: {notes}");
-            these.into_iter().for_each(|row| is_whole(row, config));
+            these.into_iter().for_each(|row| assert_whole(row, config));
         }
     }
     assert!(told.contains("x memory-page") && told.contains("Zipf 0.99, 50/50"), "{told}");
@@ -45,7 +45,7 @@ fn run(directory: &Path, words: &[&str]) {
     assert_eq!(left.len(), 2, "{left:?}");
 }
 
-fn is_whole(row: &Value, config: &str) {
+fn assert_whole(row: &Value, config: &str) {
     for key in ["ops_per_s", "p50_us", "p99_us", "p999_us", "cpu_us_per_op", "lines_changed"] {
         assert!(number(row, key) > 0.0, "{key} of {row}");
     }

@@ -164,7 +164,7 @@ impl<T: Plain> Array<T> {
     /// caller keeps others from changing them.
     ///
     /// # Errors
-    /// As [`Array::get`] and [`Memory::pin`]; nothing was changed then.
+    /// As [`Array::get`] and [`pin`](crate::RawMemory::pin); nothing was changed then.
     pub fn swap<M: Memory>(&self, memory: &mut M, a: u64, b: u64) -> Result<(), AccessError> {
         let (a, b) = (self.element(a)?.address(), self.element(b)?.address());
         let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);

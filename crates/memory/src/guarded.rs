@@ -1,16 +1,20 @@
-//! Guarded memory: the [`Memory`] trait over a job's context, where an access may switch fibers.
+//! Guarded memory: [`RawMemory`] of a job's context, where an access may switch fibers.
 
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use fulgurite_format::Address;
 use fulgurite_runtime::{AccessError, Context, PinnedFrame, WriteSection};
 
-use crate::{Memory, Pinned, Plain, Ptr, View, ViewMut, assert_inside, load_trusting, store_trusting, whole};
+use crate::memory::{Kind, Views};
+use crate::{Pinned, RawMemory, View, ViewMut, assert_inside, whole};
 
-impl Memory for Context {
+impl RawMemory for Context {
     type Pin = PinnedFrame;
     type Section = WriteSection;
+    type Inner = Self;
+    // SAFETY: `view` and `view_mut` return the range asked for, and the runtime aligns subpages to
+    // their size.
+    const VIEWS: Views = unsafe { Views::exact() };
 
     #[inline(always)]
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
@@ -32,17 +36,8 @@ impl Memory for Context {
     fn pin(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
         Context::pin(self, at)
     }
-    fn prefetch(&mut self, at: Address) {
-        Context::prefetch(self, at);
-    }
-    fn will_overwrite(&mut self, at: Address) {
-        Context::will_overwrite(self, at);
-    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         Context::park(self, word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        Context::unpark_all(word);
     }
     #[inline(always)]
     fn write_section(&mut self) -> Result<WriteSection, AccessError> {
@@ -51,50 +46,13 @@ impl Memory for Context {
     fn yield_now(&mut self) -> Result<(), AccessError> {
         Context::yield_now(self)
     }
-    fn has_objects(&self) -> bool {
-        Context::has_objects(self)
-    }
-    #[inline]
-    fn read_object<R>(&mut self, at: Address, len: usize, mut read: impl FnMut(&[u8]) -> R) -> Result<R, AccessError> {
-        if self.has_objects() {
-            return Context::read_object(self, at, len, read);
-        }
-        let mut bytes = vec![0; len];
-        self.read_bytes(at, &mut bytes)?;
-        Ok(read(&bytes))
-    }
-    fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
-        if self.has_objects() {
-            return Context::write_object(self, at, bytes);
-        }
-        self.write_bytes(at, bytes)
-    }
-    fn wait_for_object_room(&mut self, at: Address) -> Result<(), AccessError> {
-        if self.has_objects() { Context::wait_for_object_room(self, at) } else { Ok(()) }
-    }
-    fn free_object(&mut self, at: Address) {
-        Context::free_object(self, at);
-    }
-    fn pause(&mut self, time: Duration) -> Result<(), AccessError> {
-        Context::sleep(self, time)
-    }
     #[inline]
     fn roll_backs(&self) -> u64 {
         Context::roll_backs(self)
     }
-    fn verdict(&mut self) -> Result<(), AccessError> {
-        Context::verdict(self)
-    }
     #[inline(always)]
-    fn load<T: Plain>(&mut self, at: Ptr<T>) -> Result<T, AccessError> {
-        // SAFETY: `view` and `view_mut` return the range asked for, and the runtime aligns subpages
-        // to their size.
-        unsafe { load_trusting(self, at) }
-    }
-    #[inline(always)]
-    fn store<T: Plain>(&mut self, at: Ptr<T>, value: T) -> Result<(), AccessError> {
-        // SAFETY: as in `load`.
-        unsafe { store_trusting(self, at, value) }
+    fn kind(&mut self) -> Kind<'_, Self> {
+        Kind::Job(self)
     }
 }
 

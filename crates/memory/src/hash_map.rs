@@ -34,7 +34,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::hash::KeyHash;
 use crate::latch::harmless;
-use crate::{Heap, Latch, LatchTable, Memory, Ptr, Region, View, ViewMut, WriteSet, optimistic};
+use crate::{ByKind, Heap, Latch, LatchTable, Memory, Ptr, Region, View, ViewMut, WriteSet, optimistic};
 
 /// Blocks of a chain that are followed at most: far more than an honest chain has.
 const CHAIN_LIMIT: u64 = 1 << 24;

@@ -43,7 +43,7 @@ use size_class::{CLASSES, SUBPAGE_CLASS, class_bytes, class_of};
 use state::Class;
 
 use crate::layout::Scatter;
-use crate::{Allocator, Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch};
+use crate::{Allocator, ByKind, Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch};
 
 /// Free objects of one class in DRAM (8 bytes each). Beyond that, the oldest go to a list in flash.
 pub const CACHED_OBJECTS: usize = 256;
@@ -188,8 +188,8 @@ impl Heap {
     /// # Errors
     /// [`AccessError::NoSpace`]; what the memory says. Nothing is handed out then.
     pub fn allocate<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Address, AccessError> {
-        if M::TRACKED {
-            return memory.allocate_from(self, bytes);
+        if let Some(allocated) = memory.allocate_tracked(self, bytes) {
+            return allocated;
         }
         let _section = memory.write_section()?;
         let Some(class) = class_of(bytes) else {
@@ -228,8 +228,7 @@ impl Heap {
     /// [`AccessError::Corrupt`] when no such object was ever handed out. A failed access is no
     /// error: the object stays in DRAM, and a later call retries.
     pub fn free<M: Memory>(&self, memory: &mut M, at: Address, bytes: usize) -> Result<(), AccessError> {
-        if M::TRACKED {
-            memory.free_to(self, at, bytes);
+        if memory.free_tracked(self, at, bytes) {
             return Ok(());
         }
         let _section = memory.write_section()?;

@@ -27,9 +27,9 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use fulgurite_runtime::AccessError;
+use fulgurite_runtime::{AccessError, Context};
 
-use crate::Memory;
+use crate::{ByKind, Memory, parking};
 
 /// A latch that containers are generic over.
 pub trait Latch: Default + Send + Sync + 'static {
@@ -82,9 +82,15 @@ impl<L: Latch, M: Memory> Drop for Exclusive<'_, L, M> {
             return;
         }
         if let Some(word) = self.latch.release(std::thread::panicking()) {
-            M::unpark_all(word);
+            wake_all(word);
         }
     }
+}
+
+/// Wakes the fibers and the threads that wait for the latch with this word.
+pub(crate) fn wake_all(word: &AtomicU64) {
+    Context::unpark_all(word);
+    parking::unpark_all(word);
 }
 
 /// Runs code of a caller while `held` is. A panic in it has changed nothing that the latch
@@ -192,9 +198,7 @@ impl Latch for VersionLatch {
         if word & (LOCKED | POISON) != 0 {
             word = wait(&self.word, memory)?;
         }
-        if M::TRACKED {
-            memory.note_read(&self.word, word & !WAITERS);
-        }
+        memory.note_read(&self.word, word & !WAITERS);
         Ok(word & !WAITERS)
     }
     #[inline]

@@ -6,19 +6,20 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
-use crate::{Memory, Pinned, Plain, Ptr, View, ViewMut, assert_inside, load_trusting, store_trusting, whole};
+use crate::memory::{Kind, Views};
+use crate::{Pinned, RawMemory, View, ViewMut, assert_inside, parking, whole};
 
 /// Bytes reserved: the 44 bits that a controller addresses, and a subpage for the tail of the last
 /// view.
 const RESERVED_BYTES: usize = (1 << 44) + SUBPAGE_BYTES;
 
-/// Plain memory behind the [`Memory`] trait. Clones share the bytes: one for each thread.
+/// Plain memory behind the [`crate::Memory`] trait. Clones share the bytes: one for each thread.
 #[derive(Clone, Debug)]
 pub struct PlainMemory {
     base: NonNull<u8>,
@@ -65,6 +66,17 @@ impl PlainMemory {
         self.arena.as_ref().expect("memory that is kept forever has no arena to show")
     }
 
+    /// Wakes all threads that are parked on `word`.
+    pub fn unpark_all(word: &AtomicU64) {
+        parking::unpark_all(word);
+    }
+
+    /// Begins to bring a cache line in.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, at: Address) {
+        fulgurite_sys::arch::prefetch(self.at(at).as_ptr());
+    }
+
     #[inline(always)]
     fn at(&self, at: Address) -> NonNull<u8> {
         // SAFETY: `linear` is below 2^44 and the arena is longer.
@@ -72,9 +84,13 @@ impl PlainMemory {
     }
 }
 
-impl Memory for PlainMemory {
+impl RawMemory for PlainMemory {
     type Pin = PlainPin;
     type Section = ();
+    type Inner = Self;
+    // SAFETY: `view` and `view_mut` return the range asked for, and an arena begins at a multiple
+    // of a subpage.
+    const VIEWS: Views = unsafe { Views::exact() };
 
     #[inline(always)]
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
@@ -92,26 +108,9 @@ impl Memory for PlainMemory {
     fn pin(&mut self, at: Address) -> Result<PlainPin, AccessError> {
         Ok(PlainPin { memory: self.clone(), address: at.subpage().address() })
     }
-    #[inline(always)]
-    fn prefetch(&mut self, at: Address) {
-        fulgurite_sys::arch::prefetch(self.at(at).as_ptr());
-    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
-        let still = || word.load(Ordering::Relaxed) == expected;
-        // SAFETY: the key is the address of the word, which is borrowed while a thread waits, and
-        // which nothing else can use as its key. `still` only loads it, and the other callbacks do
-        // nothing: none parks, wakes or panics.
-        unsafe {
-            let key = std::ptr::from_ref(word) as usize;
-            parking_lot_core::park(key, still, || {}, |_, _| {}, parking_lot_core::DEFAULT_PARK_TOKEN, None);
-        }
+        parking::park(word, expected);
         Ok(())
-    }
-    fn unpark_all(word: &AtomicU64) {
-        // SAFETY: as in `park`.
-        unsafe {
-            parking_lot_core::unpark_all(std::ptr::from_ref(word) as usize, parking_lot_core::DEFAULT_UNPARK_TOKEN)
-        };
     }
     #[inline(always)]
     fn write_section(&mut self) -> Result<(), AccessError> {
@@ -122,15 +121,8 @@ impl Memory for PlainMemory {
         Ok(())
     }
     #[inline(always)]
-    fn load<T: Plain>(&mut self, at: Ptr<T>) -> Result<T, AccessError> {
-        // SAFETY: `view` and `view_mut` return the range asked for, and an arena begins at a
-        // multiple of a subpage.
-        unsafe { load_trusting(self, at) }
-    }
-    #[inline(always)]
-    fn store<T: Plain>(&mut self, at: Ptr<T>, value: T) -> Result<(), AccessError> {
-        // SAFETY: as in `load`.
-        unsafe { store_trusting(self, at, value) }
+    fn kind(&mut self) -> Kind<'_, Self> {
+        Kind::Dram(self)
     }
 }
 
@@ -161,6 +153,7 @@ impl Pinned for PlainPin {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Memory, Ptr};
 
     #[test]
     fn any_address_is_safe() {

@@ -123,7 +123,7 @@ impl WriteSet {
     /// retry.
     ///
     /// # Errors
-    /// As [`Memory::pin`]; nothing was written then.
+    /// As [`pin`](crate::RawMemory::pin); nothing was written then.
     pub fn commit<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
         let Some(first) = self.writes.first().copied() else { return Ok(()) };
         if M::TRACKED {

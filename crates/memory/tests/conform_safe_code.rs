@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use fulgurite_flash::MemoryFlash;
 use fulgurite_memory::{
-    AccessError, Address, Memory, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr, SUBPAGE_BYTES, View, ViewMut,
-    WriteSet,
+    AccessError, Address, Memory, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr, RawMemory, SUBPAGE_BYTES, View,
+    ViewMut, WriteSet,
 };
 use fulgurite_runtime::{JobOptions, Runtime};
 use fulgurite_sys::Backed;
@@ -53,9 +53,10 @@ struct Wrong {
     len: usize,
 }
 
-impl Memory for Wrong {
+impl RawMemory for Wrong {
     type Pin = PlainPin;
     type Section = ();
+    type Inner = Self;
     fn view(&mut self, at: Address, _: usize) -> Result<View<'_>, AccessError> {
         Ok(self.inner.view(at, self.skip + self.len)?.slice(self.skip, self.len))
     }
@@ -65,11 +66,9 @@ impl Memory for Wrong {
     fn pin(&mut self, at: Address) -> Result<PlainPin, AccessError> {
         self.inner.pin(at)
     }
-    fn prefetch(&mut self, _: Address) {}
     fn park(&mut self, _: &AtomicU64, _: u64) -> Result<(), AccessError> {
         Ok(())
     }
-    fn unpark_all(_: &AtomicU64) {}
     fn write_section(&mut self) -> Result<(), AccessError> {
         Ok(())
     }
@@ -167,11 +166,11 @@ fn who_parks_on_a_word_that_has_changed_does_not_sleep() {
     let mut plain = PlainMemory::new(Backed::BasePages).unwrap();
     plain.park(&word, 2).unwrap();
     let (runtime, mine) = (runtime(), word.clone());
-    runtime.run(move |m| Memory::park(m, &mine, 2)).unwrap();
+    runtime.run(move |m| RawMemory::park(m, &mine, 2)).unwrap();
     let mine = word.clone();
     let sleeper = runtime.submit(move |m| {
         while mine.load(Relaxed) == 1 {
-            Memory::park(m, &mine, 1)?;
+            RawMemory::park(m, &mine, 1)?;
         }
         Ok::<_, AccessError>(())
     });
@@ -187,7 +186,7 @@ fn who_parks_on_a_word_that_has_changed_does_not_sleep() {
         sleeper.join()
     });
     assert!(thread.is_ok());
-    <fulgurite_runtime::Context as Memory>::unpark_all(&word);
+    fulgurite_runtime::Context::unpark_all(&word);
     assert_eq!(sleeper.unwrap().wait().unwrap(), Ok(()));
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use common::{Random, plain};
 use fulgurite_memory::{
     AccessError, Address, Array, BPlusTree, Directory, HashMap, Heap, Masstree, Memory, NoLatch, Pinned, PlainMemory,
-    Ptr, RedBlackTree, Rooted, View, ViewMut, WriteSet,
+    Ptr, RawMemory, RedBlackTree, Rooted, View, ViewMut, WriteSet,
 };
 
 /// Counts the sections that are open.
@@ -35,7 +35,7 @@ impl Drop for Section {
 }
 
 struct StrictPin {
-    inner: <PlainMemory as Memory>::Pin,
+    inner: <PlainMemory as RawMemory>::Pin,
     open: Rc<Cell<u32>>,
 }
 
@@ -56,9 +56,10 @@ impl Pinned for StrictPin {
     }
 }
 
-impl Memory for Strict {
+impl RawMemory for Strict {
     type Pin = StrictPin;
     type Section = Section;
+    type Inner = Self;
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.inner.view(at, len)
     }
@@ -72,11 +73,9 @@ impl Memory for Strict {
     fn pin(&mut self, at: Address) -> Result<StrictPin, AccessError> {
         Ok(StrictPin { inner: self.inner.pin(at)?, open: self.open.clone() })
     }
-    fn prefetch(&mut self, _: Address) {}
     fn park(&mut self, _: &AtomicU64, _: u64) -> Result<(), AccessError> {
         unreachable!("one thread waits for nobody")
     }
-    fn unpark_all(_: &AtomicU64) {}
     fn write_section(&mut self) -> Result<Section, AccessError> {
         self.begun += u64::from(self.open.get() == 0);
         self.open.set(self.open.get() + 1);

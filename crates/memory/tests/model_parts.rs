@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use common::{FaultyMemory, Random, errors, interleave, plain};
 use fulgurite_memory::{
-    AccessError, Address, Blobs, Directory, Memory, PlainMemory, Rooted, Transactions, VALUE_BYTES_MAX, View, ViewMut,
+    AccessError, Address, Blobs, Directory, Memory, PlainMemory, RawMemory, Rooted, Transactions, VALUE_BYTES_MAX,
+    View, ViewMut,
 };
 
 const SPACE: u64 = 1 << 30;
@@ -278,9 +279,10 @@ impl SectionMemory {
     }
 }
 
-impl Memory for SectionMemory {
-    type Pin = <PlainMemory as Memory>::Pin;
+impl RawMemory for SectionMemory {
+    type Pin = <PlainMemory as RawMemory>::Pin;
     type Section = Section;
+    type Inner = Self;
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.count(len);
         self.inner.view(at, len)
@@ -292,14 +294,8 @@ impl Memory for SectionMemory {
     fn pin(&mut self, at: Address) -> Result<Self::Pin, AccessError> {
         self.inner.pin(at)
     }
-    fn prefetch(&mut self, at: Address) {
-        self.inner.prefetch(at);
-    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.inner.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
     }
     fn write_section(&mut self) -> Result<Section, AccessError> {
         if self.open.sections.fetch_add(1, Relaxed) == 0 {

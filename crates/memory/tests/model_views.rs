@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use common::{FaultyMemory, NeverParks, Random, SwitchingMemory, errors, plain};
 use fulgurite_memory::{
-    AccessError, Address, Blobs, Directory, Heap, Memory, OrderedBlobs, PlainMemory, Region, Rooted, SUBPAGE_BYTES,
-    Transactions, View, ViewMut,
+    AccessError, Address, Blobs, Directory, Heap, Memory, OrderedBlobs, PlainMemory, RawMemory, Region, Rooted,
+    SUBPAGE_BYTES, Transactions, View, ViewMut,
 };
 
 const SPACE: u64 = 1 << 30;
@@ -453,9 +453,10 @@ impl RolledMemory {
     }
 }
 
-impl Memory for RolledMemory {
-    type Pin = <PlainMemory as Memory>::Pin;
+impl RawMemory for RolledMemory {
+    type Pin = <PlainMemory as RawMemory>::Pin;
     type Section = ();
+    type Inner = Self;
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.access()?;
         self.inner.view(at, len)
@@ -468,14 +469,8 @@ impl Memory for RolledMemory {
         self.access()?;
         self.inner.pin(at)
     }
-    fn prefetch(&mut self, at: Address) {
-        self.inner.prefetch(at);
-    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.inner.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
     }
     fn write_section(&mut self) -> Result<(), AccessError> {
         Ok(())

@@ -18,8 +18,8 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use fulgurite_memory::{
-    AccessError, Address, FiberLatch, Memory, PAGE_BYTES, Pinned, PlainMemory, PlainPin, Region, SUBPAGE_BYTES, View,
-    ViewMut,
+    AccessError, Address, FiberLatch, PAGE_BYTES, Pinned, PlainMemory, PlainPin, RawMemory, Region, SUBPAGE_BYTES,
+    View, ViewMut,
 };
 use fulgurite_sys::{ArenaError, Backed};
 use fulgurite_workloads::{Params, Visitor, Workload, WorkloadError};
@@ -79,9 +79,10 @@ impl Noted {
     }
 }
 
-impl Memory for Noted {
+impl RawMemory for Noted {
     type Pin = NotedPin;
     type Section = ();
+    type Inner = Self;
 
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.note(at, len, false);
@@ -95,12 +96,8 @@ impl Memory for Noted {
         self.note(at, 0, false);
         Ok(NotedPin { pin: self.memory.pin(at)?, notes: self.notes.clone() })
     }
-    fn prefetch(&mut self, _at: Address) {}
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.memory.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
     }
     fn write_section(&mut self) -> Result<(), AccessError> {
         Ok(())

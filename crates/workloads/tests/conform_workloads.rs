@@ -14,7 +14,7 @@ use crate::common;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{FAILED, Unsteady, copy, plain};
-use fulgurite_memory::{Address, Latch, Memory, NoLatch, PlainMemory, Region, SUBPAGE_BYTES, VersionLatch};
+use fulgurite_memory::{Address, Latch, NoLatch, PlainMemory, RawMemory, Region, SUBPAGE_BYTES, VersionLatch};
 use fulgurite_workloads::{Params, Random, Visitor, Workload, dispatch, names};
 
 /// Builds a workload and keeps what it takes to run it elsewhere.

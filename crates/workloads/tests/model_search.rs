@@ -12,7 +12,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-use fulgurite_memory::{AccessError, Address, Memory, NoLatch, PlainMemory, PlainPin, Region, View, ViewMut};
+use fulgurite_memory::{
+    AccessError, Address, Memory, NoLatch, PlainMemory, PlainPin, RawMemory, Region, View, ViewMut,
+};
 use fulgurite_sys::Backed;
 use fulgurite_testkit::Random;
 use fulgurite_workloads::{Corpus, CorpusError, Params, Query, Workload, WorkloadError};
@@ -35,9 +37,10 @@ impl Failing {
     }
 }
 
-impl Memory for Failing {
+impl RawMemory for Failing {
     type Pin = PlainPin;
     type Section = ();
+    type Inner = Self;
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.step(at)?;
         self.memory.view(at, len)
@@ -50,14 +53,8 @@ impl Memory for Failing {
         self.step(at)?;
         self.memory.pin(at)
     }
-    fn prefetch(&mut self, at: Address) {
-        self.memory.prefetch(at);
-    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.memory.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
     }
     fn write_section(&mut self) -> Result<(), AccessError> {
         Ok(())

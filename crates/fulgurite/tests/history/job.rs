@@ -13,7 +13,7 @@ use std::sync::Arc;
 use fulgurite::{
     AccessError, Address, Context, Memory,
     latches::{Latch, VersionLatch},
-    views::{Pinned, Ptr, SUBPAGE_BYTES, ViewMut},
+    views::{Pinned, Ptr, RawMemory, SUBPAGE_BYTES, ViewMut},
 };
 
 use super::check::{Kind, NEVER};
@@ -167,7 +167,7 @@ impl Hand {
             // A walk makes a stream.
             45 => {
                 let first = self.random.below(subpages - 6);
-                (first..first + 6).try_for_each(|n| Memory::view(m, Table::subpage(0, n), 1).map(drop))
+                (first..first + 6).try_for_each(|n| RawMemory::view(m, Table::subpage(0, n), 1).map(drop))
             }
             _ => Ok(()),
         }
@@ -197,7 +197,7 @@ impl Hand {
     fn read_word(&mut self, m: &mut Context, key: u32, at: Address) -> Result<(), AccessError> {
         let pause = self.pause();
         let invoked = self.table.stamps.invoked();
-        let view = Memory::view(m, at, 8)?;
+        let view = RawMemory::view(m, at, 8)?;
         spin(pause);
         let value = view.load::<u64>(0);
         let responded = self.table.stamps.responded();
@@ -212,7 +212,7 @@ impl Hand {
     fn write_word(&mut self, m: &mut Context, key: u32, at: Address) -> Result<(), AccessError> {
         let (pause, value) = (self.pause(), self.fresh(key));
         let invoked = self.table.stamps.invoked();
-        let view = Memory::view_mut(m, at, 8)?;
+        let view = RawMemory::view_mut(m, at, 8)?;
         spin(pause);
         view.store(0, value);
         let responded = self.table.stamps.responded();
@@ -248,7 +248,7 @@ impl Hand {
             let version = if held.is_none() { latch.read_begin(m)? } else { 0 };
             match &pin {
                 Some(pin) => Pinned::view(pin, 0, SUBPAGE_BYTES).copy_to(0, contents),
-                None => Memory::view(m, at, SUBPAGE_BYTES)?.copy_to(0, contents),
+                None => RawMemory::view(m, at, SUBPAGE_BYTES)?.copy_to(0, contents),
             }
             if held.is_some() || latch.read_validate(version) {
                 break;
@@ -286,7 +286,7 @@ impl Hand {
         let held = latch.lock(m)?;
         match &pin {
             Some(pin) => copy_in(&Pinned::view_mut(pin, 0, SUBPAGE_BYTES), &self.contents, pause),
-            None => copy_in(&Memory::view_mut(m, at, SUBPAGE_BYTES)?, &self.contents, pause),
+            None => copy_in(&RawMemory::view_mut(m, at, SUBPAGE_BYTES)?, &self.contents, pause),
         }
         drop((held, pin, section));
         let responded = table.stamps.responded();
@@ -308,7 +308,7 @@ impl Hand {
         }
         let pause = self.pause();
         let invoked = self.table.stamps.invoked();
-        let view = Memory::view(m, Table::subpage(group, 5), SUBPAGE_BYTES)?;
+        let view = RawMemory::view(m, Table::subpage(group, 5), SUBPAGE_BYTES)?;
         spin(pause);
         view.copy_to(0, &mut self.contents[..SUBPAGE_BYTES]);
         let responded = self.table.stamps.responded();
@@ -323,7 +323,7 @@ impl Hand {
         let (value, pause) = (self.fresh(key), self.pause());
         fill(value, &mut self.contents[..SUBPAGE_BYTES]);
         let invoked = self.table.stamps.invoked();
-        let view = Memory::view_mut(m, Table::subpage(group, 5), SUBPAGE_BYTES)?;
+        let view = RawMemory::view_mut(m, Table::subpage(group, 5), SUBPAGE_BYTES)?;
         copy_in(&view, &self.contents, pause);
         let responded = self.table.stamps.responded();
         self.log.note(key, Kind::Write, value, (invoked, responded));

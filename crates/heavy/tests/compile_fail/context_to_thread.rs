@@ -1,5 +1,5 @@
 //! A context belongs to its fiber, and fibers to their thread.
-use fulgurite_memory::{Address, Memory};
+use fulgurite_memory::{Address, RawMemory};
 use fulgurite_runtime::Context;
 
 fn job(context: &mut Context, a: Address) {

@@ -1,5 +1,5 @@
 //! Two views at once are two frames that one slot cannot protect.
-use fulgurite_memory::{Address, Memory};
+use fulgurite_memory::{Address, RawMemory};
 use fulgurite_runtime::Context;
 
 fn job(context: &mut Context, a: Address, b: Address) -> u64 {

@@ -1,5 +1,5 @@
 //! A view does not survive waiting for a latch.
-use fulgurite_memory::{Address, Latch, Memory, VersionLatch};
+use fulgurite_memory::{Address, Latch, RawMemory, VersionLatch};
 use fulgurite_runtime::Context;
 
 fn job(context: &mut Context, latch: &VersionLatch, a: Address) -> u64 {

@@ -1,5 +1,5 @@
 //! A view does not survive giving way.
-use fulgurite_memory::{Address, Memory};
+use fulgurite_memory::{Address, RawMemory};
 use fulgurite_runtime::Context;
 
 fn job(context: &mut Context, a: Address) -> u64 {

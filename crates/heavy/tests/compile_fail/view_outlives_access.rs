@@ -1,5 +1,5 @@
 //! A view does not outlive the next access, which may give its frame away.
-use fulgurite_memory::{Address, Memory};
+use fulgurite_memory::{Address, RawMemory};
 use fulgurite_runtime::Context;
 
 fn job(context: &mut Context, a: Address, b: Address) -> u64 {

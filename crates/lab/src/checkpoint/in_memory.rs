@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
-use fulgurite_memory::{Memory, PlainMemory};
+use fulgurite_memory::{PlainMemory, RawMemory};
 use fulgurite_sys::{Arena, Backed, DirectFile, ImageChild, ImageFile, affinity};
 
 use super::job::{Gaps, Job, Progress, State, Sum, WORDS};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
-use fulgurite_memory::{AccessError, Memory};
+use fulgurite_memory::{AccessError, RawMemory};
 use fulgurite_runtime::{Context, Durable, Next, Runtime, Service};
 
 use super::job::{Gaps, Job, Progress, State, Sum};

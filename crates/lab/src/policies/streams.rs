@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, Result};
 use fulgurite_memory::{
-    AccessError, Address, Memory, NoLatch, PAGE_BYTES, PlainMemory, PlainPin, Region, View, ViewMut,
+    AccessError, Address, NoLatch, PAGE_BYTES, PlainMemory, PlainPin, RawMemory, Region, View, ViewMut,
 };
 use fulgurite_sys::Backed;
 use fulgurite_workloads::{Params, Random, Visitor, Workload, ZipfKeys};
@@ -97,9 +97,10 @@ impl Recorder {
     }
 }
 
-impl Memory for Recorder {
+impl RawMemory for Recorder {
     type Pin = PlainPin;
     type Section = ();
+    type Inner = Self;
 
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.note(at);
@@ -113,12 +114,8 @@ impl Memory for Recorder {
         self.note(at);
         self.memory.pin(at)
     }
-    fn prefetch(&mut self, _: Address) {}
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.memory.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
     }
     fn write_section(&mut self) -> Result<(), AccessError> {
         Ok(())

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use fulgurite_flash::Flash;
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_memory::{Address, Memory};
+use fulgurite_memory::{Address, RawMemory};
 use fulgurite_runtime::{AccessError, Context, JobOptions, Runtime};
 use fulgurite_store::SUBPAGES_PER_PAGE;
 use fulgurite_workloads::Random;

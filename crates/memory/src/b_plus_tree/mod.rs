@@ -60,7 +60,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// each).
     ///
     /// # Errors
-    /// As [`Heap::allocate`] and [`Memory::view`].
+    /// As [`Heap::allocate`] and [`view`](crate::RawMemory::view).
     ///
     /// # Panics
     /// When three values do not fit into a node, `V` needs more than 8-byte alignment, or
@@ -102,7 +102,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     ///
     /// # Errors
     /// [`AccessError::Corrupt`] when there is none, or one of other values. Else as
-    /// [`Memory::view`].
+    /// [`view`](crate::RawMemory::view).
     ///
     /// # Panics
     /// When `latch_count` is zero.
@@ -158,7 +158,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// The value of `key`.
     ///
     /// # Errors
-    /// As [`Memory::view`], [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
+    /// As [`view`](crate::RawMemory::view), [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<V>, AccessError> {
         again(|| {

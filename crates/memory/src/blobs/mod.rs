@@ -51,8 +51,8 @@ use values::{Span, Values};
 
 use crate::latch::harmless;
 use crate::{
-    HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Masstree, MasstreeRoot, Memory, Region, VersionLatch,
-    WriteSet, optimistic,
+    ByKind, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Masstree, MasstreeRoot, Memory, Region,
+    VersionLatch, WriteSet, optimistic,
 };
 
 /// Values of any length under keys of one plain type.
@@ -108,7 +108,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// empty then, as it is after an error.
     ///
     /// # Errors
-    /// As [`Memory::view`], [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
+    /// As [`view`](crate::RawMemory::view), [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
     pub fn get<M: Memory>(&self, memory: &mut M, key: &I::Key, into: &mut Vec<u8>) -> Result<bool, AccessError> {
         let found = self.look(memory, key, |memory, span, still| {
             if span.object {
@@ -455,7 +455,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// one. The caller has the key's turn.
     fn replace<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
         if self.values.space.is_some()
-            && memory.has_objects()
+            && memory.with_objects().is_some()
             // What is no word is replaced like any other.
             && let Ok(Some(old)) = self.current(memory, key)
             && self.values.can_overwrite(memory, old, value.len())

@@ -30,7 +30,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::readers::{Readers, Reading, hold};
 use super::values::{self, Span};
 use super::{BlobIndex, BlobMap};
-use crate::{Latch, Memory, Ptr, hash_bytes};
+use crate::{ByKind, Latch, Memory, Ptr, hash_bytes};
 
 /// Bytes that are written in one section: some 100 µs of copying.
 pub(super) const PART_BYTES: usize = 1 << 20;

@@ -16,7 +16,7 @@ use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::{Allocator, Latch, Memory, Ptr, Region};
+use crate::{Allocator, ByKind, Latch, Memory, Ptr, Region};
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 const MAGIC: u64 = u64::from_le_bytes(*b"flgobjs1");
@@ -118,7 +118,7 @@ impl<L: Latch> Space<L> {
     /// Takes the place of an object of so many bytes. None when all are in use. The caller is in a
     /// write section.
     pub fn allocate<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Option<Address>, AccessError> {
-        let taken = if M::TRACKED { memory.allocate_from(self, bytes) } else { self.take(memory, bytes) };
+        let taken = memory.allocate_tracked(self, bytes).unwrap_or_else(|| self.take(memory, bytes));
         match taken {
             Err(AccessError::NoSpace { .. }) => Ok(None),
             taken => taken.map(Some),
@@ -126,8 +126,8 @@ impl<L: Latch> Space<L> {
     }
     /// Gives the place of an object back, to which nothing leads.
     pub fn free<M: Memory>(&self, memory: &mut M, at: Address) {
-        if M::TRACKED {
-            return memory.free_to(self, at, SUBPAGE_BYTES);
+        if memory.free_tracked(self, at, SUBPAGE_BYTES) {
+            return;
         }
         memory.free_object(at);
         let number = self.number(at);

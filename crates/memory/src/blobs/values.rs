@@ -22,7 +22,7 @@ use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 
 use super::space::Space;
-use crate::{Heap, Latch, Memory};
+use crate::{ByKind, Heap, Latch, Memory};
 
 /// The longest value: 1 GiB.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
@@ -146,8 +146,8 @@ impl<L: Latch> Values<L> {
         memory.write_object(at, value)
     }
     /// Whether a value can be changed in its place, all at once, to one of this length.
-    pub fn can_overwrite<M: Memory>(&self, memory: &M, old: Span, len: usize) -> bool {
-        old.object && old.len == len && memory.has_objects()
+    pub fn can_overwrite<M: Memory>(&self, memory: &mut M, old: Span, len: usize) -> bool {
+        old.object && old.len == len && memory.with_objects().is_some()
     }
 
     /// Writes bytes that no word covers yet. The caller is in a write section.

@@ -27,7 +27,7 @@ use zerocopy::IntoBytes;
 use super::readers::{Reading, Waiting};
 use super::values::{AHEAD, Span, YIELD_BYTES, subpage_of};
 use super::{BlobIndex, BlobMap};
-use crate::{Allocator, Heap, Memory, Pinned, View};
+use crate::{Allocator, ByKind, Heap, Memory, Pinned, View};
 
 /// A value as `look` found it.
 struct Found {
@@ -72,8 +72,8 @@ impl<I: BlobIndex> BlobMap<I> {
     /// ```
     ///
     /// # Errors
-    /// As [`BlobMap::get`] and [`Memory::pin`]. [`AccessError::ValueGone`] after a roll back, or
-    /// when the map was removed. What was shown before was right.
+    /// As [`BlobMap::get`] and [`pin`](crate::RawMemory::pin). [`AccessError::ValueGone`] after a
+    /// roll back, or when the map was removed. What was shown before was right.
     pub fn view<M: Memory>(
         &self,
         memory: &mut M,
@@ -172,9 +172,8 @@ impl<I: BlobIndex> BlobMap<I> {
         if span.len == 0 || span.object {
             return self.values.free(memory, span);
         }
-        if M::TRACKED {
-            // At the commit.
-            return memory.free_to(self, span.at, span.len);
+        if memory.free_tracked(self, span.at, span.len) {
+            return;
         }
         if self.parts.readers.tell(span.at) {
             let (place, roll_backs) = (self.note_waiting(memory, span), self.parts.roll_backs());

@@ -34,7 +34,7 @@ use zerocopy::IntoBytes;
 use super::{ENTRIES, HashMap, NEXT, TAGS};
 use crate::hash::KeyHash;
 use crate::optimistic::Planned;
-use crate::{Apart, Exclusive, Heap, Latch, Memory, Ptr, Region, optimistic};
+use crate::{Apart, ByKind, Exclusive, Heap, Latch, Memory, Ptr, Region, optimistic};
 use std::sync::Arc;
 
 /// Set in the number of buckets of a root whose map grows.
@@ -329,7 +329,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     #[inline]
     pub(super) fn adjust<M: Memory>(&self, memory: &mut M) {
         if self.grows() {
-            let _ = if M::TRACKED { memory.apart(self) } else { self.run(memory) };
+            let _ = memory.apart(self);
         }
     }
 

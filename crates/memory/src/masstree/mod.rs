@@ -91,7 +91,7 @@ impl<L: Latch> Masstree<L> {
     /// An empty trie, whose nodes share `latch_count` latches (8 bytes of DRAM each).
     ///
     /// # Errors
-    /// As [`Heap::allocate`] and [`Memory::view`].
+    /// As [`Heap::allocate`] and [`view`](crate::RawMemory::view).
     ///
     /// # Panics
     /// When `latch_count` is zero.
@@ -104,7 +104,7 @@ impl<L: Latch> Masstree<L> {
     /// The trie that was stored as `root`.
     ///
     /// # Errors
-    /// [`AccessError::Corrupt`] when there is none; else as [`Memory::view`].
+    /// [`AccessError::Corrupt`] when there is none; else as [`view`](crate::RawMemory::view).
     ///
     /// # Panics
     /// When `latch_count` is zero.
@@ -145,7 +145,7 @@ impl<L: Latch> Masstree<L> {
     /// The value of `key`.
     ///
     /// # Errors
-    /// As [`Memory::view`], [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
+    /// As [`view`](crate::RawMemory::view), [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<Option<u64>, AccessError> {
         again(|| {

@@ -21,6 +21,7 @@
 
 mod bug;
 mod keyed;
+mod notes;
 mod page;
 mod staged;
 
@@ -34,10 +35,11 @@ use fulgurite_runtime::{AccessError, Context, Durable};
 
 pub use bug::Bug;
 pub use keyed::{Ranged, Transact};
+pub use notes::Tracker;
 pub use staged::Staged;
 use staged::Stop;
 
-use crate::{Latch, LatchTable, Memory, VersionLatch};
+use crate::{ByKind, Latch, LatchTable, Memory, VersionLatch};
 
 /// Latches of the elements of arrays, and of what pointers lead to: 32 KiB of DRAM.
 const ELEMENT_LATCHES: usize = 1 << 12;

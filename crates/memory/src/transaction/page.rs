@@ -121,7 +121,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Address, Memory, PlainMemory};
+    use crate::{Address, Memory, PlainMemory, RawMemory};
     use fulgurite_sys::Backed;
 
     #[test]

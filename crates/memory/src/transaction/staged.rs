@@ -17,23 +17,19 @@
 //! * A section is open while an object is allocated for the transaction, and while it installs.
 
 use std::collections::BTreeMap;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 
 use super::bug::Bug;
+use super::notes::{Noted, Notes, Object, Tracker};
 use super::page::Page;
-use crate::latch::{is_at, let_go, try_lock};
-use crate::{Allocator, Apart, Memory, Pinned, PlainPin, View, ViewMut, whole};
+use crate::latch::{is_at, let_go, try_lock, wake_all};
+use crate::{ByKind, Kind, Memory, Pinned, PlainPin, RawMemory, View, ViewMut, whole};
 
 /// Most subpages that a transaction may change, objects of its own aside: 4 MiB.
 const SUBPAGES_MAX: usize = 1024;
-
-/// The word of a latch, and the version at which it was seen.
-type Noted = (NonNull<AtomicU64>, u64);
 
 /// Why a run of a transaction did not commit.
 pub(super) enum Stop {
@@ -48,65 +44,28 @@ impl From<AccessError> for Stop {
     }
 }
 
-/// An object of an allocator, and how to give it back there.
-struct Object<M> {
-    allocator: NonNull<()>,
-    give_back: unsafe fn(NonNull<()>, &mut M, Address, usize) -> Result<(), AccessError>,
-    at: Address,
-    bytes: usize,
-}
-
-impl<M: Memory> Object<M> {
-    fn of<A: Allocator>(allocator: &A, at: Address, bytes: usize) -> Self {
-        /// # Safety
-        /// The pointer must be of an `A` that lives.
-        unsafe fn give_back<A: Allocator, M: Memory>(
-            allocator: NonNull<()>,
-            memory: &mut M,
-            at: Address,
-            bytes: usize,
-        ) -> Result<(), AccessError> {
-            // SAFETY: the caller's contract.
-            unsafe { allocator.cast::<A>().as_ref() }.give_back(memory, at, bytes)
-        }
-        Object { allocator: NonNull::from(allocator).cast(), give_back: give_back::<A, M>, at, bytes }
-    }
-}
-
 /// See the top of the file.
 pub struct Staged<'m, M: Memory> {
     memory: &'m mut M,
-    /// Latches under which it has read, and those that it must hold to install.
-    reads: Vec<Noted>,
-    locks: Vec<Noted>,
+    notes: Notes<M>,
     pages: BTreeMap<Address, Page>,
-    /// Objects that nothing leads to before the commit: how long, by address.
-    unreached: BTreeMap<Address, usize>,
-    allocated: Vec<Object<M>>,
-    freed: Vec<Object<M>>,
-    /// What the commit adds to counts in DRAM.
-    counts: Vec<(NonNull<AtomicI64>, i64)>,
-    section: Option<M::Section>,
-    /// A write that failed. What it was part of is half staged, whatever its caller made of that.
-    failed: Option<AccessError>,
     bug: Option<Bug>,
 }
 
 /// The transaction holds latches: it lets go when dropped, as if it had never held them, or tells
 /// their readers that something has changed.
-struct Held<'l, M: Memory> {
+struct Held<'l> {
     latches: &'l [Noted],
     changed: bool,
-    memory: std::marker::PhantomData<fn(M)>,
 }
 
-impl<M: Memory> Drop for Held<'_, M> {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
         for (latch, _) in self.latches {
             // SAFETY: a noted latch is kept (see the top of the file).
             let latch = unsafe { latch.as_ref() };
             if let_go(latch, self.changed) {
-                M::unpark_all(latch);
+                wake_all(latch);
             }
         }
     }
@@ -118,19 +77,7 @@ fn subpage_of(at: Address) -> Address {
 
 impl<'m, M: Memory> Staged<'m, M> {
     pub(super) fn over(memory: &'m mut M, bug: Option<Bug>) -> Self {
-        Staged {
-            memory,
-            reads: Vec::new(),
-            locks: Vec::new(),
-            pages: BTreeMap::new(),
-            unreached: BTreeMap::new(),
-            allocated: Vec::new(),
-            freed: Vec::new(),
-            counts: Vec::new(),
-            section: None,
-            failed: None,
-            bug,
-        }
+        Staged { memory, notes: Notes::new(), pages: BTreeMap::new(), bug }
     }
 
     /// Whether all that was read is still so.
@@ -141,7 +88,7 @@ impl<'m, M: Memory> Staged<'m, M> {
         // What the operations read must not be read below this.
         fence(Ordering::SeqCst);
         // SAFETY: a noted latch is kept (see the top of the file).
-        self.reads.iter().all(|(latch, version)| is_at(unsafe { latch.as_ref() }, *version))
+        self.notes.reads.iter().all(|(latch, version)| is_at(unsafe { latch.as_ref() }, *version))
     }
 
     /// The same, where the transaction itself holds some of the latches.
@@ -149,7 +96,7 @@ impl<'m, M: Memory> Staged<'m, M> {
         if self.bug == Some(Bug::ReadsNotValidated) {
             return true;
         }
-        self.reads.iter().all(|&(latch, version)| {
+        self.notes.reads.iter().all(|&(latch, version)| {
             // SAFETY: a noted latch is kept (see the top of the file).
             let same = is_at(unsafe { latch.as_ref() }, version);
             // Held ones had the version that they were noted with.
@@ -161,13 +108,13 @@ impl<'m, M: Memory> Staged<'m, M> {
     /// so. On an error nothing has changed.
     pub(super) fn commit(&mut self) -> Result<(), Stop> {
         self.memory.verdict()?;
-        if let Some(error) = self.failed {
+        if let Some(error) = self.notes.failed {
             return if self.is_valid() { Err(Stop::Failed(error)) } else { Err(Stop::Conflict) };
         }
-        if self.pages.is_empty() && self.locks.is_empty() {
+        if self.pages.is_empty() && self.notes.locks.is_empty() {
             return if self.is_valid() { Ok(()) } else { Err(Stop::Conflict) };
         }
-        self.open_section()?;
+        self.notes.open_section(self.memory)?;
         // All that may wait or fail comes first, with no latch held.
         let mut pins = Vec::with_capacity(self.pages.len());
         for at in self.pages.keys() {
@@ -175,26 +122,26 @@ impl<'m, M: Memory> Staged<'m, M> {
             self.memory.view_mut(*at, SUBPAGE_BYTES)?;
             pins.push(self.memory.pin(*at)?);
         }
-        let mut locks = std::mem::take(&mut self.locks);
+        let mut locks = std::mem::take(&mut self.notes.locks);
         // In one order for all, so that of two transactions one gets on.
         locks.sort_unstable();
         locks.dedup();
         let result = self.install(&locks, &pins);
-        self.locks = locks;
+        self.notes.locks = locks;
         result?;
         drop(pins);
-        self.allocated.clear();
-        for (count, number) in self.counts.drain(..) {
+        self.notes.allocated.clear();
+        for (count, number) in self.notes.counts.drain(..) {
             // SAFETY: a noted count is kept (see the top of the file).
             unsafe { count.as_ref() }.fetch_add(number, Ordering::Relaxed);
         }
         self.give_back_freed();
-        self.section = None;
+        self.notes.section = None;
         Ok(())
     }
 
     fn install(&self, locks: &[Noted], pins: &[M::Pin]) -> Result<(), Stop> {
-        let mut held = Held::<M> { latches: &locks[..0], changed: false, memory: std::marker::PhantomData };
+        let mut held = Held { latches: &locks[..0], changed: false };
         for (i, (latch, version)) in locks.iter().enumerate() {
             // SAFETY: a noted latch is kept (see the top of the file).
             let latch = unsafe { latch.as_ref() };
@@ -221,17 +168,10 @@ impl<'m, M: Memory> Staged<'m, M> {
         Ok(())
     }
 
-    fn open_section(&mut self) -> Result<(), AccessError> {
-        if self.section.is_none() {
-            self.section = Some(self.memory.write_section()?);
-        }
-        Ok(())
-    }
-
     /// Nothing leads to these any more. What cannot be given back is lost, as after any failed
     /// free.
     fn give_back_freed(&mut self) {
-        for object in std::mem::take(&mut self.freed) {
+        for object in std::mem::take(&mut self.notes.freed) {
             self.give_back(&object);
         }
     }
@@ -246,16 +186,16 @@ impl<'m, M: Memory> Staged<'m, M> {
 
     /// Forgets everything, and gives back what was allocated.
     pub(super) fn abort(&mut self) {
-        self.reads.clear();
-        self.locks.clear();
+        self.notes.reads.clear();
+        self.notes.locks.clear();
         self.pages.clear();
-        self.unreached.clear();
-        self.freed.clear();
-        self.counts.clear();
-        for object in std::mem::take(&mut self.allocated) {
+        self.notes.unreached.clear();
+        self.notes.freed.clear();
+        self.notes.counts.clear();
+        for object in std::mem::take(&mut self.notes.allocated) {
             self.give_back(&object);
         }
-        self.section = None;
+        self.notes.section = None;
     }
 }
 
@@ -265,31 +205,12 @@ impl<M: Memory> Drop for Staged<'_, M> {
     }
 }
 
-impl<M: Memory> Memory for Staged<'_, M> {
+impl<M: Memory> RawMemory for Staged<'_, M> {
     /// No operation of a transaction pins, so that there is none of these.
     type Pin = PlainPin;
     type Section = ();
+    type Inner = M;
     const TRACKED: bool = true;
-
-    // No object is changed in its place: a new one is written, to which nothing leads yet.
-    fn has_objects(&self) -> bool {
-        false
-    }
-    fn read_object<R>(&mut self, at: Address, len: usize, mut read: impl FnMut(&[u8]) -> R) -> Result<R, AccessError> {
-        if self.memory.has_objects() {
-            return self.memory.read_object(at, len, read);
-        }
-        let mut bytes = vec![0; len];
-        self.read_bytes(at, &mut bytes)?;
-        Ok(read(&bytes))
-    }
-    fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
-        if self.memory.has_objects() {
-            assert!(self.unreached.contains_key(&at), "a transaction changes no object in its place");
-            return self.memory.write_object(at, bytes).inspect_err(|error| _ = self.failed.get_or_insert(*error));
-        }
-        self.write_bytes(at, bytes)
-    }
 
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         if self.pages.is_empty() {
@@ -308,10 +229,10 @@ impl<M: Memory> Memory for Staged<'_, M> {
 
     fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
         whole(at, len)?;
-        let unreached = self.unreached.range(..=at).next_back();
+        let unreached = self.notes.unreached.range(..=at).next_back();
         if unreached.is_some_and(|(start, bytes)| at.bits() - start.bits() + len as u64 <= *bytes as u64) {
             // Where this fails, its caller has written a part of an object that nothing leads to.
-            let failed = &mut self.failed;
+            let failed = &mut self.notes.failed;
             return self.memory.view_mut(at, len).inspect_err(|error| _ = failed.get_or_insert(*error));
         }
         let subpage = subpage_of(at);
@@ -320,7 +241,7 @@ impl<M: Memory> Memory for Staged<'_, M> {
         let now = match self.memory.view(from, count) {
             Ok(now) => now,
             Err(error) => {
-                self.failed.get_or_insert(error);
+                self.notes.failed.get_or_insert(error);
                 return Err(error);
             }
         };
@@ -328,7 +249,7 @@ impl<M: Memory> Memory for Staged<'_, M> {
         if self.pages.len() == SUBPAGES_MAX && !self.pages.contains_key(&subpage) {
             let bytes = (SUBPAGES_MAX as u64 + 1) * SUBPAGE_BYTES as u64;
             let error = AccessError::TooLong { what: "transaction", bytes, most: bytes - SUBPAGE_BYTES as u64 };
-            self.failed.get_or_insert(error);
+            self.notes.failed.get_or_insert(error);
             return Err(error);
         }
         if self.bug != Some(Bug::StaleCopies) || !self.pages.contains_key(&subpage) {
@@ -341,14 +262,8 @@ impl<M: Memory> Memory for Staged<'_, M> {
     fn pin(&mut self, _: Address) -> Result<PlainPin, AccessError> {
         Err(AccessError::TooManyPins { limit: 0 })
     }
-    fn prefetch(&mut self, at: Address) {
-        self.memory.prefetch(at);
-    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.memory.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        M::unpark_all(word);
     }
     /// What is staged needs none. The commit has one.
     fn write_section(&mut self) -> Result<(), AccessError> {
@@ -360,38 +275,8 @@ impl<M: Memory> Memory for Staged<'_, M> {
     fn roll_backs(&self) -> u64 {
         self.memory.roll_backs()
     }
-    fn verdict(&mut self) -> Result<(), AccessError> {
-        self.memory.verdict()
-    }
-    fn pause(&mut self, time: Duration) -> Result<(), AccessError> {
-        self.memory.pause(time)
-    }
-
     #[inline]
-    fn note_read(&mut self, latch: &AtomicU64, version: u64) {
-        let noted = (NonNull::from(latch), version);
-        // An operation asks for the same latch again and again.
-        if !self.reads.iter().rev().take(4).any(|last| *last == noted) {
-            self.reads.push(noted);
-        }
-    }
-    fn note_lock(&mut self, latch: &AtomicU64, version: u64) {
-        self.locks.push((NonNull::from(latch), version));
-    }
-    fn apart<A: Apart>(&mut self, action: &A) -> Result<(), AccessError> {
-        action.run(self.memory)
-    }
-    fn add(&mut self, count: &AtomicI64, number: i64) {
-        self.counts.push((NonNull::from(count), number));
-    }
-    fn allocate_from<A: Allocator>(&mut self, from: &A, bytes: usize) -> Result<Address, AccessError> {
-        self.open_section()?;
-        let at = from.take(self.memory, bytes)?;
-        self.allocated.push(Object::of(from, at, bytes));
-        self.unreached.insert(at, A::room_of(bytes));
-        Ok(at)
-    }
-    fn free_to<A: Allocator>(&mut self, to: &A, at: Address, bytes: usize) {
-        self.freed.push(Object::of(to, at, bytes));
+    fn kind(&mut self) -> Kind<'_, M> {
+        Kind::Transaction(Tracker { memory: self.memory, notes: &mut self.notes })
     }
 }

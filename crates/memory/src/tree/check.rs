@@ -30,7 +30,8 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
     /// the tree meanwhile.
     ///
     /// # Errors
-    /// [`AccessError::Corrupt`], which names the first bad node. Else as [`Memory::view`].
+    /// [`AccessError::Corrupt`], which names the first bad node. Else as
+    /// [`view`](crate::RawMemory::view).
     pub fn check<M: Memory>(
         &self,
         memory: &mut M,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use fulgurite_memory::{
-    AccessError, Address, HashMap, KeyHash, Latch, Memory, Pinned, Plain, PlainMemory, VersionLatch, View, ViewMut,
+    AccessError, Address, HashMap, KeyHash, Latch, Memory, Pinned, Plain, PlainMemory, RawMemory, VersionLatch, View,
+    ViewMut,
 };
 use fulgurite_sys::Backed;
 pub use fulgurite_testkit::Random;
@@ -22,7 +23,7 @@ struct PinCount {
 /// A pin that is counted as long as it lives.
 #[derive(Debug)]
 pub struct CountedPin {
-    inner: <PlainMemory as Memory>::Pin,
+    inner: <PlainMemory as RawMemory>::Pin,
     pins: Arc<PinCount>,
 }
 impl Drop for CountedPin {
@@ -92,9 +93,10 @@ impl FaultyMemory {
     }
 }
 
-impl Memory for FaultyMemory {
+impl RawMemory for FaultyMemory {
     type Pin = CountedPin;
     type Section = ();
+    type Inner = Self;
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.access()?;
         self.inner.view(at, len)
@@ -110,14 +112,8 @@ impl Memory for FaultyMemory {
         self.pins.most.fetch_max(now, Relaxed);
         Ok(CountedPin { inner, pins: self.pins.clone() })
     }
-    fn prefetch(&mut self, at: Address) {
-        self.inner.prefetch(at);
-    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.inner.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
     }
     fn write_section(&mut self) -> Result<(), AccessError> {
         Ok(())
@@ -212,9 +208,10 @@ pub struct NeverParks(PlainMemory);
 
 macro_rules! memory_over_plain {
     ($memory:ty, $self:ident, $inner:expr, $before:expr, $park:expr) => {
-        impl Memory for $memory {
-            type Pin = <PlainMemory as Memory>::Pin;
+        impl RawMemory for $memory {
+            type Pin = <PlainMemory as RawMemory>::Pin;
             type Section = ();
+            type Inner = Self;
             fn view(&mut $self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
                 $before;
                 $inner.view(at, len)
@@ -227,14 +224,8 @@ macro_rules! memory_over_plain {
                 $before;
                 $inner.pin(at)
             }
-            fn prefetch(&mut $self, at: Address) {
-                $inner.prefetch(at);
-            }
             fn park(&mut $self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
                 if word.load(Relaxed) == expected { $park } else { Ok(()) }
-            }
-            fn unpark_all(word: &AtomicU64) {
-                PlainMemory::unpark_all(word);
             }
             fn write_section(&mut $self) -> Result<(), AccessError> {
                 Ok(())

@@ -67,7 +67,7 @@ impl<T: Plain> Record<T> {
     /// Writes a record that no transaction can see yet.
     ///
     /// # Errors
-    /// As [`Memory::view_mut`].
+    /// As [`fulgurite_memory::RawMemory::view_mut`].
     pub fn create<M: Memory>(memory: &mut M, at: Ptr<Self>, tid: Tid, row: T) -> Result<(), AccessError> {
         let () = Self::WHOLE;
         let view = memory.view_mut(at.address(), size_of::<Self>())?;
@@ -151,8 +151,8 @@ impl<L: Latch> Silo<L> {
     /// may see records of different moments, but then its run does not commit.
     ///
     /// # Errors
-    /// What `body` or the commit met. Nothing was changed. Between two runs, [`Memory::yield_now`]
-    /// ends a job that was cancelled or is late.
+    /// What `body` or the commit met. Nothing was changed. Between two runs,
+    /// [`yield_now`](fulgurite_memory::RawMemory::yield_now) ends a job that was cancelled or late.
     #[inline]
     pub fn run<M: Memory, R>(
         &self,

@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use fulgurite_memory::{AccessError, Address, Memory, PlainMemory, PlainPin, Region, SUBPAGE_BYTES, View, ViewMut};
+use fulgurite_memory::{
+    AccessError, Address, Memory, PlainMemory, PlainPin, RawMemory, Region, SUBPAGE_BYTES, View, ViewMut,
+};
 use fulgurite_sys::Backed;
 use fulgurite_workloads::Random;
 
@@ -53,9 +55,10 @@ impl Unsteady {
     }
 }
 
-impl Memory for Unsteady {
+impl RawMemory for Unsteady {
     type Pin = PlainPin;
     type Section = ();
+    type Inner = Self;
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.disturb()?;
         self.inner.view(at, len)
@@ -68,15 +71,9 @@ impl Memory for Unsteady {
         self.disturb()?;
         self.inner.pin(at)
     }
-    fn prefetch(&mut self, at: Address) {
-        self.inner.prefetch(at);
-    }
     fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.disturb()?;
         self.inner.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
     }
     fn write_section(&mut self) -> Result<(), AccessError> {
         Ok(())
