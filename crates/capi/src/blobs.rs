@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fulgurite::{Fulgurite, OrderedBlobs, containers::Masstree, latches::VersionLatch};
 
-use crate::argument::{self, User, give};
-use crate::blob_calls::{Call, Held};
+use crate::argument::{self, User};
+use crate::blob_calls::{self, Call, Held, LATCHES};
 use crate::context::{fulgurite_context, run};
 use crate::failure::{Failure, guard};
 use crate::open::{Open, note_worker};
@@ -35,10 +35,7 @@ pub type fulgurite_blob_visitor = Option<
     ) -> c_int,
 >;
 
-/// Latches of blobs without a name: 8 bytes each, three times.
-const LATCHES: usize = 1 << 12;
-
-fn open(memory: &Fulgurite, name: Option<&str>, (capacity, bytes): (u64, u64)) -> Result<Held<OrderedBlobs>, Failure> {
+fn open(memory: &Fulgurite, name: Option<&str>, capacity: u64, bytes: u64) -> Result<Held<OrderedBlobs>, Failure> {
     let Some(name) = name else {
         let heap = memory.heap(bytes)?;
         return Ok(Held::Unnamed(memory.run(move |m| OrderedBlobs::create(m, heap, LATCHES))?));
@@ -60,17 +57,10 @@ pub unsafe extern "C" fn fulgurite_blobs_open(
     bytes: u64,
     blobs: *mut *mut fulgurite_blobs,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        unsafe {
-            let blobs = argument::out(blobs, "blobs")?;
-            blobs.write(std::ptr::null_mut());
-            let pool = &argument::handle(pool, "pool")?.0;
-            let name = argument::name(name, pool.keeps)?;
-            let map = pool.with(|memory| open(memory, name, (capacity, bytes)))?;
-            blobs.write(give(fulgurite_blobs { pool: pool.clone(), map }));
-        }
-        Ok(())
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe {
+        let open = |memory: &Fulgurite, name: Option<&str>| open(memory, name, capacity, bytes);
+        blob_calls::open(pool, name, blobs, open, |pool, map| fulgurite_blobs { pool, map })
     })
 }
 
@@ -115,14 +105,8 @@ pub unsafe extern "C" fn fulgurite_blobs_get(
     capacity: usize,
     length: *mut usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, buffer, length) = unsafe {
-            let call = call(context, blobs, key, key_length)?;
-            (call, argument::buffer(buffer, capacity, "buffer")?, argument::out(length, "length")?)
-        };
-        call.get(buffer, length)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key, key_length)?.get(buffer, capacity, length) })
 }
 
 /// Stores the length of the value of a key in `*length`.
@@ -136,11 +120,8 @@ pub unsafe extern "C" fn fulgurite_blobs_length(
     key_length: usize,
     length: *mut usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, length) = unsafe { (call(context, blobs, key, key_length)?, argument::out(length, "length")?) };
-        call.len(length)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key, key_length)?.length(length) })
 }
 
 /// Copies what lies in a value from `offset` on, as much as there is and `capacity` allows, and
@@ -158,14 +139,8 @@ pub unsafe extern "C" fn fulgurite_blobs_read_at(
     capacity: usize,
     copied: *mut usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, buffer, copied) = unsafe {
-            let call = call(context, blobs, key, key_length)?;
-            (call, argument::buffer(buffer, capacity, "buffer")?, argument::out(copied, "copied")?)
-        };
-        call.read_at(offset, buffer, copied)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key, key_length)?.read_at(offset, buffer, capacity, copied) })
 }
 
 /// Sets the value of a key, of 0 bytes to 1 GiB, whether or not it has one.
@@ -180,12 +155,8 @@ pub unsafe extern "C" fn fulgurite_blobs_put(
     value: *const c_void,
     value_length: usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, value) =
-            unsafe { (call(context, blobs, key, key_length)?, argument::bytes(value, value_length, "value")?) };
-        call.put(value)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key, key_length)?.put(value, value_length) })
 }
 
 /// Removes a key and its value.
@@ -198,11 +169,8 @@ pub unsafe extern "C" fn fulgurite_blobs_remove(
     key: *const c_void,
     key_length: usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let call = unsafe { call(context, blobs, key, key_length) }?;
-        call.remove()
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key, key_length)?.remove() })
 }
 
 /// Appends to the value of a key, which counts as empty when there is none, and stores its new
@@ -219,14 +187,8 @@ pub unsafe extern "C" fn fulgurite_blobs_append(
     bytes_length: usize,
     length: *mut usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, bytes, length) = unsafe {
-            let call = call(context, blobs, key, key_length)?;
-            (call, argument::bytes(bytes, bytes_length, "bytes")?, argument::out_or_null(length, "length")?)
-        };
-        call.append(bytes, length)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key, key_length)?.append(bytes, bytes_length, length) })
 }
 
 /// Changes bytes of a value in place, from `offset` on.
@@ -243,12 +205,8 @@ pub unsafe extern "C" fn fulgurite_blobs_write_at(
     bytes: *const c_void,
     bytes_length: usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, bytes) =
-            unsafe { (call(context, blobs, key, key_length)?, argument::bytes(bytes, bytes_length, "bytes")?) };
-        call.write_at(offset, bytes)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key, key_length)?.write_at(offset, bytes, bytes_length) })
 }
 
 /// Sets the value of a key if it is the expected one now. NULL expects that there is none.
@@ -265,15 +223,9 @@ pub unsafe extern "C" fn fulgurite_blobs_compare_and_put(
     value: *const c_void,
     value_length: usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, expected, value) = unsafe {
-            let call = call(context, blobs, key, key_length)?;
-            let bytes = argument::bytes(expected, expected_length, "expected")?;
-            let expected = if expected.is_null() { None } else { Some(bytes) };
-            (call, expected, argument::bytes(value, value_length, "value")?)
-        };
-        call.compare_and_put(expected, value)
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe {
+        call(context, blobs, key, key_length)?.compare_and_put((expected, expected_length), (value, value_length))
     })
 }
 

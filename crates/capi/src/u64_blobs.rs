@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fulgurite::{Blobs, Fulgurite, HashMap, latches::VersionLatch};
 
-use crate::argument::{self, User, give};
-use crate::blob_calls::{Call, Held};
+use crate::argument::{self, User};
+use crate::blob_calls::{self, Call, Held, LATCHES};
 use crate::context::{fulgurite_context, run};
 use crate::failure::{Failure, guard};
 use crate::open::{Open, note_worker};
@@ -23,9 +23,6 @@ pub struct fulgurite_u64_blobs {
 /// Shows a key and the length of its value. It runs on a worker, on a stack of its fiber, and must
 /// not use the context of the call.
 pub type fulgurite_u64_visitor = Option<unsafe extern "C" fn(user: *mut c_void, key: u64, length: usize)>;
-
-/// Latches of blobs without a name: 8 bytes each, three times.
-const LATCHES: usize = 1 << 12;
 
 fn open(memory: &Fulgurite, name: Option<&str>, capacity: u64, bytes: u64) -> Result<Held<Blobs<u64>>, Failure> {
     let Some(name) = name else {
@@ -51,17 +48,10 @@ pub unsafe extern "C" fn fulgurite_u64_blobs_open(
     bytes: u64,
     blobs: *mut *mut fulgurite_u64_blobs,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        unsafe {
-            let blobs = argument::out(blobs, "blobs")?;
-            blobs.write(std::ptr::null_mut());
-            let pool = &argument::handle(pool, "pool")?.0;
-            let name = argument::name(name, pool.keeps)?;
-            let map = pool.with(|memory| open(memory, name, capacity, bytes))?;
-            blobs.write(give(fulgurite_u64_blobs { pool: pool.clone(), map }));
-        }
-        Ok(())
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe {
+        let open = |memory: &Fulgurite, name: Option<&str>| open(memory, name, capacity, bytes);
+        blob_calls::open(pool, name, blobs, open, |pool, map| fulgurite_u64_blobs { pool, map })
     })
 }
 
@@ -103,14 +93,8 @@ pub unsafe extern "C" fn fulgurite_u64_blobs_get(
     capacity: usize,
     length: *mut usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, buffer, length) = unsafe {
-            let call = call(context, blobs, key)?;
-            (call, argument::buffer(buffer, capacity, "buffer")?, argument::out(length, "length")?)
-        };
-        call.get(buffer, length)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key)?.get(buffer, capacity, length) })
 }
 
 /// Stores the length of the value of a key in `*length`.
@@ -123,11 +107,8 @@ pub unsafe extern "C" fn fulgurite_u64_blobs_length(
     key: u64,
     length: *mut usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, length) = unsafe { (call(context, blobs, key)?, argument::out(length, "length")?) };
-        call.len(length)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key)?.length(length) })
 }
 
 /// Copies what lies in a value from `offset` on, as much as there is and `capacity` allows, and
@@ -144,14 +125,8 @@ pub unsafe extern "C" fn fulgurite_u64_blobs_read_at(
     capacity: usize,
     copied: *mut usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, buffer, copied) = unsafe {
-            let call = call(context, blobs, key)?;
-            (call, argument::buffer(buffer, capacity, "buffer")?, argument::out(copied, "copied")?)
-        };
-        call.read_at(offset, buffer, copied)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key)?.read_at(offset, buffer, capacity, copied) })
 }
 
 /// Sets the value of a key, of 0 bytes to 1 GiB, whether or not it has one.
@@ -165,11 +140,8 @@ pub unsafe extern "C" fn fulgurite_u64_blobs_put(
     value: *const c_void,
     value_length: usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, value) = unsafe { (call(context, blobs, key)?, argument::bytes(value, value_length, "value")?) };
-        call.put(value)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key)?.put(value, value_length) })
 }
 
 /// Removes a key and its value.
@@ -181,11 +153,8 @@ pub unsafe extern "C" fn fulgurite_u64_blobs_remove(
     blobs: *mut fulgurite_u64_blobs,
     key: u64,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let call = unsafe { call(context, blobs, key) }?;
-        call.remove()
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key)?.remove() })
 }
 
 /// Appends to the value of a key, which counts as empty when there is none, and stores its new
@@ -201,14 +170,8 @@ pub unsafe extern "C" fn fulgurite_u64_blobs_append(
     bytes_length: usize,
     length: *mut usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, bytes, length) = unsafe {
-            let call = call(context, blobs, key)?;
-            (call, argument::bytes(bytes, bytes_length, "bytes")?, argument::out_or_null(length, "length")?)
-        };
-        call.append(bytes, length)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key)?.append(bytes, bytes_length, length) })
 }
 
 /// Changes bytes of a value in place, from `offset` on.
@@ -224,11 +187,8 @@ pub unsafe extern "C" fn fulgurite_u64_blobs_write_at(
     bytes: *const c_void,
     bytes_length: usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, bytes) = unsafe { (call(context, blobs, key)?, argument::bytes(bytes, bytes_length, "bytes")?) };
-        call.write_at(offset, bytes)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key)?.write_at(offset, bytes, bytes_length) })
 }
 
 /// Sets the value of a key if it is the expected one now. NULL expects that there is none.
@@ -244,16 +204,8 @@ pub unsafe extern "C" fn fulgurite_u64_blobs_compare_and_put(
     value: *const c_void,
     value_length: usize,
 ) -> fulgurite_status {
-    guard(|| {
-        // SAFETY: the contract of the module `lib`.
-        let (call, expected, value) = unsafe {
-            let call = call(context, blobs, key)?;
-            let bytes = argument::bytes(expected, expected_length, "expected")?;
-            let expected = if expected.is_null() { None } else { Some(bytes) };
-            (call, expected, argument::bytes(value, value_length, "value")?)
-        };
-        call.compare_and_put(expected, value)
-    })
+    // SAFETY: the contract of the module `lib`.
+    guard(|| unsafe { call(context, blobs, key)?.compare_and_put((expected, expected_length), (value, value_length)) })
 }
 
 /// Shows every key and the length of its value, in no order. Keys may come and go meanwhile.
