@@ -61,7 +61,7 @@ pub enum Outcome {
 
 /// What may yet free a frame for waiters, beside the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Others {
+pub enum FrameSources {
     /// Something else can run now.
     Run,
     /// Nothing can run now, but a pin or another worker's use of a frame may end.

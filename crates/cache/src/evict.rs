@@ -10,7 +10,7 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, LocalFrame, SubpageIndex};
 use fulgurite_policy::{FrameView, MissKind, Replacement};
 
-use crate::cache::{Cache, Others, Outcome};
+use crate::cache::{Cache, FrameSources, Outcome};
 use crate::frames::Frames;
 use crate::marks::{CLEAN, DIRTY, has_changes};
 use crate::planted::Planted;
@@ -95,7 +95,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     }
 
     /// Keeps the free list stocked, and shrinks to the limit.
-    pub fn make_room(&mut self, others: Others, now_ns: u64) {
+    pub fn make_room(&mut self, others: FrameSources, now_ns: u64) {
         if self.beyond > 0 {
             self.shrink(now_ns);
         }
@@ -298,15 +298,15 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     /// Tells waiters when nothing that runs, reads or writes could free a frame. Without other
     /// caches that is certain. Otherwise a worker or a sleeping job may still let go, so they get
     /// as long as the medium does.
-    pub(crate) fn fail_frame_waiters_if_stuck(&mut self, others: Others, now_ns: u64) {
-        let moving = !self.free.is_empty() && self.has_room() || others == Others::Run || !self.told.is_empty();
+    pub(crate) fn fail_frame_waiters_if_stuck(&mut self, others: FrameSources, now_ns: u64) {
+        let moving = !self.free.is_empty() && self.has_room() || others == FrameSources::Run || !self.told.is_empty();
         // What a cut holds back goes when its token is named.
         let moving = moving || self.shared.cut.holds_back();
         if self.frame_waiters.is_empty() || moving || self.in_flight() > self.late {
             self.stuck_since_ns = 0;
             return;
         }
-        let certain = self.shared.alone() && others == Others::None;
+        let certain = self.shared.alone() && others == FrameSources::None;
         if !certain {
             if self.stuck_since_ns == 0 {
                 self.stuck_since_ns = now_ns;

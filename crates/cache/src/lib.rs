@@ -47,7 +47,7 @@ mod users;
 mod write_back;
 
 pub use ahead::Ahead;
-pub use cache::{BYTES_PER_FRAME, Cache, Counts, Others, Outcome, Setup, Wait, depth_for, stock_max};
+pub use cache::{BYTES_PER_FRAME, Cache, Counts, FrameSources, Outcome, Setup, Wait, depth_for, stock_max};
 pub use cut::{Cut, Phase};
 pub use frames::Frames;
 pub use marks::Marks;

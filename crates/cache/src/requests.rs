@@ -4,7 +4,7 @@ use fulgurite_flash::{Completion, FlashError, Op, Switches};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{MissKind, Replacement, Waiter};
 
-use crate::cache::{Cache, Others, Outcome};
+use crate::cache::{Cache, FrameSources, Outcome};
 use crate::marks::DIRTY;
 use crate::planted::Planted;
 use crate::primitive::Ordering;
@@ -205,7 +205,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     }
 
     /// Tells the waiters of requests that the medium has not answered for too long.
-    pub fn give_up_late_requests(&mut self, others: Others, now_ns: u64) {
+    pub fn give_up_late_requests(&mut self, others: FrameSources, now_ns: u64) {
         let limit = self.device_timeout_ns;
         for slot in 0..self.requests.len() {
             let Request { subpage, frame, since_ns, purpose, late, hints } = self.requests[slot];

@@ -7,7 +7,7 @@ use fulgurite_format::{FrameIndex, SUBPAGE_SHIFT, SubpageIndex};
 use fulgurite_policy::{AnyReplacement, PrefetchPolicy, Replacement, ReplacementPolicy};
 use fulgurite_sys::Notifier;
 
-use crate::cache::{Cache, Held, Others, Setup};
+use crate::cache::{Cache, FrameSources, Held, Setup};
 use crate::frames::Frames;
 use crate::marks::{CLEAN, DIRTY};
 use crate::primitive::Ordering;
@@ -159,7 +159,7 @@ fn what_is_pinned_beyond_a_lower_limit_stays_and_nothing_else() {
     cache.set_frames(FRAMES / 2);
     assert!(cache.could_shrink());
     for _ in 0..200 {
-        cache.make_room(Others::None, 1);
+        cache.make_room(FrameSources::None, 1);
     }
     assert!(cache.is_shrinking() && !cache.could_shrink());
     cache.discard_beyond();
@@ -167,7 +167,7 @@ fn what_is_pinned_beyond_a_lower_limit_stays_and_nothing_else() {
     cache.shared.unpin(pinned);
     assert!(cache.could_shrink());
     for _ in 0..4 {
-        cache.make_room(Others::None, 1);
+        cache.make_room(FrameSources::None, 1);
     }
     assert!(!cache.is_shrinking() && !cache.could_shrink());
     cache.check();

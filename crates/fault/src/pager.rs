@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fulgurite_cache::residency::{State, decode};
-use fulgurite_cache::{Cache, Miss, Others, Outcome, Step};
+use fulgurite_cache::{Cache, FrameSources, Miss, Outcome, Step};
 use fulgurite_flash::{Flash, FlashError, ForkedFlash, Queue};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT, SubpageIndex, format_bytes};
 use fulgurite_policy::Waiter;
@@ -274,7 +274,7 @@ impl Pager {
 
     fn make_room(&mut self, now: u64) {
         if self.cache.wants_room() {
-            self.cache.make_room(Others::Wait, now);
+            self.cache.make_room(FrameSources::Wait, now);
             self.tell();
         }
     }
@@ -664,7 +664,7 @@ impl Pager {
 
     fn look(&mut self, now: u64) {
         (self.next_look_ns, self.next_short_look_ns) = (now + self.look_ns(now), now + SHORT_LOOK_NS);
-        self.cache.give_up_late_requests(Others::Wait, now);
+        self.cache.give_up_late_requests(FrameSources::Wait, now);
         self.tell();
         if let Some(since) = self.parts.figures.due(now) {
             let before = format!("{:.1} s, process {}: ", since.as_secs_f64(), std::process::id());

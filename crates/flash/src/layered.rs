@@ -49,29 +49,29 @@ impl Place {
     }
 }
 
-/// What a layer knows of where a subpage lies.
+/// What a layer knows of where a subpage is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lies {
+pub enum Location {
     /// It was never written, and reads as zeros.
-    Nowhere,
+    Unmapped,
     /// There.
     At(Place),
     /// That is on flash itself: this flash page has to be read first, and given to
     /// [`Layer::learn`].
-    Behind(u32),
+    Indirect(u32),
 }
 
-impl Lies {
+impl Location {
     /// The place, where it is known.
     #[must_use]
     pub fn place(self) -> Option<Place> {
-        if let Lies::At(place) = self { Some(place) } else { None }
+        if let Location::At(place) = self { Some(place) } else { None }
     }
 }
 
-impl From<Option<Place>> for Lies {
-    fn from(place: Option<Place>) -> Lies {
-        place.map_or(Lies::Nowhere, Lies::At)
+impl From<Option<Place>> for Location {
+    fn from(place: Option<Place>) -> Location {
+        place.map_or(Location::Unmapped, Location::At)
     }
 }
 
@@ -99,8 +99,9 @@ pub trait Layer: Send + Sync + 'static {
     /// Where a subpage lies now. Called before and after each read: when both answers agree,
     /// nothing else was written to that place in between. So it is when the second one names the
     /// flash page that was learnt from before the first one.
-    fn locate(&self, subpage: u32) -> Lies;
-    /// This is what a flash page holds, read because [`Lies::Behind`] named it for this subpage.
+    fn locate(&self, subpage: u32) -> Location;
+    /// This is what a flash page holds, read because [`Location::Indirect`] named it for this
+    /// subpage.
     /// Then the layer is asked again, which knows more, or names another one.
     ///
     /// # Errors
@@ -369,16 +370,16 @@ impl<L: Layer> LayeredQueue<L> {
     fn begin_read(&mut self, slot: u32) {
         let Pending { subpage, frame, .. } = self.requests[slot as usize];
         match self.layer.locate(subpage) {
-            Lies::At(place) => {
+            Location::At(place) => {
                 self.requests[slot as usize].place = place;
                 self.pass_on(slot, Op::Read, place.flash_page);
             }
-            Lies::Behind(flash_page) => {
+            Location::Indirect(flash_page) => {
                 let request = &mut self.requests[slot as usize];
                 (request.place, request.learns) = (Place::whole(flash_page, 0), true);
                 self.pass_on(slot, Op::Read, flash_page);
             }
-            Lies::Nowhere => {
+            Location::Unmapped => {
                 // What was never written is zeros, and never what lay in the frame before.
                 self.frames.zero(frame.index() * SUBPAGE_BYTES, SUBPAGE_BYTES);
                 self.ended.push((slot, Ok(())));
@@ -432,10 +433,10 @@ impl<L: Layer> LayeredQueue<L> {
             return self.learn(slot, result, completions);
         }
         let lies = self.layer.locate(subpage);
-        if lies != Lies::At(place) {
+        if lies != Location::At(place) {
             // The same flash page says where it lies. That has left DRAM again, and not changed.
             // Otherwise requests for many subpages could keep each other from their ends.
-            let stays = learnt.is_some_and(|flash_page| lies == Lies::Behind(flash_page));
+            let stays = learnt.is_some_and(|flash_page| lies == Location::Indirect(flash_page));
             if stays
                 && result.is_ok()
                 && let Some(part) = place.part

@@ -176,8 +176,8 @@ impl Layer for Straight {
     fn dram_bytes(&self) -> usize {
         7 + self.0.traits().dram_bytes
     }
-    fn locate(&self, subpage: u32) -> Lies {
-        Lies::At(Place::whole(subpage, 0))
+    fn locate(&self, subpage: u32) -> Location {
+        Location::At(Place::whole(subpage, 0))
     }
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError> {
         places.extend(subpages);

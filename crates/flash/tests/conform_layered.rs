@@ -47,12 +47,12 @@ impl Layer for Forgetful {
     fn dram_bytes(&self) -> usize {
         0
     }
-    fn locate(&self, _: u32) -> Lies {
+    fn locate(&self, _: u32) -> Location {
         if !self.knows.swap(false, Ordering::SeqCst) {
-            return Lies::Behind(self.says());
+            return Location::Indirect(self.says());
         }
         let part = Part { offset: OFFSET as u16, length: OBJECT.len() as u16 };
-        Lies::At(Place { flash_page: AT, checksum: crc32c(OBJECT), part: Some(part) })
+        Location::At(Place { flash_page: AT, checksum: crc32c(OBJECT), part: Some(part) })
     }
     fn learn(&self, _: u32, flash_page: u32, content: &[u8; SUBPAGE_BYTES]) -> Result<(), FlashError> {
         assert_eq!((flash_page, content[0]), (self.says(), flash_page as u8));

@@ -113,7 +113,7 @@ impl Shape {
 }
 
 /// What becomes of the oldest entry of a ring.
-enum Fate {
+enum Eviction {
     Gone,
     Stays(Header),
 }
@@ -516,7 +516,7 @@ impl Cache {
         let header = Header::read(&self.buffer, at);
         // While the main ring is not full, nothing has to leave.
         let room = self.main.used() + header.size() + size(OBJECT_BYTES_MAX) <= self.main.bytes();
-        if let Fate::Stays(header) = self.judge(at, header, if room { 0 } else { USES_TO_STAY }) {
+        if let Eviction::Stays(header) = self.judge(at, header, if room { 0 } else { USES_TO_STAY }) {
             let size = header.size();
             let to = self.place_in_main(size)?;
             self.buffer.copy_within(at..at + size, to);
@@ -533,8 +533,8 @@ impl Cache {
         let at = self.main.oldest().ok_or(Full)?;
         let header = Header::read(&self.buffer, at);
         let size = header.size();
-        let fate = self.judge(at, header, 1);
-        if let Fate::Stays(header) = fate {
+        let eviction = self.judge(at, header, 1);
+        if let Eviction::Stays(header) = eviction {
             // Before its old header is overwritten.
             let (slot, ..) = self.index.find(&self.buffer, header.number()).expect("what lives is in the index");
             let mut moving = std::mem::take(&mut self.moving);
@@ -552,13 +552,13 @@ impl Cache {
         Ok(size)
     }
     /// Whether the oldest entry of a ring stays, as it must, or was used so often.
-    fn judge(&mut self, at: usize, header: Header, uses: u64) -> Fate {
+    fn judge(&mut self, at: usize, header: Header, uses: u64) -> Eviction {
         if !header.has(LIVE) {
-            return Fate::Gone;
+            return Eviction::Gone;
         }
         let stays = if self.planted == Some(Planted::WritingLeaves) { header.has(DIRTY) } else { header.stays() };
         if stays || header.uses() >= uses {
-            return Fate::Stays(header);
+            return Eviction::Stays(header);
         }
         let (slot, found, _) = self.index.find(&self.buffer, header.number()).expect("what lives is in the index");
         debug_assert_eq!(found, at);
@@ -566,7 +566,7 @@ impl Cache {
         let ghost = self.ghost_of(header.number());
         self.ghost[ghost] = header.number().wrapping_add(1);
         self.counts.evicted += 1;
-        Fate::Gone
+        Eviction::Gone
     }
     fn ghost_of(&self, number: u32) -> usize {
         (((spread(number) >> 32) * self.ghost.len() as u64) >> 32) as usize

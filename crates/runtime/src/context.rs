@@ -28,7 +28,7 @@ use crate::fibers::Fibers;
 use crate::mailbox::Wake;
 use crate::shared::{Shared, WorkerId};
 use crate::state::FiberState;
-use crate::thread::Whole;
+use crate::thread::AbortOnPanic;
 
 pub use pins::{OwnedFrame, PinnedFrame};
 pub use wait::WriteSection;
@@ -131,7 +131,7 @@ impl Context {
         // code.
         unsafe {
             self.suspender.as_ref().on_parent_stack(move || {
-                let whole = Whole;
+                let whole = AbortOnPanic;
                 let result = call(&mut *fibers.as_ptr());
                 std::mem::forget(whole);
                 result

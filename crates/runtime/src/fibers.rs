@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_cache::{Cache, Miss, Others, Outcome, Step};
+use fulgurite_cache::{Cache, FrameSources, Miss, Outcome, Step};
 use fulgurite_flash::FlashError;
 use fulgurite_format::FrameIndex;
 use fulgurite_policy::{FiberIndex, Scheduler, Waiter};
@@ -131,13 +131,13 @@ impl Fibers {
     }
 
     /// What may yet free a frame for waiters.
-    pub(crate) fn others(&self) -> Others {
+    pub(crate) fn others(&self) -> FrameSources {
         if self.scheduler.has_runnable() {
-            Others::Run
+            FrameSources::Run
         } else if self.scheduler.pending() == self.cache.frame_waiters() {
-            Others::None
+            FrameSources::None
         } else {
-            Others::Wait
+            FrameSources::Wait
         }
     }
 

@@ -44,7 +44,7 @@ impl Gate {
 }
 
 /// A place where all workers come together.
-pub(crate) struct Meeting {
+pub(crate) struct WorkerBarrier {
     workers: usize,
     came: AtomicUsize,
     round: AtomicU32,
@@ -57,9 +57,9 @@ const SERVED_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
 /// How often a worker looks whether the others have come before it sleeps: some 20 microseconds.
 const LOOKS: u32 = 500;
 
-impl Meeting {
-    fn new(workers: usize) -> Meeting {
-        Meeting {
+impl WorkerBarrier {
+    fn new(workers: usize) -> WorkerBarrier {
+        WorkerBarrier {
             workers,
             came: AtomicUsize::new(0),
             round: AtomicU32::new(0),
@@ -141,7 +141,7 @@ pub(crate) struct HaltReport {
 /// A halt of all workers.
 pub(crate) struct Halt {
     pub what: Halted,
-    pub meeting: Meeting,
+    pub meeting: WorkerBarrier,
     pub pins: AtomicU64,
     pub failure: Mutex<Option<FlashError>>,
     decided: Mutex<Option<Decision>>,
@@ -153,7 +153,7 @@ impl Halt {
     pub(crate) fn new(what: Halted, workers: usize, reports: std::sync::mpsc::Sender<HaltReport>) -> Arc<Halt> {
         Arc::new(Halt {
             what,
-            meeting: Meeting::new(workers),
+            meeting: WorkerBarrier::new(workers),
             pins: AtomicU64::new(0),
             failure: Mutex::new(None),
             decided: Mutex::new(None),

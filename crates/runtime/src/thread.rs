@@ -22,18 +22,18 @@ pub(crate) fn assert_foreign(what: &str) {
 
 /// While it lives, this thread runs a worker. A panic leaves a half change that others wait for, so
 /// nothing can continue.
-pub(crate) struct Here {
+pub(crate) struct WorkerThread {
     _mark: workers::Mark,
 }
 
-impl Here {
-    pub(crate) fn new() -> Here {
+impl WorkerThread {
+    pub(crate) fn new() -> WorkerThread {
         CURRENT.set(true);
-        Here { _mark: workers::mark() }
+        WorkerThread { _mark: workers::mark() }
     }
 }
 
-impl Drop for Here {
+impl Drop for WorkerThread {
     fn drop(&mut self) {
         CURRENT.set(false);
         if std::thread::panicking() {
@@ -44,8 +44,8 @@ impl Drop for Here {
 
 /// Ends the process when the worker's own code panics on a fiber. A job's panic would be caught,
 /// but the worker is in the middle of a change.
-pub(crate) struct Whole;
-impl Drop for Whole {
+pub(crate) struct AbortOnPanic;
+impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         give_up();
     }

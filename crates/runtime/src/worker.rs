@@ -44,7 +44,7 @@ use crate::shared::Shared;
 use crate::split::STEP_NS;
 use crate::state::{FiberState, WaitsFor};
 use crate::stats::WorkerStatistics;
-use crate::thread::Here;
+use crate::thread::WorkerThread;
 
 /// How often the rarely needed is looked at: time-outs of the medium.
 const CHECK_NS: u64 = 50_000_000;
@@ -189,7 +189,7 @@ impl Worker {
         // A job's fault may find no room on its stack for what resolves it. Where the kernel gives
         // no stack for that, the thread has Rust's, which is smaller.
         let _signals = SignalStack::new(SIGNAL_STACK_BYTES).and_then(SignalStack::use_while);
-        let _here = Here::new();
+        let _here = WorkerThread::new();
         let worker: *mut Worker = &raw mut self;
         let mut point = Point::Idle;
         // SAFETY: `worker` points to `self`, which lives to the end of this function. Only this

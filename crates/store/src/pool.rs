@@ -12,7 +12,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Backing, Flash, FlashError, Layer, Layered, Lies, Objects, ReadOnly, Shortage, VersionError, Versions, Written,
+    Backing, Flash, FlashError, Layer, Layered, Location, Objects, ReadOnly, Shortage, VersionError, Versions, Written,
 };
 use fulgurite_format::{ObjectPlace, PoolId, SUBPAGE_BYTES, Status, format_bytes};
 use fulgurite_sys::{Clock, Notifier};
@@ -377,10 +377,10 @@ impl Pool {
         self.lock().store.end_read(token);
     }
     /// Where a subpage lay at a token that is kept.
-    pub(crate) fn locate_at(&self, subpage: u32, token: u64) -> Lies {
+    pub(crate) fn locate_at(&self, subpage: u32, token: u64) -> Location {
         let inner = self.lock();
         if let Some(flash_page) = inner.store.is_behind(subpage / SUBPAGES_PER_PAGE) {
-            return Lies::Behind(flash_page);
+            return Location::Indirect(flash_page);
         }
         let located = inner.store.state().located_at(subpage, token);
         located.and_then(|located| self.place_of(located)).into()
@@ -796,7 +796,7 @@ impl Layer for Pool {
         // What a budget must set aside: the tables grow with what is written.
         self.medium.traits().dram_bytes + inner.store.info().dram_bytes_max + inner.driver.bytes()
     }
-    fn locate(&self, subpage: u32) -> Lies {
+    fn locate(&self, subpage: u32) -> Location {
         self.place_now(subpage)
     }
     fn learn(&self, subpage: u32, flash_page: u32, content: &[u8; SUBPAGE_BYTES]) -> Result<(), FlashError> {

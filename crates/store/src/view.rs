@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Lies, ReadOnly, Written};
+use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Location, ReadOnly, Written};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_sys::Clock;
 
@@ -66,7 +66,7 @@ impl Layer for View {
     fn dram_bytes(&self) -> usize {
         size_of::<View>()
     }
-    fn locate(&self, subpage: u32) -> Lies {
+    fn locate(&self, subpage: u32) -> Location {
         self.pool.locate_at(subpage, self.token)
     }
     fn learn(&self, subpage: u32, flash_page: u32, content: &[u8; SUBPAGE_BYTES]) -> Result<(), FlashError> {

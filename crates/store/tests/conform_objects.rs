@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite_flash::{
-    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layer, Lies, MemoryFlash, Op, Request, When,
+    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layer, Location, MemoryFlash, Op, Request, When,
 };
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, Status, SubpageIndex, crc32c};
 use fulgurite_store::{
@@ -405,7 +405,7 @@ fn what_is_overwritten_is_always_there() {
     });
     println!("{looks} looks");
     pool.write_objects(&[(3, b"")]).unwrap();
-    assert_eq!(pool.locate(3), Lies::Nowhere, "it was freed");
+    assert_eq!(pool.locate(3), Location::Unmapped, "it was freed");
 }
 
 /// What lies through a queue is what was written, with zeros behind it.

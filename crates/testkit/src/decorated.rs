@@ -65,7 +65,7 @@ impl Layer for Log {
     fn dram_bytes(&self) -> usize {
         self.medium.traits().dram_bytes
     }
-    fn locate(&self, subpage: u32) -> Lies {
+    fn locate(&self, subpage: u32) -> Location {
         self.state.lock().unwrap().lies[subpage as usize].into()
     }
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError> {

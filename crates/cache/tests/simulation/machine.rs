@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_cache::{Cache, Others, Outcome, Setup, Shape, Shared};
+use fulgurite_cache::{Cache, FrameSources, Outcome, Setup, Shape, Shared};
 use fulgurite_flash::{Flash, FlashError, Layered};
 use fulgurite_policy::{
     Admission, AdmissionPolicy, Choice, FiberIndex, Point, PrefetchPolicy, ReplacementPolicy, Scheduler,
@@ -299,14 +299,14 @@ impl Machine {
             world.disk.advance(until);
         }
     }
-    fn others(&self, worker: usize) -> Others {
+    fn others(&self, worker: usize) -> FrameSources {
         let here = &self.workers[worker];
         if here.scheduler.has_runnable() {
-            Others::Run
+            FrameSources::Run
         } else if here.scheduler.pending() == here.cache.frame_waiters() {
-            Others::None
+            FrameSources::None
         } else {
-            Others::Wait
+            FrameSources::Wait
         }
     }
     fn read_mail(&mut self, world: &World, worker: usize) {

@@ -8,7 +8,7 @@ use fulgurite_sys::faults::{Fiber, SwitchOnFault, Verdict, Waiter, in_scope};
 
 use super::Context;
 use crate::state::WaitsFor;
-use crate::thread::Whole;
+use crate::thread::AbortOnPanic;
 
 impl SwitchOnFault for Context {
     #[inline]
@@ -39,7 +39,7 @@ impl Fiber for Here {
         // SAFETY: as in `with_fibers`. What is called does not suspend the fiber.
         unsafe {
             self.context().suspender.as_ref().on_parent_stack(move || {
-                let whole = Whole;
+                let whole = AbortOnPanic;
                 judge();
                 std::mem::forget(whole);
             });

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fulgurite_cache::marks::{DIRTY, USED};
-use fulgurite_cache::{Cache, Counts, Miss, Others, Outcome, Setup, Shape, Shared, Step, Users, residency};
+use fulgurite_cache::{Cache, Counts, FrameSources, Miss, Outcome, Setup, Shape, Shared, Step, Users, residency};
 use fulgurite_flash::{DrivenFlash, Flash, Request};
 use fulgurite_format::FrameIndex;
 use fulgurite_policy::{PrefetchPolicy, Replacement, ReplacementPolicy, Waiter};
@@ -153,7 +153,7 @@ impl<R: Replacement> Frames<R> {
         self.cache.wants_room()
     }
     /// Looks after it.
-    pub fn make_room(&mut self, others: Others, now_ns: u64) {
+    pub fn make_room(&mut self, others: FrameSources, now_ns: u64) {
         self.cache.make_room(others, now_ns);
     }
     /// Hands requests over: they are the device's. The list is given back by [`Frames::give_back`].
@@ -221,7 +221,7 @@ impl<R: Replacement> Frames<R> {
         loop {
             self.poll(0);
             if self.cache.wants_room() {
-                self.cache.make_room(Others::Wait, 0);
+                self.cache.make_room(FrameSources::Wait, 0);
             }
             let handed_over = self.hand_over();
             handed_over.iter().for_each(|request| self.medium.end(request, Ok(())));
@@ -296,7 +296,7 @@ mod tests {
         fn point(&mut self) -> Vec<(Waiter, Outcome)> {
             self.poll(0);
             if self.wants_room() {
-                self.make_room(Others::Wait, 0);
+                self.make_room(FrameSources::Wait, 0);
             }
             let requests = self.hand_over();
             requests.iter().for_each(|request| self.end(request));
@@ -382,7 +382,7 @@ mod tests {
         fn point(&mut self) -> Vec<(Waiter, Outcome)> {
             self.cache.poll(|_| (), || 0);
             if self.cache.wants_room() {
-                self.cache.make_room(Others::Wait, 0);
+                self.cache.make_room(FrameSources::Wait, 0);
             }
             self.cache.hand_over();
             let mut told = Vec::new();

@@ -1,6 +1,6 @@
 //! A run of a worker.
 
-use fulgurite_cache::{Counts, Others, Outcome, Step};
+use fulgurite_cache::{Counts, FrameSources, Outcome, Step};
 use fulgurite_flash::{Op, Request};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_policy::{
@@ -538,13 +538,13 @@ impl<R: Replacement> Run<'_, R> {
         }
         self.frames.told(told);
     }
-    fn others(&self) -> Others {
+    fn others(&self) -> FrameSources {
         if self.scheduler.has_runnable() {
-            Others::Run
+            FrameSources::Run
         } else if self.scheduler.pending() == self.frames.frame_waiters() {
-            Others::None
+            FrameSources::None
         } else {
-            Others::Wait
+            FrameSources::Wait
         }
     }
     /// The device begins with what was asked for.

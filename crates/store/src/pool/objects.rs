@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_flash::{FlashError, Layer, Lies, Objects, Part, Place};
+use fulgurite_flash::{FlashError, Layer, Location, Objects, Part, Place};
 use fulgurite_format::{ObjectPlace, PageBuffer, SUBPAGE_BYTES, crc32c, zero_page};
 
 use super::room::Locked;
@@ -45,24 +45,24 @@ impl Object {
 impl Pool {
     /// The place of a subpage now, for a layer; none when it reads as zeros. Takes no lock.
     #[inline]
-    pub(super) fn place_now(&self, subpage: u32) -> Lies {
+    pub(super) fn place_now(&self, subpage: u32) -> Location {
         loop {
             let located = match self.map.find(subpage) {
                 Find::At(located) => located,
-                Find::Nowhere => return Lies::Nowhere,
+                Find::Nowhere => return Location::Unmapped,
                 Find::Out => match self.behind(subpage) {
-                    Some(flash_page) => return Lies::Behind(flash_page),
+                    Some(flash_page) => return Location::Indirect(flash_page),
                     None => continue,
                 },
             };
             self.used.note(subpage / SUBPAGES_PER_PAGE);
             if let Some(place) = self.place_of(located) {
-                return Lies::At(place);
+                return Location::At(place);
             }
             // A freed object has no bytes, and checksum 0. Any other was overwritten since the map
             // was read, or its slot left DRAM: the map changes before a slot is released.
             if located.checksum == 0 && self.map.get(subpage) == Some(located) {
-                return Lies::Nowhere;
+                return Location::Unmapped;
             }
         }
     }
