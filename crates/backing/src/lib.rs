@@ -35,5 +35,5 @@ pub use devices::{flat_on_device, names_states, on_device};
 pub use error::Error;
 pub use files::Files;
 pub use medium::Medium;
-pub use open::{HISTORY_SHARE, Kept, Opened, Settings, leaf_bytes};
+pub use open::{HISTORY_SHARE, Kept, Opened, Settings, leaf_bytes, nameless_file};
 pub use unused::unused_of_pool;

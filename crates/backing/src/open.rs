@@ -60,6 +60,15 @@ pub struct Opened {
     pub grows_to: u32,
 }
 
+/// Makes a file of this size, all written, whose name is removed before the first write. It is gone
+/// when the process ends, however and whenever it does.
+///
+/// # Errors
+/// [`Error::Open`], before anything is created.
+pub fn nameless_file(path: &Path, bytes: u64) -> Result<Opened, Error> {
+    Ok(Opened::flat(Base::File(FileConfig::create_nameless(path, bytes)).open()?.flash))
+}
+
 impl Opened {
     fn flat(flash: Arc<dyn Flash>) -> Opened {
         Opened { flash, kept: None, files: None, grows_to: 0 }

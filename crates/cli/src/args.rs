@@ -50,9 +50,13 @@ pub enum Command {
     #[command(subcommand, after_help = crate::device::args::EXAMPLES)]
     Device(DeviceCommand),
     /// Remove swap files, cgroups and temporary files of an earlier run (left only after kill -9 of
-    /// its helper).
+    /// its helper), and flash files of starts of `fulgurite run` that were killed.
     #[command(after_help = CLEANUP_EXAMPLES)]
-    Cleanup,
+    Cleanup {
+        /// Where `--flash` pointed [default: the current and the temporary directory]
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        directories: Vec<PathBuf>,
+    },
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -108,7 +112,8 @@ impl Moved {
 const CLEANUP_EXAMPLES: &str = "\
 Examples:
   fulgurite cleanup        # as the user whose run was killed
-  sudo fulgurite cleanup   # after root's runs: swap files, cgroups";
+  sudo fulgurite cleanup   # after root's runs: swap files, cgroups
+  fulgurite cleanup /mnt/nvme   # flash files that older versions left";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

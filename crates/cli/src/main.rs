@@ -16,6 +16,7 @@ mod pool;
 mod run;
 mod top;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -36,7 +37,7 @@ fn execute(command: &Command) -> Result<()> {
         Command::Top(args) => top::run(args),
         Command::Pool(command) => pool::run(command),
         Command::Device(command) => device::run(command),
-        Command::Cleanup => cleanup(),
+        Command::Cleanup { directories } => cleanup(directories),
         Command::Completions { shell } => pages::completions(&Cli::command(), *shell),
         Command::Man { directory } => pages::manual(&Cli::command(), directory),
         Command::Bench(moved) => moved.refuse("bench"),
@@ -46,9 +47,11 @@ fn execute(command: &Command) -> Result<()> {
     }
 }
 
-/// Removes what ended runs have left.
-fn cleanup() -> Result<()> {
-    let cleaned = leftovers::clean();
+/// Removes what ended runs have left, and flash files of killed starts in these directories.
+fn cleanup(directories: &[PathBuf]) -> Result<()> {
+    let mut cleaned = leftovers::clean();
+    let usual = [PathBuf::from("."), std::env::temp_dir()];
+    run::leftovers::remove(if directories.is_empty() { &usual } else { directories }, &mut cleaned);
     for removed in &cleaned.removed {
         println!("removed {removed}");
     }
@@ -56,7 +59,7 @@ fn cleanup() -> Result<()> {
         println!("{in_use}");
     }
     if !cleaned.failed.is_empty() {
-        bail!("{}; run as the user who ran the benchmark, or as root", cleaned.failed.join("; "));
+        bail!("{}; run as the user whose run it was, or as root", cleaned.failed.join("; "));
     }
     if cleaned.removed.is_empty() && cleaned.in_use.is_empty() {
         println!("nothing to remove");

@@ -22,6 +22,7 @@ mod conform_run_allocators;
 mod conform_run_memcached;
 mod conform_run_pitfalls;
 mod conform_run_programs;
+mod conform_run_surroundings;
 mod conform_run_ways;
 mod conform_top;
 mod crash_pool_check;

@@ -30,8 +30,17 @@ impl Budget {
     /// # Errors
     /// When `/proc` cannot be read.
     pub fn new(cap: u64) -> io::Result<Budget> {
-        let (statm, status) = (File::open("/proc/self/statm")?, File::open("/proc/self/status")?);
+        let [statm, status] = files()?;
         Ok(Budget { cap, margin: margin(cap), statm, status, peak: 0 })
+    }
+    /// Measures by the calling thread from now on. The kernel says nothing of the memory by a
+    /// thread that has ended, and the first thread of a program may end before the others do.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn measure_by_this_thread(&mut self) -> io::Result<()> {
+        [self.statm, self.status] = files()?;
+        Ok(())
     }
 
     /// Memory of the process now: resident pages, and page tables.
@@ -90,6 +99,11 @@ impl Budget {
         let next = if with_pages + STEP / 2 >= limit { limit.saturating_add(STEP.max(limit / 8)) } else { limit };
         room.min(next).min(most).max(FRAMES_LEAST.min(most))
     }
+}
+
+/// The files of the calling thread.
+fn files() -> io::Result<[File; 2]> {
+    Ok([File::open("/proc/thread-self/statm")?, File::open("/proc/thread-self/status")?])
 }
 
 /// What other memory may grow by between two looks: `import numpy.random` maps 2.6 MiB of a library

@@ -12,18 +12,20 @@
 //! A judge runs with all signals blocked. What holds the pager touches no memory of the region, and
 //! takes no lock that a program's thread holds without blocking signals.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fulgurite_flash::Request;
 use fulgurite_sys::faults::{self, Fault, Verdict};
+use fulgurite_sys::threads::ProgramThreads;
 use fulgurite_sys::{Gate, Notifier, gate, signals};
 
 use crate::command::lock;
 use crate::error::{Error, cannot};
 use crate::own_reads::{Own, OwnReads};
-use crate::pager::{Begun, IDLE, Pager, verdict_of};
+use crate::pager::{Begun, IDLE, LOOK_NS, Pager, verdict_of};
 
 /// How long a thread waits for another to end its fault, where all places for faults are taken.
 const CROWDED: Duration = Duration::from_micros(200);
@@ -48,6 +50,32 @@ pub struct Door {
     pub notifies: bool,
     /// Reads that threads do themselves.
     pub own: Arc<OwnReads>,
+    /// Open once the handler thread has begun.
+    pub has_begun: Gate,
+    /// Watches for the end of the program's threads.
+    pub program: OnceLock<Program>,
+}
+
+/// The threads of the program, and what is called with the end of the first one when all of them
+/// have ended.
+#[derive(Debug)]
+pub struct Program {
+    threads: Mutex<ProgramThreads>,
+    ended: fn(i32),
+}
+
+impl Program {
+    pub fn new(ended: fn(i32)) -> io::Result<Program> {
+        Ok(Program { threads: Mutex::new(ProgramThreads::new()?), ended })
+    }
+    /// Looks whether its threads have ended. Returns whether the first one has.
+    fn look(&self) -> bool {
+        let mut threads = lock(&self.threads);
+        if let Some(word) = threads.end() {
+            (self.ended)(word);
+        }
+        threads.has_first_ended()
+    }
 }
 
 impl std::fmt::Debug for Door {
@@ -60,6 +88,12 @@ impl Door {
     /// The handler thread's life.
     fn handle(&self) -> ! {
         let mut pager = lock(&self.pager);
+        if let Some(pager) = pager.as_mut() {
+            // Where it fails, the thread that made the pager is what is measured.
+            let _ = pager.parts.budget.measure_by_this_thread();
+        }
+        self.has_begun.set(1);
+        let mut next_look_ns = 0;
         loop {
             let forks = self.forks.load(Ordering::Acquire);
             let now = pager.as_mut().expect("only a child takes it away");
@@ -73,6 +107,12 @@ impl Door {
                 continue;
             }
             let is_busy = now.turn();
+            if let Some(program) = self.program.get()
+                && now.clock.now_ns() >= next_look_ns
+            {
+                now.is_near_end = program.look();
+                next_look_ns = now.clock.now_ns() + LOOK_NS;
+            }
             if !self.is_in_line {
                 if !is_busy {
                     now.sleep();
@@ -96,7 +136,10 @@ impl Door {
         let door = self.clone();
         // The program's signal handlers may touch its memory, for which this thread would wait.
         let started = signals::start_for_good(c"fulgurite", move || door.handle());
-        started.map_err(cannot("start the thread that handles faults"))
+        started.map_err(cannot("start the thread that handles faults"))?;
+        // Until then it opens files.
+        self.has_begun.wait_while(0);
+        Ok(())
     }
 
     /// The pager, when no fork is under way.

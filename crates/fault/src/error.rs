@@ -50,6 +50,17 @@ pub enum Error {
         /// Bytes that were asked for.
         asked: u64,
     },
+    /// This process may not write to all of a file.
+    #[error(
+        "the flash has a file of {}, and this process may write files of {} only; raise the limit (ulimit -f)",
+        format_bytes(*.largest), format_bytes(*.limit)
+    )]
+    FileLimit {
+        /// Bytes of the file.
+        largest: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// A child after `fork` cannot have the memory of its parent.
     #[error(
         "a child gets no memory of flash: its parent has mapped more than is free, too many processes share it, or \

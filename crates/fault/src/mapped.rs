@@ -56,7 +56,13 @@ pub enum Mapping {
     Done,
     /// The kernel holds the page for a moment.
     Later,
+    /// This process may not do it, by the number of the error.
+    Refused(i32),
 }
+
+/// Errors of filters of system calls: the kernel itself has others.
+const NOT_PERMITTED: i32 = 1;
+const NO_CALL: i32 = 38;
 
 /// Pages that frames keep after they were copied to the program, at the most.
 pub const SPARE_MOST: usize = 64;
@@ -204,6 +210,7 @@ impl Mapped {
                 let _ = self.region.unmap_pages(to, SUBPAGE_BYTES);
                 return Mapping::Later;
             }
+            Err(NotMoved::Other(errno @ (NOT_PERMITTED | NO_CALL))) => return Mapping::Refused(errno),
             Err(NotMoved::Missing | NotMoved::Other(_)) => return Mapping::Later,
         }
         Mapping::Done

@@ -1,7 +1,7 @@
 //! The page buffer as the program's threads use it: mappings in one region.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use fulgurite_cache::{Cache, Setup, Shape, Shared};
 use fulgurite_flash::{Flash, ForkedFlash, Queue, QueueUser};
@@ -9,11 +9,11 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy};
 use fulgurite_sys::faults::{Fault, Signal, Verdict};
 use fulgurite_sys::userfault::Access;
-use fulgurite_sys::{Arena, ForkMark, Notifier, Region, signals};
+use fulgurite_sys::{Arena, ForkMark, Gate, Notifier, Region, signals};
 
 use crate::budget::{Budget, FRAMES_LEAST};
 use crate::command::{Command, Commands, lock};
-use crate::door::Door;
+use crate::door::{Door, Program};
 use crate::error::{Error, cannot};
 use crate::fingerprint::Fingerprints;
 use crate::mapped::{self, Mapped};
@@ -147,6 +147,17 @@ impl PageBuffer {
         })
     }
 
+    /// Watches for the end of the program: its threads of [`fulgurite_sys::threads::mark`] would
+    /// keep the process alive. When only they are left, the handler thread calls `ended` with how
+    /// the first thread of the process ended, a word as of `waitpid`.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn watch_for_the_end(&self, ended: fn(i32)) -> Result<(), Error> {
+        let program = Program::new(ended).map_err(cannot("watch the threads of this process"))?;
+        let _ = self.door.program.set(program);
+        Ok(())
+    }
     /// Which way was taken, for people.
     #[must_use]
     pub fn describe(&self) -> &str {
@@ -449,7 +460,8 @@ fn door(mut pager: Pager, notifier: Arc<Notifier>) -> Arc<Door> {
     let (gates, notifies) = (pager.gates().clone(), is_in_line && pager.cache.notify_each());
     let own = pager.parts.own.clone();
     let (pager, forks, turns) = (Mutex::new(Some(Box::new(pager))), AtomicBool::new(false), Condvar::new());
-    Arc::new(Door { pager, forks, turns, gates, notifier, is_in_line, notifies, own })
+    let (has_begun, program) = (Gate::new(), OnceLock::new());
+    Arc::new(Door { pager, forks, turns, gates, notifier, is_in_line, notifies, own, has_begun, program })
 }
 
 /// How many frames may have pages, where each of them may take two mappings.

@@ -36,7 +36,7 @@ use crate::way::Way;
 /// Faults that are under way at one time. Later ones stay in the kernel.
 pub const WAITS: usize = 1024;
 /// How often the budget is looked at, and requests that are late.
-const LOOK_NS: u64 = 20_000_000;
+pub const LOOK_NS: u64 = 20_000_000;
 /// The same near the cap, and while there was something to do lately: the program's other memory
 /// grows without a word. Loading a library of Python took 5 MiB in 80 ms.
 const NEAR_LOOK_NS: u64 = 4_000_000;
@@ -180,6 +180,8 @@ pub struct Pager {
     /// back.
     is_near: bool,
     last_busy_ns: u64,
+    /// The first thread of the program has ended, and its others may soon.
+    pub is_near_end: bool,
     /// A fork is near: nothing new is begun.
     pub winds_down: bool,
     /// All is ready for a fork. Inside: the seat of the child, if it can have one.
@@ -207,6 +209,7 @@ impl Pager {
             next_short_look_ns: 0,
             is_near: false,
             last_busy_ns: 0,
+            is_near_end: false,
             winds_down: false,
             ready: None,
         }
@@ -327,7 +330,7 @@ impl Pager {
         let looks = self.cache.in_flight() > 0 || self.cache.is_shrinking() || self.cache.frame_waiters() > 0;
         if soon {
             SHORT_SLEEP
-        } else if looks || self.is_near {
+        } else if looks || self.is_near || self.is_near_end {
             Duration::from_nanos(self.look_ns(self.clock.now_ns()))
         } else {
             SLEEP
@@ -525,7 +528,19 @@ impl Pager {
                 self.end(slot, DONE);
             }
             Mapping::Later => self.again.push(slot),
+            Mapping::Refused(errno) => self.give_up(errno),
         }
+    }
+
+    /// Ends the process: a filter of system calls, which nobody saw being set, denies what handles
+    /// faults. Each thread that waits for a page would wait for good.
+    fn give_up(&self, errno: i32) -> ! {
+        let error = std::io::Error::from_raw_os_error(errno);
+        self.parts.told.tell(&format!(
+            "a filter of system calls (seccomp) denies what handles faults ({error}): the process ends; set it before the \
+             program starts, or by the functions of the C library"
+        ));
+        std::process::abort()
     }
 
     /// Tells faults what became of their waits. Returns whether there were any.

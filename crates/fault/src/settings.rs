@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fulgurite_backing::{Medium, Opened, unused_of_pool};
+use fulgurite_backing::{Opened, nameless_file, unused_of_pool};
 use fulgurite_format::SUBPAGE_BYTES;
 
-use crate::error::{Error, cannot};
+use crate::error::Error;
 use crate::told::Told;
 
 /// The environment variable with the settings of a run.
@@ -155,19 +155,14 @@ impl RunSettings {
         })
     }
 
-    /// Opens what lies below, or makes it. A file that is made has no name afterwards, so that it
-    /// is gone when the process ends, however it does. So is what is written to a pool.
+    /// Opens what lies below, or makes it. A file that is made loses its name before it is written,
+    /// so that it is gone when the process ends, however it does. So is what is written to a pool.
     ///
     /// # Errors
     /// What the medium says. [`Error::PoolTooSmall`].
     pub fn open(&self, told: Arc<Told>) -> Result<Settings, Error> {
         let opened = match self.below {
-            Below::NewFile => {
-                let settings = fulgurite_backing::Settings { dram_bytes: self.dram_bytes, ..Default::default() };
-                let opened = Medium::new_file(&self.flash, self.flash_bytes).open(&settings)?;
-                std::fs::remove_file(&self.flash).map_err(cannot("remove the name of the temporary flash"))?;
-                opened
-            }
+            Below::NewFile => nameless_file(&self.flash, self.flash_bytes)?,
             Below::PartOfPool | Below::Pool => {
                 let least = if self.below == Below::Pool { self.flash_bytes } else { 0 };
                 let opened = unused_of_pool(&self.flash, self.flash_bytes, least)?;

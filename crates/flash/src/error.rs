@@ -194,6 +194,19 @@ pub enum OpenError {
         /// Bytes that the file system has for this user.
         free: u64,
     },
+    /// This process may not write so much to a file.
+    #[error(
+        "{} needs {}, and this process may write files of {} only; raise the limit (ulimit -f), or ask for less",
+        path.display(), format_bytes(*.needed), format_bytes(*.limit)
+    )]
+    Limit {
+        /// The path as given.
+        path: PathBuf,
+        /// Bytes that the file needs.
+        needed: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// A block device cannot be made larger from here.
     #[error(
         "{} is a block device, and has {}; make the device larger first, or add a member to the pool",

@@ -12,6 +12,7 @@ use fulgurite_fault::Held;
 use libc::{mode_t, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::allocator::next;
+use crate::objects;
 use crate::run::{Run, run};
 
 /// An address, and bytes from there on.
@@ -224,7 +225,6 @@ held! {
     __fxstatat64, next_fxstatat64, c"__fxstatat64", (version: c_int, at: c_int, path: Text, to: Out<libc::stat64>, flags: c_int) -> c_int, [text(path), one(to)];
     // Descriptors.
     signalfd, next_signalfd, c"signalfd", (fd: c_int, mask: In<libc::sigset_t>, flags: c_int) -> c_int, [one(mask)];
-    ioctl, next_ioctl, c"ioctl", (fd: c_int, request: libc::c_ulong, argument: Out<c_void>) -> c_int, [(argument as usize, bytes_of_ioctl(request))];
     fcntl, next_fcntl, c"fcntl", (fd: c_int, command: c_int, argument: Out<c_void>) -> c_int, [(argument as usize, size_of::<libc::flock>())];
     fcntl64, next_fcntl64, c"fcntl64", (fd: c_int, command: c_int, argument: Out<c_void>) -> c_int, [(argument as usize, size_of::<libc::flock>())];
     pipe, next_pipe, c"pipe", (to: Out<c_int>) -> c_int, [many(to, 2)];
@@ -256,18 +256,13 @@ held! {
     sigtimedwait, next_sigtimedwait, c"sigtimedwait", (set: In<libc::sigset_t>, to: Out<libc::siginfo_t>, time: In<timespec>) -> c_int, [one(set), one(to), one(time)];
     // Processes.
     waitid, next_waitid, c"waitid", (kind: libc::idtype_t, id: libc::id_t, to: Out<libc::siginfo_t>, options: c_int) -> c_int, [one(to)];
-    prctl, next_prctl, c"prctl", (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int, [(a, PRCTL_BYTES)];
     sched_setaffinity, next_sched_setaffinity, c"sched_setaffinity", (pid: libc::pid_t, len: size_t, mask: In<libc::cpu_set_t>) -> c_int, [(mask as usize, len)];
     wait4, next_wait4, c"wait4", (pid: libc::pid_t, status: Out<c_int>, options: c_int, usage: Out<libc::rusage>) -> libc::pid_t, [one(status), one(usage)];
     waitpid, next_waitpid, c"waitpid", (pid: libc::pid_t, status: Out<c_int>, options: c_int) -> libc::pid_t, [one(status)];
     wait, next_wait, c"wait", (status: Out<c_int>) -> libc::pid_t, [one(status)];
     getrusage, next_getrusage, c"getrusage", (whose: c_int, to: Out<libc::rusage>) -> c_int, [one(to)];
     getrlimit, next_getrlimit, c"getrlimit", (what: c_int, to: Out<libc::rlimit>) -> c_int, [one(to)];
-    setrlimit, next_setrlimit, c"setrlimit", (what: c_int, from: In<libc::rlimit>) -> c_int, [one(from)];
     getrlimit64, next_getrlimit64, c"getrlimit64", (what: c_int, to: Out<libc::rlimit64>) -> c_int, [one(to)];
-    setrlimit64, next_setrlimit64, c"setrlimit64", (what: c_int, from: In<libc::rlimit64>) -> c_int, [one(from)];
-    prlimit, next_prlimit, c"prlimit", (pid: libc::pid_t, what: c_int, from: In<libc::rlimit>, to: Out<libc::rlimit>) -> c_int, [one(from), one(to)];
-    prlimit64, next_prlimit64, c"prlimit64", (pid: libc::pid_t, what: c_int, from: In<libc::rlimit64>, to: Out<libc::rlimit64>) -> c_int, [one(from), one(to)];
     uname, next_uname, c"uname", (to: Out<libc::utsname>) -> c_int, [one(to)];
     sysinfo, next_sysinfo, c"sysinfo", (to: Out<libc::sysinfo>) -> c_int, [one(to)];
     system, next_system, c"system", (words: Text) -> c_int, [text(words)];
@@ -291,8 +286,30 @@ held! {
     pthread_rwlock_clockwrlock, next_rwlock_clockwrlock, c"pthread_rwlock_clockwrlock", (lock: Out<libc::pthread_rwlock_t>, clock: libc::clockid_t, time: In<timespec>) -> c_int, [one(lock), one(time)];
 }
 
-/// Bytes that the first argument of `prctl` may point to: a thread's name, or less.
-const PRCTL_BYTES: usize = 16;
+next!(next_ioctl, c"ioctl", (fd: c_int, request: libc::c_ulong, argument: Out<c_void>) -> c_int);
+
+/// `UFFDIO_REGISTER` of `linux/userfaultfd.h`.
+pub const REGISTER: libc::c_ulong = 0xc020_aa00;
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int {
+    // Two cannot serve the same faults.
+    if request == REGISTER
+        && !argument.is_null()
+        && let Some(run) = run()
+    {
+        // SAFETY: the caller gives the range first, as an address and a length.
+        let [start, len] = unsafe { argument.cast::<[usize; 2]>().read_unaligned() };
+        if run.buffer.part_of(start, len).is_some() || objects::are_in(start, len) {
+            run.no_userfaultfd();
+            return crate::errno::fail(libc::EBUSY);
+        }
+    }
+    // SAFETY: the caller's contract.
+    with(&[(argument as usize, bytes_of_ioctl(request))], || unsafe { next_ioctl(fd, request, argument) })
+}
 
 /// Bytes that a request of `ioctl` points to: what its number says, or those of the older ones.
 fn bytes_of_ioctl(request: libc::c_ulong) -> usize {

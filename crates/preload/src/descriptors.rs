@@ -6,8 +6,8 @@
 //! know.
 
 use std::ffi::{c_int, c_uint};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use crate::errno::fail;
 
@@ -18,6 +18,14 @@ const COUNT: usize = 128;
 
 /// The descriptors of the run. Unused places hold 0, which is the program's.
 static OURS: [AtomicI32; COUNT] = [const { AtomicI32::new(0) }; COUNT];
+
+/// Bytes of the largest file among them, as they were opened.
+static LARGEST: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of the largest file that this library writes to.
+pub fn largest_file() -> u64 {
+    LARGEST.load(Ordering::Relaxed)
+}
 
 /// This library opens and closes its own ones.
 static IS_OPENING: AtomicBool = AtomicBool::new(false);
@@ -52,6 +60,12 @@ pub fn with_high_numbers<T>(open: impl FnOnce() -> T) -> T {
     let result = open();
     IS_OPENING.store(false, Ordering::Relaxed);
     let opened = all.filter(|fd| !others.contains(fd) && is_open(*fd));
+    let bytes = |fd: c_int| {
+        // SAFETY: the descriptor is open, and nobody closes it meanwhile.
+        let found = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+        rustix::fs::FileType::from_raw_mode(found.st_mode).is_file().then_some(found.st_size as u64)
+    };
+    LARGEST.store(opened.clone().filter_map(bytes).max().unwrap_or(0), Ordering::Relaxed);
     for (place, fd) in OURS.iter().zip(opened.chain(std::iter::repeat(0))) {
         place.store(fd, Ordering::Relaxed);
     }

@@ -13,12 +13,12 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite_fault::Forking;
-use fulgurite_sys::faults;
+use fulgurite_sys::{faults, threads};
 
 use crate::allocator::{self, Blocks, next};
 use crate::errno::fail;
 use crate::run::{self, Run, run};
-use crate::{descriptors, early, objects, signals, small};
+use crate::{descriptors, early, last_thread, objects, signals, small};
 
 /// The run that forks, if the child will have a part of it.
 type Parting = Option<(&'static Run, Forking)>;
@@ -134,7 +134,7 @@ fn prepare() -> Parting {
 }
 
 /// Sets which signals this thread blocks, but for those that resolve faults.
-fn set_signals(word: u64) -> u64 {
+pub fn set_signals(word: u64) -> u64 {
     // SAFETY: all zeros is a set, and its first word has all signals.
     unsafe {
         let (mut new, mut old): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
@@ -187,12 +187,17 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     run::mark_child();
+    threads::forget_marks();
     objects::mark_child();
     allocator::forget_looks();
     if let Some((run, forking)) = release() {
         // The program's allocator may still hold its own locks.
         early::with(|| {
-            let buffer = descriptors::with_high_numbers(|| run.buffer.in_child(forking));
+            let buffer = descriptors::with_high_numbers(|| {
+                let buffer = run.buffer.in_child(forking)?;
+                last_thread::watch(&buffer)?;
+                Ok(buffer)
+            });
             run::go_on(run, buffer);
         });
     }

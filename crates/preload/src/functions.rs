@@ -320,13 +320,15 @@ pub fn remap(
     let pages = |len: usize| len.checked_next_multiple_of(PAGE).filter(|len| *len > 0).ok_or(libc::EINVAL);
     let (old, new, buffer) = (pages(old_len)?, pages(new_len)?, &run.buffer);
     let may_move = flags & libc::MREMAP_MAYMOVE != 0;
-    if !at.is_multiple_of(PAGE) || flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) != 0 {
+    let keeps = flags & libc::MREMAP_DONTUNMAP != 0;
+    let known = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    if !at.is_multiple_of(PAGE) || flags & !known != 0 || keeps && (!may_move || old != new) {
         return Err(libc::EINVAL);
     }
     if !buffer.is_mapped(at, old) {
         return Err(libc::EFAULT);
     }
-    if (fixed.is_some() || new > old) && !run.ensure_own_memory() {
+    if (fixed.is_some() || keeps || new > old) && !run.ensure_own_memory() {
         return Err(libc::ENOMEM);
     }
     if let Some(to) = fixed {
@@ -344,14 +346,14 @@ pub fn remap(
             }
         }
         // SAFETY: the new range was just mapped for this.
-        return unsafe { move_to(run, at, old, to, new) };
+        return unsafe { move_to(run, at, old, to, new, keeps) };
     }
     if new < old {
         buffer.unmap(at + new, old - new)?;
         return Ok(at);
     }
     let access = buffer.limited_of(at + old - PAGE, PAGE).first().map_or(Access::ReadWrite, |(_, _, access)| *access);
-    if new == old || buffer.map(new - old, Some(at + old), access).is_ok() {
+    if !keeps && (new == old || buffer.map(new - old, Some(at + old), access).is_ok()) {
         return Ok(at);
     }
     if !may_move {
@@ -359,17 +361,19 @@ pub fn remap(
     }
     let to = buffer.map(new, None, Access::ReadWrite)?;
     // SAFETY: the new range was just mapped for this.
-    unsafe { move_to(run, at, old, to, new) }
+    unsafe { move_to(run, at, old, to, new, keeps) }
 }
 
-/// Moves what a mapping holds, and what the program may do there, to a new one. Unmaps the old one.
+/// Moves what a mapping holds, and what the program may do there, to a new one. Unmaps the old one,
+/// or keeps it as memory that reads as zeros.
 ///
 /// # Safety
 /// The new one is mapped for reading and writing, and nobody else's. The old one is the caller's.
-unsafe fn move_to(run: &Run, at: usize, old: usize, to: usize, new: usize) -> Result<usize, i32> {
+unsafe fn move_to(run: &Run, at: usize, old: usize, to: usize, new: usize, keeps: bool) -> Result<usize, i32> {
     let (buffer, kept) = (&run.buffer, old.min(new));
     let limited = buffer.limited_of(at, kept);
-    for &(from, len, _) in limited.iter().filter(|(_, _, access)| *access == Access::None) {
+    let closed: Vec<_> = limited.iter().filter(|(_, _, access)| *access == Access::None).copied().collect();
+    for &(from, len, _) in &closed {
         buffer.protect(from, len, Access::Read)?;
     }
     // SAFETY: both ranges are mapped, of that length, and apart. The old one may be read.
@@ -384,7 +388,14 @@ unsafe fn move_to(run: &Run, at: usize, old: usize, to: usize, new: usize) -> Re
             said(unsafe { kernel(libc::SYS_mprotect, [from, len, protection as usize, 0, 0, 0]) })?;
         }
     }
-    buffer.unmap(at, old)?;
+    if !keeps {
+        buffer.unmap(at, old)?;
+        return Ok(to);
+    }
+    for (from, len, access) in closed {
+        buffer.protect(from, len, access)?;
+    }
+    buffer.drop_contents(at, old)?;
     Ok(to)
 }
 

@@ -9,10 +9,10 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 use libc::{off_t, timespec};
 
 use crate::allocator::next;
-use crate::calls::{Span, with};
+use crate::calls::{REGISTER, Span, ioctl, with};
 use crate::errno::{fail, kernel};
 use crate::run::run;
-use crate::{functions, objects, requests};
+use crate::{functions, limits, objects, requests, sandbox};
 
 /// # Safety
 /// As the C library's.
@@ -35,6 +35,15 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
             libc::SYS_mlock => functions::mlock(at, b).into(),
             libc::SYS_mlock2 => functions::mlock2(at, b, c as c_uint).into(),
             libc::SYS_mlockall => functions::mlockall(a as c_int).into(),
+            libc::SYS_ioctl if b as libc::c_ulong == REGISTER => ioctl(a as c_int, REGISTER, c as *mut c_void).into(),
+            libc::SYS_setrlimit if limits::is_refused(0, a as c_uint, b as *const libc::rlimit) => {
+                fail(libc::EPERM).into()
+            }
+            libc::SYS_prlimit64 if limits::is_refused(a as c_int, b as c_uint, c as *const libc::rlimit) => {
+                fail(libc::EPERM).into()
+            }
+            libc::SYS_prctl => sandbox::prctl(a as c_int, b, c, d, e).into(),
+            libc::SYS_seccomp => sandbox::by_seccomp(a, b, c).map_or_else(call, Into::into),
             libc::SYS_io_setup | libc::SYS_io_uring_setup if requests::are_refused() => fail(libc::ENOSYS).into(),
             libc::SYS_clone if is_word_of(a, [c, d]) => fail(libc::ENOTSUP).into(),
             libc::SYS_clone3

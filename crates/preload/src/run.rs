@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use fulgurite_fault::{Access, Error, PageBuffer, Told};
+use fulgurite_format::format_bytes;
+
+use crate::{objects, sandbox};
 
 /// What a run has.
 pub struct Run {
@@ -62,9 +65,64 @@ pub fn go_on(before: &'static Run, buffer: Result<PageBuffer, Error>) {
 
 impl Run {
     fn tell_once(&self, told: &AtomicBool, text: &str) {
-        if !told.swap(true, Ordering::Relaxed) {
+        if !told.swap(true, Ordering::Relaxed) && !sandbox::is_silent() {
             self.told.tell(text);
         }
+    }
+    /// Logs the figures of this process.
+    pub fn tell_figures(&self) {
+        self.told.tell_figures(&self.buffer.summary(), self.json, "");
+        objects::tell(&self.told, self.json);
+    }
+    /// Says that a filter of system calls is refused, once.
+    pub fn no_filter(&self, what: &str) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        self.tell_once(
+            &TOLD,
+            &format!(
+                "in in-line mode, threads resolve their own faults by system calls: {what} fails with EINVAL; \
+                 compatible mode (--mode compatible) takes it, and needs the right to userfaultfd"
+            ),
+        );
+    }
+    /// Says that a filter of system calls for all threads is refused, once.
+    pub fn no_filter_for_all(&self) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        self.tell_once(
+            &TOLD,
+            "a filter of system calls (seccomp) denies what handles faults, and is refused for all threads (TSYNC); \
+             set it before the program starts other threads, or for each thread without TSYNC",
+        );
+    }
+    /// Says that a limit on the size of files is refused, once.
+    pub fn no_limit(&self, needed: u64) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        self.tell_once(
+            &TOLD,
+            &format!(
+                "a limit on the size of files (RLIMIT_FSIZE) would hold for the flash, too: less than {} is refused with \
+                 EPERM",
+                format_bytes(needed)
+            ),
+        );
+    }
+    /// Says that a userfaultfd of the program's is refused, once.
+    pub fn no_userfaultfd(&self) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        self.tell_once(
+            &TOLD,
+            "a userfaultfd of the program cannot watch memory of flash, whose faults are handled already: \
+             UFFDIO_REGISTER fails with EBUSY; raise the size from which mappings go there (--threshold)",
+        );
+    }
+    /// Says that a filter of system calls ends what maps memory, once.
+    pub fn no_more_memory(&self) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        self.tell_once(
+            &TOLD,
+            "a filter of system calls (seccomp) denies what maps and frees memory of flash: a thread under it that does \
+             so ends as the filter says; allow futex, write, rt_sigprocmask, mmap, mprotect and madvise",
+        );
     }
     /// Tells that a fork fails, once.
     pub fn cannot_fork(&self) {

@@ -55,8 +55,11 @@ thread_local! {
     static SET: Cell<Option<stack_t>> = const { Cell::new(None) };
 }
 
-/// Gives this thread a stack for signals.
-fn equip() {
+/// Gives this thread a stack for signals, where faults are signals.
+pub fn equip() {
+    if faults::handled() == 0 {
+        return;
+    }
     let key = match KEY.load(Ordering::Acquire) {
         0 => {
             let mut key = 0;

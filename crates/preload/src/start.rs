@@ -5,9 +5,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use fulgurite_fault::{ENVIRONMENT, Error, PageBuffer, RunSettings, Told};
+use fulgurite_sys::DirectFile;
 
 use crate::run::{Run, run, set};
-use crate::{allocator, descriptors, forks, objects, signals, small};
+use crate::{allocator, descriptors, forks, last_thread, objects, sandbox, signals, small};
 
 /// Called by the dynamic linker before `main`.
 #[used]
@@ -29,9 +30,8 @@ static CONSTRUCTOR: extern "C" fn() = {
 #[unsafe(link_section = ".fini_array")]
 static DESTRUCTOR: extern "C" fn() = {
     extern "C" fn destructor() {
-        if let Some(run) = run().filter(|run| run.is_first) {
-            run.told.tell_figures(&run.buffer.summary(), run.json, "");
-            objects::tell(&run.told, run.json);
+        if let Some(run) = run().filter(|run| run.is_first && !sandbox::is_silent()) {
+            run.tell_figures();
         }
     }
     destructor
@@ -60,8 +60,14 @@ fn start(text: &str) -> Result<(), Box<dyn std::error::Error>> {
         let mut opened = settings.open(told.clone())?;
         let least = settings.objects_least as usize;
         let objects = (least > 0).then(|| objects::begin(&mut opened, least)).transpose()?;
-        Ok((PageBuffer::start(&opened)?, objects, told))
+        let buffer = PageBuffer::start(&opened)?;
+        last_thread::watch(&buffer)?;
+        Ok((buffer, objects, told))
     })?;
+    let (largest, limit) = (descriptors::largest_file(), DirectFile::limit_bytes());
+    if let Some(limit) = limit.filter(|limit| *limit < largest) {
+        return Err(Error::FileLimit { largest, limit }.into());
+    }
     allocator::look();
     let has_malloc = !allocator::is_replaced();
     let has_small = has_malloc && settings.small && small::begin(&buffer);
@@ -77,6 +83,12 @@ fn start(text: &str) -> Result<(), Box<dyn std::error::Error>> {
         if let Some(described) = objects {
             run.told.tell(&described);
         }
+    }
+    if rustix::process::getrlimit(rustix::process::Resource::Core).current != Some(0) {
+        run.told.tell(
+            "core files are enabled (ulimit -c), and will have no memory of flash, where a debugger shows zeros; attach it \
+             to the running program instead",
+        );
     }
     let signal = run.buffer.is_in_line().then(|| run.buffer.signal());
     set(run);

@@ -79,6 +79,12 @@ impl DirectFile {
         }
     }
 
+    /// The most bytes that this process may write to a file (`ulimit -f`), if there is a limit.
+    /// What writes more is ended by the kernel.
+    #[must_use]
+    pub fn limit_bytes() -> Option<u64> {
+        rustix::process::getrlimit(rustix::process::Resource::Fsize).current
+    }
     /// Whether the page cache is bypassed. Not where the file system refuses (tmpfs before Linux
     /// 6.6, say).
     #[must_use]

@@ -26,7 +26,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags};
 
 use crate::arch::system_call;
 use crate::userfault::Access;
-use crate::{Arena, Backed, Region};
+use crate::{Arena, Backed, DirectFile, Region};
 
 const PAGE: usize = 4096;
 
@@ -58,6 +58,10 @@ impl HiddenFile {
     /// # Errors
     /// The kernel's. The region is as it was then, or mapped and inaccessible.
     pub fn back(region: &Region, hiding: Option<Hiding>) -> io::Result<HiddenFile> {
+        // Beyond the limit, the kernel would end the process.
+        if DirectFile::limit_bytes().is_some_and(|limit| limit < region.len() as u64) {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
         let file = rustix::fs::memfd_create("fulgurite pages", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&file, region.len() as u64)?;
         region.map_over(file.as_fd(), 0, region.len(), Access::None)?;

@@ -25,6 +25,7 @@ pub mod random;
 pub mod signals;
 pub mod socket_place;
 pub mod swap;
+pub mod threads;
 pub mod uring;
 pub mod userfault;
 pub mod workers;

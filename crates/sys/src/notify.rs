@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
+use crate::gate;
+
 /// Wakes one sleeper. A wake-up without a sleeper is kept for the next wait.
 #[derive(Debug)]
 pub struct Notifier {
@@ -52,7 +54,9 @@ impl Notifier {
             timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });
         let mut fds = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
         // EINTR ends the wait early, which every caller must expect anyway.
-        let _ = poll(&mut fds, timeout.as_ref());
+        if poll(&mut fds, timeout.as_ref()) == Err(rustix::io::Errno::INVAL) {
+            nap_without_poll();
+        }
         self.take()
     }
     /// The same, until `other` can be read or has been closed at its other end, too. Returns
@@ -61,13 +65,21 @@ impl Notifier {
         let timeout =
             timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });
         let mut fds = [self.as_fd(), other].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let _ = poll(&mut fds, timeout.as_ref());
+        if poll(&mut fds, timeout.as_ref()) == Err(rustix::io::Errno::INVAL) {
+            nap_without_poll();
+        }
         self.take()
     }
     /// Takes a kept notification, if there is one, without sleeping.
     pub fn take(&self) -> bool {
         rustix::io::read(&self.event, &mut [0u8; 8]).is_ok()
     }
+}
+
+/// A process that may have no descriptors (`RLIMIT_NOFILE`) may not poll those that it has. Then
+/// the sleeper tries again after a moment.
+fn nap_without_poll() {
+    gate::nap(Duration::from_micros(200));
 }
 
 impl AsFd for Notifier {

@@ -5,7 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use crate::planted;
+use crate::{planted, threads};
 
 /// Restores a thread's signals.
 struct Before(libc::sigset_t);
@@ -54,7 +54,7 @@ pub fn without_pipe_signal<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Starts a thread that takes no signals. It must not end: its end, or a panic in it, ends the
-/// process.
+/// process. It is marked ([`threads::mark`]): the process need not live on for it.
 ///
 /// It does without the standard library's threads. Those register destructors, for which the C
 /// library calls the program's `malloc`.
@@ -85,6 +85,7 @@ pub fn start_for_good<F: FnOnce() + Send + 'static>(name: &'static CStr, body: F
 extern "C" fn begin<F: FnOnce()>(body: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: this thread is given a box of its own (see `start_for_good`).
     let body = unsafe { Box::from_raw(body.cast::<F>()) };
+    threads::mark();
     body();
     std::process::abort()
 }

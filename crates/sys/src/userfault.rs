@@ -184,6 +184,7 @@ impl Region {
         let region = Region { base, len: bytes, mapped, mapped_len };
         // Huge pages would fill missing pages in with zeros.
         region.advise(0, bytes, Advice::LinuxNoHugepage)?;
+        region.leave_out_of_cores(0, bytes)?;
         region.inherit(false);
         Ok(region)
     }
@@ -276,7 +277,14 @@ impl Region {
         // SAFETY: the range is this mapping's, to which no reference exists.
         unsafe { rustix::mm::mmap(start.cast(), len, protection, flags, file, offset as u64) }?;
         self.advise(offset, len, Advice::LinuxNoHugepage)?;
+        self.leave_out_of_cores(offset, len)?;
         self.advise(offset, len, Advice::LinuxDontFork)
+    }
+
+    /// The kernel waits for no page while it writes a core file. What is missing would be zeros
+    /// there, next to pages with contents.
+    fn leave_out_of_cores(&self, offset: usize, len: usize) -> io::Result<()> {
+        self.advise(offset, len, Advice::LinuxDontDump)
     }
 
     /// Gives the kernel advice that it may be newer than this library's list of.

@@ -5,15 +5,12 @@
 //! the thread's own. A child after `fork` has its parent's marks, whose threads it does not have.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Threads that can be marked at a time. Further ones count as others.
-pub const MARKS: usize = 256;
+use crate::threads::{ThreadSet, thread};
 
-/// Their numbers, and 0 where there is none.
-static THREADS: [AtomicU32; MARKS] = [const { AtomicU32::new(0) }; MARKS];
-/// No mark was ever at this place, or behind it.
-static END: AtomicUsize = AtomicUsize::new(0);
+pub use crate::threads::MARKS;
+
+static WORKERS: ThreadSet = ThreadSet::new();
 
 /// While it lives, its thread runs a worker. It stays on this thread.
 #[derive(Debug)]
@@ -25,19 +22,13 @@ pub struct Mark {
 /// Marks the calling thread.
 #[must_use]
 pub fn mark() -> Mark {
-    let here = thread();
-    let take = |mark: &AtomicU32| mark.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    let place = THREADS.iter().position(take);
-    if let Some(place) = place {
-        END.fetch_max(place + 1, Ordering::Relaxed);
-    }
-    Mark { place, thread: PhantomData }
+    Mark { place: WORKERS.add(thread()), thread: PhantomData }
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            THREADS[place].store(0, Ordering::Relaxed);
+            WORKERS.remove(place);
         }
     }
 }
@@ -45,14 +36,13 @@ impl Drop for Mark {
 /// Whether a thread is marked, by the kernel's number.
 #[must_use]
 pub fn is_marked(thread: u32) -> bool {
-    let marks = &THREADS[..END.load(Ordering::Relaxed)];
-    thread != 0 && marks.iter().any(|mark| mark.load(Ordering::Relaxed) == thread)
+    WORKERS.has(thread)
 }
 
 /// Whether any thread was ever marked. It is one load.
 #[must_use]
 pub fn are_any() -> bool {
-    END.load(Ordering::Relaxed) > 0
+    WORKERS.was_used()
 }
 
 /// Whether the calling thread is marked. Without any mark since the start of the process, it is one
@@ -60,12 +50,6 @@ pub fn are_any() -> bool {
 #[must_use]
 pub fn is_here() -> bool {
     are_any() && is_marked(thread())
-}
-
-/// The kernel's number of the calling thread.
-pub(crate) fn thread() -> u32 {
-    // SAFETY: it has no arguments, and always succeeds.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! that is loaded into it makes the flash and tells the summary (`fulgurite-preload`).
 
 pub mod args;
+pub mod leftovers;
 mod program;
 
 use std::ffi::OsString;
@@ -34,6 +35,11 @@ pub fn run(args: &RunArgs) -> Result<()> {
     }
     let library = library()?;
     let preload_before = std::env::var("LD_PRELOAD").unwrap_or_default();
+    if let Some(first) = program::sanitizer_in(&preload_before) {
+        bad_input!(
+            "LD_PRELOAD has {first}, a sanitizer's runtime, which has to be the first library; run it without fulgurite"
+        );
+    }
     let (below, flash) = below(args)?;
     let settings = RunSettings {
         pid: std::process::id(),

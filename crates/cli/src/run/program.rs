@@ -15,6 +15,8 @@ pub enum Unsuitable {
     Static,
     /// It makes its system calls itself.
     Go,
+    /// It has a sanitizer.
+    Sanitized,
     /// It gets rights of its file's owner, with which libraries are not loaded.
     Setuid,
     /// It gets capabilities of its file, with which libraries are not loaded.
@@ -28,6 +30,10 @@ impl Unsuitable {
             Unsuitable::Foreign => "it is no program for Linux on x86-64",
             Unsuitable::Static => "it is linked statically, so that it calls no function that could be replaced",
             Unsuitable::Go => "it is written in Go, whose runtime makes its system calls itself",
+            Unsuitable::Sanitized => {
+                "it is built with a sanitizer (-fsanitize), whose runtime has to be the first library and the only \
+                 one that stands in for malloc and mmap"
+            }
             Unsuitable::Setuid => "it gets the rights of its file's owner or group, and then loads no foreign library",
             Unsuitable::Capable => "its file has capabilities (getcap), and then it loads no foreign library",
         }
@@ -50,6 +56,8 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
 const LOOKED_AT: u64 = 64 << 20;
 /// How much of it is read at a time, a multiple of 16.
 const PART: usize = 64 << 10;
+/// Bytes of entries for the dynamic linker that are looked at.
+const DYNAMIC_MOST: u64 = 64 << 10;
 /// How Go's information on a build begins, at a multiple of 16 bytes. The size of a pointer and a
 /// few flags follow. (A program may have the words alone, as this one does.)
 const GO: &[u8] = b"\xff Go buildinf:";
@@ -85,6 +93,15 @@ fn judge_for(path: &Path, uid: u32, gid: u32) -> std::io::Result<Option<Unsuitab
     judge_image(&|at, into| read_at(&file, at, into))
 }
 
+/// The first runtime of a sanitizer among libraries that are to be loaded before all others.
+pub fn sanitizer_in(preload: &str) -> Option<&str> {
+    let is_runtime = |path: &&str| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        ["libasan.", "libhwasan.", "libtsan.", "libclang_rt."].iter().any(|runtime| name.starts_with(runtime))
+    };
+    preload.split([':', ' ']).find(is_runtime)
+}
+
 /// Reads bytes at an offset. Fewer than asked for are there only where the file ends.
 type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> std::io::Result<usize>;
 
@@ -104,8 +121,16 @@ fn read_at(file: &File, at: u64, into: &mut [u8]) -> std::io::Result<usize> {
 /// ELF, 64 bits, least byte first.
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
 const X86_64: u64 = 62;
-/// The segment that names the dynamic linker.
+/// Segments: what is loaded, what the dynamic linker needs, and its name.
+const LOADED: u64 = 1;
+const DYNAMIC: u64 = 2;
 const INTERPRETER: u64 = 3;
+/// Entries for the dynamic linker: the names of symbols, and how long they are.
+const NAMES: u64 = 5;
+const NAMES_BYTES: u64 = 10;
+/// Functions of sanitizers that a program built with one calls, or has. (LeakSanitizer and
+/// UndefinedBehaviorSanitizer do not mind another library.)
+const SANITIZERS: [&[u8]; 4] = [b"__asan_init\0", b"__hwasan_init\0", b"__msan_init\0", b"__tsan_init\0"];
 
 /// Judges a program file. It is read in parts, because a large one may not fit into the memory
 /// that the program is to have.
@@ -126,15 +151,54 @@ fn judge_image(read: ReadAt<'_>) -> std::io::Result<Option<Unsuitable>> {
     let (Some(headers), Some(size), Some(count)) = (number(32, 8)?, number(54, 2)?, number(56, 2)?) else {
         return Ok(Some(Unsuitable::Foreign));
     };
+    let (mut is_static, mut dynamic, mut loaded) = (true, None, Vec::new());
     for index in 0..count {
-        let Some(at) = headers.checked_add(index * size).filter(|at| *at < i64::MAX as u64 - 4) else { break };
-        match number(at, 4)? {
-            Some(INTERPRETER) => return Ok(None),
-            Some(_) => {}
-            None => break,
+        let Some(at) = headers.checked_add(index * size).filter(|at| *at < i64::MAX as u64 - 48) else { break };
+        let Some(kind) = number(at, 4)? else { break };
+        let place = [at + 8, at + 16, at + 32].map(|at| number(at, 8));
+        let [Ok(Some(offset)), Ok(Some(address)), Ok(Some(len))] = place else { break };
+        match kind {
+            INTERPRETER => is_static = false,
+            DYNAMIC => dynamic = Some((offset, len)),
+            LOADED => loaded.push((offset, address, len)),
+            _ => {}
         }
     }
-    Ok(Some(Unsuitable::Static))
+    if is_static {
+        return Ok(Some(Unsuitable::Static));
+    }
+    let Some((dynamic, len)) = dynamic else { return Ok(None) };
+    let (mut names, mut names_len) = (None, 0);
+    for at in (0..len.min(DYNAMIC_MOST)).step_by(16).map_while(|at| dynamic.checked_add(at)) {
+        match (number(at, 8)?, number(at.saturating_add(8), 8)?) {
+            (Some(NAMES), value) => names = value,
+            (Some(NAMES_BYTES), Some(value)) => names_len = value,
+            (None | Some(0), _) => break,
+            _ => {}
+        }
+    }
+    // Where the file has what is at an address.
+    let offset_of = |address: u64| {
+        let inside = |(_, start, len): &&(u64, u64, u64)| address.checked_sub(*start).is_some_and(|at| at < *len);
+        loaded.iter().find(inside).and_then(|(offset, start, _)| offset.checked_add(address - start))
+    };
+    let Some(names) = names.and_then(offset_of) else { return Ok(None) };
+    Ok(has_sanitizer(read, names, names_len)?.then_some(Unsuitable::Sanitized))
+}
+
+/// Whether a sanitizer's functions are among the names of symbols.
+fn has_sanitizer(read: ReadAt<'_>, names: u64, len: u64) -> std::io::Result<bool> {
+    // A name may lie across two parts.
+    const OVERLAP: usize = 16;
+    let mut part = vec![0; PART + OVERLAP];
+    for at in (0..len.min(LOOKED_AT)).step_by(PART) {
+        let length = read(names.saturating_add(at), &mut part)?;
+        let looked = &part[..length];
+        if SANITIZERS.iter().any(|name| looked.windows(name.len()).any(|window| window == *name)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn is_go(read: ReadAt<'_>) -> std::io::Result<bool> {
@@ -214,6 +278,25 @@ mod tests {
         assert_eq!(judge_bytes(&elf), None);
         elf[112..112 + GO.len()].copy_from_slice(GO);
         assert_eq!(judge_bytes(&elf), Some(Unsuitable::Go));
+        elf[112] = 0;
+        // For the dynamic linker: where the names are, and how long they are.
+        let entry = |tag: u64, value: u64| [tag.to_le_bytes(), value.to_le_bytes()].concat();
+        let header = |kind: u64, offset: u64, address: u64, len: u64| {
+            [kind, offset, address, 0, len, len, 8].map(u64::to_le_bytes).concat()
+        };
+        let head = [MAGIC, &[0; 58]].concat();
+        let segments = [header(3, 0, 0, 0), header(2, 232, 0, 48), header(1, 280, 0x1000, 64)].concat();
+        let entries = [entry(5, 0x1000), entry(10, 64), entry(0, 0)].concat();
+        let sanitized = |names: &[u8]| {
+            let mut elf = [&head[..], &segments, &entries, names].concat();
+            (elf[18], elf[32], elf[54], elf[56]) = (62, 64, 56, 3);
+            judge_bytes(&elf)
+        };
+        assert_eq!(sanitized(b"\0printf\0__asan_init\0"), Some(Unsuitable::Sanitized));
+        assert_eq!(sanitized(b"\0my__tsan_init\0"), Some(Unsuitable::Sanitized), "names may share their ends");
+        assert_eq!(sanitized(b"\0printf\0__asan_initial\0__ubsan_handle_abort\0"), None);
+        assert_eq!(sanitized(b""), None);
+        elf[112] = 0xff;
         // In another part of it.
         let late = [&elf[..112], &[0; 2 * PART], &elf[112..]].concat();
         assert_eq!(judge_bytes(&late), Some(Unsuitable::Go));

@@ -70,6 +70,12 @@ pub enum FileMode {
         /// A multiple of 4096.
         bytes: u64,
     },
+    /// Creates such a file, and removes its name before anything is written. The file is gone when
+    /// it is closed, even when the process is killed while the file is written.
+    CreateNameless {
+        /// A multiple of 4096.
+        bytes: u64,
+    },
 }
 
 /// How a file is driven.
@@ -97,6 +103,11 @@ impl FileConfig {
     #[must_use]
     pub fn create(path: impl Into<PathBuf>, bytes: u64) -> FileConfig {
         FileConfig { mode: FileMode::Create { bytes }, ..FileConfig::existing(path) }
+    }
+    /// A file to be created that loses its name at once.
+    #[must_use]
+    pub fn create_nameless(path: impl Into<PathBuf>, bytes: u64) -> FileConfig {
+        FileConfig { mode: FileMode::CreateNameless { bytes }, ..FileConfig::existing(path) }
     }
 }
 
@@ -135,7 +146,8 @@ impl FileFlash {
         let (file, subpages) = match config.mode {
             FileMode::Existing { bytes } => open::existing(&config.path, bytes)?,
             FileMode::Look { bytes } => open::look(&config.path, bytes)?,
-            FileMode::Create { bytes } => open::create(&config.path, bytes, progress)?,
+            FileMode::Create { bytes } => open::create(&config.path, bytes, true, progress)?,
+            FileMode::CreateNameless { bytes } => open::create(&config.path, bytes, false, progress)?,
         };
         let mut warnings = Vec::new();
         if !file.direct() {

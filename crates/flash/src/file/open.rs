@@ -123,10 +123,12 @@ fn size(file: &DirectFile, path: &Path) -> Result<u64, OpenError> {
     })
 }
 
-/// Creates a file of `bytes`, all written; removes it again if that fails.
+/// Creates a file of `bytes`, all written; removes it again if that fails. One that is not to keep
+/// a name has none from before its first byte on.
 pub(super) fn create(
     path: &Path,
     bytes: u64,
+    keeps_name: bool,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<(DirectFile, u32), OpenError> {
     let subpages = subpages(bytes)?;
@@ -149,9 +151,12 @@ pub(super) fn create(
     if free < bytes {
         return Err(OpenError::NoSpace { path: path.into(), needed: bytes, free });
     }
+    may_write(path, bytes)?;
     let file = DirectFile::create(path).map_err(|e| path_error("create", path, e))?;
-    let unfinished = Unfinished(Some(path.into()));
+    let unfinished = Some(Unfinished(Some(path.into())));
     lock(&file, path)?;
+    // Without its name it is gone however the process ends: writing it all takes seconds.
+    let unfinished = unfinished.filter(|_| keeps_name);
     let zeros = Arena::anonymous(CHUNK_BYTES, Backed::HugePages)?;
     let (mut done, mut told) = (0, 0);
     while done < bytes {
@@ -174,10 +179,20 @@ pub(super) fn create(
         }
     }
     file.sync_all().map_err(|e| path_error("flush", path, e))?;
-    // The name is durable when its directory is.
-    fs::File::open(parent).and_then(|d| d.sync_all()).map_err(|e| path_error("flush", parent, e))?;
-    unfinished.keep();
+    if let Some(unfinished) = unfinished {
+        // The name is durable when its directory is.
+        fs::File::open(parent).and_then(|d| d.sync_all()).map_err(|e| path_error("flush", parent, e))?;
+        unfinished.keep();
+    }
     Ok((file, subpages))
+}
+
+/// Refuses more than this process may write to a file (`ulimit -f`). The kernel would end it.
+fn may_write(path: &Path, bytes: u64) -> Result<(), OpenError> {
+    match DirectFile::limit_bytes() {
+        Some(limit) if limit < bytes => Err(OpenError::Limit { path: path.into(), needed: bytes, limit }),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses more than a block device has now.
@@ -197,6 +212,9 @@ pub(super) fn most_bytes(path: &Path, medium: &OpenFile) -> Result<Option<u64>, 
 /// Makes the file of an open medium larger.
 pub(super) fn grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), OpenError> {
     let subpages = subpages(bytes)?;
+    if most_bytes(path, medium)?.is_none() {
+        may_write(path, bytes)?;
+    }
     let failed = |e| path_error("make larger", path, e);
     medium.file.extend(bytes).map_err(|e| match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::{Arena, Notifier, planted};
+use fulgurite_sys::{Arena, Notifier, planted, threads};
 
 use super::medium::{OpenFile, Tries};
 use super::runs;
@@ -119,6 +119,7 @@ impl ThreadQueue {
 impl Pool {
     /// Serves jobs until told to stop and nothing is left.
     fn serve(&self) {
+        threads::mark();
         let mut hands = Hands::new(runs::RUN_MAX);
         while self.take(&mut hands.run, true) {
             self.serve_run(&mut hands);

@@ -2,7 +2,7 @@
 //! it holds. Method: real regions of userfaultfd, with threads that touch pages while they move.
 
 use super::*;
-use crate::{Backed, workers};
+use crate::{Backed, threads};
 
 /// None where the machine gives no userfaultfd that serves the kernel, which is said.
 fn watched(pages: usize) -> Option<(Userfault, Region, Arena)> {
@@ -103,7 +103,7 @@ fn the_first_write_to_a_protected_page_waits_and_others_are_dropped_together() {
         let before = read(3);
         // SAFETY: as above.
         unsafe { ((base + 3 * PAGE) as *mut u8).write_volatile(before + 40) };
-        workers::thread()
+        threads::thread()
     });
     let mut faults = Vec::new();
     while userfault.read(&mut faults) == 0 {
@@ -169,7 +169,7 @@ fn an_access_waits_until_its_page_is_there_also_one_of_the_kernel() {
         // thread is joined.
         let written = unsafe { libc::write(writer.as_raw_fd(), (base + PAGE) as *const libc::c_void, 6) };
         assert_eq!(written, 6);
-        workers::thread()
+        threads::thread()
     });
     let mut faults = Vec::new();
     while userfault.read(&mut faults) == 0 {
