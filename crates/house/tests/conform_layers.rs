@@ -162,7 +162,7 @@ fn arrows_point_down_only() {
 /// Crates that only measure, simulate or reproduce.
 const LABORATORY: [&str; 5] = ["harness", "lab", "reproduce", "sim", "workloads"];
 
-/// Whoever installs the command builds and runs none of the laboratory.
+/// An installation of the command builds and runs none of the laboratory.
 #[test]
 fn the_command_has_no_laboratory() {
     let all = manifests();

@@ -1,8 +1,8 @@
 //! Goal: `docs/reproduction.md` is what `fulgurite-lab reproduce` gives, and the checks stay
-//! honest. Method: the document's block is rendered from the kept `docs/reproduction.json` (`UPDATE=1 cargo
-//! test -p fulgurite-reproduce conform_reproduction::` writes it). Checks without random numbers
-//! run here and must give the kept rows to the last digit; all of them do in `make test-full`.
-//! Fitted values are counted against the findings that nothing was fitted to.
+//! honest. Method: the document's block is rendered from the kept `docs/reproduction.json`
+//! (`UPDATE=1 cargo test -p fulgurite-reproduce conform_reproduction::` writes it). Checks without
+//! random numbers run here and must give the kept rows to the last digit; all of them do in
+//! `make test-full`. Fitted values are counted against the findings that nothing was fitted to.
 
 use std::fs;
 use std::path::{Path, PathBuf};
