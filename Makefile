@@ -30,7 +30,7 @@ help:
 	@echo "make clean   remove what was built"
 
 demo:
-	@$(TOOLS) cargo run --quiet --release -p fulgurite-lab -- demo $(ARGS)
+	@$(TOOLS) cargo run --quiet --profile demo -p fulgurite-demo -- $(ARGS)
 
 install:
 	@$(TOOLS) cargo build --release -p fulgurite-cli -p fulgurite-lab -p fulgurite-preload -p fulgurite-capi

@@ -166,6 +166,13 @@ mod tests {
         }
         assert!(parsed > 30, "{parsed} examples");
     }
+    /// Each is one more thing to know. Lower the number when one goes.
+    #[test]
+    fn options_are_few() {
+        let all = fulgurite_term::pages::options(&Cli::command());
+        println!("{} options: {all:?}", all.len());
+        assert!(all.len() <= 60, "{} options", all.len());
+    }
     #[test]
     fn what_moved_says_where_it_is() {
         for (words, told) in [

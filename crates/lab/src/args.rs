@@ -1,7 +1,8 @@
 //! The settings of each benchmark, as command-line options.
 //!
 //! Every value is parsed to its type here, so that bad input is refused (exit code 2) before
-//! anything exists. [`crate::checks`] checks values that depend on the machine or on other options.
+//! anything exists. [`fulgurite_harness::checks`] checks values that depend on the machine or on
+//! other options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,85 +11,38 @@ use clap::{Args, ValueHint};
 
 use fulgurite_term::args::OutputArgs;
 
-use crate::checks::Wanted;
 use crate::values::{
-    self, Act, AllocConfig, AllocProgram, AnotherNand, CacheTraces, Config, FlashChoice, Measure, Pattern, Prefetch,
-    Replacement, Size, VictimChoice, WorkloadName, non_zero_duration,
+    self, AllocConfig, AllocProgram, AnotherNand, CacheTraces, Config, FlashChoice, Measure, Pattern, Replacement,
+    Size, ValueBytes, VictimChoice, WorkloadName, non_zero_duration,
 };
+use fulgurite_harness::args::{FlashArgs, WorkArgs};
+use fulgurite_harness::checks::Wanted;
 
-/// The flash and the memory in front of it.
+/// What every benchmark has that repeats what it measures.
 #[derive(Clone, Debug, Args)]
-pub struct FlashArgs {
-    /// The flash: `emulated`, `nand:PROFILE`, `device:SOCKET`, `memory`, or the path of a file or
-    /// block device. Its contents are lost. `emulated` is a device of fixed latencies, played by a
-    /// thread on another core. `nand:PROFILE` is a device with a store over a NAND model: slc, mlc,
-    /// tlc, pcm, nvmm or a TOML file. `device:SOCKET` is the device of `fulgurite device serve`,
-    /// divided among concurrent configurations.
-    #[arg(long, value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE")]
-    #[arg(value_parser = values::flash, default_value = "emulated")]
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub flash: FlashChoice,
-    /// Create the file that --flash names, and remove it at the end.
-    #[arg(long)]
-    pub create: bool,
-    /// Overwrite --flash even if it holds a pool (other than a benchmark's), a file system or a
-    /// file of a known kind.
-    #[arg(long)]
-    pub force: bool,
-    /// Share the DRAM frames with the device of `device:SOCKET`, which then moves data directly. It
-    /// must have no --data of its own. Requests that it does not answer wait without a time-out.
-    #[arg(long)]
-    pub share_frames: bool,
-    /// Read latency of the emulated device.
-    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = values::duration)]
-    pub read_latency: Duration,
-    /// Write latency of the emulated device.
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::duration)]
-    pub write_latency: Duration,
-    /// Planes of the emulated device and of built-in NAND: the number of requests served at once.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub planes: u32,
-    /// Maximum pages of a block of built-in NAND. Shorter blocks make reclaim erase more often.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub block_pages: Option<u32>,
-    /// DRAM budget of the whole runtime: a size (`64M`), or a share of the data (`3%`).
-    #[arg(long, value_name = "SIZE|PERCENT", default_value = "3%", value_parser = values::size)]
-    pub dram: Size,
-    /// Worker threads, each on a core of its own.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub workers: u32,
-    /// Fibers of one worker: the maximum of requests that wait for flash at once.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub fibers: u32,
-    /// Replacement policy: clock, s3-fifo, lru, or sets of 4-way, 8-way or 64-way.
-    #[arg(long, value_name = "POLICY", value_parser = Replacement::parser())]
-    #[arg(default_value = "s3-fifo")]
-    pub replacement: Replacement,
-    /// Prefetch: off, adaptive, a window of 1 to 16 subpages ahead of sequential runs, or the next
-    /// 1 to 16 after any miss.
-    #[arg(long, value_name = "off|adaptive|N|next-N", value_parser = values::prefetch_parser())]
-    #[arg(default_value = "adaptive")]
-    pub prefetch: Prefetch,
-    /// Directory for swap files and mapped files [default: that of the --flash file, else the
-    /// temporary directory].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub scratch: Option<PathBuf>,
+pub struct RoundsArgs {
+    /// Rounds. In each, everything is measured once, in turns [default: 3 to 31, by the benchmark;
+    /// fewer with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
 }
 
-impl FlashArgs {
-    /// What the command line has without options.
-    pub fn usual() -> FlashArgs {
-        #[derive(clap::Parser)]
-        struct Alone {
-            #[command(flatten)]
-            flash: FlashArgs,
-        }
-        <Alone as clap::Parser>::parse_from(["usual"]).flash
-    }
-    /// The requested flash, for the checks.
-    pub fn wanted(&self) -> Wanted<'_> {
-        Wanted { flash: &self.flash, create: self.create, force: self.force, share_frames: self.share_frames }
-    }
+/// What every benchmark has that builds data.
+#[derive(Clone, Debug, Args)]
+pub struct DataArgs {
+    /// Bytes of data [default: 256M to 2G, by the benchmark; less with --quick]. A power of two for
+    /// `micro`.
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub data: Option<u64>,
+}
+
+/// What every benchmark has that makes files.
+#[derive(Clone, Debug, Args)]
+pub struct DirArgs {
+    /// Directory for flash, swap and mapped files, which are removed at the end [default: that of
+    /// the --flash file, else the temporary directory].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
 }
 
 /// The flash of a benchmark that measures in its own process.
@@ -135,17 +89,15 @@ pub struct MicroArgs {
     pub(crate) output: OutputArgs,
     #[command(flatten)]
     pub(crate) on: OnFlashArgs,
-    /// Bytes of data in flash, a power of two [default: 2G; --quick: 256M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub data: Option<u64>,
+    #[command(flatten)]
+    pub(crate) size: DataArgs,
     /// Measurements, comma-separated: switch, hit, miss (with its parts), fault (a page fault of
     /// `fulgurite run` without I/O).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Measure::parser())]
     #[arg(default_value = "switch,hit,miss,fault")]
     pub config: Vec<Measure>,
-    /// Rounds, of which the median is reported.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
+    #[command(flatten)]
+    pub(crate) repeat: RoundsArgs,
     /// Measure what requests of a configuration cost beyond those of plain memory as well, with
     /// data and DRAM as in `live`, and write this system for `fulgurite-lab sim`.
     #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
@@ -161,34 +113,6 @@ pub struct MicroArgs {
     pub fibers: u32,
 }
 
-/// The work of a request beside its misses.
-#[derive(Clone, Debug, Args)]
-pub struct WorkArgs {
-    /// Computing between two misses: the request's own, then fewer misses (Zipf exponent), then
-    /// added computing (think time) [default: only the request's own; `live --quick`: 10us].
-    #[arg(long, value_name = "TIME", value_parser = non_zero_duration, conflicts_with = "work")]
-    pub miss_every: Option<Duration>,
-    /// Add this much computing to every request (0: none).
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    pub work: Option<Duration>,
-    /// Fixed Zipf exponent of the keys, 0 (uniform) to 4. Only added work then reaches
-    /// --miss-every.
-    #[arg(long, value_name = "EXPONENT", value_parser = values::zipf)]
-    pub zipf: Option<f64>,
-}
-
-/// Time between misses of the first table of docs/figures.md.
-const HEADLINE_MISS_EVERY: Duration = Duration::from_micros(10);
-
-impl WorkArgs {
-    /// What was asked for. With `--quick` and nothing else, that of the headline.
-    pub fn or_headline(&self, quick: bool) -> WorkArgs {
-        let asked = self.miss_every.is_some() || self.work.is_some() || self.zipf.is_some();
-        let miss_every = if quick && !asked { Some(HEADLINE_MISS_EVERY) } else { self.miss_every };
-        WorkArgs { miss_every, ..self.clone() }
-    }
-}
-
 /// `live`.
 #[derive(Clone, Debug, Args)]
 pub struct LiveArgs {
@@ -199,7 +123,7 @@ pub struct LiveArgs {
     #[command(flatten)]
     pub(crate) work: WorkArgs,
     /// Workloads, comma-separated. `all` means the seven of AstriFlash's figure 9. There are
-    /// more, as `gups`, `bank` and `blobs`: a name that there is none of lists them.
+    /// more, as `gups` and `blobs`: a name that there is none of lists them.
     #[arg(long, value_name = "all|LIST", value_delimiter = ',')]
     #[arg(value_parser = values::workload_parser(), default_value = "all")]
     pub workload: Vec<WorkloadName>,
@@ -207,18 +131,22 @@ pub struct LiveArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Config::parser())]
     #[arg(default_value = "dram-only,resident,fulgurite,priority-aging,fifo,flash-sync,os-swap,mmap")]
     pub config: Vec<Config>,
-    /// Bytes of data [default: 2G; --quick: 160M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub data: Option<u64>,
-    /// Rounds. Every configuration runs once in each [default: 5; --quick: 2].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
+    #[command(flatten)]
+    pub(crate) size: DataArgs,
+    #[command(flatten)]
+    pub(crate) repeat: RoundsArgs,
     /// Time of dram-only in a round [default: 1s; --quick: 20ms].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
     pub round_time: Option<Duration>,
     /// Directory of text for the search workload.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub input: Option<PathBuf>,
+    /// Bytes of a value of the workload blobs, 24 to 1048576 [default: 900; mixed: 1 KiB to 1 MiB].
+    #[arg(long, value_name = "BYTES|mixed", default_value = "900", value_parser = values::value_bytes)]
+    pub value: ValueBytes,
+    /// Gets of the workload blobs, of 100 requests. The others put.
+    #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub mix: u32,
     /// More NAND to measure with the same requests and in the same table, comma-separated:
     /// nand:mlc,nand:slc/64 (64 planes).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::another_nand)]
@@ -249,12 +177,10 @@ pub struct TailArgs {
     /// --quick: 30,60,90].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::load)]
     pub loads: Vec<f64>,
-    /// Bytes of data [default: 2G; --quick: 256M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub data: Option<u64>,
-    /// Rounds [default: 21; --quick: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
+    #[command(flatten)]
+    pub(crate) size: DataArgs,
+    #[command(flatten)]
+    pub(crate) repeat: RoundsArgs,
     /// Time of one load in a round [default: 100ms; --quick: 150ms].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
     pub round_time: Option<Duration>,
@@ -280,9 +206,8 @@ pub struct PoliciesArgs {
     #[arg(long = "dram", alias = "shares", value_name = "LIST", value_delimiter = ',')]
     #[arg(value_parser = values::percent, default_value = "1,2,3,5,10,20")]
     pub shares: Vec<f64>,
-    /// Bytes of data of the recorded workloads [default: 256M; --quick: 32M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub data: Option<u64>,
+    #[command(flatten)]
+    pub(crate) size: DataArgs,
     /// Zipf exponents of the recorded workloads' keys, comma-separated.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::zipf, default_value = "0.8,0.99")]
     pub zipf: Vec<f64>,
@@ -327,24 +252,12 @@ pub struct StoreArgs {
     /// 4K,64K,1M,16M,64M,256M; --quick: 4K,64K,1M,4M].
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
     pub dirty: Vec<u64>,
-    /// Rounds of the timed parts [default: 9, with --recovery 5; --quick: 3].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
-    /// The flash of the timed parts: `emulated`, `memory`, or the path of a file or block device.
-    /// Its contents are lost [default: emulated, with --recovery and --sync a file in --scratch
-    /// that is removed at the end].
-    #[arg(long, value_name = "emulated|memory|FILE|nand:NAME|nand:FILE.toml", value_parser = values::flash, value_hint = ValueHint::FilePath)]
-    pub flash: Option<FlashChoice>,
-    /// Create the file that --flash names, and remove it at the end.
-    #[arg(long, requires = "flash")]
-    pub create: bool,
-    /// Overwrite --flash even if it holds a pool (other than a benchmark's), a file system or a
-    /// file of a known kind.
-    #[arg(long, requires = "flash")]
-    pub force: bool,
-    /// Directory for the file of --recovery and --sync [default: the temporary directory].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub scratch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) repeat: RoundsArgs,
+    #[command(flatten)]
+    pub(crate) on: OnFlashArgs,
+    #[command(flatten)]
+    pub(crate) place: DirArgs,
 }
 
 /// `alloc`.
@@ -361,9 +274,8 @@ pub struct AllocArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = AllocConfig::parser())]
     #[arg(default_value = "object-per-page,memory-page,memory-page-in-line,os-swap,mmap,blobs")]
     pub config: Vec<AllocConfig>,
-    /// Bytes of data [default: 1G; --quick: 48M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub data: Option<u64>,
+    #[command(flatten)]
+    pub(crate) size: DataArgs,
     /// DRAM for data: a size, or a share of the data. A process has 24 MiB beside.
     #[arg(long, value_name = "64M|6.25%", default_value = "6.25%", value_parser = values::size)]
     pub dram: Size,
@@ -373,12 +285,10 @@ pub struct AllocArgs {
     /// Requests of a round [default: 200000; --quick: 4000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub requests: Option<u64>,
-    /// Rounds [default: 5; --quick: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
-    /// Directory for flash, swap and mapped files [default: the temporary directory].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub scratch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) repeat: RoundsArgs,
+    #[command(flatten)]
+    pub(crate) place: DirArgs,
 }
 
 /// `checkpoint`.
@@ -388,13 +298,10 @@ pub struct CheckpointArgs {
     pub(crate) output: OutputArgs,
     #[command(flatten)]
     pub(crate) on: OnFlashArgs,
-    /// Directory for the files. They need twice the data, and without --flash a little more than
-    /// four times [default: the temporary directory].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
-    /// Bytes of data [default: 512M; --quick: 64M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub data: Option<u64>,
+    #[command(flatten)]
+    pub(crate) place: DirArgs,
+    #[command(flatten)]
+    pub(crate) size: DataArgs,
     /// Bytes that change between two checkpoints [default: a sixteenth of the data].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub dirty: Option<u64>,
@@ -408,32 +315,6 @@ pub struct CheckpointArgs {
     /// Checkpoints of a run [default: 6; --quick: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub checkpoints: Option<u64>,
-    /// Rounds [default: 3; --quick: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
-}
-
-/// `demo`.
-#[derive(Clone, Debug, Args)]
-pub struct DemoArgs {
     #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[command(flatten)]
-    pub(crate) flash: FlashArgs,
-    /// Configurations of `live`, comma-separated. dram-only always runs, as the denominator.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Config::parser())]
-    #[arg(default_value = "dram-only,fulgurite,flash-sync,os-swap")]
-    pub config: Vec<Config>,
-    /// Acts, comma-separated: search (an index larger than DRAM), survive (memory that survives
-    /// kill -9).
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Act::parser())]
-    #[arg(default_value = "search,survive")]
-    pub act: Vec<Act>,
-    /// Directory whose text is indexed [default: /usr, or all of / when /usr has less than 512 MiB
-    /// of text].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub input: Option<PathBuf>,
-    /// The report to write.
-    #[arg(long, value_name = "FILE.html", default_value = "fulgurite-demo.html", value_hint = ValueHint::FilePath)]
-    pub report: PathBuf,
+    pub(crate) repeat: RoundsArgs,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueHint};
 
-use crate::args::{AllocArgs, CheckpointArgs, DemoArgs, LiveArgs, MicroArgs, PoliciesArgs, StoreArgs, TailArgs};
+use crate::args::{AllocArgs, CheckpointArgs, LiveArgs, MicroArgs, PoliciesArgs, StoreArgs, TailArgs};
 use crate::device::args::{BenchArgs, BesideArgs};
 use crate::reproduce::ReproduceArgs;
 use crate::run::args::RunBenchArgs;
@@ -46,10 +46,6 @@ root. Without root they are skipped.";
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Index this machine's text into flash memory and serve it with 3-5% of the index in DRAM.
-    /// Then kill a program repeatedly, and find all that it saved.
-    #[command(after_help = DEMO_EXAMPLES)]
-    Demo(DemoArgs),
     /// Measure the cost of the primitives: switch, hit, miss.
     #[command(after_help = MICRO_EXAMPLES)]
     Micro(MicroArgs),
@@ -117,9 +113,6 @@ pub enum Command {
     /// ends.
     #[command(name = "__beside", hide = true)]
     Beside(BesideArgs),
-    /// Counts words into a pool until it is killed: the program of the demonstration's act.
-    #[command(name = "__counter", hide = true)]
-    Counter,
     /// Touches its memory as it is asked over stdin: a program of `run`.
     #[command(name = "__touch", hide = true)]
     Touch,
@@ -132,22 +125,6 @@ const PEERS_EXAMPLES: &str = "\
 Examples:
   fulgurite-lab peers --quick
   fulgurite-lab peers values --peers redb,lmdb --json=peers.json";
-
-const DEMO_EXAMPLES: &str = "\
-Examples:
-  # this machine's text, 3% of the index in DRAM
-  fulgurite-lab demo
-  fulgurite-lab demo --quick --input /usr/share/doc --report doc.html
-  fulgurite-lab demo --dram 5% --flash /mnt/nvme/flash.img --create
-  fulgurite-lab demo --config fulgurite,os-swap --scratch /mnt/nvme \\
-    --json demo.json --plot demo.svg
-  # only the kills, at other moments
-  fulgurite-lab demo --act survive --seed 7
-
-In the table, \"DRAM it may use\" is the budget of the guarded path, all of the
-data for dram-only, and the whole cgroup (budget and 64 MiB) for the kernel's
-paging. Peak is the highest use of a configuration's cgroup while it served.
-Peak needs root.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -223,9 +200,9 @@ Examples:
   fulgurite-lab store --pattern zipf --full 50,80,90 \\
     --victims longest-chains,greedy,cost-benefit
   fulgurite-lab store --flash /mnt/nvme/flash.img --create
-  fulgurite-lab store --recovery --scratch /mnt/nvme --json recovery.json \\
+  fulgurite-lab store --recovery --dir /mnt/nvme --json recovery.json \\
     --plot recovery.svg
-  fulgurite-lab store --sync --dirty 4K,1M,256M --scratch /mnt/nvme
+  fulgurite-lab store --sync --dirty 4K,1M,256M --dir /mnt/nvme
 
 The store's flash writes and DRAM are counted, not timed. The store decides as
 in a pool, over flash that answers at once and keeps only metadata. `full` is
@@ -234,7 +211,7 @@ checkpoints. The store's speed is timed beside its medium (--flash), in turns.
 
 --recovery times a crash until the first subpage read. --sync times the first
 write of dirty data until a durable token names it, beside plain writes of 1
-MiB and a flush. With these, --flash defaults to a file in --scratch.";
+MiB and a flush. With these, --flash defaults to a file in --dir.";
 
 const CHECKPOINT_EXAMPLES: &str = "\
 Examples:
@@ -270,7 +247,7 @@ back and must equal the memory at its cut.";
 
 const ALLOC_EXAMPLES: &str = "\
 Examples:
-  fulgurite-lab alloc --scratch /mnt/nvme --json alloc.json --plot alloc.svg
+  fulgurite-lab alloc --dir /mnt/nvme --json alloc.json --plot alloc.svg
   fulgurite-lab alloc --quick
   fulgurite-lab alloc --program array --data 4G --dram 256M --threads 8
   fulgurite-lab alloc --program slab-cache \\
@@ -365,22 +342,28 @@ mod tests {
         }
         assert!(parsed > 50, "{parsed} examples");
     }
+    /// Each is one more thing to know. Lower the number when one goes.
+    #[test]
+    fn options_are_few() {
+        let all = fulgurite_term::pages::options(&Cli::command());
+        println!("{} options: {all:?}", all.len());
+        assert!(all.len() <= 112, "{} options", all.len());
+    }
     #[test]
     fn lists_of_names_are_read_and_slips_are_understood() {
         let read = |words: &str| Cli::try_parse_from(words.split(' '));
-        let Ok(Cli { command: Command::Demo(args) }) = read("fulgurite-lab demo --config fulgurite,os-swap") else {
+        let Ok(Cli { command: Command::Live(args) }) = read("fulgurite-lab live --config fulgurite,os-swap") else {
             panic!("a list of two");
         };
         assert_eq!(args.config, [Config::Fulgurite, Config::OsSwap]);
-        let refused = read("fulgurite-lab demo --config os-swap,fulgurit").unwrap_err().to_string();
+        let refused = read("fulgurite-lab live --config os-swap,fulgurit").unwrap_err().to_string();
         assert!(refused.contains("did you mean \"fulgurite\"?"), "{refused}");
-        assert!(read("fulgurite-lab live --prefetch 4").is_ok());
     }
     #[test]
     fn completion_knows_what_people_use() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
             let script = completion_script(&Cli::command(), shell);
-            for internal in ["__child", "__counter", "__privileged"] {
+            for internal in ["__child", "__privileged"] {
                 assert!(!script.contains(internal), "{shell} offers {internal}");
             }
             assert!(script.contains("checkpoint") && script.contains("predict"), "{shell}");
@@ -389,15 +372,13 @@ mod tests {
     #[test]
     fn completion_knows_the_names_and_where_paths_are() {
         let bash = completion_script(&Cli::command(), Shell::Bash);
-        for names in
-            ["clock s3-fifo lru", "search survive", "all none ", "off adaptive", "longest-chains greedy cost-benefit"]
-        {
+        for names in ["clock s3-fifo lru", "all none ", "longest-chains greedy cost-benefit"] {
             assert!(bash.contains(&format!("compgen -W \"{names}")), "{names}");
         }
         assert!(bash.contains("compgen -W \"dram-only resident hits fulgurite on-device pool"));
         assert!(completion_script(&Cli::command(), Shell::Zsh).contains("(clock s3-fifo lru 4-way 8-way 64-way)"));
         let fish = completion_script(&Cli::command(), Shell::Fish);
-        assert!(fish.contains("survive") && fish.contains("__fish_complete_directories"));
+        assert!(fish.contains("__fish_complete_directories"));
         // A size is no file.
         let size = fish.lines().find(|l| l.contains("-l data ")).unwrap();
         assert!(size.contains(" -r -f"), "{size}");

@@ -4,8 +4,8 @@ use fulgurite_format::format_bytes;
 use fulgurite_term::media::{NandCounts, NandShape};
 use fulgurite_term::report::table::{Columns, number, or_dash, percent, thousands};
 
-use crate::rows::LiveRow;
 use fulgurite_harness::Spread;
+use fulgurite_harness::rows::LiveRow;
 
 /// A row of the table of `live`: of a configuration, or of what checksums take of its pool.
 struct Line<'r> {

@@ -1,9 +1,9 @@
 //! `fulgurite-lab`: the benchmarks, the simulator and the reproduction of the papers, as commands.
 //!
 //! Holds the command line ([`commands`], [`args`], [`values`]), checks before anything is created
-//! ([`checks`]), a module for each command, and the processes that they start. What commands share
-//! is `fulgurite-term`; how processes are measured is `fulgurite-harness`. Exit codes: 0 done, 1
-//! something failed or the results disagree, 2 bad input, 130 interrupted.
+//! (`checks` of the harness), a module for each command, and the processes that they start. What
+//! commands share is `fulgurite-term`; how processes are measured is `fulgurite-harness`. Exit
+//! codes: 0 done, 1 something failed or the results disagree, 2 bad input, 130 interrupted.
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
 #![deny(unsafe_code)]
@@ -12,18 +12,11 @@
 
 mod alloc;
 mod args;
-mod beside;
-mod calibrate;
+mod beside_swap;
 mod checkpoint;
-mod checks;
-mod child;
 mod commands;
-mod demo;
 mod device;
-mod disturbance;
-mod fio;
 mod floor;
-mod image;
 #[expect(unsafe_code, reason = "kernel calls that only a benchmark makes")]
 mod kernel;
 mod live;
@@ -34,38 +27,45 @@ mod peers;
 mod policies;
 mod reproduce;
 mod reproduced;
-mod rounds;
-mod rows;
 mod run;
-mod session;
 mod sim;
 mod store;
-mod survive;
 mod tail;
 mod values;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use fulgurite_harness::privileged;
+use fulgurite_harness::{Catalog, Workloads, privileged};
+use fulgurite_memory::Latch;
 use fulgurite_term::{exit_code, pages, words};
+use fulgurite_workloads::{UnknownWorkload, Visitor};
 
 use commands::{Cli, Command};
+
+/// All workloads.
+const WORKLOADS: Workloads = Workloads::of::<All>();
+
+struct All;
+
+impl Catalog for All {
+    fn dispatch<L: Latch, V: Visitor>(name: &str, visitor: V) -> Result<V::Output, UnknownWorkload> {
+        fulgurite_workloads::dispatch::<L, V>(name, visitor)
+    }
+}
 
 fn main() -> ExitCode {
     let words = words::joined(std::env::args_os(), &Cli::command());
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| words::refuse(&error));
     let result = match cli.command {
-        Command::Child => return child::run(),
+        Command::Child => return fulgurite_harness::child::run(WORKLOADS),
         Command::Allocating => return alloc::child::run(),
-        Command::Counter => return survive::counter::run(),
         Command::Privileged => return privileged::run(),
         Command::Touch => return run::touched::run(),
         Command::Completions { shell } => pages::completions(&Cli::command(), shell),
         Command::Man { directory } => pages::manual(&Cli::command(), &directory),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim(command) => sim::run(&command),
-        Command::Demo(args) => demo::run(&args),
         Command::Micro(args) => micro::run(&args),
         Command::Live(args) => live::run(&args),
         Command::Tail(args) => tail::run(&args),

@@ -14,9 +14,9 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_nand::{Fil, FilConfig, Profile};
 use fulgurite_sys::{Arena, Backed, affinity};
 
-use crate::checks::{self, FlashPath, Wanted};
-use crate::child::pool;
 use crate::values::FlashChoice;
+use fulgurite_harness::checks::{self, FlashPath, Wanted};
+use fulgurite_harness::child::pool;
 use fulgurite_harness::privileged::Helper;
 use fulgurite_term::bad_input::{OrBadInput, base_error};
 use fulgurite_term::interrupt::Interrupt;

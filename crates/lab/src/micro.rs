@@ -17,12 +17,13 @@ use fulgurite_format::format_bytes;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::args::{FlashArgs, MicroArgs, OnFlashArgs};
-use crate::checks;
+use crate::args::{MicroArgs, OnFlashArgs};
 use crate::medium::{Holds, Judged, TestBed};
 use crate::values::{Config, FlashChoice, Measure};
 use fault::Faults;
 use fulgurite_harness::Spread;
+use fulgurite_harness::args::FlashArgs;
+use fulgurite_harness::checks;
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::machine::Machine;
@@ -96,8 +97,8 @@ impl Amounts {
     fn of(args: &MicroArgs) -> Amounts {
         if args.output.quick {
             return Amounts {
-                rounds: args.rounds.unwrap_or(3),
-                data_bytes: args.data.unwrap_or(256 << 20),
+                rounds: args.repeat.rounds.unwrap_or(3),
+                data_bytes: args.size.data.unwrap_or(256 << 20),
                 dram_bytes: 8 << 20,
                 switches: 100_000,
                 loads: 10_000,
@@ -109,8 +110,8 @@ impl Amounts {
         }
         Amounts {
             // Many and short: what else the machine does falls on few of them.
-            rounds: args.rounds.unwrap_or(31),
-            data_bytes: args.data.unwrap_or(2 << 30),
+            rounds: args.repeat.rounds.unwrap_or(31),
+            data_bytes: args.size.data.unwrap_or(2 << 30),
             dram_bytes: 64 << 20,
             switches: 1_000_000,
             loads: 200_000,
@@ -289,7 +290,7 @@ fn system_wanted(args: &MicroArgs) -> Result<system::Wanted> {
             ..FlashArgs::usual()
         },
         data_bytes: if quick { SYSTEM_QUICK_DATA_BYTES } else { SYSTEM_DATA_BYTES },
-        rounds: args.rounds.unwrap_or(if quick { 3 } else { 15 }),
+        rounds: args.repeat.rounds.unwrap_or(if quick { 3 } else { 15 }),
         requests: if quick { 4_000 } else { 40_000 },
         seed: args.output.seed,
         quick,

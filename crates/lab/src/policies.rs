@@ -2,10 +2,8 @@
 //! workloads' own accesses.
 //!
 //! Nothing is timed. Each stream is replayed twice: with every hit known, as the policies' authors
-//! have it (`known`), and with a mark per frame, as in the runtime (`marked`). Then it goes through
-//! the prefetcher, at each window.
+//! have it (`known`), and with a mark per frame, as in the runtime (`marked`).
 
-mod read_ahead;
 mod streams;
 mod summary;
 
@@ -15,21 +13,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
-use fulgurite_policy::{Hits, PrefetchPolicy, miss_ratio_with};
+use fulgurite_policy::{Hits, miss_ratio_with};
 use fulgurite_workloads::Params;
 use serde::Serialize;
 
 use crate::args::PoliciesArgs;
-use crate::checks;
 use crate::values::{Replacement, WorkloadName, workloads};
+use fulgurite_harness::checks;
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, ended_early};
 use fulgurite_term::machine::Machine;
 use fulgurite_term::progress;
 use fulgurite_term::report::charts::{Axis, Curve, Curves, stack};
-use fulgurite_term::report::table::{self, Columns, or_dash};
+use fulgurite_term::report::table;
 use fulgurite_term::report::{self, Report};
-use read_ahead::read_ahead;
 use streams::Stream;
 use summary::{Standing, standings};
 
@@ -48,29 +45,6 @@ struct Row {
     miss_ratio: f64,
 }
 
-/// One prefetch window at one size on one stream, over the default replacement policy.
-#[derive(Clone, Debug, Serialize)]
-struct PrefetchRow {
-    stream: String,
-    share: f64,
-    frames: usize,
-    accesses: u64,
-    prefetch: String,
-    misses: u64,
-    miss_ratio: f64,
-    prefetched: u64,
-    used: u64,
-    wasted: u64,
-}
-
-const PREFETCH: [PrefetchPolicy; 5] = [
-    PrefetchPolicy::Off,
-    PrefetchPolicy::Adaptive,
-    PrefetchPolicy::Fixed(2),
-    PrefetchPolicy::Fixed(8),
-    PrefetchPolicy::Fixed(16),
-];
-
 const KINDS: [(Hits, &str); 2] = [(Hits::Marked, "marked"), (Hits::Known, "known")];
 
 /// Runs `policies`.
@@ -78,7 +52,7 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
     let quick = args.output.quick;
-    let data_bytes = args.data.unwrap_or(if quick { 32 << 20 } else { 256 << 20 });
+    let data_bytes = args.size.data.unwrap_or(if quick { 32 << 20 } else { 256 << 20 });
     let directory = &args.traces.directory;
     let asked_for = directory != Path::new("traces");
     if asked_for && !directory.is_dir() {
@@ -104,12 +78,11 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     let (length, zipf_keys) = if quick { (60_000, 20_000) } else { (2_000_000, 1_000_000) };
     let bare = [0.8, 0.99, 1.2];
     let bar = progress::steps("policies", (traces.len() + bare.len() + names.len() * args.zipf.len()) as u64);
-    let (mut rows, mut prefetch, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
     let mut replay = |stream: &Stream| -> Result<()> {
         bar.set_message(stream.name.clone());
         let distinct = stream.keys.iter().collect::<HashSet<_>>().len();
         rows.append(&mut replacement_rows(stream, distinct, &args.shares, &policies, &interrupt));
-        prefetch.append(&mut prefetch_rows(stream, distinct, &args.shares, &interrupt));
         interrupt.check()?;
         bar.inc(1);
         Ok(())
@@ -124,7 +97,13 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
         }
         for name in &names {
             bar.set_message(format!("{name}: recording"));
-            let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
+            let params = Params {
+                bytes: data_bytes,
+                zipf: 0.99,
+                seed: args.output.seed,
+                input: args.input.clone(),
+                ..Params::default()
+            };
             let (name, zipf) = (*name, args.zipf.clone());
             match interrupt.unless_asked(move || streams::record(name, params, &zipf, length))? {
                 Ok(recorded) => recorded.iter().try_for_each(&mut replay)?,
@@ -140,16 +119,12 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     let interrupted = ended_early(result)?;
     notes.append(&mut failed);
     let standings: Vec<Standing> = KINDS.iter().flat_map(|(_, hits)| standings(&rows, hits)).collect();
-    report::print_all(
-        &args.output,
-        [table(&rows, &args.shares), prefetch_table(&prefetch, &args.shares), summary::sentences(&standings)],
-    )?;
+    report::print_all(&args.output, [table(&rows, &args.shares), summary::sentences(&standings)])?;
     report::print_all(&args.output, &notes)?;
     let setting = serde_json::json!({
         "policies": policies, "data_bytes": data_bytes, "stream_length": length, "zipf": args.zipf, "seed": args.output.seed, "notes": notes,
     });
     Report { interrupted, ..Report::new(&machine, setting, &rows) }
-        .with("prefetch", &prefetch)?
         .with("standings", &standings)?
         .finish(&args.output, || plot(&rows))
 }
@@ -238,48 +213,6 @@ fn replacement_rows(
     })
 }
 
-fn prefetch_rows(stream: &Stream, distinct: usize, shares: &[f64], interrupt: &Interrupt) -> Vec<PrefetchRow> {
-    on_all_cores(shares.len() * PREFETCH.len(), interrupt, |i| {
-        let (share, policy) = (shares[i / PREFETCH.len()], PREFETCH[i % PREFETCH.len()]);
-        let frames = frames_of(distinct, share);
-        let count = read_ahead(policy, frames, stream, interrupt);
-        PrefetchRow {
-            stream: stream.name.clone(),
-            share,
-            frames,
-            accesses: stream.accesses,
-            prefetch: policy.to_string(),
-            misses: count.misses,
-            miss_ratio: count.misses as f64 / stream.accesses.max(1) as f64,
-            prefetched: count.prefetched,
-            used: count.used,
-            wasted: count.wasted,
-        }
-    })
-}
-
-/// What prefetch does at one size: 3% of the subpages, or the nearest to it.
-fn prefetch_table(rows: &[PrefetchRow], shares: &[f64]) -> String {
-    let Some(share) = shares.iter().copied().min_by(|a, b| (a - 3.0).abs().total_cmp(&(b - 3.0).abs())) else {
-        return String::new();
-    };
-    let of = |row: &PrefetchRow, part: u64| {
-        or_dash((row.prefetched > 0).then_some(part), |part| table::percent(part as f64 / row.prefetched as f64))
-    };
-    // Where nothing is ever read ahead there is nothing to say.
-    let any = |row: &PrefetchRow| rows.iter().any(|r| r.stream == row.stream && r.share == share && r.prefetched > 0);
-    let table = Columns::of(rows.iter().filter(|r| r.share == share && any(r)))
-        .left("stream", |row| &row.stream)
-        .left("prefetch", |row| &row.prefetch)
-        .right("misses/access", |row| format!("{:.2}%", row.miss_ratio * 100.0))
-        .right("misses", |row| table::thousands(row.misses.cast_signed()))
-        .right("read ahead", |row| table::thousands(row.prefetched.cast_signed()))
-        .right("used", |row| of(row, row.used))
-        .right("wasted", |row| of(row, row.wasted))
-        .table();
-    format!("Sequential prefetch, {share}% of the subpages in DRAM\n{table}")
-}
-
 fn sources(rows: &[Row]) -> Vec<String> {
     report::distinct(rows.iter().map(|row| row.stream.clone()))
 }
@@ -358,8 +291,5 @@ mod tests {
         assert!(rows[half].misses < rows[0].misses, "{rows:?}");
         assert!(table(&rows, &shares).contains("zipf-0.99"));
         assert!(!plot(&rows).contains("NaN"));
-        let prefetch = prefetch_rows(&stream, 1000, &shares, &Interrupt::default());
-        assert_eq!(prefetch.len(), 2 * PREFETCH.len());
-        assert!(prefetch_table(&prefetch, &shares).contains("read ahead"));
     }
 }

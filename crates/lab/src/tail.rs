@@ -18,17 +18,17 @@ use anyhow::{Context, Result};
 use fulgurite_workloads::Params;
 use serde::Serialize;
 
-use super::calibrate::{self, Plan};
-use super::disturbance::{self, Patience};
 use super::floor;
-use super::image::Image;
-use super::session::{Running, Session, Way};
 use crate::args::TailArgs;
-use crate::checks;
-use crate::child::protocol::{Batch, Batches, Load, Outcome};
-use crate::rows::{Calibration, Percentiles};
 use crate::values::{Config, workloads};
 use fulgurite_harness::Spread;
+use fulgurite_harness::calibrate::{self, Plan};
+use fulgurite_harness::checks;
+use fulgurite_harness::child::protocol::{Batch, Batches, Load, Outcome};
+use fulgurite_harness::disturbance::{self, Patience};
+use fulgurite_harness::image::Image;
+use fulgurite_harness::rows::{Calibration, Percentiles};
+use fulgurite_harness::session::{Running, Session, Way};
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, Interrupted};
 use fulgurite_term::progress;
@@ -210,8 +210,8 @@ pub fn run(args: &TailArgs) -> Result<()> {
     if name == "search" {
         bad_input!("tail --workload search is not supported; use fulgurite-demo, or fulgurite-lab live --input DIR");
     }
-    let data_bytes = args.data.unwrap_or(if quick { 256 << 20 } else { 2 << 30 });
-    let rounds = args.rounds.unwrap_or(if quick { 1 } else { 21 });
+    let data_bytes = args.size.data.unwrap_or(if quick { 256 << 20 } else { 2 << 30 });
+    let rounds = args.repeat.rounds.unwrap_or(if quick { 1 } else { 21 });
     let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 150 } else { 100 }));
     if args.config.iter().any(|c| c.paged_by_kernel()) {
         bad_input!(
@@ -236,12 +236,12 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let ways = |config| vec![Way { config, threads, page_cluster: None }];
     let mut session = Session::start(&args.flash, data_bytes, &mut configs, &ways, &interrupt)?;
     report::print(&args.output, &session.machine.line())?;
-    let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: None };
+    let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, ..Params::default() };
     // An interruption keeps what was measured until then, be it nothing.
     let mut servers = Vec::new();
     let mut plan = None;
     let result = (|| -> Result<()> {
-        let mut image = Image::build(name, &params, &interrupt)?;
+        let mut image = Image::build(name, &params, crate::WORKLOADS, &interrupt)?;
         let found = calibrate::calibrate(&mut session, &image, &work, round_time, true)?;
         let found = plan.insert(found.with_request_time(args.request_time));
         image.params.zipf = found.calibration.zipf;

@@ -1,66 +1,10 @@
 //! The names that options of the laboratory take, and how each is read from text.
 
-use std::fmt;
 use std::path::PathBuf;
 
+pub use fulgurite_harness::values::*;
 use fulgurite_term::media::{NandChoice, nand_choice as nand};
 use fulgurite_term::named;
-pub use fulgurite_term::values::*;
-
-/// What plays the flash.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum FlashChoice {
-    /// A device thread on another core.
-    Emulated,
-    /// Plain memory: completes at once.
-    Memory,
-    /// A device of our own in this process: firmware with the journaled store over the NAND model.
-    Nand(NandChoice),
-    /// The same in a process of its own: the socket of `fulgurite device serve`.
-    Device(PathBuf),
-    /// A file or block device.
-    File(PathBuf),
-}
-
-impl fmt::Display for FlashChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FlashChoice::Emulated => f.write_str("emulated"),
-            FlashChoice::Memory => f.write_str("memory"),
-            FlashChoice::Nand(nand) => write!(f, "nand:{nand}"),
-            FlashChoice::Device(socket) => write!(f, "device:{}", socket.display()),
-            FlashChoice::File(path) => path.display().fmt(f),
-        }
-    }
-}
-
-/// Reads [`FlashChoice`]. A bare word near `emulated` or `memory` that is no path is a slip.
-pub fn flash(text: &str) -> Result<FlashChoice, String> {
-    if let Some(profile) = text.strip_prefix("nand:") {
-        return nand(profile).map(FlashChoice::Nand);
-    }
-    match text {
-        "" => Err(
-            "an empty name; write emulated, memory, nand:PROFILE, device:SOCKET, or the path of a file or block device"
-                .to_owned(),
-        ),
-        "device:" => Err("no socket; write device:PATH, the socket of fulgurite device serve".to_owned()),
-        "emulated" => Ok(FlashChoice::Emulated),
-        "memory" => Ok(FlashChoice::Memory),
-        path => {
-            if let Some(socket) = path.strip_prefix("device:") {
-                return Ok(FlashChoice::Device(socket.into()));
-            }
-            let slip = !path.contains(['/', '.']) && !std::path::Path::new(path).exists();
-            match nearest(path, ["emulated", "memory"].into_iter()) {
-                Some(word) if slip && strsim::damerau_levenshtein(path, word) <= 3 => {
-                    Err(format!("no such file; did you mean \"{word}\"?"))
-                }
-                _ => Ok(FlashChoice::File(path.into())),
-            }
-        }
-    }
-}
 
 /// Another NAND to measure: which, and of how many planes, where that is said.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,15 +36,6 @@ pub fn load(text: &str) -> Result<f64, String> {
         Ok(percent) if percent > 0.0 && percent <= 200.0 => Ok(percent),
         Ok(_) => Err("a load must be above 0% and at most 200% of dram-only's highest".to_owned()),
         Err(_) => Err("not a number; write for example 30,60,90".to_owned()),
-    }
-}
-
-/// Reads a Zipf exponent.
-pub fn zipf(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(exponent) if (0.0..=4.0).contains(&exponent) => Ok(exponent),
-        Ok(_) => Err("the exponent must be 0 (uniform) to 4".to_owned()),
-        Err(_) => Err("not a number; write for example 0.99".to_owned()),
     }
 }
 
@@ -151,95 +86,6 @@ named! {
         PacketCache = "packet-cache",
         /// The index of an HTTP cache.
         HashCache = "hash-cache",
-    }
-}
-
-named! {
-    /// What lies behind a workload's memory.
-    Config, "configuration", config {
-        /// Plain references in huge pages: the denominator.
-        DramOnly = "dram-only",
-        /// The guarded path with all data in frames.
-        Resident = "resident",
-        /// The same without added computing, beside plain memory without it: what hits cost.
-        Hits = "hits",
-        /// The guarded path.
-        Fulgurite = "fulgurite",
-        /// The same, whose requests a device of our own makes: its core pays for system calls.
-        OnDevice = "on-device",
-        /// The guarded path over a journaled pool.
-        Pool = "pool",
-        /// The same without checksums: what they cost.
-        PoolUnchecked = "pool-unchecked",
-        /// The same pool with its store in a device of our own, whose firmware pays for it.
-        PoolOnDevice = "pool-on-device",
-        /// The guarded path with AstriFlash's scheduling.
-        PriorityAging = "priority-aging",
-        /// The guarded path, first come first served.
-        Fifo = "fifo",
-        /// The guarded path over fixed latencies, whatever `--flash` is, to compare NAND with.
-        FixedLatency = "fixed-latency",
-        /// The guarded path, waiting for every miss.
-        FlashSync = "flash-sync",
-        /// Plain memory under kernel swap.
-        OsSwap = "os-swap",
-        /// Plain memory mapped from a file.
-        Mmap = "mmap",
-    }
-}
-
-impl Config {
-    /// Whether the data is reached through guarded pointers.
-    pub const fn guarded(self) -> bool {
-        !matches!(self, Config::DramOnly | Config::OsSwap | Config::Mmap)
-    }
-    /// Whether its data lies on the flash that `--flash` names.
-    pub const fn on_named_flash(self) -> bool {
-        self.guarded() && !matches!(self, Config::FixedLatency)
-    }
-    /// Whether it runs with less DRAM than data, in a cgroup where that can be had.
-    pub const fn capped(self) -> bool {
-        !matches!(self, Config::DramOnly | Config::Resident | Config::Hits)
-    }
-    /// Whether its data lies in a journaled pool, which is made for the run.
-    pub const fn pooled(self) -> bool {
-        matches!(self, Config::Pool | Config::PoolUnchecked | Config::PoolOnDevice)
-    }
-    /// Whether a device of our own, in the same process, is between the workers and the medium.
-    pub const fn on_device(self) -> bool {
-        matches!(self, Config::OnDevice | Config::PoolOnDevice)
-    }
-    /// Whether it is plain memory that the kernel pages. It makes no sense without a memory cgroup.
-    pub const fn paged_by_kernel(self) -> bool {
-        matches!(self, Config::OsSwap | Config::Mmap)
-    }
-}
-
-named! {
-    /// Replacement policies of the guarded path.
-    Replacement, "replacement policy", replacement {
-        /// Second chance.
-        Clock = "clock",
-        /// Small, main and ghost queue.
-        S3Fifo = "s3-fifo",
-        /// Least recently used.
-        Lru = "lru",
-        /// Sets of 4 ways, the least recently used of a set.
-        Ways4 = "4-way",
-        /// Sets of 8 ways.
-        Ways8 = "8-way",
-        /// Sets of 64 ways.
-        Ways64 = "64-way",
-    }
-}
-
-named! {
-    /// What `demo` shows.
-    Act, "act", act {
-        /// An index larger than DRAM, searched.
-        Search = "search",
-        /// Memory that survives kills.
-        Survive = "survive",
     }
 }
 
@@ -327,40 +173,51 @@ named! {
     }
 }
 
-/// Sequential prefetch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub enum Prefetch {
-    /// None.
-    Off,
-    /// On where it pays.
-    Adaptive,
-    /// Always so many subpages.
-    Window(u8),
-    /// The next so many after any miss.
-    Next(u8),
-}
-
-/// Reads [`Prefetch`].
-pub fn prefetch(text: &str) -> Result<Prefetch, String> {
-    match text {
-        "off" | "0" => Ok(Prefetch::Off),
-        "adaptive" => Ok(Prefetch::Adaptive),
-        next if next.starts_with("next-") => match next["next-".len()..].parse::<u8>() {
-            Ok(window @ 1..=16) => Ok(Prefetch::Next(window)),
-            _ => Err("write next-1 to next-16".to_owned()),
-        },
-        number => match number.parse::<u8>() {
-            Ok(window) if window <= 16 => Ok(Prefetch::Window(window)),
-            Ok(_) => Err("a window of at most 16 subpages".to_owned()),
-            Err(_) => Err(unknown("prefetch", text, ["off", "adaptive"].into_iter())
-                + ", a window of 1 to 16, or next-1 to next-16"),
-        },
+named! {
+    /// Replacement policies .
+    Replacement, "replacement policy", replacement {
+        /// Second chance.
+        Clock = "clock",
+        /// Small, main and ghost queue.
+        S3Fifo = "s3-fifo",
+        /// Least recently used.
+        Lru = "lru",
+        /// Sets of 4 ways, the least recently used of a set.
+        Ways4 = "4-way",
+        /// Sets of 8 ways.
+        Ways8 = "8-way",
+        /// Sets of 64 ways.
+        Ways64 = "64-way",
     }
 }
 
-/// Reads it, for the command line.
-pub const fn prefetch_parser() -> Names<Prefetch> {
-    Names::new(prefetch, || vec!["off", "adaptive"])
+impl Replacement {
+    /// Returns the runtime's name for it.
+    pub fn policy(self) -> fulgurite_policy::ReplacementPolicy {
+        match self {
+            Replacement::Clock => fulgurite_policy::ReplacementPolicy::Clock,
+            Replacement::S3Fifo => fulgurite_policy::ReplacementPolicy::S3Fifo,
+            Replacement::Lru => fulgurite_policy::ReplacementPolicy::Lru,
+            Replacement::Ways4 => fulgurite_policy::ReplacementPolicy::SetAssociative(fulgurite_policy::Ways::Four),
+            Replacement::Ways8 => fulgurite_policy::ReplacementPolicy::SetAssociative(fulgurite_policy::Ways::Eight),
+            Replacement::Ways64 => {
+                fulgurite_policy::ReplacementPolicy::SetAssociative(fulgurite_policy::Ways::SixtyFour)
+            }
+        }
+    }
+}
+
+/// Bytes of a value; none: of many lengths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueBytes(pub Option<u32>);
+
+/// Reads [`ValueBytes`].
+pub fn value_bytes(text: &str) -> Result<ValueBytes, String> {
+    match (text, text.parse()) {
+        ("mixed", _) => Ok(ValueBytes(None)),
+        (_, Ok(bytes @ 24..=1_048_576)) => Ok(ValueBytes(Some(bytes))),
+        _ => Err("write a number of bytes from 24 to 1048576, or mixed".to_owned()),
+    }
 }
 
 /// A workload that exists, all of the seven, or none.
@@ -458,7 +315,6 @@ mod tests {
     fn slips_are_understood() {
         assert!(config("fulgurit").unwrap_err().contains("\"fulgurite\""));
         assert!(replacement("s3fifo").unwrap_err().contains("\"s3-fifo\""));
-        assert!(prefetch("adaptiv").unwrap_err().contains("\"adaptive\""));
         assert!(flash("emulate").unwrap_err().contains("\"emulated\""));
         assert_eq!(flash("./emulate"), Ok(FlashChoice::File("./emulate".into())));
         assert!(workload("aray-swap").unwrap_err().contains("\"array-swap\""));
@@ -466,8 +322,6 @@ mod tests {
         for far in [config("").unwrap_err(), one_workload("all").unwrap_err(), replacement("2q").unwrap_err()] {
             assert!(!far.contains("did you mean") && far.contains("All of them"), "{far}");
         }
-        assert!(prefetch("next-17").is_err() && prefetch("next-16") == Ok(Prefetch::Next(16)));
-        assert!(prefetch("17").is_err() && prefetch("16") == Ok(Prefetch::Window(16)));
     }
     #[test]
     fn lists_name_each_workload_once() {

@@ -16,7 +16,7 @@ const CONFIGS: [&str; 7] =
 /// Runs programs on little data in all configurations. Those that this machine cannot run are said.
 fn run(directory: &Path, words: &[&str]) {
     let configs = CONFIGS.join(",");
-    let all = ["alloc", "--scratch", ".", "--data", "40M", "--dram", "4M", "--config", &configs];
+    let all = ["alloc", "--dir", ".", "--data", "40M", "--dram", "4M", "--config", &configs];
     let (json, drawing, told) = bench_and_table(directory, &[&all, words].concat());
     whole(&json, &drawing);
     let notes = json["setting"]["notes"].to_string();
@@ -82,5 +82,5 @@ fn settings_that_make_no_sense() {
     bench(&["--data", "64M", "--dram", "60M"], &["hold all of", "less --dram"]);
     bench(&["--program", "arrays"], &["no program \"arrays\"", "did you mean \"array\""]);
     bench(&["--config", "objects-per-page"], &["did you mean \"object-per-page\""]);
-    bench(&["--scratch", "nowhere"], &["--scratch", "nowhere"]);
+    bench(&["--dir", "nowhere"], &["--dir", "nowhere"]);
 }

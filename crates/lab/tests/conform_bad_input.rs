@@ -50,7 +50,6 @@ fn counts_and_times() {
     refused(&["live", "--miss-every=10"], &["\"10\" has no unit", "10us"]);
     refused(&["live", "--miss-every=10us", "--work=0"], &["cannot be used with"]);
     refused(&["live", "--zipf=5"], &["0 (uniform) to 4"]);
-    refused(&["live", "--read-latency=2s2"], &["--read-latency"]);
     refused(&["tail", "--loads=0"], &["above 0%"]);
 }
 
@@ -68,7 +67,6 @@ fn values_below_zero() {
     ] {
         refused(&["live", "--quick", option, value], &[option, value, part]);
     }
-    refused(&["demo", "--dram", "-3%"], &["above 0%"]);
     // A value that is missing is missing, whatever follows.
     refused(&["live", "--data", "--dram", "1G"], &["a value is required for '--data <SIZE>'"]);
     refused(&["live", "--quick", "-5"], &["unexpected argument '-5'"]);
@@ -81,30 +79,15 @@ fn machine() {
     refused(&["live", "--quick", "--dram=64K"], &["too little", "tables"]);
     refused(&["live", "--quick", "--dram=8M", "--fibers=4000"], &["too little", "--fibers"]);
     refused(&["live", "--quick", "--workers=4096"], &["more than the", "cores"]);
-    refused(&["live", "--quick", "--scratch=nowhere"], &["--scratch", "not a directory"]);
+    refused(&["live", "--quick", "--dir=nowhere"], &["--dir", "not a directory"]);
     two_workers_run_beside_one();
-    // Of the demonstration before it looks for text.
-    refused(&["demo", "--workers=4096"], &["more than the", "cores"]);
-    refused(&["demo", "--dram=9000T"], &["more than this machine has"]);
-    refused(&["demo", "--flash=./missing"], &["does not exist", "--create"]);
-    refused(&["demo", "--create"], &["--create needs --flash FILE"]);
 }
 
 /// Each is told of what was written, and offered what there is.
 #[test]
 fn what_was_given_is_what_is_named() {
-    refused(&["demo", "--flash=/nope/x"], &["--flash /nope/x does not exist", "--create"]);
-    refused(&["demo", "--flash=/nope/x", "--create"], &["--flash /nope/x", "the directory /nope does not exist"]);
-    refused(&["demo", "--act=survive", "--flash=/nope/x"], &["--flash /nope/x", "/nope does not exist", "--scratch"]);
-    refused(&["demo", "--scratch=nowhere"], &["--scratch nowhere is not a directory"]);
     refused(&["live", "--data=4K"], &["--dram 3%, which is 0 B, is too little", "choose more --data"]);
     refused(&["live", "--quick", "--dram=3%%"], &["\"3%\" is not a number"]);
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("small"), vec![0; 1 << 20]).unwrap();
-    // Before it looks for text, which may take a minute.
-    let words = ["demo", "--flash=./small"];
-    refused_in(directory.path(), &words, &["1.0 MiB, too little for an index", "make it larger"]);
-    assert!(!String::from_utf8_lossy(&run(directory.path(), &words).stderr).contains("--data"));
 }
 
 /// Several workers also run with one at the same time, so the data is there twice.
@@ -127,14 +110,11 @@ fn names() {
     refused(&["live", "--workload=tattp"], &["no workload \"tattp\"", "did you mean \"tatp\"", "masstree"]);
     refused(&["live", "--workload=tatp,nope"], &["no workload \"nope\""]);
     refused(&["live", "--config=fulgurit"], &["no configuration \"fulgurit\"", "did you mean \"fulgurite\""]);
-    refused(&["live", "--replacement=arc"], &["no replacement policy \"arc\"", "clock"]);
-    refused(&["live", "--prefetch=17"], &["at most 16"]);
     refused(&["live", "--flash=emulate"], &["did you mean \"emulated\""]);
     refused(&["tail", "--workload=tapt"], &["did you mean \"tatp\""]);
     refused(&["tail", "--config=os-swap"], &["fulgurite-lab live"]);
     refused(&["micro", "--config=swich"], &["no measure \"swich\"", "did you mean \"switch\""]);
     refused(&["policies", "--config=lur"], &["no replacement policy", "did you mean \"lru\""]);
-    refused(&["demo", "--config=fulgurit"], &["did you mean \"fulgurite\""]);
     for words in [&["tail", "--workload=all"][..], &["live", "--config="]] {
         let directory = tempfile::tempdir().unwrap();
         let message = String::from_utf8_lossy(&run(directory.path(), words).stderr).into_owned();
@@ -160,7 +140,7 @@ fn stores() {
     store(&["--create"], &["--create", "--flash"]);
     store(&["--flash=memory", "--create"], &["--create needs --flash FILE"]);
     for mode in ["--recovery", "--sync"] {
-        store(&[mode, "--scratch=nowhere"], &["--scratch", "not a directory"]);
+        store(&[mode, "--dir=nowhere"], &["--dir", "not a directory"]);
         store(&[mode, "--flash=./missing"], &["does not exist", "--create"]);
         store(&[mode, "--flash=emulate"], &["did you mean \"emulated\""]);
         store(&[mode, "--flash=memory", "--size=9T"], &["memory at once"]);
@@ -190,9 +170,7 @@ fn results() {
     refused(&["live", "--quick", "--json", "no/such/file.json"], &["--json", "does not exist"]);
     refused(&["live", "--quick", "--plot", "plot.png"], &[".svg"]);
     refused(&["live", "--quick", "--plot", "no/such.svg"], &["--plot", "does not exist"]);
-    refused(&["demo", "--report", "no/such.html"], &["--report", "does not exist"]);
     // A directory in which root has every right, and can make no file all the same.
-    refused(&["demo", "--report", "/proc/x.html"], &["--report", "cannot be written"]);
     refused(&["micro", "--json", "/proc/x.json"], &["--json", "cannot be written"]);
     refused(&["man", "nowhere"], &["not a directory"]);
 }
@@ -248,7 +226,7 @@ fn flash_paths() {
     assert!(create.status().unwrap().success());
     let kept = std::fs::read(at("kept.pool")).unwrap();
     live("./kept.pool", &["is a pool", "--force"]);
-    for command in [&["store", "--quick"][..], &["tail", "--quick"], &["demo"]] {
+    for command in [&["store", "--quick"][..], &["tail", "--quick"]] {
         refused_in(directory.path(), &[command, &["--flash=./kept.pool"]].concat(), &["is a pool", "--force"]);
     }
     assert!(std::fs::read(at("kept.pool")).unwrap() == kept, "the pool was changed");
@@ -267,21 +245,8 @@ fn flash_paths() {
 }
 
 #[test]
-fn text() {
+fn traces() {
     let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name);
-    std::fs::create_dir_all(at("empty/inside")).unwrap();
-    std::fs::create_dir(at("noise")).unwrap();
-    std::fs::write(at("noise/a.bin"), [0u8, 1, 2, 255]).unwrap();
-    std::fs::write(at("file"), "words").unwrap();
-    for (input, part) in [
-        ("nowhere", "does not exist"),
-        ("file", "not a directory"),
-        ("empty", "no readable text"),
-        ("noise", "no readable text"),
-    ] {
-        refused_in(directory.path(), &["demo", "--quick", "--input", input], &["--input", part]);
-    }
     refused_in(directory.path(), &["policies", "--quick", "--traces", "nowhere"], &["--traces", "not a directory"]);
 }
 
@@ -307,9 +272,8 @@ fn help_has_examples_and_ends_well() {
             groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
         }
     }
-    // The program, demo, eight benchmarks, device, peers, reproduce, sim and its six, completions,
-    // man.
-    assert_eq!(seen, 22);
+    // The program, eight benchmarks, device, peers, reproduce, sim and its six, completions, man.
+    assert_eq!(seen, 21);
     let output = run(directory.path(), &["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite-lab"));
     assert!(run(directory.path(), &["man", "."]).status.success());

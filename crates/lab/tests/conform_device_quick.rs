@@ -203,20 +203,13 @@ fn workloads_run_on_a_device_in_another_process_which_may_have_the_frames() {
 #[test]
 fn benchmarks_run_on_a_device_in_another_process_by_default() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::create_dir(directory.path().join("text")).unwrap();
-    for file in 0..40u32 {
-        let text: String = (0..2000u32).map(|i| format!("word{} ", i * i % (file + 50))).collect();
-        std::fs::write(directory.path().join(format!("text/{file}.txt")), text).unwrap();
-    }
     const FLASH: [&str; 2] = ["--flash", "device:dev.sock"];
     let live = ["live", "--workload", "array-swap,tatp", "--data", "24M", "--dram", "8M"];
     const SHORT: [&str; 4] = ["--rounds", "1", "--round-time", "20ms"];
     let live = [&live[..], &SHORT, &FLASH].concat();
     let tail = [&["tail", "--data", "24M", "--dram", "8M", "--loads", "50"][..], &FLASH].concat();
-    let demo = ["demo", "--input", "text", "--dram", "4M", "--act", "search", "--report", "demo.html"];
-    let demo = [&demo[..], &FLASH].concat();
     let _served = Served::start(directory.path(), &["--size", "200M"]);
-    for words in [&live, &tail, &demo] {
+    for words in [&live, &tail] {
         let (json, ..) = bench_and_table(directory.path(), words);
         assert_eq!(json["failed"].as_array().map(Vec::len), Some(0), "{words:?}: {}", json["failed"]);
         let on_device = json.to_string().matches("at dev.sock").count();

@@ -3,86 +3,17 @@
 //! a moment longer, and interrupt. Look at the code, table, JSON, directory, cgroups and swap. With
 //! root and cgroups, kernel paging takes part.
 
-use crate::common;
+use std::time::Duration;
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use crate::interrupted::{Left, interrupt};
 
-use common::groups_of;
-
-use crate::PROGRAM;
-const PATIENCE: Duration = Duration::from_secs(120);
 /// What a benchmark prints once it has calibrated.
 const CALIBRATED: &str = "Zipf exponent";
-
-/// What an interrupted command left.
-struct Left {
-    /// Standard output after the line that was waited for.
-    printed: String,
-    /// Files in its directory.
-    files: Vec<String>,
-    /// The report of a demonstration, if there is one.
-    report: Option<String>,
-    /// Its JSON, if it came so far.
-    json: Option<serde_json::Value>,
-}
-
-/// Runs the program until it has printed `line` and a moment longer, and interrupts it.
-fn interrupt(words: &[&str], line: Option<&str>, moment: Duration) -> Left {
-    // On a real file system: swap files cannot lie on others.
-    let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
-    let mut program = Command::new(PROGRAM)
-        .args(words)
-        .arg("--json=out.json")
-        .current_dir(directory.path())
-        .env("TMPDIR", directory.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
-    if let Some(part) = line {
-        assert!(lines.any(|line| line.unwrap().contains(part)), "{words:?} ended before it printed \"{part}\"");
-    }
-    // Read on, or the program waits for us.
-    let rest = std::thread::spawn(move || lines.map_while(Result::ok).map(|line| line + "\n").collect::<String>());
-    std::thread::sleep(moment);
-    let pid = program.id();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    rustix::process::kill_process(rustix::process::Pid::from_child(&program), rustix::process::Signal::INT).unwrap();
-    let end = Instant::now() + PATIENCE;
-    let status = loop {
-        match program.try_wait().unwrap() {
-            Some(status) => break status,
-            None if Instant::now() >= end => {
-                let _ = program.kill();
-                panic!("{words:?} did not end");
-            }
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    assert_eq!(status.code(), Some(130), "{words:?}");
-    let printed = rest.join().unwrap();
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-    let mut files: Vec<_> = directory.path().read_dir().unwrap().map(name).collect();
-    files.sort();
-    let here = directory.path().to_string_lossy().into_owned();
-    assert!(!std::fs::read_to_string("/proc/swaps").unwrap_or_default().contains(&here), "a swap file is in use");
-    for child in children.split_whitespace() {
-        assert!(groups_of(child).is_empty(), "a cgroup is still there");
-        assert!(!Path::new(&format!("/proc/{child}")).exists(), "process {child} is still there");
-    }
-    let json = std::fs::read_to_string(directory.path().join("out.json")).ok();
-    let report = std::fs::read_to_string(directory.path().join("fulgurite-demo.html")).ok();
-    Left { printed, files, report, json: json.map(|json| serde_json::from_str(&json).expect("JSON")) }
-}
 
 /// The same of a calibrated benchmark, which always has results to keep. Returns its table and
 /// JSON.
 fn interrupted(words: &[&str], moment: Duration) -> (String, serde_json::Value) {
-    let words: Vec<&str> = words.iter().copied().chain(["--scratch=."]).collect();
+    let words: Vec<&str> = words.iter().copied().chain(["--dir=."]).collect();
     let left = interrupt(&words, Some(CALIBRATED), moment);
     assert_eq!(left.files, ["out.json"], "{words:?} left something");
     (left.printed, left.json.expect("the JSON was written"))
@@ -116,42 +47,6 @@ fn live() {
         .expect("rounds of both that have ended are kept");
     for part in ["ops/s", "p99 µs", "hash-table", "dram-only", "fulgurite"] {
         assert!(printed.contains(part), "the table lacks \"{part}\": {printed}");
-    }
-}
-
-/// A directory with some text.
-fn text() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    for file in 0..200 {
-        let words: String = (0..3000).map(|i| format!("word{} ", i * (file + 7) % 9973)).collect();
-        std::fs::write(directory.path().join(format!("{file}.txt")), words).unwrap();
-    }
-    directory
-}
-
-#[test]
-fn demo() {
-    let text = text();
-    let input = format!("--input={}", text.path().display());
-    // The report of an earlier run is kept.
-    let old = text.path().join("old.html");
-    std::fs::write(&old, "an earlier run").unwrap();
-    let report = format!("--report={}", old.display());
-    interrupt(&["demo", &input, "--scratch=.", &report], Some("Indexing"), Duration::ZERO);
-    assert_eq!(std::fs::read_to_string(&old).unwrap(), "an earlier run");
-    // While it indexes: there is nothing to keep.
-    let words = ["demo", &input, "--scratch=."];
-    let left = interrupt(&words, Some("Indexing"), Duration::ZERO);
-    assert!(left.files.is_empty() || left.files == ["fulgurite-demo.html", "out.json"], "{:?}", left.files);
-    // While it serves.
-    let left = interrupt(&words, Some(CALIBRATED), Duration::from_secs(3));
-    assert_eq!(left.files, ["fulgurite-demo.html", "out.json"]);
-    assert!(left.report.unwrap().contains("(incomplete)"), "the report does not say that it is incomplete");
-    let json = left.json.unwrap();
-    whole(&json);
-    for row in json["rows"].as_array().unwrap() {
-        assert!(left.printed.contains("queries/s"), "no table: {}", left.printed);
-        assert!(left.printed.contains(row["config"].as_str().unwrap()), "the table lacks {row}: {}", left.printed);
     }
 }
 

@@ -106,7 +106,7 @@ fn a_killed_benchmark_leaves_nothing() {
     }
     let mut program = Command::new(PROGRAM)
         .args(["live", "--workload=array-swap", "--config=os-swap", "--data=192M", "--dram=16M", "--work=1us"])
-        .args(["--rounds=1000", "--round-time=200ms", "--scratch"])
+        .args(["--rounds=1000", "--round-time=200ms", "--dir"])
         .arg(scratch.path())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

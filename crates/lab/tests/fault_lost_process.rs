@@ -36,7 +36,7 @@ fn lose(words: &[&str], word: &str, moment: Duration) -> (Value, String) {
     let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
     let mut program = Command::new(PROGRAM)
         .args(words)
-        .args(["--quick", "--json=out.json", "--scratch=."])
+        .args(["--quick", "--json=out.json", "--dir=."])
         .current_dir(directory.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

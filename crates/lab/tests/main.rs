@@ -1,6 +1,9 @@
 //! All tests of this crate, as one program: linked once, with a process for each test.
 
 mod common;
+#[allow(dead_code, reason = "tests of the demonstration use all of it")]
+#[path = "common/interrupted.rs"]
+mod interrupted;
 #[path = "common/quick.rs"]
 mod quick;
 #[path = "../../cli/tests/common/refused.rs"]
@@ -13,7 +16,6 @@ mod conform_alloc_quick;
 mod conform_bad_input;
 mod conform_bench_quick;
 mod conform_bench_run;
-mod conform_demo_survive;
 mod conform_device_flash;
 mod conform_device_quick;
 mod conform_flash_choice;

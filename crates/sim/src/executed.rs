@@ -210,7 +210,7 @@ impl Executed {
             return Err(ExecutedError::NeedsInput(name.to_owned()));
         }
         let notes = Notes::default();
-        let open = Open { params: Params { bytes, zipf: exponent, seed, input: None }, notes: notes.clone() };
+        let open = Open { params: Params { bytes, zipf: exponent, seed, ..Params::default() }, notes: notes.clone() };
         let requests = fulgurite_workloads::dispatch::<FiberLatch, _>(name, open)??;
         let subpages = (region_bytes(bytes) / SUBPAGE_BYTES as u64) as u32;
         Ok(Executed { requests, notes, next: 0, subpages })

@@ -1,5 +1,6 @@
 //! Completion scripts and manual pages of a command line.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -30,6 +31,15 @@ fn with_hints(command: Command) -> Command {
         if arg.get_action().takes_values() && unknown { arg.value_hint(ValueHint::Other) } else { arg }
     };
     command.mut_args(hinted).mut_subcommands(with_hints)
+}
+
+/// The options of a command and of all below it that are not hidden, by name and help. One that
+/// several commands share is there once.
+pub fn options(command: &Command) -> BTreeSet<(String, String)> {
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let named = shown.filter_map(|arg| Some((arg.get_long()?.to_owned(), arg.get_help()?.to_string())));
+    let below = command.get_subcommands().filter(|inner| !inner.is_hide_set()).flat_map(options);
+    named.chain(below).collect()
 }
 
 /// The completion script of a command for a shell.

@@ -174,7 +174,7 @@ mod tests {
     fn damage_is_found() {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 1 << 16);
-        let params = Params { bytes: 1 << 16, zipf: 0.9, seed: 1, input: None };
+        let params = Params { bytes: 1 << 16, zipf: 0.9, seed: 1, ..Params::default() };
         ArraySwap::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
         let array = ArraySwap::<NoLatch>::open(&mut memory, region, &params).unwrap();
         let untouched = array.check(&mut memory).unwrap();

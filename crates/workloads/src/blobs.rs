@@ -13,7 +13,6 @@
 //!
 //! [`BlobMap::update`]: fulgurite_memory::BlobMap::update
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fulgurite_memory::{AccessError, Address, Blobs, HashMapRoot, Heap, Latch, Memory, Region, SUBPAGE_BYTES};
@@ -32,50 +31,19 @@ const LONGEST: u64 = 1 << 20;
 const REPLACED: u64 = 64;
 
 /// What values and requests are like.
-pub trait Kind: Send + Sync + 'static {
-    /// Its name on the command line.
-    const NAME: &'static str;
-    /// Bytes of a value. None: 1 KiB to 1 MiB, each doubling half as often, so that each length
-    /// has the same share of the bytes.
-    const BYTES: Option<usize>;
-    /// Gets, of 100 requests.
-    const GETS: u64;
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlobParams {
+    /// Bytes of a value. None: 1 KiB to 1 MiB, each doubling half as often, so that each length has
+    /// the same share of the bytes.
+    pub value_bytes: Option<u32>,
+    /// Gets, of 100 requests. The others put.
+    pub gets: u32,
 }
 
-macro_rules! kinds {
-    ($($(#[doc = $doc:literal])+ $kind:ident $name:literal $bytes:expr, $gets:literal;)*) => {
-        $(
-            $(#[doc = $doc])+
-            #[derive(Debug)]
-            pub enum $kind {}
-            impl Kind for $kind {
-                const NAME: &'static str = $name;
-                const BYTES: Option<usize> = $bytes;
-                const GETS: u64 = $gets;
-            }
-        )*
-    };
-}
-
-kinds! {
-    /// 900 bytes, 95 gets of 100 requests.
-    Values900 "blobs" Some(900), 95;
-    /// 900 bytes, gets only.
-    Values900Get "blobs-get" Some(900), 100;
-    /// 900 bytes, as many gets as puts.
-    Values900Half "blobs-half" Some(900), 50;
-    /// 128 bytes, 95 gets of 100 requests.
-    Values128 "blobs-128" Some(128), 95;
-    /// 128 bytes, gets only.
-    Values128Get "blobs-128-get" Some(128), 100;
-    /// 128 bytes, as many gets as puts.
-    Values128Half "blobs-128-half" Some(128), 50;
-    /// 1 KiB to 1 MiB, 95 gets of 100 requests.
-    ValuesLarge "blobs-large" None, 95;
-    /// 1 KiB to 1 MiB, gets only.
-    ValuesLargeGet "blobs-large-get" None, 100;
-    /// 1 KiB to 1 MiB, as many gets as puts.
-    ValuesLargeHalf "blobs-large-half" None, 50;
+impl Default for BlobParams {
+    fn default() -> BlobParams {
+        BlobParams { value_bytes: Some(900), gets: 95 }
+    }
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -90,12 +58,12 @@ struct Root {
 
 /// The values, open.
 #[derive(Debug)]
-pub struct BlobValues<L: Latch, K> {
+pub struct BlobValues<L: Latch> {
     map: Blobs<u64, L>,
     heap: Arc<Heap>,
     keys: ZipfKeys,
     longest: u64,
-    kind: PhantomData<fn() -> K>,
+    blobs: BlobParams,
 }
 
 /// A get, or a put of the next version.
@@ -108,8 +76,9 @@ pub struct ValueRequest {
 }
 
 /// Bytes of the value of a key.
-fn len_of<K: Kind>(key: u64, longest: u64) -> usize {
-    K::BYTES.unwrap_or_else(|| (1024u64 << mix(key).trailing_ones().min(10)).min(longest) as usize)
+fn len_of(blobs: BlobParams, key: u64, longest: u64) -> usize {
+    let fixed = blobs.value_bytes.map(|bytes| bytes as usize);
+    fixed.unwrap_or_else(|| (1024u64 << mix(key).trailing_ones().min(10)).min(longest) as usize)
 }
 
 /// What a value of so many bytes takes of the heap, or a little more.
@@ -131,13 +100,13 @@ fn spare_bytes(buckets: u64, longest: u64, data: u64) -> u64 {
 }
 
 /// As many values as fit into `bytes`, and the longest.
-fn fitting<L: Latch, K: Kind>(bytes: u64) -> (u64, u64) {
-    let longest = K::BYTES.map_or_else(|| LONGEST.min(bytes / 32).max(1024), |bytes| bytes as u64);
+fn fitting<L: Latch>(blobs: BlobParams, bytes: u64) -> (u64, u64) {
+    let longest = blobs.value_bytes.map_or_else(|| LONGEST.min(bytes / 32).max(1024), u64::from);
     let (mut count, mut values) = (0, 0);
     // The buckets are counted in steps, because their number is not cheap to find.
     let mut step = (bytes / 1024 / 64).max(1);
     loop {
-        let more: u64 = (count..count + step).map(|key| slot_bytes(len_of::<K>(key, longest))).sum();
+        let more: u64 = (count..count + step).map(|key| slot_bytes(len_of(blobs, key, longest))).sum();
         let buckets = Blobs::<u64, L>::bytes_needed(count + step).next_multiple_of(SUBPAGE);
         if values + more + buckets + spare_bytes(buckets, longest, bytes) <= bytes {
             (count, values) = (count + step, values + more);
@@ -154,8 +123,8 @@ fn torn(at: Address, key: u64) -> AccessError {
     AccessError::Corrupt { what: "blob (a value of another key or version)", at, expected: key, got: 0 }
 }
 
-impl<L: Latch, K: Kind> Workload for BlobValues<L, K> {
-    const NAME: &'static str = K::NAME;
+impl<L: Latch> Workload for BlobValues<L> {
+    const NAME: &'static str = "blobs";
     const PINS: u32 = Blobs::<u64, L>::PINS;
     type Request = ValueRequest;
 
@@ -165,8 +134,12 @@ impl<L: Latch, K: Kind> Workload for BlobValues<L, K> {
         params: &Params,
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), WorkloadError> {
+        if params.blobs.value_bytes.is_some_and(|bytes| (bytes as usize) < VALUE_BYTES_MIN) {
+            let what = format!("a value has at least {VALUE_BYTES_MIN} bytes");
+            return Err(WorkloadError::Unusable { workload: Self::NAME, what });
+        }
         let (at, data) = header::split(Self::NAME, region, params.bytes, 128 * SUBPAGE)?;
-        let (count, longest) = fitting::<L, K>(data.bytes);
+        let (count, longest) = fitting::<L>(params.blobs, data.bytes);
         if count == 0 {
             let what = "no value fits into so little data; choose more".to_owned();
             return Err(WorkloadError::Unusable { workload: Self::NAME, what });
@@ -179,7 +152,7 @@ impl<L: Latch, K: Kind> Workload for BlobValues<L, K> {
             if key.is_multiple_of(1 << 12) {
                 progress(key as f64 / count as f64);
             }
-            bytes.resize(len_of::<K>(key, longest), 0);
+            bytes.resize(len_of(params.blobs, key, longest), 0);
             value::fill(&mut bytes, key, 0);
             map.put(memory, &key, &bytes)?;
         }
@@ -196,7 +169,7 @@ impl<L: Latch, K: Kind> Workload for BlobValues<L, K> {
             heap,
             keys: ZipfKeys::new(Self::NAME, root.count, params.zipf)?,
             longest: root.longest,
-            kind: PhantomData,
+            blobs: params.blobs,
         })
     }
 
@@ -204,13 +177,13 @@ impl<L: Latch, K: Kind> Workload for BlobValues<L, K> {
     fn request(&self, seed: u64, number: u64) -> ValueRequest {
         let mut random = Random::new(seed, number);
         let key = self.keys.sample(&mut random);
-        ValueRequest { key, add: (!random.percent(K::GETS)).then(|| random.next() >> 1) }
+        ValueRequest { key, add: (!random.percent(u64::from(self.blobs.gets))).then(|| random.next() >> 1) }
     }
 
     fn execute<M: Memory>(&self, memory: &mut M, request: &ValueRequest) -> Result<u64, AccessError> {
         let &ValueRequest { key, add } = request;
         let missing = || torn(self.heap.region().base, key);
-        let len = len_of::<K>(key, self.longest);
+        let len = len_of(self.blobs, key, self.longest);
         if let Some(weight) = add {
             let changed = self.map.update(memory, &key, |bytes| {
                 let version = value::version_of(bytes, key).filter(|_| bytes.len() == len)?;
@@ -249,7 +222,7 @@ impl<L: Latch, K: Kind> Workload for BlobValues<L, K> {
             if !self.map.get(memory, &key, &mut bytes)? {
                 return broken(format!("key {key} is missing"));
             }
-            let own = bytes.len() == len_of::<K>(key, self.longest);
+            let own = bytes.len() == len_of(self.blobs, key, self.longest);
             let Some(version) = value::version_of(&bytes, key).filter(|_| own) else {
                 return broken(format!("the value of key {key} is torn, or another one's"));
             };
@@ -268,8 +241,6 @@ impl<L: Latch, K: Kind> Workload for BlobValues<L, K> {
     }
 }
 
-const _: () = assert!(VALUE_BYTES_MIN <= 128);
-
 #[cfg(test)]
 mod tests {
     use fulgurite_memory::{Address, NoLatch, PlainMemory};
@@ -278,12 +249,13 @@ mod tests {
     use super::*;
 
     /// Bytes that the heap has left, of those meant for values that are there twice.
-    fn left<K: Kind>(bytes: u64) -> (u64, u64) {
+    fn left(value_bytes: Option<u32>, bytes: u64) -> (u64, u64) {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(SUBPAGE), bytes);
-        let params = Params { bytes, zipf: 0.99, seed: 1, input: None };
-        BlobValues::<NoLatch, K>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
-        let opened = BlobValues::<NoLatch, K>::open(&mut memory, region, &params).unwrap();
+        let blobs = BlobParams { value_bytes, ..BlobParams::default() };
+        let params = Params { bytes, zipf: 0.99, seed: 1, blobs, ..Params::default() };
+        BlobValues::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        let opened = BlobValues::<NoLatch>::open(&mut memory, region, &params).unwrap();
         let replaced = (REPLACED * slot_bytes(opened.longest as usize)).min(bytes / 4);
         (opened.heap.free_bytes(), replaced)
     }
@@ -293,8 +265,9 @@ mod tests {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let bytes = 8 << 20;
         let region = Region::new(Address::from_linear(SUBPAGE), bytes);
-        let params = Params { bytes, zipf: 0.99, seed: 1, input: None };
-        type Half = BlobValues<NoLatch, Values900Half>;
+        let blobs = BlobParams { gets: 50, ..BlobParams::default() };
+        let params = Params { bytes, zipf: 0.99, seed: 1, blobs, ..Params::default() };
+        type Half = BlobValues<NoLatch>;
         Half::build(&mut memory, region, &params, &mut |_| ()).unwrap();
         let mut opened = Half::open(&mut memory, region, &params).unwrap();
         let free = opened.heap.free_bytes();
@@ -314,7 +287,7 @@ mod tests {
         // Buckets split one after the other: in between, some overflow.
         for mebibytes in [8, 9, 10, 12, 15, 48] {
             let bytes = mebibytes << 20;
-            for (free, needed) in [left::<Values128>(bytes), left::<Values900>(bytes), left::<ValuesLarge>(bytes)] {
+            for (free, needed) in [Some(128), Some(900), None].map(|value_bytes| left(value_bytes, bytes)) {
                 println!("{bytes} bytes: {free} left of {needed}");
                 assert!(free >= needed, "{bytes} bytes: {free} left, and {needed} are needed");
             }

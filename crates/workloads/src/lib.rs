@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 mod array_swap;
-mod bank;
 mod blobs;
 mod hash_table;
 mod header;
@@ -27,11 +26,7 @@ mod tpcc;
 pub mod value;
 
 pub use array_swap::{ArraySwap, SwapRequest};
-pub use bank::{Bank, TransferRequest};
-pub use blobs::{
-    BlobValues, Kind, ValueRequest, Values128, Values128Get, Values128Half, Values900, Values900Get, Values900Half,
-    ValuesLarge, ValuesLargeGet, ValuesLargeHalf,
-};
+pub use blobs::{BlobParams, BlobValues, ValueRequest};
 pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use masstree::{MasstreeStore, StringRequest};
@@ -42,14 +37,14 @@ pub use search::{
     ANSWER_WORDS, Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Hit, IndexSummary,
     NUMBER_BYTES_MAX, Query, Search, Skipped, WORD_BYTES_MAX, Word, for_each_word,
 };
-pub use silo::{SiloTpcc, SiloYcsb};
-pub use tatp::{Tatp, TatpMix, TatpRequest, UpdateRequest};
+pub use silo::SiloYcsb;
+pub use tatp::{Tatp, UpdateRequest};
 pub use tpcc::{Delivery, Line, MixRequest, NewOrder, OrderStatus, Payment, StockLevel, Tpcc, TpccMix, Who};
 
 use fulgurite_memory::{AccessError, Memory, Region};
 
 /// What a workload is built from. The same for all configurations that are compared.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Params {
     /// How many bytes of data to build, about. Never more than the region.
     pub bytes: u64,
@@ -59,6 +54,8 @@ pub struct Params {
     pub seed: u64,
     /// Directory whose text is indexed (the search workload).
     pub input: Option<std::path::PathBuf>,
+    /// What values of the workload of blobs are like.
+    pub blobs: BlobParams,
 }
 
 /// Why a workload could not be built, opened or found consistent.

@@ -246,7 +246,7 @@ mod tests {
     fn built<W: Workload>() -> (PlainMemory, W) {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 1 << 16);
-        let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, input: None };
+        let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, ..Params::default() };
         W::build(&mut memory, region, &params, &mut |_| ()).unwrap();
         let workload = W::open(&mut memory, region, &params).unwrap();
         (memory, workload)

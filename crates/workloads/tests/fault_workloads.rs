@@ -23,7 +23,7 @@ use fulgurite_memory::{
     AccessError, Address, Memory, NoLatch, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES, VersionLatch,
 };
 use fulgurite_runtime::{BuildError, Context, JobHandle, JobOptions, Runtime};
-use fulgurite_workloads::{Params, Search, Visitor, Workload, dispatch, names};
+use fulgurite_workloads::{BlobParams, Params, Search, Visitor, Workload, dispatch, names};
 
 const WORKERS: usize = 2;
 const FIBERS: usize = 8;
@@ -270,15 +270,15 @@ struct Failed {
 /// Text that is indexed: our own sources.
 const INPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
-fn conform(name: &'static str, bytes: u64, requests: u64, zipf: f64, seed: u64) {
-    println!("{name}: {bytes} bytes, {requests} requests, zipf {zipf}, seed {seed}");
+fn conform(name: &'static str, blobs: BlobParams, bytes: u64, requests: u64, zipf: f64, seed: u64) {
+    println!("{name}: {blobs:?}, {bytes} bytes, {requests} requests, zipf {zipf}, seed {seed}");
     let region = Region::new(Address::from_linear(3 * SUBPAGE_BYTES as u64), bytes);
-    let params = Params { bytes, zipf, seed, input: Some(INPUT.into()) };
+    let params = Params { bytes, zipf, seed, input: Some(INPUT.into()), blobs };
     let built = &dispatch::<NoLatch, _>(name, Build(region, params.clone())).unwrap();
     let plainly =
         |requests| dispatch::<NoLatch, _>(name, Plainly { built, region, params: params.clone(), requests }).unwrap();
     let (found, expected) = plainly(requests);
-    let only_reads = common::only_reads(name);
+    let only_reads = common::only_reads(name, blobs);
     let mut failed = Failed::default();
     for (frames, wrong) in [
         (1, Wrong::Reads),
@@ -311,8 +311,8 @@ macro_rules! conforms {
             within(100, $name.to_owned(), || {
                 // Few popular keys, so that workers meet. Then many keys, and none more popular
                 // than others.
-                conform($name, 1 << 20, $requests, 1.2, 41);
-                conform($name, 2 << 20, $requests, 0.0, 42);
+                conform($name, BlobParams::default(), 1 << 20, $requests, 1.2, 41);
+                conform($name, BlobParams::default(), 2 << 20, $requests, 0.0, 42);
             });
         })*
     };
@@ -323,26 +323,38 @@ conforms! {
     rbt "rbt", 2000;
     hash_table "hash-table", 4000;
     tatp "tatp", 2000;
-    tatp_mix "tatp-mix", 2000;
     tpcc "tpcc", 1200;
     tpcc_mix "tpcc-mix", 1200;
     silo "silo", 1200;
-    silo_tpcc "silo-tpcc", 1200;
     masstree "masstree", 2000;
-    bank "bank", 2000;
     blobs "blobs", 1200;
-    blobs_get "blobs-get", 1200;
-    blobs_half "blobs-half", 1200;
-    blobs_128 "blobs-128", 1200;
-    blobs_128_get "blobs-128-get", 1200;
-    blobs_128_half "blobs-128-half", 1200;
-    blobs_large "blobs-large", 1200;
-    blobs_large_get "blobs-large-get", 1200;
-    blobs_large_half "blobs-large-half", 1200;
     gups "gups", 4000;
     gups_read "gups-read", 4000;
     mmap_bench "mmap-bench", 4000;
     search "search", 1200;
+}
+
+macro_rules! conforms_blobs {
+    ($($test:ident $which:literal;)*) => {
+        $(#[test]
+        fn $test() {
+            within(100, $which.to_owned(), || {
+                conform("blobs", common::blobs($which), 1 << 20, 1200, 1.2, 41);
+                conform("blobs", common::blobs($which), 2 << 20, 1200, 0.0, 42);
+            });
+        })*
+    };
+}
+
+conforms_blobs! {
+    blobs_gets "gets";
+    blobs_half "half";
+    blobs_128 "128";
+    blobs_128_gets "128-gets";
+    blobs_128_half "128-half";
+    blobs_large "large";
+    blobs_large_gets "large-gets";
+    blobs_large_half "large-half";
 }
 
 #[test]
@@ -370,7 +382,7 @@ fn answers_are_those_of_plain_memory() {
         let (seed, bytes) = (43, 2 << 20);
         println!("seed {seed}");
         let region = Region::new(Address::from_linear(3 * SUBPAGE_BYTES as u64), bytes);
-        let params = Params { bytes, zipf: 0.9, seed, input: Some(INPUT.into()) };
+        let params = Params { bytes, zipf: 0.9, seed, input: Some(INPUT.into()), ..Params::default() };
         let mut built = dispatch::<NoLatch, _>("search", Build(region, params.clone())).unwrap();
         let search = Arc::new(Search::<NoLatch>::open(&mut built, region, &params).unwrap());
         let words = words_of(Path::new(INPUT));

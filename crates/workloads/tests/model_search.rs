@@ -88,7 +88,7 @@ fn scan(dir: &Path) -> Corpus {
 }
 
 fn params(bytes: u64, zipf: f64) -> Params {
-    Params { bytes, zipf, seed: SEED, input: None }
+    Params { bytes, zipf, seed: SEED, ..Params::default() }
 }
 
 fn build(corpus: &Corpus) -> (PlainMemory, Region, Search) {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{FAILED, Unsteady, copy, plain};
 use fulgurite_memory::{Address, Memory, NoLatch, PlainMemory, Ptr, Region, SUBPAGE_BYTES, VersionLatch};
 use fulgurite_workloads::silo::{Record, Silo, Stop, Tid};
-use fulgurite_workloads::{Params, Random, SiloTpcc, SiloYcsb, Workload, WorkloadError};
+use fulgurite_workloads::{Params, Random, SiloYcsb, Workload, WorkloadError};
 
 fn rough(inner: &PlainMemory, seed: u64, thread: u64, yields: u64, fails: u64) -> Unsteady {
     Unsteady::over(inner, Random::new(seed, thread), yields, fails)
@@ -207,7 +207,7 @@ fn execute<W: Workload>(built: &PlainMemory, params: &Params, requests: u64, thr
 
 fn agree<One: Workload, Many: Workload>(bytes: u64, zipf: f64, requests: u64, seed: u64) {
     println!("{}: {bytes} bytes, zipf {zipf}, {requests} requests, seed {seed}", One::NAME);
-    let params = Params { bytes, zipf, seed, input: None };
+    let params = Params { bytes, zipf, seed, ..Params::default() };
     let mut built = plain();
     One::build(&mut built, region(bytes), &params, &mut |_| ()).unwrap();
     let alone = execute::<One>(&built, &params, requests, 1, 0);
@@ -224,10 +224,4 @@ fn agree<One: Workload, Many: Workload>(bytes: u64, zipf: f64, requests: u64, se
 fn ycsb_agrees() {
     agree::<SiloYcsb<NoLatch>, SiloYcsb<VersionLatch>>(1 << 20, 0.0, 8000, 36);
     agree::<SiloYcsb<NoLatch>, SiloYcsb<VersionLatch>>(2 << 20, 1.3, 8000, 37);
-}
-
-#[test]
-fn tpcc_agrees() {
-    agree::<SiloTpcc<NoLatch>, SiloTpcc<VersionLatch>>(1 << 20, 0.0, 4000, 38);
-    agree::<SiloTpcc<NoLatch>, SiloTpcc<VersionLatch>>(4 << 20, 1.2, 4000, 39);
 }

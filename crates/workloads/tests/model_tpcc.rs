@@ -59,7 +59,7 @@ fn execute<W: Workload>(built: &PlainMemory, params: &Params, requests: u64, thr
 
 fn agree<One: Workload, Many: Workload>(bytes: u64, zipf: f64, requests: u64, seed: u64) {
     println!("{}: {bytes} bytes, zipf {zipf}, {requests} requests, seed {seed}", One::NAME);
-    let params = Params { bytes, zipf, seed, input: None };
+    let params = Params { bytes, zipf, seed, ..Params::default() };
     let built = build::<One>(&params);
     let alone = execute::<One>(&built, &params, requests, 1, 0);
     assert_eq!(execute::<Many>(&built, &params, requests, 4, 0), alone, "four threads");
@@ -85,7 +85,7 @@ fn the_mix_agrees() {
 /// looks at many rows must see some.
 #[test]
 fn damage_is_found() {
-    let params = Params { bytes: 800 << 10, zipf: 0.0, seed: 25, input: None };
+    let params = Params { bytes: 800 << 10, zipf: 0.0, seed: 25, ..Params::default() };
     println!("seed {}", params.seed);
     let memory = build::<TpccMix<NoLatch>>(&params);
     let (mut memory, region) = (memory, region(params.bytes));
@@ -131,7 +131,7 @@ fn damage_is_found() {
 
 #[test]
 fn too_small_and_foreign_regions_are_refused() {
-    let params = Params { bytes: 1 << 20, zipf: 0.0, seed: 1, input: None };
+    let params = Params { bytes: 1 << 20, zipf: 0.0, seed: 1, ..Params::default() };
     let small = Region::new(Address::from_linear(0), 64 << 10);
     let refused = Tpcc::<NoLatch>::build(&mut plain(), small, &params, &mut |_| ());
     assert!(matches!(refused, Err(WorkloadError::Unusable { .. })), "{refused:?}");

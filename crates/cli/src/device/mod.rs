@@ -1,9 +1,8 @@
-//! `fulgurite device`: the storage device of the DRAM interface, served to other programs, and its
-//! evaluation.
+//! `fulgurite device`: the storage device of the DRAM interface, served to other programs.
 //!
 //! [`args`] has its command line, [`serve`] its process, [`boot`] its boot region, [`info`] its
-//! state. `fulgurite_lab::device` has the media and the paper's figures, `fulgurite-device` the
-//! device, `fulgurite-nbd` the block export.
+//! state. `fulgurite_term::media` has the media, `fulgurite-device` the device, `fulgurite-nbd` the
+//! block export.
 
 pub mod args;
 mod boot;

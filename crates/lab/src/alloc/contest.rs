@@ -10,12 +10,12 @@ use super::memory::Place;
 use super::overhead::Cost;
 use super::programs;
 use super::rows::Row;
-use crate::fio;
-use crate::rows::Percentiles;
 use crate::values::{AllocConfig, AllocProgram};
 use fulgurite_harness::Spread;
+use fulgurite_harness::fio;
 use fulgurite_harness::own_process::Measured;
 use fulgurite_harness::privileged::{Capabilities, Helper, Request};
+use fulgurite_harness::rows::Percentiles;
 use fulgurite_term::interrupt::{Interrupt, go_on};
 use fulgurite_term::progress;
 

@@ -19,9 +19,9 @@ use anyhow::Result;
 use fulgurite_format::format_bytes;
 
 use crate::args::AllocArgs;
-use crate::checks;
 use crate::values::AllocConfig;
 use contest::{ALLOWANCE_BYTES, Contest, How, file_bytes};
+use fulgurite_harness::checks;
 use fulgurite_harness::privileged::{Capabilities, Helper, Request};
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, ended_early, go_on};
@@ -36,7 +36,7 @@ pub fn run(args: &AllocArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
     let how = how(args)?;
-    let scratch = checks::scratch_directory(args.scratch.as_deref(), None)?;
+    let scratch = checks::scratch_directory(args.place.dir.as_deref(), None)?;
     let mut configs = args.config.clone();
     configs.sort();
     configs.dedup();
@@ -82,7 +82,7 @@ pub fn run(args: &AllocArgs) -> Result<()> {
 
 fn how(args: &AllocArgs) -> Result<How> {
     let quick = args.output.quick;
-    let data_bytes = args.data.unwrap_or(if quick { 48 << 20 } else { 1 << 30 });
+    let data_bytes = args.size.data.unwrap_or(if quick { 48 << 20 } else { 1 << 30 });
     let dram_bytes = args.dram.of(data_bytes);
     if dram_bytes + ALLOWANCE_BYTES >= data_bytes {
         bad_input!(
@@ -96,7 +96,7 @@ fn how(args: &AllocArgs) -> Result<How> {
         data_bytes,
         dram_bytes,
         threads: args.threads as usize,
-        rounds: args.rounds.unwrap_or(if quick { 1 } else { 5 }),
+        rounds: args.repeat.rounds.unwrap_or(if quick { 1 } else { 5 }),
         requests: args.requests.unwrap_or(if quick { 4000 } else { 200_000 }),
         disk_time: Duration::from_millis(if quick { 100 } else { 1000 }),
         seed: args.output.seed,

@@ -3,9 +3,9 @@
 use fulgurite_format::format_bytes;
 use serde::Serialize;
 
+use crate::beside_swap::{self, Ran};
+
 use fulgurite_harness::Spread;
-use fulgurite_term::report::charts::{Bar, Bars, stack};
-use fulgurite_term::report::distinct;
 use fulgurite_term::report::table::{Columns, number, or_dash, percent};
 
 /// One program with one configuration and one kind of requests.
@@ -80,30 +80,13 @@ pub fn shown(rows: &[Row]) -> String {
         .table()
 }
 
-/// Throughput beside that of swap, or by itself where there is none.
+/// The drawing.
 pub fn plot(rows: &[Row]) -> String {
-    let label = |row: &Row| format!("{}, {}", row.workload, requests(row));
-    let groups = distinct(rows.iter().map(label));
-    let series = distinct(rows.iter().map(|row| row.config.clone()));
-    let is_beside = rows.iter().any(|row| row.ratio_to_swap.is_some());
-    let bar = |group: &String, config: &String| {
-        let row = rows.iter().find(|row| label(row) == *group && row.config == *config)?;
-        let tip = format!("{group}, {config}: {} requests/s", number(row.ops_per_s));
-        let Spread { median, min, max } = if is_beside { row.ratio_to_swap? } else { row.ops_per_s_spread };
-        Some(Bar { value: median, spread: Some((min, max)), tip })
+    let ran = |row: &Row| Ran {
+        what: format!("{}, {}", row.workload, requests(row)),
+        config: row.config.clone(),
+        ops_per_s: row.ops_per_s_spread,
+        ratio_to_swap: row.ratio_to_swap,
     };
-    let (title, unit) = match is_beside {
-        true => ("Throughput as a multiple of swap", "x os-swap"),
-        false => ("Throughput", "requests/s"),
-    };
-    stack(&[Bars {
-        title: title.to_owned(),
-        subtitle: "the same DRAM; lines: lowest and highest round".to_owned(),
-        unit: unit.to_owned(),
-        bars: groups.iter().map(|group| series.iter().map(|config| bar(group, config)).collect()).collect(),
-        groups,
-        series,
-        mark: is_beside.then(|| (1.0, "os-swap".to_owned())),
-    }
-    .draw()])
+    beside_swap::plot(&rows.iter().map(ran).collect::<Vec<_>>())
 }

@@ -20,7 +20,7 @@ use super::job::{Gaps, Job, Progress, State, Sum, WORDS};
 use super::log::{self, Changed, Log};
 use super::used::{Used, huge_bytes};
 use super::way::{Made, Run, Way};
-use crate::child::added_work;
+use fulgurite_harness::child::added_work;
 
 const IMAGE: &str = "image";
 const LOG: &str = "log";

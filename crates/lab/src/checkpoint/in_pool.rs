@@ -18,8 +18,8 @@ use super::job::{Gaps, Job, Progress, State, Sum};
 use super::place::Place;
 use super::used::{Used, huge_bytes};
 use super::way::{Made, Run};
-use crate::child::added_work;
 use fulgurite_flash::Mover;
+use fulgurite_harness::child::added_work;
 
 /// How often it is seen that the computation has ended.
 const LOOK: Duration = Duration::from_millis(50);

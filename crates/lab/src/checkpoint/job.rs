@@ -26,7 +26,7 @@ pub struct Job {
     pub updates: u64,
     /// Checkpoints that fall due, one at the end of each turn but the last.
     pub checkpoints: u64,
-    /// Of [`crate::child::added_work`], before each update.
+    /// Of [`fulgurite_harness::child::added_work`], before each update.
     pub iterations: u64,
 }
 

@@ -31,10 +31,10 @@ use fulgurite_sys::affinity;
 use serde::Serialize;
 
 use crate::args::CheckpointArgs;
-use crate::checks;
-use crate::child::added_work;
 use crate::values::FlashChoice;
 use fulgurite_harness::Spread;
+use fulgurite_harness::checks;
+use fulgurite_harness::child::added_work;
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::machine::Machine;
@@ -109,10 +109,10 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     checks::outputs(&args.output)?;
     let machine = Machine::describe();
     let quick = args.output.quick;
-    let data_bytes = args.data.unwrap_or(if quick { 64 << 20 } else { 512 << 20 });
+    let data_bytes = args.size.data.unwrap_or(if quick { 64 << 20 } else { 512 << 20 });
     let dirty_bytes = args.dirty.unwrap_or(data_bytes / 16);
     let dram_bytes = args.dram.of(data_bytes);
-    let rounds = args.rounds.unwrap_or(if quick { 1 } else { 3 }) as usize;
+    let rounds = args.repeat.rounds.unwrap_or(if quick { 1 } else { 3 }) as usize;
     let checkpoints = args.checkpoints.unwrap_or(if quick { 3 } else { 6 });
     let interval = args.interval.unwrap_or(Duration::from_millis(if quick { 50 } else { 500 }));
     let page = SUBPAGE_BYTES as u64;
@@ -130,7 +130,7 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     if updates == 0 {
         bad_input!("--interval {interval:?} is shorter than one update: {WORK:?}");
     }
-    let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let directory = args.place.dir.clone().unwrap_or_else(std::env::temp_dir);
     if !directory.is_dir() {
         bad_input!("--dir {} is no directory", directory.display());
     }

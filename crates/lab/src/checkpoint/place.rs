@@ -15,12 +15,12 @@ use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
 use super::job::Job;
-use crate::checks::{self, Wanted};
-use crate::child::pool::EXTENT_PAGES;
-use crate::child::pool::benchmark_id;
 use crate::medium::{self, Holds, TestBed};
 use crate::values::FlashChoice;
 use fulgurite_flash::Mover;
+use fulgurite_harness::checks::{self, Wanted};
+use fulgurite_harness::child::pool::EXTENT_PAGES;
+use fulgurite_harness::child::pool::benchmark_id;
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::machine::Machine;

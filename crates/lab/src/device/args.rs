@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
+use crate::args::{DirArgs, RoundsArgs};
 use crate::values;
 use fulgurite_term::args::OutputArgs;
 use fulgurite_term::media::device::Below;
@@ -62,16 +63,13 @@ pub struct BenchArgs {
     /// Bytes of each device, and of the file beside them [default: 256M; --quick: 64M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,
-    /// Directory for the file of the comparison, which is removed at the end [default: the
-    /// temporary directory].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: DirArgs,
     /// Core of the firmware. The host runs on the first one [default: the last one].
     #[arg(long, value_name = "N")]
     pub core: Option<usize>,
-    /// Rounds. Everything is measured once in each [default: 7; --quick: 3].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
+    #[command(flatten)]
+    pub(crate) repeat: RoundsArgs,
 }
 
 /// What help says below the options.

@@ -27,7 +27,7 @@ use anyhow::{Context, Result};
 use fulgurite_format::format_bytes;
 use fulgurite_sys::affinity;
 
-use crate::checks;
+use fulgurite_harness::checks;
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::machine::Machine;
@@ -84,14 +84,14 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     }
     let nand = over_nand(args, bytes, &machine)?;
     let device_core = medium::core(args.core)?;
-    let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let directory = args.place.dir.clone().unwrap_or_else(std::env::temp_dir);
     if !directory.is_dir() {
         bad_input!("--dir {} is no directory", directory.display());
     }
     checks::space("--dir", &directory, bytes)?;
     // Two devices over memory, one over NAND, the memory behind NBD, and some buffers.
     checks::memory(5 * bytes + (192 << 20), bytes, &machine)?;
-    let rounds = args.rounds.unwrap_or(if quick { 3 } else { 7 });
+    let rounds = args.repeat.rounds.unwrap_or(if quick { 3 } else { 7 });
     let millis = |quickly, else_| Duration::from_millis(if quick { quickly } else { else_ });
     // A program of NAND takes a millisecond and more.
     let times = Times { each: millis(4, 20), nand: millis(8, 100) };

@@ -20,9 +20,9 @@ use fulgurite_policy::PrefetchPolicy;
 use fulgurite_runtime::{Context, Counts, Next, Runtime, Service, WorkerStatistics};
 use fulgurite_sys::clock::thread_cpu;
 
-use crate::child;
 use crate::medium::TestBed;
 use fulgurite_flash::Mover;
+use fulgurite_harness::child;
 
 pub const FIBERS: u32 = 64;
 const WORK: Duration = Duration::from_micros(2);
@@ -322,9 +322,9 @@ impl Misses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::Wanted;
     use crate::medium::{Holds, Judged};
     use crate::values::FlashChoice;
+    use fulgurite_harness::checks::Wanted;
     use fulgurite_term::interrupt::Interrupt;
     use fulgurite_term::machine::Machine;
 

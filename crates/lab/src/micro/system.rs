@@ -14,13 +14,13 @@ use anyhow::{Context as _, Result, ensure};
 use fulgurite_format::format_bytes;
 use fulgurite_workloads::Params;
 
-use crate::args::FlashArgs;
-use crate::child::protocol::{Batch, Load, Outcome};
-use crate::image::Image;
-use crate::session::{Running, Session, Way, swap_bytes};
 use crate::values::{Config, FlashChoice};
 use fulgurite_harness::Spread;
+use fulgurite_harness::args::FlashArgs;
+use fulgurite_harness::child::protocol::{Batch, Load, Outcome};
+use fulgurite_harness::image::Image;
 use fulgurite_harness::privileged::Request;
+use fulgurite_harness::session::{Running, Session, Way, swap_bytes};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::progress;
 
@@ -155,8 +155,8 @@ impl Probe<'_> {
         Ok(measured)
     }
     fn image(&self, workload: &str) -> Result<Image> {
-        let params = Params { bytes: self.wanted.data_bytes, zipf: 0.0, seed: self.wanted.seed, input: None };
-        Image::build(workload, &params, &self.session.interrupt)
+        let params = Params { bytes: self.wanted.data_bytes, zipf: 0.0, seed: self.wanted.seed, ..Params::default() };
+        Image::build(workload, &params, crate::WORKLOADS, &self.session.interrupt)
     }
     fn batch(&mut self, count: u64, work_iterations: u64) -> Batch {
         let first = self.next;
@@ -310,10 +310,11 @@ pub fn file(wanted: &Wanted, machine: &str, measured: &Measured, day: &str) -> S
     let Measured { request, hit, far_hit, near, miss, write_back, frames, read, write, planes, .. } = *measured;
     let Measured { read_gap, write_gap, copies, .. } = *measured;
     let kernel = config.paged_by_kernel();
-    let replacement = if kernel { "lru".to_owned() } else { flash.replacement.policy().to_string() };
+    let replacement =
+        if kernel { "lru".to_owned() } else { fulgurite_policy::ReplacementPolicy::default().to_string() };
     let (threads, writes) =
         if kernel { (way(*config, wanted.quick).threads as u32, "all") } else { (flash.fibers, "dirty") };
-    let prefetch = if kernel { "off".to_owned() } else { flash.prefetch.policy().to_string() };
+    let prefetch = if kernel { "off".to_owned() } else { fulgurite_policy::PrefetchPolicy::default().to_string() };
     // What other work took from plain memory alone can be more than what a miss costs.
     let busy = if miss > 0.0 { "" } else { "# The machine was too busy to tell what a miss costs: measure again.\n" };
     let ns = |ns: f64| format!("{ns:.1}ns");

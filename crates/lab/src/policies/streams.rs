@@ -185,7 +185,7 @@ mod tests {
     }
     #[test]
     fn a_recorded_workload_touches_its_data() {
-        let params = Params { bytes: 1 << 20, zipf: 0.99, seed: 1, input: None };
+        let params = Params { bytes: 1 << 20, zipf: 0.99, seed: 1, ..Params::default() };
         let streams = record("array-swap", params, &[0.8, 0.99], 1000).unwrap();
         assert_eq!(streams.len(), 2);
         for stream in &streams {

@@ -1,11 +1,11 @@
 //! The options of `run`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueHint};
+use clap::Args;
 
-use crate::values::{self, Output, Part, Under, non_zero_duration};
+use crate::args::{DirArgs, RoundsArgs};
+use crate::values::{self, Part, Under, non_zero_duration};
 use fulgurite_term::args::OutputArgs;
 
 /// The options of `run`.
@@ -45,32 +45,21 @@ pub struct RunBenchArgs {
     /// Exponent of the Zipf distribution of a server's keys, 0 to 4.
     #[arg(long, value_name = "EXPONENT", default_value = "0.99", value_parser = values::zipf)]
     pub zipf: f64,
-    /// Rounds. In each, all configurations run in turns [default: 5; --quick: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
+    #[command(flatten)]
+    pub(crate) repeat: RoundsArgs,
     /// Time of a turn [default: 3s; --quick: 250ms].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
     pub round_time: Option<Duration>,
-    /// An existing directory on the disk to be measured, for flash and swap [default: the temporary
-    /// directory].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
-    /// Write the results as one JSON object (to standard output without FILE or with `-`).
-    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = values::output)]
-    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
-    pub json: Option<Output>,
-    /// Run the same code on less data, in about a minute.
-    #[arg(long)]
-    pub quick: bool,
-    /// Seed of the requests.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    #[command(flatten)]
+    pub(crate) place: DirArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 impl RunBenchArgs {
     /// The most memory of a program, in bytes.
     pub fn dram_bytes(&self) -> u64 {
-        self.dram.unwrap_or(if self.quick { 40 << 20 } else { 256 << 20 })
+        self.dram.unwrap_or(if self.output.quick { 40 << 20 } else { 256 << 20 })
     }
     /// Bytes that a program keeps.
     pub fn data_bytes(&self) -> u64 {
@@ -78,15 +67,11 @@ impl RunBenchArgs {
     }
     /// Rounds that count.
     pub fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 1 } else { 5 })
+        self.repeat.rounds.unwrap_or(if self.output.quick { 1 } else { 5 })
     }
     /// Time of a turn.
     pub fn round_time(&self) -> Duration {
-        self.round_time.unwrap_or(Duration::from_millis(if self.quick { 250 } else { 3000 }))
-    }
-    /// Where the results go.
-    pub fn output(&self) -> OutputArgs {
-        OutputArgs { json: self.json.clone(), plot: None, quick: self.quick, seed: self.seed }
+        self.round_time.unwrap_or(Duration::from_millis(if self.output.quick { 250 } else { 3000 }))
     }
 }
 

@@ -14,9 +14,9 @@ use tempfile::TempDir;
 
 use super::args::RunBenchArgs;
 use super::figures::{Counters, Heard, PAGE_BYTES, TOLD_EVERY};
-use crate::checks;
-use crate::fio;
 use crate::values::{Part, Under};
+use fulgurite_harness::checks;
+use fulgurite_harness::fio;
 use fulgurite_harness::kernel_threads;
 use fulgurite_harness::own_process::{Measured, beside};
 use fulgurite_harness::privileged::{Helper, Request};
@@ -108,12 +108,12 @@ impl Contest {
     /// # Errors
     /// Bad input, before anything is made; the kernel's.
     pub fn start(args: &RunBenchArgs) -> Result<Contest> {
-        checks::outputs(&args.output())?;
+        checks::outputs(&args.output)?;
         if args.dram_bytes() < LEAST_DRAM {
             let (least, given) = (format_bytes(LEAST_DRAM), format_bytes(args.dram_bytes()));
             bad_input!("--dram {given}: a program with its libraries and tables needs {least}; choose more");
         }
-        let place = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let place = args.place.dir.clone().unwrap_or_else(std::env::temp_dir);
         if !place.is_dir() {
             bad_input!("--dir {} is no directory; create it, or name another one", place.display());
         }

@@ -37,7 +37,7 @@ use servers::Server;
 /// Bad input, before anything is made; what failed; interrupted.
 pub fn run(args: &RunBenchArgs) -> Result<()> {
     let mut contest = Contest::start(args)?;
-    let output = args.output();
+    let output = args.output.clone();
     print(&output, &contest.machine.line())?;
     let (mut rows, mut saves) = (Vec::new(), Vec::new());
     let mut interrupted = false;
@@ -67,11 +67,11 @@ pub fn run(args: &RunBenchArgs) -> Result<()> {
         "value_bytes": args.value,
         "zipf": args.zipf,
         "round_ns": args.round_time().as_nanos() as u64,
-        "seed": args.seed,
+        "seed": args.output.seed,
         "in_cgroups": contest.has_cgroups(),
         "notes": contest.notes,
     });
     let mut report = Report::new(&contest.machine, setting, &rows).with("saves", &saves)?;
     (report.interrupted, report.failed) = (interrupted, &contest.failed);
-    report.finish(&output, String::new)
+    report.finish(&output, || series::plot(&rows))
 }

@@ -16,8 +16,8 @@ use super::client::Plan;
 use super::contest::{Contest, Outcome};
 use super::protocol::{Connection, Protocol};
 use super::servers::{Place, Server, begin, free_port};
-use crate::rows::Percentiles;
 use crate::values::Under;
+use fulgurite_harness::rows::Percentiles;
 use fulgurite_term::interrupt::{Interrupt, go_on};
 use fulgurite_term::report::table::{Columns, number, or_dash};
 
@@ -95,7 +95,7 @@ fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &
         gets: 0,
         zipf: args.zipf,
         time: PATIENCE,
-        seed: args.seed,
+        seed: args.output.seed,
     };
     let place = &serving.place;
     let saved = contest.ask(&mut serving.one, |_| saved(place, &plan, &interrupt))?;

@@ -4,11 +4,12 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::contest::{Contest, Contestant, Program, Turn};
-use crate::fio;
-use crate::rows::Percentiles;
+use crate::beside_swap::{self, Ran};
 use crate::values::Under;
 use fulgurite_format::format_bytes;
 use fulgurite_harness::Spread;
+use fulgurite_harness::fio;
+use fulgurite_harness::rows::Percentiles;
 use fulgurite_term::progress::ProgressBar;
 use fulgurite_term::report::table::{Columns, number, or_dash};
 
@@ -212,6 +213,17 @@ pub fn table(rows: &[Row]) -> String {
         .right("peak", |row| or_dash(row.peak_bytes, format_bytes))
         .right("of fio", |row| ratio(row.pages_of_fio))
         .table()
+}
+
+/// The drawing.
+pub fn plot(rows: &[Row]) -> String {
+    let ran = |row: &Row| Ran {
+        what: format!("{}, {} threads", row.workload, row.threads),
+        config: row.config.to_string(),
+        ops_per_s: row.ops_per_s_spread,
+        ratio_to_swap: row.ratio_to_swap,
+    };
+    beside_swap::plot(&rows.iter().map(ran).collect::<Vec<_>>())
 }
 
 /// Asks a program that answers, in a turn.

@@ -212,7 +212,7 @@ fn turns(
                 gets,
                 zipf: args.zipf,
                 time: time_of(args.round_time(), round),
-                seed: args.seed.wrapping_add((at as u64) << 32 | u64::from(round) << 16),
+                seed: args.output.seed.wrapping_add((at as u64) << 32 | u64::from(round) << 16),
             };
             contest.turn(one, |_| place.keys.run(&plan, &AtomicBool::new(false)))
         };

@@ -43,7 +43,7 @@ fn turns(contest: &mut Contest, all: &mut [Contestant], rows: &mut Vec<Row>) -> 
         [false, true].iter().flat_map(|writes| contest.args.threads.iter().map(|n| (*writes, *n))).collect();
     let steps = works.len() * all.len() * (contest.args.rounds() as usize + 1);
     let bar = progress::steps("touches", steps as u64);
-    let (time, seed) = (contest.args.round_time(), contest.args.seed);
+    let (time, seed) = (contest.args.round_time(), contest.args.output.seed);
     for (at, (writes, threads)) in works.into_iter().enumerate() {
         let workload = if writes { "touch, writes" } else { "touch, reads" };
         let work = Work { workload: workload.to_owned(), threads: threads as usize, beside_fio: true };

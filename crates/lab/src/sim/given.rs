@@ -9,8 +9,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{Args, ValueHint};
 
-use crate::checks::writable;
 use crate::values::Output;
+use fulgurite_harness::checks::writable;
 use fulgurite_sim::cores::Recording;
 use fulgurite_sim::system::{Given, System, SystemError};
 use fulgurite_sim::trace::{Format, Trace};

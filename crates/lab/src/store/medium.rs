@@ -9,10 +9,10 @@ use fulgurite_store::{Geometry, Pool};
 use fulgurite_sys::affinity;
 
 use crate::args::StoreArgs;
-use crate::checks::{self, Wanted};
-use crate::child::pool::benchmark_id;
 use crate::medium::{self, Holds, TestBed};
 use crate::values::FlashChoice;
+use fulgurite_harness::checks::{self, Wanted};
+use fulgurite_harness::child::pool::benchmark_id;
 use fulgurite_term::bad_input::{OrBadInput, bad_input};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::machine::Machine;
@@ -35,9 +35,9 @@ pub enum Otherwise {
 impl Judged {
     /// Judges what `args` ask for, to hold so many bytes; nothing is made yet.
     pub fn new(args: &StoreArgs, otherwise: Otherwise, bytes: u64, machine: &Machine) -> Result<Judged> {
-        let scratch = checks::scratch_directory(args.scratch.as_deref(), args.flash.as_ref())?;
-        let (flash, create) = match (&args.flash, otherwise) {
-            (Some(choice), _) => (choice.clone(), args.create),
+        let scratch = checks::scratch_directory(args.place.dir.as_deref(), args.on.flash.as_ref())?;
+        let (flash, create) = match (&args.on.flash, otherwise) {
+            (Some(choice), _) => (choice.clone(), args.on.create),
             (None, Otherwise::Emulated) => (FlashChoice::Emulated, false),
             (None, Otherwise::File) => {
                 (FlashChoice::File(scratch.join(format!("fulgurite-store-{}.flash", std::process::id()))), true)
@@ -49,7 +49,7 @@ impl Judged {
                  nand:PROFILE, or a file"
             );
         }
-        let wanted = Wanted { flash: &flash, create, force: args.force, share_frames: false };
+        let wanted = Wanted { flash: &flash, create, force: args.on.force, share_frames: args.on.share_frames };
         let holds = Holds::Pool { extent_pages: geometry(bytes)?.extent_pages };
         Ok(Judged(medium::Judged::new(wanted, holds, bytes, 0, machine)?))
     }

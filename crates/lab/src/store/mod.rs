@@ -18,7 +18,7 @@ mod sync;
 use anyhow::Result;
 
 use crate::args::StoreArgs;
-use crate::checks;
+use fulgurite_harness::checks;
 use fulgurite_term::interrupt::Interrupt;
 
 /// Runs the one that was asked for.

@@ -17,8 +17,8 @@ use serde::Serialize;
 use super::medium::{Judged, Otherwise, geometry_of};
 use super::{device, objects, simulate};
 use crate::args::StoreArgs;
-use crate::checks;
 use crate::values::{Pattern, VictimChoice};
+use fulgurite_harness::checks;
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::machine::Machine;
@@ -124,7 +124,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     bar.finish_and_clear();
     let setting = device::Setting {
         pool_bytes: bytes,
-        rounds: args.rounds.unwrap_or(if args.output.quick { 3 } else { 9 }),
+        rounds: args.repeat.rounds.unwrap_or(if args.output.quick { 3 } else { 9 }),
         sync_every: args.sync_every,
         time: Duration::from_millis(if args.output.quick { 60 } else { 300 }),
         seed: args.output.seed,

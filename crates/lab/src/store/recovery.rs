@@ -106,7 +106,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     }
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let medium = Judged::new(args, Otherwise::File, largest, &machine)?.make(interrupt)?;
-    let rounds = args.rounds.unwrap_or(if quick { 3 } else { 5 });
+    let rounds = args.repeat.rounds.unwrap_or(if quick { 3 } else { 5 });
     let (rows, interrupted) =
         until_interrupted(sizes.iter().zip(&dirty), |(size, dirty)| row(&medium, *size, *dirty, rounds, interrupt))?;
     report::print(&args.output, &machine.line())?;

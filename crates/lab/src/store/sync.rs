@@ -23,10 +23,10 @@ use super::drive::Driver;
 use super::medium::{self, Judged, Otherwise};
 use super::programs::{self, Cut, Program};
 use crate::args::StoreArgs;
-use crate::checks;
 use crate::medium::TestBed;
 use fulgurite_flash::Mover;
 use fulgurite_harness::Spread;
+use fulgurite_harness::checks;
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::machine::Machine;
@@ -239,7 +239,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         let program = Program::new(&layered, (live, largest), workers)?;
         ways.extend(program.ways().map(|way| Box::new(way) as Box<dyn Way>));
     }
-    let rounds = args.rounds.unwrap_or(if quick { 3 } else { 9 });
+    let rounds = args.repeat.rounds.unwrap_or(if quick { 3 } else { 9 });
     let bar = progress::steps("syncs", dirty.len() as u64);
     let (rows, interrupted) = until_interrupted(&dirty, |bytes| {
         let rounds = if *bytes <= SMALL_BYTES { rounds * MORE_ROUNDS } else { rounds };

@@ -72,7 +72,7 @@ pub fn missing(scratch: &Path) -> Option<String> {
     // statfs(2): tmpfs, overlayfs. Neither maps files to blocks, so the kernel cannot swap to them.
     match stat.f_type as u64 & 0xffff_ffff {
         0x0102_1994 | 0x794c_7630 => Some(format!(
-            "{} is on a file system that cannot hold a swap file; name another with --scratch",
+            "{} is on a file system that cannot hold a swap file; name another with --dir",
             scratch.display()
         )),
         _ => None,

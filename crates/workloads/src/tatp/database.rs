@@ -22,11 +22,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::UpdateRequest;
 use super::index::{self, Index, IndexRoot};
-use super::schema::{
-    self, AccessInfo, CallForwarding, START_HOURS, STARTS, SpecialFacility, SubNbr, Subscriber, TYPES,
-};
+use super::schema::{self, AccessInfo, CallForwarding, START_HOURS, STARTS, SpecialFacility, Subscriber, TYPES};
 use crate::keys::{Random, ZipfKeys, mix};
-use crate::optimistic::unchanged;
 use crate::{Params, WorkloadError, header};
 
 /// Latches, shared by hash of the subscriber.
@@ -192,66 +189,6 @@ impl<L: Latch> Database<L> {
     fn facility(&self, s_id: u32, sf_type: u8) -> Result<Ptr<SpecialFacility>, AccessError> {
         Ok(row(&self.tables.facilities, s_id)?.cast::<SpecialFacility>().offset(u64::from(sf_type) - 1))
     }
-    /// The rows of one facility, by start time.
-    #[inline(always)]
-    fn forwardings(&self, s_id: u32, sf_type: u8) -> Result<Ptr<[CallForwarding; STARTS]>, AccessError> {
-        Ok(row(&self.tables.forwardings, s_id)?.cast::<[CallForwarding; STARTS]>().offset(u64::from(sf_type) - 1))
-    }
-    #[inline(always)]
-    fn forwarding(&self, s_id: u32, sf_type: u8, start_time: u8) -> Result<Ptr<CallForwarding>, AccessError> {
-        let rows = self.forwardings(s_id, sf_type)?.cast::<CallForwarding>();
-        Ok(rows.offset(u64::from(start_time / START_HOURS)))
-    }
-
-    /// `SELECT * FROM Subscriber WHERE s_id`
-    #[inline]
-    pub(super) fn get_subscriber_data<M: Memory>(&self, memory: &mut M, s_id: u32) -> Result<u64, AccessError> {
-        let at = self.subscriber(s_id)?;
-        let row = unchanged(self.latch(s_id), memory, |memory| memory.load(at))?;
-        let bytes: u64 = row.byte2.iter().map(|&b| u64::from(b)).sum();
-        Ok(bytes + u64::from(row.vlr_location) + u64::from(row.bits))
-    }
-
-    /// `SELECT numberx` of an active facility's forwarding that starts at `start_time` or before
-    /// and ends after `end_time`. 0 when there is none.
-    #[inline]
-    pub(super) fn get_new_destination<M: Memory>(
-        &self,
-        memory: &mut M,
-        s_id: u32,
-        sf_type: u8,
-        start_time: u8,
-        end_time: u8,
-    ) -> Result<u64, AccessError> {
-        // Whether a facility is there and active never changes.
-        let at = self.facility(s_id, sf_type)?;
-        let [present, active]: [u8; 2] = memory.load(at.field(offset_of!(SpecialFacility, sf_type)))?;
-        if present == 0 || active == 0 {
-            return Ok(0);
-        }
-        let at = self.forwardings(s_id, sf_type)?;
-        let rows = unchanged(self.latch(s_id), memory, |memory| memory.load(at))?;
-        let mut found = rows.iter().filter(|r| r.end_time > end_time && r.start_time <= start_time);
-        Ok(found.next().map_or(0, |r| u64::from(r.numberx[0])))
-    }
-
-    /// `SELECT data1, data2, data3, data4 FROM Access_Info WHERE s_id, ai_type`. 0 when there is
-    /// none. The table is never changed, so no latch.
-    #[inline]
-    pub(super) fn get_access_data<M: Memory>(
-        &self,
-        memory: &mut M,
-        s_id: u32,
-        ai_type: u8,
-    ) -> Result<u64, AccessError> {
-        let rows = row(&self.tables.access_info, s_id)?.cast::<AccessInfo>();
-        let row = memory.load(rows.offset(u64::from(ai_type) - 1))?;
-        if row.ai_type == 0 {
-            return Ok(0);
-        }
-        let letters = row.data3.iter().chain(&row.data4).map(|&b| u64::from(b)).sum::<u64>();
-        Ok(letters + u64::from(row.data1) + u64::from(row.data2))
-    }
 
     /// `UPDATE Subscriber SET bit_1 WHERE s_id; UPDATE Special_Facility SET data_a WHERE s_id,
     /// sf_type`. Changes nothing without such a facility, as for three in eight.
@@ -279,84 +216,6 @@ impl<L: Latch> Database<L> {
         facility.store(offset_of!(SpecialFacility, data_a), request.data_a);
         add(&facility, offset_of!(SpecialFacility, updated), request.weight);
         Ok(1 + u64::from(bits))
-    }
-
-    /// `UPDATE Subscriber SET vlr_location WHERE sub_nbr`
-    #[inline]
-    pub(super) fn update_location<M: Memory>(
-        &self,
-        memory: &mut M,
-        sub_nbr: &SubNbr,
-        vlr_location: u32,
-        weight: u64,
-    ) -> Result<u64, AccessError> {
-        let Some(s_id) = self.index.find(memory, sub_nbr)? else { return Ok(0) };
-        let at = self.subscriber(s_id)?;
-        let pin = memory.pin(at.address())?;
-        let _section = memory.write_section()?;
-        let _held = self.latch(s_id).lock(memory)?;
-        let row = pinned(&pin, at);
-        row.store(offset_of!(Subscriber, vlr_location), vlr_location);
-        add(&row, offset_of!(Subscriber, moved), weight);
-        Ok(1)
-    }
-
-    /// `SELECT s_id WHERE sub_nbr; SELECT sf_type FROM Special_Facility WHERE s_id; INSERT INTO
-    /// Call_Forwarding`. Changes nothing without such a facility, or where there is a row.
-    #[inline]
-    pub(super) fn insert_call_forwarding<M: Memory>(
-        &self,
-        memory: &mut M,
-        sub_nbr: &SubNbr,
-        row: CallForwarding,
-    ) -> Result<u64, AccessError> {
-        let Some(s_id) = self.index.find(memory, sub_nbr)? else { return Ok(0) };
-        let facility = self.facility(s_id, row.sf_type)?;
-        if memory.load::<u8>(facility.field(offset_of!(SpecialFacility, sf_type)))? == 0 {
-            return Ok(0);
-        }
-        self.change_forwarding(memory, s_id, row.sf_type, row.start_time, Some(CallForwarding { s_id, ..row }))
-    }
-
-    /// `SELECT s_id WHERE sub_nbr; DELETE FROM Call_Forwarding WHERE s_id, sf_type, start_time`.
-    /// Changes nothing when there is no such row.
-    #[inline]
-    pub(super) fn delete_call_forwarding<M: Memory>(
-        &self,
-        memory: &mut M,
-        sub_nbr: &SubNbr,
-        sf_type: u8,
-        start_time: u8,
-    ) -> Result<u64, AccessError> {
-        let Some(s_id) = self.index.find(memory, sub_nbr)? else { return Ok(0) };
-        self.change_forwarding(memory, s_id, sf_type, start_time, None)
-    }
-
-    /// Inserts or deletes a row and counts it, if it is not there or is there, respectively. 1 if
-    /// it did.
-    #[inline]
-    fn change_forwarding<M: Memory>(
-        &self,
-        memory: &mut M,
-        s_id: u32,
-        sf_type: u8,
-        start_time: u8,
-        insert: Option<CallForwarding>,
-    ) -> Result<u64, AccessError> {
-        let (subscriber, forwarding) = (self.subscriber(s_id)?, self.forwarding(s_id, sf_type, start_time)?);
-        let (subscriber_pin, forwarding_pin) = (memory.pin(subscriber.address())?, memory.pin(forwarding.address())?);
-        let _section = memory.write_section()?;
-        let _held = self.latch(s_id).lock(memory)?;
-        let (subscriber, forwarding) = (pinned(&subscriber_pin, subscriber), pinned(&forwarding_pin, forwarding));
-        let present = forwarding.load::<u8>(offset_of!(CallForwarding, end_time)) != 0;
-        if present == insert.is_some() {
-            return Ok(0);
-        }
-        let count: u16 = subscriber.load(offset_of!(Subscriber, forwardings));
-        let count = if insert.is_some() { count.wrapping_add(1) } else { count.wrapping_sub(1) };
-        subscriber.store(offset_of!(Subscriber, forwardings), count);
-        forwarding.store(0, insert.unwrap_or(CallForwarding::ABSENT));
-        Ok(1)
     }
 
     /// Walks all tables and checks the invariants. Returns the hash of the sums.
@@ -457,7 +316,7 @@ mod tests {
     fn damage_is_found() {
         let mut m = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 1 << 19);
-        let params = Params { bytes: 1 << 19, zipf: 0.9, seed: 3, input: None };
+        let params = Params { bytes: 1 << 19, zipf: 0.9, seed: 3, ..Params::default() };
         Database::<NoLatch>::build("tatp", &mut m, region, &params, &mut |_| ()).unwrap();
         let tatp = Database::<NoLatch>::open("tatp", &mut m, region, &params).unwrap();
         tatp.check("tatp", &mut m).unwrap();
@@ -491,21 +350,10 @@ mod tests {
         tables.subscribers.set(&mut m, place, good).unwrap();
         tatp.check("tatp", &mut m).unwrap();
 
-        let row =
-            CallForwarding { s_id: 0, sf_type: 2, start_time: 8, end_time: 16, numberx: [b'7'; 15], unused: [0; 2] };
-        let number = schema::sub_nbr(s_id);
-        assert_eq!(tatp.insert_call_forwarding(&mut m, &number, row), Ok(0), "no such facility");
-        let row = CallForwarding { sf_type: 1, ..row };
-        assert_eq!(tatp.delete_call_forwarding(&mut m, &number, 1, 8).unwrap() + 1, {
-            let there = schema::load(3, s_id).call_forwarding[0][1].end_time != 0;
-            1 + u64::from(there)
-        });
-        assert_eq!(tatp.insert_call_forwarding(&mut m, &number, row), Ok(1));
-        assert_eq!(tatp.insert_call_forwarding(&mut m, &number, row), Ok(0), "there is one already");
-        tatp.check("tatp", &mut m).unwrap();
         // A forwarding by a facility that is not there.
         let mut rows = tables.forwardings.get(&mut m, place).unwrap();
-        rows[1][0] = CallForwarding { s_id, sf_type: 2, start_time: 0, end_time: 5, ..row };
+        rows[1][0] =
+            CallForwarding { s_id, sf_type: 2, start_time: 0, end_time: 5, numberx: [b'7'; 15], unused: [0; 2] };
         tables.forwardings.set(&mut m, place, rows).unwrap();
         assert!(matches!(tatp.check("tatp", &mut m), Err(WorkloadError::Inconsistent { .. })));
     }

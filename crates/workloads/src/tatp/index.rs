@@ -71,12 +71,6 @@ impl<L: Latch> Index<L> {
         Ok(Index { map: Map::open(root.map, heap.clone(), LATCH_COUNT)?, heap })
     }
 
-    /// The subscriber with this number.
-    #[inline]
-    pub(super) fn find<M: Memory>(&self, memory: &mut M, number: &SubNbr) -> Result<Option<u32>, AccessError> {
-        self.map.get(memory, &key_of(number))
-    }
-
     /// Every subscriber, and no other, is found by its number.
     pub(super) fn check<M: Memory>(
         &self,

@@ -217,7 +217,7 @@ mod tests {
         println!("seed {seed}");
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 3 << 20);
-        let params = Params { bytes: 3 << 20, zipf: 0.0, seed, input: None };
+        let params = Params { bytes: 3 << 20, zipf: 0.0, seed, ..Params::default() };
         TpccMix::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
         let workload = TpccMix::<NoLatch>::open(&mut memory, region, &params).unwrap();
         let (tables, shape) = (workload.0.database.tables, *workload.0.database.shape());
@@ -282,7 +282,7 @@ mod tests {
     fn each_condition_sees_what_breaks_it() {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 3 << 20);
-        let params = Params { bytes: 3 << 20, zipf: 0.0, seed: 42, input: None };
+        let params = Params { bytes: 3 << 20, zipf: 0.0, seed: 42, ..Params::default() };
         TpccMix::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
         let workload = TpccMix::<NoLatch>::open(&mut memory, region, &params).unwrap();
         for number in 0..500 {

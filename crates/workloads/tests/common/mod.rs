@@ -9,7 +9,7 @@ use fulgurite_memory::{
     AccessError, Address, Memory, PlainMemory, PlainPin, RawMemory, Region, SUBPAGE_BYTES, View, ViewMut,
 };
 use fulgurite_sys::Backed;
-use fulgurite_workloads::Random;
+use fulgurite_workloads::{BlobParams, Random};
 
 /// The error of an access that [`Unsteady`] lets fail.
 pub const FAILED: AccessError = AccessError::Cancelled;
@@ -120,6 +120,24 @@ pub fn within<T: Send + 'static>(seconds: u64, what: String, test: impl FnOnce()
 }
 
 /// Whether a workload changes nothing.
-pub fn only_reads(name: &str) -> bool {
-    ["search", "gups-read", "mmap-bench"].contains(&name) || name.ends_with("-get")
+pub fn only_reads(name: &str, blobs: BlobParams) -> bool {
+    ["search", "gups-read", "mmap-bench"].contains(&name) || name == "blobs" && blobs.gets == 100
+}
+
+/// What is tested of blobs: a name, a length, and how many of 100 requests are gets.
+pub const BLOBS: [(&str, Option<u32>, u32); 8] = [
+    ("gets", Some(900), 100),
+    ("half", Some(900), 50),
+    ("128", Some(128), 95),
+    ("128-gets", Some(128), 100),
+    ("128-half", Some(128), 50),
+    ("large", None, 95),
+    ("large-gets", None, 100),
+    ("large-half", None, 50),
+];
+
+/// The parameters of one of them.
+pub fn blobs(name: &str) -> BlobParams {
+    let (_, value_bytes, gets) = *BLOBS.iter().find(|one| one.0 == name).expect("one of them");
+    BlobParams { value_bytes, gets }
 }

@@ -3,14 +3,14 @@
 use anyhow::Result;
 use fulgurite_term::progress::ProgressBar;
 
-use super::beside::{self, Limit};
-use super::calibrate::Plan;
-use super::disturbance::{self, Patience};
-use super::image::Image;
-use super::session::{Running, Session, Way};
+use crate::Spread;
+use crate::beside::{self, Limit};
+use crate::calibrate::Plan;
 use crate::child::protocol::{Batches, Load, Outcome};
-use fulgurite_harness::Spread;
-use fulgurite_harness::privileged::Request;
+use crate::disturbance::{self, Patience};
+use crate::image::Image;
+use crate::privileged::Request;
+use crate::session::{Running, Session, Way};
 use fulgurite_term::interrupt::{ended_early, go_on};
 use fulgurite_term::media::NandShape;
 

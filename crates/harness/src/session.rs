@@ -11,14 +11,14 @@ use fulgurite_runtime::Needs;
 use fulgurite_sys::{Arena, DirectFile, affinity};
 use std::os::fd::AsFd;
 
-use super::image::Image;
 use crate::args::FlashArgs;
 use crate::checks::{self, FlashPath};
 use crate::child::pool::flash_pages as pool_pages;
 use crate::child::protocol::{DataSource, Guarded, Opened, PoolSpec, Spec};
 use crate::child::{self, ChildHandle};
+use crate::image::Image;
+use crate::privileged::{Capabilities, Helper, Request};
 use crate::values::{Config, FlashChoice};
-use fulgurite_harness::privileged::{Capabilities, Helper, Request};
 use fulgurite_term::bad_input::{OrBadInput, bad_input};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::machine::Machine;
@@ -355,8 +355,6 @@ impl Session {
             "planes": self.flash.planes,
             "block_pages": self.flash.block_pages,
             "fibers": self.flash.fibers,
-            "replacement": self.flash.replacement,
-            "prefetch": self.flash.prefetch,
             "worker_cores": self.cores,
             "device_core": self.device_core,
             "cgroup_allowance_bytes": CGROUP_ALLOWANCE_BYTES,
@@ -454,6 +452,7 @@ impl Session {
             zipf: image.params.zipf,
             seed: image.params.seed,
             input: image.params.input.clone(),
+            blobs: (image.params.blobs.value_bytes, image.params.blobs.gets),
             data: source,
             pool: stored.then(|| PoolSpec {
                 image: memfd(image.arena()),
@@ -465,12 +464,7 @@ impl Session {
             cores: if config.paged_by_kernel() { self.cores.clone() } else { self.cores[..way.threads].to_vec() },
             device_core: self.device_core,
             threads: way.threads,
-            guarded: Guarded {
-                dram_bytes: runtime_bytes,
-                fibers: self.flash.fibers as usize,
-                replacement: self.flash.replacement,
-                prefetch: self.flash.prefetch,
-            },
+            guarded: Guarded { dram_bytes: runtime_bytes, fibers: self.flash.fibers as usize },
         })?;
         // The same code on the same bytes: a difference would break the budget.
         anyhow::ensure!(

@@ -26,7 +26,7 @@ use self::counter::Task;
 use self::killed::{Heard, Moment, Saved};
 use self::pool::Reopened;
 use self::text::{Contents, Text};
-use crate::child::shared_path;
+use fulgurite_harness::child::shared_path;
 use fulgurite_harness::privileged::Helper;
 use fulgurite_term::args::OutputArgs;
 use fulgurite_term::interrupt::{Interrupt, ended_early};

@@ -1,6 +1,6 @@
 //! Rows of results: what JSON carries and tables show.
 
-use fulgurite_harness::Spread;
+use crate::Spread;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 

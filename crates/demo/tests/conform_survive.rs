@@ -17,7 +17,7 @@ fn act(directory: &Path, seed: u32, planted: bool) -> (Output, Value, String) {
         std::fs::write(text.join(format!("{file}.txt")), words).unwrap();
     }
     let mut command = Command::new(crate::PROGRAM);
-    command.args(["demo", "--act", "survive", "--quick", "--input", "text", "--scratch", ".", "--json", "out.json"]);
+    command.args(["--act", "survive", "--quick", "--input", "text", "--dir", ".", "--json", "out.json"]);
     command.args(["--report", "out.html", "--seed", &seed.to_string()]).current_dir(directory);
     if planted {
         command.env("FULGURITE_PLANT_EARLY_ACKNOWLEDGEMENT", "1");

@@ -12,10 +12,10 @@ use std::time::Duration;
 use anyhow::Result;
 use fulgurite_format::SUBPAGE_BYTES;
 
-use super::fio;
-use super::image::Image;
-use super::session::{Running, Session, Way};
 use crate::child::protocol::Outcome;
+use crate::fio;
+use crate::image::Image;
+use crate::session::{Running, Session, Way};
 use crate::values::{Config, FlashChoice};
 use fulgurite_term::interrupt::go_on;
 

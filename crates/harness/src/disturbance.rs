@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::session::{Running, Session};
 use crate::child::protocol::{Batch, Outcome};
+use crate::kernel_threads;
+use crate::session::{Running, Session};
 use crate::values::Config;
-use fulgurite_harness::kernel_threads;
 use fulgurite_term::interrupt::Interrupt;
 
 /// The share of a round that other work may take from a thread, and so the error of a throughput.

@@ -260,9 +260,9 @@ pub fn scratch(args: &FlashArgs) -> Result<PathBuf> {
 
 /// The same: the directory that was named, else that of the flash file, else the temporary one.
 pub fn scratch_directory(named: Option<&Path>, flash: Option<&FlashChoice>) -> Result<PathBuf> {
-    // Without --scratch, the message names the option that chose the directory.
+    // Without --dir, the message names the option that chose the directory.
     let (directory, from) = match (named, flash) {
-        (Some(directory), _) => (directory.to_owned(), "--scratch".to_owned()),
+        (Some(directory), _) => (directory.to_owned(), "--dir".to_owned()),
         (None, Some(FlashChoice::File(path))) if !path.starts_with("/dev") => {
             (parent_of(path), format!("--flash {}: the directory", path.display()))
         }
@@ -272,7 +272,7 @@ pub fn scratch_directory(named: Option<&Path>, flash: Option<&FlashChoice>) -> R
         let shown = directory.display();
         match named {
             Some(_) => bad_input!("{from} {shown} is not a directory"),
-            None => bad_input!("{from} {shown} does not exist; make it, or name another with --scratch"),
+            None => bad_input!("{from} {shown} does not exist; make it, or name another with --dir"),
         }
     }
     Ok(directory)

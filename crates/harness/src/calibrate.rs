@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::Result;
 use fulgurite_format::format_duration;
 
-use super::image::Image;
-use super::session::{Running, Session, Way};
 use crate::args::WorkArgs;
 use crate::child::protocol::{Batch, Load};
+use crate::image::Image;
 use crate::rows::Calibration;
+use crate::session::{Running, Session, Way};
 use crate::values::Config;
 use fulgurite_term::progress;
 

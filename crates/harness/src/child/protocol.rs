@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use fulgurite_term::media::nand::NandSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{Config, Prefetch, Replacement};
+use crate::values::Config;
 use fulgurite_term::media::NandCounts;
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -40,6 +40,8 @@ pub struct Spec {
     pub seed: u64,
     /// Directory of text that it was built from.
     pub input: Option<PathBuf>,
+    /// Of blobs: bytes of a value, where all have as many, and gets of 100 requests.
+    pub blobs: (Option<u32>, u32),
     pub data: DataSource,
     /// For a pool there: what it is filled with.
     pub pool: Option<PoolSpec>,
@@ -65,8 +67,6 @@ pub struct Guarded {
     /// The runtime's DRAM: the budget, less what the workload itself uses.
     pub dram_bytes: u64,
     pub fibers: usize,
-    pub replacement: Replacement,
-    pub prefetch: Prefetch,
 }
 
 /// Where a configuration's data comes from and lies.

@@ -3,7 +3,7 @@
 use fulgurite_memory::{AccessError, Memory};
 use fulgurite_workloads::{Workload, mix};
 
-use fulgurite_harness::Latencies;
+use crate::Latencies;
 
 use super::added_work;
 use super::protocol::{Batch, Load, Outcome};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::protocol::{Batch, Command, Opened, Outcome, Spec};
-use fulgurite_harness::own_process::Measured;
+use crate::own_process::Measured;
 use fulgurite_term::interrupt::Interrupt;
 
 /// A process under measurement. Dropped, it is ended.

@@ -19,8 +19,8 @@ use super::arrivals::Arrivals;
 use super::measure::{Taken, execute, outcome};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
 use super::taken::Waits;
+use crate::Usage;
 use crate::kernel;
-use fulgurite_harness::Usage;
 
 struct Plain<W> {
     spec: Spec,
@@ -205,7 +205,7 @@ mod tests {
     fn a_wrong_answer_changes_the_hash() {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 1 << 16);
-        let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, input: None };
+        let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, ..Params::default() };
         GupsRead::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
         let workload = GupsRead::<NoLatch>::open(&mut memory, region, &params).unwrap();
         let batch = Batch { seed: 5, first: 0, count: 1000, transactions: 1, work_iterations: 0, load: Load::Closed };

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use fulgurite_backing::{Base, Laid};
 use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, FileMode, Flash, NandFlash};
 use fulgurite_memory::{AccessError, Address, PlainMemory, SUBPAGE_BYTES};
-use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, Ways};
+use fulgurite_policy::SchedulingPolicy;
 use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
 use fulgurite_sys::{Arena, Backed, Clock};
 use fulgurite_workloads::{Workload, WorkloadError};
@@ -28,9 +28,9 @@ use super::nand;
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, PoolSpec, Spec};
 use super::taken::Waits;
 use super::{Runner, pool};
+use crate::Usage;
 use crate::kernel;
-use crate::values::{Config, Prefetch, Replacement};
-use fulgurite_harness::Usage;
+use crate::values::Config;
 use fulgurite_term::media::NandCounts;
 
 struct Guarded<W> {
@@ -65,8 +65,6 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         .cores(&spec.cores)
         .fibers(fibers)
         .scheduling(scheduling)
-        .replacement(spec.guarded.replacement.policy())
-        .prefetch(spec.guarded.prefetch.policy())
         .run_limit(RUN_LIMIT);
     let runtime = builder.build()?;
     if spec.config == Config::Resident {
@@ -205,32 +203,6 @@ fn base(spec: &Spec) -> Result<Base> {
         }
         other => bail!("the guarded path cannot lie in {other:?}"),
     })
-}
-
-impl Replacement {
-    /// Returns the runtime's name for it.
-    pub fn policy(self) -> ReplacementPolicy {
-        match self {
-            Replacement::Clock => ReplacementPolicy::Clock,
-            Replacement::S3Fifo => ReplacementPolicy::S3Fifo,
-            Replacement::Lru => ReplacementPolicy::Lru,
-            Replacement::Ways4 => ReplacementPolicy::SetAssociative(Ways::Four),
-            Replacement::Ways8 => ReplacementPolicy::SetAssociative(Ways::Eight),
-            Replacement::Ways64 => ReplacementPolicy::SetAssociative(Ways::SixtyFour),
-        }
-    }
-}
-
-impl Prefetch {
-    /// Returns the runtime's name for it.
-    pub fn policy(self) -> PrefetchPolicy {
-        match self {
-            Prefetch::Off | Prefetch::Window(0) => PrefetchPolicy::Off,
-            Prefetch::Adaptive => PrefetchPolicy::Adaptive,
-            Prefetch::Window(subpages) => PrefetchPolicy::Fixed(subpages),
-            Prefetch::Next(subpages) => PrefetchPolicy::Next(subpages),
-        }
-    }
 }
 
 /// How long a runtime without jobs may take until nothing is in flight.

@@ -20,15 +20,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use fulgurite_memory::{Address, FiberLatch, NoLatch, Region, VersionLatch};
-use fulgurite_workloads::{Params, Visitor, Workload};
+use fulgurite_memory::{Address, Region};
+use fulgurite_workloads::{BlobParams, Params, Visitor, Workload};
 
+use crate::Workloads;
+use crate::own_process::{self, Answer};
 pub use added_work::{compute, time as time_work};
-use fulgurite_harness::own_process::{self, Answer};
 pub use handle::{ChildHandle, shared_path};
 use protocol::{Batch, Command, Opened, Outcome, Spec};
 
-trait Runner {
+/// A configuration that is open.
+pub(crate) trait Runner {
     fn opened(&self) -> Opened;
     /// Opens the workload again with another Zipf exponent.
     fn zipf(&mut self, exponent: f64) -> Result<()>;
@@ -38,23 +40,23 @@ trait Runner {
     fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64>;
 }
 
-/// Runs it.
-pub fn run() -> ExitCode {
+/// Runs it, with these workloads.
+pub fn run(workloads: Workloads) -> ExitCode {
     // Nothing of the program survives it, whichever way it ends.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let mut runner: Option<Box<dyn Runner>> = None;
     own_process::serve(|command: serde_json::Result<Command>| -> Answer {
-        let served = command.context("not a command").and_then(|command| serve(&mut runner, command));
+        let served = command.context("not a command").and_then(|command| serve(workloads, &mut runner, command));
         served.map_err(|e| format!("{e:#}"))
     });
     ExitCode::SUCCESS
 }
 
-fn serve(runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<serde_json::Value> {
+fn serve(workloads: Workloads, runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<serde_json::Value> {
     let value = match (command, runner) {
         (Command::TimeWork { iterations }, _) => serde_json::to_value(added_work::time(iterations)),
         (Command::Open(_), Some(_)) => bail!("a configuration is open already"),
-        (Command::Open(spec), none) => serde_json::to_value(none.insert(open(*spec)?).opened()),
+        (Command::Open(spec), none) => serde_json::to_value(none.insert(workloads.open(*spec)?).opened()),
         (_, None) => bail!("no configuration is open yet"),
         (Command::Zipf(exponent), Some(runner)) => serde_json::to_value(runner.zipf(exponent)?),
         (Command::Run(batch), Some(runner)) => serde_json::to_value(runner.run(&batch)?),
@@ -66,19 +68,8 @@ fn serve(runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<serde
     Ok(value?)
 }
 
-/// Opens a configuration: from a workload's name to its type, with the latch that its callers need.
-fn open(spec: Spec) -> Result<Box<dyn Runner>> {
-    let name = spec.workload.clone();
-    // One thread needs no latch, one worker's fibers take turns, and threads do not.
-    let opened = match (spec.config.guarded(), spec.threads) {
-        (false, 1) => fulgurite_workloads::dispatch::<NoLatch, _>(&name, Open(spec))?,
-        (true, _) if spec.cores.len() == 1 => fulgurite_workloads::dispatch::<FiberLatch, _>(&name, Open(spec))?,
-        _ => fulgurite_workloads::dispatch::<VersionLatch, _>(&name, Open(spec))?,
-    };
-    opened.with_context(|| format!("{name} could not be opened"))
-}
-
-struct Open(Spec);
+/// Opens a configuration of a workload whose type is known.
+pub(crate) struct Open(pub Spec);
 
 impl Visitor for Open {
     type Output = Result<Box<dyn Runner>>;
@@ -92,6 +83,8 @@ impl Spec {
         Region::new(Address::from_linear(0), self.region_bytes)
     }
     fn params(&self) -> Params {
-        Params { bytes: self.data_bytes, zipf: self.zipf, seed: self.seed, input: self.input.clone() }
+        let (value_bytes, gets) = self.blobs;
+        let (input, blobs) = (self.input.clone(), BlobParams { value_bytes, gets });
+        Params { bytes: self.data_bytes, zipf: self.zipf, seed: self.seed, input, blobs }
     }
 }

@@ -9,11 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use fulgurite_memory::{Address, FiberLatch, NoLatch, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES, VersionLatch};
+use fulgurite_memory::{Address, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES};
 use fulgurite_sys::{Arena, DirectFile};
 use fulgurite_term::progress::ProgressBar;
-use fulgurite_workloads::{Corpus, IndexSummary, Params, Search, Visitor, Workload, WorkloadError};
+use fulgurite_workloads::{Params, Visitor, Workload, WorkloadError};
 
+use crate::Workloads;
 use fulgurite_term::interrupt::{Interrupt, Interrupted};
 use fulgurite_term::progress;
 
@@ -30,9 +31,11 @@ pub struct Image {
     /// Bytes of its region, from address 0: whole pages.
     pub region_bytes: u64,
     arena: Arc<Arena>,
+    workloads: Workloads,
 }
 
-struct Build {
+/// Builds a workload in plain memory.
+pub(crate) struct Build {
     memory: PlainMemory,
     region: Region,
     params: Params,
@@ -47,7 +50,8 @@ impl Visitor for Build {
     }
 }
 
-struct OwnBytes {
+/// Opens it there, and asks it for its own DRAM.
+pub(crate) struct OwnBytes {
     memory: PlainMemory,
     region: Region,
     params: Params,
@@ -65,9 +69,9 @@ impl Image {
     ///
     /// # Errors
     /// When the parameters make no sense for it, or there is no memory.
-    pub fn build(workload: &str, params: &Params, interrupt: &Interrupt) -> Result<Image> {
+    pub fn build(workload: &str, params: &Params, workloads: Workloads, interrupt: &Interrupt) -> Result<Image> {
         let region_bytes = params.bytes.next_multiple_of(PAGE_BYTES as u64);
-        let arena = Arc::new(Arena::memfd("fulgurite-image", RESERVED_BYTES)?);
+        let arena = Image::reserved()?;
         let bar = progress::share(&format!("{workload}: building"));
         let build = Build {
             memory: PlainMemory::over(arena.clone()),
@@ -77,34 +81,24 @@ impl Image {
         };
         let name = workload.to_owned();
         interrupt
-            .unless_asked(move || fulgurite_workloads::dispatch::<NoLatch, _>(&name, build))??
+            .unless_asked(move || workloads.build(&name, build))??
             .with_context(|| format!("{workload} could not be built"))?;
         bar.finish_and_clear();
-        Ok(Image { workload: workload.to_owned(), params: params.clone(), region_bytes, arena })
+        Ok(Image { workload: workload.to_owned(), params: params.clone(), region_bytes, arena, workloads })
     }
 
-    /// Indexes a corpus of text, for the search workload. The data is the index, not what was
-    /// reserved.
+    /// Memory for an image that is built by other means.
     ///
     /// # Errors
-    /// When no file of the corpus is text any more, or there is no memory.
-    pub fn index(corpus: &Arc<Corpus>, params: &Params, interrupt: &Interrupt) -> Result<(Image, IndexSummary)> {
-        let reserved = Search::<NoLatch>::bytes_needed(corpus).next_multiple_of(PAGE_BYTES as u64);
-        let arena = Arc::new(Arena::memfd("fulgurite-image", RESERVED_BYTES)?);
-        let bar = progress::share("indexing");
-        let mut memory = PlainMemory::over(arena.clone());
-        let region = Region::new(Address::from_linear(0), reserved);
-        let (corpus, seed) = (corpus.clone(), params.seed);
-        let (mut of_thread, shown) = (memory.clone(), bar.clone());
-        interrupt.unless_asked(move || {
-            let progress = &mut |share| progress::set_share(&shown, share);
-            Search::<NoLatch>::build_from(&mut of_thread, region, &corpus, seed, progress)
-        })??;
-        bar.finish_and_clear();
-        let summary = Search::<NoLatch>::open(&mut memory, region, params)?.summary();
-        let region_bytes = summary.index_bytes.next_multiple_of(PAGE_BYTES as u64);
-        let params = Params { bytes: region_bytes, ..params.clone() };
-        Ok((Image { workload: Search::<NoLatch>::NAME.to_owned(), params, region_bytes, arena }, summary))
+    /// The kernel's.
+    pub fn reserved() -> Result<Arc<Arena>> {
+        Ok(Arc::new(Arena::memfd("fulgurite-image", RESERVED_BYTES)?))
+    }
+
+    /// The image of a workload that was built there, by other means.
+    pub fn of(workload: &str, params: Params, workloads: Workloads, arena: Arc<Arena>) -> Image {
+        let region_bytes = params.bytes.next_multiple_of(PAGE_BYTES as u64);
+        Image { workload: workload.to_owned(), params, region_bytes, arena, workloads }
     }
 
     /// DRAM of the workload itself on the guarded path. Opening it changes nothing.
@@ -114,12 +108,7 @@ impl Image {
             region: Region::new(Address::from_linear(0), self.region_bytes),
             params: self.params.clone(),
         };
-        // The latches that the guarded path has.
-        let opened = match workers {
-            1 => fulgurite_workloads::dispatch::<FiberLatch, _>(&self.workload, own)?,
-            _ => fulgurite_workloads::dispatch::<VersionLatch, _>(&self.workload, own)?,
-        };
-        Ok(opened?)
+        Ok(self.workloads.own_bytes(&self.workload, workers, own)??)
     }
 
     /// The memory that the image lies in.

@@ -1,4 +1,4 @@
-//! `demo`: a search over the text of this machine, with a few percent of its index in DRAM, then
+//! A search over the text of this machine, with a few percent of its index in DRAM, then
 //! the act in which memory survives ([`super::survive`]).
 
 use std::path::PathBuf;
@@ -7,16 +7,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use fulgurite_format::format_bytes;
-use fulgurite_workloads::{Corpus, IndexSummary, Params};
+use fulgurite_memory::{Address, NoLatch, PAGE_BYTES, PlainMemory, Region};
+use fulgurite_workloads::{Corpus, IndexSummary, Params, Search, Workload as _};
 
-use super::image::Image;
-use super::live::{Measure, latency_curves, measure, share_bars};
-use super::session::{CGROUP_ALLOWANCE_BYTES, Session, Way, swap_bytes};
-use super::survive::{self, Survived};
-use crate::args::{DemoArgs, WorkArgs};
-use crate::checks;
-use crate::rows::LiveRow;
-use crate::values::{Act, Config, FlashChoice, Size};
+use crate::WORKLOADS;
+use crate::args::{Act, Args};
+use crate::survive::{self, Survived};
+use fulgurite_harness::args::WorkArgs;
+use fulgurite_harness::checks;
+use fulgurite_harness::comparison::{Measure, latency_curves, measure, plot, share_bars};
+use fulgurite_harness::image::Image;
+use fulgurite_harness::rows::LiveRow;
+use fulgurite_harness::session::{CGROUP_ALLOWANCE_BYTES, Session, Way, swap_bytes};
+use fulgurite_harness::values::{Config, FlashChoice, Size};
 use fulgurite_term::bad_input::{BadInput, bad_input};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::machine::Machine;
@@ -39,7 +42,7 @@ const DRAM_DOLLARS_PER_GB: f64 = 3.0;
 const FLASH_DOLLARS_PER_GB: f64 = 0.06;
 
 /// Runs it.
-pub fn run(args: &DemoArgs) -> Result<()> {
+pub fn run(args: &Args) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
     checks::writable("--report", &args.report)?;
@@ -53,16 +56,16 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     if !searches && args.output.plot.is_some() {
         bad_input!("--plot draws the search; leave it out, or add search to --act");
     }
-    let ways = |config| Way::all(config, args.flash.workers, &[0], quick);
+    let ways = |config| Way::all(config, 1, &[0], quick);
     let on_flash = configs(args).into_iter().filter(|config| config.on_named_flash()).flat_map(ways).count() as u64;
     if searches {
-        checks::before_data(&args.flash, on_flash, &machine)?;
+        checks::before_data(&args.flash_args(), on_flash, &machine)?;
     }
-    let scratch = checks::scratch(&args.flash)?;
+    let scratch = checks::scratch(&args.flash_args())?;
     if survives {
-        checks::writable("--scratch", &scratch.join("fulgurite-demo.pool"))?;
+        checks::writable("--dir", &scratch.join("fulgurite-demo.pool"))?;
         // The pool, and a copy of the text.
-        checks::space("--scratch", &scratch, survive::POOL_BYTES + survive::copy_bytes(quick))?;
+        checks::space("--dir", &scratch, survive::POOL_BYTES + survive::copy_bytes(quick))?;
     }
     // The image, copies that play flash, and the DRAM-only copy are each up to 1.3 times the text.
     let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
@@ -77,14 +80,14 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     );
     report::print(&args.output, &machine.line())?;
     if searches && limit < most && !corpus.is_complete() {
-        let flash = &args.flash.flash;
+        let flash = &args.flash;
         report::print(&args.output, &format!("--flash {flash} has room for the index of no more text than this."))?;
     }
     let found = Found { corpus: &corpus, text: &text, limit, scan_time, start };
     let searched = if searches { Some(search(args, &found, &interrupt)?) } else { None };
     let interrupted = searched.as_ref().is_some_and(|s| s.interrupted);
-    if survives && !interrupted && !matches!(args.flash.flash, FlashChoice::Emulated) {
-        let (flash, scratch) = (&args.flash.flash, scratch.display());
+    if survives && !interrupted && !matches!(args.flash, FlashChoice::Emulated) {
+        let (flash, scratch) = (&args.flash, scratch.display());
         let sentence = format!("The act survive has a pool of its own in {scratch}; it does not use --flash {flash}.");
         report::print(&args.output, &sentence)?;
     }
@@ -115,21 +118,21 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     report::print(&args.output, &sentence)?;
     Report { interrupted, failed: &failed, ..Report::new(&machine, setting, rows) }
         .with("survive", &survived)?
-        .finish(&args.output, || super::live::plot(rows))
+        .finish(&args.output, || plot(rows))
 }
 
 /// Configurations of the search: dram-only is the denominator, whether it was named or not.
-fn configs(args: &DemoArgs) -> Vec<Config> {
+fn configs(args: &Args) -> Vec<Config> {
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
     configs
 }
 
 /// Bytes of text to look for: `most`, or what the file or device of --flash has room for.
-fn text_that_fits(args: &DemoArgs, on_flash: u64, most: u64) -> Result<u64> {
-    let Some(mut bytes) = checks::flash_bytes(&args.flash)? else { return Ok(most) };
+fn text_that_fits(args: &Args, on_flash: u64, most: u64) -> Result<u64> {
+    let Some(mut bytes) = checks::flash_bytes(&args.flash_args())? else { return Ok(most) };
     let (mut each, mut larger) = ("", "make it larger, or name a new file and add --create");
-    if let FlashChoice::Device(_) = args.flash.flash {
+    if let FlashChoice::Device(_) = args.flash {
         bytes = checks::part_of_device(bytes, on_flash);
         (each, larger) = (if on_flash > 1 { " for each configuration" } else { "" }, "serve a larger one");
     }
@@ -138,7 +141,7 @@ fn text_that_fits(args: &DemoArgs, on_flash: u64, most: u64) -> Result<u64> {
     if room < FLASH_BYTES_MIN {
         bad_input!(
             "--flash {} has {}{each}, too little for an index (at least {}); {larger}",
-            args.flash.flash,
+            args.flash,
             format_bytes(bytes),
             format_bytes(FLASH_BYTES_MIN)
         );
@@ -172,17 +175,17 @@ struct Searched {
 }
 
 /// Indexes the text, searches it in all configurations, and prints what came out.
-fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<Searched> {
+fn search(args: &Args, found: &Found<'_>, interrupt: &Interrupt) -> Result<Searched> {
     let (corpus, quick) = (found.corpus, args.output.quick);
     let mut configs = configs(args);
-    let ways = |clusters: &'static [u32]| move |config| Way::all(config, args.flash.workers, clusters, quick);
+    let ways = |clusters: &'static [u32]| move |config| Way::all(config, 1, clusters, quick);
     report::print(&args.output, &format!("Indexing {}", found.text))?;
     let left_out = left_out(corpus, found.limit);
     if let Some(sentence) = &left_out {
         report::print(&args.output, sentence)?;
     }
 
-    let mut flash = args.flash.clone();
+    let mut flash = args.flash_args();
     let printed: Vec<String> = left_out.into_iter().collect();
     let mut notes = printed.clone();
     // A small budget is for frames and not for stacks: these get a quarter of it.
@@ -197,7 +200,7 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
         notes.push(format!(
             "So little text: DRAM is {}, the least that the runtime's tables, stacks and frames need, and not {}.",
             format_bytes(least),
-            args.flash.dram
+            args.dram
         ));
     }
     let kernel_bytes = flash.dram.of(corpus.text_bytes()).max(least) + CGROUP_ALLOWANCE_BYTES;
@@ -217,11 +220,12 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
     let (clusters, one_cluster) = clusters(args, data_bytes, found.scan_time)?;
     let mut session = Session::start(&flash, data_bytes, &mut configs, &ways(clusters), interrupt)?;
     notes.extend(one_cluster.filter(|_| configs.contains(&Config::OsSwap)));
-    let params = Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
-    let (mut image, summary) = Image::index(corpus, &params, interrupt)?;
+    let params =
+        Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone(), ..Params::default() };
+    let (mut image, summary) = index(corpus, &params, interrupt)?;
     session.data_bytes = image.region_bytes;
     session.dram_bytes = flash.dram.of(image.region_bytes);
-    if matches!(args.flash.dram, Size::Percent(_)) {
+    if matches!(args.dram, Size::Percent(_)) {
         session.dram_bytes = session.dram_bytes.max(least + image.workload_bytes(flash.workers as usize)?);
     }
     report::print(
@@ -252,18 +256,42 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
     Ok(Searched { session, summary, rows, notes, setting, failed, interrupted })
 }
 
+/// Indexes a corpus of text, for the search workload. The data is the index, not what was
+/// reserved.
+///
+/// # Errors
+/// When no file of the corpus is text any more, or there is no memory.
+fn index(corpus: &Arc<Corpus>, params: &Params, interrupt: &Interrupt) -> Result<(Image, IndexSummary)> {
+    let reserved = Search::<NoLatch>::bytes_needed(corpus).next_multiple_of(PAGE_BYTES as u64);
+    let arena = Image::reserved()?;
+    let bar = progress::share("indexing");
+    let mut memory = PlainMemory::over(arena.clone());
+    let region = Region::new(Address::from_linear(0), reserved);
+    let (corpus, seed) = (corpus.clone(), params.seed);
+    let (mut of_thread, shown) = (memory.clone(), bar.clone());
+    interrupt.unless_asked(move || {
+        let progress = &mut |share| progress::set_share(&shown, share);
+        Search::<NoLatch>::build_from(&mut of_thread, region, &corpus, seed, progress)
+    })??;
+    bar.finish_and_clear();
+    let summary = Search::<NoLatch>::open(&mut memory, region, params)?.summary();
+    let region_bytes = summary.index_bytes.next_multiple_of(PAGE_BYTES as u64);
+    let params = Params { bytes: region_bytes, ..params.clone() };
+    Ok((Image::of(Search::<NoLatch>::NAME, params, WORKLOADS, arena), summary))
+}
+
 /// A longer scan for text leaves no time for os-swap with both values of `vm.page-cluster`: a slow
 /// disk is slow with swap, too, and the second costs half a minute of three.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// Values of `vm.page-cluster` for os-swap: both, or one and the reason (time, room).
-fn clusters(args: &DemoArgs, data_bytes: u64, scan_time: Duration) -> Result<(&'static [u32], Option<String>)> {
+fn clusters(args: &Args, data_bytes: u64, scan_time: Duration) -> Result<(&'static [u32], Option<String>)> {
     const BOTH: &[u32] = &[0, 3];
     if args.output.quick {
         return Ok((&BOTH[..1], None));
     }
-    let scratch = checks::scratch(&args.flash)?;
-    let processes = Way::all(Config::OsSwap, args.flash.workers, BOTH, false).len() as u64;
+    let scratch = checks::scratch(&args.flash_args())?;
+    let processes = Way::all(Config::OsSwap, 1, BOTH, false).len() as u64;
     let swap_bytes = swap_bytes(data_bytes, processes);
     let why_not = if scan_time > SCAN_TIME_MAX {
         format!(
@@ -501,8 +529,8 @@ fn search_page(page: &mut Page, text: &str, searched: &Searched) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::Variant;
     use fulgurite_harness::Spread;
+    use fulgurite_harness::rows::Variant;
 
     #[test]
     fn flash_is_what_makes_it_cheap() {

@@ -1,0 +1,103 @@
+//! Options of what is compared: the flash, the memory in front of it, the work beside misses.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+
+use crate::checks::Wanted;
+use crate::values::{self, FlashChoice, Size, non_zero_duration};
+
+/// The flash and the memory in front of it.
+#[derive(Clone, Debug, Args)]
+pub struct FlashArgs {
+    /// The flash: `emulated`, `nand:PROFILE`, `device:SOCKET`, `memory`, or the path of a file or
+    /// block device. Its contents are lost. `emulated` is a device of fixed latencies, played by a
+    /// thread on another core. `nand:PROFILE` is a device with a store over a NAND model: slc, mlc,
+    /// tlc, pcm, nvmm or a TOML file. `device:SOCKET` is the device of `fulgurite device serve`,
+    /// divided among concurrent configurations.
+    #[arg(long, value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE")]
+    #[arg(value_parser = values::flash, default_value = "emulated")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub flash: FlashChoice,
+    /// Create the file that --flash names, and remove it at the end.
+    #[arg(long)]
+    pub create: bool,
+    /// Overwrite --flash even if it holds a pool (other than a benchmark's), a file system or a
+    /// file of a known kind.
+    #[arg(long)]
+    pub force: bool,
+    /// Share the DRAM frames with the device of `device:SOCKET`, which then moves data directly. It
+    /// must have no --data of its own. Requests that it does not answer wait without a time-out.
+    #[arg(long)]
+    pub share_frames: bool,
+    /// Read latency of the emulated device: AstriFlash's.
+    #[arg(skip = Duration::from_micros(50))]
+    pub read_latency: Duration,
+    /// Write latency of the emulated device.
+    #[arg(skip = Duration::from_micros(100))]
+    pub write_latency: Duration,
+    /// Planes of the emulated device and of built-in NAND: the number of requests served at once.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub planes: u32,
+    /// Maximum pages of a block of built-in NAND. Shorter blocks make reclaim erase more often.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub block_pages: Option<u32>,
+    /// DRAM budget of the whole runtime: a size (`64M`), or a share of the data (`3%`).
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "3%", value_parser = values::size)]
+    pub dram: Size,
+    /// Worker threads, each on a core of its own.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub workers: u32,
+    /// Fibers of one worker: the maximum of requests that wait for flash at once.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub fibers: u32,
+    /// Directory for swap files and mapped files [default: that of the --flash file, else the
+    /// temporary directory].
+    #[arg(long = "dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub scratch: Option<PathBuf>,
+}
+
+impl FlashArgs {
+    /// What the command line has without options.
+    pub fn usual() -> FlashArgs {
+        #[derive(clap::Parser)]
+        struct Alone {
+            #[command(flatten)]
+            flash: FlashArgs,
+        }
+        <Alone as clap::Parser>::parse_from(["usual"]).flash
+    }
+    /// The requested flash, for the checks.
+    pub fn wanted(&self) -> Wanted<'_> {
+        Wanted { flash: &self.flash, create: self.create, force: self.force, share_frames: self.share_frames }
+    }
+}
+
+/// The work of a request beside its misses.
+#[derive(Clone, Debug, Args)]
+pub struct WorkArgs {
+    /// Computing between two misses: the request's own, then fewer misses (Zipf exponent), then
+    /// added computing (think time) [default: only the request's own; `live --quick`: 10us].
+    #[arg(long, value_name = "TIME", value_parser = non_zero_duration, conflicts_with = "work")]
+    pub miss_every: Option<Duration>,
+    /// Add this much computing to every request (0: none).
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub work: Option<Duration>,
+    /// Fixed Zipf exponent of the keys, 0 (uniform) to 4. Only added work then reaches
+    /// --miss-every.
+    #[arg(long, value_name = "EXPONENT", value_parser = values::zipf)]
+    pub zipf: Option<f64>,
+}
+
+/// Time between misses of the first table of docs/figures.md.
+const HEADLINE_MISS_EVERY: Duration = Duration::from_micros(10);
+
+impl WorkArgs {
+    /// What was asked for. With `--quick` and nothing else, that of the headline.
+    pub fn or_headline(&self, quick: bool) -> WorkArgs {
+        let asked = self.miss_every.is_some() || self.work.is_some() || self.zipf.is_some();
+        let miss_every = if quick && !asked { Some(HEADLINE_MISS_EVERY) } else { self.miss_every };
+        WorkArgs { miss_every, ..self.clone() }
+    }
+}
