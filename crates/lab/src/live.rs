@@ -62,7 +62,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             let (seed, input) = (args.output.seed, args.input.clone());
             let blobs = BlobParams { value_bytes: args.value.0, gets: args.mix };
             let params = Params { bytes: data_bytes, zipf, seed, input, blobs };
-            let built = Image::build(name, &params, crate::WORKLOADS, &interrupt);
+            let built = Image::build(name, &params, crate::catalog::WORKLOADS, &interrupt);
             let Some(mut image) = go_on(built, |e| failed.push(format!("{name}: {e:#}")))? else { continue };
             // The same requests on all media.
             let mut plan = None;

@@ -13,6 +13,7 @@
 mod alloc;
 mod args;
 mod beside_swap;
+mod catalog;
 mod checkpoint;
 mod commands;
 mod device;
@@ -36,23 +37,11 @@ mod values;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use fulgurite_harness::{Catalog, Workloads, privileged};
-use fulgurite_memory::Latch;
+use fulgurite_harness::privileged;
 use fulgurite_term::{exit_code, pages, words};
-use fulgurite_workloads::{UnknownWorkload, Visitor};
 
+use catalog::WORKLOADS;
 use commands::{Cli, Command};
-
-/// All workloads.
-const WORKLOADS: Workloads = Workloads::of::<All>();
-
-struct All;
-
-impl Catalog for All {
-    fn dispatch<L: Latch, V: Visitor>(name: &str, visitor: V) -> Result<V::Output, UnknownWorkload> {
-        fulgurite_workloads::dispatch::<L, V>(name, visitor)
-    }
-}
 
 fn main() -> ExitCode {
     let words = words::joined(std::env::args_os(), &Cli::command());

@@ -241,7 +241,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let mut servers = Vec::new();
     let mut plan = None;
     let result = (|| -> Result<()> {
-        let mut image = Image::build(name, &params, crate::WORKLOADS, &interrupt)?;
+        let mut image = Image::build(name, &params, crate::catalog::WORKLOADS, &interrupt)?;
         let found = calibrate::calibrate(&mut session, &image, &work, round_time, true)?;
         let found = plan.insert(found.with_request_time(args.request_time));
         image.params.zipf = found.calibration.zipf;

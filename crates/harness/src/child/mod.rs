@@ -14,6 +14,7 @@ pub mod nand;
 mod plain;
 pub mod pool;
 pub mod protocol;
+mod runner;
 mod taken;
 
 use std::process::ExitCode;
@@ -27,18 +28,8 @@ use crate::Workloads;
 use crate::own_process::{self, Answer};
 pub use added_work::{compute, time as time_work};
 pub use handle::{ChildHandle, shared_path};
-use protocol::{Batch, Command, Opened, Outcome, Spec};
-
-/// A configuration that is open.
-pub(crate) trait Runner {
-    fn opened(&self) -> Opened;
-    /// Opens the workload again with another Zipf exponent.
-    fn zipf(&mut self, exponent: f64) -> Result<()>;
-    fn run(&mut self, batch: &Batch) -> Result<Outcome>;
-    fn check(&mut self) -> Result<u64>;
-    /// Requests a second of the device itself, at this share of reads and this depth.
-    fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64>;
-}
+use protocol::{Command, Spec};
+pub(crate) use runner::Runner;
 
 /// Runs it, with these workloads.
 pub fn run(workloads: Workloads) -> ExitCode {

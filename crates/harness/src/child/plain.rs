@@ -14,10 +14,10 @@ use fulgurite_memory::PlainMemory;
 use fulgurite_sys::{Arena, Backed, Clock, affinity};
 use fulgurite_workloads::Workload;
 
-use super::Runner;
 use super::arrivals::Arrivals;
 use super::measure::{Taken, execute, outcome};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
+use super::runner::Runner;
 use super::taken::Waits;
 use crate::Usage;
 use crate::kernel;

@@ -156,7 +156,7 @@ impl Probe<'_> {
     }
     fn image(&self, workload: &str) -> Result<Image> {
         let params = Params { bytes: self.wanted.data_bytes, zipf: 0.0, seed: self.wanted.seed, ..Params::default() };
-        Image::build(workload, &params, crate::WORKLOADS, &self.session.interrupt)
+        Image::build(workload, &params, crate::catalog::WORKLOADS, &self.session.interrupt)
     }
     fn batch(&mut self, count: u64, work_iterations: u64) -> Batch {
         let first = self.next;
