@@ -85,7 +85,8 @@ impl Allocator {
             return Err(StartError::NotFlat);
         }
         let settings = fulgurite_backing::Settings { dram_bytes, ..Default::default() };
-        let opened = medium.open(&settings)?;
+        let opened = medium.begin(&settings)?;
+        let created = opened.clone();
         let way = match mode {
             Mode::Compatible => Wanted::Compatible,
             Mode::InLine => Wanted::InLine,
@@ -101,6 +102,7 @@ impl Allocator {
             let judged = judge_by(signal, judge, JudgeStack::Own);
             judged.map_err(|source| StartError::System { what: "handle the signal of faults", source })?;
         }
+        created.finish()?;
         Ok(made)
     }
 

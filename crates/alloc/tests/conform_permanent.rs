@@ -45,7 +45,9 @@ fn open_with(medium: &Arc<dyn Flash>, history_bytes: usize, table_limit: u32) ->
     let store = Pool::open(medium.clone(), config).unwrap().0.into_flash();
     let pool = store.layer().clone();
     let kept = Some(Kept::Here(pool.clone()));
-    (pool, Opened { flash: Arc::new(store), kept, files: None, grows_to: 0 })
+    let mut opened = Opened::flat(Arc::new(store));
+    opened.kept = kept;
+    (pool, opened)
 }
 fn settings(mode: Mode) -> ObjectSettings {
     let mut settings = ObjectSettings::new(Medium::pool("unused"), 24 << 20, OBJECTS);

@@ -72,10 +72,20 @@ pub enum Past {
 pub struct Laid {
     /// The medium.
     pub flash: Arc<dyn Flash>,
-    /// The file that it is.
+    /// The file that it is, or that has the data of its NAND.
     pub file: Option<Arc<FileFlash>>,
     /// The NAND that it is.
     pub nand: Option<Arc<NandFlash>>,
+}
+
+impl Laid {
+    /// Gives a file that was created aside its name.
+    ///
+    /// # Errors
+    /// What the kernel says, and that something else has the name by now.
+    pub fn finish(&self) -> Result<(), Error> {
+        Ok(self.file.iter().try_for_each(|file| file.finish())?)
+    }
 }
 
 impl Base {
@@ -111,12 +121,12 @@ impl Base {
             Base::Served { socket, share_frames, alone: false } => devices::beside_others(socket, *share_frames)?,
             Base::Nand(nand) => {
                 let NandBase { cells, profile, config, past } = &**nand;
-                let cells = cells.open_with_progress(progress)?.flash;
+                let Laid { flash: cells, file, .. } = cells.open_with_progress(progress)?;
                 let nand = Arc::new(match past {
                     Past::New => NandFlash::new(cells, *profile, *config)?,
                     Past::Used(state) => NandFlash::reopened_with(cells, *profile, *config, state.as_deref())?,
                 });
-                return Ok(Laid { flash: nand.clone(), file: None, nand: Some(nand) });
+                return Ok(Laid { flash: nand.clone(), file, nand: Some(nand) });
             }
             Base::File(config) => {
                 let file = Arc::new(FileFlash::open_with_progress(config, &mut |done, all| {

@@ -61,6 +61,10 @@ impl Files {
         let files = members.paths().map(of).collect();
         Ok(Files { path: path.into(), files, members: Some(Mutex::new(members)) })
     }
+    /// Gives files that were created their names.
+    pub(crate) fn finish(&self) -> Result<(), Error> {
+        Ok(self.files.iter().try_for_each(|file| file.finish())?)
+    }
     /// All of them as one medium.
     #[must_use]
     pub fn flash(&self) -> Arc<dyn Flash> {

@@ -2,12 +2,12 @@
 //! transport.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fulgurite_device::DeviceFlash;
-use fulgurite_flash::{EmulatedConfig, FileConfig, Flash, OpenError, claim};
+use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, Flash, OpenError};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{Driver, Durability, Geometry, GeometryError, Pool, PoolError, Store, StoreConfig, superblock};
 
@@ -58,6 +58,30 @@ pub struct Opened {
     pub files: Option<Arc<Files>>,
     /// Extents up to which the pool grows by itself; 0: it does not.
     pub grows_to: u32,
+    /// The file of a flat medium.
+    created: Option<Arc<FileFlash>>,
+    /// How its store divides a budget.
+    store: Option<StoreShare>,
+}
+
+/// What a pool's store takes of a budget.
+#[derive(Clone, Copy)]
+struct StoreShare {
+    geometry: Geometry,
+    config: StoreConfig,
+    history_share: Option<u64>,
+}
+
+impl StoreShare {
+    /// The store's settings with such a budget: part of it from the start, so that what tokens
+    /// remember cannot grow beyond it, as the oldest go first.
+    fn of(self, dram_bytes: u64) -> StoreConfig {
+        let mut config = self.config;
+        let history = dram_bytes / self.history_share.unwrap_or(HISTORY_SHARE).max(1);
+        config.history_bytes = usize::try_from(history).unwrap_or(usize::MAX - 1);
+        config.leaf_bytes = leaf_bytes(self.geometry, config, dram_bytes);
+        config
+    }
 }
 
 /// Makes a file of this size, all written, whose name is removed before the first write. It is gone
@@ -70,8 +94,23 @@ pub fn nameless_file(path: &Path, bytes: u64) -> Result<Opened, Error> {
 }
 
 impl Opened {
-    fn flat(flash: Arc<dyn Flash>) -> Opened {
-        Opened { flash, kept: None, files: None, grows_to: 0 }
+    /// Flat flash that is open.
+    #[must_use]
+    pub fn flat(flash: Arc<dyn Flash>) -> Opened {
+        Opened { flash, kept: None, files: None, grows_to: 0, created: None, store: None }
+    }
+    /// DRAM that its store may come to with such a budget.
+    #[must_use]
+    pub fn store_bytes(&self, dram_bytes: u64) -> u64 {
+        self.store.map_or(0, |store| Store::dram_needed(store.geometry, store.of(dram_bytes)) as u64)
+    }
+    /// Gives what was created its name. Before that, a program that is killed has made nothing.
+    ///
+    /// # Errors
+    /// What the kernel says, and that something else has the name by now.
+    pub fn finish(&self) -> Result<(), Error> {
+        self.created.iter().try_for_each(|file| file.finish())?;
+        self.files.iter().try_for_each(|files| files.finish())
     }
 }
 
@@ -136,11 +175,22 @@ impl Medium {
         Ok(())
     }
 
-    /// Opens it. A file that is created for a pool that cannot be opened is removed again.
+    /// Opens it. A file that is created for what cannot be opened is removed again.
     ///
     /// # Errors
     /// As [`Medium::judge`], before anything is touched; what the medium says.
     pub fn open(&self, settings: &Settings) -> Result<Opened, Error> {
+        let opened = self.begin(settings)?;
+        opened.finish()?;
+        Ok(opened)
+    }
+
+    /// As [`Medium::open`], for who may still fail: a file that it creates has its name only after
+    /// [`Opened::finish`], and is removed when all of the medium is dropped before.
+    ///
+    /// # Errors
+    /// As [`Medium::open`].
+    pub fn begin(&self, settings: &Settings) -> Result<Opened, Error> {
         self.judge(settings)?;
         let base = match &self.place {
             Place::Served { socket } if self.kept => {
@@ -151,28 +201,31 @@ impl Medium {
                 Base::Served { socket: socket.clone(), share_frames: self.share_frames, alone: true }
             }
             Place::File { path, create: Some(size) } if self.kept => {
-                let on = self.make_pool(path, size.bytes()?, settings)?;
-                return open_pool(self, path, on, settings).inspect_err(|_| remove(path));
+                return open_pool(self, path, self.make_pool(path, size.bytes()?, settings)?, settings);
             }
             Place::FileOrNew { path, size } => {
-                if !is_there(path)? {
-                    self.make_whole(path, size.bytes()?, settings)?;
-                }
-                return open_pool(self, path, Files::of_pool(path)?, settings);
+                let made = if is_there(path)? { None } else { Some(self.make_pool(path, size.bytes()?, settings)) };
+                let on = match made {
+                    // Another process has made it meanwhile.
+                    None | Some(Err(Error::Open(OpenError::Exists { .. }))) => Files::of_pool(path)?,
+                    Some(made) => made?,
+                };
+                return open_pool(self, path, on, settings);
             }
             Place::File { path, create: None } if self.kept => {
                 return open_pool(self, path, Files::of_pool(path)?, settings);
             }
-            Place::File { path, create: Some(size) } => Base::File(FileConfig::create(path, size.bytes()?)),
+            Place::File { path, create: Some(size) } => Base::File(FileConfig::create_aside(path, size.bytes()?)),
             Place::File { path, create: None } => Base::File(FileConfig::existing(path)),
             Place::Emulated { size } => Base::Emulated(EmulatedConfig::new(subpages(size.bytes()?))),
             Place::Memory { size } => Base::memory(subpages(size.bytes()?)),
         };
-        let flash = base.open()?.flash;
-        Ok(match settings.on_device {
-            Some(core) => Opened::flat(devices::flat_on_device(flash, core)?),
-            None => Opened::flat(flash),
-        })
+        let Laid { flash, file, .. } = base.open()?;
+        let flash = match settings.on_device {
+            Some(core) => devices::flat_on_device(flash, core)?,
+            None => flash,
+        };
+        Ok(Opened { created: file, ..Opened::flat(flash) })
     }
 
     /// Makes a pool in a file that is created.
@@ -195,47 +248,14 @@ impl Medium {
             geometry = Geometry::with_objects(subpages(bytes), geometry.extent_pages, addressed)?;
         }
         let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
-        let Laid { flash, file, .. } = Base::File(FileConfig::create(path, bytes)).open()?;
-        make(&flash, geometry, id).inspect_err(|_| remove(path))?;
+        let Laid { flash, file, .. } = Base::File(FileConfig::create_aside(path, bytes)).open()?;
+        make(&flash, geometry, id)?;
         Ok(Files::one(path, file.expect("a file was created")))
     }
     /// Addresses of a pool of objects that would have so many for other data.
     fn addressed(&self, data: u32) -> u32 {
         let objects = u32::try_from(self.objects).unwrap_or(u32::MAX);
         if self.alone.is_some() { objects } else { data.saturating_add(objects) }
-    }
-
-    /// Makes a pool under another name, which it has until it is whole.
-    fn make_whole(&self, path: &Path, bytes: u64, settings: &Settings) -> Result<(), Error> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".unfinished");
-        let unfinished = PathBuf::from(name);
-        let failed = |what: &'static str, path: &Path| {
-            let path = path.to_owned();
-            move |source| OpenError::Path { what, path, source }
-        };
-        if is_there(&unfinished)? {
-            // In use: another process is making it. Else one did not come to its end.
-            let removed = claim(&unfinished)
-                .and_then(|_left| std::fs::remove_file(&unfinished).map_err(failed("remove", &unfinished)));
-            match removed {
-                // It came to its end meanwhile.
-                Err(_) if is_there(path)? => return Ok(()),
-                removed => removed?,
-            }
-        }
-        let on = self.make_pool(&unfinished, bytes, settings)?;
-        // Another process has made it while this one waited for the name, which is now ours alone.
-        if is_there(path)? {
-            remove(&unfinished);
-            return Ok(());
-        }
-        std::fs::rename(&unfinished, path).map_err(failed("rename", &unfinished))?;
-        drop(on);
-        // The name is durable when its directory is.
-        let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-        let flushed = std::fs::File::open(parent).and_then(|directory| directory.sync_all());
-        Ok(flushed.map_err(failed("flush", parent))?)
     }
 }
 
@@ -256,12 +276,6 @@ fn make(file: &Arc<dyn Flash>, geometry: Geometry, id: PoolId) -> Result<(), Err
     // A clock before 1970 says when it was made wrongly, and nothing else.
     let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     Pool::format(file, geometry, id, made).map_err(Error::Format)
-}
-
-/// A file that was created for a pool that could not be made.
-fn remove(path: &Path) {
-    // A second try finds out that it is there.
-    let _ = std::fs::remove_file(path);
 }
 
 fn geometry_of(on: &Files) -> Result<Geometry, PoolError> {
@@ -343,25 +357,24 @@ fn open_pool(medium: &Medium, path: &Path, on: Files, settings: &Settings) -> Re
     config.keep_tokens = settings.keep_tokens.unwrap_or(1).max(1);
     config.keep_age = settings.keep_age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
     config.keep_bytes = settings.keep_space.unwrap_or(0);
-    // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the
-    // oldest go first.
-    config.history_bytes =
-        usize::try_from(settings.dram_bytes / settings.history_share.unwrap_or(HISTORY_SHARE).max(1))
-            .unwrap_or(usize::MAX - 1);
+    let history_share = settings.history_share;
+    let share = |geometry| StoreShare { geometry, config, history_share };
+    let with_history = share(geometry_of(&on).map_err(|source| Error::Pool { path: path.into(), source })?);
+    let config_now = with_history.of(settings.dram_bytes);
     if medium.objects > 0 {
-        packs_objects(medium, path, &on, config, settings.dram_bytes)?;
+        packs_objects(medium, path, &on, config_now, settings.dram_bytes)?;
     }
     let limit = settings.growing.map(|limit| (limit, settings.dram_bytes));
-    let grows_to = limit.map_or(Ok(0), |limit| may_grow(medium, path, &on, config, limit))?;
+    let grows_to = limit.map_or(Ok(0), |limit| may_grow(medium, path, &on, config_now, limit))?;
     let geometry = geometry_of(&on).map_err(|source| Error::Pool { path: path.into(), source })?;
     // With what it needs when it has grown.
     let large = Geometry { extents: geometry.extents.max(grows_to), ..geometry };
-    config.leaf_bytes = leaf_bytes(large, config, settings.dram_bytes);
+    let (store, config) = (Some(share(large)), share(large).of(settings.dram_bytes));
     let (pool, _) = Pool::open(on.flash(), config).map_err(|source| Error::Pool { path: path.into(), source })?;
-    let store = pool.into_flash();
-    let (kept, files) = (Some(Kept::Here(store.layer().clone())), Some(Arc::new(on)));
+    let flash = pool.into_flash();
+    let (kept, files) = (Some(Kept::Here(flash.layer().clone())), Some(Arc::new(on)));
     Ok(match settings.on_device {
-        Some(core) => Opened { flash: devices::on_device(store, core)?, kept, files, grows_to },
-        None => Opened { flash: Arc::new(store), kept, files, grows_to },
+        Some(core) => Opened { flash: devices::on_device(flash, core)?, kept, files, grows_to, created: None, store },
+        None => Opened { flash: Arc::new(flash), kept, files, grows_to, created: None, store },
     })
 }

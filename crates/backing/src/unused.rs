@@ -50,5 +50,5 @@ pub fn unused_of_pool(path: &Path, most: u64, least: u64) -> Result<Opened, Erro
     }
     extents.truncate(wanted);
     let unused: Arc<dyn Flash> = Arc::new(ExtentsOfFlash::new(flash, length, extents, most));
-    Ok(Opened { flash: unused, kept: None, files: None, grows_to: 0 })
+    Ok(Opened::flat(unused))
 }

@@ -164,6 +164,10 @@ typedef enum {
      * Anything else.
      */
     FULGURITE_FAILED = 25,
+    /**
+     * This process is a child, by fork(), of the one that opened the memory.
+     */
+    FULGURITE_FORKED = 26,
 } fulgurite_status;
 
 /**
@@ -586,6 +590,9 @@ fulgurite_status fulgurite_open(const fulgurite_options *options, fulgurite_pool
  * before. Other handles of the memory say FULGURITE_CLOSED from then on, and are still to be
  * freed. NULL is none.
  *
+ * A child after fork() has no workers: there, this and every other function that takes a handle
+ * of the memory fails with FULGURITE_FORKED, and the parent goes on.
+ *
  * When the sync fails, with the errors of fulgurite_sync(), the pool stays open: make room and
  * close it again, or call fulgurite_abandon().
  */
@@ -594,7 +601,7 @@ fulgurite_status fulgurite_close(fulgurite_pool *pool);
 /**
  * Closes a memory and frees its handle, whether or not it can be synced. NULL is none.
  *
- * Fails with FULGURITE_IN_A_JOB only.
+ * Fails with FULGURITE_IN_A_JOB and FULGURITE_FORKED only.
  */
 fulgurite_status fulgurite_abandon(fulgurite_pool *pool);
 

@@ -59,6 +59,7 @@ impl fulgurite_context {
             let message = "the context is of a job on another thread; pass NULL";
             return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, message));
         }
+        self.pool.check_process()?;
         if self.busy.replace(true) {
             let message = "a call with this context is under way; a visitor must not use the context of its scan";
             return Err(Failure::new(FULGURITE_BUSY, message));

@@ -2,9 +2,10 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
 
 use fulgurite::{
     AccessError, Error, JobError, SubmitError, SyncError, containers::RootError, media::VersionError, pool::PoolError,
@@ -28,7 +29,26 @@ impl Failure {
 }
 
 thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+    /// A string of [`CString::into_raw`], or null. Without a destructor, so that calls in
+    /// destructors of a thread's other data have a message, too.
+    static LAST: Cell<*mut c_char> = const { Cell::new(null_mut()) };
+    /// Frees that string when the thread ends. One of a later call is not freed.
+    static FREES: Frees = const { Frees };
+}
+
+struct Frees;
+impl Drop for Frees {
+    fn drop(&mut self) {
+        set_last(None);
+    }
+}
+
+fn set_last(message: Option<CString>) {
+    let old = LAST.replace(message.map_or(null_mut(), CString::into_raw));
+    if !old.is_null() {
+        // SAFETY: it is from `into_raw`, and nothing has it any more.
+        drop(unsafe { CString::from_raw(old) });
+    }
 }
 
 /// Returns what the last call of this thread that failed has to say: what failed, where, and what
@@ -36,8 +56,8 @@ thread_local! {
 /// fails. In a job, read it before the next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn fulgurite_last_message() -> *const c_char {
-    // A thread that ends has none left.
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    let last = LAST.get();
+    if last.is_null() { c"".as_ptr() } else { last.cast_const() }
 }
 
 /// The end of every call: a panic becomes a failure, and a failure the thread's message.
@@ -49,7 +69,8 @@ pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> fulgurite_sta
         Err(payload) => Failure::new(FULGURITE_PANICKED, words(&*payload)),
     };
     let bytes: Vec<u8> = failure.message.bytes().filter(|byte| *byte != 0).collect();
-    let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(bytes).unwrap_or_default());
+    let _ = FREES.try_with(|_| ());
+    set_last(Some(CString::new(bytes).unwrap_or_default()));
     failure.status
 }
 
@@ -92,6 +113,7 @@ fn of_access(error: &AccessError) -> fulgurite_status {
         AccessError::OutOfFrames => FULGURITE_NO_MEMORY,
         AccessError::StackExhausted { .. } => FULGURITE_STACK_OVERFLOW,
         AccessError::ShuttingDown => FULGURITE_CLOSED,
+        AccessError::Forked => FULGURITE_FORKED,
         AccessError::Overloaded { .. } => FULGURITE_OVERLOADED,
         _ => FULGURITE_FAILED,
     }
@@ -101,6 +123,7 @@ fn of_submit(error: &SubmitError) -> fulgurite_status {
     match error {
         SubmitError::Overloaded { .. } => FULGURITE_OVERLOADED,
         SubmitError::ShuttingDown => FULGURITE_CLOSED,
+        SubmitError::Forked => FULGURITE_FORKED,
         _ => FULGURITE_OUT_OF_RANGE,
     }
 }
@@ -134,6 +157,7 @@ fn of_pool(error: &PoolError) -> fulgurite_status {
 fn of_sync(error: &SyncError) -> fulgurite_status {
     match error {
         SyncError::NoVersions { .. } => FULGURITE_NO_POOL,
+        SyncError::Forked => FULGURITE_FORKED,
         SyncError::Version(error) => of_version(error),
         SyncError::NoSpace { .. } => FULGURITE_NO_SPACE,
         SyncError::SectionOpen { .. } | SyncError::Busy { .. } => FULGURITE_BUSY,
@@ -147,6 +171,7 @@ fn of_any(error: &Error) -> fulgurite_status {
     match error {
         Error::Unit(_) | Error::NotHonoured { .. } | Error::OnlyCache | Error::Geometry(_) => FULGURITE_BAD_OPTION,
         Error::Open(_) | Error::Device(_) | Error::OpenPool { .. } | Error::Members { .. } => FULGURITE_CANNOT_OPEN,
+        Error::Build(BuildError::Forked) => FULGURITE_FORKED,
         Error::Build(BuildError::Memory(_) | BuildError::Stacks(_)) => FULGURITE_NO_MEMORY,
         Error::Build(BuildError::Flash(_) | BuildError::Start(_)) => FULGURITE_CANNOT_OPEN,
         Error::Build(_) => FULGURITE_BAD_OPTION,
@@ -185,6 +210,7 @@ impl From<JobError> for Failure {
             JobError::Cancelled { .. } => FULGURITE_CANCELLED,
             JobError::DeadlineExceeded { .. } => FULGURITE_DEADLINE_EXCEEDED,
             JobError::ShutDown { .. } => FULGURITE_CLOSED,
+            JobError::Forked => FULGURITE_FORKED,
             _ => FULGURITE_PANICKED,
         };
         Failure::new(status, error.to_string())

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use fulgurite::Fulgurite;
+use fulgurite::{AccessError, Fulgurite};
+use fulgurite_sys::Process;
 
 use crate::failure::Failure;
 use crate::place::Place;
@@ -33,6 +34,8 @@ pub(crate) fn refuse_on_worker() -> Result<(), Failure> {
 pub(crate) struct Open {
     /// None once it is closed.
     memory: RwLock<Option<Fulgurite>>,
+    /// Has the workers. A child after `fork` has none, and locks that nobody lets go.
+    process: Process,
     /// A pool, which has names and tokens.
     pub keeps: bool,
     /// What a roll back or a removal may take away.
@@ -41,12 +44,18 @@ pub(crate) struct Open {
 
 impl Open {
     pub fn new(memory: Fulgurite, keeps: bool) -> Open {
-        Open { memory: RwLock::new(Some(memory)), keeps, places: Mutex::default() }
+        Open { memory: RwLock::new(Some(memory)), process: Process::current(), keeps, places: Mutex::default() }
+    }
+
+    /// Refuses a child after `fork`.
+    pub fn check_process(&self) -> Result<(), Failure> {
+        if self.process.is_current() { Ok(()) } else { Err(AccessError::Forked.into()) }
     }
 
     /// Calls with the memory, which stays open meanwhile. Not for jobs.
     pub fn with<T>(&self, call: impl FnOnce(&Fulgurite) -> Result<T, Failure>) -> Result<T, Failure> {
         refuse_on_worker()?;
+        self.check_process()?;
         // A call that panicked has left the memory itself as it was.
         let memory = self.memory.read().unwrap_or_else(PoisonError::into_inner);
         call(memory.as_ref().ok_or_else(closed)?)

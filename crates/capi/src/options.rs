@@ -65,7 +65,7 @@ impl fulgurite_options {
             Place::Pool(path) | Place::Flat(path) => match (new_at(path), keeps) {
                 (Some(size), _) => {
                     creates = Some(path.clone());
-                    if keeps { Medium::new_pool(path, size) } else { Medium::new_file(path, size) }
+                    if keeps { Medium::pool_or_new(path, size) } else { Medium::new_file(path, size) }
                 }
                 (None, true) => Medium::pool(path),
                 (None, false) => Medium::file(path),

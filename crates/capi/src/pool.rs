@@ -47,6 +47,9 @@ pub unsafe extern "C" fn fulgurite_open(
 /// before. Other handles of the memory say FULGURITE_CLOSED from then on, and are still to be
 /// freed. NULL is none.
 ///
+/// A child after fork() has no workers: there, this and every other function that takes a handle
+/// of the memory fails with FULGURITE_FORKED, and the parent goes on.
+///
 /// When the sync fails, with the errors of fulgurite_sync(), the pool stays open: make room and
 /// close it again, or call fulgurite_abandon().
 #[unsafe(no_mangle)]
@@ -57,7 +60,7 @@ pub unsafe extern "C" fn fulgurite_close(pool: *mut fulgurite_pool) -> fulgurite
 
 /// Closes a memory and frees its handle, whether or not it can be synced. NULL is none.
 ///
-/// Fails with FULGURITE_IN_A_JOB only.
+/// Fails with FULGURITE_IN_A_JOB and FULGURITE_FORKED only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_abandon(pool: *mut fulgurite_pool) -> fulgurite_status {
     // SAFETY: the contract of the module `lib`.
@@ -70,6 +73,7 @@ unsafe fn close(pool: *mut fulgurite_pool, must_sync: bool) -> Result<(), Failur
     crate::open::refuse_on_worker()?;
     // SAFETY: the caller's contract.
     let Some(handle) = unsafe { argument::handle_or_null(pool, "pool") }? else { return Ok(()) };
+    handle.0.check_process()?;
     if must_sync && handle.0.keeps {
         handle.0.with(|memory| match memory.sync() {
             Ok(_) | Err(fulgurite::Error::OnlyCache) => Ok(()),

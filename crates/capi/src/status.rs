@@ -62,11 +62,13 @@ pub enum fulgurite_status {
     FULGURITE_PANICKED = 24,
     /// Anything else.
     FULGURITE_FAILED = 25,
+    /// This process is a child, by fork(), of the one that opened the memory.
+    FULGURITE_FORKED = 26,
 }
 
 use fulgurite_status::*;
 
-const ALL: [(fulgurite_status, &CStr); 26] = [
+const ALL: [(fulgurite_status, &CStr); 27] = [
     (FULGURITE_OK, c"done"),
     (FULGURITE_NOT_FOUND, c"there is no such key, name or token"),
     (FULGURITE_DIFFERENT, c"the value was not the expected one"),
@@ -93,6 +95,7 @@ const ALL: [(fulgurite_status, &CStr); 26] = [
     (FULGURITE_IN_A_JOB, c"a job cannot make a call that waits without its context"),
     (FULGURITE_PANICKED, c"a defect: a part of this library, or a callback, has panicked"),
     (FULGURITE_FAILED, c"it failed"),
+    (FULGURITE_FORKED, c"this process is a child, by fork, of the one that opened the memory"),
 ];
 
 /// Returns a sentence for a status, which lasts as long as the program. A number that is no status

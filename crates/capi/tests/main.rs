@@ -3,3 +3,4 @@
 mod conform_calls;
 mod conform_examples;
 mod conform_header;
+mod regression_surroundings;

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_sys::descriptors::above_standard;
 
 /// The fewest frames. With fewer, one instruction's pages might not all be there at once.
 pub const FRAMES_LEAST: u32 = 128;
@@ -103,7 +104,8 @@ impl Budget {
 
 /// The files of the calling thread.
 fn files() -> io::Result<[File; 2]> {
-    Ok([File::open("/proc/thread-self/statm")?, File::open("/proc/thread-self/status")?])
+    let open = |path| above_standard(|| File::open(path));
+    Ok([open("/proc/thread-self/statm")?, open("/proc/thread-self/status")?])
 }
 
 /// What other memory may grow by between two looks: `import numpy.random` maps 2.6 MiB of a library

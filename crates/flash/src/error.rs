@@ -160,10 +160,16 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Another process, or another medium of this one, has it open.
-    #[error("{} is in use by another process; stop that one, or choose another path", path.display())]
+    #[error("{} is in use {}", path.display(), if *.here {
+        "by this process already; close it there first, or choose another path"
+    } else {
+        "by another process; stop that one, or choose another path"
+    })]
     InUse {
         /// The path as given.
         path: PathBuf,
+        /// This process has it open.
+        here: bool,
     },
     /// The file is smaller than what was asked for.
     #[error("{} has {}, and {} are needed; name a larger one, or ask for less", path.display(), format_bytes(*.found), format_bytes(*.needed))]

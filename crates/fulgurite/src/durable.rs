@@ -108,6 +108,7 @@ impl Fulgurite {
     }
 
     pub(crate) fn kept(&self, what: &'static str) -> Result<&Kept, Error> {
+        self.runtime.check_process()?;
         self.pool.as_ref().ok_or(Error::NoPool { what })
     }
 
@@ -326,8 +327,20 @@ impl Syncer {
                 eprintln!("fulgurite: the pool was not synced, and will not be any more: {error}");
                 *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
+            // Before the runtime, which may end here, and whose medium must be closed then.
+            drop((pool, named, grower));
+            drop(runtime);
         });
         Ok(Syncer { stop, thread: Some(thread.map_err(Error::Thread)?), failed, others })
+    }
+    /// Stops it without waiting for its last sync. It then drops the runtime, if nobody else does.
+    pub fn end_by_itself(mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.take().iter().for_each(|thread| thread.thread().unpark());
+    }
+    /// Leaves it to the process whose it is: this one is a child, without its thread.
+    pub fn forget(mut self) {
+        std::mem::forget(self.thread.take());
     }
     /// A sync of the program begins, which is not kept waiting.
     fn begin_sync(&self) -> Other<'_> {

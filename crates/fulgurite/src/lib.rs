@@ -306,7 +306,8 @@ impl Builder {
         self.on_device = Some(core);
         self
     }
-    /// Opens the medium and starts the workers.
+    /// Opens the medium and starts the workers. What a start that fails, or is killed, was to
+    /// create is not there.
     ///
     /// # Errors
     /// [`Error::Unit`] and [`Error::NotHonoured`], before anything is touched. [`Error::Open`],
@@ -317,7 +318,7 @@ impl Builder {
         let keep_space = self.keep_space.map(|size| size.bytes()).transpose()?;
         let growing = self.growing.map(|size| size.bytes()).transpose()?;
         let object_cache = self.object_cache.map(|size| size.bytes()).transpose()?;
-        let opened = self.medium.open(&Settings {
+        let opened = self.medium.begin(&Settings {
             durability: self.durability.map(Durability::of_store),
             keep_tokens: self.keep_tokens,
             keep_age: self.keep_age,
@@ -327,22 +328,57 @@ impl Builder {
             history_share: None,
             dram_bytes,
         })?;
-        let objects = object_cache.unwrap_or(dram_bytes / 4);
-        let objects = if objects < 1 << 20 { 0 } else { objects };
+        let packs = opened.flash.backing().is_some_and(|backing| backing.objects().is_some());
+        let objects_of = |dram_bytes: u64| match object_cache.unwrap_or(dram_bytes / 4) {
+            bytes if packs && bytes >= 1 << 20 => bytes,
+            _ => 0,
+        };
+        let objects = objects_of(dram_bytes);
         let mut builder = Runtime::builder(opened.flash.clone()).dram(dram_bytes).objects(objects);
         builder = builder.objects_move(object_cache.is_none());
         if opened.kept.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
-        let runtime = self.adjust.into_iter().fold(builder, |builder, adjust| adjust(builder)).build()?;
+        let runtime = self.adjust.into_iter().fold(builder, |builder, adjust| adjust(builder)).build();
+        let runtime = runtime.map_err(|error| match error {
+            runtime::BuildError::TooSmall { budget, fixed, least } => {
+                // A larger budget is divided into larger parts.
+                let parts = |dram_bytes| opened.store_bytes(dram_bytes) + objects_of(dram_bytes);
+                runtime::BuildError::TooSmall { budget, fixed, least: least_budget(budget, least, parts) }
+            }
+            error => error,
+        })?;
         let growth = growth::Growth::of(&opened);
-        let store = opened.kept.map(store::Store::from);
+        let store = opened.kept.clone().map(store::Store::from);
         let durability = self.durability.unwrap_or_default();
-        Fulgurite::over(Arc::new(runtime), store, growth, durability, dram_bytes)
+        let memory = Fulgurite::over(Arc::new(runtime), store, growth, durability, dram_bytes)?;
+        // All has been checked, and runs.
+        opened.finish()?;
+        Ok(memory)
     }
 }
 
+/// The budget that suffices where one of `budget` would have to be `told`, because of which `parts`
+/// grow with it.
+fn least_budget(budget: u64, told: u64, parts: impl Fn(u64) -> u64) -> u64 {
+    let others = told.saturating_sub(parts(budget));
+    // The parts are less than all of it, so this ends.
+    let mut least = told;
+    for _ in 0..200 {
+        let needed = others.saturating_add(parts(least));
+        if needed <= least {
+            break;
+        }
+        least = needed;
+    }
+    // Some parts have a least size of their own, or are rounded.
+    if least == told { told } else { least.saturating_add(least / 64).next_multiple_of(64 << 10) }
+}
+
 /// A memory in flash, and the workers that run jobs on it.
+///
+/// Dropping the last handle of a pool syncs it, and waits for jobs that have started. In a job it
+/// returns at once, and a thread does both. An exit of the process then waits for the sync.
 ///
 /// On a pool, named data outlives it ([`Fulgurite::named`]). Unnamed data lasts as long as the
 /// process, and its space is not found again. Other media are laid out anew at each start.
@@ -373,9 +409,18 @@ pub struct Fulgurite {
 
 impl Drop for Fulgurite {
     fn drop(&mut self) {
+        if self.runtime.check_process().is_err() {
+            self.syncer.take().into_iter().for_each(durable::Syncer::forget);
+            return;
+        }
         // The runtime syncs at its end, with what was left for that.
         if let Some(kept) = &self.pool {
             kept.pool.last_sync_begins();
+        }
+        if fulgurite_runtime::on_worker() {
+            // The thread that syncs needs this worker for its last sync. It holds the runtime.
+            self.runtime.ends_elsewhere();
+            self.syncer.take().into_iter().for_each(durable::Syncer::end_by_itself);
         }
     }
 }
@@ -604,7 +649,7 @@ impl Fulgurite {
         if self.pool.is_some() {
             return self.reserve_clean("region", bytes, None);
         }
-        let bytes = bytes.next_multiple_of(SUBPAGE_BYTES as u64);
+        let bytes = bytes.checked_next_multiple_of(SUBPAGE_BYTES as u64).unwrap_or(u64::MAX);
         Ok(Region::new(self.runtime.reserve_shared(bytes)?, bytes))
     }
 

@@ -46,7 +46,8 @@ impl Fulgurite {
     }
 }
 
-/// A name in a pool. Sizes count only when something is made. Existing data keeps its own.
+/// A name in a pool. Sizes count only when something is made. Existing data keeps its own. A pool
+/// has up to 240 names. More things are kept under the keys of one of them.
 ///
 /// ```
 /// use fulgurite::{Error, Fulgurite, Medium};

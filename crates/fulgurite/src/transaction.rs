@@ -100,9 +100,9 @@ impl Fulgurite {
     ///
     /// # Errors
     /// What `body` returned. [`Error::Access`] with [`AccessError::Conflict`] after some 2000 runs,
-    /// and with [`AccessError::TooManyPins`] when it writes more than 32 subpages
-    /// ([`Fulgurite::transaction_with`] sets that). [`Error::InsideJob`] inside a job or another
-    /// transaction. [`Error::Job`] when `body` panicked. [`Error::Submit`] when it was not started.
+    /// and with [`AccessError::TooManyPins`] when it writes more than 32 subpages, or
+    /// more than there are frames for ([`Fulgurite::transaction_with`] sets that).
+    /// [`Error::InsideJob`] inside a job or another transaction. [`Error::Job`] when `body` panicked. [`Error::Submit`] when it was not started.
     pub fn transaction<'env, R, E>(
         &self,
         body: impl FnMut(&mut Transaction<'_>) -> Result<R, E> + Send + 'env,
@@ -111,7 +111,10 @@ impl Fulgurite {
         R: Send + 'env,
         E: From<Error> + Send + 'env,
     {
-        self.transaction_with(&JobOptions::new().name("transaction").pins(PINS), body)
+        // With few frames, a job cannot have as many.
+        let pins = u32::try_from(self.runtime.frames() / self.runtime.workers() as u64).unwrap_or(u32::MAX);
+        let pins = pins.saturating_sub(1).clamp(4, PINS);
+        self.transaction_with(&JobOptions::new().name("transaction").pins(pins), body)
     }
 
     /// As [`Fulgurite::transaction`], with a name, a priority, a deadline, a bound on pins (one for

@@ -14,6 +14,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use fulgurite_sys::descriptors::{above_standard, moved};
 use fulgurite_sys::{PlaceError, SocketPlace, socket_place};
 use rustix::net::SocketType;
 
@@ -92,7 +93,8 @@ impl NbdAddress {
         let failed = |source: io::Error| self.failed(source);
         match self {
             NbdAddress::Tcp(address) => {
-                let listener = TcpListener::bind(loopback(*address)?).map_err(failed)?;
+                let address = loopback(*address)?;
+                let listener = above_standard(|| TcpListener::bind(address)).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
                 Ok(Listener::Tcp(listener))
             }
@@ -141,13 +143,13 @@ impl Listener {
                 if peer != rustix::process::geteuid() && !peer.is_root() {
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
-                Ok(Stream::Unix(stream))
+                Ok(Stream::Unix(moved(stream.into())?.into()))
             }
             Listener::Tcp(listener) => {
                 let (stream, _): (TcpStream, _) = listener.accept()?;
                 // Replies go out whole. Waiting for more would only delay them.
                 stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+                Ok(Stream::Tcp(moved(stream.into())?.into()))
             }
         }
     }

@@ -9,6 +9,7 @@ use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 use fulgurite_sys::Clock;
 
+use crate::error::FORKED;
 use crate::objects::{MOVING_BYTES_MIN, PlantedInObjects, packs};
 use crate::split::LEAST;
 
@@ -17,6 +18,9 @@ use crate::split::LEAST;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum BuildError {
+    /// This process is a child of the one that opened the memory.
+    #[error("{FORKED}")]
+    Forked,
     /// A setting is out of its range.
     #[error("{what}: {got} is invalid; {advice}")]
     Unusable { what: &'static str, got: u64, advice: &'static str },

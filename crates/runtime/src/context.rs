@@ -428,6 +428,10 @@ impl Context {
         if std::thread::panicking() {
             return Err(AccessError::Cancelled);
         }
+        // A job that has forked goes on in the child, whose rings are its parent's.
+        if !self.shared.process.is_current() {
+            return Err(AccessError::Forked);
+        }
         self.enough_stack()?;
         if !self.state.bounded.get() {
             return Ok(());

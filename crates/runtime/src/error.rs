@@ -51,7 +51,8 @@ pub enum AccessError {
     Conflict { runs: u32 },
     /// The region or heap is full.
     #[error(
-        "no space: {requested} bytes asked for, {free} free; free something, or make the region larger (of a named container: the pool)"
+        "no space: {} asked for, {free} free; free something, or make the region larger (of a named container: the pool)",
+        asked_for(*.requested)
     )]
     NoSpace { requested: u64, free: u64 },
     /// The pool has no place for the change, or for a write-back that would free a frame.
@@ -90,6 +91,9 @@ pub enum AccessError {
         "the job has used nearly all of its stack of {stack_bytes} bytes; recurse less, or give jobs larger stacks (runtime::Builder::stack)"
     )]
     StackExhausted { stack_bytes: usize },
+    /// This process is a child of the one that opened the memory.
+    #[error("{FORKED}")]
+    Forked,
     /// The runtime is shutting down.
     #[error("the runtime is shutting down")]
     ShuttingDown,
@@ -99,6 +103,16 @@ pub enum AccessError {
         /// How long, in nanoseconds.
         wait_ns: u64,
     },
+}
+
+/// What a child after `fork` is told.
+pub(crate) const FORKED: &str = "this process is a child, by fork, of the one that opened the memory, and has none of \
+                                its workers; use it there, or open another pool here";
+
+/// A number of bytes in words. A capacity of which no number of bytes can be told asks for the
+/// most.
+fn asked_for(bytes: u64) -> String {
+    if bytes == u64::MAX { "more bytes than any memory has".to_owned() } else { format!("{bytes} bytes") }
 }
 
 /// How much a sync would let go of, in words.
@@ -214,6 +228,9 @@ pub enum SyncError {
     /// one of the token, whole.
     #[error("a roll back failed midway ({cause}), and this memory is unusable; close it and open it again")]
     Poisoned { cause: Box<SyncError> },
+    /// This process is a child of the one that opened the memory.
+    #[error("{FORKED}")]
+    Forked,
 }
 
 impl From<FlashError> for SyncError {

@@ -10,11 +10,13 @@ use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use fulgurite_sys::Process;
 use parking_lot::{Condvar, Mutex};
 
 use crate::config::nanos;
 use crate::context::Context;
 use crate::control::{Control, Priority};
+use crate::error::FORKED;
 use crate::mailbox::Message;
 use crate::shared::Shared;
 use crate::thread::assert_foreign;
@@ -92,6 +94,9 @@ pub enum JobError {
     /// The runtime was dropped before it started.
     #[error("the runtime shut down before job \"{name}\" started")]
     ShutDown { name: &'static str },
+    /// This process is a child of the one that submitted it.
+    #[error("{FORKED}")]
+    Forked,
 }
 
 /// Why a job was not accepted.
@@ -113,6 +118,9 @@ pub enum SubmitError {
     /// The runtime is shutting down.
     #[error("the runtime is shutting down")]
     ShuttingDown,
+    /// This process is a child of the one that opened the memory.
+    #[error("{FORKED}")]
+    Forked,
 }
 
 /// Where the result goes. The worker keeps it too, so that a fiber that dies without unwinding
@@ -156,6 +164,7 @@ pub struct JobHandle<T> {
     slot: Arc<Slot<T>>,
     control: Arc<Control>,
     runtime: Weak<Shared>,
+    process: Process,
 }
 
 impl<T: Send> JobHandle<T> {
@@ -168,6 +177,10 @@ impl<T: Send> JobHandle<T> {
     /// Inside a job, whose worker could never run the other one.
     pub fn wait(self) -> Result<T, JobError> {
         assert_foreign("wait for a job");
+        // A child has nobody who runs it, and its locks may be held for good.
+        if !self.process.is_current() {
+            return Err(JobError::Forked);
+        }
         let mut state = self.slot.state.lock();
         loop {
             if let Some(result) = state.result.take() {
@@ -179,6 +192,9 @@ impl<T: Send> JobHandle<T> {
     /// Makes the job's current or next miss or wait fail with [`crate::AccessError::Cancelled`].
     /// Waits for flash end first. A job not yet started never starts.
     pub fn cancel(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         let before = self.control.cancelled.swap(true, Ordering::Relaxed);
         if let Some(runtime) = self.runtime.upgrade().filter(|_| !before) {
             runtime.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::Cancelled));
@@ -186,13 +202,16 @@ impl<T: Send> JobHandle<T> {
     }
     /// Whether it has ended.
     pub fn is_finished(&self) -> bool {
-        self.slot.state.lock().result.is_some()
+        !self.process.is_current() || self.slot.state.lock().result.is_some()
     }
 }
 
 impl<T: Send> Future for JobHandle<T> {
     type Output = Result<T, JobError>;
     fn poll(self: FuturePin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        if !self.process.is_current() {
+            return Poll::Ready(Err(JobError::Forked));
+        }
         let mut state = self.slot.state.lock();
         match state.result.take() {
             Some(result) => Poll::Ready(result),
@@ -265,7 +284,7 @@ where
         pins: options.pins,
     });
     let job = Box::new(TypedJob { code, slot: slot.clone(), control: control.clone() });
-    (job, JobHandle { slot, control, runtime: Arc::downgrade(shared) })
+    (job, JobHandle { slot, control, runtime: Arc::downgrade(shared), process: shared.process })
 }
 
 /// Fails a job that has not begun. Its closure is its owner's: a panic in dropping it stays here.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{FlashError, VersionError};
 use fulgurite_format::{Address, FrameIndex, SUBPAGE_BYTES};
+use fulgurite_sys::endings::Ending;
 use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder};
@@ -31,17 +32,30 @@ use fulgurite_cache::marks::has_changes;
 /// dirty frames back and stops.
 ///
 /// Where the medium keeps versions, dropping it makes a last token, as [`Runtime::sync`] does, and
-/// then lets started jobs end. Their later writes are lost, so wait for them first. A job that
-/// drops the last handle makes no token.
+/// then lets started jobs end. Their later writes are lost, so wait for them first.
+///
+/// Dropped on a worker, of this runtime or of another, it returns at once, and a thread of its own
+/// does all that. An exit of the process waits for the token, and an open of the same pool in this
+/// process waits until it is free.
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
     pub(crate) jobs: Arc<Jobs>,
     /// What is saved with every sync.
     pub(crate) parts: Mutex<Vec<Arc<dyn Durable>>>,
     threads: Vec<JoinHandle<()>>,
-    watchdog: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    watchdog: Option<Watchdog>,
     /// What each worker answered when it was asked last.
     last_answers: Mutex<Vec<WorkerStatistics>>,
+    /// Its end is another thread's. The last field: the medium is closed before.
+    ending: Mutex<Option<Ending>>,
+}
+
+/// The thread that reports jobs which do not give way, and that ends a runtime which was dropped
+/// on a worker.
+struct Watchdog {
+    /// Dropped, it stops the thread.
+    ends: mpsc::Sender<Runtime>,
+    thread: JoinHandle<()>,
 }
 
 /// Why a service did not end well.
@@ -91,6 +105,7 @@ impl Runtime {
             threads: Vec::new(),
             watchdog: None,
             last_answers,
+            ending: Mutex::new(None),
         };
         for id in 0..config.workers {
             let (ready, is_ready) = mpsc::channel();
@@ -115,13 +130,21 @@ impl Runtime {
             runtime.threads.push(thread);
             is_ready.recv().unwrap_or_else(|_| Err(std::io::Error::other("a worker died").into()))?;
         }
-        let (stop, stopped) = mpsc::channel();
+        let (ends, ended) = mpsc::channel();
         let watched = shared.clone();
         fulgurite_sys::planted::start_thread()?;
-        let watchdog =
-            std::thread::Builder::new().name("fulgurite-watch".into()).spawn(move || watch(&watched, &stopped))?;
-        runtime.watchdog = Some((stop, watchdog));
+        let thread = std::thread::Builder::new().name("fulgurite-watch".into()).spawn(move || {
+            let dropped = watch(&watched, &ended);
+            drop((watched, ended));
+            drop(dropped);
+        })?;
+        runtime.watchdog = Some(Watchdog { ends, thread });
         Ok(runtime)
+    }
+
+    /// Says that another thread than the caller will drop this, who does not wait for that.
+    pub fn ends_elsewhere(&self) {
+        self.ending.lock().get_or_insert_with(Ending::begin);
     }
 
     /// Runs `code` as a job on any worker.
@@ -143,6 +166,9 @@ impl Runtime {
         F: FnOnce(&mut Context) -> T + Send + 'static,
     {
         let shared = &self.shared;
+        if !shared.process.is_current() {
+            return Err(SubmitError::Forked);
+        }
         if shared.stopping.load(Ordering::Relaxed) {
             return Err(SubmitError::ShuttingDown);
         }
@@ -182,6 +208,9 @@ impl Runtime {
         T: Send + 'env,
         F: FnOnce(&mut Context) -> T + Send + 'env,
     {
+        if !self.shared.process.is_current() {
+            return Err(JobError::Forked);
+        }
         let Ok(ended) = run_borrowing(code, |code| {
             let now = self.shared.clock.now_ns();
             let (job, handle) = new_job(&self.shared, &JobOptions::new().name(name), now, code);
@@ -226,6 +255,7 @@ impl Runtime {
     {
         let ended = self.run_job(&JobOptions::default(), code).map_err(|error| match error {
             SubmitError::Overloaded { wait_ns } => AccessError::Overloaded { wait_ns },
+            SubmitError::Forked => AccessError::Forked,
             _ => AccessError::ShuttingDown,
         })?;
         result_of(ended)
@@ -263,6 +293,7 @@ impl Runtime {
         F: Fn(usize) -> S + Send + Sync + 'static,
     {
         assert_foreign("serve");
+        self.check_process().map_err(|_| SubmitError::Forked)?;
         let make = Arc::new(make);
         let waits: Vec<_> = (0..self.shared.mailboxes.len())
             .map(|worker| {
@@ -298,6 +329,7 @@ impl Runtime {
     /// [`BuildError::TooSmall`] when nothing would be left for frames, [`BuildError::Unusable`]
     /// above the runtime's maximum.
     pub fn set_dram(&self, bytes: u64) -> Result<(), BuildError> {
+        self.check_process().map_err(|_| BuildError::Forked)?;
         let layout = &self.shared.layout;
         let workers = self.shared.mailboxes.len() as u64;
         // Objects may give what they have beyond their least.
@@ -345,6 +377,14 @@ impl Runtime {
 
     fn ask_statistics(&self, reset: bool) -> Statistics {
         assert_foreign("ask for statistics");
+        if self.check_process().is_err() {
+            let workers = vec![WorkerStatistics::new(); self.workers()];
+            return Statistics {
+                workers,
+                dram_bytes: self.dram_bytes(),
+                device: fulgurite_flash::DeviceCounters::default(),
+            };
+        }
         let replies = self.shared.ask(|reply| Message::Statistics { reset, reply });
         let clock = &self.shared.clock;
         let mut last_answers = self.last_answers.lock();
@@ -373,6 +413,7 @@ impl Runtime {
     /// Inside a job.
     pub fn write_back(&self) -> Result<(), FlashError> {
         assert_foreign("write everything back");
+        self.check_process().map_err(|_| FlashError::Poisoned)?;
         if self.shared.flash.versions().is_some() {
             return self.sync().map(drop).map_err(|error| match error {
                 SyncError::Version(VersionError::Flash(error)) => error,
@@ -404,6 +445,13 @@ impl Runtime {
         reserve(&self.shared.next_owned, bytes, end)
     }
 
+    /// Refuses a child after `fork`, which has none of the workers.
+    ///
+    /// # Errors
+    /// [`SyncError::Forked`].
+    pub fn check_process(&self) -> Result<(), SyncError> {
+        if self.shared.process.is_current() { Ok(()) } else { Err(SyncError::Forked) }
+    }
     /// After how long a request that the medium does not answer is an error.
     pub fn device_timeout(&self) -> Duration {
         self.shared.config.device_timeout
@@ -492,6 +540,7 @@ pub(crate) fn result_of<T>(ended: Result<Result<T, AccessError>, JobError>) -> R
         Ok(result) => result,
         Err(JobError::Panicked { message, .. }) => std::panic::panic_any(message),
         Err(error @ JobError::StackOverflow { .. }) => panic!("{error}"),
+        Err(JobError::Forked) => Err(AccessError::Forked),
         Err(_) => Err(AccessError::ShuttingDown),
     }
 }
@@ -503,12 +552,17 @@ fn reserve(next: &std::sync::atomic::AtomicU64, bytes: u64, end: u64) -> Result<
         .map_err(|at| AccessError::NoSpace { requested: bytes, free: end.saturating_sub(at) })
 }
 
-/// Reports, by name, a job that does not give its core back.
-fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
+/// Reports, by name, a job that does not give its core back. Returns the runtime when it was
+/// dropped on a worker.
+fn watch(shared: &Shared, ended: &mpsc::Receiver<Runtime>) -> Option<Runtime> {
     let limit = shared.config.run_limit;
     let mut seen: Vec<(u64, u32)> = vec![(0, 0); shared.running.len()];
-    let next = || shared.clock.receive_until(stopped, shared.clock.after(limit));
-    while next().is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
+    loop {
+        match shared.clock.receive_until(ended, shared.clock.after(limit)) {
+            Ok(runtime) => return Some(runtime),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
         for (worker, (running, seen)) in shared.running.iter().zip(&mut seen).enumerate() {
             let turns = running.turns.load(Ordering::Relaxed);
             if !running.busy.load(Ordering::Relaxed) || turns != seen.0 {
@@ -531,26 +585,56 @@ fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        let keeps_versions = self.shared.flash.versions().is_some() && self.watchdog.is_some();
-        if keeps_versions
-            && !on_worker()
+        if self.check_process().is_err() {
+            // Nothing of a parent's threads, rings and locks may be touched. It goes with the
+            // child.
+            std::mem::forget((self.shared.clone(), self.jobs.clone()));
+            std::mem::forget((std::mem::take(&mut self.threads), self.watchdog.take()));
+            return;
+        }
+        let Some(Watchdog { ends, thread: watchdog }) = self.watchdog.take() else {
+            // It has not started.
+            return self.stop();
+        };
+        if on_worker() {
+            self.ends_elsewhere();
+            let runtime = Runtime {
+                shared: self.shared.clone(),
+                jobs: self.jobs.clone(),
+                parts: Mutex::new(std::mem::take(self.parts.get_mut())),
+                threads: std::mem::take(&mut self.threads),
+                watchdog: Some(Watchdog { ends: ends.clone(), thread: watchdog }),
+                last_answers: Mutex::default(),
+                ending: Mutex::new(self.ending.get_mut().take()),
+            };
+            if let Err(mpsc::SendError(mut runtime)) = ends.send(runtime) {
+                // Its thread has died. The workers end by themselves.
+                (runtime.watchdog, runtime.threads) = (None, Vec::new());
+            }
+            return;
+        }
+        if self.shared.flash.versions().is_some()
             && let Err(error) = self.sync()
         {
             eprintln!("fulgurite: what was written since the last token is lost: {error}");
         }
+        self.ending.get_mut().iter_mut().for_each(Ending::made_durable);
+        self.stop();
+        drop(ends);
+        if watchdog.thread().id() != std::thread::current().id() {
+            let _ = watchdog.join();
+        }
+    }
+}
+
+impl Runtime {
+    /// Lets started jobs end, and then the workers.
+    fn stop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.mailboxes.iter().for_each(|m| m.send(Message::Stop));
-        let me = std::thread::current().id();
-        // A job that dropped the last handle does not wait: all workers end together, with its own.
-        if self.threads.iter().all(|thread| thread.thread().id() != me) {
-            for thread in self.threads.drain(..) {
-                let _ = thread.join();
-            }
-        }
-        self.jobs.fail_queued();
-        if let Some((stop, thread)) = self.watchdog.take() {
-            drop(stop);
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        self.jobs.fail_queued();
     }
 }

@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use fulgurite_cache::Shape;
 use fulgurite_flash::Flash;
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::Clock;
+use fulgurite_sys::{Clock, Process};
 use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder, Layout, own_fibers};
@@ -40,6 +40,8 @@ static RUNTIMES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::ne
 pub(crate) struct Shared {
     /// Tells this runtime from all others of the process.
     pub id: u32,
+    /// The process that has the workers. A child after `fork` has none.
+    pub process: Process,
     /// The residency table, the frames, the cut.
     pub cache: Arc<fulgurite_cache::Shared>,
     /// What is cached by object and not by subpage, over a medium that packs objects.
@@ -149,6 +151,7 @@ impl Shared {
         assert!(id != u32::MAX, "a process has made more runtimes than can be told apart");
         Ok(Shared {
             id,
+            process: Process::current(),
             cache,
             objects,
             split: (layout.objects_least < layout.objects_most).then(|| Mutex::new(Split::new(both))),

@@ -254,6 +254,7 @@ impl Runtime {
     /// Inside a job.
     pub fn sync(&self) -> Result<Synced, SyncError> {
         assert_foreign("sync");
+        self.check_process()?;
         let shared = &self.shared;
         let versions = self.versions()?;
         let _turn = shared.sync_turn.lock();
@@ -350,6 +351,7 @@ impl Runtime {
     /// Inside a job.
     pub fn roll_back(&self, token: u64) -> Result<(), SyncError> {
         assert_foreign("roll back");
+        self.check_process()?;
         let shared = self.shared.clone();
         let versions = self.versions()?;
         let _turn = shared.sync_turn.lock();
@@ -441,6 +443,7 @@ impl Runtime {
     /// # Errors
     /// When a sync that was given up is still being written; [`SyncError::Poisoned`].
     pub fn hold_state(&self) -> Result<StateHeld<'_>, SyncError> {
+        self.check_process()?;
         let turn = self.shared.sync_turn.lock();
         self.is_whole()?;
         self.wait_for_cut()?;

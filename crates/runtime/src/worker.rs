@@ -251,7 +251,15 @@ impl Worker {
         self.fibers.publish_nothing();
         match resumed {
             Resumed::Suspended if self.fibers.states[index as usize].waiting.get() => Point::Missed,
-            Resumed::Suspended => Point::Finished,
+            Resumed::Suspended => {
+                if !self.shared.process.is_current() {
+                    eprintln!(
+                        "fulgurite: a job called fork, and its child goes on as a worker; end the child in the job, by _exit or exec"
+                    );
+                    std::process::abort();
+                }
+                Point::Finished
+            }
             Resumed::Overflowed => {
                 self.bury(index);
                 Point::Finished

@@ -51,7 +51,7 @@ impl Memory {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         let resident: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
         let dram_bytes = resident * PAGE as u64 + (14 << 20);
-        let opened = Opened { flash: flash.clone(), kept: None, files: None, grows_to: 0 };
+        let opened = Opened::flat(flash.clone());
         let told = Arc::default();
         let settings = Settings { opened, dram_bytes, way, told, json: false, stats_ms: 0 };
         let buffer = PageBuffer::start(&settings).unwrap();

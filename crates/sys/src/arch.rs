@@ -21,6 +21,32 @@ pub fn relax() {
     core::hint::spin_loop();
 }
 
+/// Whether this program runs under valgrind, by the sequence of instructions with which a program
+/// asks it. On a processor they change nothing.
+#[must_use]
+pub fn is_under_valgrind() -> bool {
+    /// `VG_USERREQ__RUNNING_ON_VALGRIND` (valgrind.h).
+    const RUNNING_ON_VALGRIND: u64 = 0x1001;
+    let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
+    let answer: u64;
+    // SAFETY: the rotations add up to 128 bits, and a register is exchanged with itself. Valgrind
+    // reads the request, and answers in a register.
+    unsafe {
+        core::arch::asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            in("rax") request.as_ptr(),
+            inout("rdx") 0u64 => answer,
+            inout("rdi") 0u64 => _,
+            options(nostack)
+        );
+    }
+    answer != 0
+}
+
 /// Starts loading the cache line at `address` for reading. Never faults, whatever the address.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {

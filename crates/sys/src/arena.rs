@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::SealFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use crate::descriptors::above_standard;
 use crate::{arch, planted};
 
 /// What lies behind an arena's addresses.
@@ -128,7 +129,7 @@ impl Arena {
     pub fn memfd(name: &str, bytes: usize) -> Result<Arena, ArenaError> {
         let fail = |e: rustix::io::Errno| ArenaError::Map { bytes, source: e.into() };
         planted::set_up(libc::EMFILE).map_err(|source| ArenaError::Map { bytes, source })?;
-        let fd = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).map_err(fail)?;
+        let fd = above_standard(|| rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)).map_err(fail)?;
         rustix::fs::ftruncate(&fd, bytes.next_multiple_of(4096) as u64).map_err(fail)?;
         Arena::shared(File::from(fd))
     }
@@ -142,7 +143,7 @@ impl Arena {
         let fail = |e: rustix::io::Errno| ArenaError::Map { bytes, source: e.into() };
         planted::set_up(libc::EMFILE).map_err(|source| ArenaError::Map { bytes, source })?;
         let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create(name, flags).map_err(fail)?;
+        let fd = above_standard(|| rustix::fs::memfd_create(name, flags)).map_err(fail)?;
         rustix::fs::ftruncate(&fd, bytes.next_multiple_of(4096) as u64).map_err(fail)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(fail)?;
         Arena::shared(File::from(fd))

@@ -11,7 +11,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+
 use crate::Arena;
+use crate::descriptors::above_standard;
 
 /// fcntl(2): which signal announces a conflict with a lease. Not in `libc`.
 const F_SETSIG: libc::c_int = 10;
@@ -66,14 +70,15 @@ impl DirectFile {
         let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let mut options = OpenOptions::new();
         options.read(true).write(write).create_new(create).mode(0o600);
-        match options.custom_flags(flags | libc::O_DIRECT).open(path) {
+        let mut open = |flags| above_standard(|| options.custom_flags(flags).open(path));
+        match open(flags | libc::O_DIRECT) {
             Ok(file) => Ok(DirectFile { file, direct: true }),
             // Some kernels create the file before they find that its file system has no O_DIRECT.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 if create {
                     let _ = std::fs::remove_file(path);
                 }
-                Ok(DirectFile { file: options.custom_flags(flags).open(path)?, direct: false })
+                Ok(DirectFile { file: open(flags)?, direct: false })
             }
             Err(e) => Err(e),
         }
@@ -245,7 +250,25 @@ impl DirectFile {
     /// The kernel's.
     pub fn free_bytes(path: &Path) -> io::Result<u64> {
         let s = rustix::fs::statvfs(path)?;
-        Ok(s.f_bavail.saturating_mul(s.f_frsize))
+        // A file system that tells of no blocks at all does not say (many in user space).
+        Ok(if s.f_blocks == 0 { u64::MAX } else { s.f_bavail.saturating_mul(s.f_frsize) })
+    }
+}
+
+/// Renames, and replaces nothing. False when something has the new name.
+///
+/// # Errors
+/// The kernel's.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<bool> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        // Not every file system can do it at once.
+        Err(Errno::INVAL | Errno::NOSYS) => match std::fs::symlink_metadata(to) {
+            Ok(_) => Ok(false),
+            Err(_) => std::fs::rename(from, to).map(|()| true),
+        },
+        Err(error) => Err(error.into()),
     }
 }
 

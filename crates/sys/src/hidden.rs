@@ -24,9 +24,9 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 
-use crate::arch::system_call;
+use crate::descriptors::above_standard;
 use crate::userfault::Access;
-use crate::{Arena, Backed, DirectFile, Region};
+use crate::{Arena, DirectFile, Region};
 
 const PAGE: usize = 4096;
 
@@ -62,7 +62,7 @@ impl HiddenFile {
         if DirectFile::limit_bytes().is_some_and(|limit| limit < region.len() as u64) {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
-        let file = rustix::fs::memfd_create("fulgurite pages", MemfdFlags::CLOEXEC)?;
+        let file = above_standard(|| rustix::fs::memfd_create("fulgurite pages", MemfdFlags::CLOEXEC))?;
         rustix::fs::ftruncate(&file, region.len() as u64)?;
         region.map_over(file.as_fd(), 0, region.len(), Access::None)?;
         let guards = HiddenFile { file, hiding: Hiding::Guards };
@@ -177,14 +177,7 @@ impl ForkMark {
     /// # Errors
     /// When the kernel has no memory, or no such memory (before Linux 4.14).
     pub fn new() -> io::Result<ForkMark> {
-        const WIPE_ON_FORK: usize = 18;
-        let arena = Arena::anonymous(PAGE, Backed::BasePages).map_err(io::Error::other)?;
-        let page = arena.base().as_ptr() as usize;
-        // SAFETY: the page is the arena's. The kernel is called directly, as above.
-        let result = unsafe { system_call(libc::SYS_madvise as usize, [page, PAGE, WIPE_ON_FORK, 0, 0, 0]) };
-        if result != 0 {
-            return Err(io::Error::from_raw_os_error(-result as i32));
-        }
+        let arena = crate::process::wiped_by_forks()?;
         arena.words(0, 1)[0].store(1, Ordering::Relaxed);
         Ok(ForkMark(arena))
     }
@@ -198,6 +191,7 @@ impl ForkMark {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Backed;
 
     #[test]
     fn what_was_hidden_is_there_when_it_is_shown_again() {

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::Arena;
+use crate::descriptors::above_standard;
 
 /// Bytes of one write: large enough that a device is busy, small enough that a short one is made up
 /// for soon.
@@ -45,7 +46,7 @@ impl ImageFile {
         if name.contains('/') {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let directory = File::open(directory)?;
+        let directory = above_standard(|| File::open(directory))?;
         let c_string = |bytes: &[u8]| CString::new(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
         let new = [name.as_bytes(), b".new"].concat();
         Ok(ImageFile { directory, name: c_string(Path::new(name).as_os_str().as_bytes())?, new: c_string(&new)? })

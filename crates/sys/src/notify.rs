@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
+use crate::descriptors::above_standard;
 use crate::gate;
 
 /// Wakes one sleeper. A wake-up without a sleeper is kept for the next wait.
@@ -24,7 +25,8 @@ impl Notifier {
     /// When the process has no file descriptor left.
     pub fn new() -> io::Result<Notifier> {
         crate::planted::set_up(libc::EMFILE)?;
-        Ok(Notifier { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, both: None })
+        let event = above_standard(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
+        Ok(Notifier { event, both: None })
     }
     /// Makes one that also wakes its sleeper while `other` can be read.
     ///
@@ -32,7 +34,7 @@ impl Notifier {
     /// When the process has no file descriptor left.
     pub fn beside(other: BorrowedFd<'_>) -> io::Result<Notifier> {
         let notifier = Notifier::new()?;
-        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let both = above_standard(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
         for fd in [notifier.event.as_fd(), other] {
             epoll::add(&both, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }

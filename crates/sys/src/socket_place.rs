@@ -24,6 +24,9 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::descriptors::above_standard;
+use crate::direct_file::rename_new;
+
 /// The reason that a path cannot be listened at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -119,7 +122,7 @@ fn refuses(address: &SocketAddrUnix, kind: SocketType) -> Result<bool, PlaceErro
     // Where a server is stopped and as many wait for it as can, a connection that may wait does so
     // for ever.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let probe = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
+    let probe = above_standard(|| rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None));
     let probe = probe.map_err(system("make a socket"))?;
     // Anything else: it has a listener, or is another kind of socket.
     Ok(rustix::net::connect(&probe, address) == Err(Errno::CONNREFUSED))
@@ -139,11 +142,7 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Renames, and replaces nothing. False when something is there.
 fn renamed(from: &Path, to: &Path) -> Result<bool, PlaceError> {
-    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(true),
-        Err(Errno::EXIST) => Ok(false),
-        Err(error) => Err(system("rename a socket")(error)),
-    }
+    rename_new(from, to).map_err(|source| PlaceError::System { what: "rename a socket", source })
 }
 
 /// How long another program may keep a directory locked.
@@ -151,8 +150,9 @@ const LOCK: Duration = Duration::from_secs(2);
 
 /// Locks the directory of a path, until the file is dropped.
 fn locked(path: &Path) -> io::Result<File> {
-    let directory =
-        OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(parent_of(path))?;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(OFlags::DIRECTORY.bits() as i32);
+    let directory = above_standard(|| options.open(parent_of(path)))?;
     let begun = Instant::now();
     loop {
         match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
@@ -213,7 +213,8 @@ impl SocketPlace {
         look(path, kind)?;
         let name = beside(path);
         let address = SocketAddrUnix::new(&name).map_err(system("use the path"))?;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let open = || rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let socket = above_standard(open);
         let socket = socket.map_err(system("make a socket"))?;
         // What a process with this one's number left. Two that live have different ones.
         let _ = fs::remove_file(&name);

@@ -138,16 +138,7 @@ impl Uring {
         // One more, for the poll of the notifier.
         let entries = u32::try_from(depth + 1).map_err(|_| io::ErrorKind::InvalidInput)?.next_power_of_two();
         planted::set_up(libc::ENOMEM)?;
-        let mut builder = IoUring::builder();
-        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_r_disabled();
-        let (ring, deferred) = match builder.build(entries) {
-            // The kernel refuses a deferred ring to all threads but the first that uses it.
-            _ if user == RingUser::AnyThread => (IoUring::builder().build(entries)?, false),
-            Ok(ring) => (ring, true),
-            // Before Linux 6.1: completions interrupt the thread, nothing else changes.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (IoUring::builder().build(entries)?, false),
-            Err(e) => return Err(e),
-        };
+        let (ring, deferred) = crate::ring::new(entries, user)?;
         // Before Linux 5.11 a wait cannot time out.
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));

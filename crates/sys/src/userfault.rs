@@ -39,6 +39,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::Arena;
 use crate::arch::system_call;
+use crate::descriptors::above_standard;
 
 const PAGE: usize = 4096;
 
@@ -469,7 +470,7 @@ impl Userfault {
             return Err(UserfaultError::Old);
         }
         // A process that has changed its user may not open it.
-        let pagemap = File::open("/proc/self/pagemap").ok();
+        let pagemap = above_standard(|| File::open("/proc/self/pagemap")).ok();
         Ok(Userfault { fd, pagemap, way, is_in_line, unlocked: AtomicBool::new(false) })
     }
 
@@ -741,12 +742,12 @@ fn by_device() -> io::Result<OwnedFd> {
     // SAFETY: the path is a string that ends in zero.
     let device = owned(unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) }.into())?;
     // SAFETY: the call takes its flags as a number.
-    owned(unsafe { libc::ioctl(device.as_raw_fd(), abi::NEW, FLAGS) }.into())
+    above_standard(|| owned(unsafe { libc::ioctl(device.as_raw_fd(), abi::NEW, FLAGS) }.into()))
 }
 
 fn by_call(mode: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: the call takes its flags as a number.
-    owned(unsafe { libc::syscall(libc::SYS_userfaultfd, FLAGS | mode) })
+    above_standard(|| owned(unsafe { libc::syscall(libc::SYS_userfaultfd, FLAGS | mode) }))
 }
 
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {

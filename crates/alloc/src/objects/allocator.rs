@@ -102,7 +102,10 @@ impl ObjectAllocator {
             }
             medium = medium.objects_alone(records::addresses(settings.chunks()), records::MAGIC);
         }
-        ObjectAllocator::over_opened(&medium.open(&of_medium)?, settings)
+        let opened = medium.begin(&of_medium)?;
+        let made = ObjectAllocator::over_opened(&opened, settings)?;
+        opened.finish()?;
+        Ok(made)
     }
 
     /// The same over a medium that is open, instead of that of the settings. A pool packs objects,

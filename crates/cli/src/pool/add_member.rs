@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use fulgurite_flash::Flash;
+use fulgurite_flash::{FileFlash, Flash};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::admin::PoolFiles;
 use fulgurite_store::{Geometry, Members, random_id};
 
 use super::args::AddMemberArgs;
-use super::create::{Made, Place, check_room, existing, written};
+use super::create::{Place, check_room, existing, written};
 use super::open::{self, admin_error, config, member_error, to_look_at};
 use super::resize::resize_error;
 use fulgurite_term::bad_input;
-use fulgurite_term::bad_input::OrBadInput;
+use fulgurite_term::bad_input::{OrBadInput, open_error};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::report;
 
@@ -85,15 +85,15 @@ fn judged(args: &AddMemberArgs) -> Result<Addition> {
 }
 
 /// Makes the written file a member, which it stays, and the pool larger. Returns what to say.
-fn join(args: &AddMemberArgs, pool: (PoolId, Geometry), flash: Arc<dyn Flash>, made: &mut Made) -> Result<String> {
+fn join(args: &AddMemberArgs, pool: (PoolId, Geometry), file: Arc<FileFlash>) -> Result<String> {
     let (path, new, (id, now)) = (&args.pool.path, &args.new, pool);
     // Locked from here to the end.
     let files = open::files(&args.pool)?;
     files.is_still(pool).map_err(admin_error)?;
     let mut members = members_of(path, files, pool)?;
-    let to = larger(&members, now, flash.subpages() - now.extent_pages)?;
-    made.0.clear();
-    members.add(absolute(new), flash, random_id()?).map_err(member_error)?;
+    let to = larger(&members, now, file.subpages() - now.extent_pages)?;
+    file.finish().map_err(open_error)?;
+    members.add(absolute(new), file, random_id()?).map_err(member_error)?;
     let files = PoolFiles { path: path.clone(), flash: members.flash(), members: Some(members) };
     let opened = files.open(config(None)).map_err(admin_error)?;
     opened.pool().resize(to, &mut || true).map_err(|e| resize_error(path, e))?;
@@ -111,20 +111,15 @@ fn join(args: &AddMemberArgs, pool: (PoolId, Geometry), flash: Arc<dyn Flash>, m
 pub fn run(args: &AddMemberArgs) -> Result<()> {
     let Addition { place, bytes, pool } = judged(args)?;
     let interrupt = Interrupt::catch()?;
-    let is_new = place.existing.is_none();
-    let mut made = Made::default();
-    let flash = written(place, bytes, &interrupt)?;
-    if is_new {
-        made.0.push(args.new.clone());
-    }
+    let file = written(place, bytes, &interrupt)?;
     interrupt.check()?;
-    let said = join(args, pool, flash, &mut made)?;
+    let said = join(args, pool, file)?;
     report::write_stdout(said.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
-    use fulgurite_flash::{FileConfig, FileFlash};
+    use fulgurite_flash::FileConfig;
     use fulgurite_store::Pool;
 
     use super::*;
@@ -152,14 +147,12 @@ mod tests {
                 force: false,
             };
             let addition = judged(&args).unwrap();
-            let flash = written(addition.place, addition.bytes, &Interrupt::default()).unwrap();
-            let mut made = Made(vec![args.new.clone()]);
+            let file = written(addition.place, addition.bytes, &Interrupt::default()).unwrap();
             if resized {
                 let opened = to_change(&args.pool, config(None)).unwrap();
                 assert!(opened.pool().resize(large, &mut || true).unwrap());
             }
-            let joined = join(&args, addition.pool, flash, &mut made);
-            drop(made);
+            let joined = join(&args, addition.pool, file);
             let opened = to_look_at(&args.pool, None).unwrap();
             assert_eq!((joined.is_ok(), args.new.exists()), (!resized, !resized), "{joined:?}");
             if resized {

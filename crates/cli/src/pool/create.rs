@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use fulgurite_backing::Base;
-use fulgurite_flash::{FileConfig, FileMode, Flash, claim};
+use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, claim};
 use fulgurite_format::{MEMBERS_MAX, PoolId, SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::{Geometry, Head, Members, Pool, random_id};
 use fulgurite_sys::{Arena, Backed, DirectFile};
@@ -130,27 +130,17 @@ pub(super) fn check_room(place: &Place, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Makes a file, or overwrites what exists; and opens it.
-pub(super) fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result<Arc<dyn Flash>> {
+/// Makes a file, or overwrites what exists; and opens it. A new one has its name only when it is
+/// finished, and is removed if it is not.
+pub(super) fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result<Arc<FileFlash>> {
     let path = &place.path;
     let config = if let Some((file, _)) = place.existing {
         overwrite(&file, path, bytes, interrupt)?;
         FileConfig { mode: FileMode::Existing { bytes: Some(bytes) }, ..FileConfig::existing(path) }
     } else {
-        FileConfig::create(path, bytes)
+        FileConfig::create_aside(path, bytes)
     };
-    Ok(open_base(&Base::File(config), interrupt)?.flash)
-}
-
-/// Files that were made, and are removed again if the pool is not.
-#[derive(Default)]
-pub(super) struct Made(pub Vec<PathBuf>);
-impl Drop for Made {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            let _ = fs::remove_file(path);
-        }
-    }
+    Ok(open_base(&Base::File(config), interrupt)?.file.expect("it is a file"))
 }
 
 /// Bytes of each place: what was asked for in equal parts, or all of what exists.
@@ -205,27 +195,24 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     }
     let id = random_id()?;
     let interrupt = Interrupt::catch()?;
-    let mut made = Made::default();
-    let mut media = Vec::new();
+    let mut files = Vec::new();
     for (place, bytes) in places.into_iter().zip(&shares) {
-        let (path, is_new) = (place.path.clone(), place.existing.is_none());
-        let flash = written(place, *bytes, &interrupt)?;
-        if is_new {
-            made.0.push(path.clone());
-        }
-        media.push((std::path::absolute(&path).unwrap_or(path), flash));
+        files.push(written(place, *bytes, &interrupt)?);
     }
     let path = &args.paths[0];
-    let medium = if alone {
-        media.remove(0).1
+    let medium: Arc<dyn Flash> = if alone {
+        files[0].clone()
     } else {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let media: Vec<(PathBuf, Arc<dyn Flash>)> =
+            files.iter().map(|file| (absolute(file.path()), file.clone() as Arc<dyn Flash>)).collect();
         let ids = media.iter().map(|_| random_id()).collect::<std::io::Result<Vec<PoolId>>>()?;
         Members::create(media, &ids, geometry.extent_pages, id).map_err(open::member_error)?.flash()
     };
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Pool::format(&medium, geometry, id, since).map_err(|error| open::pool_error(path, error))?;
-    drop(medium);
-    made.0.clear();
+    files.iter().try_for_each(|file| file.finish()).map_err(open_error)?;
+    drop((medium, files));
     let opened = open::to_look_at(&PoolArgs { path: path.clone(), members: Vec::new() }, None)?;
     let (size, data) = (format_bytes(u64::from(geometry.extents) * extent_bytes), format_bytes(opened.data_bytes()));
     let extent = format_bytes(extent_bytes);

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use fulgurite_flash::{DeviceCounters, OpenError};
+use fulgurite_sys::descriptors::above_standard;
 use fulgurite_sys::{Arena, Clock, Notifier, socket_place};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
@@ -191,8 +192,8 @@ impl SocketLink {
         if let Some(kind) = socket_place::not_a_socket(&self.path) {
             return Err(SocketError::NotASocket { path: self.path.clone(), kind });
         }
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(error("make a socket for"))?;
+        let open = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let socket = above_standard(open).map_err(error("make a socket for"))?;
         // Where nobody accepts, to connect takes as long as to send.
         for way in [sockopt::Timeout::Send, sockopt::Timeout::Recv] {
             sockopt::set_socket_timeout(&socket, way, Some(patience)).map_err(error("set up"))?;

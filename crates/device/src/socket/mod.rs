@@ -55,6 +55,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fulgurite_sys::descriptors::moved;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -265,7 +266,7 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Option<OwnedFd
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
             for other in descriptors {
-                descriptor.get_or_insert(other);
+                descriptor.get_or_insert(moved(other)?);
             }
         }
     }

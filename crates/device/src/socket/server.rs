@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fulgurite_sys::descriptors::moved;
 use fulgurite_sys::{Arena, Clock, PlaceError, SocketPlace};
 use rustix::net::{Shutdown, SocketFlags, SocketType, sockopt};
 
@@ -183,7 +184,7 @@ fn accept(shared: &Arc<Shared>, listener: BorrowedFd<'_>) {
             return;
         }
         // No descriptors left, or the program is gone again: others may come.
-        let Ok(socket) = socket else {
+        let Ok(socket) = socket.map_err(io::Error::from).and_then(moved) else {
             Clock::get().sleep(Duration::from_millis(1));
             continue;
         };

@@ -21,18 +21,26 @@ pub(super) fn is_held(path: &Path) -> bool {
     if is_device && is_mounted(wanted.rdev()) {
         return true;
     }
-    let is_it = |found: &fs::Metadata| match is_device {
-        true => found.file_type().is_block_device() && found.rdev() == wanted.rdev(),
-        false => (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()),
-    };
     let Ok(processes) = fs::read_dir("/proc") else { return true };
     let ids = processes.flatten().filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
     // Those of other users are hidden, and cannot have this user's file open without privileges.
-    ids.map(|entry| entry.path()).any(|process| {
-        let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-        let mut open = open.filter_map(|fd| fs::metadata(fd.path()).ok());
-        open.any(|found| is_it(&found)) && !is_ending(&process)
-    })
+    ids.map(|entry| entry.path()).any(|process| has_open(&process, &wanted) && !is_ending(&process))
+}
+
+/// Whether this process has the file or block device at a path open.
+pub(super) fn is_held_here(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|wanted| has_open(Path::new("/proc/self"), &wanted))
+}
+
+/// Whether a process has a file or block device open.
+fn has_open(process: &Path, wanted: &fs::Metadata) -> bool {
+    let is_it = |found: &fs::Metadata| match wanted.file_type().is_block_device() {
+        true => found.file_type().is_block_device() && found.rdev() == wanted.rdev(),
+        false => (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()),
+    };
+    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let mut open = open.filter_map(|fd| fs::metadata(fd.path()).ok());
+    open.any(|found| is_it(&found))
 }
 
 /// Whether a process is about to end: it does not run programs' code any more, or never will again.

@@ -76,6 +76,13 @@ pub enum FileMode {
         /// A multiple of 4096.
         bytes: u64,
     },
+    /// The same, and until [`FileFlash::finish`] the file has another name: that of the path with
+    /// `.unfinished` behind it. What a killed process left there is removed first. Dropped before
+    /// it is finished, the file is removed.
+    CreateAside {
+        /// A multiple of 4096.
+        bytes: u64,
+    },
 }
 
 /// How a file is driven.
@@ -98,6 +105,11 @@ impl FileConfig {
     pub fn existing(path: impl Into<PathBuf>) -> FileConfig {
         let mode = FileMode::Existing { bytes: None };
         FileConfig { path: path.into(), mode, backend: FileBackend::Auto, clock: Clock::get() }
+    }
+    /// A file to be created under another name, until it is finished ([`FileMode::CreateAside`]).
+    #[must_use]
+    pub fn create_aside(path: impl Into<PathBuf>, bytes: u64) -> FileConfig {
+        FileConfig { mode: FileMode::CreateAside { bytes }, ..FileConfig::existing(path) }
     }
     /// A file to be created.
     #[must_use]
@@ -123,6 +135,17 @@ pub struct FileFlash {
     warnings: Mutex<Vec<String>>,
     /// io_uring was not to be had.
     has_fallen_back: AtomicBool,
+    /// The name that it has until it is finished.
+    unfinished: Mutex<Option<PathBuf>>,
+}
+
+impl Drop for FileFlash {
+    fn drop(&mut self) {
+        // While it is locked: nobody else can have begun to use it.
+        if let Some(unfinished) = lock(&self.unfinished).take() {
+            let _ = std::fs::remove_file(unfinished);
+        }
+    }
 }
 
 impl FileFlash {
@@ -148,7 +171,10 @@ impl FileFlash {
             FileMode::Look { bytes } => open::look(&config.path, bytes)?,
             FileMode::Create { bytes } => open::create(&config.path, bytes, true, progress)?,
             FileMode::CreateNameless { bytes } => open::create(&config.path, bytes, false, progress)?,
+            FileMode::CreateAside { bytes } => open::create_aside(&config.path, bytes, progress)?,
         };
+        let is_aside = matches!(config.mode, FileMode::CreateAside { .. });
+        let unfinished = is_aside.then(|| open::unfinished(&config.path));
         let mut warnings = Vec::new();
         if !file.direct() {
             warnings.push(format!(
@@ -164,7 +190,22 @@ impl FileFlash {
             backend: config.backend,
             warnings: Mutex::new(warnings),
             has_fallen_back: AtomicBool::new(false),
+            unfinished: Mutex::new(unfinished),
         })
+    }
+
+    /// Gives a file that was created aside its name, durably. Nothing happens to others.
+    ///
+    /// # Errors
+    /// [`OpenError::Exists`] when another file has the name by now; the file is removed with this.
+    /// What the kernel says.
+    pub fn finish(&self) -> Result<(), OpenError> {
+        let mut unfinished = lock(&self.unfinished);
+        if let Some(from) = &*unfinished {
+            open::finish(from, &self.path)?;
+            *unfinished = None;
+        }
+        Ok(())
     }
 
     /// The path it was opened by.

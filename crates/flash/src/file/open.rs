@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::{Arena, Backed, Clock, DirectFile};
+use fulgurite_sys::{Arena, Backed, Clock, DirectFile, endings, rename_new};
 
 use super::holders;
 use super::medium::OpenFile;
@@ -70,17 +70,24 @@ pub fn claim(path: &Path) -> Result<DirectFile, OpenError> {
     loop {
         let result = claim_now(path);
         let waited = Duration::from_nanos(clock.now_ns() - begun_ns);
-        if !matches!(result, Err(OpenError::InUse { .. })) || waited >= ENDING_PATIENCE {
-            return result;
+        let in_use = matches!(result, Err(OpenError::InUse { .. }));
+        if !in_use || waited >= ENDING_PATIENCE {
+            return result.map_err(|error| if in_use { used_by(path) } else { error });
         }
         if waited >= look_after {
-            if holders::is_held(path) {
-                return result;
+            // A thread of this process may be about to close it.
+            if holders::is_held(path) && !endings::are_under_way() {
+                return Err(used_by(path));
             }
             look_after = waited + LOOK;
         }
         clock.sleep(Duration::from_millis(10));
     }
+}
+
+/// The error for a path that somebody uses.
+fn used_by(path: &Path) -> OpenError {
+    OpenError::InUse { path: path.into(), here: holders::is_held_here(path) }
 }
 
 fn claim_now(path: &Path) -> Result<DirectFile, OpenError> {
@@ -109,7 +116,7 @@ fn claim_now(path: &Path) -> Result<DirectFile, OpenError> {
     size(&file, path)?;
     lock(&file, path)?;
     if !is_device && file.open_elsewhere() {
-        return Err(OpenError::InUse { path: path.into() });
+        return Err(OpenError::InUse { path: path.into(), here: false });
     }
     Ok(file)
 }
@@ -195,6 +202,63 @@ fn may_write(path: &Path, bytes: u64) -> Result<(), OpenError> {
     }
 }
 
+/// The name of a file that is not finished.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    name.into()
+}
+
+/// As [`create`], under the name for what is not finished. What is left there is removed first,
+/// unless another process is at it.
+pub(super) fn create_aside(
+    path: &Path,
+    bytes: u64,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<(DirectFile, u32), OpenError> {
+    subpages(bytes)?;
+    let unfinished = unfinished(path);
+    loop {
+        if exists(path)? {
+            return Err(OpenError::Exists { path: path.into() });
+        }
+        if exists(&unfinished)? {
+            let left = claim(&unfinished)
+                .and_then(|_left| fs::remove_file(&unfinished).map_err(|e| path_error("remove", &unfinished, e)));
+            match left {
+                Ok(()) => {}
+                // The other one has finished it, or given it up.
+                Err(OpenError::Missing { .. }) => continue,
+                Err(_) if exists(path)? => continue,
+                Err(error) => return Err(error),
+            }
+        }
+        match create(&unfinished, bytes, true, progress) {
+            // Another process was faster.
+            Err(OpenError::Exists { .. }) => {}
+            created => return created,
+        }
+    }
+}
+
+/// Gives a file its name, durably.
+pub(super) fn finish(unfinished: &Path, path: &Path) -> Result<(), OpenError> {
+    if !rename_new(unfinished, path).map_err(|e| path_error("rename", unfinished, e))? {
+        return Err(OpenError::Exists { path: path.into() });
+    }
+    let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    fs::File::open(parent).and_then(|d| d.sync_all()).map_err(|e| path_error("flush", parent, e))
+}
+
+/// Whether anything has this name.
+fn exists(path: &Path) -> Result<bool, OpenError> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(path_error("look at", path, e)),
+    }
+}
+
 /// Refuses more than a block device has now.
 pub(super) fn may_grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), OpenError> {
     match most_bytes(path, medium)? {
@@ -234,7 +298,7 @@ pub(super) fn grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), Ope
 fn lock(file: &DirectFile, path: &Path) -> Result<(), OpenError> {
     match file.lock() {
         Ok(true) => Ok(()),
-        Ok(false) => Err(OpenError::InUse { path: path.into() }),
+        Ok(false) => Err(OpenError::InUse { path: path.into(), here: false }),
         Err(e) => Err(path_error("lock", path, e)),
     }
 }
@@ -292,7 +356,7 @@ fn path_error(what: &'static str, path: &Path, source: io::Error) -> OpenError {
         io::ErrorKind::NotFound => OpenError::Missing { path },
         io::ErrorKind::AlreadyExists => OpenError::Exists { path },
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => OpenError::Denied { path, source },
-        io::ErrorKind::ResourceBusy => OpenError::InUse { path },
+        io::ErrorKind::ResourceBusy => OpenError::InUse { path, here: false },
         io::ErrorKind::IsADirectory => wrong_kind(&path, "directory"),
         _ => OpenError::Path { what, path, source },
     }

@@ -253,7 +253,7 @@ impl Resizing {
 /// Cuts a file of a pool that is open and locked: nobody else can be at it, and nothing is read
 /// behind the end.
 fn cut(file: &Path, bytes: u64) -> io::Result<()> {
-    let file = std::fs::OpenOptions::new().write(true).open(file)?;
+    let file = fulgurite_sys::descriptors::above_standard(|| std::fs::OpenOptions::new().write(true).open(file))?;
     file.set_len(bytes).and_then(|()| file.sync_all())
 }
 

@@ -320,7 +320,9 @@ impl Plan {
             return self.open_over_data(keeps, interrupt);
         }
         let Some((profile, config)) = self.nand else {
-            return Ok(Behind::Flat(open_base(&self.flat(self.bytes), interrupt)?.flash));
+            let laid = open_base(&self.flat(self.bytes), interrupt)?;
+            laid.finish()?;
+            return Ok(Behind::Flat(laid.flash));
         };
         let fil = Fil::new(profile, config)?;
         let geometry = geometry(self.bytes, &fil)?;
@@ -341,10 +343,12 @@ impl Plan {
         };
         let cells = self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64);
         let base = Base::Nand(Box::new(NandBase { cells, profile, config, past }));
-        let Laid { flash: below, nand, .. } = open_base(&base, interrupt)?;
+        let laid = open_base(&base, interrupt)?;
         if !old {
-            make(&below, geometry)?;
+            make(&laid.flash, geometry)?;
         }
+        laid.finish()?;
+        let Laid { flash: below, nand, .. } = laid;
         let store = match Pool::open(below, keeps) {
             Ok((store, _)) => store,
             Err(error) if old => bad_input!(
@@ -368,11 +372,12 @@ impl Plan {
     /// A store without NAND. Its geometry is its own.
     fn open_over_data(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Behind> {
         let old = !self.makes()?;
-        let below = open_base(&self.flat(self.bytes), interrupt)?.flash;
+        let laid = open_base(&self.flat(self.bytes), interrupt)?;
         if !old {
-            make(&below, geometry_over_data(self.bytes)?)?;
+            make(&laid.flash, geometry_over_data(self.bytes)?)?;
         }
-        match Pool::open(below, keeps) {
+        laid.finish()?;
+        match Pool::open(laid.flash, keeps) {
             Ok((store, _)) => Ok(Behind::Store(Box::new(store.into_flash()), None)),
             Err(error) if old => {
                 bad_input!("--data holds no pool that can be used: {error}; `fulgurite pool check` says more")
@@ -511,7 +516,7 @@ fn file(path: &Path, size: Option<u64>) -> Result<(u64, FileMode)> {
             bad_input!("--data {shown} cannot be created: no right to write in {}", parent.display());
         }
         checks::space("--data", &parent, size)?;
-        return Ok((size, FileMode::Create { bytes: size }));
+        return Ok((size, FileMode::CreateAside { bytes: size }));
     }
     // Judged, opened and locked as for writing, then released.
     let found = fulgurite_flash::claim(path).or_bad_input(|e| format!("--data {e}"))?.bytes()?;

@@ -1,0 +1,518 @@
+//! Goal: what surrounds a process costs no data and no hang. A program that was started without
+//! standard input, output and error has no pool under their numbers, through any door. A child
+//! after `fork` is refused at once by every function that takes a handle, whatever its parent's
+//! threads hold, and the parent goes on. Method: the test's own program once more, for a process of
+//! its own. It closes 0, 1 and 2, opens everything, asks whether they are still free, and writes to
+//! them as a log would. Or it forks while other threads use the memory, and the child calls each function,
+//! under an alarm that would kill it.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fulgurite_capi::fulgurite_status::*;
+use fulgurite_capi::*;
+use fulgurite_testkit as testkit;
+
+const DIRECTORY: &str = "FULGURITE_TEST_DIRECTORY";
+
+fn last() -> String {
+    // SAFETY: a string that lasts until the next failure.
+    unsafe { CStr::from_ptr(fulgurite_last_message()) }.to_str().unwrap().to_owned()
+}
+
+fn string(path: impl AsRef<Path>) -> CString {
+    CString::new(path.as_ref().to_str().unwrap()).unwrap()
+}
+
+/// Options of 24 MiB with 16 MiB of DRAM, over what `place` chooses.
+fn options(place: impl FnOnce(*mut fulgurite_options) -> fulgurite_status) -> *mut fulgurite_options {
+    let options = fulgurite_options_new();
+    assert_eq!(place(options), FULGURITE_OK, "{}", last());
+    // SAFETY: handles and strings of this function.
+    unsafe {
+        assert_eq!(fulgurite_options_dram(options, c"16M".as_ptr()), FULGURITE_OK);
+        assert_eq!(fulgurite_options_size(options, c"24M".as_ptr()), FULGURITE_OK);
+    }
+    options
+}
+
+fn start(options: *mut fulgurite_options) -> *mut fulgurite_pool {
+    let mut pool = null_mut();
+    // SAFETY: handles of this function.
+    unsafe {
+        assert_eq!(fulgurite_open(options, &raw mut pool), FULGURITE_OK, "{}", last());
+        fulgurite_options_free(options);
+    }
+    pool
+}
+
+fn start_pool(path: &Path) -> *mut fulgurite_pool {
+    let path = string(path);
+    // SAFETY: handles and strings of this function.
+    start(options(|options| unsafe { fulgurite_options_pool(options, path.as_ptr()) }))
+}
+
+fn open_blobs(pool: *mut fulgurite_pool, name: *const c_char) -> *mut fulgurite_blobs {
+    let mut blobs = null_mut();
+    // SAFETY: handles and strings of this function.
+    let opened = unsafe { fulgurite_blobs_open(pool, name, 1000, 1 << 20, &raw mut blobs) };
+    assert_eq!(opened, FULGURITE_OK, "{}", last());
+    blobs
+}
+
+fn put(blobs: *mut fulgurite_blobs, key: &[u8], value: &[u8]) -> fulgurite_status {
+    let (key_at, value_at) = (key.as_ptr().cast(), value.as_ptr().cast());
+    // SAFETY: the handle is the caller's, and the bytes outlive the call.
+    unsafe { fulgurite_blobs_put(null_mut(), blobs, key_at, key.len(), value_at, value.len()) }
+}
+
+fn get(blobs: *mut fulgurite_blobs, key: &[u8]) -> Result<Vec<u8>, fulgurite_status> {
+    let (mut value, mut length) = ([0u8; 64], 0);
+    let (key_at, into) = (key.as_ptr().cast(), value.as_mut_ptr().cast());
+    // SAFETY: as in `put`.
+    match unsafe { fulgurite_blobs_get(null_mut(), blobs, key_at, key.len(), into, 64, &raw mut length) } {
+        FULGURITE_OK => Ok(value[..length].to_vec()),
+        status => Err(status),
+    }
+}
+
+/// The number of a test's child, or none in the run of all tests.
+fn directory() -> Option<PathBuf> {
+    std::env::var_os(DIRECTORY).map(PathBuf::from)
+}
+
+// ---- descriptors ----
+
+/// Those of 0, 1 and 2 that are open.
+fn standard() -> Vec<c_int> {
+    // SAFETY: it is only asked whether there are such descriptors.
+    (0..3).filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } != -1).collect()
+}
+
+/// Opens through every door, one after the other. All stay open.
+fn through_all_doors(directory: &Path) {
+    type Place<'a> = &'a dyn Fn(*mut fulgurite_options) -> fulgurite_status;
+    let (pool, flat, device, in_memory) = (
+        string(directory.join("pool")),
+        string(directory.join("flat")),
+        string(directory.join("device.sock")),
+        string(std::env::var("FULGURITE_TEST_SHM").unwrap()),
+    );
+    // SAFETY: handles and strings of this function.
+    let places: [(&str, Place<'_>); 8] = unsafe {
+        [
+            ("memory", &|options| fulgurite_options_memory(options)),
+            ("emulated", &|options| fulgurite_options_emulated(options)),
+            ("pool", &|options| fulgurite_options_pool(options, pool.as_ptr())),
+            ("pool in memory", &|options| fulgurite_options_pool(options, in_memory.as_ptr())),
+            ("flat", &|options| fulgurite_options_flat(options, flat.as_ptr())),
+            ("objects of a flat file", &|options| fulgurite_options_flat(options, c"".as_ptr())),
+            ("blocks", &|options| fulgurite_options_memory(options)),
+            ("device", &|options| fulgurite_options_device(options, device.as_ptr(), true)),
+        ]
+    };
+    // The budget of these is for all of the process.
+    let roomy = |options| {
+        // SAFETY: the handle is the caller's.
+        let set = unsafe { fulgurite_options_dram(options, c"512M".as_ptr()) };
+        assert_eq!(set, FULGURITE_OK, "{}", last());
+    };
+    for (name, place) in places {
+        match name {
+            "objects of a flat file" => {
+                let file = string(directory.join("objects"));
+                // SAFETY: as above.
+                let options = options(|options| unsafe { fulgurite_options_flat(options, file.as_ptr()) });
+                roomy(options);
+                let mut objects = null_mut();
+                // SAFETY: as above.
+                let started = unsafe { fulgurite_objects_start(options, 1000, 0, &raw mut objects) };
+                assert_eq!(started, FULGURITE_OK, "{}", last());
+                // SAFETY: as above, and the object has 8 bytes.
+                unsafe { fulgurite_object_alloc(objects, 8).cast::<u64>().write(7) };
+            }
+            "blocks" => {
+                let (options, mut allocator) = (options(place), null_mut());
+                roomy(options);
+                // SAFETY: as above.
+                let started = unsafe { fulgurite_allocator_start(options, &raw mut allocator) };
+                assert_eq!(started, FULGURITE_OK, "{}", last());
+                // SAFETY: as above, and the block has 8 bytes.
+                unsafe { fulgurite_malloc(allocator, 8).cast::<u64>().write(7) };
+            }
+            "device" => {
+                let options = fulgurite_options_new();
+                let mut pool = null_mut();
+                // SAFETY: as above.
+                unsafe {
+                    assert_eq!(place(options), FULGURITE_OK);
+                    assert_eq!(fulgurite_options_dram(options, c"16M".as_ptr()), FULGURITE_OK);
+                    assert_eq!(fulgurite_open(options, &raw mut pool), FULGURITE_OK, "{}", last());
+                }
+            }
+            _ => {
+                let pool = start(options(place));
+                if name.contains("pool") {
+                    let blobs = open_blobs(pool, c"b".as_ptr());
+                    for key in 0..100u8 {
+                        assert_eq!(put(blobs, &[key], b"value"), FULGURITE_OK, "{}", last());
+                        // As a log does.
+                        let line =
+                            "a line of the program's own log, which is some eighty bytes long, is written here\n";
+                        // SAFETY: the bytes are the string's.
+                        let written = [1, 2].map(|fd| unsafe { libc::write(fd, line.as_ptr().cast(), line.len()) });
+                        assert_eq!(written, [-1, -1], "nobody has them");
+                    }
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { fulgurite_sync(pool, null_mut()) }, FULGURITE_OK, "{}", last());
+                }
+            }
+        }
+        assert!(standard().is_empty(), "{name}: {:?}", standard());
+    }
+}
+
+#[test]
+#[ignore = "the program of the next test"]
+fn opens_without_standard_descriptors() {
+    let Some(directory) = directory() else { return };
+    // SAFETY: nothing here uses them.
+    (0..3).for_each(|fd| assert_eq!(unsafe { libc::close(fd) }, 0));
+    let ended = std::panic::catch_unwind(|| through_all_doors(&directory));
+    let told = match ended {
+        Ok(()) => "all is well".to_owned(),
+        Err(panic) => panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned()),
+    };
+    std::fs::write(directory.join("told"), told).unwrap();
+    // SAFETY: the process ends, with all its memories open.
+    unsafe { libc::_exit(0) };
+}
+
+#[test]
+fn descriptors_of_the_library_are_3_and_up() {
+    use fulgurite_device::{Device, DeviceConfig, Server, ServerConfig};
+    use fulgurite_flash::{Flash, MemoryFlash};
+    use fulgurite_format::PoolId;
+    use fulgurite_store::{Geometry, Pool, StoreConfig};
+
+    let directory = tempfile::tempdir().unwrap();
+    // Without O_DIRECT, which would refuse a line of text.
+    let in_memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(8192).unwrap());
+    Pool::format(&medium, Geometry::new(8192, 64, None).unwrap(), PoolId([5; 16]), 0).unwrap();
+    let served = Pool::open(medium, StoreConfig::default()).unwrap().0;
+    let device = Device::start_store(served.into_flash(), DeviceConfig::default()).unwrap();
+    let socket = directory.path().join("device.sock");
+    let _server = Server::start(Arc::new(device), &socket, ServerConfig::default()).unwrap();
+
+    let shm = in_memory.path().join("pool");
+    let mut child = testkit::again(module_path!(), "opens_without_standard_descriptors");
+    let status = child.env(DIRECTORY, directory.path()).env("FULGURITE_TEST_SHM", &shm).status().unwrap();
+    let told = std::fs::read_to_string(directory.path().join("told")).unwrap_or_default();
+    assert_eq!((told.as_str(), status.success()), ("all is well", true));
+    for path in [directory.path().join("pool"), shm] {
+        let pool = start_pool(&path);
+        let blobs = open_blobs(pool, c"b".as_ptr());
+        for key in 0..100u8 {
+            assert_eq!(get(blobs, &[key]).as_deref(), Ok(&b"value"[..]), "{}", path.display());
+        }
+        // SAFETY: handles of this function.
+        unsafe { fulgurite_blobs_free(blobs) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { fulgurite_close(pool) }, FULGURITE_OK);
+    }
+}
+
+// ---- forks ----
+
+/// An address in the heap.
+static IN_HEAP: AtomicU64 = AtomicU64::new(0);
+
+/// Each function in a child: what it returned.
+///
+/// # Safety
+/// `pool` and the others are handles of the parent.
+unsafe fn all_functions(
+    pool: *mut fulgurite_pool,
+    blobs: *mut fulgurite_blobs,
+    numbers: *mut fulgurite_u64_blobs,
+    heap: *mut fulgurite_heap,
+    region: *mut fulgurite_region,
+    root: *mut fulgurite_root,
+) -> Vec<(&'static str, fulgurite_status)> {
+    unsafe extern "C" fn nothing(_: *mut fulgurite_context, _: *mut c_void) -> c_int {
+        0
+    }
+    unsafe extern "C" fn name(_: *mut c_void, _: *const c_char, _: *const c_char, _: u64) {}
+    let (mut length, mut word, mut buffer) = (0usize, 0u64, [0u8; 64]);
+    let key = b"key".as_ptr().cast::<c_void>();
+    let into = buffer.as_mut_ptr().cast::<c_void>();
+    let (mut job, mut other_blobs, mut other_heap) = (null_mut(), null_mut(), null_mut());
+    let mut statistics = std::mem::MaybeUninit::<fulgurite_statistics>::uninit();
+    macro_rules! told {
+        ($($call:expr),* $(,)?) => { vec![$((stringify!($call), $call)),*] };
+    }
+    // SAFETY: the caller's contract, and buffers of this function.
+    unsafe {
+        told![
+            fulgurite_blobs_get(null_mut(), blobs, key, 3, into, 64, &raw mut length),
+            fulgurite_blobs_put(null_mut(), blobs, key, 3, key, 3),
+            fulgurite_blobs_length(null_mut(), blobs, key, 3, &raw mut length),
+            fulgurite_blobs_remove(null_mut(), blobs, key, 3),
+            fulgurite_blobs_append(null_mut(), blobs, key, 3, key, 3, &raw mut length),
+            fulgurite_u64_blobs_get(null_mut(), numbers, 1, into, 64, &raw mut length),
+            fulgurite_u64_blobs_put(null_mut(), numbers, 1, key, 3),
+            fulgurite_heap_allocate(null_mut(), heap, 8, &raw mut word),
+            fulgurite_heap_read(null_mut(), heap, IN_HEAP.load(Ordering::Relaxed), into, 8),
+            fulgurite_region_read_at(null_mut(), region, 0, into, 8),
+            fulgurite_region_write_at(null_mut(), region, 0, into, 8),
+            fulgurite_root_load(null_mut(), root, &raw mut word),
+            fulgurite_root_store(null_mut(), root, 1),
+            fulgurite_blobs_open(pool, c"new".as_ptr(), 10, 1 << 20, &raw mut other_blobs),
+            fulgurite_heap_open(pool, c"new heap".as_ptr(), 1 << 20, &raw mut other_heap),
+            fulgurite_submit(pool, Some(nothing), null_mut(), 0, &raw mut job),
+            fulgurite_run(pool, Some(nothing), null_mut(), null_mut()),
+            fulgurite_sync(pool, &raw mut word),
+            fulgurite_roll_back(pool, 1),
+            fulgurite_tokens(pool, null_mut(), 0, &raw mut length),
+            fulgurite_pin_token(pool, 1, true),
+            fulgurite_names(pool, Some(name), null_mut()),
+            fulgurite_remove(pool, c"b".as_ptr()),
+            fulgurite_set_dram_bytes(pool, 12 << 20),
+            fulgurite_get_statistics(pool, statistics.as_mut_ptr(), size_of::<fulgurite_statistics>()),
+            fulgurite_prometheus(pool, null_mut(), 0, &raw mut length),
+            fulgurite_close(pool),
+            fulgurite_abandon(pool),
+        ]
+    }
+}
+
+/// Forks; the child's exit code is what `child` returns. An alarm kills one that hangs.
+fn in_child(child: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: other threads' locks may be held in the child for good: that is what is tested.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: plain calls.
+            unsafe { libc::alarm(20) };
+            let code = child();
+            // SAFETY: as above.
+            unsafe { libc::_exit(code) }
+        }
+        pid => {
+            let mut status = 0;
+            // SAFETY: the child is ours.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 1000 + libc::WTERMSIG(status) }
+        }
+    }
+}
+
+#[test]
+fn a_child_after_fork_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let pool = start_pool(&path);
+    let blobs = open_blobs(pool, c"b".as_ptr());
+    assert_eq!(put(blobs, b"key", b"parent"), FULGURITE_OK);
+    let (mut numbers, mut heap, mut region, mut root) = (null_mut(), null_mut(), null_mut(), null_mut());
+    // SAFETY: handles and strings of this function.
+    unsafe {
+        assert_eq!(fulgurite_u64_blobs_open(pool, c"n".as_ptr(), 100, 1 << 20, &raw mut numbers), FULGURITE_OK);
+        assert_eq!(fulgurite_heap_open(pool, c"h".as_ptr(), 1 << 20, &raw mut heap), FULGURITE_OK);
+        let mut address = 0;
+        assert_eq!(fulgurite_heap_allocate(null_mut(), heap, 8, &raw mut address), FULGURITE_OK);
+        IN_HEAP.store(address, Ordering::Relaxed);
+        assert_eq!(fulgurite_region_open(pool, c"r".as_ptr(), 1 << 20, &raw mut region), FULGURITE_OK);
+        assert_eq!(fulgurite_root_open(pool, c"root".as_ptr(), 7, &raw mut root), FULGURITE_OK);
+    }
+    // Threads that hold what they may hold, at any moment.
+    struct Ends<'a>(&'a AtomicBool);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let ends = AtomicBool::new(false);
+    let shared = [pool as usize, blobs as usize];
+    std::thread::scope(|scope| {
+        for thread in 0..2u8 {
+            let ends = &ends;
+            scope.spawn(move || {
+                let (pool, blobs) = (shared[0] as *mut fulgurite_pool, shared[1] as *mut fulgurite_blobs);
+                while !ends.load(Ordering::Relaxed) {
+                    assert_eq!(put(blobs, &[thread], b"busy"), FULGURITE_OK, "{}", last());
+                    // SAFETY: the handle is open until the scope ends.
+                    assert_eq!(unsafe { fulgurite_sync(pool, null_mut()) }, FULGURITE_OK, "{}", last());
+                }
+            });
+        }
+        let _ends = Ends(&ends);
+        for _ in 0..20 {
+            let code = in_child(|| {
+                // SAFETY: handles of the parent.
+                let told = unsafe { all_functions(pool, blobs, numbers, heap, region, root) };
+                let wrong = told.iter().position(|(_, status)| *status != FULGURITE_FORKED);
+                wrong.map_or(0, |wrong| 1 + wrong as i32)
+            });
+            assert_eq!(code, 0, "the function of this number, from 1 on; 1014: it hangs");
+            // Handles that it frees, and a way out through all that runs at an exit.
+            let code = in_child(|| {
+                // SAFETY: handles of the parent, whose copies these are.
+                unsafe {
+                    fulgurite_blobs_free(blobs);
+                    fulgurite_u64_blobs_free(numbers);
+                    fulgurite_heap_free(heap);
+                    libc::exit(7)
+                }
+            });
+            assert_eq!(code, 7);
+            assert_eq!(get(blobs, b"key").as_deref(), Ok(&b"parent"[..]), "the parent goes on");
+        }
+    });
+    // A memory of the child's own is none of its parent's.
+    let code = in_child(|| {
+        let pool = start_pool(&directory.path().join("pool of the child"));
+        let blobs = open_blobs(pool, c"b".as_ptr());
+        let put = put(blobs, b"key", b"child");
+        // SAFETY: handles of this process.
+        let closed = unsafe {
+            fulgurite_blobs_free(blobs);
+            fulgurite_close(pool)
+        };
+        i32::from(put != FULGURITE_OK || closed != FULGURITE_OK)
+    });
+    assert_eq!(code, 0);
+    // SAFETY: handles of this function.
+    unsafe {
+        fulgurite_blobs_free(blobs);
+        fulgurite_u64_blobs_free(numbers);
+        fulgurite_heap_free(heap);
+        fulgurite_region_free(region);
+        fulgurite_root_free(root);
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
+    }
+}
+
+// ---- valgrind ----
+
+#[test]
+#[ignore = "the program of the next test"]
+fn uses_a_pool() {
+    let Some(directory) = directory() else { return };
+    let pool = start_pool(&directory.join("pool"));
+    let blobs = open_blobs(pool, c"b".as_ptr());
+    for key in 0..50u8 {
+        assert_eq!(put(blobs, &[key], b"value"), FULGURITE_OK, "{}", last());
+        // SAFETY: handles of this function.
+        assert_eq!(unsafe { fulgurite_sync(pool, null_mut()) }, FULGURITE_OK, "{}", last());
+        assert_eq!(get(blobs, &[key]).as_deref(), Ok(&b"value"[..]));
+    }
+    // SAFETY: handles of this function.
+    unsafe {
+        fulgurite_blobs_free(blobs);
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
+    }
+}
+
+#[test]
+fn a_pool_works_under_valgrind() {
+    let Ok(valgrind) = std::process::Command::new("valgrind").arg("--version").output() else {
+        return testkit::cannot(27, "pools under valgrind", "there is no valgrind here");
+    };
+    println!("{}", String::from_utf8_lossy(&valgrind.stdout));
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new("valgrind");
+    // No tool: all of them run threads in the same way. Fibers have stacks of their own.
+    command.args(["-q", "--tool=none"]).arg(std::env::current_exe().unwrap());
+    command.args(testkit::arguments(module_path!(), "uses_a_pool")).env(DIRECTORY, directory.path());
+    let mut child = command.spawn().unwrap();
+    // It takes some seconds, and does not end where a wait holds up all threads.
+    let status = (0..1200).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        child.try_wait().unwrap()
+    });
+    if status.is_none() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(status.is_some_and(|status| status.success()), "{status:?}; none: it hangs");
+    testkit::figure(27, "pools under valgrind", 1);
+}
+
+// ---- killed while a pool is made ----
+
+/// Makes a pool, or opens the one that was made.
+fn make(door: &str, path: &Path) -> Result<(), String> {
+    use fulgurite::{Fulgurite, Medium};
+    let start = |medium| Fulgurite::builder(medium).dram("12M").start().map_err(|error| error.to_string());
+    let memory = match door {
+        "c" => {
+            let pool = start_pool(path);
+            let blobs = open_blobs(pool, c"b".as_ptr());
+            // SAFETY: handles of this function.
+            let closed = unsafe {
+                fulgurite_blobs_free(blobs);
+                fulgurite_close(pool)
+            };
+            return if closed == FULGURITE_OK { Ok(()) } else { Err(last()) };
+        }
+        // A program that makes it when it is not there.
+        "new" if path.exists() => start(Medium::pool(path))?,
+        "new" => start(Medium::new_pool(path, "24M"))?,
+        "objects" => start(Medium::pool_or_new(path, "24M").objects(1000))?,
+        _ => start(Medium::pool_or_new(path, "24M"))?,
+    };
+    memory.named("b").blobs::<u64>(100, "1M").map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+#[ignore = "the program of the next test"]
+fn makes_a_pool() {
+    let (Some(directory), Ok(door)) = (directory(), std::env::var("FULGURITE_TEST_DOOR")) else { return };
+    make(&door, &directory.join("pool")).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn a_pool_is_made_after_its_maker_was_killed_at_any_step() {
+    use std::time::{Duration, Instant};
+    let mut random = testkit::Random(testkit::seed());
+    let mut kills = 0;
+    for door in ["c", "new", "or new", "objects"] {
+        let mut longest = Duration::from_millis(50);
+        for round in 0..testkit::runs(40) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("pool");
+            let mut child = testkit::again(module_path!(), "makes_a_pool");
+            let child = child.env(DIRECTORY, directory.path()).env("FULGURITE_TEST_DOOR", door);
+            let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();
+            let is_begun = || std::fs::read_dir(directory.path()).unwrap().count() > 0;
+            let begun = Instant::now();
+            while !is_begun() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{door}: nothing is made");
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            let begun = Instant::now();
+            // The first one goes on until the pool is there, which says how long that takes.
+            let wait = longest.mul_f64(random.below(1200) as f64 / 1000.0);
+            while if round == 0 { !path.exists() } else { begun.elapsed() < wait } {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            if round == 0 {
+                longest = begun.elapsed();
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+            let made = make(door, &path);
+            assert_eq!(made, Ok(()), "{door}, round {round}, killed after {wait:?} of {longest:?}: {left:?}");
+            let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+            assert_eq!(names, ["pool"], "{door}, round {round}");
+            kills += 1;
+        }
+    }
+    testkit::figure(26, "kills of makers of pools", kills);
+}
