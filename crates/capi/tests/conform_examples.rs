@@ -50,7 +50,8 @@ impl Installed {
     /// Compiles an example.
     fn compile(&self, source: &str, flags: &[String]) -> PathBuf {
         let (compiler, standard) = if source.ends_with(".c") { ("cc", "-std=c11") } else { ("c++", "-std=c++17") };
-        let program = self.path(&source.replace('.', "_"));
+        let name = Path::new(source).file_name().expect("a file").to_string_lossy();
+        let program = self.path(&name.replace('.', "_"));
         let mut command = Command::new(compiler);
         command.args([standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-g", "-D_POSIX_C_SOURCE=200809L"]);
         run(command.arg(root().join("examples/c").join(source)).args(flags).arg("-o").arg(&program));

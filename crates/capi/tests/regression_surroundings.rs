@@ -3,8 +3,8 @@
 //! after `fork` is refused at once by every function that takes a handle, whatever its parent's
 //! threads hold, and the parent goes on. Method: the test's own program once more, for a process of
 //! its own. It closes 0, 1 and 2, opens everything, asks whether they are still free, and writes to
-//! them as a log would. Or it forks while other threads use the memory, and the child calls each function,
-//! under an alarm that would kill it.
+//! them as a log would. Or it forks while other threads use the memory, and the child calls each
+//! function, under an alarm that would kill it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};

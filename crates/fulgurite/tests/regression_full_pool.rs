@@ -68,7 +68,8 @@ fn only_writers_are_told(extent_pages: u32, data: u32, dram: u64, workers: usize
     Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
     let flash = Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash();
     let pool = flash.layer().clone();
-    let builder = Runtime::builder(Arc::new(flash)).workers(workers).fibers(2 * JOBS as usize).dram(dram);
+    let builder =
+        Runtime::builder(Arc::new(flash)).workers(workers).fibers(2 * JOBS as usize).stack(32 << 10).dram(dram);
     let runtime = builder.existing(u64::from(data) * 4096).build().unwrap();
     runtime.keep(Saves::new(SAVED));
     pool.leave_for_sync(runtime.frames());
@@ -181,7 +182,7 @@ fn two_threads_sync_beside_writers_that_take_all_they_get() {
     Pool::format(&medium, Geometry::new(8192, 64, Some(DATA)).unwrap(), PoolId([9; 16]), 0).unwrap();
     let flash = Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash();
     let pool = flash.layer().clone();
-    let builder = Runtime::builder(Arc::new(flash)).workers(2).fibers(64).dram(13 << 20);
+    let builder = Runtime::builder(Arc::new(flash)).workers(2).fibers(64).stack(32 << 10).dram(13 << 20);
     let runtime = builder.existing(u64::from(DATA) * 4096).build().unwrap();
     runtime.keep(Saves::new(SAVES));
     pool.leave_for_sync(runtime.frames());

@@ -211,7 +211,7 @@ fn a_job_that_is_nearly_out_of_stack_is_told() {
         Ok(deep(m, depth + 1)? + room[3])
     }
     within(60, "stack", || {
-        let runtime = with_frames(builder(64, 4), 1, 4);
+        let runtime = with_frames(builder(64, 4).stack(32 << 10), 1, 4);
         let told = runtime.run(|m| deep(m, 0));
         assert!(matches!(told, Err(AccessError::StackExhausted { stack_bytes: 32_768 })), "{told:?}");
     });
