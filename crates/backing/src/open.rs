@@ -185,8 +185,8 @@ impl Medium {
         Ok(opened)
     }
 
-    /// As [`Medium::open`], for who may still fail: a file that it creates has its name only after
-    /// [`Opened::finish`], and is removed when all of the medium is dropped before.
+    /// As [`Medium::open`], for callers that may still fail: a file that it creates has its name
+    /// only after [`Opened::finish`], and is removed when all of the medium is dropped before.
     ///
     /// # Errors
     /// As [`Medium::open`].

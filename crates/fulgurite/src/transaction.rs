@@ -102,8 +102,8 @@ impl Fulgurite {
     /// What `body` returned. [`Error::Access`] with [`AccessError::Conflict`] after some 2000 runs,
     /// and with [`AccessError::TooManyPins`] when it writes more than 32 subpages, or
     /// more than there are frames for ([`Fulgurite::transaction_with`] sets that).
-    /// [`Error::InsideJob`] inside a job or another transaction. [`Error::Job`] when `body` panicked.
-    /// [`Error::Submit`] when it was not started.
+    /// [`Error::InsideJob`] inside a job or another transaction. [`Error::Job`] when `body`
+    /// panicked. [`Error::Submit`] when it was not started.
     pub fn transaction<'env, R, E>(
         &self,
         body: impl FnMut(&mut Transaction<'_>) -> Result<R, E> + Send + 'env,

@@ -177,7 +177,7 @@ impl<T: Send> JobHandle<T> {
     /// Inside a job, whose worker could never run the other one.
     pub fn wait(self) -> Result<T, JobError> {
         assert_foreign("wait for a job");
-        // A child has nobody who runs it, and its locks may be held for good.
+        // A child has no worker that runs it, and its locks may be held for good.
         if !self.process.is_current() {
             return Err(JobError::Forked);
         }

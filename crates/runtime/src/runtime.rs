@@ -142,7 +142,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Says that another thread than the caller will drop this, who does not wait for that.
+    /// Says that another thread will drop this, and that the caller does not wait for it.
     pub fn ends_elsewhere(&self) {
         self.ending.lock().get_or_insert_with(Ending::begin);
     }
