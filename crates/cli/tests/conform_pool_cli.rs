@@ -661,8 +661,10 @@ fn an_interrupted_creation_leaves_nothing() {
     let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
     let path = directory.path();
     let child = command(path, &["create", "a.pool", "--size", "2G"]).stderr(Stdio::piped()).spawn().unwrap();
-    // Some of it is written.
-    while !fs::metadata(path.join("a.pool")).is_ok_and(|metadata| metadata.len() > 4 << 20) {
+    // Some of it is written, under the name of what is not finished.
+    let written = |name: &str| fs::metadata(path.join(name)).is_ok_and(|metadata| metadata.len() > 4 << 20);
+    while !written("a.pool.unfinished") {
+        assert!(!written("a.pool"), "it was made under its own name");
         std::thread::sleep(Duration::from_millis(1));
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
