@@ -78,7 +78,7 @@ fn setup(workers: usize) -> Option<Setup> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let own = Arc::new(MemoryFlash::new(4096).unwrap());
-    let runtime = Runtime::builder(own).dram(48 << 20).workers(workers).build().unwrap();
+    let runtime = Runtime::builder(own).dram(48 << 20).workers(workers).fibers(64).build().unwrap();
     let memory = MEMORY.get_or_init(|| Memory::new(Wanted::InLine));
     if !memory.buffer.describe().contains("SIGBUS") {
         eprintln!("skipped: {}", memory.buffer.describe());

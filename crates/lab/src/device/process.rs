@@ -64,7 +64,7 @@ impl Beside {
     pub fn start(directory: &Path, bytes: u64, core: Option<usize>) -> Result<Beside> {
         let size = format!("--size={bytes}");
         let core = core.map(|core| format!("--core={core}"));
-        let mut arguments: Vec<&OsStr> = vec!["device".as_ref(), "__beside".as_ref(), size.as_ref()];
+        let mut arguments: Vec<&OsStr> = vec!["__beside".as_ref(), size.as_ref()];
         arguments.extend(["--directory".as_ref(), directory.as_os_str()]);
         arguments.extend(core.as_deref().map(OsStr::new));
         let started = own_process::start(&arguments);
