@@ -239,7 +239,8 @@ Variants of one computation on one core. Helper threads may use other cores:
 The pool is on --flash. On a served device with a store
 (fulgurite device serve --store, --nand) that store is the pool, and the device
 makes each sync. On a served device without one, this process has a pool.
-emulated, memory and nand are this process's own memory, so nothing of them remains after this program.
+emulated, memory and nand are this process's own memory, so nothing of them
+remains after this program.
 
 A checkpoint that is due while another is being made is postponed. After the
 last there is one more interval. The last checkpoint of each variant is read
