@@ -236,11 +236,11 @@ Variants of one computation on one core. Helper threads may use other cores:
   fulgurite  a pool behind --dram, nothing is saved
   sync       the same, with a token for each checkpoint
 
-The pool is on --flash. On a served device with a store
-(fulgurite device serve --store, --nand) that store is the pool, and the device
-makes each sync. On a served device without one, this process has a pool.
-emulated, memory and nand are this process's own memory, so nothing of them
-remains after this program.
+The pool is on --flash. On a served device with a store (fulgurite device
+serve --store, --nand) that store is the pool, and the device makes each
+sync. On a served device without one, this process has a pool. emulated,
+memory and nand are this process's own memory, so nothing of them remains
+after this program.
 
 A checkpoint that is due while another is being made is postponed. After the
 last there is one more interval. The last checkpoint of each variant is read
