@@ -1,4 +1,4 @@
-//! `fulgurite-lab peers`: Fulgurite beside the stores and caches that one would take instead.
+//! `fulgurite-lab peers`: Fulgurite compared with the stores and caches that are its alternatives.
 //!
 //! Holds the stores behind one trait ([`stores`]), what a client does ([`drive`]), the process of
 //! one store ([`child`]), what runs them in turns ([`contest`], [`series`]), and the parts of the

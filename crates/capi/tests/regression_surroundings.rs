@@ -86,7 +86,7 @@ fn directory() -> Option<PathBuf> {
 
 // ---- descriptors ----
 
-/// Those of 0, 1 and 2 that are open.
+/// The descriptors among 0, 1 and 2 that are open.
 fn standard() -> Vec<c_int> {
     // SAFETY: it is only asked whether there are such descriptors.
     (0..3).filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } != -1).collect()

@@ -126,44 +126,17 @@ Examples:
   fulgurite man ~/.local/share/man/man1";
 
 #[cfg(test)]
+#[path = "../tests/common/examples.rs"]
+mod examples;
+#[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
     use super::*;
 
-    /// The text below the options of each command.
-    fn all_after_help(command: &clap::Command, all: &mut Vec<(String, String)>) {
-        let shown = command.get_after_help().map_or_else(String::new, ToString::to_string);
-        all.push((command.get_name().to_owned(), shown));
-        command.get_subcommands().for_each(|inner| all_after_help(inner, all));
-    }
-
     #[test]
     fn examples_can_be_pasted_from_a_terminal_of_80_columns() {
-        let mut all = Vec::new();
-        all_after_help(&Cli::command(), &mut all);
-        let mut parsed = 0;
-        for (name, text) in &all {
-            for line in text.lines() {
-                let columns = line.chars().count();
-                assert!(columns <= 78, "{name}: {columns} columns wrap in the middle of a command: {line}");
-                assert!(!line.ends_with(' '), "{name}: a space after the end: {line}");
-            }
-            let joined = text.replace(" \\\n    ", " ");
-            let examples = joined.lines().skip_while(|line| *line != "Examples:").skip(1);
-            for line in examples.filter(|line| line.starts_with("  fulgurite ") || line.starts_with("  sudo ")) {
-                // A table of names is no example.
-                if line.starts_with("  fulgurite  ") {
-                    continue;
-                }
-                let command = line.split(['#', '>']).next().unwrap_or_default();
-                let words = command.split_whitespace().filter(|word| *word != "sudo");
-                if let Err(e) = Cli::try_parse_from(words) {
-                    panic!("{name}: an example that is refused: {line}: {e}");
-                }
-                parsed += 1;
-            }
-        }
+        let parsed = examples::check(&Cli::command(), Cli::try_parse_from);
         assert!(parsed > 30, "{parsed} examples");
     }
     /// Each is one more thing to know. Lower the number when one goes.

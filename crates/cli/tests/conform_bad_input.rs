@@ -5,8 +5,7 @@
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 
-use crate::refused as refusal;
-use refusal::run;
+use crate::{help, refused as refusal};
 
 /// The same, and nothing was printed but the message.
 fn refused_in(directory: &Path, words: &[&str], parts: &[&str]) {
@@ -126,35 +125,10 @@ fn devices() {
 
 #[test]
 fn help_has_examples_and_ends_well() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut seen = 0;
-    let mut groups = vec![Vec::new()];
-    while let Some(group) = groups.pop() {
-        let words: Vec<&str> = group.iter().map(String::as_str).chain(["--help"]).collect();
-        let output = run(directory.path(), &words);
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{words:?}");
-        let examples = text.split_once("Examples:").unwrap_or_else(|| panic!("{words:?} has no examples: {text}")).1;
-        let example = ["fulgurite"].into_iter().chain(words[..words.len() - 1].iter().copied()).collect::<Vec<_>>();
-        assert!(examples.contains(&example.join(" ")), "{words:?} has examples of something else: {examples}");
-        seen += 1;
-        // The names of commands stand in a list of their own.
-        let commands =
-            text.split_once("\nCommands:\n").map_or("", |(_, after)| after.split("\n\n").next().unwrap_or(""));
-        for name in commands.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' ')) {
-            let name = name.split_whitespace().next().unwrap_or_default().to_owned();
-            groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
-        }
-    }
     // The program, run, top, pool and its twelve, device and its three, cleanup, completions, man.
-    assert_eq!(seen, 23);
-    let output = run(directory.path(), &["completions", "bash"]);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));
-    assert!(run(directory.path(), &["man", "."]).status.success());
-    assert!(directory.path().join("fulgurite.1").exists());
+    help::has_examples_and_ends_well("fulgurite", 23);
 }
 
-/// As with `2>&1 | head`: a reader that has gone is no panic, and the exit code is the same.
 #[test]
 fn messages_without_a_reader() {
     // Refused by the parser, in its words and in Fulgurite's, by the command, and not at all.
@@ -164,12 +138,5 @@ fn messages_without_a_reader() {
         (&["pool", "info", "nowhere.pool"], 2),
         (&["completions", "bash"], 0),
     ];
-    for (words, code) in cases {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let directory = tempfile::tempdir().unwrap();
-        let mut command = std::process::Command::new(crate::PROGRAM);
-        command.args(words).current_dir(directory.path()).stdout(writer.try_clone().unwrap()).stderr(writer);
-        assert_eq!(command.status().unwrap().code(), Some(code), "{words:?}");
-    }
+    help::ends_without_a_reader(&cases);
 }

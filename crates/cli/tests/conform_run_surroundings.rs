@@ -85,7 +85,7 @@ impl Place {
             check(way.0, &told);
         }
     }
-    /// By each way: the same as without fulgurite. `told` is what it says.
+    /// In each mode, as without fulgurite. `told` is what fulgurite prints.
     fn each_way(&self, words: &[&str], check: impl Fn(&str)) {
         let expected = self.native(words);
         for way in ways() {

@@ -68,7 +68,7 @@ impl Program {
     pub fn new(ended: fn(i32)) -> io::Result<Program> {
         Ok(Program { threads: Mutex::new(ProgramThreads::new()?), ended })
     }
-    /// Looks whether its threads have ended. Returns whether the first one has.
+    /// Checks whether its threads have ended. Returns whether the first one has.
     fn look(&self) -> bool {
         let mut threads = lock(&self.threads);
         if let Some(word) = threads.end() {

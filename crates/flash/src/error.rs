@@ -200,7 +200,7 @@ pub enum OpenError {
         /// Bytes that the file system has for this user.
         free: u64,
     },
-    /// This process may not write so much to a file.
+    /// This process may not write a file of this size.
     #[error(
         "{} needs {}, and this process may write files of {} only; raise the limit (ulimit -f), or ask for less",
         path.display(), format_bytes(*.needed), format_bytes(*.limit)

@@ -1,4 +1,4 @@
-//! Options of what is compared: the flash, the memory in front of it, the work beside misses.
+//! Options of what is compared: the flash, the memory in front of it, the work between misses.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub struct WorkArgs {
 const HEADLINE_MISS_EVERY: Duration = Duration::from_micros(10);
 
 impl WorkArgs {
-    /// What was asked for. With `--quick` and nothing else, that of the headline.
+    /// What was asked for. With `--quick` and nothing else, the headline's work.
     pub fn or_headline(&self, quick: bool) -> WorkArgs {
         let asked = self.miss_every.is_some() || self.work.is_some() || self.zipf.is_some();
         let miss_every = if quick && !asked { Some(HEADLINE_MISS_EVERY) } else { self.miss_every };

@@ -29,7 +29,7 @@ pub struct Workloads {
 }
 
 impl Workloads {
-    /// Those of a catalog.
+    /// The workloads of a catalog.
     pub const fn of<C: Catalog>() -> Workloads {
         Workloads { build: C::dispatch::<NoLatch, Build>, own_bytes: own_bytes::<C>, open: open::<C> }
     }

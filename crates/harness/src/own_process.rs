@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::Interrupt;
 
-/// Another program, which is beside this one where both were built or installed.
+/// Another program, in the directory of this one where both were built or installed.
 ///
 /// # Errors
 /// Bad input, with `make` as the way to get it, where it is not there.

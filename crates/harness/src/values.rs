@@ -72,13 +72,13 @@ pub fn zipf(text: &str) -> Result<f64, String> {
 }
 
 named! {
-    /// What lies behind a workload's memory.
+    /// What is behind a workload's memory.
     Config, "configuration", config {
         /// Plain references in huge pages: the denominator.
         DramOnly = "dram-only",
         /// The guarded path with all data in frames.
         Resident = "resident",
-        /// The same without added computing, beside plain memory without it: what hits cost.
+        /// `resident` without added computing, compared with plain memory: what hits cost.
         Hits = "hits",
         /// The guarded path.
         Fulgurite = "fulgurite",
@@ -110,7 +110,7 @@ impl Config {
     pub const fn guarded(self) -> bool {
         !matches!(self, Config::DramOnly | Config::OsSwap | Config::Mmap)
     }
-    /// Whether its data lies on the flash that `--flash` names.
+    /// Whether its data is on the flash that `--flash` names.
     pub const fn on_named_flash(self) -> bool {
         self.guarded() && !matches!(self, Config::FixedLatency)
     }
@@ -118,7 +118,7 @@ impl Config {
     pub const fn capped(self) -> bool {
         !matches!(self, Config::DramOnly | Config::Resident | Config::Hits)
     }
-    /// Whether its data lies in a journaled pool, which is made for the run.
+    /// Whether its data is in a journaled pool, which is made for the run.
     pub const fn pooled(self) -> bool {
         matches!(self, Config::Pool | Config::PoolUnchecked | Config::PoolOnDevice)
     }

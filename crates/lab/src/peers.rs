@@ -1,4 +1,4 @@
-//! `peers`: another program, which is beside this one where it was built.
+//! `peers`: another program, in the directory of this one where it was built.
 //!
 //! It is in no default build, as it holds the stores that it compares with.
 

@@ -1,4 +1,4 @@
-//! `fulgurite-lab reproduce`: every number of the papers beside ours.
+//! `fulgurite-lab reproduce`: every number of the papers compared with Fulgurite's.
 
 use std::path::{Path, PathBuf};
 

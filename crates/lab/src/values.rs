@@ -148,7 +148,7 @@ impl Under {
 named! {
     /// What `run` measures.
     Part, "part", part {
-        /// Words of pages by chance.
+        /// Words of pages at random.
         Touches = "touches",
         /// Debian's redis-server.
         Redis = "redis",
@@ -290,7 +290,7 @@ pub fn workloads(list: &[WorkloadName]) -> Vec<&'static str> {
     names
 }
 
-/// Where traces lie. Only a directory that was asked for must exist.
+/// Where traces are. Only a directory that was asked for must exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheTraces {
     /// The directory.

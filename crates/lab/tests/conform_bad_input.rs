@@ -7,7 +7,7 @@ use std::path::Path;
 
 use refusal::run;
 
-use crate::refused as refusal;
+use crate::{help, refused as refusal};
 
 /// The same, and nothing was printed but the message.
 fn refused_in(directory: &Path, words: &[&str], parts: &[&str]) {
@@ -252,41 +252,16 @@ fn traces() {
 
 #[test]
 fn help_has_examples_and_ends_well() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut seen = 0;
-    let mut groups = vec![Vec::new()];
-    while let Some(group) = groups.pop() {
-        let words: Vec<&str> = group.iter().map(String::as_str).chain(["--help"]).collect();
-        let output = run(directory.path(), &words);
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{words:?}");
-        let examples = text.split_once("Examples:").unwrap_or_else(|| panic!("{words:?} has no examples: {text}")).1;
-        let example = ["fulgurite-lab"].into_iter().chain(words[..words.len() - 1].iter().copied()).collect::<Vec<_>>();
-        assert!(examples.contains(&example.join(" ")), "{words:?} has examples of something else: {examples}");
-        seen += 1;
-        // The names of commands stand in a list of their own.
-        let commands =
-            text.split_once("\nCommands:\n").map_or("", |(_, after)| after.split("\n\n").next().unwrap_or(""));
-        for name in commands.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' ')) {
-            let name = name.split_whitespace().next().unwrap_or_default().to_owned();
-            groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
-        }
-    }
     // The program, eight benchmarks, device, peers, reproduce, sim and its six, completions, man.
-    assert_eq!(seen, 21);
-    let output = run(directory.path(), &["completions", "bash"]);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite-lab"));
-    assert!(run(directory.path(), &["man", "."]).status.success());
-    assert!(directory.path().join("fulgurite-lab.1").exists());
+    help::has_examples_and_ends_well("fulgurite-lab", 21);
 }
 
-/// As with `2>&1 | head`: a reader that has gone is no panic, and the exit code is the same.
 #[test]
 fn messages_without_a_reader() {
     let systems = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems");
     let nand = systems.join("nand-only.toml").display().to_string();
     let fast = ["sim", "run", &nand, "--set", "requests.count=2000", "--speed"];
-    // Refused by the parser, in its words and in ours, by the command, and not at all.
+    // Refused by the parser, in its words and in Fulgurite's, by the command, and not at all.
     let cases: [(&[&str], i32); 5] = [
         (&["sim", "run"], 2),
         (&["live", "--rounds=x"], 2),
@@ -294,12 +269,5 @@ fn messages_without_a_reader() {
         (&fast, 0),
         (&["reproduce", "A2", "--times"], 0),
     ];
-    for (words, code) in cases {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let directory = tempfile::tempdir().unwrap();
-        let mut command = std::process::Command::new(crate::PROGRAM);
-        command.args(words).current_dir(directory.path()).stdout(writer.try_clone().unwrap()).stderr(writer);
-        assert_eq!(command.status().unwrap().code(), Some(code), "{words:?}");
-    }
+    help::ends_without_a_reader(&cases);
 }

@@ -1,6 +1,8 @@
 //! All tests of this crate, as one program: linked once, with a process for each test.
 
 mod common;
+#[path = "../../cli/tests/common/help.rs"]
+mod help;
 #[allow(dead_code, reason = "tests of the demonstration use all of it")]
 #[path = "common/interrupted.rs"]
 mod interrupted;

@@ -14,9 +14,9 @@ pub enum Planted {
     RelaxedPublish,
     /// A consumer may load the other words, or the data, before it sees the phase bit (steps 3, 7).
     RelaxedTake,
-    /// A ringer looks whether the other side sleeps before its entry can be seen.
+    /// A ringer checks whether the other side sleeps before its entry can be seen.
     NoFenceOfRinger,
-    /// A sleeper looks at the ring once more before its sleep can be seen.
+    /// A sleeper checks the ring once more before its sleep can be seen.
     NoFenceOfSleeper,
 }
 
@@ -34,7 +34,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// So many words, and perhaps a barrier that is missing.
+    /// A range of `words` words, perhaps without one of the barriers.
     #[must_use]
     pub fn new(words: usize, planted: Option<Planted>) -> Window {
         Window { words: Arc::new((0..words).map(|_| AtomicU64::new(0)).collect()), planted }

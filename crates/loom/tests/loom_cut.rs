@@ -3,7 +3,7 @@
 //! after all writes have ended and with their failures seen. Nothing written since the halt may
 //! leave DRAM before that. Method: loom runs all interleavings (up to a bound of preemptions) of
 //! the very functions that run in production. Two workers seal frames and end the first writes.
-//! Then the others end while the driver looks whether all have ended, and gives the cut up where
+//! Then the others end while the driver checks whether all have ended, and gives the cut up where
 //! they have not. Then the same with planted faults, which must be found, or the model proves
 //! nothing.
 

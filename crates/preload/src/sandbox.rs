@@ -198,7 +198,7 @@ unsafe fn filtered(run: &Run, flags: usize, program: usize) -> Option<c_int> {
         return None;
     }
     // A copy, because the kernel may find the program's one missing.
-    // SAFETY: the caller gives so many instructions.
+    // SAFETY: the caller passes `len` instructions.
     let filter: Vec<Instruction> =
         (0..usize::from(len)).map(|index| unsafe { first.add(index).read_unaligned() }).collect();
     let denies = |calls: &[Call]| calls.iter().any(|call| !allows(&filter, call));

@@ -105,7 +105,7 @@ pub enum AccessError {
     },
 }
 
-/// What a child after `fork` is told.
+/// The message for a child after `fork`.
 pub(crate) const FORKED: &str = "this process is a child, by fork, of the one that opened the memory, and has none of \
                                 its workers; use it there, or open another pool here";
 

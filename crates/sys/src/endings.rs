@@ -20,7 +20,7 @@ static ENDINGS: AtomicU64 = AtomicU64::new(0);
 const UNDER_WAY: u64 = 1 << 16;
 const NOT_DURABLE: u64 = 1;
 
-/// How often an exit looks whether it still has to wait.
+/// How often an exit checks whether it still has to wait.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The word of this process. One of its parent counts nothing here.

@@ -7,7 +7,7 @@ use io_uring::IoUring;
 use crate::RingUser;
 use crate::descriptors::above_standard;
 
-/// A ring of so many entries, and whether completions wait until its thread looks.
+/// A ring of `entries` entries, and whether completions wait until its thread polls.
 pub(crate) fn new(entries: u32, user: RingUser) -> io::Result<(IoUring, bool)> {
     // Valgrind runs one thread at a time, and does not know that a wait for a ring lets others
     // run.

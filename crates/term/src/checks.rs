@@ -58,7 +58,7 @@ pub fn nothing_there(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The directory that a path lies in.
+/// The directory of a path.
 pub fn parent_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),

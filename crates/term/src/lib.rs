@@ -29,7 +29,7 @@ use bad_input::BadInput;
 use interrupt::Interrupted;
 use stderr::tell;
 
-/// The exit code of a command, whose error is told: 0 done, 1 something failed or the results
+/// The exit code of a command, whose error is printed: 0 done, 1 something failed or the results
 /// disagree, 2 bad input, 130 interrupted.
 pub fn exit_code(program: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {

@@ -30,9 +30,9 @@ pub fn output(text: &str) -> Result<Output, String> {
 /// A size, or a share of the data.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Size {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many percent.
+    /// A percentage.
     Percent(f64),
 }
 

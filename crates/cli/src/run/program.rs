@@ -56,7 +56,7 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
 const LOOKED_AT: u64 = 64 << 20;
 /// How much of it is read at a time, a multiple of 16.
 const PART: usize = 64 << 10;
-/// Bytes of entries for the dynamic linker that are looked at.
+/// Bytes of entries for the dynamic linker that are read.
 const DYNAMIC_MOST: u64 = 64 << 10;
 /// How Go's information on a build begins, at a multiple of 16 bytes. The size of a pointer and a
 /// few flags follow. (A program may have the words alone, as this one does.)
@@ -188,7 +188,7 @@ fn judge_image(read: ReadAt<'_>) -> std::io::Result<Option<Unsuitable>> {
 
 /// Whether a sanitizer's functions are among the names of symbols.
 fn has_sanitizer(read: ReadAt<'_>, names: u64, len: u64) -> std::io::Result<bool> {
-    // A name may lie across two parts.
+    // A name may cross from one part to the next.
     const OVERLAP: usize = 16;
     let mut part = vec![0; PART + OVERLAP];
     for at in (0..len.min(LOOKED_AT)).step_by(PART) {

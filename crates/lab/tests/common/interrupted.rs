@@ -25,7 +25,7 @@ pub struct Left {
 
 /// Runs the program until it has printed `line` and a moment longer, and interrupts it.
 pub fn interrupt(words: &[&str], line: Option<&str>, moment: Duration) -> Left {
-    // On a real file system: swap files cannot lie on others.
+    // On a real file system: swap files cannot be on others.
     let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
     let mut program = Command::new(PROGRAM)
         .args(words)

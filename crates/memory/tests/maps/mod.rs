@@ -98,7 +98,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// A random one, of which so many in eight insert and remove.
+    /// A random one: of eight, `inserts` insert and `removes` remove.
     fn any<C: Map>(random: &mut Random, keys: u64, (inserts, removes): (u64, u64)) -> Operation {
         let (key, value) = (random.below(keys), random.next());
         match random.below(8_u64) {

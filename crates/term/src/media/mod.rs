@@ -22,7 +22,7 @@ pub use contents::{OF_A_BENCHMARK, of_a_benchmark};
 pub use nand_choice::{NandChoice, nand as nand_choice, nand_profile};
 pub use nand_counts::{NandCounts, NandShape};
 
-/// Opens what the data lies on. A new file is written in full, until an interruption.
+/// Opens what the data is on. A new file is written in full, until an interruption.
 ///
 /// # Errors
 /// The medium's, and [`crate::interrupt::Interrupted`].

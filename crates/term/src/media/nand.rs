@@ -23,7 +23,7 @@ pub struct NandSpec {
 /// How the geometry of a NAND profile is scaled to what a run needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Scaling {
-    /// So many planes, with as many blocks as it takes; none takes the profile as it is.
+    /// This number of planes, with as many blocks as it takes; none takes the profile as it is.
     pub planes: Option<u32>,
     /// Maximum pages of a block. None: the profile's, or as many as leave a plane enough blocks.
     pub pages_per_block: Option<u32>,
