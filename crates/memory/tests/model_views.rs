@@ -272,15 +272,26 @@ fn stamped(number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Counts one down when it is dropped.
+struct Done<'a>(&'a AtomicU64);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 #[test]
 fn threads_view_what_threads_change() {
     const SHARED: u64 = 4;
+    // Views of each thread that find a value. The writers go on until all of them have been made.
+    const VIEWS: u64 = 1000;
     let lens = [24, 100, 4096, 4097, 9000, 40_000];
     let memory = plain();
     let (_, map) = create(&mut memory.clone(), 64 << 20);
     let empty = map.heap().used_bytes();
     let random = Random::seeded("views, threads", 6);
-    let (seen, transactions) = (AtomicU64::new(0), Transactions::new());
+    let (viewing, transactions) = (AtomicU64::new(3), Transactions::new());
     // Also for views that are done before the first change.
     for key in 0..SHARED {
         map.put(&mut memory.clone(), &key, &stamped(key << 2, 100)).unwrap();
@@ -288,9 +299,12 @@ fn threads_view_what_threads_change() {
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
             let (mut memory, mut random) = (memory.clone(), random.split(thread));
-            let (map, transactions) = (&map, &transactions);
+            let (map, transactions, viewing) = (&map, &transactions, &viewing);
             scope.spawn(move || {
-                for number in 0..1500u64 {
+                for number in 0u64.. {
+                    if number >= 1500 && viewing.load(Relaxed) == 0 {
+                        break;
+                    }
                     let (key, number) = (random.below(SHARED), number << 2 | thread);
                     let new = stamped(number, lens[random.below(lens.len())]);
                     match random.below(8) {
@@ -305,9 +319,12 @@ fn threads_view_what_threads_change() {
             });
         }
         for thread in 3..6u64 {
-            let (mut memory, mut random, map, seen) = (memory.clone(), random.split(thread), &map, &seen);
+            let (mut memory, mut random, map, viewing) = (memory.clone(), random.split(thread), &map, &viewing);
             scope.spawn(move || {
-                for _ in 0..2000 {
+                // Also where it panics, so that the writers end.
+                let _done = Done(viewing);
+                let mut seen = 0;
+                while seen < VIEWS {
                     let (key, mut bytes) = (random.below(SHARED), Vec::new());
                     let len = map.view(&mut memory, &key, |piece| {
                         let from = bytes.len();
@@ -322,12 +339,11 @@ fn threads_view_what_threads_change() {
                     assert!(bytes[8..24].iter().all(|stamp| *stamp == bytes[8]), "torn stamp of {key}");
                     let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
                     assert!(bytes[24..] == stamped(number, len)[24..], "torn: {len} bytes of {key}");
-                    seen.fetch_add(1, Relaxed);
+                    seen += 1;
                 }
             });
         }
     });
-    assert!(seen.load(Relaxed) > 3000, "{seen:?}");
     let mut memory = memory;
     map.check(&mut memory).unwrap();
     for key in 0..SHARED {
