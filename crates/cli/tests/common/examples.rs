@@ -1,4 +1,4 @@
-//! The examples in a program's help, checked over its commands. Unit tests of the programs share it.
+//! The examples in a program's help, checked over its commands: unit tests of programs share it.
 
 use clap::{Command, Error};
 
@@ -26,7 +26,7 @@ pub fn check<T>(command: &Command, parse: impl Fn(Vec<String>) -> Result<T, Erro
         for line in joined.lines().skip_while(|line| *line != "Examples:").skip(1) {
             let Some(line) = line.strip_prefix("  ") else { continue };
             let command = line.strip_prefix("sudo ").unwrap_or(line);
-            // A name with more than one space behind it is in a table of names, which is no example.
+            // A name with two spaces behind it is in a table of names, which is no example.
             if command.strip_prefix(program).is_none_or(|rest| !rest.starts_with(' ') || rest.starts_with("  ")) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What the tests of `fulgurite` and `fulgurite-lab` check alike: help, and messages without a reader.
+//! What the tests of `fulgurite` and `fulgurite-lab` share: help, and messages without a reader.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::refused::run;
 
 /// Each command's help has examples of that command. Checks that there are `commands` of them, with
 /// the program itself, and that completions and manual pages are made.
-pub fn has_examples_and_ends_well(program: &str, commands: usize) {
+pub fn check_examples(program: &str, commands: usize) {
     let directory = tempfile::tempdir().unwrap();
     let mut seen = 0;
     let mut groups = vec![Vec::new()];
