@@ -24,7 +24,7 @@ use fulgurite_format::Plain;
 /// Bytes that can be read until the next access.
 ///
 /// ```
-/// use fulgurite_memory::{Address, Memory, PlainMemory};
+/// use fulgurite_memory::{Address, Memory, PlainMemory, RawMemory};
 /// use fulgurite_sys::Backed;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -41,8 +41,8 @@ pub enum SimCommand {
 pub const EXAMPLES: &str = "\
 Examples:
   fulgurite-lab sim run systems/nand-only.toml --speed
-  fulgurite-lab sim sweep systems/nand-only.toml --over requests.depth=1,4,16,64 \\
-    --out depths.jsonl
+  fulgurite-lab sim sweep systems/nand-only.toml \\
+    --over requests.depth=1,4,16,64 --out depths.jsonl
   fulgurite-lab sim compare systems/nand-only.toml systems/compat-mqsim.toml
   fulgurite-lab sim explain systems/compat-mqsim.toml
   fulgurite-lab sim predict machine.toml --miss-every 10us
@@ -52,7 +52,8 @@ docs/simulator.md describes the systems and their keys.";
 const RUN_EXAMPLES: &str = "\
 Examples:
   fulgurite-lab sim run systems/nand-only.toml --speed
-  fulgurite-lab sim run systems/nand-only.toml --set requests.depth=16 --seed 2
+  fulgurite-lab sim run systems/nand-only.toml --set requests.depth=16 \\
+    --seed 2
   # a trace in the place of the file's requests
   fulgurite-lab sim run systems/nand-only.toml --set requests.pattern=trace \\
     --set requests.arrivals=trace --set requests.warm_up=0 --trace disk.csv
@@ -60,8 +61,8 @@ Examples:
   fulgurite-lab sim run systems/nand-only.toml --print-config";
 const SWEEP_EXAMPLES: &str = "\
 Examples:
-  fulgurite-lab sim sweep systems/nand-only.toml --over requests.depth=1,4,16,64 \\
-    --out depths.jsonl
+  fulgurite-lab sim sweep systems/nand-only.toml \\
+    --over requests.depth=1,4,16,64 --out depths.jsonl
   fulgurite-lab sim sweep systems/nand-only.toml --over requests.depth=1,16 \\
     --over nand.timing.read=25us,75us --out both.jsonl --plot both.html
 
@@ -86,7 +87,8 @@ Examples:
     --system pool.toml
   fulgurite-lab micro --of os-swap --system swap.toml
   # predictions first, then the measurement, then both
-  fulgurite-lab sim predict emulated.toml --miss-every 10us --out predicted.json
+  fulgurite-lab sim predict emulated.toml --miss-every 10us \\
+    --out predicted.json
   fulgurite-lab live --miss-every 10us --zipf 1.2 \\
     --config dram-only,fulgurite --json live.json
   fulgurite-lab sim predict --from predicted.json --beside live.json
