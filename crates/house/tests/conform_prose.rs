@@ -4,6 +4,8 @@
 //! blocks are skipped, and rows of tables may be long. Offending lines of comments are counted, and
 //! the counts may only fall.
 
+use std::collections::BTreeMap;
+
 use crate::tree::{files, none};
 
 const COLUMNS: usize = 100;
@@ -11,6 +13,9 @@ const WORDS: usize = 40;
 
 /// Lines of comments that are too long. Lower the number when comments are rewritten.
 const LONG_COMMENTS: usize = 28;
+
+/// Listed words in comments. Lower the number when comments are rewritten.
+const WORDS_IN_COMMENTS: usize = 3040;
 
 /// A word or phrase that has a plainer replacement.
 struct Listed {
@@ -147,6 +152,17 @@ fn offences(document: &str) -> (Offences, Offences) {
     (found, words_found)
 }
 
+/// The comments of a source as a document: what is no line of a comment is an empty line.
+fn comments(source: &str) -> String {
+    let mut document = String::new();
+    for line in source.lines().map(str::trim_start) {
+        let comment = ["///", "//!", "//"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or_default();
+        document.push_str(comment.strip_prefix(' ').unwrap_or(comment));
+        document.push('\n');
+    }
+    document
+}
+
 /// The text of a list item behind its mark.
 fn item(line: &str) -> Option<&str> {
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -222,6 +238,24 @@ fn documents_use_the_plainer_word() {
 }
 
 #[test]
+fn comments_use_the_plainer_word() {
+    let (mut offenders, mut of_crate) = (Vec::new(), BTreeMap::<String, usize>::new());
+    for file in files().iter().filter(|f| f.is(".rs")) {
+        for (line, what) in offences(&comments(&file.text)).1 {
+            offenders.push(format!("{}:{line}: {what}", file.path));
+            *of_crate.entry(file.path.split('/').take(2).collect::<Vec<_>>().join("/")).or_default() += 1;
+        }
+    }
+    println!("{}\n{of_crate:#?}\n{} in all", offenders.join("\n"), offenders.len());
+    let found = offenders.len();
+    assert!(
+        found <= WORDS_IN_COMMENTS,
+        "{found} listed words in comments: more than {WORDS_IN_COMMENTS}. `cargo test -p fulgurite-house \
+         comments_use -- --nocapture` lists them"
+    );
+}
+
+#[test]
 fn comments_do_not_get_worse() {
     let (mut long, mut who, mut comments) = (0, 0, 0);
     for file in files().iter().filter(|f| f.is(".rs")) {
@@ -268,4 +302,9 @@ fn the_word_list_finds_words_and_not_their_ordinary_uses() {
     assert_eq!(words("The same holds. It is the same. (The same word.)\n"), 2);
     assert_eq!(words("[Words that](lies.md) of data, at most 3, at random, next to besides, so far.\n"), 1);
     assert_eq!(words("```sh\ntold lies\n```\n"), 0);
+    let in_comments = |source: &str| offences(&comments(source)).1;
+    assert!(in_comments("let told = \"lies\"; // A name.\n/// `told` is code.\n").is_empty());
+    let found =
+        in_comments("fn f() {\n    // The frame is at\n    // the most half full.\n    g();\n    // The same\n");
+    assert_eq!(found.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2, 5]);
 }
