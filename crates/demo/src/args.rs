@@ -41,8 +41,8 @@ pub struct Args {
     /// DRAM budget of the whole runtime: a size (`64M`), or a share of the index (`3%`).
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "3%", value_parser = values::size)]
     pub dram: Size,
-    /// Directory for swap files, mapped files and the pool [default: that of the --flash file, else
-    /// the temporary directory].
+    /// Directory for swap files, mapped files and the pool [default: the directory of the --flash
+    /// file, else the temporary directory].
     #[arg(long = "dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
     /// Configurations of `fulgurite-lab live`, comma-separated. dram-only always runs, as the

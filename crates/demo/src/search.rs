@@ -32,7 +32,7 @@ use fulgurite_term::report::{self, Report};
 const STACK_BYTES: u64 = 38 << 10;
 /// Text to index at most: what is indexed and served three ways within three minutes.
 const TEXT_BYTES_MAX: u64 = 512 << 20;
-/// The same with `--quick`.
+/// The limit with `--quick`.
 const QUICK_TEXT_BYTES_MAX: u64 = 96 << 20;
 /// With less flash an index does not pay: the runtime's tables and stacks would be larger.
 const FLASH_BYTES_MIN: u64 = 4 << 20;
@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Result<()> {
         report::write_file(&args.report, page.as_bytes())?;
     }
     let sentence = match (kept, interrupted) {
-        (true, _) => format!("Interrupted: {report} is that of an earlier run, as before"),
+        (true, _) => format!("Interrupted: {report} is still the report of an earlier run"),
         (false, true) => {
             format!("Interrupted: the report in {report} is incomplete, and says so; {seconds:.0} s in all")
         }
@@ -136,7 +136,7 @@ fn text_that_fits(args: &Args, on_flash: u64, most: u64) -> Result<u64> {
         bytes = checks::part_of_device(bytes, on_flash);
         (each, larger) = (if on_flash > 1 { " for each configuration" } else { "" }, "serve a larger one");
     }
-    // A pool has half as much again for what it writes beside the data.
+    // A pool has half as much again for what it writes in addition to the data.
     let room = if args.config.contains(&Config::Pool) { bytes / 3 * 2 } else { bytes };
     if room < FLASH_BYTES_MIN {
         bad_input!(
@@ -295,7 +295,7 @@ fn clusters(args: &Args, data_bytes: u64, scan_time: Duration) -> Result<(&'stat
     let swap_bytes = swap_bytes(data_bytes, processes);
     let why_not = if scan_time > SCAN_TIME_MAX {
         format!(
-            "to look for text took {:.0} s already, and all is to end within three minutes",
+            "to search for text took {:.0} s already, and all is to end within three minutes",
             scan_time.as_secs_f64()
         )
     } else if fulgurite_sys::DirectFile::free_bytes(&scratch)? < swap_bytes {
@@ -474,7 +474,7 @@ fn beside_swap(rows: &[LiveRow]) -> Option<(String, String)> {
 fn search_page(page: &mut Page, text: &str, searched: &Searched) {
     let Searched { session, summary, rows, .. } = searched;
     page.paragraph(&format!(
-        "An index over {text} lies in flash: {}. The DRAM in front of it may hold {:.1}% of that ({}). Each query looks two or \
+        "An index over {text} is in flash: {}. The DRAM in front of it may hold {:.1}% of that ({}). Each query looks two or \
          three words up, ranks the files that hold them all and reads snippets of the best.",
         format_bytes(summary.index_bytes),
         session.dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
@@ -547,7 +547,7 @@ mod tests {
         swap.cgroup_limit_bytes = Some((1 << 25) + CGROUP_ALLOWANCE_BYTES);
         assert!(cost(&swap) > ours && allowed_bytes(&swap) == 96 << 20);
     }
-    /// A row of the report, of so much of the throughput of dram-only.
+    /// A row of the report, with this share of the throughput of dram-only.
     fn row(config: Config, share: Option<f64>) -> LiveRow {
         let share_of_dram_only = share.map(|share| Spread::of([share]));
         LiveRow { config: config.to_string(), share_of_dram_only, ..LiveRow::default() }

@@ -1,5 +1,5 @@
 //! Goal: every bad input gets one clear message and exit code 2, before anything is created, and
-//! before text is looked for. Method: run the program with each in an empty directory. Look at the
+//! before text is searched for. Method: run the program with each in an empty directory. Check the
 //! code, the message and the directory.
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::refused as refusal;
 use refusal::run;
 
-/// The same, and nothing was printed but the message.
+/// Runs a program that must refuse its input, and checks that it printed nothing but the message.
 fn refused_in(directory: &Path, words: &[&str], parts: &[&str]) {
     let output = refusal::refused(directory, words, parts);
     assert!(output.stdout.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
@@ -29,7 +29,7 @@ fn values() {
     refused(&["--dir=nowhere"], &["--dir nowhere is not a directory"]);
 }
 
-/// Each is told of what was written, and offered what there is.
+/// Each refusal names what was written, and offers what there is.
 #[test]
 fn flash() {
     refused(&["--flash=./missing"], &["does not exist", "--create"]);

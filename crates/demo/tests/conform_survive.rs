@@ -68,6 +68,6 @@ fn a_state_that_is_acknowledged_too_early_is_noticed() {
     let (output, json, told) = act(directory.path(), 1, true);
     assert_eq!(output.status.code(), Some(1), "{told}");
     let failure = json["survive"]["failure"].as_str().unwrap_or_else(|| panic!("no failure in {json}: {told}"));
-    assert!(failure.contains("the program was told that state"), "{failure}");
+    assert!(failure.contains("was reported as saved"), "{failure}");
     assert!(told.contains("Memory did not survive"), "{told}");
 }

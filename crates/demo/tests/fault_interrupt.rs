@@ -1,6 +1,6 @@
 //! Goal: Ctrl-C ends the demonstration soon, with exit code 130, its results on standard output, in
 //! the JSON and in the report, and nothing left behind. Method: start it, wait for a certain line
-//! and a moment longer, and interrupt. Look at the code, table, JSON, directory, cgroups and swap.
+//! and a moment longer, and interrupt. Check the code, table, JSON, directory, cgroups and swap.
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ mod fault_interrupt;
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite-demo");
 
-/// `fulgurite`, beside it: what serves a device or makes a pool for a test.
+/// `fulgurite`, next to it: what serves a device or makes a pool for a test.
 fn fulgurite() -> std::path::PathBuf {
     let program = std::path::Path::new(PROGRAM).with_file_name("fulgurite");
     assert!(program.is_file(), "{} is not there; cargo build -p fulgurite-cli", program.display());

@@ -52,8 +52,8 @@ pub struct FlashArgs {
     /// Fibers of one worker: the maximum of requests that wait for flash at once.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub fibers: u32,
-    /// Directory for swap files and mapped files [default: that of the --flash file, else the
-    /// temporary directory].
+    /// Directory for swap files and mapped files [default: the directory of the --flash file, else
+    /// the temporary directory].
     #[arg(long = "dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
 }
@@ -74,7 +74,7 @@ impl FlashArgs {
     }
 }
 
-/// The work of a request beside its misses.
+/// The work of a request in addition to its misses.
 #[derive(Clone, Debug, Args)]
 pub struct WorkArgs {
     /// Computing between two misses: the request's own, then fewer misses (Zipf exponent), then

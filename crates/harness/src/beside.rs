@@ -19,7 +19,8 @@ use crate::session::{Running, Session, Way};
 use crate::values::{Config, FlashChoice};
 use fulgurite_term::interrupt::go_on;
 
-/// What was allowed beside one round, in requests a second; nothing for what lies on no file.
+/// What the device allowed right after one round, in requests a second. Both fields are empty for
+/// data that is not in a file or device.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Limit {
     /// By our own requests.
@@ -41,8 +42,8 @@ impl Drop for Twin {
     }
 }
 
-/// Whether this way's data lies in a file or device that nothing else writes to while the workers
-/// stand. A device's firmware goes on with its store's own work.
+/// Whether this configuration's data is in a file or device that nothing else writes to while the
+/// workers are stopped. A device with firmware goes on with its store's own work.
 pub fn on_file(session: &Session, way: Way) -> bool {
     // A flat medium has no work of its own.
     let alone = way.config.guarded() && !matches!(way.config, Config::Resident | Config::PoolOnDevice);
@@ -83,7 +84,7 @@ pub fn twin_for(session: &mut Session, image: &Image, outcome: &Outcome) -> Resu
     Ok(twin.flatten().map(Twin))
 }
 
-/// Measures beside the round that has just ended.
+/// Measures the device right after the round that has just ended.
 pub fn measure(session: &mut Session, running: &mut Running, twin: Option<&Twin>, outcome: &Outcome) -> Result<Limit> {
     let share = read_share([outcome]);
     let time = Duration::from_nanos(outcome.elapsed_ns).clamp(SHORTEST, LONGEST);
@@ -119,8 +120,8 @@ fn fio_on(
     let (bytes, depth) = (session.data_bytes, depth(session, way));
     match fio::per_second(&fio::Mix { path, bytes, read_share, write_bytes, depth, core, time }) {
         Ok(Some(per_second)) => return Some(per_second),
-        Ok(None) => session.note("fio is not installed: what it gets from the file does not stand beside.".to_owned()),
-        // What stands beside us is no part of us: its failure is none of the run.
+        Ok(None) => session.note("fio is not installed: the results are not compared with it.".to_owned()),
+        // fio is not part of the run, so its failure does not end it.
         Err(e) => session.note(format!("{}: no figure of fio: {e:#}.", way.config)),
     }
     None
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(read_share([&round(3, 1)]), 0.75);
         assert_eq!(read_share(&[round(3, 1), round(0, 4)]), 0.375);
         assert_eq!(read_share([&round(0, 0)]), 1.0);
-        // Twelve subpages written in four requests, beside four reads.
+        // Twelve subpages written in four requests, and four reads.
         let gathered = Outcome { device_write_requests: 4, ..round(4, 12) };
         assert_eq!((read_share([&gathered]), write_bytes([&gathered])), (0.5, 3 * 4096));
         let both = Outcome { device_read_requests: 2, ..gathered };

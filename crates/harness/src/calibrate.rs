@@ -46,7 +46,7 @@ impl Plan {
         let (transactions, work_iterations) = (self.transactions, self.calibration.added_work_iterations);
         Batch { seed, first, count, transactions, work_iterations, load }
     }
-    /// The same with so many transactions in each request that computing it takes about `time`.
+    /// This plan with enough transactions in each request that computing it takes about `time`.
     #[must_use]
     pub fn with_request_time(mut self, time: Duration) -> Plan {
         let c = &mut self.calibration;
@@ -80,7 +80,7 @@ const LONGEST_ROUND: f64 = 8.0;
 /// Time of the unmeasured requests: to fill a last-level cache of 32 MiB from DRAM takes some 20
 /// ms. At most a quarter of a round.
 const LEAD_IN_S: f64 = 0.02;
-/// The same for the search for the misses of a request, at one exponent.
+/// The longest part of the search, in seconds, for the misses of a request at one exponent.
 const LONGEST_SEARCH: f64 = 20.0;
 /// A miss that is waited for, in seconds: AstriFlash's 50 µs and what it costs around it.
 const MISS_S: f64 = 60e-6;
@@ -216,7 +216,7 @@ impl Bench<'_> {
             if left_ns < 0.0 {
                 break;
             }
-            // So many requests that half of the frames are replaced, within reason.
+            // Enough requests that half of the frames are replaced, within reason.
             if !filled {
                 count = (count * 4).min(4_000_000);
             }

@@ -96,7 +96,7 @@ fn device(socket: &Path, frames: bool, on_flash: u64, data_bytes: u64) -> Result
         let needed = on_flash.max(1).saturating_mul(data_bytes.next_multiple_of(fulgurite_format::PAGE_BYTES as u64));
         let beside = match on_flash {
             0 | 1 => String::new(),
-            more => format!(" for each of {more} configurations that run beside each other"),
+            more => format!(" for each of {more} configurations that run at the same time"),
         };
         bad_input!(
             "the device at {} has {}, and {} of data{beside} take {}; serve a larger one, or choose less --data{}",
@@ -109,7 +109,8 @@ fn device(socket: &Path, frames: bool, on_flash: u64, data_bytes: u64) -> Result
     }
     Ok(())
 }
-/// Bytes of a device for each of so many processes: whole pages, so that each trims only its own.
+/// Bytes of a device for each of `on_flash` processes: whole pages, so that each trims only its
+/// own.
 pub fn part_of_device(device_bytes: u64, on_flash: u64) -> u64 {
     let page = fulgurite_format::PAGE_BYTES as u64;
     match on_flash {
@@ -149,7 +150,7 @@ pub fn flash(wanted: Wanted<'_>, on_flash: u64, data_bytes: u64) -> Result<Optio
     let found = flash_path(path, wanted.create, wanted.force, data_bytes, on_flash)?;
     if found == FlashPath::Device && on_flash > 1 {
         bad_input!(
-            "--flash names a device, which one process at a time can use, and {on_flash} are to run beside each other; choose for \
+            "--flash names a device, which one process at a time can use, and {on_flash} are to run at the same time; choose for \
              example --config fulgurite, and one of the --workers"
         );
     }
@@ -225,7 +226,7 @@ pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u6
             space("--flash", &parent, bytes.saturating_mul(copies))?;
             return Ok(FlashPath::New);
         }
-        Err(e) => bad_input!("--flash {shown} cannot be looked at: {e}"),
+        Err(e) => bad_input!("--flash {shown} cannot be read: {e}"),
         Ok(_) => {}
     }
     if create {
@@ -253,12 +254,12 @@ pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u6
     Ok(FlashPath::File)
 }
 
-/// Where swap files and mapped files lie.
+/// The directory of swap files and mapped files.
 pub fn scratch(args: &FlashArgs) -> Result<PathBuf> {
     scratch_directory(args.scratch.as_deref(), Some(&args.flash))
 }
 
-/// The same: the directory that was named, else that of the flash file, else the temporary one.
+/// The directory that was named, else the directory of the flash file, else the temporary one.
 pub fn scratch_directory(named: Option<&Path>, flash: Option<&FlashChoice>) -> Result<PathBuf> {
     // Without --dir, the message names the option that chose the directory.
     let (directory, from) = match (named, flash) {
@@ -293,7 +294,7 @@ pub fn input(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file of text lies under this directory. Symbolic links are not followed.
+/// Whether this directory or one below it has a file of text. Symbolic links are not followed.
 fn has_text(directory: &Path) -> bool {
     let mut directories = vec![directory.to_owned()];
     while let Some(directory) = directories.pop() {

@@ -263,7 +263,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
     }
 }
 
-/// Sentences about other work beside a row: the time it took, and a late device.
+/// Sentences about other work during a row's rounds: the time it took, and a late device.
 fn disturbed(row: &LiveRow) -> Vec<String> {
     let (name, config) = (&row.workload, &row.config);
     let mut sentences = Vec::new();
@@ -358,7 +358,7 @@ pub fn share_bars(rows: &[LiveRow]) -> Bars {
     }
 }
 
-/// The highest percentile that so many requests tell: ten of them are above it.
+/// The highest percentile that this number of requests can show: ten of them are above it.
 fn highest_percentile(requests: u64) -> f64 {
     100.0 * (1.0 - 10.0 / requests.max(10) as f64)
 }
@@ -371,7 +371,7 @@ pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
             .map(|(p, us)| (nines(*p), us.max(0.01)))
             .collect(),
     };
-    // The denominator runs beside every medium, and is drawn once.
+    // The denominator is measured with every medium, but is drawn once.
     let again = |i: usize| rows[..i].iter().any(|old| old.workload == workload && old.label() == rows[i].label());
     let shown = (0..rows.len()).filter(|i| rows[*i].workload == workload && !again(*i));
     let curves = shown.map(|i| of(&rows[i])).collect();
@@ -383,7 +383,7 @@ pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
 mod tests {
     use super::*;
 
-    /// So many requests, reads and writes in a second each round, beside what the device allowed.
+    /// Requests, reads and writes in a second for each round, and what the device allowed.
     fn contestant(config: Config, rounds: &[(u64, u64, f64)]) -> Contestant {
         let outcome = |&(requests, device, _): &(u64, u64, f64)| Outcome {
             requests,
@@ -420,7 +420,8 @@ mod tests {
     #[test]
     fn a_round_is_held_against_what_was_allowed_right_after() {
         let dram_only = contestant(Config::DramOnly, &[(1000, 0, 0.0), (1000, 0, 0.0)]);
-        // Two requests to the device each: it allows 800 of ours a second, then very many.
+        // Each makes two requests to the device, which allows 800 of these a second, and then very
+        // many.
         let ours = contestant(Config::Fulgurite, &[(600, 1200, 1600.0), (900, 1800, 9000.0)]);
         assert_eq!(shares_of_device_limit(&ours, Some(&dram_only)), [0.75, 0.9]);
         assert_eq!(shares_of_device_limit(&ours, None), [0.75, 0.2]);

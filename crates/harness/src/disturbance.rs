@@ -1,7 +1,7 @@
-//! Other work on the cores of a run: it is seen, waited for, and told.
+//! Other work on the cores of a run: it is detected, waited for, and reported.
 //!
-//! A disturbed round is run again after a quiet moment, as far as the run's patience goes. Rounds
-//! that stay disturbed are counted beside their figure.
+//! A disturbed round is run again after a quiet moment, as long as the run's patience lasts. Rounds
+//! that stay disturbed are counted next to their figure.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use fulgurite_term::interrupt::Interrupt;
 
 /// The share of a round that other work may take from a thread, and so the error of a throughput.
 pub const OF_ROUND: f64 = 0.05;
-/// The same where a p99 is asked for, which one request in a hundred decides.
+/// The limit where a p99 is asked for, which one request in a hundred decides.
 pub const OF_TAIL: f64 = 0.01;
 /// `USER_HZ`: the unit of `/proc/stat`, 10 ms on every Linux for x86-64 and aarch64.
 const TICK: Duration = Duration::from_millis(10);
@@ -110,7 +110,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For a run that may repeat so many of its rounds.
+    /// For a run that may repeat `repeats` of its rounds.
     pub fn new(session: &Session, repeats: u32, quick: bool) -> Patience {
         let mut cores = session.cores.clone();
         cores.extend(session.device_core);

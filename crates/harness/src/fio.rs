@@ -1,4 +1,4 @@
-//! fio beside us, on the same file, in the same mix and at the same depth.
+//! fio as a yardstick, on the same file, in the same mix and at the same depth.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -39,8 +39,8 @@ pub struct Mix<'p> {
     pub time: Duration,
 }
 
-/// Makes a file for fio, written in full: a disk may answer reads of what was never written without
-/// a look.
+/// Makes a file for fio that is written in full, because a disk may answer reads of what was never
+/// written without reading anything.
 ///
 /// # Errors
 /// The kernel's, or that there is such a file.

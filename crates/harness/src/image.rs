@@ -1,8 +1,8 @@
 //! A workload's data, built once: the image that every configuration starts from.
 //!
-//! It lies in a memfd with the whole address space reserved, so plain memory can build it and other
-//! processes can map it. The first touch of a page pays for it, so this program makes the copies
-//! for emulated flash, outside the cgroups under measurement.
+//! It is stored in a memfd with the whole address space reserved, so plain memory can build it and
+//! other processes can map it. The first touch of a page pays for it, so this program makes the
+//! copies for emulated flash, outside the cgroups under measurement.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,7 +20,7 @@ use fulgurite_term::progress;
 
 /// Address space that plain memory reserves: what a controller addresses, and a subpage.
 const RESERVED_BYTES: usize = (1 << 44) + SUBPAGE_BYTES;
-/// Bytes copied between two looks at Ctrl-C.
+/// Bytes copied between two checks for Ctrl-C.
 const STEP_BYTES: usize = 8 << 20;
 
 /// A workload's data as it was built.
@@ -111,7 +111,7 @@ impl Image {
         Ok(self.workloads.own_bytes(&self.workload, workers, own)??)
     }
 
-    /// The memory that the image lies in.
+    /// The memory that holds the image.
     pub fn arena(&self) -> &Arena {
         &self.arena
     }

@@ -20,7 +20,7 @@ const READ_AHEAD_BYTES: usize = 128 << 10;
 pub fn map_over(arena: &Arena, file: &File, bytes: usize) -> io::Result<()> {
     assert!(bytes <= arena.len() && bytes.is_multiple_of(4096), "{bytes} bytes over an arena of {}", arena.len());
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-    // SAFETY: the range lies inside the arena's own mapping (asserted). Its bytes are reached as
+    // SAFETY: the range is inside the arena's own mapping (asserted). Its bytes are reached as
     // atomics and opaque copies and never borrowed, so a new backing is one more concurrent store.
     // The arena unmaps the whole range on drop. The file is unlinked or ours, so nothing truncates
     // it.

@@ -2,7 +2,7 @@
 //! for any process. Only /proc counts it, and not by process.
 //!
 //! A thread that ends takes its count along. The sum is kept by thread, so it never falls. It lacks
-//! what a thread did after the last look.
+//! what a thread did after it was last read.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,10 +16,10 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 /// A thread: its number, and when it was started, in ticks since boot, as numbers are given again.
 type Thread = (u32, u64);
 
-/// What was seen of threads by all looks until now.
+/// What all readings until now have found of threads.
 #[derive(Debug, Default)]
 struct Seen {
-    /// By thread: nanoseconds on a processor when last seen. A look may miss a thread.
+    /// By thread: nanoseconds on a processor when last seen. A reading may miss a thread.
     last: HashMap<Thread, u64>,
     /// The sum of what they have gained.
     total_ns: u64,
@@ -83,7 +83,8 @@ mod tests {
         assert_eq!(look(&mut seen, &[((2, 10), 1100), ((3, 10), 700)]) - first, 300);
         // One ends, another goes on, a third is new.
         assert_eq!(look(&mut seen, &[((2, 10), 1150), ((4, 99), 20)]) - first, 370);
-        // A number is given again; and a look that misses one counts nothing twice.
+        // The kernel reuses a thread's number, and a thread that one reading misses is not counted
+        // twice.
         assert_eq!(look(&mut seen, &[((3, 120), 5), ((4, 99), 20)]) - first, 375);
         assert_eq!(look(&mut seen, &[((2, 10), 1160), ((3, 120), 5), ((4, 99), 20)]) - first, 385);
     }

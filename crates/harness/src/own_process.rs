@@ -22,7 +22,7 @@ pub fn beside(name: &str, make: &str) -> Result<PathBuf> {
     let this = std::env::current_exe().context("this program cannot be found")?;
     let program = this.with_file_name(name);
     if !program.is_file() {
-        bad_input!("{name} is not beside {}; {make}", this.display());
+        bad_input!("{name} is not next to {}; {make}", this.display());
     }
     Ok(program)
 }
@@ -86,7 +86,7 @@ impl Measured {
         let (process, input, output) = started?;
         Ok(Measured { process, input, output: BufReader::new(output), interrupt: interrupt.clone() })
     }
-    /// The same of one that was started otherwise, with both ends of its pipes.
+    /// A process under measurement that was started elsewhere, with both ends of its pipes.
     pub fn of(mut process: Child, interrupt: &Interrupt) -> Result<Measured> {
         let (input, output) = (process.stdin.take().context("no input")?, process.stdout.take().context("no output")?);
         Ok(Measured { process, input, output: BufReader::new(output), interrupt: interrupt.clone() })

@@ -27,7 +27,7 @@ pub struct Contestant {
     pub request_hash: u64,
     pub invariant: Option<u64>,
     pub peak_bytes: Option<u64>,
-    /// What its file or device allowed by itself, beside each of these rounds.
+    /// What its file or device allowed by itself, right after each of these rounds.
     pub limits: Vec<Limit>,
     /// What it runs on, in a line.
     pub flash: String,
@@ -272,7 +272,8 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
 }
 
 impl Contestant {
-    /// Whether it runs with as many workers as were asked for, and not alone beside them.
+    /// Whether it runs with as many workers as were asked for, and is not the single worker that
+    /// runs for comparison.
     pub fn is_main(&self, workers: u32) -> bool {
         self.way.config.paged_by_kernel() || self.way.threads == workers as usize
     }

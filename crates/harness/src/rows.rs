@@ -11,7 +11,7 @@ use fulgurite_term::media::{NandCounts, NandShape};
 pub struct Calibration {
     pub zipf: f64,
     pub added_work_ns: f64,
-    /// The same as iterations of the loop, for each transaction.
+    /// The added work as iterations of the loop, for each transaction.
     pub added_work_iterations: u64,
     /// Time of a request in dram-only without added work.
     pub own_work_ns: f64,
@@ -34,7 +34,7 @@ pub struct Variant {
     pub p99_us: f64,
 }
 
-/// What checksums cost a pool, beside one that has none.
+/// What checksums cost a pool, measured against one that has none.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Checksums {
     /// Throughput that they take, as a share of dram-only's. Below 0: faster with them.
@@ -49,7 +49,7 @@ pub struct LiveRow {
     pub workload: String,
     pub config: String,
     pub flash: String,
-    /// The same as it was asked for: of several NAND devices in one run, which.
+    /// The medium as it was asked for, which tells several NAND devices of one run apart.
     pub medium: String,
     /// How many media there are in the run.
     #[serde(skip)]
@@ -71,7 +71,7 @@ pub struct LiveRow {
     pub ops_per_s: f64,
     /// Throughput as a share of dram-only's in the same round; none where dram-only ended no round.
     pub share_of_dram_only: Option<Spread>,
-    /// Throughput as a multiple of that of one worker in the same round, where there are several.
+    /// Throughput as a multiple of one worker's in the same round, where there are several.
     pub speedup_over_one_worker: Option<Spread>,
     /// Throughput of the guarded path as a multiple of the best of os-swap in the same round.
     pub over_os_swap: Option<Spread>,
@@ -106,11 +106,12 @@ pub struct LiveRow {
     pub device_write_requests: u64,
     pub device_read_requests: u64,
     /// Requests a second of the file or device itself in the same mix at the same depth: the better
-    /// of ours and fio's. Median of measurements right after each round.
+    /// of Fulgurite's own requests and fio's. Median of measurements right after each round.
     pub device_limit_per_s: Option<f64>,
     pub device_limit_spread: Option<Spread>,
-    /// Requests a second of fio on the same file (with writes, on one beside it), in the same mix,
-    /// at the same depth, on the same core. Median of measurements right after each round.
+    /// Requests a second of fio on the same file (with writes, on a second file next to it), in the
+    /// same mix, at the same depth, on the same core. Median of measurements right after each
+    /// round.
     pub fio_per_s: Option<f64>,
     pub fio_spread: Option<Spread>,
     /// Requests to the file a second, as a share of what fio got right after; median of the rounds.

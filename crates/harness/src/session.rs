@@ -32,12 +32,13 @@ const SPARE_FRAMES: u64 = 4096;
 /// A cgroup's allowance: the process, its page tables, its binary, as for all (peers.md).
 pub const CGROUP_ALLOWANCE_BYTES: u64 = 64 << 20;
 
-/// Disk space for so many processes under kernel paging: their data, stacks, latches, histograms.
+/// Disk space for `processes` processes under kernel paging: their data, stacks, latches,
+/// histograms.
 pub fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
     data_bytes.saturating_add(128 << 20).saturating_mul(processes)
 }
 
-/// Pages of a block of the built-in NAND for so much data. None for other flash.
+/// Pages of a block of the built-in NAND for `data_bytes` of data. None for other flash.
 pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
     let FlashChoice::Nand(choice @ NandChoice::BuiltIn(_)) = &flash.flash else { return Ok(None) };
     let spec = NandSpec {
@@ -137,7 +138,7 @@ pub struct Session {
     pub dram_bytes: u64,
     pub cores: Vec<usize>,
     pub device_core: Option<usize>,
-    /// Where swap files and mapped files lie.
+    /// The directory of swap files and mapped files.
     pub scratch: PathBuf,
     /// What can be had of cgroups and swap.
     pub capabilities: Capabilities,
@@ -167,7 +168,7 @@ pub struct Running {
     pub child: ChildHandle,
     pub opened: Opened,
     pub cgroup: Option<(String, u64)>,
-    /// The file that its flash lies in, if it does.
+    /// The file that holds its flash, if one does.
     pub path: Option<PathBuf>,
     pub dram_bytes: u64,
     /// Of that, what the workload itself uses.
@@ -264,7 +265,8 @@ impl Session {
         checks::workers(flash.workers, &machine)?;
         let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
         let named = AtOnce::of(configs, ways);
-        // A pool's needs beside its data. A workload's region is a little larger than asked for.
+        // What a pool needs in addition to its data. A workload's region is a little larger than
+        // asked for.
         let pool_bytes = u64::from(pool_pages(data_bytes)) * SUBPAGE_BYTES as u64;
         let largest =
             if named.pools > 0 { data_bytes.saturating_add(data_bytes / 2).max(pool_bytes) } else { data_bytes };
@@ -466,7 +468,7 @@ impl Session {
             threads: way.threads,
             guarded: Guarded { dram_bytes: runtime_bytes, fibers: self.flash.fibers as usize },
         })?;
-        // The same code on the same bytes: a difference would break the budget.
+        // Each opens the same workload on the same bytes, and a difference would break the budget.
         anyhow::ensure!(
             !config.guarded() || opened.workload_bytes == workload_bytes,
             "the workload takes {} of DRAM, and {} were set aside for it",
@@ -515,7 +517,7 @@ impl Session {
         })
     }
 
-    /// Where a pool will lie: the same media, with more room. The process itself fills it.
+    /// Prepares the medium of a pool: the same media, with more room. The process itself fills it.
     fn pool(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
         let pages = pool_pages(image.region_bytes);
         let bytes = usize::try_from(u64::from(pages) * SUBPAGE_BYTES as u64)?;
@@ -537,7 +539,7 @@ impl Session {
                         pages_per_block: self.flash.block_pages,
                     },
                 };
-                // As large as the device: what is beside the data stays untouched.
+                // As large as the device: what is not data stays untouched.
                 let flash_pages = fulgurite_term::media::nand::flash_pages(&spec, pages)?;
                 let storage = Arena::memfd("fulgurite-nand", flash_pages as usize * SUBPAGE_BYTES)?;
                 storage.zero(0, bytes);
@@ -558,11 +560,11 @@ impl Session {
             }
         })
     }
-    /// Whether the data lies in a pool, or a device that may have one, and is read whole.
+    /// Whether the data is in a pool, or in a device that may have one, and is read whole.
     pub fn is_read_whole(&self, config: Config) -> bool {
         config.pooled() || self.in_device(config)
     }
-    /// Whether the data of a configuration lies in a device whose firmware has a store.
+    /// Whether the data of a configuration is in a device whose firmware has a store.
     fn in_device(&self, config: Config) -> bool {
         config.guarded()
             && config != Config::FixedLatency
@@ -577,7 +579,8 @@ impl Session {
         }
     }
 
-    /// The file of a configuration: the one that was named for the first, others beside it.
+    /// The file of a configuration: the named file for the first, and files next to it for the
+    /// others.
     fn flash_file(&mut self, image: &Image, path: &Path, config: Config) -> Result<(DataSource, Data)> {
         let (source, data) = self.flash_file_for(path, config)?;
         if let DataSource::File { path } = &source {
@@ -585,14 +588,14 @@ impl Session {
         }
         Ok((source, data))
     }
-    /// The same, with nothing written to it.
+    /// The file of a configuration, with nothing written to it.
     fn flash_file_for(&mut self, path: &Path, config: Config) -> Result<(DataSource, Data)> {
         let named = !self.flash_path_taken;
         let own = if named { path.to_owned() } else { beside(path, config, self.cgroups_made) };
         let create = !named || self.flash_path == Some(FlashPath::New);
         self.flash_path_taken = true;
         let data = if create {
-            // A file that came to lie there after the judgement must not be removed.
+            // A file that came to be there after the check must not be removed.
             checks::nothing_there(&own)?;
             self.helper.adopt(&own)?;
             Data::Path(own.clone())
@@ -602,7 +605,7 @@ impl Session {
         Ok((DataSource::File { path: own }, data))
     }
 
-    /// Another copy of the image beside the named file, for blind writes. The caller removes it.
+    /// Another copy of the image next to the named file, for blind writes. The caller removes it.
     /// None on a device, or without room.
     pub fn twin(&mut self, image: &Image) -> Result<Option<PathBuf>> {
         let FlashChoice::File(path) = self.flash.flash.clone() else { return Ok(None) };
@@ -664,7 +667,7 @@ impl Session {
     }
 }
 
-/// A file beside the one that was named, for another configuration.
+/// A file next to the named one, for another configuration.
 fn beside(path: &Path, config: Config, number: u32) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".fulgurite-{}-{number}-{config}", std::process::id()));

@@ -27,7 +27,7 @@ impl Spread {
     pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
         Spread::of_any(values).unwrap_or_default()
     }
-    /// The same in percent, for a spread of shares.
+    /// This spread in percent, for a spread of shares.
     pub fn percent(self) -> Spread {
         Spread { median: self.median * 100.0, min: self.min * 100.0, max: self.max * 100.0 }
     }

@@ -16,7 +16,7 @@ pub enum FlashChoice {
     Memory,
     /// A device of our own in this process: firmware with the journaled store over the NAND model.
     Nand(NandChoice),
-    /// The same in a process of its own: the socket of `fulgurite device serve`.
+    /// An emulated device in a process of its own: the socket of `fulgurite device serve`.
     Device(PathBuf),
     /// A file or block device.
     File(PathBuf),
@@ -82,13 +82,14 @@ named! {
         Hits = "hits",
         /// The guarded path.
         Fulgurite = "fulgurite",
-        /// The same, whose requests a device of our own makes: its core pays for system calls.
+        /// The guarded path with requests that a device of Fulgurite's makes: its core pays for
+        /// system calls.
         OnDevice = "on-device",
         /// The guarded path over a journaled pool.
         Pool = "pool",
-        /// The same without checksums: what they cost.
+        /// That pool without checksums, which shows what they cost.
         PoolUnchecked = "pool-unchecked",
-        /// The same pool with its store in a device of our own, whose firmware pays for it.
+        /// The pool with its store in a device of Fulgurite's, whose firmware pays for it.
         PoolOnDevice = "pool-on-device",
         /// The guarded path with AstriFlash's scheduling.
         PriorityAging = "priority-aging",

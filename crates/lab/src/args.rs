@@ -39,8 +39,8 @@ pub struct DataArgs {
 /// What every benchmark has that makes files.
 #[derive(Clone, Debug, Args)]
 pub struct DirArgs {
-    /// Directory for flash, swap and mapped files, which are removed at the end [default: that of
-    /// the --flash file, else the temporary directory].
+    /// Directory for flash, swap and mapped files, which are removed at the end [default: the
+    /// directory of the --flash file, else the temporary directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
 }
@@ -98,7 +98,7 @@ pub struct MicroArgs {
     pub config: Vec<Measure>,
     #[command(flatten)]
     pub(crate) repeat: RoundsArgs,
-    /// Measure what requests of a configuration cost beyond those of plain memory as well, with
+    /// Also measure what requests of a configuration cost beyond requests to plain memory, with
     /// data and DRAM as in `live`, and write this system for `fulgurite-lab sim`.
     #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
     pub system: Option<PathBuf>,
@@ -224,9 +224,9 @@ pub struct StoreArgs {
     /// Measure the time to open a pool after a crash.
     #[arg(long, conflicts_with = "sync")]
     pub recovery: bool,
-    /// Measure the time to write and sync so many dirty bytes, beside plain large writes to the
-    /// same medium. Measure the same for a running program, with the time that its writers wait at
-    /// the gate and its readers wait.
+    /// Measure the time to write and sync a number of dirty bytes, compared with plain large writes
+    /// to the same medium. Also measure this for a running program, with the time that its writers
+    /// wait at the gate and its readers wait.
     #[arg(long)]
     pub sync: bool,
     /// Size of the pool. With --recovery several, comma-separated [default: 1G, with --recovery
@@ -276,7 +276,7 @@ pub struct AllocArgs {
     pub config: Vec<AllocConfig>,
     #[command(flatten)]
     pub(crate) size: DataArgs,
-    /// DRAM for data: a size, or a share of the data. A process has 24 MiB beside.
+    /// DRAM for data: a size, or a share of the data. A process has 24 MiB more.
     #[arg(long, value_name = "64M|6.25%", default_value = "6.25%", value_parser = values::size)]
     pub dram: Size,
     /// Threads of a program: its clients.

@@ -14,7 +14,7 @@ pub struct Ran {
     pub ratio_to_swap: Option<Spread>,
 }
 
-/// Throughput beside that of swap, or by itself where there is none.
+/// Throughput compared with swap's, or by itself where there is none.
 pub fn plot(all: &[Ran]) -> String {
     let groups = distinct(all.iter().map(|one| one.what.clone()));
     let series = distinct(all.iter().map(|one| one.config.clone()));

@@ -70,7 +70,7 @@ pub enum Command {
     /// Measure miss ratios of all replacement policies on traces and workloads.
     #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
-    /// Measure unmodified programs under `fulgurite run`, beside swap and enough DRAM.
+    /// Measure unmodified programs under `fulgurite run`, compared with swap and with enough DRAM.
     #[command(after_help = crate::run::args::EXAMPLES)]
     Run(RunBenchArgs),
     /// Run the evaluation of the DRAM-interface paper: protocol, depth, buffer, chunks. io_uring
@@ -84,7 +84,7 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
         arguments: Vec<OsString>,
     },
-    /// Print every number of the papers beside what the simulator and the runtime find.
+    /// Print every number of the papers next to what the simulator and the runtime find.
     #[command(after_help = crate::reproduce::EXAMPLES)]
     Reproduce(ReproduceArgs),
     /// Run a memory system under a simulated clock, sweep its keys, compare it, explain its times.
@@ -278,7 +278,7 @@ All have a memory cgroup of the same size, which needs root, as do os-swap and
 mmap. \"lines\" are those that a configuration changes of the program: of the
 allocators the lines that name one, of blobs all lines of the new program.
 
-\"x memory-page\" is beside the memory-page allocator in the same mode. With
+\"x memory-page\" compares with the memory-page allocator in the same mode. With
 fio, \"of disk\" is how many pages were read and written in a second, as a
 share of what fio does in the same mix and at the same depth: 1 is the disk's
 own limit.
@@ -320,7 +320,7 @@ mod tests {
         let parsed = examples::check(&Cli::command(), Cli::try_parse_from);
         assert!(parsed > 50, "{parsed} examples");
     }
-    /// Each is one more thing to know. Lower the number when one goes.
+    /// Each is one more thing to know. Lower the number when one is removed.
     #[test]
     fn options_are_few() {
         let all = fulgurite_term::pages::options(&Cli::command());

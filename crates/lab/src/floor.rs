@@ -26,7 +26,7 @@ pub struct Service {
 /// How long requests wait for flash.
 #[derive(Clone, Debug)]
 enum Reads {
-    /// Independent misses (Poisson): so many per request on average, each for so long.
+    /// Independent misses (Poisson): `misses` per request on average, each for `read_us`.
     Independent { misses: f64, read_us: f64 },
     /// As measured: (µs beyond computing, requests up to here), ascending, and the time of a read.
     Measured { waits: Vec<(f64, u64)>, read_us: f64 },

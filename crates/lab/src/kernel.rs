@@ -1,6 +1,6 @@
 //! Kernel calls that only benchmarks make, safe to call: swap on and off, a file mapped over an
-//! arena's range, and a range brought into memory. One allocator over memory that the kernel pages,
-//! or that an allocator of ours has.
+//! arena's range, and a range brought into memory. It also has one allocator over memory that the
+//! kernel pages, or that one of Fulgurite's allocators manages.
 //!
 //! Invariant: no function of this module can break memory safety. It decides nothing.
 
@@ -37,7 +37,7 @@ pub fn touch(region: &Region, offset: usize) {
     unsafe { at.read_volatile() };
 }
 
-/// Reads a byte of each of so many pages of a page buffer, by an odd step over a power of two of
+/// Reads a byte of each of `count` pages of a page buffer, by an odd step over a power of two of
 /// them. Each read may fault. Without a handler of the fault, the process ends.
 ///
 /// # Panics

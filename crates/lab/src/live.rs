@@ -64,7 +64,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             let params = Params { bytes: data_bytes, zipf, seed, input, blobs };
             let built = Image::build(name, &params, crate::catalog::WORKLOADS, &interrupt);
             let Some(mut image) = go_on(built, |e| failed.push(format!("{name}: {e:#}")))? else { continue };
-            // The same requests on all media.
+            // All media get the same requests.
             let mut plan = None;
             for (session, configs) in &mut sessions {
                 // Several media repeat none: one more round on one would change its requests.
@@ -117,7 +117,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
         .finish(&args.output, || plot(&rows))
 }
 
-/// Sentences beside the tables: the device's own speed, several workers, kernel paging, NAND.
+/// Sentences next to the tables: the device's own speed, several workers, kernel paging, NAND.
 fn sentences(rows: &[LiveRow]) -> Vec<String> {
     let name = |row: &LiveRow| format!("{}, {}", row.workload, row.config);
     let ratios = |of: Spread| format!("{:.2} to {:.2} by round", of.min, of.max);
@@ -190,7 +190,7 @@ fn media(args: &LiveArgs, data_bytes: u64) -> Result<Vec<FlashArgs>> {
     Ok(media)
 }
 
-/// All data in frames and no computing added, beside plain memory without it.
+/// All data in frames and no computing added, compared with plain memory without it.
 fn hit_rows(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<Vec<LiveRow>> {
     let work = WorkArgs { miss_every: None, work: Some(Duration::ZERO), zipf: how.work.zipf };
     let before = image.params.zipf;

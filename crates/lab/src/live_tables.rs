@@ -59,7 +59,7 @@ pub fn shown(rows: &[LiveRow]) -> String {
         .table()
 }
 
-/// What NAND did in `live`, beside fixed latencies. None without NAND.
+/// What NAND did in `live`, compared with fixed latencies. None without NAND.
 pub fn nand(rows: &[LiveRow]) -> Option<String> {
     let fixed = |row: &LiveRow| {
         rows.iter().find(|other| {

@@ -30,7 +30,7 @@ const PLANES: u32 = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
-    /// A pool of this process, with so many flash pages in an extent.
+    /// A pool of this process, with `extent_pages` flash pages in an extent.
     Pool { extent_pages: u32 },
     /// Flat data. NAND then has a device before it, whose firmware has a store.
     Data,
@@ -60,7 +60,7 @@ enum On {
 }
 
 impl Judged {
-    /// Judges a medium for so many bytes, beside so much other memory. Nothing is made yet.
+    /// Checks a medium for `bytes` bytes, with `beside` bytes of other memory. Nothing is made yet.
     pub fn new(wanted: Wanted<'_>, holds: Holds, bytes: u64, beside: u64, machine: &Machine) -> Result<Judged> {
         let create = checks::flash(wanted, 1, bytes)? == Some(FlashPath::New);
         let mut nand = None;
@@ -77,7 +77,7 @@ impl Judged {
         let (choice, share_frames) = (wanted.flash.clone(), wanted.share_frames);
         Ok(Judged { choice, share_frames, create, bytes, holds, nand, planes: None })
     }
-    /// An emulated device is to have so many planes.
+    /// Sets the number of planes that an emulated device is to have.
     pub fn planes(self, planes: usize) -> Judged {
         Judged { planes: Some(planes), ..self }
     }
@@ -129,14 +129,14 @@ impl Judged {
     }
 }
 
-/// Memory of so many subpages, all of which is there before anything is timed.
+/// Memory of `subpages` subpages, all of which is there before anything is timed.
 pub fn touched_memory(subpages: u32) -> Result<Arc<dyn Flash>> {
     let storage = Arena::anonymous(subpages as usize * SUBPAGE_BYTES, Backed::BasePages)?;
     storage.zero(0, storage.len());
     Ok(Base::Memory { subpages, storage: Some(Arc::new(storage)) }.open()?.flash)
 }
 
-/// The NAND for so many bytes of that.
+/// The profile of the NAND, and the configuration that holds `bytes` bytes.
 fn fitted(choice: &NandChoice, holds: Holds, bytes: u64) -> Result<(Profile, FilConfig)> {
     let spec = NandSpec {
         storage: PathBuf::new(),

@@ -77,7 +77,7 @@ const FIGURES: &[(&str, &str, Option<f64>, &str)] = &[
     ("fault_share", "share", Some(1.25), "the page fault as a share of the primitives"),
 ];
 
-/// Minimum size of the data, in DRAMs: hardly any access hits by chance.
+/// Minimum size of the data, in DRAMs: hardly any access at random hits.
 const DATA_OVER_DRAM: u64 = 8;
 
 /// How much is done in a round.
@@ -181,13 +181,13 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     let (data, dram) = (format_bytes(amounts.data_bytes), format_bytes(amounts.dram_bytes));
     if !amounts.data_bytes.is_power_of_two() || amounts.data_bytes < DATA_OVER_DRAM * amounts.dram_bytes {
         bad_input!(
-            "--data {data} must be a power of two, and {DATA_OVER_DRAM} times the DRAM of {dram} at the least, so that accesses miss; choose \
+            "--data {data} must be a power of two, and {DATA_OVER_DRAM} times the DRAM of {dram} or more, so that accesses miss; choose \
              for example 256M"
         );
     }
     let wanted = args.on.wanted(&FlashChoice::Emulated);
     let judged = if args.config.contains(&Measure::Miss) {
-        // The frames, and those of the hits.
+        // The frames, and the frames of the hits.
         let beside = amounts.dram_bytes + (96 << 20);
         Some(Judged::new(wanted, Holds::Data, amounts.data_bytes, beside, &machine)?.planes(miss::PLANES))
     } else if args.on.flash.is_some() && args.system.is_none() {

@@ -165,7 +165,7 @@ fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usiz
                 return;
             }
             let result = code(i);
-            // Code that looks at the flag may have stopped in the middle.
+            // Code that checks the flag may have stopped in the middle.
             if interrupt.asked() {
                 return;
             }

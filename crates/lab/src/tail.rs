@@ -63,7 +63,8 @@ struct Row {
     /// Throughput as a share of dram-only's at this load, by round: below 1 behind the arrivals.
     /// `max_share` is the share of `live`.
     share_of_dram_only: Option<Spread>,
-    /// Highest throughput of this configuration, closed loop, as a share of dram-only's beside it.
+    /// Highest throughput of this configuration, closed loop, as a share of dram-only's in the same
+    /// turns.
     max_share: Option<f64>,
     /// From arrival; medians of the rounds.
     p50_us: Option<f64>,
@@ -74,7 +75,7 @@ struct Row {
     service_p50_us: Option<f64>,
     service_p99_us: Option<f64>,
     service_p99_of_flash_sync: Option<f64>,
-    /// The same multiple without preemption where all else is ideal: a simulated estimate.
+    /// That multiple without preemption where all else is ideal: a simulated estimate.
     floor_service_p99_of_flash_sync: Option<f64>,
     misses_per_s: f64,
     misses_per_op: f64,
@@ -97,13 +98,13 @@ struct Row {
     calibration: Calibration,
 }
 
-/// How far a configuration's curve lies behind dram-only's.
+/// How far a configuration's curve is behind dram-only's.
 #[derive(Clone, Debug, Serialize)]
 struct Gap {
     config: String,
     /// Points of dram-only's highest throughput, over levels of p99. None with too few loads.
     points: Option<Spread>,
-    /// The same by each load's quietest round: what is left without other work.
+    /// Those points by each load's quietest round: what is left without other work.
     points_quietest: Option<Spread>,
     /// Highest throughput, closed loop, as a share of dram-only's. None: all were disturbed.
     max_share: Option<Spread>,
@@ -113,7 +114,7 @@ impl Gap {
     fn sentence(&self) -> String {
         let Some(max) = self.max_share else {
             return format!(
-                "{}: other work disturbed each look at its highest throughput; repeat the run",
+                "{}: other work disturbed each measurement of its highest throughput; repeat the run",
                 self.config
             );
         };
@@ -137,7 +138,7 @@ impl Gap {
 
 struct Server {
     running: Running,
-    /// Throughput in a closed loop, as a share of dram-only's beside it, slice by slice.
+    /// Throughput in a closed loop, as a share of dram-only's in the same turns, slice by slice.
     shares: Vec<f64>,
     /// Service times in the closed loop, and the same as pairs (ns, how many).
     closed: Percentiles,
@@ -180,7 +181,8 @@ impl Server {
     fn max_share(&self) -> Option<f64> {
         Some(Spread::of_any(self.shares.iter().copied())?.median)
     }
-    /// Whether a load, in percent of dram-only's highest throughput, exceeds its own so many times.
+    /// Whether a load, in percent of dram-only's highest throughput, exceeds its own by this
+    /// factor.
     fn is_beyond(&self, times: f64, load: f64) -> bool {
         self.running.way.config != Config::DramOnly && self.max_share().is_some_and(|most| load / 100.0 > most * times)
     }
@@ -260,7 +262,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
         }
     }
     match result {
-        // What was measured until then is kept, and the reason told with it.
+        // What was measured until then is kept, and the reason is reported with it.
         Err(e) if !interrupted && calibrated => failed.insert(0, format!("{e:#}")),
         Err(e) if !interrupted => return Err(e),
         _ => {}

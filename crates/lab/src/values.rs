@@ -18,7 +18,7 @@ pub struct AnotherNand {
 /// Reads [`AnotherNand`]: `nand:PROFILE`, and `/PLANES` behind a profile that is built in.
 pub fn another_nand(text: &str) -> Result<AnotherNand, String> {
     let Some(profile) = text.strip_prefix("nand:") else {
-        return Err("only NAND can be measured beside; write nand:PROFILE or nand:PROFILE/PLANES".to_owned());
+        return Err("only NAND can be measured in addition; write nand:PROFILE or nand:PROFILE/PLANES".to_owned());
     };
     if let Some((name, planes)) = profile.rsplit_once('/')
         && fulgurite_nand::Profile::built_in_names().any(|known| known == name)
@@ -44,11 +44,11 @@ named! {
     AllocConfig, "configuration", alloc_config {
         /// SSDAlloc's object-per-page: the thread that faults fills the page in.
         ObjectPerPage = "object-per-page",
-        /// The same: threads of the allocator do.
+        /// SSDAlloc's object-per-page, but threads of the allocator fill the page in.
         ObjectPerPageCompatible = "object-per-page-compatible",
         /// SSDAlloc's memory-page: a thread of the allocator fills the page in.
         MemoryPage = "memory-page",
-        /// The same: the thread that faults does.
+        /// SSDAlloc's memory-page, but the thread that faults fills the page in.
         MemoryPageInLine = "memory-page-in-line",
         /// Anonymous memory that the kernel swaps.
         OsSwap = "os-swap",
@@ -249,7 +249,7 @@ fn workload_among(text: &str, extra: &'static [&'static str]) -> Result<Workload
 pub fn workload(text: &str) -> Result<WorkloadName, String> {
     workload_among(text, &["all"])
 }
-/// The same, for the command line.
+/// [`workload`] for the command line.
 pub const fn workload_parser() -> Names<WorkloadName> {
     Names::new(workload, || known_workloads(&["all"]).collect())
 }
@@ -258,7 +258,7 @@ pub const fn workload_parser() -> Names<WorkloadName> {
 pub fn workload_or_none(text: &str) -> Result<WorkloadName, String> {
     workload_among(text, &["all", "none"])
 }
-/// The same, for the command line.
+/// [`workload_or_none`] for the command line.
 pub const fn workload_or_none_parser() -> Names<WorkloadName> {
     Names::new(workload_or_none, || known_workloads(&["all", "none"]).collect())
 }
@@ -267,7 +267,7 @@ pub const fn workload_or_none_parser() -> Names<WorkloadName> {
 pub fn one_workload(text: &str) -> Result<WorkloadName, String> {
     workload_among(text, &[])
 }
-/// The same, for the command line.
+/// [`one_workload`] for the command line.
 pub const fn one_workload_parser() -> Names<WorkloadName> {
     Names::new(one_workload, || known_workloads(&[]).collect())
 }

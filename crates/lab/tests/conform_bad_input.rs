@@ -1,5 +1,5 @@
 //! Goal: every bad input gets one clear message and exit code 2, before anything is created.
-//! Method: run the program with each in an empty directory. Look at the code, the message and the
+//! Method: run the program with each in an empty directory. Check the code, the message and the
 //! directory.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use refusal::run;
 
 use crate::{help, refused as refusal};
 
-/// The same, and nothing was printed but the message.
+/// Runs a program that must refuse its input, and checks that it printed nothing but the message.
 fn refused_in(directory: &Path, words: &[&str], parts: &[&str]) {
     let output = refusal::refused(directory, words, parts);
     assert!(output.stdout.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
@@ -83,7 +83,7 @@ fn machine() {
     two_workers_run_beside_one();
 }
 
-/// Each is told of what was written, and offered what there is.
+/// Each refusal names what was written, and offers what there is.
 #[test]
 fn what_was_given_is_what_is_named() {
     refused(&["live", "--data=4K"], &["--dram 3%, which is 0 B, is too little", "choose more --data"]);

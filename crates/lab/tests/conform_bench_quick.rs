@@ -31,7 +31,7 @@ fn micro() {
         assert!(!positive || min > 0.0, "{row}");
         let rounds = rows(row, "rounds").len();
         assert!((1..=2).contains(&rounds), "{row}");
-        assert_eq!(number(&json, name), median, "the key beside the machine is the median");
+        assert_eq!(number(&json, name), median, "the key next to the machine is the median");
     }
     for key in
         ["switch_ns", "hit_overhead_ns", "miss_cpu_ns", "miss_cpu_write_ns", "job_ns", "miss_p50_ns", "miss_p99_ns"]
@@ -61,7 +61,7 @@ fn predictions_come_first_and_stand_beside_the_measurement() {
     let predict = ["sim", "predict", "s.toml", "--quick", "--workload", workloads, "--miss-every", "10us"];
     let table = done(&[&predict[..], &["--out", "p.json"]].concat());
     assert!(table.contains("tatp") && table.contains("fulgurite"), "{table}");
-    // The same again: nothing is measured here.
+    // A second run predicts the same, because nothing is measured here.
     let written = std::fs::read_to_string(at.join("p.json")).unwrap();
     done(&[&predict[..], &["--out", "q.json"]].concat());
     let again = std::fs::read_to_string(at.join("q.json")).unwrap();
@@ -235,7 +235,7 @@ fn quick_is_the_setting_of_the_headline() {
     assert!(calibration["miss_every_ns"].is_null(), "{calibration}");
 }
 
-/// What a cgroup allows beside the budget.
+/// What a cgroup allows in addition to the budget.
 const ALLOWANCE: f64 = (64 << 20) as f64;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Goal: `run` measures programs under `fulgurite run` beside swap, with answers that are
+//! Goal: `run` measures programs under `fulgurite run` compared with swap, with answers that are
 //! right and caps that hold, and says what a machine lacks. Method: run it on little data and read
 //! its JSON. No figure is compared to a target.
 

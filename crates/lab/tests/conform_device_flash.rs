@@ -1,7 +1,7 @@
-//! Goal: workloads do the same work on a device of our own, by profile, as in plain memory. The
+//! Goal: workloads do the same work on a device of Fulgurite's, by profile, as in plain memory. The
 //! results name what its NAND did. Several NAND devices get the same requests. An impossible
 //! profile or device is refused by name before anything is created. Method: run `live` with
-//! `--flash nand:..` at small sizes, and read the JSON. Run it with bad profiles, and look at code,
+//! `--flash nand:..` at small sizes, and read the JSON. Run it with bad profiles, and check code,
 //! message and directory.
 
 use std::path::Path;
@@ -35,7 +35,8 @@ fn workloads_do_the_same_work_on_nand() {
         assert_eq!(row["nand"].is_object(), on_nand, "{row}");
         if on_nand {
             let nand = &row["nand"];
-            // Every flash page that the host misses is read, and the store reads its own beside.
+            // Every flash page that the host misses is read, and the store also reads its own
+            // pages.
             assert!(number(nand, "page_reads") >= number(row, "device_reads") * 0.5, "{row}");
             assert!(
                 number(nand, "blocked_by_reclaim") <= number(nand, "page_reads") - number(nand, "own_reads"),

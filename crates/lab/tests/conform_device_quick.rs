@@ -34,7 +34,7 @@ fn the_papers_figures() {
         // A chunk's time and the throughput say the same.
         let product = spread(row, "us") * spread(row, "bytes_per_s") / 1e6;
         assert!((0.99..1.01).contains(&(product / number(row, "chunk_bytes"))), "{row}");
-        // What is productive is a part of all, where it is told apart at all.
+        // What is productive is a part of all, where it is measured separately at all.
         if !row["host_productive_ns"].is_null() {
             assert!(spread(row, "host_productive_ns") <= spread(row, "host_cpu_ns"), "{row}");
         }
@@ -152,7 +152,7 @@ fn the_device_in_another_process_ends_with_the_program() {
     program.kill().unwrap();
     program.wait().unwrap();
     let child = child.expect("the program has a child");
-    // An ended process may stay a zombie until its new parent looks.
+    // An ended process may stay a zombie until its new parent waits for it.
     let lives = || {
         let state = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
         state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

@@ -1,9 +1,8 @@
-//! Goal: benchmarks in their own process run on any flash, and name it. Pools of `live` and
-//! `tail` run on NAND and on served devices. What cannot be is refused by name before
-//! anything is created. Method: run each at small sizes
-//! on a model of NAND, a file, and other processes' devices, with and without a store, and read the
-//! JSON. For refusals look at code, message and directory. A device with a budget is written to,
-//! flushed, attached to until it refuses, and asked for its state.
+//! Goal: benchmarks in their own process run on any flash, and name it. Pools of `live` and `tail`
+//! run on NAND and on served devices. What cannot be is refused by name before anything is created.
+//! Method: run each at small sizes on a model of NAND, a file, and other processes' devices, with
+//! and without a store, and read the JSON. For refusals check code, message and directory. A device
+//! with a budget is written to, flushed, attached to until it refuses, and asked for its state.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Goal: `fulgurite-lab sim` as a user has it: results that repeat, sweeps that go on, explanations
-//! that add up, and bad input that is told before anything runs. Method: the program itself, over
-//! the files in `systems` made short.
+//! that add up, and bad input that is reported before anything runs. Method: the program itself,
+//! over the files in `systems` made short.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ mod conform_determinism;
 /// Few requests, and enough that those under way at both ends are below 1%.
 const SHORT: [&str; 4] = ["--set", "requests.count=6000", "--set", "requests.warm_up=100"];
 
-/// The same of cores, of which there are fewer over less.
+/// What makes a run of cores short: fewer cores over less data.
 const SHORT_CORES: [&str; 12] = [
     "--set",
     "run.jobs=6000",
@@ -36,7 +36,7 @@ const SHORT_CORES: [&str; 12] = [
     "workload.data=4G",
 ];
 
-/// The same of workers.
+/// What makes a run of workers short.
 const SHORT_WORKERS: [&str; 8] = [
     "--set",
     "workload.data=32M",
@@ -48,7 +48,7 @@ const SHORT_WORKERS: [&str; 8] = [
     "run.warm_up=20000",
 ];
 
-/// The same of programs over more memory than DRAM, which fill less of it first.
+/// What makes a run of programs over more memory than DRAM short: they fill less of it first.
 const SHORT_PAGING: [&str; 2] = ["--set", "program.untimed=100000"];
 
 fn systems() -> PathBuf {
@@ -63,7 +63,7 @@ fn done(directory: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The same words, one of them replaced.
+/// The words with one of them replaced.
 fn instead<'w>(words: &[&'w str], word: &str, by: &'w str) -> Vec<&'w str> {
     assert!(words.contains(&word), "{words:?} lacks {word}");
     words.iter().map(|given| if *given == word { by } else { *given }).collect()
@@ -232,7 +232,7 @@ fn no_result_replaces_another_or_what_is_read() {
     // A special file takes several.
     done(at, &[&["sim", "compare", "s.toml", "s.toml", "--json", "/dev/null"][..], &SHORT].concat());
 }
-/// Full, as far as the program can tell: files cannot be longer than so many bytes.
+/// Runs it full, as far as the program can tell: files cannot be longer than `bytes` bytes.
 fn run_full(directory: &Path, bytes: u64, words: &[&str]) -> Output {
     let limit = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", bytes / 512);
     let program = crate::PROGRAM;
@@ -324,7 +324,7 @@ fn a_recording_is_summarised_and_replayed_by_all_systems() {
     let words = [&["sim", "compare"][..], &files, &replay, &SHORT_CORES, &["--json"]];
     let reports: Vec<Value> = serde_json::from_str(&done(at, &words.concat())).unwrap();
     assert!(reports.is_sorted_by(|a, b| a["jobs_per_s"].as_f64() > b["jobs_per_s"].as_f64()), "{reports:?}");
-    // What is wrong with a recording is told first.
+    // What is wrong with a recording is reported first.
     let words = [&["sim", "run", &file][..], &replay, &SHORT_CORES].concat();
     refused(at, &instead(&words, "run.jobs=6000", "run.jobs=7000"), &["run.jobs = 7000", "ends before the run"]);
     let bytes = std::fs::read(at.join("jobs.rec")).unwrap();
@@ -375,7 +375,7 @@ fn a_trace_runs_on_cores() {
     let told = done(at, &["sim", "trace", "jobs.trace"]);
     assert!(told.starts_with("ramulator2: ") && told.ends_with("without times\n"), "{told}");
     refused(at, &["sim", "trace", "jobs.rec", "--write", "fio", "--out", "x.log"], &["a time is needed"]);
-    // The keys of a trace in the place of those of a workload.
+    // The keys of a trace in the place of a workload's.
     let text = std::fs::read_to_string(&file).unwrap();
     let (before, behind) = text.split_once("[workload]").unwrap();
     let (_, behind) = behind.split_once("[run]").unwrap();

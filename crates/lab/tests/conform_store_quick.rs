@@ -56,7 +56,7 @@ fn overwrites_and_the_medium() {
         assert_eq!(row["device_writes_per_write"].is_null(), reads, "{row}");
         assert_eq!((row["summed_per_s"].is_null(), row["of_summed"].is_null()), (!reads, !reads), "{row}");
         assert!(!reads || spread(row, "summed_per_s") > 0.0 && spread(row, "of_summed") > 0.0, "{row}");
-        // What was written reached the medium, the journal beside it.
+        // What was written reached the medium, and so did the journal.
         assert!(reads || number(row, "device_writes_per_write") > 1.0, "{row}");
         assert!(drawing.contains(row["kind"].as_str().unwrap()));
     }
@@ -175,7 +175,7 @@ fn gups_and_mmap() {
         let (dram_only, name) = (&rows[0], &rows[0]["workload"]);
         assert_eq!(dram_only["config"], "dram-only");
         for row in rows {
-            // The same requests, and data that came out the same.
+            // Both did the same requests, and their data came out the same.
             assert_eq!(row["work_hash"], dram_only["work_hash"], "{row}");
             assert_eq!(number(&row["calibration"], "zipf"), 0.0, "{name}: no place is popular");
         }

@@ -32,7 +32,7 @@ fn loads_beyond_what_a_configuration_can_do() {
             |row: &Value, key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} is no number in {row}"));
         for row in &these {
             let load = number(row, "load_percent");
-            // None where other work disturbed each look at it.
+            // None where other work disturbed each measurement of it.
             let most = row["max_share"].as_f64();
             let saturated = config != "dram-only" && most.is_some_and(|most| load / 100.0 / most > 0.985);
             assert_eq!(row["saturated"], Value::Bool(saturated), "{row}");
@@ -42,7 +42,8 @@ fn loads_beyond_what_a_configuration_can_do() {
             assert!(number(row, "ops_per_s") > 0.0, "{row}");
             let too_disturbed = row["too_disturbed"] == Value::Bool(true);
             for key in ["p50_us", "p99_us", "p999_us", "service_p50_us", "service_p99_us"] {
-                // A round from which other work took time makes no figure, and its absence is told.
+                // A round from which other work took time makes no figure, and its absence is
+                // reported.
                 assert_eq!(row[key].is_null(), too_disturbed, "{key} of {row}");
                 assert!(too_disturbed || number(row, key) > 0.0, "{row}");
             }

@@ -90,7 +90,7 @@ fn a_mounted_device_is_refused_and_as_it_was() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         eprintln!("SKIPPED: two workers need two cores");
     } else {
-        // Two workers also run as one, beside them, and the device is one.
+        // Two workers are also compared with one in a second process, and the device is one.
         let output = run(directory.path(), &[&flash, "--force", "--workers=2", "--fibers=16"]);
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{message}");

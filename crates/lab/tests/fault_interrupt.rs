@@ -1,6 +1,6 @@
 //! Goal: Ctrl-C ends every long command soon, with exit code 130, its results on standard output
 //! and in the JSON, and nothing left behind. Method: start the command, wait for a certain line and
-//! a moment longer, and interrupt. Look at the code, table, JSON, directory, cgroups and swap. With
+//! a moment longer, and interrupt. Check the code, table, JSON, directory, cgroups and swap. With
 //! root and cgroups, kernel paging takes part.
 
 use std::time::Duration;
@@ -10,8 +10,7 @@ use crate::interrupted::{Left, interrupt};
 /// What a benchmark prints once it has calibrated.
 const CALIBRATED: &str = "Zipf exponent";
 
-/// The same of a calibrated benchmark, which always has results to keep. Returns its table and
-/// JSON.
+/// Interrupts a calibrated benchmark, which always has results to keep. Returns its table and JSON.
 fn interrupted(words: &[&str], moment: Duration) -> (String, serde_json::Value) {
     let words: Vec<&str> = words.iter().copied().chain(["--dir=."]).collect();
     let left = interrupt(&words, Some(CALIBRATED), moment);
@@ -24,7 +23,7 @@ fn whole(json: &serde_json::Value) {
     for row in json["rows"].as_array().expect("rows") {
         let share = &row["share_of_dram_only"];
         assert!(share.is_null() || share["median"].as_f64().is_some_and(|s| s > 0.0), "a share of nothing: {row}");
-        // Other work may have taken so much of `tail`'s rounds that none makes a figure.
+        // Other work may have disturbed `tail`'s rounds to the point that none makes a figure.
         let too_disturbed = row["too_disturbed"] == serde_json::json!(true);
         assert!(too_disturbed || row["rounds"].as_u64().is_some_and(|n| n > 0), "{row}");
     }

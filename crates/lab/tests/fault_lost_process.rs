@@ -32,7 +32,7 @@ fn children(pid: u32, word: &str) -> Vec<i32> {
 /// Runs the program, kills its last process started with this word, and returns its JSON and last
 /// words.
 fn lose(words: &[&str], word: &str, moment: Duration) -> (Value, String) {
-    // On a real file system: swap files cannot lie on others.
+    // On a real file system, because swap files cannot be on others.
     let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
     let mut program = Command::new(PROGRAM)
         .args(words)

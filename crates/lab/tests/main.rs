@@ -33,7 +33,7 @@ mod fault_lost_process;
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite-lab");
 
-/// `fulgurite`, beside it: what serves a device, makes a pool or runs a program for a test.
+/// `fulgurite`, next to it: what serves a device, makes a pool or runs a program for a test.
 fn fulgurite() -> std::path::PathBuf {
     let program = std::path::Path::new(PROGRAM).with_file_name("fulgurite");
     assert!(program.is_file(), "{} is not there; cargo build -p fulgurite-cli", program.display());

@@ -5,7 +5,7 @@
 //! nothing. Lines on standard output say what it does, before or after the fact ([`Line`]), and are
 //! held against it. It never ends by itself.
 //!
-//! With [`PLANTED`] in the environment it lies that a state is saved before it is, which the act
+//! With [`PLANTED`] in the environment it claims that a state is saved before it is, which the act
 //! must notice.
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ pub const PIECES: &str = "pieces";
 
 /// Pieces that are counted at once.
 pub const JOBS: usize = 16;
-/// Tokens that the pool keeps beside those that are pinned.
+/// Tokens that the pool keeps in addition to those that are pinned.
 const KEEP_TOKENS: usize = 2;
 
 /// A table of counts under a name.
@@ -164,7 +164,7 @@ fn enter(m: &mut Context, words: &Table<Key>, pieces: &Table<u64>, piece: u64, t
     add(m, pieces, &piece, 1)
 }
 
-/// Adds to a count, beside others that do the same: a replaced value is added to the new one.
+/// Adds to a count while other jobs do so too: a replaced value is added to the new one.
 fn add<K: fulgurite::Plain + Eq + fulgurite::KeyHash>(
     m: &mut Context,
     table: &HashMap<K, u64, VersionLatch>,

@@ -15,7 +15,7 @@ use super::text::Contents;
 use fulgurite_harness::own_process;
 use fulgurite_term::interrupt::Interrupt;
 
-/// How often Ctrl-C is looked at while nothing is said.
+/// How often Ctrl-C is checked while the program prints nothing.
 const LOOK: Duration = Duration::from_millis(50);
 /// It has stopped for good when it has saved nothing for so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,7 +98,7 @@ impl Heard {
             }
             _ => {
                 return Err(format!(
-                    "the program was told that state {last} is saved, and after the kill the newest one there is {token}"
+                    "state {last} was reported as saved, and after the kill the newest one there is {token}"
                 ));
             }
         };
@@ -120,7 +120,7 @@ pub struct Life {
     pub lived: Duration,
 }
 
-/// The moment of a kill: after so many saved states, or while the next one is saved.
+/// The moment of a kill: after a number of saved states, or while the next one is saved.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub saved: usize,

@@ -3,8 +3,8 @@
 //!
 //! The program ([`counter`]) uses the public crate. This process kills it (`killed`), opens the
 //! pool (`pool`), and counts the text itself to compare (`text`). At the end it reads an old state
-//! beside the newest one, rolls back to it, and looks again. The pool is removed in any case, and
-//! the copy of the text has no name.
+//! next to the newest one, rolls back to it, and reads it again. The pool is removed in any case,
+//! and the copy of the text has no name.
 
 pub mod counter;
 mod killed;
@@ -40,7 +40,7 @@ const DRAM_BYTES: u64 = (POOL_BYTES / 25) & !4095;
 /// Different words at most: their table, and what changes of it between states, fit the pool.
 const DISTINCT_MAX: usize = 120_000;
 
-/// DRAM for an old state that is read beside the newest one.
+/// DRAM for an old state that is read next to the newest one.
 const READER_DRAM_BYTES: u64 = 4 << 20;
 /// To save a state takes about so long; a kill within it meets the program while it saves, mostly.
 const SAVING_ABOUT: Duration = Duration::from_millis(20);
@@ -90,7 +90,7 @@ pub struct Kill {
     pub distinct_words: u64,
 }
 
-/// An old state, looked at when newer ones were there, and made the newest again.
+/// An old state, which was read when newer ones were there, and then made the newest again.
 #[derive(Debug, Serialize)]
 pub struct Older {
     pub token: u64,
@@ -124,7 +124,7 @@ pub struct Survived {
     pub interrupted: bool,
 }
 
-/// Plays the act, and prints it. What goes wrong is in what it returns.
+/// Plays the act, and prints it. Failures are in what it returns.
 pub fn run(output: &OutputArgs, scratch: &Path, corpus: &Arc<Corpus>, interrupt: &Interrupt) -> Survived {
     let mut survived = Survived {
         pool_bytes: POOL_BYTES,
@@ -265,8 +265,8 @@ fn judge(result: Result<(), String>) -> Result<()> {
     result.map_err(anyhow::Error::msg)
 }
 
-/// Reads an old state beside the newest one, rolls back to it, and reopens the pool. It must always
-/// be what it was when it was the newest.
+/// Reads an old state next to the newest one, rolls back to it, and reopens the pool. It must
+/// always be what it was when it was the newest.
 fn look_back(path: &Path, mut older: Older, then: &Contents, newest: &Contents, text: &Text) -> Result<Older> {
     let (token, pieces) = (older.token, text.ends().len());
     let same = |found: &Contents, what: &str| {
@@ -277,7 +277,7 @@ fn look_back(path: &Path, mut older: Older, then: &Contents, newest: &Contents, 
         Ok(())
     };
     let mut pool = Reopened::open(path, DRAM_BYTES, pieces)?;
-    same(&pool.contents_of(token, READER_DRAM_BYTES)?, "read beside newer ones")?;
+    same(&pool.contents_of(token, READER_DRAM_BYTES)?, "read next to newer ones")?;
     if pool.contents()? != *newest {
         bail!("while state {token} was read, the newest one changed");
     }

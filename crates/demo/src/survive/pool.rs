@@ -1,7 +1,7 @@
 //! The pool as this process opens it after a kill: what is in its newest state and in older ones.
 //!
-//! An orderly close saves the state once more, so each look leaves a next state with the same
-//! contents.
+//! An orderly close saves the state once more, so each time the pool is read, a next state with the
+//! same contents is left.
 
 use std::collections::HashMap as Counts;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn read<L: Latch>(
 }
 
 impl Reopened {
-    /// Opens the pool in a file, whose text has so many pieces.
+    /// Opens the pool in a file, whose text has this number of pieces.
     pub fn open(path: &Path, dram_bytes: u64, pieces: usize) -> Result<Reopened> {
         let start = Instant::now();
         let memory = open(Medium::pool(path), dram_bytes)?;
@@ -68,7 +68,7 @@ impl Reopened {
     pub fn pin(&self, token: u64) -> Result<()> {
         Ok(self.memory.pin_token(token, true)?)
     }
-    /// What an older state holds, read beside the newest one.
+    /// What an older state holds, read next to the newest one.
     ///
     /// # Errors
     /// When it is not there, or its tables are not.

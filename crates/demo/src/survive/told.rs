@@ -54,7 +54,7 @@ pub fn found(kill: &Kill) -> String {
 
 pub fn older(older: &Older) -> String {
     format!(
-        "    State {} was read beside state {}, then made the newest again in {}: {} pieces, {} words, exact, also when opened once \
+        "    State {} was read next to state {}, then made the newest again in {}: {} pieces, {} words, exact, also when opened once \
          more.",
         older.token,
         older.beside,

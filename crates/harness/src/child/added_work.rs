@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use fulgurite_sys::Clock;
 
-/// Computes for so many iterations, about a nanosecond each.
+/// Computes for this number of iterations, about a nanosecond each.
 #[inline(never)]
 pub fn compute(iterations: u64) {
     let mut x = black_box(iterations) | 1;
@@ -17,7 +17,7 @@ pub fn compute(iterations: u64) {
     black_box(x);
 }
 
-/// Nanoseconds that so many iterations take: the shortest of five times.
+/// Nanoseconds that this number of iterations takes: the shortest of five times.
 pub fn time(iterations: u64) -> u64 {
     let clock = Clock::get();
     let once = || {

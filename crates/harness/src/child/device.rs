@@ -47,7 +47,7 @@ struct Mix {
     held: Vec<Option<SubpageIndex>>,
     now: u64,
     end: u64,
-    /// What completed within the time, and when that was looked at last.
+    /// What completed within the time, and when completions were last polled.
     done: u64,
     last: u64,
 }

@@ -167,7 +167,7 @@ fn pool_over(medium: &Arc<dyn Flash>, pool: &PoolSpec, spec: &Spec, extent_pages
     Ok(if spec.config.on_device() { fulgurite_backing::on_device(store, spec.device_core)? } else { Arc::new(store) })
 }
 
-/// What the data lies on.
+/// What holds the data.
 fn base(spec: &Spec) -> Result<Base> {
     let subpages = match &spec.pool {
         Some(pool) => pool.flash_pages,
@@ -202,7 +202,7 @@ fn base(spec: &Spec) -> Result<Base> {
                 _ => FileConfig { mode: FileMode::Existing { bytes: Some(bytes) }, ..FileConfig::existing(path) },
             })
         }
-        other => bail!("the guarded path cannot lie in {other:?}"),
+        other => bail!("the guarded path cannot be in {other:?}"),
     })
 }
 
@@ -230,7 +230,7 @@ impl<W> Guarded<W> {
                     }
                 }
                 let _ = tell.send(());
-                // The other end goes when it may go on.
+                // The other end is dropped when this process may go on.
                 let _ = asked.recv();
                 Ok(())
             })?;

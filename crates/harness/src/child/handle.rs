@@ -54,7 +54,7 @@ impl ChildHandle {
     pub fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
         self.0.ask(&Command::Device { read_share, depth, ms: time.as_millis() as u64 })
     }
-    /// Nanoseconds that so many iterations of added work take there.
+    /// Nanoseconds that this number of iterations of added work takes there.
     pub fn time_work(&mut self, iterations: u64) -> Result<u64> {
         self.0.ask(&Command::TimeWork { iterations })
     }

@@ -1,7 +1,7 @@
 //! The process under measurement: one configuration of one workload, driven over a pipe.
 //!
-//! It opens the workload in its own memory, executes batches as it is told, and sleeps in between.
-//! As a process it fits a memory cgroup, and has its own CPU time, faults and huge pages.
+//! It opens the workload in its own memory, executes the batches that it is sent, and sleeps in
+//! between. As a process it fits a memory cgroup, and has its own CPU time, faults and huge pages.
 //! Invariant: it ends when the program ends.
 
 pub mod added_work;

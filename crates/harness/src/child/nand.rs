@@ -19,7 +19,7 @@ use fulgurite_term::media::nand::fitted;
 /// Opens the device at a socket, or a part of it. Data are copied, or frames are shared.
 ///
 /// # Errors
-/// When nobody listens there, or it has less room than so many subpages.
+/// When nobody listens there, or it has less room than `subpages`.
 pub fn attached(socket: &Path, frames: bool, part: Option<(u32, u32)>, subpages: u32) -> Result<Arc<dyn Flash>> {
     let base = Base::Served { socket: socket.to_owned(), share_frames: frames, alone: false };
     let mut device = base.open()?.flash;
@@ -29,7 +29,7 @@ pub fn attached(socket: &Path, frames: bool, part: Option<(u32, u32)>, subpages:
     }
     if device.subpages() < subpages {
         bail!(
-            "the device at {} has {} for each configuration, and the data with what a pool needs beside takes {}; serve a larger one, or \
+            "the device at {} has {} for each configuration, and the data with what a pool needs in addition takes {}; serve a larger one, or \
              choose less --data",
             socket.display(),
             format_bytes(u64::from(device.subpages()) << 12),
@@ -45,7 +45,7 @@ pub struct Made {
     pub nand: Arc<NandFlash>,
 }
 
-/// NAND over memory that is there, as large as so many flash pages need.
+/// NAND over memory that is there, as large as `flash_pages` flash pages need.
 pub fn flash(spec: &NandSpec, flash_pages: u32) -> Result<Arc<NandFlash>> {
     let (profile, config) = fitted(spec, flash_pages, None)?;
     let storage = Arc::new(Arena::shared(open_shared(&spec.storage)?)?);

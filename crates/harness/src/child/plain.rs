@@ -49,7 +49,7 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
             kernel::map_over(memory.arena(), &file, bytes).context("the file cannot be mapped")?;
             memory
         }
-        other => bail!("plain memory cannot lie in {other:?}"),
+        other => bail!("plain memory cannot be in {other:?}"),
     };
     let base = memory.arena().base().as_ptr().addr();
     // Held until this process ends: pins cost what a program's own references would.

@@ -16,7 +16,7 @@ use super::protocol::PoolSpec;
 /// Flash pages in an extent, where the medium has no say in it: 2 MiB.
 pub const EXTENT_PAGES: u32 = 512;
 
-/// Flash pages of a pool that so much data fills to 80%.
+/// Flash pages of a pool that is 80% full with `bytes` bytes of data.
 pub fn flash_pages(bytes: u64) -> u32 {
     let pages = (bytes / SUBPAGE_BYTES as u64) * 5 / 4;
     // Small pools need a few extents more for themselves.
@@ -30,8 +30,8 @@ pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages
     Ok(flash)
 }
 
-/// Makes a pool of so many flash pages of a medium, for so many bytes of data. Like the flat media
-/// beside it, it is a cache: it keeps nothing old.
+/// Makes a pool on a medium, with a number of flash pages and for a number of bytes of data. Like
+/// the flat media that it is compared with, it is a cache: it keeps nothing old.
 pub fn made(
     medium: &Arc<dyn Flash>,
     (flash_pages, bytes): (u32, u64),
@@ -47,7 +47,7 @@ pub fn made(
     Ok(Pool::open(medium.clone(), config)?.0.into_flash())
 }
 
-/// Writes so many subpages of an image to a flash.
+/// Writes the first `subpages` subpages of an image to a flash.
 pub fn fill(flash: &dyn Flash, image: &Path, subpages: u32) -> Result<()> {
     let image = Arena::shared(open_shared(image)?)?;
     let mut rest = 0..subpages;

@@ -69,7 +69,7 @@ pub struct Guarded {
     pub fibers: usize,
 }
 
-/// Where a configuration's data comes from and lies.
+/// Where a configuration's data comes from and is stored.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum DataSource {
     /// Anonymous memory, filled from the image.

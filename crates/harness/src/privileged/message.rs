@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// Asks what can be had ([`Capabilities`]).
     Probe {
-        /// Where swap files would lie.
+        /// The directory that swap files would be in.
         scratch: PathBuf,
     },
     /// Makes a cgroup with a limit.
@@ -45,7 +45,7 @@ pub enum Request {
     },
     /// Creates a swap file and swaps to it.
     SwapOn {
-        /// Where it lies.
+        /// The file itself.
         scratch: PathBuf,
         /// Its size.
         bytes: u64,

@@ -1,6 +1,6 @@
 //! The kernel's primitives of a page fault that its thread resolves, and nothing else: a signal, a
-//! page moved out, its contents, a page moved in. What an allocator or a page buffer costs stands
-//! beside them.
+//! page moved out, its contents, a page moved in. What an allocator or a page buffer costs is
+//! compared with them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -116,7 +116,7 @@ impl Bare {
         }
         has_left && self.userfault.move_in(&self.frames, at, &self.region, page * PAGE_BYTES).is_ok()
     }
-    /// Time of a fault, in ns, with so many signals in vain before it.
+    /// Time of a fault, in ns, with `extra` signals in vain before it.
     pub fn faults(&self, extra: usize) -> Spread {
         repeated(PLACES, |page| {
             self.extra.store(extra, Ordering::Relaxed);

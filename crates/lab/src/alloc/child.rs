@@ -20,7 +20,7 @@ use fulgurite_harness::{Latencies, Usage};
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Start the allocator, and open a program with so many bytes of data.
+    /// Start the allocator, and open a program with a number of bytes of data.
     Open {
         program: AllocProgram,
         data_bytes: u64,
@@ -141,7 +141,7 @@ impl Share {
     }
 }
 
-/// Runs a batch by so many clients.
+/// Runs a batch with its number of clients.
 fn run_batch(program: &dyn Program, batch: &Batch) -> Result<Outcome> {
     let keys = ZipfKeys::new("bench alloc", program.keys(), batch.zipf)?;
     let (share, before, counted) = (Share::of(batch), Usage::now(), program.counted());

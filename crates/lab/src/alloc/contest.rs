@@ -19,7 +19,8 @@ use fulgurite_harness::rows::Percentiles;
 use fulgurite_term::interrupt::{Interrupt, go_on};
 use fulgurite_term::progress;
 
-/// What a process has beside its data in any case: its binary, its threads, what measures it.
+/// What a process has in addition to its data in any case: its binary, its threads, what measures
+/// it.
 pub const ALLOWANCE_BYTES: u64 = 24 << 20;
 
 /// One kind of requests.
@@ -289,7 +290,7 @@ impl Contest {
             config,
             limit_bytes,
             objects_max: u32::try_from(programs::objects_max(program, how.data_bytes))
-                .context("more objects than can be told apart; ask for less --data")?,
+                .context("more objects than can be distinguished; ask for less --data")?,
             threads: how.threads,
             file: std::path::absolute(&file)?,
             file_bytes: file_bytes(config, how.data_bytes),

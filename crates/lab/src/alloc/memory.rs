@@ -1,4 +1,4 @@
-//! Where a program's data lies: the allocators, behind one type each for arrays and for objects.
+//! What holds a program's data: the allocators, behind one type each for arrays and for objects.
 
 use std::ops::{Index, IndexMut};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ pub struct Counted {
     pub bytes_written: u64,
 }
 
-/// What a process has beside what its allocator counts: kernel memory of rings and page tables.
+/// What a process has in addition to what its allocator counts: kernel memory of rings and page
+/// tables.
 pub const BESIDE: u64 = 6 << 20;
 
 /// The allocator of a process under measurement.
@@ -75,7 +76,7 @@ impl Memory {
         Ok(Memory(heap))
     }
 
-    /// An array of so many records, each made by its index.
+    /// An array of `count` records, each made by its index.
     pub fn records<T: FromZeros>(&self, count: usize, mut make: impl FnMut(usize) -> T) -> Result<Records<T>> {
         if let Heap::Objects(objects) = self.0 {
             let mut values = objects.values(u32::try_from(count)?).context("the memory is full")?;

@@ -1,6 +1,6 @@
-//! `alloc`: SSDAlloc's evaluation. Programs that change only their allocation calls, with
-//! each allocator in turns, in processes with the same DRAM. Beside them, the kernel's paging, and
-//! the programs rewritten on blobs. Before, what the runtime itself costs.
+//! `alloc`: SSDAlloc's evaluation. Programs that change only their allocation calls run with each
+//! allocator in turns, in processes with the same DRAM. They are compared with the kernel's paging,
+//! and with the programs rewritten on blobs. What the runtime itself costs is measured before.
 
 mod bare;
 pub mod child;

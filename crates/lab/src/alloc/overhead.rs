@@ -1,5 +1,5 @@
 //! What the object-per-page allocator itself costs, without flash: the table of SSDAlloc's
-//! overheads, beside the same primitives of the kernel alone.
+//! overheads, compared with the same primitives of the kernel alone.
 //!
 //! All objects are in the object cache, and each is touched when its page has left. So every touch
 //! is a fault that reads no flash. The bare primitives are a signal, a page moved out, a page moved

@@ -1,4 +1,4 @@
-//! What a fault of the page buffer costs where nothing is read or written, beside the same
+//! What a fault of the page buffer costs where nothing is read or written, compared with the same
 //! primitives alone.
 //!
 //! Each touch is of a page that was never written to. So it is a signal, a page of zeros that
@@ -19,9 +19,9 @@ use crate::kernel;
 
 /// Bytes of the file that it needs.
 pub const FILE_BYTES: u64 = 64 << 20;
-/// DRAM beside what the process has: tables, what stays free, and a few hundred pages.
+/// DRAM in addition to what the process has: tables, what stays free, and a few hundred pages.
 const BESIDE_BYTES: u64 = 4 << 20;
-/// The handler thread has told its counts by then.
+/// The handler thread has published its counts by then.
 const TOLD_AFTER: Duration = Duration::from_millis(250);
 
 /// Time of a fault, in ns.
@@ -47,7 +47,7 @@ pub struct PageFaults {
 }
 
 impl PageFaults {
-    /// Starts both, once in a process, and looks whether faults are without reads and writes.
+    /// Starts both, once in a process, and checks that faults neither read nor write.
     ///
     /// # Errors
     /// When there is no userfaultfd for this user, or no file.

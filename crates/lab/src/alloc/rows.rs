@@ -17,7 +17,7 @@ pub struct Row {
     pub writes_percent: u64,
     pub threads: usize,
     pub data_bytes: u64,
-    /// All memory of the process: the limit of its cgroup, where there is one. The same for all.
+    /// All memory of the process: the limit of its cgroup, where there is one. It is equal for all.
     pub dram_bytes: u64,
     pub rounds: usize,
     pub requests: u64,
@@ -35,11 +35,11 @@ pub struct Row {
     /// Requests that read no flash, as a share.
     pub hit_ratio: f64,
     pub cpu_us_per_op: f64,
-    /// Throughput as a multiple of that of os-swap, round by round.
+    /// Throughput as a multiple of os-swap's, round by round.
     pub ratio_to_swap: Option<Spread>,
-    /// The same of the memory-page allocator in the same mode.
+    /// Throughput as a multiple of the memory-page allocator's in the same mode.
     pub ratio_to_memory_page: Option<Spread>,
-    /// Bytes written as a share of those of os-swap.
+    /// Bytes written as a share of os-swap's.
     pub written_to_swap: Option<f64>,
     /// Pages read and written in a second, as a share of what fio does in the same mix and at the
     /// same depth. None without fio.
@@ -47,7 +47,7 @@ pub struct Row {
     /// Lines of the program, and those that this configuration changes.
     pub lines: usize,
     pub lines_changed: usize,
-    /// Of the data at the end. The same for all configurations of a program.
+    /// Hash of the data at the end, which all configurations of a program must agree on.
     pub work_hash: Option<String>,
     pub flash: String,
 }

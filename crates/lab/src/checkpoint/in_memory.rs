@@ -81,7 +81,7 @@ impl Keeper<'_> {
                 self.job.bytes() as u64
             }
             Way::Fork => {
-                // The kernel may put a child onto an idle core, which that of this thread is not.
+                // The kernel may put a child onto an idle core, which this thread's core is not.
                 affinity::pin_to(self.cores)?;
                 let child = self.image.write_in_child(memory, self.job.bytes()).context("there is no child process")?;
                 affinity::pin(self.core)?;

@@ -15,8 +15,8 @@ use hdrhistogram::Histogram;
 
 pub const WORDS: u64 = SUBPAGE_BYTES as u64 / 8;
 
-/// The computation. A turn lies between two checkpoints. One more follows the last checkpoint, so
-/// that this differs from the final memory.
+/// The computation. Each turn ends with a checkpoint, but for one more turn after the last
+/// checkpoint, so that this differs from the final memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// Of words and of their first contents.
@@ -34,7 +34,7 @@ impl Job {
     pub fn bytes(&self) -> usize {
         self.pages as usize * SUBPAGE_BYTES
     }
-    /// Which word an update changes: of a page among those of its turn.
+    /// Which word an update changes: a word of one of the pages of its turn.
     pub fn word(&self, update: u64) -> u64 {
         let turn = update / self.updates;
         let mut random = Random::new(self.seed, update);
@@ -45,7 +45,7 @@ impl Job {
     pub fn all_updates(&self) -> u64 {
         self.updates * (self.checkpoints + 1)
     }
-    /// Whether a checkpoint falls due when so many updates are done.
+    /// Whether a checkpoint falls due when `done` updates are done.
     pub fn is_due(&self, done: u64) -> bool {
         done.is_multiple_of(self.updates) && (1..=self.checkpoints).contains(&(done / self.updates))
     }
@@ -129,7 +129,7 @@ pub struct Gaps {
     last_ns: u64,
     updates: u64,
     pub longest_ns: Vec<u64>,
-    /// All but those of the first turn, before which there was no checkpoint.
+    /// All gaps but those in the first turn, before which there was no checkpoint.
     pub all: Histogram<u64>,
 }
 
@@ -145,7 +145,7 @@ impl Gaps {
         let longest_ns = vec![0; job.checkpoints as usize + 1];
         Gaps { clock, begun_ns: now, last_ns: now, updates: job.updates, longest_ns, all: none() }
     }
-    /// So many updates are done, the last one just now.
+    /// Notes that `updates` updates are done, the last one just now.
     #[inline]
     pub fn done(&mut self, updates: u64) {
         let now = self.clock.now_ns();

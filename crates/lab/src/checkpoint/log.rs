@@ -67,7 +67,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Creates it, with room for so many pages that change in each of the job's turns.
+    /// Creates it, with room for the pages that change in each of the job's turns.
     pub fn create(path: &Path, job: &Job) -> Result<Log> {
         let file = DirectFile::create(path).with_context(|| format!("{} cannot be created", path.display()))?;
         let room = log_bytes(job);

@@ -10,9 +10,9 @@
 //!  sync          goes on; the gate is closed for a moment; kernel and workers write
 //! ```
 //!
-//! The price of a checkpoint is the longest time without an update, the speed beside unkept plain
-//! memory in turns, and all CPU time. What each keeps is read back, and must be the memory at the
-//! checkpoint's cut.
+//! The price of a checkpoint is the longest time without an update, the speed compared with unkept
+//! plain memory in turns, and all CPU time. What each keeps is read back, and must be the memory at
+//! the checkpoint's cut.
 
 mod in_memory;
 mod in_pool;
@@ -63,7 +63,7 @@ struct Row {
     seconds: Spread,
     /// Plain memory's time over this one's, by round.
     share_of_plain: Spread,
-    /// The same memory's time without checkpoints over this one's, by round.
+    /// The time of the same memory without checkpoints over this one's, by round.
     share_of_unkept: Spread,
     /// The longest time without an update, of each turn but the first.
     longest_gap_ms: Spread,

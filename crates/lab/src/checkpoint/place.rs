@@ -1,4 +1,4 @@
-//! Where the pool of the computation lies: a medium of this process, or the store of a served
+//! What holds the pool of the computation: a medium of this process, or the store of a served
 //! device.
 //!
 //! A device's store is used for one session at a time, in which this program alone names its states
@@ -25,7 +25,7 @@ use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::machine::Machine;
 
-/// Bytes of a pool for so much data, with room for a token's versions and for reclaim.
+/// Bytes of a pool for `data_bytes` of data, with room for a token's versions and for reclaim.
 pub fn pool_bytes(data_bytes: u64) -> u64 {
     data_bytes * 2 + (256 << 20)
 }
@@ -48,7 +48,7 @@ pub struct Served {
 pub enum Place {
     /// A medium that stays open: a device of another process would have to be attached to again.
     Medium {
-        /// What it lies on. A file that was made goes with it.
+        /// What it is stored on. A file that was made is removed with it.
         _made: TestBed,
         flash: Arc<dyn Flash>,
     },
@@ -56,7 +56,7 @@ pub enum Place {
 }
 
 impl Judged {
-    /// Judges it, with so much DRAM before it; nothing is made yet.
+    /// Checks it, with `dram_bytes` of DRAM before it. Nothing is made yet.
     pub fn new(wanted: Wanted<'_>, data_bytes: u64, dram_bytes: u64, machine: &Machine) -> Result<Judged> {
         // The memory, its copy (of a fork, or read back), and the DRAM before the pool.
         let beside = data_bytes * 3 + dram_bytes;

@@ -15,13 +15,13 @@ names! {
         File = "file",
         /// All of it is written to a new file, which then takes the old one's place.
         Dump = "dump",
-        /// The same by a child process, from the memory as it was when that was forked.
+        /// A child process writes all of it to a new file, from the memory as it was at the fork.
         Fork = "fork",
         /// The pages that have changed are copied, and a thread appends the copy to a log.
         Behind = "behind",
         /// A pool behind a DRAM cache, no checkpoints.
         Fulgurite = "fulgurite",
-        /// The same, and `sync`.
+        /// That pool, with `sync` as the checkpoint.
         Sync = "sync",
     }
 }
@@ -30,7 +30,7 @@ impl Way {
     pub fn in_pool(self) -> bool {
         matches!(self, Way::Fulgurite | Way::Sync)
     }
-    /// The same memory, without checkpoints.
+    /// This memory without checkpoints, which is what this mode is compared with.
     pub fn unkept(self) -> Way {
         if self.in_pool() { Way::Fulgurite } else { Way::Plain }
     }

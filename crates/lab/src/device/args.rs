@@ -9,7 +9,7 @@ use crate::values;
 use fulgurite_term::args::OutputArgs;
 use fulgurite_term::media::device::Below;
 
-/// The process beside `device`.
+/// The process that serves devices next to the one that runs `device`.
 #[derive(Debug, Args)]
 pub struct BesideArgs {
     /// Where its sockets are to be.
@@ -60,7 +60,8 @@ pub struct BenchArgs {
     /// NAND model of `nand`, by name or from a TOML file, or none [default: one like the paper's].
     #[arg(long, value_name = "NAME|FILE.toml|none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
     pub nand: Option<Below>,
-    /// Bytes of each device, and of the file beside them [default: 256M; --quick: 64M].
+    /// Bytes of each device, and of the file that they are compared with [default: 256M; --quick:
+    /// 64M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,
     #[command(flatten)]

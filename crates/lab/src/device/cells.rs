@@ -31,27 +31,27 @@ names! {
         Copy = "copy",
         /// The device with nothing behind its firmware.
         Bypassed = "device-bypassed",
-        /// The same as both, into one place that stays in the core's caches.
+        /// Both of these, into one place that stays in the core's caches.
         CopyNear = "copy-near",
         BypassedNear = "device-bypassed-near",
         Device = "device",
-        /// The same; the host computes between two looks, as a worker does.
+        /// The device, where the host computes between two polls, as a worker does.
         DeviceComputing = "device-computing",
         /// The device over plain memory, with copies through the data buffer.
         DeviceCopies = "device-copies",
         /// The device in a process of its own, nothing behind its firmware.
         ProcessBypassed = "process-bypassed",
         Process = "process",
-        /// The same with copies through the data buffer.
+        /// The device in a process of its own, with copies through the data buffer.
         ProcessCopies = "process-copies",
         /// The device over the store over NAND.
         Nand = "nand",
-        /// The same with copies held to the speed of the paper's DMA.
+        /// The device over the store over NAND, with copies held to the speed of the paper's DMA.
         NandDma = "nand-dma",
         /// io_uring on a file; the host polls.
         File = "file",
         FileAsleep = "file-asleep",
-        /// The same; the host computes between two looks.
+        /// io_uring on a file, where the host computes between two polls.
         FileComputing = "file-computing",
         Nbd = "nbd",
     }
@@ -154,7 +154,7 @@ pub struct Row {
     pub us: Spread,
     pub bytes_per_s: Spread,
     pub chunks_per_s: Spread,
-    /// CPU time of the host's thread for a chunk, without looks in vain. None for single ones.
+    /// CPU time of the host's thread for a chunk, without polls in vain. None for single ones.
     pub host_productive_ns: Option<Spread>,
     /// CPU time of the host's thread for a chunk, user and system, all of it.
     pub host_cpu_ns: Spread,
@@ -162,7 +162,7 @@ pub struct Row {
     pub other_cpu_ns: Spread,
     /// Interface: what was added to the same copies alone, in the same round.
     pub overhead_us: Option<Spread>,
-    /// The same as a share of the interface's bandwidth: one less the copies' share (6.2).
+    /// That overhead as a share of the interface's bandwidth: one less the copies' share (6.2).
     pub overhead_share: Option<Spread>,
     /// What the paper reports of its prototype for this.
     pub paper: Option<Paper>,

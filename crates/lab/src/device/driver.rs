@@ -19,10 +19,10 @@ use super::ways::{Elsewhere, Meter, Places, Ran, Way, Work, middle};
 
 /// A device that completes nothing for so long is taken for dead.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// Sectors of a slice, about 100 µs: long beside the change of slices, short beside the spinning of
-/// a device that has nothing to do meanwhile.
+/// Sectors of a slice, about 100 µs: long compared with the change of slices, short compared with
+/// the spinning of a device that has nothing to do meanwhile.
 const SLICE_SECTORS: u32 = 256;
-/// Commands of a slice at the most.
+/// Commands of a slice at most.
 const SLICE_MAX: u32 = 128;
 
 /// The host's memory, source of writes and target of reads, which the drivers of a rig share.
@@ -245,7 +245,7 @@ impl Way for Driver {
             commands.flush()?;
         }
         if let (Some(elsewhere), Some(before)) = (&self.elsewhere, before) {
-            // As that of the host: of all the time, what commands took.
+            // Counted as the host's is: of all the time, the share that commands took.
             ran.other_cpu_ns = elsewhere.since(before) * (ran.ns / ran.all_ns);
         }
         Ok(ran)

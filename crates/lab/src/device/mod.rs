@@ -44,7 +44,7 @@ use shapes::Shape;
 use shown::Goal;
 use ways::Ran;
 
-/// NAND like that of the paper's prototype, and its planes.
+/// NAND as in the paper's prototype, and its planes.
 const PAPERS_NAND: &str = include_str!("paper.toml");
 const PAPERS_PLANES: u32 = 8;
 /// Pages of its blocks in a device of some hundred megabytes, which leave the store enough extents.

@@ -1,4 +1,4 @@
-//! The device in a process of its own, beside the one in this process: the same firmware and
+//! The device in a process of its own, compared with the one in this process: the same firmware and
 //! memory, on the same core, attached to over its socket.
 //!
 //! It serves two devices, one with nothing behind its firmware. Invariants: it ends with the
@@ -57,7 +57,7 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// Starts it, with devices of so many bytes, their firmware on a core.
+    /// Starts it, with devices of `bytes` bytes each, their firmware on a core.
     ///
     /// # Errors
     /// When it does not start, or does not say that it serves.

@@ -28,7 +28,7 @@ use fulgurite_term::media::NandCounts;
 use fulgurite_term::media::device::Plan;
 use fulgurite_term::progress;
 
-/// A worker's time between two misses in AstriFlash (II): so long it looks at no queue.
+/// A worker's time between two misses in AstriFlash (II), in which it polls no queue.
 const COMPUTING: Waits = Waits::Computing(10_000);
 
 /// All ways, ready. What comes first is dropped first.
@@ -44,7 +44,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Makes it all, each device of so many bytes.
+    /// Makes it all, each device of `bytes` bytes.
     pub fn start(
         bytes: u64,
         nand: Option<&Plan>,
@@ -67,7 +67,8 @@ impl Rig {
         let over_memory = device(touched_memory(sectors)?, false)?;
         let running = over_memory.device().context("a device of this process")?.clone();
         let copying = Arc::new(DeviceFlash::on(running, HostConfig { copies: true, ..HostConfig::default() }));
-        // Where it lies is nobody's concern: it goes with the run.
+        // The path of the file is left out of the description, because the file is removed after
+        // the run.
         let description = file.describe();
         let how = description.rsplit(", ").next().unwrap_or_default();
         let mut about = vec![
@@ -75,7 +76,7 @@ impl Rig {
             "process: the same in a process of its own, attached to over its socket".to_owned(),
             format!("file: {} of its own, {how}", format_bytes(bytes)),
         ];
-        // What is read goes there, whatever the way.
+        // What is read is copied there, whatever the medium.
         let into = Memory::default();
         let nand = nand.map(|plan| Rig::over_nand(plan, sectors, device_core, interrupt)).transpose()?;
         let mut ways = HashMap::new();

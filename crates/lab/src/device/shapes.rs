@@ -13,7 +13,7 @@ use fulgurite_term::report::table;
 
 /// Of the best: what counts as the same. Rounds of some 20 ms differ by some percent.
 const SAME: f64 = 0.9;
-/// A step up that is none may be noise by so much.
+/// A step up that is none may be noise within this share.
 const NOISE: f64 = 0.95;
 
 #[derive(Clone, Debug, Serialize)]
@@ -34,7 +34,7 @@ impl Shape {
     }
 }
 
-/// All that can be told of what was measured.
+/// All shapes that can be concluded from what was measured.
 pub fn shapes(rows: &[Row]) -> Vec<Shape> {
     let mut shapes = Vec::new();
     for medium in ["device", "nand", "nand-dma"] {

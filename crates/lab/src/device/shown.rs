@@ -52,7 +52,7 @@ fn find<'r>(rows: &'r [Row], figure: &str, way: &str, chunk: u64, depth: usize) 
 /// 4 KiB reads a second that a device is to reach at depth 32.
 const READS_LEAST: f64 = 1e6;
 
-/// Sentences about reads that move data, beside those with nothing behind the firmware.
+/// Sentences about reads that move data, compared with those that have nothing behind the firmware.
 pub fn reads_that_move_data(rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
     for (way, place) in [("device", "in this process"), ("process", "in another process")] {
@@ -224,7 +224,7 @@ pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
         let ours = bypassed.filter_map(|row| Some(by_chunk(row, row.overhead_share?.median * 100.0)));
         let papers = interface.iter().filter_map(|row| {
             let percent = row.paper?.overhead_share? * 100.0;
-            // A curve for each: what lies between them is not in its text.
+            // A curve for each point, because the paper's text has no figures between them.
             Some((format!("the paper: {percent:.1}%"), row.chunk_bytes as f64, percent))
         });
         drawn.push(Curves::new(

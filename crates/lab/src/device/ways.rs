@@ -35,7 +35,7 @@ pub struct Work {
     pub beside_copies: bool,
     /// Sectors that single reads go into, one place after the other. At least a chunk.
     pub into_sectors: u32,
-    /// Copies are held to so many bytes a second, as if a slow DMA made them.
+    /// Copies are held to this number of bytes a second, as if a slow DMA made them.
     pub copies_per_s: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ pub struct Ran {
     pub median_ns: Option<f64>,
     /// The middle one's of the same copies alone, in turns with them.
     pub copy_ns: Option<f64>,
-    /// Time in which this thread looked in vain; none where that is not told apart.
+    /// Time in which this thread polled in vain. None where that cannot be separated.
     pub vain_ns: Option<f64>,
     /// CPU time of this thread, the kernel's on its behalf included, but for what it computed.
     pub cpu_ns: f64,
@@ -58,7 +58,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The copies alone, where they were measured beside it. Nobody serves them.
+    /// The copies alone, where they were measured in turns with it. Nobody serves them.
     pub fn copy(&self) -> Option<Ran> {
         let ns = self.copy_ns?;
         let all = ns * self.chunks as f64;
@@ -79,7 +79,7 @@ pub trait Way {
     fn run(&mut self, work: &Work) -> Result<Ran>;
 }
 
-/// A look in vain that takes longer than this was interrupted: by the kernel, or the hypervisor.
+/// A poll in vain that takes longer than this was interrupted: by the kernel, or the hypervisor.
 const LOOK_MAX_NS: u64 = 5_000;
 
 /// CPU time of this process's other threads, and of the kernel's workers for it.
@@ -131,7 +131,8 @@ impl Meter {
         self.last_ns = now;
         now < self.end_ns
     }
-    /// A look that began at `at_ns` ends now, which is returned. A look in vain is noted.
+    /// Notes a poll that began at `at_ns` and ends now, in particular one in vain. Returns the
+    /// time.
     #[inline]
     pub fn looked(&mut self, at_ns: u64, moved: bool) -> u64 {
         let now = self.clock.now_ns();
@@ -199,7 +200,7 @@ impl Elsewhere {
     }
 }
 
-/// Where the next chunk lies: at a multiple of its size.
+/// Where the next chunk is: at a multiple of its size.
 pub struct Places {
     random: Random,
     chunks: u64,
@@ -207,7 +208,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Of a device of so many sectors.
+    /// Of a device of `sectors` sectors.
     pub fn of(work: &Work, sectors: u32) -> Places {
         Places {
             random: Random::new(work.seed, 0),
@@ -227,7 +228,8 @@ pub enum Waits {
     /// It polls without end, as a worker on a core of its own does.
     Polling,
     Asleep,
-    /// It computes for so many nanoseconds between two looks, which alone are counted.
+    /// It computes for this number of nanoseconds between two polls, and only the polls are
+    /// counted.
     Computing(u64),
 }
 

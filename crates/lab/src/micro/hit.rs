@@ -1,4 +1,4 @@
-//! Hits: guarded loads beside the same raw loads, in one job on one core, in turns.
+//! Hits: guarded loads compared with the same raw loads, in one job on one core, in turns.
 //!
 //! The data is resident and in the first cache: a word in each of 256 subpages, on lines of all
 //! sets. Independent loads overlap, as in most programs. A chain waits for each load, and shows the

@@ -1,4 +1,4 @@
-//! Misses: what one costs the worker's core, beside the same work on resident data.
+//! Misses: what one costs the worker's core, compared with the same work on resident data.
 //!
 //! A phase is a service whose requests compute for about 2 µs and touch one word of one subpage. On
 //! all data, in an order without early repetition, every access misses. On a few subpages none
@@ -30,7 +30,7 @@ const WORK: Duration = Duration::from_micros(2);
 /// read and a dirty victim's write keep a plane for 150 µs, so a miss every 2.3 µs would fill 64
 /// planes.
 pub const PLANES: usize = 512;
-/// The share of a phase's accesses that must be left for a cost of a miss to be told.
+/// The share of a phase's accesses that must be left for the cost of a miss to be known.
 const COUNTED_MIN: f64 = 0.01;
 /// Subpages of the phases that hit.
 const RESIDENT: u64 = 256;
@@ -102,10 +102,10 @@ pub struct Sizes {
     pub worker_core: usize,
 }
 
-/// How many subpages are written between two looks at whether to go on.
+/// How many subpages are written between two checks whether to go on.
 const FILL_LOOK: u32 = 4096;
 
-/// The word that is touched in a subpage; which line it lies on differs from subpage to subpage.
+/// The word that is touched in a subpage, on a line that differs from subpage to subpage.
 fn word_of(subpage: u64) -> u64 {
     subpage * 4096 + subpage % 64 * 64
 }
@@ -266,8 +266,8 @@ impl Misses {
         self.work
     }
 
-    /// Runs a phase of so many requests, after a warm-up that fills the frames as the phase keeps
-    /// them.
+    /// Runs a phase of a number of requests, after a warm-up that fills the frames as the phase
+    /// keeps them.
     ///
     /// # Errors
     /// When an access failed, or read what was not written.

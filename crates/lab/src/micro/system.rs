@@ -1,10 +1,10 @@
-//! `micro --system FILE`: what requests of a configuration cost here beyond those of plain
+//! `micro --system FILE`: what requests of a configuration cost here beyond requests to plain
 //! memory, as a system that `fulgurite-lab sim` runs.
 //!
-//! The processes are those of `live`, and plain memory runs beside each of them, in turns.
-//! NVMM's two uniform workloads show what a miss costs: `gups-read` where victims are clean, `gups`
-//! where they are dirty. A request is one access, and computes for 10 µs. Where all data is in
-//! frames, the difference is a hit: far where places are uniform, near where a few are used over
+//! The processes are the ones that `live` runs, and plain memory runs next to each of them, in
+//! turns. NVMM's two uniform workloads show what a miss costs: `gups-read` where victims are clean,
+//! `gups` where they are dirty. A request is one access, and computes for 10 µs. Where all data is
+//! in frames, the difference is a hit: far where places are uniform, near where a few are used over
 //! and over.
 
 use std::path::Path;
@@ -53,7 +53,8 @@ pub struct Wanted {
     pub requests: u64,
     pub seed: u64,
     pub quick: bool,
-    /// A guarded access that hits, beside a load that waits for another (`chained_overhead_ns`).
+    /// What a guarded access that hits costs beyond a load that waits for another
+    /// (`chained_overhead_ns`).
     pub hit_ns: Option<f64>,
 }
 
@@ -75,7 +76,7 @@ pub struct Measured {
     copies: f64,
 }
 
-/// One round of a configuration beside plain memory.
+/// One round of a configuration compared with plain memory.
 #[derive(Clone, Copy, Default)]
 struct Round {
     /// CPU time of a request beyond plain memory's, waiting left out.
@@ -168,8 +169,8 @@ impl Probe<'_> {
         let batch = self.batch(count, iterations);
         let (before, of) = (plain.child.run(&batch)?, other.child.run(&batch)?);
         let each = |outcome: &Outcome, ns: u64| ns as f64 / outcome.requests as f64;
-        // Waiting is the device's, and simulated. Under kernel paging it cannot be told from the
-        // rest.
+        // Waiting is the device's, and simulated. Under kernel paging it cannot be separated from
+        // the rest.
         let busy = of.elapsed_ns.saturating_sub(of.wait_ns);
         Ok(Round {
             more_ns: each(&of, busy) - each(&before, before.elapsed_ns),
@@ -263,7 +264,7 @@ impl Probe<'_> {
     fn device(&self, running: &mut Running, measured: &mut Measured) -> Result<()> {
         let flash = &self.wanted.flash;
         if self.wanted.config.paged_by_kernel() {
-            // Its time is in that of the faults.
+            // Its time is part of the time of the faults.
             measured.planes = 1 << 16;
             return Ok(());
         }

@@ -52,7 +52,7 @@ fn name(key: u64) -> String {
 }
 
 impl Keys {
-    /// So many keys.
+    /// `count` keys.
     pub fn new(count: u64, value_bytes: u32) -> Keys {
         let value_bytes = (value_bytes as usize).max(HEAD);
         let mut random = Random::new(7, 7);
@@ -181,7 +181,7 @@ impl Keys {
         }
         Ok(done)
     }
-    /// Reads keys, so many at the most, each of which must have its last version.
+    /// Reads keys, at most as many as asked for, each of which must have its last version.
     ///
     /// # Errors
     /// The first that has not; the server's.

@@ -29,7 +29,7 @@ const LEAST_DRAM: u64 = 24 << 20;
 /// What the kernel takes past a limit by itself, as it says of what may not fail and of processes
 /// that end (`try_charge_memcg`): a few pages.
 const FORCED_BYTES: u64 = 128 << 10;
-/// What a program has beside its data where DRAM is enough.
+/// What a program has in addition to its data where DRAM is enough.
 const BESIDE: u64 = 256 << 20;
 
 /// The run, and what it has made. Dropped, all of it is removed.
@@ -103,7 +103,7 @@ impl Turn {
 }
 
 impl Contest {
-    /// Looks at what can be had, and turns swap on.
+    /// Finds out what this machine offers, and turns swap on.
     ///
     /// # Errors
     /// Bad input, before anything is made; the kernel's.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 /// How often `fulgurite run` is asked to tell.
 pub const TOLD_EVERY: &str = "50ms";
-/// How long to wait for what it tells. It looks at figures 50 times a second.
+/// How long to wait for what it prints. It checks figures 50 times a second.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A line of `fulgurite run --json`, as far as it is needed here.

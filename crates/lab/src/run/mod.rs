@@ -1,4 +1,4 @@
-//! `run`: programs that were never written for Fulgurite, under `fulgurite run` and beside
+//! `run`: programs that were never written for Fulgurite, under `fulgurite run` and compared with
 //! swap and enough DRAM, in the same memory cgroup, on the same disk, in turns.
 //!
 //! ```text

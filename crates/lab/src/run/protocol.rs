@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// No value is longer.
 const VALUE_MAX: usize = 1 << 20;
 
-/// A connection, with one request under way, or several where they are told to go.
+/// A connection, with one request under way, or several where the caller sends them together.
 #[derive(Debug)]
 pub struct Connection {
     protocol: Protocol,

@@ -1,7 +1,7 @@
 //! BGSAVE of redis while a client writes: what is saved is the state at its begin.
 //!
-//! Method: redis' own digest of all its data before the save, and that of a server that reads the
-//! file, without any of our doing, must be the same.
+//! Method: take redis' own digest of all its data before the save, and the digest of a second
+//! server that reads the file by itself. Both must be equal.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -102,8 +102,8 @@ pub fn take_turns(
     Ok(())
 }
 
-/// Pages of flash in a turn as a multiple of fio's: on the file of the run, or on one beside where
-/// fio writes.
+/// Pages of flash in a turn as a multiple of fio's: on the file of the run, or on a file next to it
+/// where fio writes.
 fn beside_fio(contest: &mut Contest, one: &Contestant, work: &Work, turn: &Turn) -> Option<f64> {
     let own = flash_of(one.pid()?)?;
     let (reads, writes) = (turn.used.reads as f64, turn.writes() as f64);

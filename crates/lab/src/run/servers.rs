@@ -20,7 +20,7 @@ use fulgurite_term::progress;
 
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Keys that are looked at in the end. Each may be a read of the disk.
+/// Keys that are checked in the end. Each may be a read of the disk.
 const CHECKED: u64 = 20_000;
 /// Threads of memcached, its default.
 const THREADS: &str = "4";
@@ -182,7 +182,7 @@ pub fn run(contest: &mut Contest, server: Server, rows: &mut Vec<Row>) -> Result
     let interrupt = contest.interrupt.clone();
     for (one, place) in all.iter_mut().zip(&places) {
         let check = |_: &mut _| place.keys.check(server.protocol(), place.port, CHECKED, || interrupt.check());
-        // Where the run was interrupted, it is already told.
+        // Where the run was interrupted, that is already reported.
         let _ = contest.ask(one, check);
         contest.end(one);
         let _ = std::fs::remove_dir_all(&place.directory);

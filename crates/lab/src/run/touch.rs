@@ -1,4 +1,4 @@
-//! Touches of pages by chance, from several threads.
+//! Touches of pages at random, from several threads.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn turns(contest: &mut Contest, all: &mut [Contestant], rows: &mut Vec<Row>) -> 
         let workload = if writes { "touch, writes" } else { "touch, reads" };
         let work = Work { workload: workload.to_owned(), threads: threads as usize, beside_fio: true };
         let mut ask = |contest: &mut Contest, one: &mut Contestant, round: u32| {
-            // The same pages for all.
+            // All contestants touch the same pages.
             let seed = seed.wrapping_add((at as u64) << 32 | u64::from(round) << 16);
             let time_ns = time_of(time, round).as_nanos() as u64;
             contest.turn(one, driven(&Order::Touch { threads, writes, time_ns, seed }))

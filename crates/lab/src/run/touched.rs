@@ -21,11 +21,11 @@ use fulgurite_harness::own_process;
 /// What it is asked to do.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Take so much memory, and write to all of it.
+    /// Take this amount of memory, and write to all of it.
     Fill { bytes: u64 },
-    /// Touch pages by chance, from several threads.
+    /// Touch pages at random, from several threads.
     Touch { threads: u32, writes: bool, time_ns: u64, seed: u64 },
-    /// Look at all of it.
+    /// Check all of it.
     Check,
 }
 
@@ -119,7 +119,7 @@ impl Memory {
     }
 }
 
-/// To 1 part in 100, so that it is small beside the memory under test.
+/// To 1 part in 100, so that it is small compared with the memory under test.
 fn histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 120_000_000_000, 2)?)
 }

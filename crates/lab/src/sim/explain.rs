@@ -1,4 +1,4 @@
-//! `fulgurite-lab sim explain`: where the time of a request goes.
+//! `fulgurite-lab sim explain`: what the time of a request is spent on.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What a system is given beside its file, and how both are read.
+//! What a system is given in addition to its file, and how both are read.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use fulgurite_sim::trace::{Format, Trace};
 use fulgurite_sim::{Report, Time};
 use fulgurite_term::bad_input::{BadInput, OrBadInput, bad_input};
 
-/// What a system is given beside its file.
+/// What a system is given in addition to its file.
 #[derive(Clone, Debug, Args)]
 pub struct SystemArgs {
     /// Put a value in the place of the file's. Repeat for several keys.
@@ -139,8 +139,8 @@ pub(super) fn input(args: &TraceFileArgs) -> Result<Input> {
     args.file.as_ref().map_or(Ok(Input::Nothing), |path| read_input(path, &args.reading))
 }
 
-/// Files that results go to can be written, as far as can be told before there are any. Each is one
-/// of its own, and none of what is read.
+/// Checks that files which results are written to can be written, as far as this can be known
+/// before there are any. All are different, and none is a file that is read.
 pub(crate) fn outputs<'p>(
     json: Option<&Output>,
     others: &[(&str, Option<&PathBuf>)],

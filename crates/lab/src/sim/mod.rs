@@ -23,13 +23,13 @@ pub enum SimCommand {
     /// goes on where it was.
     #[command(after_help = SWEEP_EXAMPLES)]
     Sweep(sweep::SweepArgs),
-    /// Run several systems and show them beside each other.
+    /// Run several systems and show them next to each other.
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(run::CompareArgs),
     /// Run a system and split the mean and the 99th percentile of its requests by stage.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(explain::ExplainArgs),
-    /// Predict the throughput of workloads on a measured machine, beside what `live`
+    /// Predict the throughput of workloads on a measured machine, to compare with what `live`
     /// measures.
     #[command(after_help = PREDICT_EXAMPLES)]
     Predict(predict::PredictArgs),

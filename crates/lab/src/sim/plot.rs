@@ -1,4 +1,4 @@
-//! Drawings of results: curves over the first key of a sweep, bars of systems beside each other.
+//! Drawings of results: curves over the first key of a sweep, bars of systems next to each other.
 //!
 //! A figure is any number of a result, named as in its JSON: `reads.p99_ns.value`. A file that ends
 //! in `.html` becomes a page with tables, which needs nothing from elsewhere.
@@ -58,7 +58,7 @@ const USUAL: [&str; 15] = [
 ];
 /// From this ratio of the largest to the smallest value on, an axis is logarithmic.
 const LOGARITHMIC: f64 = 12.0;
-/// Curves that still can be told from each other.
+/// The most curves that can still be distinguished.
 const CURVES_MAX: usize = 8;
 
 /// All numbers of a result, by their names.
@@ -181,7 +181,7 @@ pub fn sweep(args: &PlotArgs, results: &[Value], keys: &[String], about: &str) -
     }
     if series.len() > CURVES_MAX {
         bad_input!(
-            "--plot: {} curves in one drawing cannot be told apart; {CURVES_MAX} can: put the key with the most values first",
+            "--plot: {} curves in one drawing cannot be distinguished; {CURVES_MAX} can: put the key with the most values first",
             series.len()
         );
     }
@@ -211,7 +211,7 @@ pub fn sweep(args: &PlotArgs, results: &[Value], keys: &[String], about: &str) -
     write(path, about, &keys.join(", "), results, heading, &figures, &drawings)
 }
 
-/// Draws systems beside each other.
+/// Draws systems next to each other.
 ///
 /// # Errors
 /// As [`sweep`].
@@ -232,7 +232,7 @@ pub fn compare(args: &PlotArgs, results: &[Value]) -> Result<()> {
         };
         let bars = Bars {
             title: labelled(&short, unit),
-            subtitle: "systems beside each other".to_owned(),
+            subtitle: "systems next to each other".to_owned(),
             unit: unit.to_owned(),
             groups: vec![short],
             series: series.clone(),
@@ -241,7 +241,7 @@ pub fn compare(args: &PlotArgs, results: &[Value]) -> Result<()> {
         };
         drawings.push(bars.draw());
     }
-    write(path, "Systems beside each other", "system", results, name_of, &figures, &drawings)
+    write(path, "Systems next to each other", "system", results, name_of, &figures, &drawings)
 }
 
 fn write(

@@ -1,6 +1,6 @@
 //! `fulgurite-lab sim predict`: what share of plain memory's throughput workloads reach on a
-//! machine whose costs `micro --system` has measured, written down before `live` measures it, and
-//! beside it afterwards.
+//! machine whose costs `micro --system` has measured. It is written down before `live` measures it,
+//! and compared with it afterwards.
 //!
 //! The calibration of a kept `live` (exponent, computing of a request, sizes) is an input of
 //! both. Its throughputs are only shown.
@@ -60,8 +60,8 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath, requires = "beside")]
     #[arg(conflicts_with = "systems")]
     pub from: Option<PathBuf>,
-    /// Show the predictions beside a kept `live --json`. Without --from, they are made with
-    /// its exponents, computing and sizes.
+    /// Compare the predictions with a kept `live --json`. Without --from, they are made with its
+    /// exponents, computing and sizes.
     #[arg(long, value_name = "LIVE.json", value_hint = ValueHint::FilePath)]
     pub beside: Option<PathBuf>,
     /// The seed of all that is random.
@@ -112,7 +112,7 @@ struct Written {
     predictions: Vec<Prediction>,
 }
 
-/// A prediction beside what was measured.
+/// A prediction compared with what was measured.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Beside<'p> {
     #[serde(flatten)]
@@ -123,7 +123,7 @@ struct Beside<'p> {
     measured_max: f64,
 }
 
-/// Predictions beside a measurement, as they are kept.
+/// Predictions compared with a measurement, as they are kept.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Comparison<'p> {
     command: String,
@@ -242,7 +242,7 @@ fn kept<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {
 }
 
 fn predict(args: &PredictArgs, live: Option<&Live>, interrupt: &Interrupt) -> Result<Vec<Prediction>> {
-    // All that is wrong is told before anything runs.
+    // All that is wrong is reported before anything runs.
     let files = args.systems.iter().map(|path| read(path, &args.set)).collect::<Result<Vec<_>>>()?;
     let cases = match live {
         Some(live) => of_live(live, &workloads(&args.workload)),
@@ -325,7 +325,7 @@ fn one(args: &PredictArgs, files: &[File], case: &Case, bar: &progress::Progress
 fn read(path: &Path, set: &[(String, String)]) -> Result<File> {
     let (name, text) = (path.display().to_string(), text(path)?);
     let told = |error: SystemError| error.to_string();
-    // As it is, so that what is wrong with it is told by its own line.
+    // The text is read as it is, so that an error names its own line.
     System::read(&name, &text, set, Given::Nothing).or_bad_input(told)?;
     let document = Document::read(&name, &text, set).or_bad_input(told)?;
     let workers = document.text("model").or_bad_input(told)? == "workers";
@@ -467,7 +467,7 @@ fn compared(comparison: &Comparison<'_>) -> String {
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len().max(1) as f64;
         let most = |of: &[f64]| of.iter().copied().fold(0.0, f64::max);
         text += &format!(
-            "{config}: {:.1} points off on average, {:.1} at the most; W/(W+o): {:.1} and {:.1}\n",
+            "{config}: {:.1} points off on average, {:.1} at most; W/(W+o): {:.1} and {:.1}\n",
             mean(&ours),
             most(&ours),
             mean(&simple),

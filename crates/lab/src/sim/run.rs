@@ -18,7 +18,7 @@ use fulgurite_term::stderr::tell;
 use super::given::{SystemArgs, outputs, resolved, result, system};
 use super::plot::{self, PlotArgs};
 
-/// A system, and where its result goes.
+/// A system, and where its result is written.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
     /// The system.
@@ -42,7 +42,7 @@ pub struct RunArgs {
     pub print_config: bool,
 }
 
-/// Systems beside each other.
+/// Systems that are compared with each other.
 #[derive(Clone, Debug, Args)]
 pub struct CompareArgs {
     /// The systems.

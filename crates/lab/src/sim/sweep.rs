@@ -2,7 +2,7 @@
 //!
 //! Each result is a line of FILE, whole when it is written. A line of the same system (by its hash,
 //! which the values are part of), seed and version is not run again, so that an interrupted sweep
-//! goes on. A point without a result is told at the end.
+//! goes on. A point without a result is reported at the end.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -46,7 +46,7 @@ pub struct SweepArgs {
 
 /// What each result begins with: keys are in the order of their names.
 const RESULT: &str = "{\"about\":";
-/// Points without a result that are told one by one.
+/// Points without a result that are reported one by one.
 const TOLD_MAX: usize = 10;
 /// The most points of a sweep.
 const POINTS_MAX: usize = 100_000;
@@ -87,7 +87,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         .append(true)
         .open(&args.out)
         .or_bad_input(|error| format!("--out {}: {error}", args.out.display()))?;
-    // What an interrupted write left of a line goes.
+    // The part of a line that an interrupted write left is removed.
     if let Some(whole) = whole {
         file.set_len(whole).with_context(|| format!("{} cannot be written", args.out.display()))?;
     }
@@ -134,7 +134,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     Err(BadInput(format!("{} of {count} points have no result:\n{}", without.len(), told.join("\n"))).into())
 }
 
-/// Draws the points of this sweep, those of earlier runs included.
+/// Draws the points of this sweep, with the points of earlier runs.
 fn draw(args: &SweepArgs) -> Result<()> {
     if args.plot.plot.is_none() {
         return Ok(());
@@ -197,7 +197,7 @@ fn points(args: &SweepArgs) -> Result<Vec<Point>> {
     once(args.with.set.iter().map(|(key, _)| key).chain(args.over.iter().map(|(key, _)| key)))?;
     let (file, text) = (args.system.display().to_string(), text(&args.system)?);
     let input = input(&args.with.trace)?;
-    // Keys that do not exist are told before all else.
+    // Keys that do not exist are reported before all else.
     Document::read(&file, &text, &args.with.set).or_bad_input(|error| error.to_string())?;
     let mut sets: Vec<Vec<(String, String)>> = vec![Vec::new()];
     for (key, values) in &args.over {

@@ -59,8 +59,8 @@ pub fn run(args: &TraceArgs) -> Result<()> {
     }
 }
 
-/// Shows a summary, and writes the trace where it was asked for. What a format cannot say is told
-/// before anything is shown.
+/// Shows a summary, and writes the trace where it was asked for. What a format cannot say is
+/// reported before anything is shown.
 fn give(
     args: &TraceArgs,
     summary: &impl Serialize,

@@ -28,11 +28,11 @@ pub fn is(page: &[u8], subpage: u32, version: u32) -> bool {
     page.len() == WORDS * 8 && page.chunks_exact(8).all(|found| found == word)
 }
 
-/// The subpages of a pool in an order that looks random and is always the same; each is named once.
+/// The subpages of a pool in a fixed order that seems random. Each is named once.
 pub struct Shuffled(ZipfKeys);
 
 impl Shuffled {
-    /// Of so many.
+    /// Of `subpages` subpages.
     pub fn new(subpages: u32) -> Result<Shuffled> {
         Ok(Shuffled(ZipfKeys::new("store", subpages.into(), 0.0)?))
     }

@@ -23,7 +23,7 @@ use fulgurite_term::report::table::{self, Columns, or_dash};
 
 /// How full the pool is, in percent of what is not reserve: writes at random have to reclaim.
 pub const FULL: f64 = 80.0;
-/// The pool's size over that of what lies behind it, for the medium's own writes.
+/// The pool's size over the size of the part behind it, for the medium's own writes.
 const BEHIND: u64 = 4;
 
 /// Turns of a measurement of reads, so that both meet the same moments of a shared machine.
@@ -36,18 +36,19 @@ pub struct Row {
     pool_bytes: u64,
     live_bytes: u64,
     depth: usize,
-    /// A sync of the pool, a flush of the medium, after so many writes.
+    /// A sync of the pool, or a flush of the medium, follows this number of writes.
     sync_every: Option<u64>,
     rounds: usize,
     raw_per_s: Spread,
-    /// The same with a sum of each subpage and nothing else: what checksums leave of the medium.
+    /// The medium with a sum of each subpage and nothing else: what checksums leave of it.
     summed_per_s: Option<Spread>,
     pool_per_s: Spread,
     /// The pool by the medium itself, round by round.
     ratio: Spread,
     /// The summed medium by the medium itself, round by round.
     summed_ratio: Option<Spread>,
-    /// The pool by the summed medium, round by round: what the store takes beside its checksums.
+    /// The pool by the summed medium, round by round: what the store takes in addition to its
+    /// checksums.
     of_summed: Option<Spread>,
     /// What reached the medium for each subpage written.
     device_writes_per_write: Option<f64>,
@@ -67,13 +68,13 @@ struct Rates {
 pub struct Setting {
     pub pool_bytes: u64,
     pub rounds: u32,
-    /// A sync after so much was written, in percent of the data.
+    /// A sync follows this amount of writes, in percent of the data.
     pub sync_every: f64,
     pub time: Duration,
     pub seed: u64,
 }
 
-/// Bytes of the medium for a pool of so many.
+/// Bytes of the medium for a pool of `pool_bytes`.
 pub fn medium_bytes(pool_bytes: u64) -> u64 {
     let behind = (pool_bytes / BEHIND).next_multiple_of(SUBPAGE_BYTES as u64);
     pool_bytes + behind
@@ -108,7 +109,7 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
                 let seed = setting.seed ^ ((round << 8 | number as u64) << 8 | turn) << 8;
                 Load { kind, subpages, flush_every, seed, time: setting.time / turns as u32 }
             };
-            // All read from all that lies in the pool's part.
+            // All read from all that is in the pool's part.
             let place = if kind.reads() { 0..geometry.flash_pages() } else { behind.clone() };
             let mut rate = [0.0; 3];
             for turn in 0..turns {

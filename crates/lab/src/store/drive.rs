@@ -13,7 +13,7 @@ use fulgurite_workloads::Random;
 
 use fulgurite_term::names;
 
-/// Requests in flight, at the most.
+/// Requests in flight at most.
 pub const DEPTH: usize = 64;
 
 names! {
@@ -42,7 +42,7 @@ impl Kind {
 pub struct Load {
     pub kind: Kind,
     pub subpages: Range<u32>,
-    /// A flush after so many writes, beside those that follow.
+    /// A flush follows this number of writes, while the next ones are already in flight.
     pub flush_every: u64,
     pub seed: u64,
     pub time: Duration,
@@ -73,14 +73,14 @@ impl Driver {
     pub fn new(flash: &dyn Flash) -> Result<Driver> {
         Self::with_depth(flash, DEPTH)
     }
-    /// The same, with so many requests in flight at most.
+    /// A driver with at most `depth` requests in flight.
     pub fn with_depth(flash: &dyn Flash, depth: usize) -> Result<Driver> {
         let frames = Arc::new(Arena::anonymous(depth * SUBPAGE_BYTES, Backed::BasePages)?);
         frames.zero(0, frames.len());
         let queue = flash.open_queue(frames.clone(), depth, Arc::new(Notifier::new()?))?;
         Ok(Driver { queue, frames, next: 0, sums: Sums::Nobody })
     }
-    /// The same with a sum of each read subpage: by the medium where it can, else here.
+    /// A driver that sums each subpage it reads: by the medium where it can, else here.
     pub fn that_sums(flash: &dyn Flash) -> Result<Driver> {
         let mut driver = Driver::new(flash)?;
         let wanted = Switches { checksums: true, ..Switches::default() };
@@ -243,6 +243,6 @@ mod tests {
         assert_eq!((after.writes - before.writes, after.flushes - before.flushes), (8, 1));
         let mut front = vec![1; 32 * SUBPAGE_BYTES];
         flash.storage().read(0, &mut front);
-        assert!(front.iter().all(|byte| *byte == 0), "it stays where it was told to");
+        assert!(front.iter().all(|byte| *byte == 0), "it stays where it was asked to");
     }
 }

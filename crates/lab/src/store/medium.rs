@@ -17,7 +17,7 @@ use fulgurite_term::bad_input::{OrBadInput, bad_input};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::machine::Machine;
 
-/// Below so many extents, a pool's extents are smaller than 2 MiB.
+/// With fewer extents than this, a pool's extents are smaller than 2 MiB.
 const EXTENTS_MIN: u32 = 128;
 /// Flash pages of an extent at most, and at least.
 const EXTENT_PAGES: (u32, u32) = (512, 32);
@@ -33,7 +33,7 @@ pub enum Otherwise {
 }
 
 impl Judged {
-    /// Judges what `args` ask for, to hold so many bytes; nothing is made yet.
+    /// Checks what `args` ask for, to hold `bytes` bytes. Nothing is made yet.
     pub fn new(args: &StoreArgs, otherwise: Otherwise, bytes: u64, machine: &Machine) -> Result<Judged> {
         let scratch = checks::scratch_directory(args.place.dir.as_deref(), args.on.flash.as_ref())?;
         let (flash, create) = match (&args.on.flash, otherwise) {
@@ -45,7 +45,7 @@ impl Judged {
         };
         if matches!(flash, FlashChoice::Device(_)) {
             bad_input!(
-                "a device has a store of its own, and this measures a store; name what it is to lie on: emulated, memory, \
+                "a device has a store of its own, and this measures a store; name what it is to be on: emulated, memory, \
                  nand:PROFILE, or a file"
             );
         }
@@ -63,7 +63,7 @@ impl Judged {
     }
 }
 
-/// The geometry of a pool of so many bytes.
+/// The geometry of a pool of `bytes` bytes.
 pub fn geometry(bytes: u64) -> Result<Geometry> {
     let pages = bytes / SUBPAGE_BYTES as u64;
     let mut extent = EXTENT_PAGES.0;
@@ -73,7 +73,7 @@ pub fn geometry(bytes: u64) -> Result<Geometry> {
     geometry_of(bytes, extent)
 }
 
-/// The same, with so many flash pages in an extent.
+/// The geometry of such a pool, with `extent` flash pages in an extent.
 pub fn geometry_of(bytes: u64, extent: u32) -> Result<Geometry> {
     let Ok(pages) = u32::try_from(bytes / SUBPAGE_BYTES as u64) else {
         bad_input!("--size {} is more than a pool can have: 16 TiB", format_bytes(bytes));
@@ -81,7 +81,7 @@ pub fn geometry_of(bytes: u64, extent: u32) -> Result<Geometry> {
     Geometry::new(pages, extent, None).or_bad_input(|e| format!("--size {}: {e}", format_bytes(bytes)))
 }
 
-/// Subpages that fill a pool to so many percent of what is not reserve.
+/// Subpages that fill a pool to `percent` percent of what is not reserve.
 pub fn subpages_at(geometry: Geometry, percent: f64) -> u32 {
     let extents = geometry.extents - geometry.fixed_extents() - geometry.reserved_extents();
     let subpages = f64::from(extents * geometry.data_pages()) * percent / 100.0;

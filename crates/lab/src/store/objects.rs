@@ -1,5 +1,5 @@
-//! Objects packed several to a flash page, beside a flash page for each: the flash writes for each
-//! changed byte, and the DRAM for each live byte.
+//! Objects packed several to a flash page, compared with a flash page for each: the flash writes
+//! for each changed byte, and the DRAM for each live byte.
 //!
 //! As in [`super::overwrites`] nothing is timed: the store decides, and its requests are answered
 //! at once. Both pools have the same flash, and are equally full.

@@ -1,8 +1,8 @@
-//! What the journaled store writes beside programs' data, and what it keeps in DRAM.
+//! What the journaled store writes in addition to programs' data, and what it keeps in DRAM.
 //!
 //! Nothing is timed and no data moves: the store is a state machine, and its requests are answered
-//! at once. The real store decides. The simulation beside it has its reclaim policy alone.
-//! [`super::device`] has the times.
+//! at once. The real store decides. The simulation that it is compared with has its reclaim policy
+//! alone. [`super::device`] has the times.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -36,7 +36,7 @@ struct Row {
     victims: &'static str,
     pool_bytes: u64,
     live_bytes: u64,
-    /// A sync after so many bytes written.
+    /// A sync follows this number of bytes written.
     sync_every_bytes: u64,
     /// Subpages that programs wrote while it was counted.
     written: u64,
@@ -51,7 +51,7 @@ struct Row {
     bytes_per_byte: f64,
     /// DRAM of the store as a share of the live data, with one version a page.
     dram_share_filled: f64,
-    /// The same after the overwrites.
+    /// That share after the overwrites.
     dram_share: f64,
 }
 
@@ -152,7 +152,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         .finish(&args.output, || stack(&[bars(&rows).draw(), device::bars(&beside_medium).draw()]))
 }
 
-/// Flash writes for each write, beside the policy alone.
+/// Flash writes for each write, compared with the policy alone.
 fn bars(rows: &[Row]) -> Bars {
     let bar = |value: f64, row: &Row, of: &str| {
         let tip =

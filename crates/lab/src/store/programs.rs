@@ -57,7 +57,7 @@ pub struct Longest {
 
 pub struct Program {
     runtime: Runtime,
-    /// What jobs write to, in this order; behind it lies what misses.
+    /// What jobs write to, in this order. What misses comes behind it.
     order: Arc<Shuffled>,
     /// Subpages that stay in frames, and all there are.
     resident: u32,
@@ -79,13 +79,14 @@ struct Seen {
     read_ns: AtomicU64,
 }
 
-/// DRAM of a runtime for so much dirty data: an eighth more, so that none of it is evicted.
+/// DRAM of a runtime for `dirty_bytes` of dirty data: an eighth more, so that none of it is
+/// evicted.
 pub fn dram_bytes(live: u32, dirty_bytes: u64) -> u64 {
     dirty_bytes + dirty_bytes / 8 + u64::from(live) * 8 + BESIDE_BYTES
 }
 
 impl Program {
-    /// With so many workers, and DRAM for so many bytes of dirty data.
+    /// With `workers` workers, and DRAM for `dirty_bytes` of dirty data.
     pub fn new(pool: &Arc<dyn Flash>, (live, dirty_bytes): (u32, u64), workers: usize) -> Result<Program> {
         // Whole pages of NVMM's.
         let live = live - live % SUBPAGES_PER_PAGE;
@@ -144,7 +145,7 @@ impl Program {
         };
         Ok(Took { total_ns: ns(synced.took), sync_ns: ns(synced.took), cut: Some(cut) })
     }
-    /// The same, while jobs of each worker write to what was dirtied, read it, and miss elsewhere.
+    /// Syncs while jobs of each worker write to what was dirtied, read it, and miss elsewhere.
     fn sync_under_load(&self, first: u32, count: u32) -> Result<Took> {
         let seen = Arc::new(Seen::default());
         let mut jobs = Vec::new();

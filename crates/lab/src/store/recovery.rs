@@ -91,7 +91,8 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         let geometry = medium::geometry(*size)?;
         let live = medium::subpages_at(geometry, FULL);
         let bytes = args.dirty.first().copied().unwrap_or((size / 4).min(DIRTY_BYTES_MAX));
-        // Some more is written that no sync names, and all of it finds room beside what is live.
+        // Some more is written that no sync names, and all of it needs room in addition to what is
+        // live.
         let room = u64::from(medium::subpages_at(geometry, 100.0) - live).min(live.into()) * 9 / 10;
         let subpages = bytes / SUBPAGE_BYTES as u64;
         if subpages > room {

@@ -1,9 +1,9 @@
 //! `store --sync`: the time until dirty bytes are durable, under a token that names them.
 //!
-//! In every round the medium itself also writes as many bytes behind the pool, and flushes: the
-//! least possible price. The difference is the store's: writes of a subpage each, the journal, a
-//! second flush. The same of a program ([`super::programs`]): a runtime's sync, alone and under
-//! load, with the waits at its gate.
+//! In every round the medium itself also writes as many bytes behind the pool, and flushes, which
+//! is the least possible price. The difference is the store's: writes of a subpage each, the
+//! journal, a second flush. A program's sync is measured as well ([`super::programs`]): a runtime's
+//! sync, alone and under load, with the waits at its gate.
 //!
 //! Room for a round's writes is made before it, untimed: reclaim has its own figure (`bench
 //! store`).
@@ -42,9 +42,9 @@ const PLAIN: (usize, usize) = (1 << 20, 4);
 /// Writes of the store under way, as many as of a runtime's sync.
 const STORE_DEPTH: usize = 128;
 const MOST_WORKERS: usize = 2;
-/// Extents that may be opened for data of other heat beside what a round fills.
+/// Extents that may be opened for data of other heat in addition to what a round fills.
 const OPEN_EXTENTS: u64 = 8;
-/// Up to so many bytes there are ten times as many rounds: a p99 of a few is none.
+/// Up to this number of bytes there are ten times as many rounds: a p99 of a few is none.
 const SMALL_BYTES: u64 = 1 << 20;
 const MORE_ROUNDS: u32 = 10;
 
@@ -83,7 +83,7 @@ struct Row {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
     pub total_ns: u64,
-    /// After the last write, where that is told apart.
+    /// After the last write, where that is measured separately.
     pub sync_ns: u64,
     pub cut: Option<Cut>,
 }
@@ -91,11 +91,11 @@ pub struct Took {
 /// A way to make dirty bytes durable.
 pub trait Way {
     fn name(&self) -> &str;
-    /// Writes so many bytes and makes them durable.
+    /// Writes this number of bytes and makes them durable.
     fn time(&mut self, bytes: u64) -> Result<Took>;
 }
 
-/// Writes of the medium itself, in order, to what lies behind the pool.
+/// Writes of the medium itself, in order, to what is behind the pool.
 enum Device {
     File { file: DirectFile, from: u64, memory: Arena },
     Queue { driver: Driver, from: u32 },
@@ -336,7 +336,7 @@ fn make_room(pool: &Pool, bytes: u64, interrupt: &Interrupt) -> Result<()> {
     Ok(())
 }
 
-/// The value that so many percent do not exceed.
+/// The value that `percent` percent do not exceed.
 fn percentile(values: &[f64], percent: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -375,7 +375,7 @@ fn gates(rows: &[Row]) -> String {
         .table()
 }
 
-/// Medians: as many curves as can be told apart by their colours. The table has the rest.
+/// Medians: as many curves as can be distinguished by their colours. The table has the rest.
 fn curves(rows: &[Row]) -> Curves {
     let curve = |way: &&str| {
         let of = rows.iter().filter(|r| r.way == **way);
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(percentile(&[], 99.0), 0.0);
     }
 
-    /// Takes as long as it is told to.
+    /// Takes as long as it is set to.
     struct Fixed(u64);
     impl Way for Fixed {
         fn name(&self) -> &str {

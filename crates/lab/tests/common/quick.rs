@@ -7,8 +7,8 @@ use serde_json::Value;
 
 /// Runs the program in a directory, and returns its JSON, its drawing, and what it printed.
 ///
-/// `live` adds no computing, unless it is told to. With that of the headline, each workload
-/// is calibrated first.
+/// `live` adds no computing, unless it is asked to. With the computing of the headline, each
+/// workload is calibrated first.
 pub fn bench_and_table(directory: &Path, words: &[&str]) -> (Value, String, String) {
     let says = ["--work", "--miss-every", "--zipf"].iter().any(|option| words.contains(option));
     let work: &[&str] = if words.first() == Some(&"live") && !says { &["--work", "0"] } else { &[] };

@@ -72,7 +72,7 @@ fn new(node: Node) -> Result<Child> {
     AnyBox::try_new_in(node, Slab).ok().context("the memory is full") // allocator
 }
 
-/// Appends a key to a subtree. Returns a new subtree beside it, where its nodes are full.
+/// Appends a key to a subtree. Returns a new subtree to put next to it, where its nodes are full.
 fn append(node: &mut Node, key: u64) -> Result<Option<Child>> {
     let grown = match &mut node.behind {
         Behind::Values(_) => None,
@@ -125,11 +125,11 @@ impl Node {
     }
 }
 
-/// Nodes of so many bytes together.
+/// Nodes that take `bytes` bytes together.
 pub fn nodes(bytes: u64) -> u64 {
     bytes / size_of::<Node>() as u64
 }
-/// Keys of a tree of so many bytes. Some of its nodes are inner ones.
+/// Keys of a tree of `bytes` bytes. Some of its nodes are inner ones.
 pub fn count(bytes: u64) -> u64 {
     nodes(bytes) * FILLED as u64 / 64 * 62
 }

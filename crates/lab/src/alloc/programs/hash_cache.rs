@@ -1,5 +1,5 @@
 //! The index of an HTTP cache, after HashCache: a table of bins. A bin has the locations of a few
-//! objects, with their recency, and lies side by side.
+//! objects, with their recency, in adjacent memory.
 
 use std::sync::Mutex;
 
@@ -15,11 +15,11 @@ use crate::alloc::walk::walk;
 const ENTRIES: usize = 8;
 /// Objects that belong into a bin: some of them have left.
 const OBJECTS: u64 = 10;
-/// Parts of the table, with a lock each, where each has so many bins.
+/// Parts of the table, with a lock each, where each has `BINS` bins.
 const LOCKS: usize = 256;
 const BINS: usize = 4096;
 
-/// Where an object lies on disk, found by its hash.
+/// Where an object is stored on disk, found by its hash.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Entry {
@@ -50,15 +50,15 @@ pub fn open(memory: Memory, bytes: u64) -> Result<Box<dyn Plain>> {
     Ok(Box::new(Index { parts, bins: all }))
 }
 
-/// Bins of so many bytes.
+/// Bins that take `bytes` bytes together.
 pub fn bins(bytes: u64) -> u64 {
     bytes / size_of::<Bin>() as u64
 }
-/// Objects of so many bins.
+/// Objects that `bins` bins hold.
 pub fn keys(bins: u64) -> u64 {
     bins * OBJECTS
 }
-/// The bin of an object. The same keys are always used together, whatever their numbers.
+/// The bin of an object. Whatever number a key has, it always shares a bin with the same keys.
 pub fn bin_of(key: u64, bins: u64) -> u64 {
     key % bins
 }

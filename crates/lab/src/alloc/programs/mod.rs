@@ -41,7 +41,7 @@ impl Program for Allocated {
     }
 }
 
-/// Opens a program with so many bytes of data.
+/// Opens a program with `bytes` bytes of data.
 ///
 /// # Errors
 /// When the memory cannot be had.
@@ -65,7 +65,7 @@ fn allocated(program: AllocProgram, place: &Place, bytes: u64) -> Result<Box<dyn
     Ok(Box::new(Allocated { plain, memory }))
 }
 
-/// The most objects that a program has at a time, of so many bytes of data.
+/// The most objects that a program with `bytes` bytes of data has at a time.
 pub fn objects_max(program: AllocProgram, bytes: u64) -> u64 {
     let count = match program {
         AllocProgram::Array | AllocProgram::HashCache => bytes / 128,
@@ -77,7 +77,7 @@ pub fn objects_max(program: AllocProgram, bytes: u64) -> u64 {
     count + count / 16 + 65_536
 }
 
-/// DRAM that a program needs beside its objects, of so many bytes of data.
+/// DRAM that a program with `bytes` bytes of data needs in addition to its objects.
 pub fn dram(program: AllocProgram, bytes: u64) -> u64 {
     match program {
         AllocProgram::SlabCache => slab_cache::dram(bytes),
@@ -86,8 +86,9 @@ pub fn dram(program: AllocProgram, bytes: u64) -> u64 {
     }
 }
 
-/// The lines of a program that are not comments, and those of them that a configuration changes.
-/// Rewritten, these are all lines of the new program, which shares the others with the old one.
+/// The number of a program's lines that are not comments, and how many of these a configuration
+/// changes. Rewritten, these are all lines of the new program, which shares the others with the old
+/// one.
 pub fn lines(program: AllocProgram, config: AllocConfig) -> (usize, usize) {
     let (source, rewritten) = match program {
         AllocProgram::Array => (include_str!("array.rs"), include_str!("rewritten/array.rs")),

@@ -20,7 +20,7 @@ struct Packet {
     bytes: [u8; PACKET_BYTES - 8],
 }
 
-/// Packets of some hashes, in a ring: the oldest is where the next one goes.
+/// Packets of some hashes, in a ring: the next one replaces the oldest.
 struct Part {
     ring: Vec<Option<AnyBox<Packet, Slab>>>, // allocator
     next: usize,
@@ -36,7 +36,7 @@ struct Cache {
 pub fn contents(room: u64) -> u64 {
     room / 4 * 5
 }
-/// DRAM of so many bytes of packets: rings, and hash tables as the standard library makes them.
+/// DRAM for `bytes` bytes of packets: rings, and hash tables as the standard library makes them.
 pub fn dram(bytes: u64) -> u64 {
     bytes / PACKET_BYTES as u64 * 48
 }

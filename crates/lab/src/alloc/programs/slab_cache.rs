@@ -110,7 +110,7 @@ pub fn is_filled(key: u64, number: u64, value: &[u8]) -> bool {
     value[..8] == word.to_le_bytes() && value[value.len() - 8..] == last.to_le_bytes()
 }
 
-/// What is checked of a value, beside its bytes.
+/// What is checked of a value, in addition to its bytes.
 pub fn sum_of(key: u64, value: &[u8]) -> u64 {
     mix(key ^ value.len() as u64)
 }
@@ -122,14 +122,14 @@ pub fn class(key: u64) -> usize {
     OF_TEN.iter().position(|share| (sum += share, of_ten < sum).1).unwrap_or(SIZES.len() - 1)
 }
 
-/// Items of so many bytes together.
+/// Items that take `bytes` bytes together.
 pub fn items(bytes: u64) -> u64 {
     let item = |size: usize| (size + size_of::<Item<0>>()) as u64;
     let ten: u64 = SIZES.iter().zip(OF_TEN).map(|(size, share)| item(*size) * share as u64).sum();
     bytes * 10 / ten
 }
 
-/// DRAM of so many bytes of items: the heads of chains.
+/// DRAM for `bytes` bytes of items: the heads of chains.
 pub fn dram(bytes: u64) -> u64 {
     items(bytes) * size_of::<Option<AnyItem>>() as u64
 }

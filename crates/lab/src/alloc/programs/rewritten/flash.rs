@@ -21,7 +21,7 @@ const PACKING_BYTES: u64 = 64 << 20;
 /// Parts of an index that are walked one after the other. Each is far smaller than the DRAM.
 const INDEX_PARTS: u64 = 64;
 
-/// The part of an index of so many keys where a key is. A map names its buckets by the bits of the
+/// The part of an index of `keys` keys that holds a key. A map names its buckets by the bits of the
 /// hash above the seven low ones, as many as it has come to need.
 fn part_of_index(key: u64, keys: u64) -> u64 {
     let bits = keys.max(INDEX_PARTS).ilog2();
@@ -59,9 +59,9 @@ pub trait Rewritten: Send + Sync {
 }
 
 impl Flash {
-    /// Makes a pool for so many values of so many bytes, with the DRAM that the process does not
-    /// use, and `beside` of it for the program itself. It packs objects where there is DRAM for
-    /// that, and their tables take an eighth of it at the most.
+    /// Makes a pool for `keys` values of `value_bytes` bytes each. Its DRAM is what the process
+    /// does not use, less `beside` for the program itself. It packs objects where there is DRAM for
+    /// that, and their tables take an eighth of it at most.
     pub fn make(place: &Place, keys: u64, value_bytes: usize, beside: u64) -> Result<Flash> {
         let own = resident_bytes()? + BESIDE + beside;
         let dram = place.limit_bytes.checked_sub(own).context("the process alone fills its DRAM")?;

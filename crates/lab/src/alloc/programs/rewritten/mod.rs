@@ -1,5 +1,5 @@
-//! The same programs, rewritten: their data are in blobs, which they copy out and in. What a
-//! program had allocated has a key instead of an address. Its clients are jobs.
+//! The programs, rewritten: their data are in blobs, which they copy out and in. What a program had
+//! allocated has a key instead of an address. Its clients are jobs.
 
 mod array;
 mod b_plus_tree;

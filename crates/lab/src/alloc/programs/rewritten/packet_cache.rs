@@ -13,7 +13,7 @@ use crate::alloc::memory::Place;
 use crate::alloc::program::Request;
 use crate::alloc::programs::packet_cache::{PACKET_BYTES, PARTS, contents, dram, fill};
 
-/// Contents of a part, in a ring: the oldest is where the next one goes.
+/// Contents of a part, in a ring: the next one replaces the oldest.
 struct Part {
     /// Held while a packet is read or written, when the job may switch.
     turn: VersionLatch,
