@@ -5,10 +5,10 @@
 //! core [SECONDS [CORE_OF_THE_HOST CORE_OF_THE_DEVICE]]
 //! ```
 //!
-//! A host keeps so many requests in flight: reads of random subpages, each followed by a write of
-//! another one. Behind the protocol is memory; NAND of next to no times, which leaves the price of
-//! the model; the journaled store over that, 60% full; and both over SLC NAND in real time, 80%
-//! full.
+//! A host keeps a fixed number of requests in flight: reads of random subpages, each followed by a
+//! write of another one. The media behind the protocol are memory; NAND whose times are almost
+//! zero, which leaves the cost of the model; the journaled store over that, 60% full; and both over
+//! SLC NAND in real time, 80% full.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What the interface costs: the paper's figures 6 and 7 live, with NAND bypassed, beside the
-//! copies.
+//! What the interface costs: the paper's figures 6 and 7 measured live, with NAND bypassed,
+//! compared with the cost of copies alone.
 //!
 //! ```text
 //! interface [CORE_OF_THE_HOST CORE_OF_THE_DEVICE]
@@ -42,7 +42,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The median of so many runs of `work`, in nanoseconds each.
+/// The median of `rounds` runs of `work`, in nanoseconds each.
 fn median(rounds: usize, mut work: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
     let clock = Clock::get();
     let mut times = Vec::with_capacity(rounds);
@@ -55,7 +55,7 @@ fn median(rounds: usize, mut work: impl FnMut() -> Result<(), Failure>) -> Resul
     Ok(times[rounds / 2] as f64)
 }
 
-/// The destination has so many sectors, which are used in turns.
+/// The destination has `sectors` sectors, which are used in turns.
 fn chunks(what: &str, flash: &DeviceFlash, sectors: usize) -> Result<(), Failure> {
     let mut commands = flash.commands(1, 128)?;
     let mut into = vec![1; sectors * SECTOR_BYTES];
@@ -77,7 +77,7 @@ fn chunks(what: &str, flash: &DeviceFlash, sectors: usize) -> Result<(), Failure
         let (mut alone, mut through) = (f64::MAX, f64::MAX);
         // In turns, so that neither has the better times; of five medians the least disturbed.
         for _ in 0..5 {
-            // The same bytes from the same place of the data buffer, without a command.
+            // Bytes are read from the same part of the data buffer, without a command.
             let id = commands.begin(Opcode::Read, 0, count, None).ok_or("no room")?;
             commands.wait()?.status.to_result()?;
             alone = alone.min(median(rounds, || {

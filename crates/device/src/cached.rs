@@ -77,7 +77,7 @@ impl State {
     fn program(&mut self, sector: u32, slot: u32) {
         let request =
             Request { tag: sector.into(), op: Op::Write, subpage: SubpageIndex(sector), frame: FrameIndex(slot) };
-        // One for each slot at the most, and the queue is as deep.
+        // There is at most one request for each slot, and the queue is as deep as there are slots.
         self.queue.submit(request).expect("a queue as deep as there are slots");
     }
     /// Puts a write into the buffer. Returns whether there was room.
@@ -142,7 +142,7 @@ impl State {
 }
 
 impl CachedFlash {
-    /// With a buffer of so many sectors.
+    /// With a buffer of `sectors` sectors.
     ///
     /// # Errors
     /// When there is no memory, or the medium opens no queue as deep, or is a store.
@@ -179,7 +179,7 @@ impl Flash for CachedFlash {
     fn traits(&self) -> Traits {
         let inner = self.inner.traits();
         let own = self.shared.buffer.len() + self.shared.state().queue.bytes();
-        // A trim would have to find what lies in the buffer and is on its way.
+        // A trim would have to find what is in the buffer and what is on its way.
         Traits { dram_bytes: inner.dram_bytes + own, trims: false, serves_callers: false, ..inner }
     }
     fn staging_bytes(&self, frames: u32) -> usize {

@@ -20,5 +20,6 @@ unsafe impl FrameContract for DeviceFlash {}
 // keeps the contract. The buffer's own queue has an arena of its own.
 unsafe impl FrameContract for CachedFlash {}
 
-// SAFETY: its queues are those of `DeviceFlash` that always copy, by the queue's owner, in `poll`.
+// SAFETY: its queues are queues of `DeviceFlash` that always copy, and the queue's owner copies in
+// `poll`.
 unsafe impl FrameContract for OldState {}

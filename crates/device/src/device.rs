@@ -113,7 +113,7 @@ impl Run {
     }
 }
 
-/// What lies behind the firmware.
+/// What is behind the firmware.
 struct Behind {
     flash: Arc<dyn Flash>,
     pool: Option<Arc<Pool>>,
@@ -343,7 +343,7 @@ impl Device {
         run.0.state.stop.store(true, Ordering::SeqCst);
         run.0.doorbell.notify();
         if let Some(thread) = run.1.take() {
-            // A panic of the thread has been told already, and its life has ended all the same.
+            // A panic of the thread has been reported already, and its life has ended in any case.
             let _ = thread.join();
             self.past_cpu_ns.fetch_add(run.0.cpu_ns.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -363,7 +363,7 @@ impl Device {
         *self.run() = new;
         Ok(())
     }
-    /// A place for a queue pair beside the others, of which `most` may exist.
+    /// Reserves a place for a queue pair in addition to the others, of which `most` may exist.
     pub(crate) fn admit(&self, who: Who, most: usize) -> Result<Place, Refusal> {
         self.hosts.admit(who, most)
     }
@@ -393,7 +393,7 @@ impl Device {
     ) -> Result<Attachment, OpenError> {
         self.attach_as(region, pair, frames, host, false)
     }
-    /// The same; with `only_looks` its host changes nothing and reads no sectors
+    /// As `attach`; with `only_looks` its host changes nothing and reads no sectors
     /// ([`crate::Opcode::only_looks`]).
     pub(crate) fn attach_as(
         &self,
@@ -448,7 +448,7 @@ struct Ending<'r> {
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        // Waits until the medium has let go of all memory, before anybody is told that it has.
+        // Waits until the medium has let go of all memory, before any host is notified that it has.
         self.firmware = None;
         let mut arrivals = self.run.arrivals();
         self.hosts.extend(
@@ -523,7 +523,7 @@ fn update(run: &Run, ending: &mut Ending<'_>) {
 
 /// Sleeps until a doorbell rings, at most so long.
 fn rest(run: &Run, firmware: &mut Firmware, timeout: Duration) {
-    // Media do what they have left to do. This may take a notification, whose cause is looked at
+    // Media do what they have left to do. This may take a notification, so its cause is checked
     // afterwards.
     firmware.wait(Duration::ZERO);
     firmware.set_sleeping(true);

@@ -72,12 +72,13 @@ impl Budget {
     pub fn bound(&self) -> Option<u64> {
         (self.bound != usize::MAX).then_some(self.bound as u64)
     }
-    /// Whether so much of the medium's fits.
+    /// Whether the medium's `medium` bytes fit.
     pub fn holds(&self, medium: usize) -> Result<(), NoDram> {
         let refused = NoDram::Medium { needed: medium as u64, bound: self.bound as u64 };
         if medium <= self.bound { Ok(()) } else { Err(refused) }
     }
-    /// Takes so much beside what the medium has set aside, which is asked where there is a bound.
+    /// Takes `bytes` in addition to what the medium has set aside. The medium is asked only where
+    /// there is a bound.
     pub fn take(self: &Arc<Self>, bytes: usize, medium: impl FnOnce() -> usize) -> Result<Share, NoDram> {
         let medium = if self.bound == usize::MAX { 0 } else { medium() };
         let fits = |pairs: usize| {

@@ -17,11 +17,11 @@
 //! has a checksum. Buffer index and count are in the same unit. A host with 512-byte blocks above
 //! does what a file system does on a 4 KiB-native disk.
 //!
-//! There is no command for roots: the directory lies in pages of the pool (`fulgurite_format`'s
-//! `directory`), so reads, writes and roll backs include it.
+//! There is no command for roots: the directory is stored in pages of the pool
+//! (`fulgurite_format`'s `directory`), so reads, writes and roll backs include it.
 //!
-//! The codes are those of NVM Express 1.2 (figures 30 to 33) where it has one: type in bits 8 to
-//! 10, code in bits 0 to 7. Type 7 is "vendor specific"; an errno of the medium has type 6.
+//! Where NVM Express 1.2 (figures 30 to 33) has a code, that code is used: type in bits 8 to 10,
+//! code in bits 0 to 7. Type 7 is "vendor specific"; an errno of the medium has type 6.
 
 use fulgurite_flash::{FlashError, ReadOnly};
 
@@ -50,7 +50,7 @@ pub enum Opcode {
     Read = 0x02,
     /// Writes an [`crate::Identity`] into one sector of the data buffer.
     Identify = 0x06,
-    /// Deletes the pages that lie wholly in the range. They read as zeros.
+    /// Deletes the pages that are wholly inside the range. They read as zeros.
     Trim = 0x09,
     /// Allocates the pages of the sectors, with the permissions of the argument.
     Allocate = 0x80,
@@ -61,7 +61,7 @@ pub enum Opcode {
     /// Waits until the argument's token is durable, or, for 0, names the state of all that was
     /// written and waits for that. The result is the token.
     Sync = 0x83,
-    /// Makes the state again that of the token of the argument. Nothing may be in flight.
+    /// Returns to the state of the token in the argument. Nothing may be in flight.
     RollBack = 0x84,
     /// Writes the newest kept tokens that fit into the data buffer, ascending, 8 bytes each,
     /// little-endian. The result is their number.
@@ -81,9 +81,9 @@ pub enum Opcode {
     Pinned = 0x8B,
     /// Writes a [`crate::Standing`] of the store into one sector of the data buffer.
     Standing = 0x8C,
-    /// Writes the permissions of as many pages as fit into the data buffer, a byte each, from the
-    /// start sector's on. Bits 0 to 2 are those of an argument, bit 3: allocated. The result is
-    /// their number.
+    /// Writes the permissions of as many pages as fit into the data buffer, a byte each, beginning
+    /// with the start sector's page. Bits 0 to 2 are the bits of an argument, bit 3 says that the
+    /// page is allocated. The result is the number of pages.
     Pages = 0x8D,
     /// Keeps the argument's token readable while this queue pair is open. Nothing survives of that.
     Hold = 0x8E,
@@ -123,7 +123,8 @@ impl Opcode {
     pub fn changes_without_data(self) -> bool {
         matches!(self, Opcode::Trim | Opcode::Delete | Opcode::RollBack)
     }
-    /// Whether it changes nothing and shows no sector: any program may ask it beside any other.
+    /// Whether it changes nothing and shows no sector: any program may ask it while any other uses
+    /// the device.
     #[must_use]
     pub fn only_looks(self) -> bool {
         matches!(self, Opcode::Identify | Opcode::Tokens | Opcode::Pinned | Opcode::Standing | Opcode::Pages)
@@ -186,7 +187,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// As it lies in the queue.
+    /// The words of the entry in the queue.
     #[inline]
     #[must_use]
     pub fn pack(&self) -> [u64; SUBMISSION_WORDS] {
@@ -222,7 +223,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// As it lies in the queue.
+    /// The words of the entry in the queue.
     #[inline]
     #[must_use]
     pub fn pack(&self) -> [u64; COMPLETION_WORDS] {
@@ -311,8 +312,8 @@ impl Status {
             Err(_) => Status::INTERNAL,
         }
     }
-    /// What the host's layers are told. An unknown code is an error of the device, and so is one
-    /// that no honest host sees.
+    /// What the host's layers report. An unknown code is an error of the device, and so is a code
+    /// that no honest host receives.
     ///
     /// # Errors
     /// All but [`Status::SUCCESS`].

@@ -1,10 +1,10 @@
-//! Which hosts have queue pairs of a device, which may be beside which, and whether others have
-//! been there since it started.
+//! Which hosts have queue pairs of a device, which may have them at the same time, and whether
+//! others have been there since it started.
 //!
 //! A host is one driver, with all its queue pairs. After its device died and returned, it may
 //! replay what it had acknowledged only while no other host can have written: what another host has
-//! flushed is newer. So each region says whether other hosts have had queue pairs beside those of
-//! its host, which the host reads even after the device's death. A replay is by the first host
+//! flushed is newer. So each region says whether other hosts have had queue pairs at the same time
+//! as its host, which the host reads even after the device's death. A replay is by the first host
 //! since the start, alone until it has ended. A host that left before this one came does not
 //! concern its copies, which are newer; another word of the region says that there was one.
 //!
@@ -85,8 +85,8 @@ struct Open {
     id: u64,
     who: Who,
     region: Weak<Region>,
-    /// Another host has had a place beside it, or beside one of the same host that was open with
-    /// it.
+    /// Another host has had a place at the same time as it, or at the same time as one of the same
+    /// host that was open with it.
     others: bool,
 }
 
@@ -135,8 +135,8 @@ impl Hosts {
     pub fn were_there(&self) -> bool {
         self.known().touched
     }
-    /// A place for a queue pair beside the others, of which `most` may exist. The first of a
-    /// session waits until that has begun.
+    /// Reserves a place for a queue pair in addition to the others, of which `most` may exist. The
+    /// first of a session waits until that has begun.
     pub fn admit(self: &Arc<Self>, who: Who, most: usize) -> Result<Place, Refusal> {
         if self.is_spoilt() {
             return Err(Refusal::Spoilt);
@@ -188,7 +188,7 @@ impl Hosts {
         known.open.push(Open { id, who, region: Weak::new(), others });
         Ok(Place { hosts: self.clone(), id })
     }
-    /// Begins a session. Nobody has been let in since the store was looked at.
+    /// Begins a session. Nobody has been let in since the store was checked.
     fn begin_session(&self, who: Who) -> Result<MutexGuard<'_, Known>, Refusal> {
         let session = self.session.as_ref().ok_or(Refusal::NoStates)?;
         if who.program == 0 {
@@ -196,7 +196,7 @@ impl Hosts {
         }
         let touched = {
             let mut known = self.known();
-            // Between two looks another one may have been faster.
+            // Between the two checks another caller may have been faster.
             match known.stage {
                 Stage::None if known.open.is_empty() => {}
                 Stage::None => return Err(Refusal::Occupied),
@@ -314,8 +314,8 @@ mod tests {
         drop(gone);
         let first = opens(2);
         assert_eq!(others(&first), (false, true));
-        // One comes and goes: this host's writes may be older than that one's, also where its next
-        // queue pair replays them.
+        // Another host comes and leaves: this host's writes may be older than that host's, also
+        // where its next queue pair replays them.
         drop(opens(3));
         let second = opens(2);
         drop(first);
@@ -383,7 +383,7 @@ mod tests {
         let restores = |host| hosts.admit(Who { host, restores: true, ..Who::default() }, usize::MAX);
         let own = hosts.admit(host(1), usize::MAX).unwrap();
         let place = restores(1).unwrap();
-        // Its own queues may be opened meanwhile, those of others not.
+        // Its own queues may be opened meanwhile, queues of other hosts may not.
         drop(hosts.admit(host(1), usize::MAX).unwrap());
         assert_eq!(hosts.admit(host(2), usize::MAX).unwrap_err(), Refusal::Restoring);
         drop(place);

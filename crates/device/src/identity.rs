@@ -6,7 +6,7 @@
 use crate::entry::SECTOR_BYTES;
 use crate::region::{Capability, Features};
 
-/// Bytes of the description at the most.
+/// Most bytes of the description.
 const TEXT_MAX: usize = 1024;
 const TEXT: usize = 64;
 
@@ -15,7 +15,7 @@ const TEXT: usize = 64;
 pub struct Identity {
     /// Capacity, in sectors of 4 KiB.
     pub sectors: u32,
-    /// Sectors that one command may name at the most.
+    /// The largest number of sectors that one command may name.
     pub command_sectors: u32,
     /// What it can do.
     pub features: Features,

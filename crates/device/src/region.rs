@@ -14,8 +14,8 @@
 //! then       data buffer: so many sectors a queue pair            written by either side
 //! ```
 //!
-//! n is the depth, rounded up to a power of two, and 16 at the least. `ring` says how an entry is
-//! known to be new, `entry` what is in it. All numbers are little-endian words of 64 bits.
+//! n is the depth, rounded up to a power of two, and at least 16. `ring` says how an entry is known
+//! to be new, `entry` what is in it. All numbers are little-endian words of 64 bits.
 //!
 //! 128 bytes and not 64: the processor fetches lines in pairs, and a line that one side only reads
 //! must not move because of its neighbour.
@@ -69,7 +69,7 @@ impl Features {
     /// Nothing survives the end of the device's process, flushed or not: its medium is memory.
     pub const FORGETS: Features = Features(32);
     /// One program may have a session, in which only it names states. What it has not named is
-    /// rolled back when it goes.
+    /// rolled back when it leaves.
     pub const SESSIONS: Features = Features(64);
     /// The register *room* says how many sectors can be written before a state is named.
     pub const ROOM: Features = Features(128);
@@ -93,7 +93,7 @@ pub struct Capability {
     pub sectors: u32,
     /// Queue pairs of this region.
     pub pairs: u32,
-    /// Commands in flight of each, at the most.
+    /// Most commands in flight of each.
     pub depth: u32,
     /// Sectors of data buffer of each; 0 where the host gives memory of its own.
     pub buffer_sectors: u32,
@@ -104,7 +104,7 @@ pub struct Capability {
     /// Another number each time the device starts, which tells a host that what was in flight is
     /// gone.
     pub instance: u64,
-    /// Sectors that one command may name at the most.
+    /// The largest number of sectors that one command may name.
     pub command_sectors: u32,
 }
 
@@ -199,7 +199,7 @@ impl Capability {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         crc32c(&bytes).into()
     }
-    /// What registers say, if they can be those of a device.
+    /// What registers say, if a device can have such registers.
     fn of(words: &[u64; REGISTER_WORDS]) -> Result<Capability, RegionError> {
         let within = |what, found: u64, least: u64, most: u64| {
             if (least..=most).contains(&found) {
@@ -278,7 +278,7 @@ impl Region {
     /// Sees a region that a device has made.
     ///
     /// # Errors
-    /// When its registers cannot be those of a device, or speak of more memory than there is.
+    /// When no device can have its registers, or they speak of more memory than there is.
     pub fn attach(arena: Arc<Arena>) -> Result<Region, RegionError> {
         let found = arena.len() as u64;
         if arena.len() < PAIRS {
@@ -497,7 +497,7 @@ mod tests {
         assert_eq!((region.buffer_first(2) + 40) as usize * SECTOR_BYTES, c.bytes());
         assert_eq!(region.arena().len(), c.bytes());
     }
-    /// Whatever any register says: refused, or a region that lies inside its memory.
+    /// Whatever any register says, it is refused, or the region is inside its memory.
     #[test]
     fn scribbled_registers_are_refused() {
         let region = Region::create(capability(), false).unwrap();

@@ -6,7 +6,7 @@
 //!                                      [ phase ][ contents    ][ check ]
 //!
 //!   lap 0   [ 1 | 1 | 1 | 0 | 0 | 0 ]     written with 1; 0 is "not yet"
-//!                     ^ the consumer looks here
+//!                     ^ the consumer polls here
 //!   lap 1   [ 0 | 0 | 1 | 1 | 1 | 1 ]     written with 0; 1 is "not yet"
 //! ```
 //!
@@ -36,8 +36,8 @@ pub struct Damaged {
     pub position: u64,
 }
 
-/// Entries of a ring for so many commands in flight: a power of two, large enough to keep the two
-/// sides off each other's lines.
+/// Entries of a ring for `depth` commands in flight: a power of two that is large enough to keep
+/// the two sides off each other's lines.
 #[must_use]
 pub fn entries_for(depth: usize) -> usize {
     depth.max(16).next_power_of_two()
@@ -133,7 +133,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
     pub fn pop(&mut self) -> Option<Result<[u64; WORDS], Damaged>> {
         let place = &mut self.0;
         let words = place.window.entry::<WORDS>(place.entry() * WORDS);
-        // Each word is loaded once: what the other side stores afterwards is not looked at.
+        // Each word is loaded once, so what the other side stores afterwards has no effect.
         let last = words[WORDS - 1].load(place.window.acquire());
         if last & PHASE != place.phase() {
             return None;

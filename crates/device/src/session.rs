@@ -1,9 +1,9 @@
 //! A session in which one program names the states of a store.
 //!
-//! What survives of a store is its last named state. With several writers each flush names one,
-//! which holds half of something of the others. A program that keeps its memory here names whole
-//! states, so no other host may name one beside it, and what it has not named when it goes is
-//! rolled back. A device that dies does that as it recovers.
+//! What survives of a store is its last named state. With several writers each flush names a state,
+//! which contains half of what some other writer is doing. A program that keeps its memory here
+//! names whole states, so no other host may name one at the same time, and what the program has not
+//! named when it leaves is rolled back. A device that dies does that as it recovers.
 //!
 //! ```text
 //!   none ──first queue pair──> names what others have acknowledged ──> open
@@ -14,7 +14,7 @@
 //! only when what was not named is gone. It finds another instance then, so that a program whose
 //! session was ended behind its back knows that its writes have gone.
 //!
-//! Not here: which hosts are let in beside others ([`crate::hosts`]).
+//! Not here: which hosts are let in at the same time ([`crate::hosts`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +32,7 @@ pub(crate) struct Session {
     open: AtomicBool,
     /// Temporary pages of a program that was there before this start may be in the state.
     has_strange_temporary: AtomicBool,
-    /// Those of the program whose session is open are there, if it made any.
+    /// The temporary pages of the program whose session is open are there, if it made any.
     has_temporary: AtomicBool,
     /// A memory operation has panicked.
     spoilt: AtomicBool,
@@ -81,7 +81,7 @@ impl Session {
     }
     fn begin_with(&self, touched: bool, since: u64) -> Result<(), PoolError> {
         // What it named since it began has its temporary pages. What it has not named it replays,
-        // or is told.
+        // or reports as lost.
         let named_some = since != 0 && self.newest() > since;
         let are_there = !named_some || self.has_strange_temporary.load(Ordering::SeqCst);
         self.has_temporary.store(are_there, Ordering::SeqCst);
@@ -95,7 +95,7 @@ impl Session {
             self.drop_strange_temporary()?;
         }
         if since != 0 {
-            // It was told of these before.
+            // It was notified of these before.
             self.pool.take_dropped_temporary();
         }
         if touched || self.newest() == 0 {
@@ -118,13 +118,15 @@ impl Session {
     pub fn has_temporary(&self) -> bool {
         self.has_temporary.load(Ordering::SeqCst)
     }
-    /// Ends it: the state is that of the newest token, without temporary pages. Where that fails it
-    /// stays open, so that no other host finds what was not named.
+    /// Ends the session: the store returns to the state of the newest token, without temporary
+    /// pages. Where that fails the session stays open, so that no other host finds what was not
+    /// named.
     pub fn end(&self) -> Result<(), PoolError> {
         let newest = self.newest();
         self.pool.process_ends(newest)?;
         self.pool.process_begins(newest);
-        // Any other number: its lowest bits are those of an address or of time.
+        // Any other number will do: the lowest bits of this one come from an address or from the
+        // time.
         self.instance.fetch_add(1 << 48 | 1, Ordering::SeqCst);
         self.close();
         Ok(())
@@ -183,7 +185,7 @@ mod tests {
         session.begin(false, 0).unwrap();
         assert_eq!(session.newest(), first);
         session.end().unwrap();
-        // Others have allocated a page, and were told so.
+        // Others have allocated a page, and were notified of it.
         allocate(3);
         session.begin(true, 0).unwrap();
         assert!(session.newest() > first);

@@ -43,7 +43,7 @@ pub struct Standing {
     pub extents_fixed: u64,
     /// Flash pages with data that is needed, older versions included.
     pub live: u64,
-    /// Versions of pages beside the newest.
+    /// Versions of pages other than the newest.
     pub versions: u64,
     /// Sectors written and not synced, and as many as may be.
     pub uncommitted: u64,
@@ -121,7 +121,7 @@ impl Standing {
             &mut self.journal_pages,
         ]
     }
-    /// As it lies in the sector.
+    /// The bytes of the sector.
     #[must_use]
     pub fn to_bytes(mut self) -> [u8; SECTOR_BYTES] {
         let mut bytes = [0; SECTOR_BYTES];

@@ -43,7 +43,7 @@ fn everything(flash: &DeviceFlash) {
     assert!(commands.tokens().unwrap().ends_with(&[first, second]));
     let mut queue = Driver::new(flash, &frames, 2);
     let mut now = |sector| queue.one(Op::Read, sector, 1).map(|()| stamp_of(&frames, 1));
-    // An old one is read beside the live one.
+    // An old state is read while the live one is there.
     let old = |commands: &mut Commands, token, sector| {
         let mut bytes = [0; SECTOR_BYTES];
         commands.read_at(token, sector, &mut bytes).map(|()| u64::from_le_bytes(bytes[..8].try_into().unwrap()))
@@ -148,7 +148,7 @@ fn permissions_can_be_left_to_a_host_of_the_same_process() {
         queue.one(Op::Write, first, 0).unwrap();
         let only_read = Permissions { write: false, ..Permissions::DEFAULT };
         flash.commands(1, 1).unwrap().set_permissions(0..1, only_read).unwrap();
-        // The caller is told in any case.
+        // The caller learns it in any case.
         assert!(flash.backing().is_some());
         assert_eq!(
             [first, second].map(|sector| (flash.may(sector, false), flash.may(sector, true))),
@@ -190,7 +190,7 @@ fn answers_fit_into_a_data_buffer_of_any_size() {
             let pages = commands.permissions_from(0).map(|found| found.len());
             assert_eq!(pages, Ok(flash.subpages() as usize / 16), "{what}");
             assert!(commands.standing().is_ok() && commands.identify().is_ok(), "{what}");
-            // Beside a command that has a sector of it.
+            // This runs next to a command that has a sector of it.
             let begun = commands.begin(Opcode::Read, 0, 1, None).unwrap();
             if buffer > 1 {
                 assert_eq!(commands.tokens(), Ok(vec![token]), "{what}");

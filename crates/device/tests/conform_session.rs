@@ -1,10 +1,10 @@
 //! Goal: a program that names the states of a device's store has it for itself, and nothing else
 //! names one: flushes are refused, and driver and firmware make none. What it has not named when it
-//! goes is gone before another program comes. What others had acknowledged before it came stays.
-//! Without a store, or beside others, there is no such session.
+//! leaves is gone before another program comes. What had been acknowledged to others before it came
+//! stays. Without a store, or while other programs are there, there is no such session.
 //! Method: hosts over real sockets come one after the other, by queues and by commands, to a device
-//! over a store in memory. Each reads what the one before has left. A server that is started anew
-//! over the recovered store plays the device's process.
+//! over a store in memory. Each reads what the one before it has left. A server that is started
+//! anew over the recovered store plays the device's process.
 
 use crate::common;
 
@@ -43,7 +43,7 @@ fn directory() -> (tempfile::TempDir, PathBuf) {
     (directory, socket)
 }
 
-/// A host that waits for a device, and keeps so many copies.
+/// A host that waits for a device, and keeps `copies` copies.
 fn patient(copies: usize) -> HostConfig {
     HostConfig {
         copies: true,
@@ -137,7 +137,8 @@ fn nothing_is_named_beside_a_program_that_names_the_states() {
     assert_eq!(queue.one(Op::Flush, 0, 0), Err(FlashError::Io(EOPNOTSUPP)));
     let mut commands = flash.commands(2, 4).unwrap();
     assert_eq!(commands.flush(), Err(FlashError::Io(EOPNOTSUPP)));
-    // More than has copies, and than the flash has room for beside named states: nothing flushes.
+    // More than has copies, and more than the flash has room for next to named states: nothing
+    // flushes.
     let mut full = None;
     for i in 0..4 * sectors {
         fill(&frames, 0, u64::from(i) + 1);
@@ -272,7 +273,7 @@ fn a_program_does_not_write_its_copies_over_the_states_of_another_one() {
     }
 }
 
-/// Beside a program that has the device for itself it only looks, unnoticed.
+/// While a program has the device for itself, another one only observes, unnoticed.
 #[test]
 fn who_only_looks_is_beside_anybody_and_changes_nothing() {
     const DENIED: FlashError = FlashError::Io(13);
@@ -309,7 +310,7 @@ fn who_only_looks_is_beside_anybody_and_changes_nothing() {
     assert_eq!((looks.delete(0..1), looks.trim(0, 16)), (Err(DENIED), Err(DENIED)));
     assert_eq!(looks.set_permissions(0..1, fulgurite_store::Permissions::DEFAULT), Err(DENIED));
     assert_eq!(read(&mut queue, &frames, 1), Some(12));
-    // It stays while the program goes and another one comes.
+    // It stays while the program leaves and another one comes.
     let kept = looks.tokens().unwrap();
     drop((queue, flash));
     let flash = session(&socket, 64);
@@ -354,7 +355,8 @@ fn temporary_pages_are_gone_for_whoever_comes_next() {
         );
         assert_eq!(read(&mut Driver::new(&next, &frames, 2), &frames, 35), None);
         drop(next);
-        // A program with a list of what was handed out is told, also after one without.
+        // A program with a list of what was handed out is notified, also after a program without
+        // one.
         let next = session(&socket, 64);
         assert_eq!(next.take_dropped_temporary().unwrap(), [2, 3], "dies {dies}, names {names_states}");
         let versions = next.versions().unwrap();

@@ -1,6 +1,6 @@
-//! Goal: the protocol is that of the paper's figure 2: nine steps, in this order, each by its side.
-//! Each field out of range is refused by the right code.
-//! Method: a firmware is turned by hand, one step at a time, with a look in between.
+//! Goal: the protocol has the nine steps of the paper's figure 2, in this order, each done by its
+//! side. Each field out of range is refused by the right code.
+//! Method: a firmware is turned by hand, one step at a time, and the memory is read in between.
 
 use crate::hand as common;
 

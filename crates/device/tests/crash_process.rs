@@ -25,12 +25,12 @@ fn kills() -> u32 {
     fulgurite_testkit::runs(100) as u32
 }
 
-/// Kills and starts the process again and again until told to stop.
+/// Kills and starts the process again and again until asked to stop.
 fn killer(process: Process, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<(Process, u32)> {
     killer_at(process, seed, stop, kills(), None)
 }
 
-/// The same, so many times at the most, each time when something has begun that it is to meet.
+/// As `killer`, at most `most` times, each time when something has begun that the kill is to meet.
 fn killer_at(
     mut process: Process,
     seed: u64,
@@ -143,7 +143,7 @@ fn second_thread(
                 0 => opened.flush(),
                 _ => Ok(()),
             });
-            // They end with the device, and say so; nothing else goes wrong.
+            // They end with the device, and say so; nothing else fails.
             assert!(matches!(done, Ok(()) | Err(FlashError::Closed)), "{done:?}");
             let by_command = done.ok().map(|()| opened);
             match by_command {
@@ -192,9 +192,9 @@ fn a_device_on_the_store_is_killed_in_the_middle_of_syncs_and_every_acknowledged
     every_acknowledged_token_is_there(Over::Store);
 }
 
-/// The store's state after a kill is that of the last flush. The host has copies of later writes,
-/// and goes on without an error. No read of any queue is older than what was acknowledged. With few
-/// copies the host flushes itself.
+/// The store's state after a kill is the state of the last flush. The host has copies of later
+/// writes, so it continues without an error. No read of any queue is older than what was
+/// acknowledged. With few copies the host flushes itself.
 fn its_host_goes_on_without_an_error(over: Over) {
     let seed = seed();
     println!("seed {seed}");
@@ -208,7 +208,7 @@ fn its_host_goes_on_without_an_error(over: Over) {
     let killed = killer(process, seed, stop.clone());
     let mut random = Random(seed ^ 1);
     let mut written: BTreeMap<u32, u64> = BTreeMap::new();
-    // Its own flushes come after so many writes, however few the kills are.
+    // Its own flushes come after a number of writes, however few the kills are.
     while !stop.load(Ordering::Relaxed) || flash.host_counters().own_flushes == 0 {
         let which = random.below(2) as usize;
         let first = random.below(500) as u32;
@@ -262,8 +262,8 @@ fn its_host_goes_on_without_an_error(over: Over) {
     assert!(count >= kills() && counters.restored > 0 && counters.own_flushes > 0);
 }
 
-/// Without copies: a host that had flushed all goes on. Another one is told, and finds what it had
-/// flushed when it opens anew. A flush of one queue covers what others had completed.
+/// Without copies, a host that had flushed all continues. Another one gets an error, and finds what
+/// it had flushed when it opens anew. A flush of one queue covers what others had completed.
 fn every_acknowledged_flush_is_there(over: Over) {
     let seed = seed();
     println!("seed {seed}");

@@ -109,7 +109,7 @@ fn polls_come_back_while_nobody_answers_and_requests_go_on_when_somebody_does() 
         assert_eq!(host.queue.poll(&mut host.ended), 0);
         assert!(mute.poll_asked(), "it waited for the answer, and gave it up, at poll {polls}");
     }
-    // What is submitted meanwhile goes where the rest goes.
+    // What is submitted meanwhile is handled as all the rest.
     host.begin(Op::Read, 9, 2);
     drop(mute);
     std::fs::remove_file(&path).unwrap();
@@ -188,7 +188,7 @@ fn who_opens_while_the_device_is_away_waits_for_it() {
         commands.read(3, &mut bytes).unwrap();
         frames.write(4096, &bytes);
         assert_eq!(stamp_of(&frames, 1), Some(5));
-        // What the device refuses is told, however patient the host is.
+        // What the device refuses is reported, however patient the host is.
         assert_ne!(kind(patient.commands(2, u32::MAX).err().unwrap()), std::io::ErrorKind::NotConnected);
     });
 }

@@ -29,7 +29,7 @@ use hand::played::*;
 /// More than a seed has requests, so that each has a sector for itself, and its data tell which.
 const SECTORS: u32 = 1 << 20;
 const DEPTH: usize = 8;
-/// Entries of a ring for so many.
+/// Entries of a ring for this many commands.
 const ENTRIES: usize = 16;
 /// Nothing waits so long on any machine.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -73,8 +73,8 @@ struct Side {
     idle: u32,
 }
 
-/// A memory operation is waited for while the device's heart beats: a lost one ends after so many
-/// turns.
+/// A memory operation is waited for while the device's heart beats, so a lost one ends after this
+/// many turns.
 const IDLE_MAX: u32 = 2000;
 
 impl Side {
@@ -107,7 +107,7 @@ impl Side {
     }
     /// A word of the registers, or of the completions.
     fn scribbles(&self, random: &mut Random, completions: bool) {
-        // The host's bell lies behind the registers.
+        // The host's bell is behind the registers.
         let words = if completions { self.ring() } else { self.region.arena().words(0, 0x1000 / 8 + 1) };
         let word = &words[random.below(words.len() as u64) as usize];
         match random.below(3) {
@@ -208,7 +208,7 @@ impl Match {
     }
     fn device_acts(&mut self) {
         self.opens();
-        // Those of before are left alone by their host.
+        // Earlier sides are left alone by their host.
         let side = self.sides.len() - 1 - self.random.below(self.sides.len().min(3) as u64) as usize;
         let random = &mut self.random;
         let at = &mut self.sides[side];
@@ -409,7 +409,7 @@ fn says_anything(device: &Played, stop: &AtomicBool, seed: u64, lies: bool) {
                 continue;
             }
             let command = side.taken.swap_remove(random.below(side.taken.len() as u64) as usize);
-            // Tokens and numbers small, as those of a store, or any.
+            // Tokens and numbers are small, as a store's are, or any.
             let result = if random.below(4) == 0 { random.next() } else { random.below(20) };
             match random.below(60) {
                 // Never.

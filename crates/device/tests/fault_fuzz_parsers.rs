@@ -1,7 +1,7 @@
 //! Goal: no bytes in the shared memory make their reader panic, and results are inside what there
 //! is: registers, entries of both queues, the answer to *identify*.
-//! Method: a million of them, sound, damaged and random, with right checksums so that what lies
-//! behind them is reached, from a printed seed.
+//! Method: a million of them, sound, damaged and random, with right checksums so that the checks
+//! behind them are reached, from a printed seed.
 
 use fulgurite_testkit as trials;
 

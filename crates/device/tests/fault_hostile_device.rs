@@ -316,7 +316,7 @@ fn a_write_that_was_damaged_on_its_way_is_told() {
             queue.submit(request(round, Op::Write, 7, 1)).unwrap();
             queue.flush().unwrap();
             if damaged {
-                // Wherever it lies in the buffer.
+                // Wherever it is in the buffer.
                 let buffer = region.buffer_first(0) as usize * SECTOR_BYTES;
                 for sector in 0..2 {
                     region.arena().write(buffer + sector * SECTOR_BYTES + 9, &[0xA5]);
@@ -337,7 +337,7 @@ fn a_write_that_was_damaged_on_its_way_is_told() {
     }
 }
 
-/// The same of a read: it is done once more, and never handed over as it is.
+/// A damaged read is repeated once, and never handed over as it is.
 #[test]
 fn a_read_that_was_damaged_on_its_way_is_done_once_more_and_then_told() {
     let in_store = || -> Arc<dyn Flash> {
@@ -360,7 +360,7 @@ fn a_read_that_was_damaged_on_its_way_is_done_once_more_and_then_told() {
         let wake = Arc::new(Notifier::new().unwrap());
         let mut firmware = Firmware::new(backend.clone(), &wake).unwrap();
         firmware.add(backend.open_port(&region, 0, None, &wake, wake.clone()).unwrap());
-        // One request, of which so many reads are damaged on their way. Returns how often it was
+        // One request, of which `damaged` reads are damaged on their way. Returns how often it was
         // read, too.
         let mut ends = |op: Op, damaged: u64| {
             let (before, mut found) = (backend.counters().completed(), Vec::new());
@@ -372,7 +372,7 @@ fn a_read_that_was_damaged_on_its_way_is_done_once_more_and_then_told() {
                     firmware.turn();
                 }
                 if completed - before < damaged {
-                    // Wherever it lies in the buffer.
+                    // Wherever it is in the buffer.
                     let words = region.arena().words(region.buffer_first(0) as usize * SECTOR_BYTES, 1024);
                     for word in [77, 512 + 77] {
                         words[word].fetch_xor(1 << 13, Ordering::Relaxed);

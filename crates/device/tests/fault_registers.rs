@@ -52,7 +52,7 @@ impl Scribbler {
                 for region in regions.iter().flat_map(|region| std::iter::repeat_n(region, times)) {
                     let queues = region.buffer_first(0) as usize * SECTOR_BYTES / 8;
                     let reach = if what == What::Registers { 0x1000 / 8 + 1 } else { queues };
-                    // What is looked at again and again, half of the time.
+                    // The words that are read again and again, half of the time.
                     let known = [0x80 / 8, 0x88 / 8, 0x90 / 8, 0x98 / 8, 0x100 / 8, 0x1000 / 8];
                     let at = match random.below(2) {
                         0 if what == What::Registers => known[random.below(6) as usize],

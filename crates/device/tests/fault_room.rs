@@ -1,6 +1,6 @@
-//! Goal: a device's register *room* is believed as far as it goes: claims stay within it. A device
-//! with a store never says more than its store has when the end of a write is seen. Nonsense in it
-//! costs refusals or grants, and neither a panic nor a hang.
+//! Goal: a device's register *room* is believed exactly: claims stay within it. A device with a
+//! store never says more than its store has when the end of a write is seen. Nonsense in it costs
+//! refusals or grants, and neither a panic nor a hang.
 //! Method: a firmware with a store that is turned by hand, by two regions, at random; a device
 //! played by the test whose register is written at random while claims, writes, syncs and roll
 //! backs come in any order. Seeds are printed.
@@ -174,7 +174,7 @@ impl Host {
         assert_eq!(self.queue.poll(&mut found), 1);
         assert_eq!(found[0].result, status.to_result());
     }
-    /// Claims until it is told, so many at the most.
+    /// Claims until a claim is refused, at most `most` times.
     fn claims(&self, most: u64) -> u64 {
         (0..most).take_while(|_| self.flash.begin_change(false).is_ok()).count() as u64
     }
@@ -203,7 +203,8 @@ fn whoever_changes_something_gets_no_more_than_the_device_says() {
     host.region.set_room(200);
     let first = host.claims(1000);
     assert!((100..200).contains(&first), "{first} of 200, of which some are kept for a sync");
-    // A write that has ended has its place: the device says so much less, and no more can be had.
+    // A write that has ended has its place, so the device reports that much less room, and no more
+    // can be had.
     for n in 0..10 {
         host.region.set_room(200 - n - 1);
         host.write(n as u32, Status::SUCCESS);

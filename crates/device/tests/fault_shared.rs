@@ -1,6 +1,6 @@
 //! Goal: several hosts of one device take nothing from each other when it dies and returns. No
-//! replay of one undoes a flush of another. A host that wants the device for itself has it, or is
-//! told, and a question about it is answered.
+//! replay of one undoes a flush of another. A host that wants the device for itself gets it or an
+//! error, and a question about the device is answered.
 //! Method: two drivers over one socket, as two programs have them. The device is ended and started
 //! again over the same store, with and without the other host, in each order.
 
@@ -150,7 +150,8 @@ fn what_another_host_has_flushed_is_not_undone_by_what_is_written_once_more() {
             host.flush().unwrap();
             b = Some(host);
         }
-        // By A, what is older is not written: it is told that something may be gone.
+        // By A, what is older is not written, and the host gets an error because something may be
+        // gone.
         let alone = matches!(other, Other::None | Other::First);
         let expected = if alone { Ok(Some(1)) } else { Err(FlashError::Poisoned) };
         assert_eq!(a.read(7), expected, "{other:?}");
@@ -162,7 +163,7 @@ fn what_another_host_has_flushed_is_not_undone_by_what_is_written_once_more() {
     }
 }
 
-/// A host that had flushed all goes on beside others, and so does one that came after others.
+/// A host that had flushed all continues next to others, and so does one that came after others.
 #[test]
 fn who_has_nothing_at_risk_goes_on_beside_others() {
     let bench = Bench::new(true);

@@ -41,7 +41,7 @@ fn raw(path: &Path) -> OwnedFd {
     socket
 }
 
-/// A program without room is told so, and not that the connection broke.
+/// A program without room gets that as its error, and not that the connection broke.
 #[test]
 fn who_is_turned_away_is_told_why() {
     let directory = tempfile::tempdir().unwrap();
@@ -316,7 +316,7 @@ fn another_user_is_neither_served_nor_used() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
     open_to_all(directory.path(), 0o777);
-    // Where the program lies, the other user may not look.
+    // The other user may not read the directory of the program.
     let program = directory.path().join("program");
     // By a process of its own: another test's forked child must not have it open for writing.
     let copied = std::process::Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();

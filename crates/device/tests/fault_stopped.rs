@@ -1,7 +1,7 @@
-//! Goal: a device whose process is stopped (SIGSTOP) is not dead. Where data are copied its host is
-//! told by a time-out. Where the device has the frames, its host waits, as they could yet be
-//! written to. When it goes on nothing is torn or lost, and late answers are not mistaken. One
-//! killed while stopped died.
+//! Goal: a device whose process is stopped (SIGSTOP) is not dead. Where data are copied its host
+//! gets a time-out. Where the device has the frames, its host waits, because the device could still
+//! write to them. When the device continues nothing is torn or lost, and late answers are not
+//! mistaken. A device that is killed while it is stopped has died.
 //! Method: this program starts itself as a device, and stops it by SIGSTOP under requests.
 
 use crate::common;
@@ -37,7 +37,7 @@ fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {
     drop(stopped);
     while queue.one(Op::Read, 7, 1) == Err(FlashError::TimedOut) {}
     assert_eq!(stamp_of(&frames, 1), Some(5));
-    // The queue pairs are those of before: nothing was opened anew, and late answers were not
+    // The queue pairs are the same as before: nothing was opened anew, and late answers were not
     // mistaken.
     let mut bytes = [0; 4096];
     while commands.read(7, &mut bytes) == Err(FlashError::TimedOut) {}
@@ -48,7 +48,7 @@ fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {
 /// How long a host waits for a device that died.
 const REATTACH: Duration = Duration::from_millis(20);
 
-/// Polls for so long, and several times its patience; returns what was told meanwhile.
+/// Polls for this long, and for several times its patience; returns what was reported meanwhile.
 fn tells_while_stopped(queue: &mut Driver) -> usize {
     let (begun, mut told) = (Instant::now(), Vec::new());
     while begun.elapsed() < 10 * REATTACH {

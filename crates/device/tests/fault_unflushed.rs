@@ -1,8 +1,9 @@
 //! Goal: the host replays what a device acknowledged and lost, before anything else and not over
-//! what is newer. Where there can be no copy, the loss is said. Copies take no more than they may.
-//! Method: a device over the journaled store, whose state after a death is that of the last flush,
-//! on memory that is copied at chosen moments and opened again by another device. Bugs of the
-//! replay are planted, and found. A host with few copies under load, against a map. Seeds are
+//! what is newer. Where there can be no copy, the loss is reported. Copies take no more than they
+//! may.
+//! Method: a device over the journaled store, whose state after a death is the state of the last
+//! flush, on memory that is copied at chosen moments and opened again by another device. Bugs of
+//! the replay are planted, and found. A host with few copies under load, against a map. Seeds are
 //! printed.
 
 use crate::common;
@@ -34,7 +35,7 @@ struct Mortal {
     names: AtomicBool,
 }
 
-/// Lets so many pass to open a queue pair, and holds up the others.
+/// Lets a given number pass to open a queue pair, and holds up the others.
 struct Gate {
     /// How many may pass, and how many wait.
     open: Mutex<(usize, usize)>,
@@ -191,7 +192,7 @@ fn until(what: &str, mut it_is_so: impl FnMut() -> bool) {
 }
 
 /// A host with a copy of sector 5 and a request under way, whose device has died and returned, with
-/// so many queue pairs.
+/// a given number of queue pairs.
 fn in_need(
     link: &Arc<Mortal>,
     reattach: Duration,
@@ -324,7 +325,7 @@ fn every_queue_finds_what_any_has_written_after_every_death() {
 #[test]
 fn a_state_that_is_durable_covers_what_was_written_before_it_was_named() {
     let link = buffered();
-    // Eight copies at the most.
+    // At most eight copies.
     let flash = DeviceFlash::over(link.clone(), patient(true, 8 * SECTOR_BYTES));
     let frames = arena(16);
     let mut queue = Driver::new(&flash, &frames, 2);
@@ -360,7 +361,8 @@ fn a_state_that_is_durable_covers_what_was_written_before_it_was_named() {
     assert_eq!([read(&mut queue, &frames, 7), read(&mut queue, &frames, 100)], [Some(70), Some(5)]);
 }
 
-/// What no copy can bring back is told: a device that forgets all with its process, flushed or not.
+/// What no copy can bring back is reported: a device that forgets all with its process, flushed or
+/// not.
 #[test]
 fn a_device_whose_medium_is_gone_is_told() {
     for (forgets, written) in [(true, true), (true, false), (false, true)] {
@@ -433,8 +435,8 @@ fn a_host_that_keeps_few_copies_flushes_by_itself() {
     }
 }
 
-/// A completed write that its host has not looked at when the device dies and another pair meets
-/// the next one is sent once more, and not acknowledged.
+/// A completed write that its host has not polled when the device dies and another pair meets the
+/// next one is sent once more, and not acknowledged.
 #[test]
 fn what_nobody_had_looked_at_is_not_acknowledged_after_the_death() {
     let directory = tempfile::tempdir().unwrap();
@@ -442,7 +444,7 @@ fn what_nobody_had_looked_at_is_not_acknowledged_after_the_death() {
     let link = buffered();
     let serve = || Server::start(link.current(), &path, ServerConfig::default()).unwrap();
     let server = serve();
-    // No copies: what is lost and was acknowledged would be told.
+    // There are no copies, so a loss of what was acknowledged would be reported.
     let socket = Arc::new(SocketLink::connect(&path, false).unwrap());
     let flash = DeviceFlash::over(socket, patient(true, 0));
     let frames = arena(4);
@@ -574,8 +576,8 @@ fn a_refused_roll_back_leaves_durable_what_was() {
     }
 }
 
-/// A host without open pairs at the death cannot know whether others have written since, and is
-/// told.
+/// A host without open pairs at the death cannot know whether others have written since, so it gets
+/// an error.
 #[test]
 fn copies_of_a_host_that_had_no_queue_pair_are_not_written() {
     let link = buffered();

@@ -52,7 +52,7 @@ fn ends_of_others_are_kept_for_them() {
 }
 
 /// Where the caller's own commands have every id, or the buffer, they are waited for; at their end
-/// it is told.
+/// the waiting call gets its result.
 #[test]
 fn who_has_everything_is_waited_for_and_then_told() {
     let medium = Arc::new(MemoryFlash::new(SECTORS).unwrap());
@@ -65,7 +65,7 @@ fn who_has_everything_is_waited_for_and_then_told() {
         assert_eq!(commands.read(8, &mut data), Err(FlashError::Io(16)), "depth {depth}");
         // A flush needs an id and no buffer.
         assert_eq!(commands.flush().is_ok(), depth > begun, "depth {depth}");
-        // What needs both is told the same, and not that there is no such thing.
+        // What needs both gets the same error, and not the answer that there is no such thing.
         assert_eq!(commands.identify().unwrap_err(), FlashError::Io(16), "depth {depth}");
         for _ in &ids {
             let id = commands.poll().expect("it has ended").id;

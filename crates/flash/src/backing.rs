@@ -1,4 +1,4 @@
-//! What a cache asks of a pool or a served device, beside reading and writing.
+//! What a cache asks of a pool or a served device, in addition to reading and writing.
 //!
 //! A flat medium has none of this ([`Flash::backing`] is `None`): everything is permitted, and
 //! there is always room.
@@ -58,7 +58,7 @@ impl dyn Flash + '_ {
     }
 }
 
-/// That of a state that may be read, and nothing else.
+/// The backing of a state that may be read, and nothing else.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadOnly;
 

@@ -12,7 +12,7 @@ pub trait Asks {
     /// How it fails.
     type Error: From<FlashError>;
 
-    /// The queue is about to be looked at. What needs the time reads it here, once.
+    /// The queue is about to be polled. An implementation that needs the time reads it here, once.
     fn look(&mut self) {}
     /// The next request of a free slot, whose number is the request's tag. None: there are no more.
     ///

@@ -15,7 +15,7 @@ fulgurite_sys::counters! {
         /// Requests of the kernel or device that wrote, retries included. They are fewer than the
         /// writes where neighbouring places go out as one. 0 where the medium does not count them.
         write_requests,
-        /// The same of reads, which [`crate::Switches::gather_reads`] makes fewer.
+        /// Requests for reads, which [`crate::Switches::gather_reads`] makes fewer.
         read_requests,
         /// Flushes completed.
         flushes,

@@ -30,7 +30,7 @@ struct Between {
 }
 
 impl DrivenFlash {
-    /// One of so many subpages.
+    /// A medium of `subpages` subpages.
     #[must_use]
     pub fn new(subpages: u32) -> DrivenFlash {
         DrivenFlash { subpages, between: Arc::default() }

@@ -35,7 +35,7 @@ pub enum FlashError {
     /// What was read is not what was written: its checksum is wrong, also when read again.
     #[error("the flash gave other data than was written; that data is lost, restore it from an older token or a copy")]
     Corrupt,
-    /// The medium was closed, or the device that it lies on is away.
+    /// The medium was closed, or the device that it is on is away.
     #[error(
         "the flash was closed, or its device has gone, while requests were under way; start the device again if it has, then try again"
     )]
@@ -54,7 +54,7 @@ pub enum FlashError {
     Unlinked,
 }
 
-/// The remedy for an errno. Only those of the kernel's block layer are in the kernel's log.
+/// The remedy for an errno. Only errors of the kernel's block layer are in the kernel's log.
 fn remedy(errno: i32) -> &'static str {
     match errno {
         // EIO, ENXIO, ENODEV, ENODATA, EBADMSG, EILSEQ, EREMOTEIO: `blk_errors` in

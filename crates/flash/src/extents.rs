@@ -31,8 +31,7 @@ impl std::fmt::Debug for ExtentsOfFlash {
 }
 
 impl ExtentsOfFlash {
-    /// These extents of a medium, of `length` subpages each, and `most` subpages of them at the
-    /// most.
+    /// These extents of a medium, of `length` subpages each, and at most `most` subpages of them.
     ///
     /// # Panics
     /// When the medium does not have one of the extents.
@@ -42,7 +41,7 @@ impl ExtentsOfFlash {
         let count = u32::try_from(extents.len() as u64 * u64::from(length)).map_or(most, |count| count.min(most));
         Arc::new(ExtentsOfFlash { inner, length, extents: extents.into(), count })
     }
-    /// Where a subpage lies in the medium within.
+    /// Where a subpage is in the medium within.
     fn place(&self, subpage: u32) -> Option<u32> {
         if subpage >= self.count {
             return None;

@@ -42,9 +42,9 @@ pub enum When {
     Nth(u64),
     /// This one and all after it.
     From(u64),
-    /// Every so many.
+    /// Every n-th request.
     Every(u64),
-    /// One in so many, by the plan's seed.
+    /// One request in n, chosen by the plan's seed.
     OneIn(u64),
 }
 
@@ -59,12 +59,12 @@ pub struct Rule {
     pub fault: Fault,
 }
 
-/// What goes wrong, and what is written down.
+/// Which faults happen, and what is written down.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FaultPlan {
     /// Decides everything that the rules leave open.
     pub seed: u64,
-    /// What goes wrong.
+    /// The faults that happen.
     pub rules: Vec<Rule>,
     /// Completions come in random order, and some a few polls late.
     pub reorder: bool,
@@ -241,7 +241,7 @@ struct FaultyQueue {
     /// Ended, and the polls until they are found.
     held: Vec<(Completion, u32)>,
     arrived: Vec<Completion>,
-    /// As [`State::released`], when this queue looked last.
+    /// As [`State::released`], at this queue's last poll.
     released: u64,
 }
 

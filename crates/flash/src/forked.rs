@@ -10,16 +10,17 @@
 //! bit for each slot and process. A process writes to a slot that only it names, and else takes a
 //! free one. So a fork copies no data, and a child that ends leaves bits to be cleared.
 //!
-//! Processes are told by their seats. One that lives has locked the byte of its seat, which the
-//! kernel unlocks when it ends or becomes another program. Any of the others clears up then.
+//! Processes are distinguished by their seats. A live process has locked the byte of its seat,
+//! which the kernel unlocks when it ends or becomes another program. Any of the others clears up
+//! then.
 //!
 //! Invariants: a slot that no process names is free. Subpages that processes have mapped are never
 //! more than there are slots ([`ForkedFlash::map`]), so that a write always finds a free one.
 //!
 //! Subpages that were never written have no slot. A read of one is refused.
 //!
-//! Beside its slot, a map has the checksum of each subpage. What is read from a slot is compared,
-//! and read once more before it is an error.
+//! In addition to its slot, a map has the checksum of each subpage. What is read from a slot is
+//! compared with it, and read once more before a difference is an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -81,8 +82,8 @@ impl std::fmt::Debug for ForkedFlash {
 const BYTES_PER_SUBPAGE: usize = 2 + size_of::<u64>();
 
 impl ForkedFlash {
-    /// Over a medium, whose contents are lost. This process has the first seat, and so many bytes
-    /// of DRAM for its caches, of which children will get a part.
+    /// Over a medium, whose contents are lost. This process has the first seat, and `dram_bytes`
+    /// bytes of DRAM for its caches, of which children will get a part.
     ///
     /// # Errors
     /// When the system has no memory for it.
@@ -249,7 +250,7 @@ impl ForkedFlash {
     fn entry(&self, subpage: u32) -> &AtomicU64 {
         &self.map.words(subpage as usize * size_of::<u64>(), 1)[0]
     }
-    // One thread changes the map at a time: that of the queue, or the one that trims.
+    // One thread changes the map at a time: the queue's thread, or the thread that trims.
     fn set_entry(&self, subpage: u32, slot: Option<u32>, checksum: u32) {
         let word = slot.map_or(0, |slot| u64::from(slot) + 1) | u64::from(checksum) << 32;
         self.entry(subpage).store(word, Ordering::Relaxed);
@@ -337,8 +338,8 @@ impl Flash for Arc<ForkedFlash> {
             arrived: Vec::with_capacity(depth),
         }))
     }
-    /// The subpages have no slots any more. The medium within is not told: another process may have
-    /// taken a slot again.
+    /// The subpages have no slots any more. The trim is not passed on to the medium within, because
+    /// another process may have taken a slot again.
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         check_range(first, count, self.inner.subpages())?;
         for subpage in first.0..first.0 + count {
@@ -573,7 +574,7 @@ mod tests {
                     }
                 },
                 1 if processes.len() > 1 => {
-                    // The locks of this process are not seen by itself, so the end is told.
+                    // A process does not see its own locks, so its end is reported here.
                     let gone = processes.swap_remove(one);
                     processes[0].flash.give_up(gone.flash.seat());
                 }

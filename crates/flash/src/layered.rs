@@ -1,4 +1,5 @@
-//! A medium over a medium: subpages lie where a layer says, and what is read is checked.
+//! A medium over a medium: a layer decides where each subpage is stored, and what is read is
+//! checked.
 //!
 //! The layer decides (see [`Layer`]) and this file moves. Frames are entrusted to it: each request
 //! that is passed on names the frame of a request in flight here, for the same operation. So the
@@ -20,15 +21,15 @@ use crate::{
     Switches, Traits, check_depth, check_range, frame_count,
 };
 
-/// Where a subpage lies.
+/// Where a subpage is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     /// The flash page of the medium within.
     pub flash_page: u32,
     /// CRC32C of its content.
     pub checksum: u32,
-    /// What lies there is its first bytes, with zeros behind, and shares the flash page. None where
-    /// it has all of it. Only for reads.
+    /// The subpage shares the flash page: only its first bytes are stored there, and the rest is
+    /// zeros. None where it has all of the flash page. Only for reads.
     pub part: Option<Part>,
 }
 
@@ -37,7 +38,7 @@ pub struct Place {
 pub struct Part {
     /// The first byte.
     pub offset: u16,
-    /// How many bytes; offset and length together are a flash page's at the most.
+    /// How many bytes; offset and length together are at most a flash page's.
     pub length: u16,
 }
 
@@ -80,11 +81,11 @@ impl From<Option<Place>> for Location {
 pub struct Written {
     /// The subpage.
     pub subpage: u32,
-    /// Where it lies.
+    /// Where it is stored.
     pub place: Place,
 }
 
-/// Decides where subpages lie. Shared by all queues.
+/// Decides where subpages are stored. Shared by all queues.
 pub trait Layer: Send + Sync + 'static {
     /// The medium within.
     fn medium(&self) -> &Arc<dyn Flash>;
@@ -96,9 +97,9 @@ pub trait Layer: Send + Sync + 'static {
     fn describe(&self) -> String;
     /// DRAM of all that it keeps.
     fn dram_bytes(&self) -> usize;
-    /// Where a subpage lies now. Called before and after each read: when both answers agree,
-    /// nothing else was written to that place in between. So it is when the second one names the
-    /// flash page that was learnt from before the first one.
+    /// Where a subpage is stored now. Called before and after each read: when both answers agree,
+    /// nothing else was written to that place in between. The answers also agree when the second
+    /// one names the flash page from which the place was learnt before the first one.
     fn locate(&self, subpage: u32) -> Location;
     /// This is what a flash page holds, read because [`Location::Indirect`] named it for this
     /// subpage.
@@ -111,8 +112,8 @@ pub trait Layer: Send + Sync + 'static {
     }
     /// Says that this will soon be asked of a subpage, so that it can be loaded. Changes nothing.
     fn will_locate(&self, _subpage: u32) {}
-    /// Gives places to ascending subpages that will be written: one for each of the first so many.
-    /// The others ask again later.
+    /// Gives places to ascending subpages that will be written: one for each of the first ones, as
+    /// far as there are places. The others ask again later.
     ///
     /// # Errors
     /// When there is no place, and waiting brings none.
@@ -122,12 +123,12 @@ pub trait Layer: Send + Sync + 'static {
     fn may_place(&self) -> bool {
         true
     }
-    /// Writes have ended: from now on the subpages lie there. The order does not matter.
+    /// Writes have ended: from now on the subpages are stored there. The order does not matter.
     ///
     /// # Errors
-    /// When that cannot be recorded; the subpages lie where they lay before.
+    /// When that cannot be recorded; the subpages stay where they were before.
     fn written(&self, writes: &mut Vec<Written>) -> Result<(), FlashError>;
-    /// A write failed: nothing lies at this place. Returns whether to try another one.
+    /// A write failed, so nothing is stored at this place. Returns whether to try another one.
     fn not_written(&self, flash_page: u32, error: FlashError) -> bool;
     /// A flash page could not be read, or did not hold what was written, also when read again.
     fn unreadable(&self, flash_page: u32, error: FlashError);
@@ -144,7 +145,7 @@ pub trait Layer: Send + Sync + 'static {
     }
     /// A queue is opened, whose waiting owner this wakes.
     fn opened(&self, _wake: &Arc<Notifier>) {}
-    /// What a cache over it is to ask beside reading and writing, if anything.
+    /// What a cache over it is to ask in addition to reading and writing, if anything.
     fn backing(&self) -> Option<&dyn Backing>;
     /// Begins to make durable what was written; returns what to ask for.
     ///
@@ -251,7 +252,7 @@ struct Pending {
     /// [`PLACES_MAX`] places.
     failed: u32,
     op: Op,
-    /// What is read says where the subpage lies.
+    /// What is read says where the subpage is stored.
     learns: bool,
     /// The flash page that has said so.
     learnt: Option<u32>,
@@ -288,7 +289,7 @@ struct LayeredQueue<L: Layer> {
     requests: Box<[Pending]>,
     /// Submitted, and not handed over.
     reads: Vec<u32>,
-    /// The same; also those that found no place yet.
+    /// Submitted writes that are not handed over, also those that have found no place yet.
     writes: Vec<u32>,
     /// Flushes that are under way, and the layer's name for each.
     flushes: Vec<(u32, u64)>,
@@ -302,7 +303,7 @@ struct LayeredQueue<L: Layer> {
     written: Vec<Written>,
     subpages: Vec<u32>,
     places: Vec<u32>,
-    /// Writes that the medium makes one request of at the most.
+    /// The largest number of writes that the medium makes one request of.
     gathers: usize,
     /// The most writes that are kept back to find places side by side. 1: none are.
     hold: usize,
@@ -315,9 +316,9 @@ struct LayeredQueue<L: Layer> {
     polls: u32,
 }
 
-/// How long writes are kept back at the most.
+/// How long writes are kept back at most.
 const HOLD: Duration = Duration::from_micros(500);
-/// One in how many frames may lie in such writes.
+/// One frame in this many may be part of such writes.
 const HOLD_SHARE: usize = 64;
 /// At one in how many polls it is asked whether they have waited for so long.
 const HOLD_POLLS: u32 = 8;
@@ -434,8 +435,9 @@ impl<L: Layer> LayeredQueue<L> {
         }
         let lies = self.layer.locate(subpage);
         if lies != Location::At(place) {
-            // The same flash page says where it lies. That has left DRAM again, and not changed.
-            // Otherwise requests for many subpages could keep each other from their ends.
+            // It is still this flash page that says where the subpage is stored: that knowledge has left DRAM
+            // again, and has not changed. Without this, requests for many subpages could keep each
+            // other from their ends.
             let stays = learnt.is_some_and(|flash_page| lies == Location::Indirect(flash_page));
             if stays
                 && result.is_ok()
@@ -445,7 +447,7 @@ impl<L: Layer> LayeredQueue<L> {
                 self.complete(slot, result, completions);
                 return;
             }
-            // It moved while it was read; what lies at the old place may be anything.
+            // It moved while it was read, so what is stored at the old place may be anything.
             self.begin_read(slot);
             return;
         }
@@ -468,7 +470,7 @@ impl<L: Layer> LayeredQueue<L> {
         }
         self.complete(slot, result, completions);
     }
-    /// Where a subpage lies was read, or not.
+    /// The place of a subpage was read, or could not be.
     #[cold]
     fn learn(&mut self, slot: u32, result: Result<(), FlashError>, completions: &mut Vec<Completion>) {
         let Pending { subpage, place, failed, frame, .. } = self.requests[slot as usize];

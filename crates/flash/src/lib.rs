@@ -15,7 +15,7 @@
 //! | [`PartOfFlash`] | a part of a medium, as one of its own |
 //! | [`ExtentsOfFlash`] | some extents of a medium, side by side as one that keeps nothing |
 //! | [`ForkedFlash`] | a medium of a process and its children after `fork`, each with its own contents |
-//! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie |
+//! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages are |
 //! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record |
 //!
 //! Invariants: a request handed over is completed exactly once, in any order. A frame belongs to
@@ -99,7 +99,7 @@ pub enum Op {
 /// One subpage to move, or a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Comes back in the completion; the medium does not look at it.
+    /// Returned in the completion; the medium does not use it.
     pub tag: u64,
     /// What to do.
     pub op: Op,
@@ -132,8 +132,8 @@ pub trait Flash: FrameContract + Send + Sync {
     fn describe(&self) -> String;
     /// What it is like.
     fn traits(&self) -> Traits;
-    /// DRAM of one queue in this process beside its rings, when most of its requests name so many
-    /// frames ([`Queue::use_frames`]). It counts against the budget.
+    /// DRAM of one queue in this process in addition to its rings, when most of its requests name
+    /// `frames` frames ([`Queue::use_frames`]). It counts against the budget.
     fn staging_bytes(&self, frames: u32) -> usize;
     /// Opens a queue of at most `depth` requests in flight (see [`DEPTH_MAX`]).
     ///
@@ -149,7 +149,7 @@ pub trait Flash: FrameContract + Send + Sync {
     /// # Errors
     /// What the medium says; [`FlashError::OutOfRange`] when there are no such subpages.
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError>;
-    /// What a cache is to ask beside reading and writing; none of a flat medium.
+    /// What a cache is to ask in addition to reading and writing; none of a flat medium.
     fn backing(&self) -> Option<&dyn Backing>;
     /// What it has done so far, over all queues.
     fn counters(&self) -> DeviceCounters;
@@ -184,8 +184,8 @@ pub trait Queue: Send {
     fn flush(&mut self) -> Result<(), FlashError>;
     /// Appends the completions that are there, and returns how many. Never blocks.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
-    /// The caller will poll in a moment: a queue to another core may begin to fetch what it looks
-    /// at.
+    /// The caller will poll in a moment: a queue to another core may begin to fetch the line that
+    /// it polls.
     fn will_poll(&self);
     /// Sets the switches from the next request on, and returns those that the queue heeds. Costs
     /// more than a request.
@@ -201,11 +201,11 @@ pub trait Queue: Send {
     fn in_flight(&self) -> usize;
     /// The most requests that may be in flight.
     fn depth(&self) -> usize;
-    /// DRAM that the queue's rings and buffers take in this process, beside the frames.
+    /// DRAM that the queue's rings and buffers take in this process, in addition to the frames.
     fn bytes(&self) -> usize;
 }
 
-/// Refuses to trim what a medium of so many subpages does not have.
+/// Refuses to trim what a medium of `subpages` subpages does not have.
 ///
 /// # Errors
 /// [`FlashError::OutOfRange`].

@@ -34,7 +34,7 @@ impl MemoryFlash {
     pub fn new(subpages: u32) -> Result<MemoryFlash, OpenError> {
         MemoryFlash::of(subpages, None)
     }
-    /// The same, in memory that is there.
+    /// As [`new`](Self::new), in memory that is there.
     ///
     /// # Errors
     /// When `subpages` is 0, or the memory is less than that.
@@ -45,7 +45,7 @@ impl MemoryFlash {
         let cells = Cells::new(subpages, storage, Backed::BasePages)?;
         Ok(MemoryFlash { shared: Arc::new(Shared { cells, counters: Counters::default() }) })
     }
-    /// What it stores: subpage i at i x 4096. Tests may look and change.
+    /// What it stores: subpage i at i x 4096. Tests may read and change it.
     #[must_use]
     pub fn storage(&self) -> &Arc<Arena> {
         &self.shared.cells.memory

@@ -1,4 +1,5 @@
-//! The queue of a medium whose subpages lie elsewhere in the medium within. All else is passed on.
+//! The queue of a medium whose subpages are stored elsewhere in the medium within. All else is
+//! passed on.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use fulgurite_format::SubpageIndex;
 
 use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches};
 
-/// `to` says where a subpage lies, or that it lies nowhere. It is not asked about a flush, which is
-/// of the whole medium.
+/// `to` says where a subpage is stored, or that it is stored nowhere. It is not asked about a
+/// flush, which is of the whole medium.
 pub(crate) struct MovedQueue<F> {
     pub inner: Box<dyn Queue>,
     pub to: F,

@@ -9,7 +9,7 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 use crate::busy::{Asks, keep_busy};
 use crate::{Completion, Flash, FlashError, Op, OpenError, Queue, Request, Switches};
 
-/// Requests in flight, unless it is told otherwise.
+/// Requests in flight, unless the caller sets another number.
 const DEPTH: usize = 64;
 
 /// A queue and its frames.
@@ -65,7 +65,7 @@ impl Mover {
     pub fn new(flash: &dyn Flash) -> Result<Mover, OpenError> {
         Mover::with_depth(flash, DEPTH)
     }
-    /// The same with so many requests in flight. Its frames are all zero.
+    /// As [`new`](Self::new), with `depth` requests in flight. Its frames are all zero.
     ///
     /// # Errors
     /// When there is no memory, or the medium has no queue of this depth.
@@ -82,7 +82,7 @@ impl Mover {
     pub fn switch(&mut self, to: Switches) -> Switches {
         self.queue.switch(to)
     }
-    /// Requests in flight at the most.
+    /// Most requests in flight.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.asked.len()
@@ -109,7 +109,7 @@ impl Mover {
     /// Reads subpages, which `each` learns in the order in which they arrive.
     ///
     /// # Errors
-    /// When the medium takes no more requests, and those of `each`.
+    /// When the medium takes no more requests, and the errors of `each`.
     pub fn read<E: From<FlashError>>(
         &mut self,
         mut subpages: impl Iterator<Item = u32>,
@@ -128,7 +128,7 @@ impl Mover {
     /// Writes subpages: `next` fills a page and says which subpage it is, until there is none.
     ///
     /// # Errors
-    /// The medium's, and those of `next`.
+    /// The medium's errors, and the errors of `next`.
     pub fn write<E: From<FlashError>>(
         &mut self,
         mut next: impl FnMut(&mut [u8]) -> Result<Option<u32>, E>,

@@ -17,7 +17,7 @@ use crate::{
     Backing, DeviceCounters, Flash, FlashError, Objects, OpenedQueue, QueueUser, Traits, Versions, check_range,
 };
 
-/// So many subpages of a medium, from one of them on.
+/// A run of consecutive subpages of a medium, from one of them on.
 pub struct PartOfFlash {
     inner: Arc<dyn Flash>,
     first: u32,
@@ -31,7 +31,7 @@ impl std::fmt::Debug for PartOfFlash {
 }
 
 impl PartOfFlash {
-    /// `count` subpages from `first` on; none where the medium has not so many.
+    /// `count` subpages from `first` on; none where the medium does not have them all.
     #[must_use]
     pub fn new(inner: Arc<dyn Flash>, first: u32, count: u32) -> Option<PartOfFlash> {
         let inside = first.checked_add(count).is_some_and(|end| end <= inner.subpages());
@@ -70,7 +70,7 @@ impl Flash for PartOfFlash {
     }
 }
 
-/// That of the medium, moved by where the part begins.
+/// The backing of the medium, moved by where the part begins.
 impl Backing for PartOfFlash {
     fn may(&self, subpage: u32, write: bool) -> bool {
         subpage >= self.count || self.inner.backing().is_none_or(|backing| backing.may(self.first + subpage, write))
@@ -138,7 +138,7 @@ mod tests {
                 assert_eq!(usize::from(byte[0]), 10 * number + subpage as usize + 1);
             }
         }
-        // Memory does trim: its own part, and nothing beside.
+        // Memory does trim: its own part, and nothing else.
         assert!(parts[1].traits().trims);
         parts[1].trim(SubpageIndex(0), 4).unwrap();
         for (number, subpage) in [(0, 3), (2, 0)] {

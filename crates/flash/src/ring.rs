@@ -4,11 +4,11 @@
 //! entry = WORDS words; the top bit of the last word is the phase:
 //!
 //!   lap 0   [ 1 | 1 | 1 | 0 | 0 | 0 ]     written with 1; 0 is "not yet"
-//!                     ^ consumer looks here
+//!                     ^ consumer polls here
 //!   lap 1   [ 0 | 0 | 1 | 1 | 1 | 1 ]     written with 0; 1 is "not yet"
 //! ```
 //!
-//! An index line would be one more cache line to move for every batch. The consumer looks at the
+//! An index line would be one more cache line to move for every batch. So the consumer polls the
 //! next entry instead: an empty one is a load of a line that it has, and a transfer brings up to
 //! eight words.
 //!
@@ -25,7 +25,7 @@ const PHASE: u64 = 1 << 63;
 #[repr(align(64))]
 struct Line([AtomicU64; LINE_WORDS]);
 
-/// Away from what either side's other memory changes: both look at it for every entry.
+/// Away from what either side's other memory changes: both poll it for every entry.
 #[repr(align(128))]
 struct Ring {
     lines: Box<[Line]>,

@@ -1,4 +1,4 @@
-//! Several media as one: an extent lies on one of them, the next extent on the next.
+//! Several media as one: an extent is on one of them, the next extent is on the next.
 //!
 //! ```text
 //! band of 3 rows over A, B, C     extent 0 1 2 3 4 5 6 7 8      A: 0 3 6    B: 1 4 7    C: 2 5 8
@@ -49,7 +49,7 @@ struct Band {
     columns: Vec<Column>,
 }
 
-/// Where the extents of a striped medium lie.
+/// Where the extents of a striped medium are stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StripeLayout {
     extent_pages: u32,
@@ -98,10 +98,10 @@ impl StripeLayout {
     fn pages(&self) -> u32 {
         self.extents * self.extent_pages
     }
-    /// Whether each extent of another layout lies where it did.
+    /// Whether each extent of another layout is stored where it was.
     fn continues(&self, before: &StripeLayout) -> bool {
         let same = |extent: u32| self.find(extent * self.extent_pages) == before.find(extent * self.extent_pages);
-        // Of a band, the first and the last row say where all of it lies.
+        // Of a band, the first and the last row say where all of it is.
         let ends = |band: &Band| {
             let wide = band.columns.len() as u32;
             (0..wide.min(wide * band.rows))
@@ -168,7 +168,7 @@ impl StripedFlash {
     pub fn members(&self) -> &[Arc<dyn Flash>] {
         &self.members
     }
-    /// Where its extents lie.
+    /// Where its extents are stored.
     #[must_use]
     pub fn layout(&self) -> Arc<StripeLayout> {
         self.shared.layout()
@@ -176,7 +176,7 @@ impl StripedFlash {
     /// It has more extents from now on. Requests go on meanwhile.
     ///
     /// # Panics
-    /// When an extent of before lies elsewhere, or the members do not have what it names.
+    /// When an existing extent would move, or the members do not have what it names.
     pub fn grow(&self, layout: StripeLayout) {
         fits(&self.members, &layout);
         let mut now = self.shared.layout.write().unwrap_or_else(PoisonError::into_inner);
@@ -247,7 +247,7 @@ impl Flash for StripedFlash {
         check_range(first, count, self.subpages())?;
         let (mut at, end, layout) = (first.0, first.0 + count, self.layout());
         while at < end {
-            // Of an extent at a time: the next one lies elsewhere.
+            // One extent at a time, because the next one is stored elsewhere.
             let next = (at - at % layout.extent_pages + layout.extent_pages).min(end);
             let (member, own) = layout.find(at).ok_or(FlashError::OutOfRange)?;
             self.members[member as usize].trim(SubpageIndex(own), next - at)?;
@@ -392,7 +392,7 @@ impl Queue for StripedQueue {
         match busy[..] {
             [] => self.queues[0].wait(timeout),
             [only] => self.queues[only].wait(timeout),
-            // Nobody can say which of them is first, so each is looked at for a moment.
+            // Which of them will be first is unknown, so each is polled for a moment.
             _ => {
                 self.turn = self.turn.wrapping_add(1);
                 let one = busy[self.turn % busy.len()];

@@ -1,18 +1,18 @@
 //! What a medium is like, and how a queue is used: plain values that a decorator copies and
 //! changes.
 //!
-//! A decorator begins with those of the medium within (`Traits { trims: false, ..inner.traits()
-//! }`), so that a field that is added later passes through it unless it says otherwise. No method
-//! of [`Flash`](crate::Flash) or [`Queue`](crate::Queue) that a medium implements has a default,
-//! for the same reason.
+//! A decorator begins with the traits of the medium within
+//! (`Traits { trims: false, ..inner.traits() }`), so that a field that is added later passes
+//! through it unless it says otherwise. No method of [`Flash`](crate::Flash) or
+//! [`Queue`](crate::Queue) that a medium implements has a default, for the same reason.
 
 use std::time::Duration;
 
 /// What holds for a medium as long as it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Traits {
-    /// DRAM that the medium itself keeps in this process for its work, beside its queues: it counts
-    /// against the budget.
+    /// DRAM that the medium itself keeps in this process for its work, in addition to its queues:
+    /// it counts against the budget.
     pub dram_bytes: usize,
     /// Frames should be memory that can be handed to another process
     /// ([`fulgurite_sys::Arena::sealed_memfd`]): the medium is one, and moves data straight from
@@ -22,17 +22,17 @@ pub struct Traits {
     /// another process that is away is waited for. A time-out for requests adds this to the time
     /// that they may take.
     pub patience: Duration,
-    /// How many neighbouring subpages of a batch become one request, at the most. Where that is
-    /// more than one, writes cost less the more of them are handed over together.
+    /// The largest number of neighbouring subpages of a batch that become one request. Where that
+    /// is more than one, writes cost less the more of them are handed over together.
     pub gathers: usize,
-    /// How many writes a queue keeps back at the most, where it is allowed to
+    /// The largest number of writes that a queue keeps back, where it is allowed to
     /// ([`Switches::hold_writes`]), so that more of them go out as one request.
     pub holds_writes: usize,
     /// Whether [`Flash::trim`](crate::Flash::trim) does anything.
     pub trims: bool,
     /// Whether [`QueueUser::Caller`] is more than [`QueueUser::AnyThread`].
     pub serves_callers: bool,
-    /// How a worker drives its queue, unless it is told otherwise.
+    /// How a worker drives its queue, unless other settings are given.
     pub tuning: Tuning,
 }
 
@@ -49,7 +49,7 @@ impl Tuning {
     /// A request costs a few stores, and its completion comes sooner than a thread wakes up.
     pub const MEMORY: Tuning = Tuning { submit_batch: 1, spin: Duration::from_micros(100) };
     /// A hand-over is a system call, worth gathering a few requests for. A disk's completions are
-    /// worth sleeping for: beside 100 µs of polling, 20 µs took 6% less CPU a request
+    /// worth sleeping for: compared with 100 µs of polling, 20 µs took 6% less CPU a request
     /// (`fulgurite-lab live --flash FILE --create --workload array-swap`, four pairs of runs on a
     /// busy machine), and their throughputs did not differ.
     pub const FILE: Tuning = Tuning { submit_batch: 4, spin: Duration::from_micros(20) };
@@ -84,10 +84,10 @@ pub enum QueueUser {
     Caller,
 }
 
-/// What a queue does beside moving subpages. All are off in a queue that was opened.
+/// What a queue does in addition to moving subpages. All are off in a queue that was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Switches {
-    /// Reads, too, wait for the end of the batch, and those of neighbouring places go out as one
+    /// Reads, too, wait for the end of the batch, and reads of neighbouring places go out as one
     /// request.
     pub gather_reads: bool,
     /// Completions say the checksum of what was moved, made by what moves it.

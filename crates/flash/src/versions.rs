@@ -63,12 +63,13 @@ pub enum Shortage {
     Unsynced,
     /// Places for data: what only older tokens see has most of the others.
     Tokens,
-    /// DRAM for what tokens remember: so many bytes may hold it.
+    /// DRAM for what tokens remember, with a bound in bytes.
     History {
         /// The bound.
         bytes: u64,
     },
-    /// DRAM for where objects lie that have changed since the last sync: so many bytes may hold it.
+    /// DRAM for where objects are stored that have changed since the last sync, with a bound in
+    /// bytes.
     Leaves {
         /// The bound.
         bytes: u64,
@@ -123,7 +124,7 @@ pub trait Versions: Send + Sync {
     ///
     /// [`Backing::asks`]: crate::Backing::asks
     fn counting_begins(&self) {}
-    /// So many frames were found to differ, or may come to without that anybody is asked.
+    /// A number of frames were found to differ, or may come to differ without a further question.
     fn counted(&self, _frames: u64) {}
 }
 

@@ -1,6 +1,6 @@
 //! Goal: a decorator passes on everything that it does not change on purpose: traits, permissions,
 //! room, states with names, trims, the user and the switches of a queue.
-//! Method: a medium whose every answer is unusual, and which notes what it is told; each decorator
+//! Method: a medium whose every answer is unusual, and which notes what reaches it; each decorator
 //! over it, and what is to be seen through it written down field by field.
 
 use crate::{common, nand};
@@ -14,7 +14,7 @@ use fulgurite_flash::*;
 use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Clock, Notifier};
 
-/// What a medium was told.
+/// What has reached a medium.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Told {
     opened: Vec<QueueUser>,
@@ -24,7 +24,7 @@ struct Told {
     polls_announced: u32,
 }
 
-/// Memory that answers as no medium does, and notes what it is told.
+/// Memory that answers as no medium does, and notes what reaches it.
 struct Odd {
     inner: MemoryFlash,
     told: Arc<Mutex<Told>>,
@@ -160,7 +160,7 @@ impl Queue for OddQueue {
     }
 }
 
-/// Subpage i lies at flash page i.
+/// Subpage i is stored at flash page i.
 struct Straight(Arc<dyn Flash>, Clock);
 
 impl Layer for Straight {
@@ -218,7 +218,7 @@ struct Seen {
     /// The first subpage is this one within.
     moved_by: u32,
     traits: Traits,
-    /// The switches that media are told when all are set, and those that are heeded then.
+    /// The switches that reach media when all are set, and the switches that are heeded then.
     told: Switches,
     heeded: Switches,
     trims: Vec<(u32, u32)>,

@@ -1,5 +1,6 @@
-//! Goal: a read ends although what says where its subpage lies leaves DRAM again and again.
-//! Method: a layer that forgets a place as soon as it was told, as one does whose DRAM other
+//! Goal: a read ends although the knowledge where its subpage is stored leaves DRAM again and
+//! again.
+//! Method: a layer that forgets a place as soon as it was learnt, as one does whose DRAM other
 //! requests need. It learns places from two flash pages in turn, or always from the same one.
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ struct Forgetful {
     clock: Clock,
     knows: AtomicBool,
     learnt: AtomicU32,
-    /// The other flash page says so after each of the first so many answers.
+    /// After each of the first `moves` answers, the other flash page is the one that says so.
     moves: u32,
 }
 

@@ -83,8 +83,8 @@ fn files_conform() {
     }
 }
 
-/// The suite over a medium, which `make` makes with so many subpages, as it is and under every
-/// decorator.
+/// The suite over a medium, which `make` makes with a given number of subpages, as it is and under
+/// every decorator.
 fn conform_under_all<F: Flash + 'static>(mut make: impl FnMut(u32) -> F) {
     let seed = seed();
     conform(&over_nand(Arc::new(make(300))), seed);

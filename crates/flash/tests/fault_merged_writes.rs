@@ -215,7 +215,7 @@ fn model_gathered_reads_find_what_single_ones_would() {
     }
 }
 
-/// The child's part: what lies before the limit is written, what lies behind it fails.
+/// The child's part: what is before the limit is written, what is behind it fails.
 fn write_across_the_limit(directory: &Path) {
     for (number, way) in WAYS.into_iter().enumerate() {
         let frames = arena(64);

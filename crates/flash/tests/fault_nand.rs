@@ -1,6 +1,6 @@
 //! Goal: what NAND cannot read or program ends in a typed error and is counted once. All else has
 //! the right data. The medium's own errors reach the caller.
-//! Method: a user's profile, with so many wrong bits that some reads fail, or so few erases that
+//! Method: a user's profile, with enough wrong bits that some reads fail, or so few erases that
 //! blocks wear out; stamps in all data; faults planned in the medium within.
 
 use crate::common;

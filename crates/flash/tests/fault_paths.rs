@@ -82,7 +82,7 @@ fn a_file_in_use_is_refused_until_it_is_free() {
         // At once, though the kernel closes a ring some time later.
         assert_eq!(open(&path).unwrap().subpages(), 2);
     }
-    // A lock that goes away while it is waited for, as after a kill, is no error.
+    // A lock that disappears while it is waited for, as after a kill, is no error.
     let first = open(&path).unwrap();
     let holder = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(30));

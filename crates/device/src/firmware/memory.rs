@@ -1,8 +1,8 @@
 //! Memory operations: what a store can do beyond sectors. A thread of their own runs them.
 //!
 //! A sync waits for the medium, a roll back for much more, and a trim may name every page. The
-//! firmware's turn must not wait, so they go to a thread, in order, and their ends come back to
-//! their queue pair. They are rare beside the cost of waking a thread.
+//! firmware's turn must not wait, so these commands go to a thread, in order, and their ends come
+//! back to their queue pair. They are so rare that the cost of waking a thread does not matter.
 //!
 //! A job keeps its queue pair's memory in use ([`super::port::Gone`]) until it has ended.
 //!
@@ -26,7 +26,7 @@ use crate::standing::Standing;
 
 /// Tokens that one queue pair may hold at a time.
 const HELD_MAX: usize = 64;
-/// Pages that are looked at under one lock.
+/// Pages that are checked under one lock.
 const PAGES_AT_A_TIME: u32 = 4096;
 
 /// Jobs of one queue pair that have ended, and what it holds.
@@ -73,7 +73,7 @@ pub(super) struct Job {
     pub(super) at: usize,
     pub(super) ends: Arc<Ends>,
     pub(super) answered: bool,
-    /// The last field: it goes when nothing else of the job is used any more.
+    /// The last field, because it is dropped when nothing else of the job is used any more.
     pub(super) _held: Arc<Gone>,
 }
 
@@ -306,7 +306,8 @@ fn pages(pool: &Pool, job: &Job) -> Result<(), (Status, u64)> {
     done.map_err(|error| of_pool(&error))
 }
 
-/// Deletes the pages that lie wholly in a range. That is advice: the sectors at its ends stay.
+/// Deletes the pages that are wholly inside a range. A trim is advice, so the sectors at the ends
+/// of the range stay.
 fn trim(pool: &Pool, command: &Command) -> Result<(), (Status, u64)> {
     let (first, end) = (command.sector, command.sector + u64::from(command.count));
     let page = u64::from(SUBPAGES_PER_PAGE);
@@ -325,7 +326,7 @@ fn read_at(pool: &Pool, job: &Job) -> Result<(), (Status, u64)> {
             Ok(length) => length,
             Err(error) => return Err(of_pool(&error)),
         };
-        // What was never written, and what lies behind an object, is zeros.
+        // What was never written, and what is behind an object, is zeros.
         bytes[length..].fill(0);
         job.arena.write(job.at + i as usize * SECTOR_BYTES, &bytes);
     }

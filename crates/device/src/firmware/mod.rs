@@ -7,8 +7,8 @@
 //! ```
 //!
 //! This is the paper's host interface layer (4.2). Its flash translation layer is the store, which
-//! comes from outside as the medium. One [`Firmware::turn`] looks at every queue pair once and
-//! never waits, so that a thread can drive it, or a test step by step.
+//! comes from outside as the medium. One [`Firmware::turn`] polls every queue pair once and never
+//! waits, so that a thread can drive it, or a test step by step.
 //!
 //! Invariants: each command that was taken is completed exactly once. Nothing outside a queue
 //! pair's data buffer is read or written, whatever its entries say. A queue pair that breaks the
@@ -40,7 +40,8 @@ pub use port::{Closing, Port, Wake};
 /// How a firmware behaves.
 #[derive(Clone, Debug)]
 pub struct FirmwareConfig {
-    /// Sectors of one command at the most. 1024: 4 MiB, eight times the paper's largest chunk.
+    /// The largest number of sectors of one command. 1024 is 4 MiB, eight times the paper's largest
+    /// chunk.
     pub command_sectors: u32,
     /// Reads and writes complete once they are checked, and no data move: only the protocol is left
     /// (6.2 of the paper). For measurements: a read returns what lay in the buffer.
@@ -126,13 +127,13 @@ impl Backend {
             instance: Arc::new(AtomicU64::new(instance)),
         }
     }
-    /// The same with the store that the medium is, so that there are memory operations.
+    /// As `new`, with the store that the medium is, so that there are memory operations.
     #[must_use]
     pub fn with_pool(self, pool: Arc<Pool>) -> Backend {
         pool.publish_room();
         Backend { pool: Some(pool), ..self }
     }
-    /// The same with sessions of programs that name the store's states.
+    /// As `with_pool`, with sessions of programs that name the store's states.
     pub(crate) fn with_session(self, session: Arc<Session>, instance: Arc<AtomicU64>) -> Backend {
         Backend { session: Some(session.clone()), instance, ..self.with_pool(session.pool().clone()) }
     }
@@ -228,8 +229,8 @@ pub struct Firmware {
     turns: u32,
 }
 
-/// One in how many turns looks whether the store must be flushed. Writes that wait for that wait
-/// for milliseconds in any case.
+/// One turn in this many checks whether the store must be flushed. Writes that wait for a flush
+/// wait for milliseconds in any case.
 const LOOK: u32 = 256;
 
 impl Firmware {
@@ -283,7 +284,7 @@ impl Firmware {
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
         self.ports.iter().flatten()
     }
-    /// Looks at every queue pair once: takes what was submitted, hands it to the medium, completes
+    /// Polls every queue pair once: takes what was submitted, hands it to the medium, and completes
     /// what has ended. Never waits. Returns how many entries were taken or written.
     #[inline]
     pub fn turn(&mut self) -> usize {
@@ -352,7 +353,7 @@ impl Firmware {
     pub fn has_news(&self) -> bool {
         self.ports().any(Port::has_news)
     }
-    /// Lets media do background work, and sleep for so long at the most while requests are in
+    /// Lets media do background work, and sleeps for at most `timeout` while requests are in
     /// flight.
     pub fn wait(&mut self, timeout: std::time::Duration) {
         let busy = self.ports.iter().flatten().filter(|port| port.in_flight() > 0).count();

@@ -25,7 +25,7 @@ use crate::identity::Identity;
 use crate::region::Region;
 use crate::ring::{Consumer, Producer};
 
-/// Entries taken from one queue pair before the next one is looked at.
+/// Entries taken from one queue pair before the next one is polled.
 const TAKE_MAX: usize = 64;
 /// Sectors of the entries taken before the next pair's turn: 1 MiB. Data are checksummed as they
 /// are taken, and many a medium moves them as it is asked.
@@ -197,7 +197,7 @@ impl Port {
             closing: Arc::new(Gone(Arc::default())),
         }
     }
-    /// From now on its host only looks ([`Opcode::only_looks`]).
+    /// From now on its host only reads what changes nothing ([`Opcode::only_looks`]).
     pub(crate) fn set_only_looks(&mut self) {
         self.only_looks = true;
     }
@@ -532,7 +532,7 @@ impl Port {
     }
 }
 
-/// The checksum of so many sectors, each of which `read` brings.
+/// The checksum of `count` sectors, each of which `read` brings.
 pub(crate) fn checksum_of(count: u32, mut read: impl FnMut(u32, &mut [u8; SECTOR_BYTES])) -> u32 {
     let mut sector = Sector([0; SECTOR_BYTES]);
     if count == 1 {

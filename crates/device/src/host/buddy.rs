@@ -56,7 +56,7 @@ impl Buddy {
     fn is_free(&self, order: usize, block: u32) -> bool {
         self.free[order].get(block as usize / 64).is_some_and(|word| word & 1 << (block % 64) != 0)
     }
-    /// Takes a range of at least so many sectors. None without a block that large, or for a `count`
+    /// Takes a range of at least `count` sectors. None without a block that large, or for a `count`
     /// of 0.
     pub fn take(&mut self, count: u32) -> Option<u32> {
         let order = order_of(count)?;

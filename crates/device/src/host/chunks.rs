@@ -51,7 +51,7 @@ impl Chunks {
     fn largest_power(&self) -> u32 {
         1 << (self.rates.len() - 1)
     }
-    /// The size to split so many sectors into.
+    /// The size of the chunks into which `sectors` sectors are split.
     pub(super) fn choose(&mut self, sectors: u32) -> u32 {
         let size = self.size();
         if self.fixed.is_some() {
@@ -69,7 +69,7 @@ impl Chunks {
         let most = self.largest_power().min(sectors.div_ceil(2).next_power_of_two());
         tried.clamp(1, most.max(1))
     }
-    /// So many sectors, in chunks of this size, took so long.
+    /// Notes that `sectors` sectors, in chunks of this size, took `ns`.
     pub(super) fn gave(&mut self, chunk: u32, sectors: u32, ns: u64) {
         // Without several at a time there is no pipeline to be measured.
         if self.fixed.is_some() || sectors < 2 * chunk || self.depth < 2 || !chunk.is_power_of_two() {

@@ -30,7 +30,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// From now on so many sectors may be kept, if that is more than before.
+    /// From now on `sectors` sectors may be kept, if that is more than before.
     pub(super) fn raise_limit(&mut self, sectors: usize) {
         self.limit = self.limit.max(sectors);
     }
@@ -95,7 +95,7 @@ impl Kept {
     pub(super) fn len(&self) -> usize {
         self.newest.len()
     }
-    /// So many copies at the most, from this number on: number, sector and bytes.
+    /// At most `most` copies, from this number on: number, sector and bytes.
     pub(super) fn some_from(&self, number: u64, most: usize) -> Vec<(u64, u32, Bytes)> {
         let first = self.order.partition_point(|(of, _)| *of < number);
         let newest = self.order.range(first..).filter_map(|&(number, sector)| {

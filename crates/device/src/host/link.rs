@@ -36,25 +36,26 @@ pub struct HostConfig {
     /// [`fulgurite_flash::FlashError::Closed`]. Opening a queue waits as long for a device that is
     /// away.
     pub reattach: Duration,
-    /// Bytes of copies that are kept of writes which have completed and that no flush covers, so
-    /// that they can be written once more to a device that dies and returns; 0 keeps none, and such
-    /// a death is told by [`fulgurite_flash::FlashError::Poisoned`]. Where as much is kept, the
-    /// driver flushes by itself before it sends further writes; or has no copies of them, where
-    /// only its program names states ([`crate::SocketLink::names_states`]). Never more than the
-    /// frames of the queues, but in that case, and at least as much as their writes in flight take,
-    /// or some have no copy. Copies are kept only of a device of another process that says neither
-    /// that writes survive it nor that nothing does. They cost a copy of 4 KiB for each write, also
-    /// where frames are the data buffer.
+    /// Bytes of copies that are kept of writes which have completed and which no flush covers, so
+    /// that they can be written once more to a device that dies and returns. 0 keeps none, and such
+    /// a death is reported as [`fulgurite_flash::FlashError::Poisoned`]. Where this many bytes are
+    /// kept, the driver flushes by itself before it sends further writes. Where only its program
+    /// names states ([`crate::SocketLink::names_states`]), it has no copies of further writes
+    /// instead. The copies never take more than the frames of the queues, except in that case. They
+    /// take at least as much as the writes in flight do, because otherwise some of these would have
+    /// no copy. Copies are kept only of a device of another process that says neither that writes
+    /// survive it nor that nothing does. They cost a copy of 4 KiB for each write, also where
+    /// frames are the data buffer.
     ///
     /// 8 MiB: 2048 writes between two flushes of the driver's own, which is a percent of their time
     /// over NAND (a flush ends with the last program, 0.2 to 1 ms, and 2048 programs on 256 planes
     /// take some ms).
     pub unflushed_bytes: usize,
     /// Data travel with their checksums, where they are copied, by queues on the live state. The
-    /// device compares those of a write with the data buffer: a damaged write ends with
-    /// [`fulgurite_flash::FlashError::Corrupt`], and nothing is written. The host compares those of
-    /// a read with its frame: a damaged read is done once more, and then ends so. 0.2 µs for each
-    /// request, on both sides.
+    /// device compares a write's checksums with the data buffer: a damaged write ends with
+    /// [`fulgurite_flash::FlashError::Corrupt`], and nothing is written. The host compares a read's
+    /// checksums with its frame: a damaged read is repeated once, and then ends with the same
+    /// error. This costs 0.2 µs for each request, on both sides.
     pub checks_data: bool,
     /// What all these times are measured by.
     pub clock: Clock,
@@ -137,8 +138,8 @@ pub trait Hold: Send {
     fn close(&mut self);
     /// After that: whether the device touches none of the frames any more.
     fn has_let_go(&self) -> bool;
-    /// Asks whether the device is still there, where that is not told by itself; the [`Life`] knows
-    /// then.
+    /// Checks whether the device is still there, where no notification says so; the [`Life`] knows
+    /// the answer then.
     fn check(&self) {}
     /// Sleeps until the device has notified this host, `wake` was notified, or the time is over.
     fn sleep(&self, wake: &Notifier, timeout: Duration) {
@@ -176,7 +177,7 @@ pub trait Link: Send + Sync {
     fn may_forget(&self) -> bool {
         true
     }
-    /// Whether no other program is let in beside this one.
+    /// Whether no other program is let in next to this one.
     fn is_alone(&self) -> bool {
         false
     }

@@ -22,7 +22,7 @@ const BUFFER: u32 = 8;
 const NAMED_MAX: usize = 64;
 /// The most states named on a returned device to reach a number that its predecessor never used.
 const RENAMED_MAX: u32 = 1 << 16;
-/// A roll back is asked for so often at the most, where one device after the other dies of it.
+/// A roll back is requested at most this many times, where one device after the other dies of it.
 const ROLL_BACKS_MAX: u32 = 4;
 /// An answer that no device gives that keeps to the protocol.
 const EPROTO: i32 = 71;
@@ -65,7 +65,7 @@ impl Commands {
     pub fn delete(&mut self, pages: Range<u32>) -> Result<(), FlashError> {
         self.of_pages(Opcode::Delete, pages, 0)
     }
-    /// Deletes the pages that lie wholly among these sectors.
+    /// Deletes the pages that are wholly inside these sectors.
     ///
     /// # Errors
     /// What the device says.
@@ -104,7 +104,7 @@ impl Commands {
     pub fn tokens(&mut self) -> Result<Vec<u64>, FlashError> {
         self.words(Opcode::Tokens)
     }
-    /// Those of them that somebody wants kept.
+    /// The tokens among them that a program wants kept.
     ///
     /// # Errors
     /// What the device says.
@@ -142,7 +142,7 @@ impl Commands {
     pub(super) fn take_dropped(&mut self) -> Result<Vec<u32>, FlashError> {
         Ok(self.words(Opcode::Dropped)?.into_iter().filter_map(|page| u32::try_from(page).ok()).collect())
     }
-    /// An answer that fills the largest free block of the data buffer, up to so many sectors.
+    /// An answer that fills the largest free block of the data buffer, at most `most` sectors.
     fn answer(&mut self, opcode: Opcode, sector: u64, most: u32) -> Result<(Vec<u8>, u64), FlashError> {
         let sectors = most.min(self.largest_free()).min(self.command_sectors()).max(1);
         let mut bytes = vec![0; sectors as usize * SECTOR_BYTES];

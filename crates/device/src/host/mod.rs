@@ -129,7 +129,7 @@ impl DeviceFlash {
         }
         Ok(commands)
     }
-    /// The state of a token of the device's store, to be read beside the live one.
+    /// The state of a token of the device's store, which can be read while the live state changes.
     ///
     /// # Errors
     /// When there is no such token; what the device says.
@@ -147,7 +147,8 @@ impl DeviceFlash {
     }
 }
 
-/// That of the store in this process; else what the device has said, and its store by commands.
+/// The backing of the store in this process. Without one, what the device has said, and its store
+/// by commands.
 impl Backing for DeviceFlash {
     fn may(&self, subpage: u32, write: bool) -> bool {
         match self.here() {

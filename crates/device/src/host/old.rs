@@ -1,8 +1,8 @@
-//! An old state of a device's store beside the live one, as a medium. A read is one of the sector
-//! at a token ([`Opcode::ReadAt`]), and a write is refused.
+//! An old state of a device's store as a medium, next to the live one. A read reads the sector at a
+//! token ([`Opcode::ReadAt`]), and a write is refused.
 //!
-//! A queue pair of its own holds the token ([`Opcode::Hold`]) and goes with the program. After a
-//! death of the device the token is held anew as soon as a queue attaches again. Where the store
+//! A queue pair of its own holds the token ([`Opcode::Hold`]) and is closed with the program. After
+//! a death of the device the token is held anew as soon as a queue attaches again. Where the store
 //! has let go of it by then, reads end with [`FlashError::NoToken`].
 //!
 //! [`Opcode::Hold`]: crate::Opcode::Hold
@@ -33,7 +33,7 @@ impl std::fmt::Debug for OldState {
 }
 
 impl OldState {
-    /// That of a token that is held.
+    /// The state of a token that is held.
     pub(super) fn over(opening: Opening, held: Arc<Held>) -> OldState {
         OldState { opening: Opening { at: Some(held.clone()), ..opening }, held }
     }

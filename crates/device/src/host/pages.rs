@@ -61,7 +61,7 @@ impl DeviceFlash {
     pub fn kept_tokens(&self) -> Result<Vec<u64>, VersionError> {
         self.on_store(|commands| Ok(commands.tokens()?))
     }
-    /// Those of them that somebody wants kept.
+    /// The tokens among them that a program wants kept.
     ///
     /// # Errors
     /// What the device says.

@@ -13,8 +13,8 @@ use crate::entry::{COMPLETION_WORDS, SUBMISSION_WORDS};
 use crate::region::Features;
 use crate::ring::{Consumer, Producer};
 
-/// Completions in a row that are not believed, until the queue pair is left: so many do not come of
-/// an accident.
+/// Completions in a row that are not believed, until the queue pair is abandoned: an accident does
+/// not produce this many.
 pub(super) const LIES_MAX: u32 = 64;
 /// The least time for a device to let go of a queue pair that broke the protocol, before its
 /// requests fail.

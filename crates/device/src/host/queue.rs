@@ -29,7 +29,7 @@ const LOOK: u32 = 128;
 const CHECK_NS: u64 = 1_000_000;
 /// How long after a failed try to attach again the next one comes, at least.
 const TRY_AGAIN_NS: u64 = 1_000_000;
-/// The same where it has failed for long.
+/// The interval after it has failed for a long time.
 const TRY_AGAIN_MAX_NS: u64 = 50_000_000;
 /// The least time for a device to answer a new attachment, whatever the host's patience is.
 const ANSWER_NS: u64 = 1_000_000_000;
@@ -86,7 +86,7 @@ const FREE: Slot = Slot {
     again: false,
 };
 
-/// On lines of its own: the memory beside it may be the device's.
+/// On lines of its own, because the memory next to it may be the device's.
 #[repr(align(128))]
 pub(super) struct DeviceQueue {
     pair: Pair,
@@ -94,7 +94,7 @@ pub(super) struct DeviceQueue {
     free: Vec<u16>,
     /// Submitted, not handed over.
     batch: Vec<u16>,
-    /// Ended here, to be told by the next poll.
+    /// Completions that arose here, which the next poll returns.
     ended: Vec<Completion>,
     opening: Opening,
     frames: Arc<Arena>,
@@ -418,8 +418,8 @@ impl DeviceQueue {
         }
     }
 
-    /// What was acknowledged is gone, or changes: nothing more is told of it. A device that has
-    /// frames has to let go of them first.
+    /// What was acknowledged is gone, or changes, so no further completion of it is reported. A
+    /// device that has frames has to let go of them first.
     #[cold]
     fn loses(&mut self) {
         match self.dead {
@@ -644,7 +644,7 @@ impl Queue for DeviceQueue {
     #[inline]
     fn flush(&mut self) -> Result<(), FlashError> {
         if self.batch.is_empty() || self.broken.is_some() {
-            // What waits for another queue pair goes there.
+            // What waits for another queue pair is submitted to that pair.
             return Ok(());
         }
         let now = if self.timeout_ns == u64::MAX { 0 } else { self.clock.now_ns() };
@@ -690,7 +690,7 @@ impl Queue for DeviceQueue {
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.polls = self.polls.wrapping_add(1);
         let (before, looks) = (completions.len(), self.polls.is_multiple_of(LOOK));
-        // A pair that is broken says nothing any more, whatever still lies in its ring.
+        // A broken pair reports nothing any more, whatever is still in its ring.
         let news = self.pair.completions.ready() || !self.ended.is_empty();
         if self.broken.is_some() || !news {
             // As most polls.

@@ -52,7 +52,7 @@ impl Restrictions {
         set(&mut runs, pages, permissions);
         self.any.store(!runs.is_empty(), Ordering::Release);
     }
-    /// The same of all pages: nothing but what these runs say.
+    /// Replaces the permissions of all pages: only what these runs say holds.
     pub(super) fn replace(&self, with: impl IntoIterator<Item = (Range<u32>, Permissions)>) {
         let mut runs = self.write();
         runs.clear();

@@ -1,4 +1,4 @@
-//! Room for a sync of a program whose memory lies in a device's store.
+//! Room for a sync of a program whose memory is in a device's store.
 //!
 //! Where only the program names states, its changes in DRAM must find places at the next name. This
 //! host knows those, and the device says its room in a register of each region. [`Changes`]
@@ -34,7 +34,7 @@ pub(super) struct Room {
     naming: Mutex<Naming>,
 }
 
-/// Also the lock that orders what the device says beside what is placed.
+/// Also the lock that orders what the device says against what is placed.
 #[derive(Debug, Default)]
 struct Naming {
     /// A state is being named, or is not durable yet: the room before, less the places given since;
@@ -137,7 +137,7 @@ impl Shared {
     fn room_now(&self, naming: &Naming) -> u64 {
         self.room_said().min(naming.before.unwrap_or(u64::MAX))
     }
-    /// So many frames may differ; 0: nobody says which do.
+    /// At most `frames` frames may differ; 0: no user of the cache says which do.
     pub(super) fn leave_for_sync(&self, frames: u64) {
         let naming = self.room.naming();
         self.room.changes.watch(frames, self.room_now(&naming));
@@ -166,7 +166,7 @@ impl Shared {
         helpers.note_places();
         Ok(())
     }
-    /// So many writes have completed, each of a sector that differed.
+    /// `count` writes have completed, each of a sector that differed.
     #[inline]
     pub(super) fn placed(&self, count: u64) {
         if count == 0 || !self.room.is_watched() {
@@ -180,7 +180,8 @@ impl Shared {
             self.room.changes.look(self.room_now(&naming));
         }
     }
-    /// A memory operation on so many pages begins, each of which may age all that a page holds.
+    /// A memory operation on `pages` pages begins, each of which may make all that a page holds
+    /// old.
     pub(super) fn reserve(&self, pages: u32) -> Result<Reserved<'_>, FlashError> {
         if !self.room.is_watched() {
             return Ok(Reserved { shared: self, taken: 0 });

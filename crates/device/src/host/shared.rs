@@ -150,7 +150,7 @@ impl Shared {
             known.unwatched = known.kept.mark();
         }
     }
-    /// A queue is opened over so many frames: that many copies are enough.
+    /// A queue is opened over `frames` frames: that number of copies is enough.
     pub(super) fn keeps_for(&self, config: &HostConfig, frames: usize) {
         self.known().kept.raise_limit((config.unflushed_bytes / SECTOR_BYTES).min(frames));
     }
@@ -189,7 +189,8 @@ impl Shared {
         }
         current
     }
-    /// The same for several sectors at once, without a promise. None when there is no room.
+    /// As for one sector, for several sectors at once, without a promise. None when there is no
+    /// room.
     pub(super) fn keep_all(
         &self,
         instance: u64,
@@ -338,8 +339,8 @@ impl Shared {
         let mut known = self.known();
         known.durable = known.durable.max(token);
     }
-    /// The state is about to go back to that of a token. Should the device die, the next may have
-    /// either. Returns what was durable before.
+    /// The state is about to return to the state of a token. If the device dies now, the next one
+    /// may have either. Returns what was durable before.
     pub(super) fn goes_back(&self, token: u64) -> u64 {
         let mut known = self.known();
         let below = known.durable.min(token);
@@ -364,7 +365,7 @@ impl Shared {
     fn met(&self) -> Met {
         if self.is_lost() { Met::Lost } else { Met::Whole }
     }
-    /// What lies on the device may change under its host from now on.
+    /// What is stored on the device may change without its host from now on.
     #[cold]
     pub(super) fn loses(&self) {
         self.lost.store(true, Ordering::Release);
@@ -374,9 +375,9 @@ impl Shared {
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
-    /// The same as [`Shared::replay`], by the caller that has said that copies are on their way.
-    /// Afterwards they are not, also after a panic. Returns whether all that can be is on this
-    /// device now.
+    /// Does the work of [`Shared::replay`], for the caller that has said that copies are on their
+    /// way. Afterwards they are not on their way, also after a panic. Returns whether all that can
+    /// be on this device is there now.
     fn replay_alone(
         self: &Arc<Self>,
         link: &Arc<dyn Link>,

@@ -1,5 +1,5 @@
-//! Commands of several sectors: the way of the paper's own driver (5.3, 5.4), beside the queue that
-//! the runtime uses.
+//! Commands of several sectors: the mode of the paper's own driver (5.3, 5.4), in addition to the
+//! queue that the runtime uses.
 //!
 //! A large request is split. A command holds its range of the data buffer from beginning to end,
 //! and its data move on one side only when all are there on the other. A large chunk leaves the
@@ -103,7 +103,7 @@ enum Ends {
 
 /// What is asked for would wait for its caller to release commands that have ended.
 const EBUSY: i32 = 16;
-/// How long an empty look at the completion queue is repeated before the caller sleeps.
+/// How long an empty completion queue is polled before the caller sleeps.
 const SPIN_NS: u64 = 50_000;
 
 impl Commands {
@@ -216,7 +216,7 @@ impl Commands {
     pub fn chunks(&self) -> &Chunks {
         &self.chunks
     }
-    /// From now on splits into chunks of so many sectors; none finds the size by trying.
+    /// From now on splits into chunks of `sectors` sectors; none finds the size by trying.
     pub fn set_chunk(&mut self, sectors: Option<u32>) {
         self.chunks.fix(sectors);
     }
@@ -230,7 +230,7 @@ impl Commands {
     pub fn begin(&mut self, opcode: Opcode, sector: u64, count: u32, data: Option<&[u8]>) -> Option<u16> {
         self.begin_with(opcode, sector, count, data, 0)
     }
-    /// The same, with an argument.
+    /// Begins a command as `begin` does, with an argument.
     pub fn begin_with(
         &mut self,
         opcode: Opcode,
@@ -348,7 +348,7 @@ impl Commands {
         }
         self.wait_for_ring(Ends::ByTime)
     }
-    /// Waits for the end of this command. Those of others stay for [`Commands::wait`].
+    /// Waits for the end of this command. The ends of other commands stay for [`Commands::wait`].
     fn wait_for(&mut self, id: u16, ends: Ends) -> Result<Done, FlashError> {
         loop {
             let done = self.wait_for_ring(ends).inspect_err(|_| self.abandon(id))?;
@@ -375,7 +375,7 @@ impl Commands {
         self.ended.extend(done);
         Ok(())
     }
-    /// The end of any command, or none once more than so many ids are free.
+    /// The end of any command, or none as soon as more than `free` ids are free.
     fn wait_for_ring_or_room(&mut self, free: usize, ends: Ends) -> Result<Option<Done>, FlashError> {
         let (mut begun, mut beats) = (self.clock.now_ns(), self.pair.linked.region.beats());
         let timeout = self.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
@@ -505,7 +505,7 @@ impl Commands {
         let ended = self.run(opcode, sector, count, argument, into)?;
         ended.status.to_result().map(|()| ended.result)
     }
-    /// The same, with the status as the device said it.
+    /// Runs a command and returns the status as the device said it.
     pub(crate) fn run(
         &mut self,
         opcode: Opcode,
@@ -532,7 +532,7 @@ impl Commands {
         Ok(ended)
     }
 
-    /// The same for a command whose count is no range of the data buffer.
+    /// Runs a command whose count is no range of the data buffer.
     pub(super) fn run_without_buffer(
         &mut self,
         opcode: Opcode,

@@ -26,10 +26,10 @@ use crate::region::{Features, Region};
 
 /// How long a device may take to answer when it is attached to.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The same while it says that it is at work: a session begins with a sync of what others have
-/// written.
+/// The time allowed while the device says that it is at work: a session begins with a sync of what
+/// others have written.
 const ANSWER_AT_IT: Duration = Duration::from_secs(300);
-/// The same where somebody only wants to know how it stands.
+/// The time allowed where a caller only asks for the device's state.
 const ANSWER_SOON: Duration = Duration::from_secs(1);
 /// How often one that starts is asked again.
 const LOOK: Duration = Duration::from_millis(10);
@@ -52,7 +52,7 @@ pub struct SocketLink {
     program: u64,
     /// This program names the states of the store there.
     names_states: bool,
-    /// It only looks.
+    /// It asks only for what changes nothing.
     only_looks: bool,
     /// What it has counted, when it was asked last.
     newest: Mutex<DeviceCounters>,
@@ -71,11 +71,11 @@ struct Lives {
     past: VecDeque<u64>,
 }
 
-/// As many as may be looked at late.
+/// As many instances as may be asked about late.
 const PAST_MAX: usize = 1024;
 
 impl SocketLink {
-    /// Finds the device that listens at a path. Waits for one that starts, 10 s at the most.
+    /// Finds the device that listens at a path. Waits at most 10 s for one that starts.
     ///
     /// With `share_frames`, frames that are a sealed memfd are handed to it and nothing is copied,
     /// if no device behind it moves data by itself. The caller trusts the device's process with the
@@ -100,7 +100,8 @@ impl SocketLink {
         (link.description, link.features) = (info.text, Features(info.words[14]));
         Ok(link)
     }
-    /// Wants the device for this program alone: its queues exclude those of all other programs.
+    /// Wants the device for this program alone: its queues exclude the queues of all other
+    /// programs.
     #[must_use]
     pub fn alone(self) -> SocketLink {
         // Any number that no other program comes to.
@@ -125,8 +126,9 @@ impl SocketLink {
         let needed = Features(Features::TOKENS.0 | Features::PAGES.0 | Features::SESSIONS.0);
         if self.features.has(needed) { Ok(()) } else { Err(SocketError::NoStates { path: self.path.clone() }) }
     }
-    /// Only looks: nothing but [`crate::Opcode::only_looks`] is asked for. Its queue pairs may be
-    /// beside any others, also of a program that has the device alone, and change nothing.
+    /// Only observes: nothing but [`crate::Opcode::only_looks`] is asked for. Its queue pairs may
+    /// be open next to any others, also next to a program that has the device alone, and they
+    /// change nothing.
     #[must_use]
     pub fn only_looks(self) -> SocketLink {
         SocketLink { only_looks: true, ..self }
@@ -235,7 +237,7 @@ impl SocketLink {
         let end_ns = self.clock.after(ANSWER_AT_IT);
         let (answer, descriptor) = loop {
             let answer = match receive(socket) {
-                // It hung up with the question unread: that is told before what it had said.
+                // It hung up with the question unread. This is reported before what it had said.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset => receive(socket),
                 answer => answer,
             };

@@ -36,13 +36,13 @@
 //!             15 bytes of DRAM in use, 16 the bound for DRAM or 0; text: what the device is
 //! ```
 //!
-//! Only the first host since the start may replay, alone while it does. No pair is opened beside
-//! one of a program with another number. A program that only looks may always do so.
+//! Only the first host since the start may replay, alone while it does. No pair is opened next to a
+//! pair of a program with another number. A program that only observes may always open one.
 //!
 //! Each queue pair has its connection: the kernel tells each side of the other's death, and a pair
-//! goes with its program. Both bells are bytes on it: a shared eventfd could be drained by either
-//! side, or made to block the device. A byte that does not fit is dropped, as others wait to be
-//! read.
+//! is closed with its program. Both bells are bytes on it: a shared eventfd could be drained by
+//! either side, or made to block the device. A byte that does not fit is dropped, as others wait to
+//! be read.
 //!
 //! Not believed, here either: lengths, kinds and numbers of messages, and descriptors that come
 //! along.
@@ -79,7 +79,7 @@ const SHARED: u64 = 4;
 const AT_IT: u64 = 5;
 /// Words of a message; text follows them.
 const WORDS: usize = 20;
-/// Bytes of a message at the most.
+/// Most bytes of a message.
 const MESSAGE_MAX: usize = 1024;
 
 /// Why a device's process is not reached, or cannot be reached by others.

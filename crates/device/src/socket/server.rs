@@ -34,7 +34,7 @@ use crate::region::{Capability, DeviceStatus, Features, Region};
 pub struct ServerConfig {
     /// Connections at a time: a queue pair each. 256.
     pub connections_max: usize,
-    /// Bytes of shared memory of one queue pair at the most. 1 GiB.
+    /// Most bytes of shared memory of one queue pair. 1 GiB.
     pub region_bytes_max: usize,
 }
 
@@ -46,11 +46,12 @@ impl Default for ServerConfig {
 
 /// How long a program may take to say what it wants.
 const QUESTION: Duration = Duration::from_secs(5);
-/// How often a program that waits for a session is told that it begins.
+/// How often a program that waits for a session is notified that it begins.
 const TELLS: Duration = Duration::from_secs(1);
-/// Connections beside those of queue pairs, so that questions about the device find one.
+/// Connections in addition to the queue pairs' connections, so that questions about the device find
+/// one.
 const UNHEARD_MAX: usize = 16;
-/// How often a connection looks whether its device is still there.
+/// How often a connection checks whether its device is still there.
 const LOOK: Duration = Duration::from_millis(100);
 
 struct Shared {
@@ -255,7 +256,7 @@ fn serve_pair(
     let [program, host, restores, names_states, only_looks, since] =
         [5, 6, 7, 8, 9, 10].map(|word| question.words[word]);
     let who = Who { host, program, restores: restores != 0, names_states: names_states != 0, since };
-    // A program that only looks disturbs no other.
+    // A program that only observes disturbs no other.
     let admit = || (only_looks == 0).then(|| device.admit(who, shared.config.connections_max)).transpose();
     let admitted = if who.names_states { telling(socket, &answer, admit) } else { admit() };
     let place = match admitted {
@@ -420,7 +421,7 @@ mod tests {
         let mut answer = Message::default();
         answer.words[0] = OPEN;
         sockopt::set_socket_timeout(&other, sockopt::Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
-        // It takes until the program was told.
+        // It takes until the program was notified.
         let told = telling(own.as_fd(), &answer, || receive(other.as_fd()).unwrap().unwrap().0);
         assert_eq!(Message::of(&told).unwrap().words[..2], [OPEN, AT_IT]);
         // What comes behind, if the machine was slow, is the same again, and then nothing.

@@ -9,7 +9,8 @@ use crate::common::{Random, seed, trials};
 const FOREVER: Duration = Duration::from_secs(120);
 
 /// Runs it with one seed after the other for `FULGURITE_FUZZ_SECONDS`, 2 unless set. The first seed
-/// is that of the run, and a failing one can be `FULGURITE_SEED`. Reports how often it did `what`.
+/// is the seed of the run, and a failing one can be given as `FULGURITE_SEED`. Reports how often it
+/// did `what`.
 pub fn fuzz(what: &str, once: fn(u64) -> u64) {
     let seconds = std::env::var("FULGURITE_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
     let (begun, mut seed, mut rounds, mut did) = (Instant::now(), seed(), 0, 0);

@@ -179,7 +179,7 @@ impl Process {
         assert_eq!(flash.traits().shares_frames, self.over == Over::Memory);
         flash
     }
-    /// So many frames, in memory that the device may be given.
+    /// `count` frames, in memory that the device may be given.
     pub fn frames(&self, count: u32) -> Arc<Arena> {
         match self.over {
             Over::Memory => Arc::new(Arena::sealed_memfd("frames", count as usize * 4096).unwrap()),
@@ -188,7 +188,7 @@ impl Process {
     }
 }
 
-/// A process that is stopped. It goes on when this is dropped, and before if it is told to.
+/// A process that is stopped. It continues when this is dropped, or earlier when it is asked to.
 pub struct Stopped(rustix::process::Pid);
 
 impl Process {
@@ -216,7 +216,7 @@ impl Drop for Process {
     }
 }
 
-/// A patient host that keeps so many bytes of what was not flushed.
+/// A patient host that keeps this many bytes of what was not flushed.
 pub fn host(unflushed_bytes: usize) -> HostConfig {
     HostConfig { copies: true, reattach: Duration::from_secs(60), unflushed_bytes, ..HostConfig::default() }
 }

@@ -1,6 +1,5 @@
 //! The device thread: takes requests from all queues, keeps them until they are due, moves the
-//! data, posts completions. Each round looks at every submission ring once, then serves what is
-//! due.
+//! data, posts completions. Each round polls every submission ring once, then serves what is due.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -19,7 +18,7 @@ use crate::ring::{Consumer, Producer};
 const SPIN_NS: u64 = 1_000_000;
 /// How often the device publishes its CPU time: reading it is a system call.
 const CPU_EVERY_NS: u64 = 1_000_000;
-/// Most requests served before the rings are looked at again.
+/// Most requests served before the rings are polled again.
 const SERVE_MAX: usize = 32;
 
 /// The device's ends of one queue.
@@ -172,7 +171,7 @@ impl Device {
         if served == 0 {
             return 0;
         }
-        // Pairs with the worker's fence between announcing its wait and its last look at the ring.
+        // Pairs with the worker's fence between announcing its wait and its last poll of the ring.
         fence(Ordering::SeqCst);
         for port in self.ports.iter_mut().flatten() {
             if std::mem::take(&mut port.posted) && port.link.waiting.load(Ordering::Relaxed) {

@@ -58,7 +58,7 @@ struct Shared {
 /// Written rarely, read by every flush and every empty poll: it stays in everybody's cache.
 #[derive(Debug, Default)]
 struct State {
-    /// The device sleeps, or is about to and will look at the rings once more.
+    /// The device sleeps, or is about to and will poll the rings once more.
     sleeping: AtomicBool,
     /// The device was asked to end.
     stop: AtomicBool,
@@ -72,7 +72,7 @@ struct State {
 
 impl Shared {
     /// Wakes the device if it sleeps. The device sees all earlier stores: before it sleeps it sets
-    /// `sleeping`, makes every thread execute a barrier, and looks at the rings.
+    /// `sleeping`, makes every thread execute a barrier, and polls the rings.
     #[inline]
     fn ring_doorbell(&self) {
         if self.state.expedited {

@@ -16,10 +16,10 @@ use crate::ring::{Consumer, Producer, ring};
 use crate::slots::Slots;
 use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches, frame_count};
 
-/// What a queue and the device share beside the rings.
+/// What a queue and the device share in addition to the rings.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The worker sleeps, or is about to and will look at the completion ring once more.
+    /// The worker sleeps, or is about to and will poll the completion ring once more.
     pub(super) waiting: CachePadded<AtomicBool>,
     /// The queue is gone; nothing of it is in flight.
     pub(super) closed: AtomicBool,
@@ -29,7 +29,7 @@ pub(super) struct Link {
     pub(super) frames: Arc<Arena>,
 }
 
-/// On lines of its own: the memory beside it may be the device's.
+/// On lines of its own, because the memory next to it may be the device's.
 #[repr(align(128))]
 pub(super) struct EmulatedQueue {
     shared: Arc<Shared>,

@@ -95,8 +95,8 @@ impl Bench {
     fn run(&mut self, seed: u64, plan: Plan) -> (u64, u64, BTreeSet<String>, Vec<FlashError>) {
         self.begin(plan);
         let mut random = Random(seed);
-        // What a subpage may hold: one value, or, after a failed write, that of it or an earlier
-        // one.
+        // What a subpage may hold: one value, or, after a failed write, the value of that write or
+        // of an earlier one.
         let mut model: BTreeMap<u32, Vec<u64>> = (0..SUBPAGES).map(|subpage| (subpage, vec![0])).collect();
         let (mut version, mut errors, mut ops) = (0u64, Vec::new(), BTreeSet::new());
         let mut is_poisoned = false;

@@ -23,7 +23,8 @@ pub(super) fn is_held(path: &Path) -> bool {
     }
     let Ok(processes) = fs::read_dir("/proc") else { return true };
     let ids = processes.flatten().filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
-    // Those of other users are hidden, and cannot have this user's file open without privileges.
+    // Processes of other users are hidden, and cannot have this user's file open without
+    // privileges.
     ids.map(|entry| entry.path()).any(|process| has_open(&process, &wanted) && !is_ending(&process))
 }
 
@@ -92,7 +93,7 @@ mod tests {
         let mut child = sleeper();
         assert!(is_held(&path));
         child.kill().unwrap();
-        // Not reaped yet. Between the signal and the end of the process lies a moment in which
+        // Not reaped yet. Between the signal and the end of the process is a moment in which
         // neither is seen.
         let begun = Instant::now();
         while is_held(&path) {

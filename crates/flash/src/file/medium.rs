@@ -27,19 +27,21 @@ pub(super) struct OpenFile {
     pub clock: Clock,
     pub poisoned: AtomicBool,
     pub counters: Counters,
-    /// What the kernel is made to have said, for so many results.
+    /// For tests: the results that the kernel is made to have returned, one for each of the next
+    /// requests.
     #[cfg(test)]
     pub script: Mutex<std::collections::VecDeque<i32>>,
-    /// The same for results by their number.
+    /// For tests: results of the kernel by the number of the request.
     #[cfg(test)]
     pub nth: Mutex<Nth>,
-    /// Errors with which it is made to refuse to be entered, for so many times.
+    /// For tests: errors with which the kernel refuses to be entered, one for each of the next
+    /// attempts.
     #[cfg(test)]
     pub refusals: Mutex<std::collections::VecDeque<i32>>,
 }
 
 impl OpenFile {
-    /// Over an open file of so many subpages.
+    /// Over an open file of `subpages` subpages.
     pub fn new(name: Name, file: DirectFile, subpages: u32, clock: Clock) -> OpenFile {
         OpenFile {
             name,
@@ -85,16 +87,16 @@ impl OpenFile {
         {
             tries.no_room &= !lock(&self.nth).has_plan();
         }
-        // A flush promises that the data is found again, which that of a file without its name is
+        // A flush promises that the data is found again, and the data of a file without its name is
         // not.
         if op == Op::Flush && judged == Some(Ok(())) && self.name.is_lost(&self.file) {
             return Some(Err(FlashError::Unlinked));
         }
         judged
     }
-    /// Whether a request of so many subpages moved all of them. If not, each is to be tried by
-    /// itself: which of them the kernel would not do, and which it was only kept from by its
-    /// neighbours, only that can tell.
+    /// Whether a request of `count` subpages moved all of them. If not, each is to be tried by
+    /// itself, because only that can tell which of them the kernel would not move, and which only
+    /// failed together with their neighbours.
     pub fn all_moved(&self, count: usize, result: i32) -> bool {
         self.scripted(result, None) == (count * SUBPAGE_BYTES) as i32
     }

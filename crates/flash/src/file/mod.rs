@@ -53,7 +53,7 @@ pub struct FileConfig {
 /// Whether the file exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileMode {
-    /// Open what is there; all of it, or its first so many bytes.
+    /// Opens what is there: all of it, or its first bytes.
     Existing {
         /// Bytes to use; none for all.
         bytes: Option<u64>,
@@ -64,8 +64,8 @@ pub enum FileMode {
         /// Bytes to use; none for all whole subpages.
         bytes: Option<u64>,
     },
-    /// Creates a file of so many bytes, and writes all of it, so that later writes find space. It
-    /// must not exist.
+    /// Creates a file of a given number of bytes, and writes all of it, so that later writes find
+    /// space. It must not exist.
     Create {
         /// A multiple of 4096.
         bytes: u64,
@@ -76,9 +76,9 @@ pub enum FileMode {
         /// A multiple of 4096.
         bytes: u64,
     },
-    /// The same, and until [`FileFlash::finish`] the file has another name: that of the path with
-    /// `.unfinished` behind it. What a killed process left there is removed first. Dropped before
-    /// it is finished, the file is removed.
+    /// Creates a file as `Create` does, and until [`FileFlash::finish`] the file
+    /// has another name: the path with `.unfinished` behind it. What a killed process left there is
+    /// removed first. Dropped before it is finished, the file is removed.
     CreateAside {
         /// A multiple of 4096.
         bytes: u64,
@@ -95,7 +95,7 @@ pub enum FileBackend {
     Uring,
     /// io_uring without registered frames, or an error.
     UringUnregistered,
-    /// So many threads per queue (at least one) that read and write.
+    /// This number of threads per queue (at least one), which read and write.
     Threads(usize),
 }
 
@@ -221,14 +221,14 @@ impl FileFlash {
         lock(&self.warnings).clone()
     }
 
-    /// Whether [`FileFlash::grow`] can reach so many bytes, as far as is known beforehand.
+    /// Whether [`FileFlash::grow`] can reach `bytes` bytes, as far as is known beforehand.
     ///
     /// # Errors
     /// [`OpenError::FixedSize`] for a block device that has less.
     pub fn may_grow(&self, bytes: u64) -> Result<(), OpenError> {
         open::may_grow(&self.path, &self.medium, bytes)
     }
-    /// Bytes that it can have at the most: those of a block device. None for a file.
+    /// The largest number of bytes that it can have: the size of a block device. None for a file.
     ///
     /// # Errors
     /// [`OpenError::Path`] when the kernel does not say.

@@ -21,7 +21,7 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// How long to wait for a lock that no running process has: the kernel lets go of it in time. With
 /// busy cores that took more than half a second.
 const ENDING_PATIENCE: Duration = Duration::from_secs(10);
-/// How often the processes are looked at meanwhile.
+/// How often the processes are checked meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often progress is reported.
 const PROGRESS_BYTES: u64 = 8 << 20;
@@ -100,7 +100,7 @@ fn claim_now(path: &Path) -> Result<DirectFile, OpenError> {
     }
     let file = if is_device { DirectFile::open_device(path) } else { DirectFile::open(path) };
     let file = file.map_err(|e| path_error("open", path, e))?;
-    // Judged again: what was opened may not be what was looked at.
+    // This is judged again, because what was opened may not be what was checked.
     let metadata = file.metadata().map_err(|e| path_error("look at", path, e))?;
     judge_kind(path, &metadata)?;
     if is_device != metadata.file_type().is_block_device() {
@@ -318,7 +318,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Subpages in so many bytes.
+/// Subpages in `bytes` bytes.
 fn subpages(bytes: u64) -> Result<u32, OpenError> {
     if bytes == 0 {
         return Err(OpenError::Size { bytes });

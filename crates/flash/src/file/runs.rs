@@ -1,8 +1,8 @@
 //! Which requests of a batch go to the kernel as one: those whose places follow one another.
 //!
 //! A log gives consecutive places to what is written together, and a disk writes 64 KiB at about
-//! the price of 4 KiB. Reads are gathered only on request: a program's lie anywhere, and the search
-//! would cost each of them.
+//! the price of 4 KiB. Reads are gathered only on request, because a program reads from anywhere,
+//! and the search would cost each read.
 //!
 //! Invariant: every request of the batch is in exactly one run. Within a run each place is the one
 //! before it plus one.

@@ -5,7 +5,7 @@
 //! them, each is tried by itself.
 //!
 //! Invariant: a job handed over is in exactly one of `jobs`, a thread's hands, or `ended`. A run of
-//! writes lies in `jobs` whole, in order, and one thread takes all of it.
+//! writes is in `jobs` as a whole, in order, and one thread takes all of it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -60,7 +60,7 @@ struct Pool {
     ended_count: AtomicUsize,
     /// The worker is notified of each end, asleep or not.
     notifies: AtomicBool,
-    /// The worker sleeps, or is about to and will look at `ended_count` once more.
+    /// The worker sleeps, or is about to and will check `ended_count` once more.
     waiting: AtomicBool,
 }
 
@@ -117,7 +117,7 @@ impl ThreadQueue {
 }
 
 impl Pool {
-    /// Serves jobs until told to stop and nothing is left.
+    /// Serves jobs until asked to stop and nothing is left.
     fn serve(&self) {
         threads::mark();
         let mut hands = Hands::new(runs::RUN_MAX);
@@ -149,7 +149,8 @@ impl Pool {
         let count = results.len();
         lock(&self.ended).append(results);
         self.ended_count.fetch_add(count, Ordering::Release);
-        // Pairs with the worker's fence between announcing its wait and its last look at the count.
+        // Pairs with the worker's fence between announcing its wait and its last check of the
+        // count.
         fence(Ordering::SeqCst);
         if self.waiting.swap(false, Ordering::Relaxed) || self.notifies.load(Ordering::Relaxed) {
             self.wake.notify();

@@ -54,7 +54,7 @@ pub(super) struct UringQueue {
     under_way: Box<[UnderWay]>,
     /// Writes of this batch: place and slot.
     batch: Vec<(u32, u32)>,
-    /// The same of reads, where these are gathered.
+    /// Reads that wait for the end of the batch, where reads are gathered.
     reads: Vec<(u32, u32)>,
     gathers_reads: bool,
     /// The ring notifies `wake` at each end.

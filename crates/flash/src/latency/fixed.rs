@@ -20,15 +20,16 @@ pub struct EmulatedConfig {
     pub subpages: u32,
     /// From request to completion of a read on an idle plane. 50 µs: AstriFlash, table I.
     pub read_latency: Duration,
-    /// The same of a write.
+    /// How long a write takes.
     pub write_latency: Duration,
-    /// Planes. Subpage s lies on plane s mod `planes`, and a plane serves one request at a time.
+    /// Planes. Subpage s is on plane s mod `planes`, and a plane serves one request at a time.
     /// AstriFlash has 4 GB a plane: 256 of them in its terabyte.
     pub planes: usize,
     /// The core to run the device on. None leaves it to the kernel, among the cores of the starting
     /// thread. With that thread's core alone it sleeps between due times rather than spin.
     pub core: Option<usize>,
-    /// Where the data lies (at least `subpages` x 4096 bytes); none takes fresh memory, all zero.
+    /// Where the data is stored (at least `subpages` x 4096 bytes); none takes fresh memory, all
+    /// zero.
     pub storage: Option<Arc<Arena>>,
     /// What the latencies are measured by.
     pub clock: Clock,

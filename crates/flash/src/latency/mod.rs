@@ -1,6 +1,6 @@
-//! The device with latencies: a medium that holds the data and moves it at once, and times that
-//! say when each request ends. The times are fixed ones of planes (`fixed`), or those of a model of
-//! NAND (`nand`).
+//! The device with latencies: a medium that holds the data and moves it at once, and times that say
+//! when each request ends. The times are either fixed ones of planes (`fixed`), or the times of a
+//! model of NAND (`nand`).
 //!
 //! ```text
 //!   queue 0   queue 1   ..                what moves data: the medium within, at once
@@ -143,7 +143,7 @@ impl<T: Times> Model<T> {
 }
 
 impl<T: Times> Latency<T> {
-    /// Flash pages 0 to `subpages` are those of the medium within.
+    /// Flash pages 0 to `subpages` are the flash pages of the medium within.
     fn of(inner: Arc<dyn Flash>, times: T, subpages: u32, clock: Clock) -> Latency<T> {
         let shared = Shared {
             model: Mutex::new(Model { times, done: Vec::with_capacity(256), ports: Vec::new() }),
@@ -156,7 +156,7 @@ impl<T: Times> Latency<T> {
         };
         Latency { inner, shared: Arc::new(shared), subpages }
     }
-    /// The same by another clock, by which its time begins now.
+    /// Takes its time from another clock, by which its time begins now.
     ///
     /// # Panics
     /// When queues were opened already.
@@ -405,8 +405,8 @@ impl<T: Times> Queue for LatencyQueue<T> {
     }
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
-        // Before the look at the ends: another thread's turn in between could leave no time to wake
-        // at.
+        // This is read before the check for ends, because another thread's turn in between could
+        // leave no time to wake at.
         let next_ns = self.shared.next_ns.load(Ordering::Acquire);
         if self.there.load(Ordering::Acquire) || !self.ended.is_empty() {
             return;

@@ -76,16 +76,16 @@ impl NandFlash {
         }
         Ok(Latency::of(inner, fil, subpages, Clock::get()))
     }
-    /// The same of a device that is opened again: all of `inner` counts as written, so reads take
-    /// their time, and writes begin extents anew. Wear begins with the model.
+    /// A device that is opened again: all of `inner` counts as written, so reads take their time,
+    /// and writes begin extents anew. Wear begins with the model.
     ///
     /// # Errors
     /// As [`NandFlash::new`].
     pub fn reopened(inner: Arc<dyn Flash>, profile: Profile, config: FilConfig) -> Result<NandFlash, OpenError> {
         NandFlash::reopened_with(inner, profile, config, None)
     }
-    /// The same, going on from a [`NandFlash::state`]: wear, failed and spare blocks and the log
-    /// are as they were then. Later writes and erases are unknown.
+    /// A device that continues from a [`NandFlash::state`]: wear, failed and spare blocks and the
+    /// log are as they were then. Later writes and erases are unknown.
     ///
     /// # Errors
     /// As [`NandFlash::new`], and [`OpenError::System`] for a state of another device.
