@@ -435,9 +435,9 @@ impl<L: Layer> LayeredQueue<L> {
         }
         let lies = self.layer.locate(subpage);
         if lies != Location::At(place) {
-            // It is still this flash page that says where the subpage is stored: that knowledge has left DRAM
-            // again, and has not changed. Without this, requests for many subpages could keep each
-            // other from their ends.
+            // It is still this flash page that says where the subpage is stored: that knowledge has
+            // left DRAM again, and has not changed. Without this, requests for many subpages could
+            // keep each other from their ends.
             let stays = learnt.is_some_and(|flash_page| lies == Location::Indirect(flash_page));
             if stays
                 && result.is_ok()

@@ -1,8 +1,8 @@
 //! What a request costs the thread that drives the model: nanoseconds of CPU for each read and each
 //! write.
 //!
-//! A loop that keeps so many requests under way in simulated time, at full speed: it measures the
-//! code, not the device.
+//! A loop that keeps a given number of requests under way in simulated time, at full speed: it
+//! measures the code, not the device.
 //!
 //! `cargo run --release -p fulgurite-nand --example speed -- [REQUESTS]`
 

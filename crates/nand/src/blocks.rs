@@ -125,7 +125,7 @@ impl Blocks {
     pub fn will_program(&mut self, block: Block) {
         self.states[block.0 as usize].next += 1;
     }
-    /// So many pages of it were programmed before this model was made.
+    /// `pages` pages of it were programmed before this model was made.
     pub fn assume(&mut self, block: Block, pages: u32) {
         self.states[block.0 as usize].next = pages;
     }
@@ -170,14 +170,14 @@ impl Blocks {
         }
         kept.1
     }
-    /// So many bytes of a page are read.
+    /// Reads `bytes` bytes of a page.
     pub fn read(&mut self, page: NandPage, offset: u32, bytes: u32) -> Correction {
         let State { wrong_bits, erases, .. } = *self.of(self.geometry.block_of(page));
         if wrong_bits == 0.0 {
             return Correction::Corrected(0);
         }
         let size = self.ecc.codeword_bytes;
-        // The page's own, and those of this read.
+        // The wrong bits of the page itself, and of this read.
         let own = (f64::from(wrong_bits) * (1.0 - PASSING)) as f32;
         let passing = (f64::from(wrong_bits) * PASSING) as f32;
         let (none_own, none_passing) = (self.none(own), self.none(passing));
@@ -206,8 +206,8 @@ fn limit(wear: &Wear, random: &mut Random) -> u32 {
     (f64::from(wear.failure) * factor).round().clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
-/// Wrong bits that are expected in a codeword after so many erases, of a rated endurance. Half of
-/// them at the most.
+/// Wrong bits that are expected in a codeword after this many erases, of a rated endurance. At most
+/// half of the bits are wrong.
 fn wrong_bits(ecc: &Ecc, erases: u32, rated: u32) -> f32 {
     let bits = f64::from(ecc.codeword_bytes) * 8.0;
     if ecc.bit_errors_fresh <= 0.0 {
@@ -251,8 +251,8 @@ mod tests {
             let profile = Profile::built_in(name).unwrap();
             let g = profile.geometry;
             let mut blocks = Blocks::new(&profile, 11);
-            // The share of 2 Ki pages that cannot be read after so much of the endurance, and never
-            // can when tried again.
+            // The share of 2 Ki pages that cannot be read after this percentage of the endurance,
+            // and never can when tried again.
             let mut lost = |percent: u64| {
                 let erases = (u64::from(profile.wear.endurance) * percent / 100) as u32;
                 let (mut lost, mut back, count) = (0, 0, 2048);

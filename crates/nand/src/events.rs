@@ -18,9 +18,9 @@ use std::collections::{BinaryHeap, VecDeque};
 pub(crate) enum Happens {
     /// A plane's array has finished a read.
     ReadDone,
-    /// The same of a program.
+    /// A plane's array has finished a program.
     ProgramDone,
-    /// The same of an erase.
+    /// A plane's array has finished an erase.
     EraseDone,
     /// What a plane is to program has arrived in its register.
     Loaded,

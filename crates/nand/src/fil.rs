@@ -106,7 +106,7 @@ pub struct Fil {
     done: Vec<FlashDone>,
     nand_done: Vec<Done>,
     counters: FilCounters,
-    /// Operations of NAND that one request may bring about at the most.
+    /// The largest number of operations of NAND that one request may bring about.
     reserve: usize,
 }
 
@@ -230,9 +230,9 @@ impl Fil {
 
     // ---- requests ----
 
-    /// Takes a request at a time. A time before that of an earlier call counts as that. Requests of
-    /// one batch have the same time, and [`Fil::advance`] is called behind them: what is gathered
-    /// is what came before that.
+    /// Takes one request at a time. A time before an earlier call's time counts as that time.
+    /// Requests of one batch have the same time, and [`Fil::advance`] is called behind them,
+    /// because it gathers what came before it.
     ///
     /// # Errors
     /// [`FilError::Full`] when too many are under way, [`FilError::OutOfRange`] where there is no
@@ -244,7 +244,7 @@ impl Fil {
         }
         // What is due at this very time waits for the batch that it may belong to.
         self.run(now_ns, false);
-        // A read is one operation at the most.
+        // A read is at most one operation.
         let reserve = if op == FlashOp::Read { self.reserve } else { 2 * self.reserve };
         if self.nand.room() < reserve {
             return Err(FilError::Full);

@@ -1,7 +1,7 @@
 //! How a NAND device divides: channels, packages, dies, planes, blocks, pages, and the numbers of
 //! each.
 //!
-//! Planes are numbered so that neighbours lie on different channels, then on different packages,
+//! Planes are numbered so that neighbours are on different channels, then on different packages,
 //! then on different dies:
 //! `plane = channel + channels x (package + packages x (die + dies x plane of the die))`. Writing
 //! to planes in the order of their numbers keeps all channels busy first. Blocks are numbered plane
@@ -200,7 +200,7 @@ impl Geometry {
     ///
     /// # Errors
     /// When it cannot be: planes are not a multiple of what is left, or the capacity is too small
-    /// for so many planes.
+    /// for `planes` planes.
     pub fn scaled(&self, bytes: u64, planes: u32, blocks_least: u32) -> Result<Geometry, GeometryError> {
         let wrong = |what| GeometryError::Scale { bytes, planes, what };
         if planes == 0 || planes > PLANES_MAX {
@@ -395,7 +395,7 @@ mod tests {
         }
         assert_eq!(g.address(NandPage(840)), None);
         assert_eq!(g.page_at(Address { channel: 3, package: 0, die: 0, plane: 0, block: 0, page: 0 }), None);
-        // Neighbours lie on different channels.
+        // Neighbours are on different channels.
         assert_eq!([0, 1, 2, 3].map(|p| g.channel_of(Plane(p))), [0, 1, 2, 0]);
     }
     #[test]

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A request waits in the FTL queue until its die's queue has room. Only the head of the FTL queue
-//! is looked at, so that one busy die blocks requests for all others (NVMM, "Nonvolatile Main
+//! is considered, so that one busy die blocks requests for all others (NVMM, "Nonvolatile Main
 //! Memory System Architecture"); with [`crate::Queues::reorder`] requests pass those whose die's
 //! queue is full. At a die, planes work independently of each other, each in the order of its
 //! requests.
@@ -166,7 +166,7 @@ impl Nand {
             buses: vec![bus; channels],
             ftl: List::EMPTY,
             head_counted: false,
-            // One for each array and bus at the most.
+            // At most one for each array and bus.
             events: Events::with_capacity(planes + 2 * channels),
             now: 0,
             done: Vec::with_capacity(depth),
@@ -276,7 +276,7 @@ impl Nand {
 
     // ---- requests ----
 
-    /// Takes a request at a time. A time before that of an earlier call counts as that.
+    /// Takes one request at a time. A time before an earlier call's time counts as that time.
     ///
     /// # Errors
     /// When it breaks a rule of NAND, which is counted, or there is no room. Nothing has happened

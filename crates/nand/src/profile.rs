@@ -90,17 +90,17 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Nanoseconds that so many bytes take on the bus, rounded up.
+    /// Nanoseconds that `bytes` bytes take on the bus, rounded up.
     #[must_use]
     pub fn transfer_ns(&self, bytes: u32) -> u64 {
         (u64::from(bytes) * 1_000_000_000).div_ceil(self.bus_bytes_per_second)
     }
-    /// A read of so many bytes when nothing else is under way: command, tR, transfer.
+    /// A read of `bytes` bytes when nothing else is under way: command, tR, transfer.
     #[must_use]
     pub fn unloaded_read_ns(&self, bytes: u32) -> u64 {
         self.command_ns + self.read_ns + self.transfer_ns(bytes)
     }
-    /// A program of so many bytes when nothing else is under way: command, transfer, tPROG.
+    /// A program of `bytes` bytes when nothing else is under way: command, transfer, tPROG.
     #[must_use]
     pub fn unloaded_program_ns(&self, bytes: u32) -> u64 {
         self.command_ns + self.transfer_ns(bytes) + self.program_ns
@@ -113,7 +113,7 @@ pub struct Queues {
     /// Requests that may wait at a die. The FTL queue feeds these queues. When the one of its head
     /// is full, that head blocks all others.
     pub die_queue: u32,
-    /// Requests may pass those whose die's queue is full. Those of one die stay in order.
+    /// Requests may pass requests whose die's queue is full. Requests for one die stay in order.
     pub reorder: bool,
 }
 
@@ -126,7 +126,7 @@ pub struct Wear {
     /// The median of the blocks' limits, in erases: at its limit a block fails to be programmed or
     /// erased, for good.
     pub failure: u32,
-    /// The deviation of the logarithm of the limits: with 0.1, two thirds of the blocks lie within
+    /// The deviation of the logarithm of the limits: with 0.1, two thirds of the blocks are within
     /// 10% of the median.
     pub spread: f64,
     /// The share of blocks that are bad from the beginning.
@@ -142,8 +142,8 @@ pub struct Ecc {
     pub corrects: u32,
     /// The share of bits read wrong in a block that was never erased.
     pub bit_errors_fresh: f64,
-    /// The same in a block that was erased as often as its rated endurance. Its logarithm grows
-    /// evenly with the erases, before and beyond.
+    /// The share of bits read wrong in a block that was erased as often as its rated endurance. Its
+    /// logarithm grows evenly with the erases, before and beyond.
     pub bit_errors_worn: f64,
 }
 
@@ -253,8 +253,8 @@ impl Profile {
     pub fn built_in_names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
-    /// The same device with `planes` planes and at least `bytes` of capacity, and at least 32
-    /// blocks in a plane ([`Geometry::scaled`]).
+    /// This device with `planes` planes and at least `bytes` of capacity, and at least 32 blocks in
+    /// a plane ([`Geometry::scaled`]).
     ///
     /// # Errors
     /// When that cannot be.

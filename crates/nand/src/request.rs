@@ -30,7 +30,7 @@ pub enum NandOp {
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Command {
-    /// Comes back when it has ended. The device does not look at it.
+    /// Returned when the request has ended. The device does not use it.
     pub tag: u64,
     /// What to do.
     pub op: NandOp,
@@ -42,14 +42,14 @@ pub struct Command {
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Status {
-    /// Well. So many bits of what was read were corrected.
+    /// It succeeded, and nothing had to be corrected.
     #[default]
     Ok,
-    /// Well, after so many bits were corrected.
+    /// It succeeded, after this many bits were corrected.
     Corrected(u32),
     /// More bits were wrong than can be corrected.
     Uncorrectable,
-    /// Nothing lies there: the page was not programmed since its block was erased.
+    /// Nothing is stored there: the page was not programmed since its block was erased.
     Empty,
     /// The page could not be programmed: its block is bad.
     ProgramFailed,

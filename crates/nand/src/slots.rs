@@ -1,5 +1,5 @@
-//! A pool of slots by number, and first-come lists of numbers through links that lie beside the
-//! slots: nothing is allocated after it was made.
+//! A pool of slots by number, and first-come lists of numbers through links that are stored next to
+//! the slots: nothing is allocated after it was made.
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;

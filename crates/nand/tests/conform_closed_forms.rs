@@ -8,7 +8,7 @@ use fulgurite_nand::{Block, Command, Done, Nand, NandOp, Plane, Profile, Status}
 
 const DEPTH: usize = 8192;
 
-/// A built-in profile without errors and bad blocks, of 1 GiB on so many planes.
+/// A built-in profile without errors and bad blocks, of 1 GiB on `planes` planes.
 fn profile(name: &str, planes: u32) -> Profile {
     let mut profile = Profile::built_in(name).unwrap().scaled(1 << 30, planes).unwrap();
     profile.wear.factory_bad = 0.0;

@@ -1,6 +1,6 @@
 //! Goal: blocks fail near the limits that were drawn for them and never work again. Bits go wrong
-//! more often in worn blocks, are corrected while they can be, and are told of when not. The layer
-//! above replaces failed blocks and says which writes failed.
+//! more often in worn blocks, are corrected while they can be, and are reported when they cannot
+//! be. The layer above replaces failed blocks and says which writes failed.
 //! Method: blocks are erased and programmed until they fail, and compared with their limits. A
 //! small device is written over and over until it is worn out.
 

@@ -1,9 +1,9 @@
 //! Goal: whatever is asked of the device, its arrays and buses do one thing at a time, each request
-//! ends exactly once, those of a plane reach its array in their order, what breaks a rule of NAND
-//! is refused, and the same seed gives the same times.
-//! Method: random geometries and requests, with time between them, beside a small model of what
-//! each block holds. Everything that was busy is noted and compared with everything else that was
-//! on the same resource.
+//! ends exactly once, requests for a plane reach its array in their order, what breaks a rule of
+//! NAND is refused, and the same seed gives the same times.
+//! Method: random geometries and requests, with time between them, are compared with a small model
+//! of what each block holds. Everything that was busy is noted and compared with everything else
+//! that was on the same resource.
 
 use std::collections::BTreeMap;
 
@@ -205,7 +205,7 @@ proptest! {
             };
             prop_assert!(done.submitted_ns <= done.issued_ns && done.issued_ns + least <= done.done_ns, "{done:?}");
         }
-        // The same again.
+        // A second run gives the same history.
         prop_assert_eq!(history, drive(profile, depth, &steps));
     }
 }

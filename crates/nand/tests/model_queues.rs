@@ -1,5 +1,5 @@
-//! Goal: one busy die blocks requests for all others while only the head of the FTL queue is looked
-//! at. Longer die queues make that rarer, and requests that may pass it remove it (NVMM,
+//! Goal: one busy die blocks requests for all others while only the head of the FTL queue is
+//! considered. Longer die queues make that rarer, and requests that may pass it remove it (NVMM,
 //! "Nonvolatile Main Memory System Architecture").
 //! Method: many requests for one die come together with reads of others. The reads' times are
 //! compared.

@@ -1,11 +1,11 @@
 //! Goal: the share of reads that are blocked by reclaim is what the model says it must be, and
 //! falls with the number of planes: at the same traffic, four times the planes block about a
 //! quarter (AstriFlash, "Garbage collection overheads": 4% with 256 GB, under 1% with 1 TB). What
-//! reclaim reads for itself is told apart: no host waits for it.
-//! Method: random reads and a steady stream of writes that goes round a device of scaled capacity,
-//! 64 and 256 planes of the same size. Extents across all planes and across a few. The share that
-//! is found is compared with the time that planes are being erased. Reads of reclaim and of a
-//! program meet at one plane, in both orders.
+//! reclaim reads for itself is counted separately, because no host waits for it.
+//! Method: random reads and a steady stream of writes that cycles through a device of scaled
+//! capacity, 64 and 256 planes of the same size. Extents across all planes and across a few. The
+//! share that is found is compared with the time that planes are being erased. Reads of reclaim and
+//! of a program meet at one plane, in both orders.
 
 use fulgurite_nand::{Fil, FilConfig, FlashDone, FlashOp, FlashRequest, Profile};
 

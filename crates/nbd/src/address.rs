@@ -67,7 +67,8 @@ fn loopback(address: SocketAddr) -> Result<SocketAddr, NbdError> {
 }
 
 impl NbdAddress {
-    /// Whether a server could listen here, as far as that can be told without creating anything.
+    /// Whether a server could listen here, as far as that can be found out without creating
+    /// anything.
     ///
     /// # Errors
     /// [`NbdError`]: in use, a symbolic link, something that is no socket, no such directory, not

@@ -9,10 +9,10 @@
 //! Invariants: a command is replied to once, when nothing of it is in flight. A write holds a
 //! subpage's place ([`Places`]) from before its first request for it until the completion of its
 //! last. A reply to a write with FUA, and to a flush, follows a flush that was submitted when all
-//! the writes that it speaks of had completed. Nothing is kept in between: what a reply has told is
-//! what every other client reads, so that several connections of one client see one device. While a
-//! client takes no replies, what it has on the flash ends all the same, so that no task waits for
-//! places that it holds. It begins nothing new.
+//! the writes that it speaks of had completed. Nothing is kept in between: what a reply has
+//! acknowledged is what every other client reads, so that several connections of one client see one
+//! device. While a client takes no replies, what it has on the flash ends all the same, so that no
+//! task waits for places that it holds. It begins nothing new.
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,10 +35,10 @@ pub(crate) const ZERO_FRAME: u32 = 0;
 /// Requests that a command may submit before the next one has its turn.
 const TURN: usize = 64;
 
-/// How often a client that takes no replies has its requests looked at.
+/// How often the requests of a client that takes no replies are polled.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What a tag says beside the command's slot: a flush.
+/// What a tag says in addition to the command's slot: a flush.
 const STEP_FLUSH: u32 = u32::MAX;
 /// The subpage is read, to be changed and written back.
 const STEP_OLD: u32 = 1 << 31;
@@ -191,8 +191,8 @@ impl Engine {
     fn begin(&mut self, work: &mut Work, command: Command) {
         let mut task = Task::new(command);
         if task.command.kind == Kind::Trim && !work.gone {
-            // Rare, and short beside what it spares. But it may wait for the store, and others must
-            // not wait for it.
+            // Rare, and short compared with what it spares. But it may wait for the store, and
+            // others must not wait for it.
             self.settle(work);
             let (first, count) = task.span.whole();
             let trimmed = if count == 0 { Ok(()) } else { self.flash.trim(SubpageIndex(first), count) };
@@ -349,8 +349,8 @@ impl Engine {
         }
     }
 
-    /// Sends the replies that there are: those of one turn, whose data were in frames, so that they
-    /// take no more than the frames do. A client that does not take them is given up.
+    /// Sends the replies that there are: the replies of one turn, whose data were in frames, so
+    /// that they take no more than the frames do. A client that does not take them is given up.
     fn send(&mut self, work: &mut Work) {
         while !work.replies.is_empty() {
             let mut replies = std::mem::take(&mut work.replies);
@@ -447,7 +447,7 @@ fn request(slot: u32, step: u32, op: Op, subpage: u32, frame: u32) -> Request {
     Request { tag, op, subpage: SubpageIndex(subpage), frame: FrameIndex(frame) }
 }
 
-/// What a client is told of an error of the flash.
+/// The errno that a client gets for an error of the flash.
 fn errno(error: FlashError) -> Errno {
     match error {
         FlashError::NoSpace => Errno::NoSpace,

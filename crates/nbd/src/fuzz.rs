@@ -50,7 +50,7 @@ fn request(random: &mut Random, may: &May) {
     let span = Span::of(request.offset, request.length);
     let last = u64::from(span.first) + u64::from(span.subpages()) - 1;
     assert!(last * 4096 < may.bytes, "{span:?} of {request:?}");
-    // Its bytes are those of its subpages, each once. The middle ones are whole.
+    // Its bytes are the bytes of its subpages, each once. The middle ones are whole.
     let parts = [0, span.subpages() - 1].map(|i| span.within(i).len() as u64);
     let sum = match span.subpages() {
         1 => parts[0],

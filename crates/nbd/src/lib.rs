@@ -19,7 +19,7 @@
 //! when the client connected. What is wrong in itself is answered by an error, what breaks the
 //! framing or the time ends that connection. A write that was replied to is seen by all clients. A
 //! flush, or a write with FUA, is durable when it is replied to. Ranges of bytes that are no whole
-//! subpages are read, changed and written back, and lose nothing that others write beside them.
+//! subpages are read, changed and written back, and lose nothing that others write next to them.
 //!
 //! What it does not do: TLS and passwords (so nothing but loopback), trim where the medium has none
 //! (the flag is not offered then, and a client that asks all the same gets ENOTSUP), block status,

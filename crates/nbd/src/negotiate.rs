@@ -18,7 +18,7 @@ const OPTION_BYTES_MAX: u32 = 8 << 10;
 /// Longest option that is read and refused. Beyond, the connection ends.
 const OPTION_SKIP_BYTES_MAX: u32 = 256 << 10;
 
-/// What a client is told about the export.
+/// What a client learns about the export.
 #[derive(Clone, Debug)]
 pub(crate) struct Export {
     pub(crate) name: String,

@@ -1,10 +1,10 @@
 //! Which subpages are being written, by all clients of a server: at most one write is under way on
 //! each.
 //!
-//! Media order nothing, and a client may write less than a subpage: that is read, changed and
-//! written back, and must not undo what another write, of the same client or of another, put beside
-//! it meanwhile. A command that finds a subpage taken leaves its notifier and continues with other
-//! work. It is woken when the subpage is free. Invariant: a subpage is in the table from
+//! Media order nothing, and a client may write less than a subpage: then the subpage is read,
+//! changed and written back, which must not undo what another write, of this client or of another,
+//! put next to it meanwhile. A command that finds a subpage taken leaves its notifier and continues
+//! with other work. It is woken when the subpage is free. Invariant: a subpage is in the table from
 //! [`Places::take`] that returned true until [`Places::free`]. No command takes a second place
 //! before it has freed the first or that one's write is handed over, so there is no circular wait.
 

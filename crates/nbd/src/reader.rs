@@ -19,8 +19,8 @@ use crate::negotiate::broken;
 use crate::stream::Incoming;
 use crate::wire::{self, Errno, Request, command, command_flag};
 
-/// Largest payload of a write that is read and refused. A client that was not told our limit may
-/// send this much (proto.md, "Block size constraints"); beyond, the connection ends.
+/// Largest payload of a write that is read and refused. A client that does not know the server's
+/// limit may send this much (proto.md, "Block size constraints"); beyond, the connection ends.
 const REFUSED_PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 /// What the reader works with.

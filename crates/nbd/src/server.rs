@@ -42,8 +42,8 @@ pub struct NbdConfig {
     pub depth: usize,
     /// Clients at a time. More are turned away.
     pub clients_max: usize,
-    /// DRAM that a client's payloads take, at the most, as much again for replies on their way.
-    /// Untouched, it costs nothing.
+    /// The most DRAM that a client's payloads take; as much again is taken for replies on their
+    /// way. Untouched, it costs nothing.
     pub buffer_bytes: usize,
     /// The longest read or write that is taken: a power of two from 64 KiB on, at most half the
     /// buffer.
@@ -329,8 +329,8 @@ impl Client {
 
     fn prepare(&self) -> Result<Ready, String> {
         let config = &self.shared.config;
-        // One for the zeros, and two for the ends of a request that is as long as can be and lies
-        // askew.
+        // One for the zeros, and two for the ends of a request that is as long as can be and is not
+        // aligned.
         let bytes = config.buffer_bytes + 4 * SUBPAGE_BYTES;
         let frames = Arc::new(Arena::anonymous(bytes, Backed::BasePages).map_err(|e| e.to_string())?);
         let wake = Arc::new(Notifier::new().map_err(|e| e.to_string())?);

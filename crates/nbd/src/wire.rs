@@ -176,8 +176,8 @@ pub(crate) fn put_simple_reply(into: &mut Vec<u8>, cookie: u64, error: Option<Er
     into.extend(cookie.to_be_bytes());
 }
 
-/// Appends the head of a structured reply of one chunk: `length` bytes that lie at `offset`, which
-/// must follow.
+/// Appends the head of a structured reply of one chunk: `length` bytes at `offset`, which must
+/// follow.
 pub(crate) fn put_data_chunk(into: &mut Vec<u8>, cookie: u64, offset: u64, length: u32) {
     put_chunk(into, CHUNK_OFFSET_DATA, cookie, length.saturating_add(8));
     into.extend(offset.to_be_bytes());

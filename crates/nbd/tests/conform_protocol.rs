@@ -146,8 +146,8 @@ fn what_is_wrong_is_an_error_and_the_connection_goes_on() {
     }
 }
 
-/// Only what lies wholly in the range is given up. Where the flash behind does not heed it, it is
-/// not offered, and refused.
+/// Only what is wholly in the range is given up. Where the flash behind does not heed trims, they
+/// are not offered, and are refused.
 #[test]
 fn what_is_trimmed_is_given_up_and_its_neighbours_stay() {
     let flash = memory(64);

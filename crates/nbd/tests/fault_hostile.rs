@@ -113,8 +113,8 @@ fn broken_requests_end_the_connection() {
         assert!(client.hung_up());
     }
     eventually("three are counted", || served.server.counters().broken == 3);
-    // 20 MiB is more than it takes, and what a client that was told nothing may send: refused, and
-    // the framing is kept.
+    // 20 MiB is more than the server takes, and a client that does not know that may send it: it is
+    // refused, and the framing is kept.
     let (mut client, _) = Client::open(&served.path, false);
     let cookie = client.send(WRITE, 0, 0, 20 << 20);
     for _ in 0..20 {

@@ -15,7 +15,7 @@ use fulgurite_flash::{FaultPlan, FaultyFlash, MemoryFlash};
 
 const SUBPAGES: u32 = 8;
 const CLIENTS: u64 = 4;
-/// A client's run of bytes. Every fourth is its own. Odd, so that runs lie askew in subpages.
+/// A client's run of bytes. Every fourth is its own. Odd, so that runs are not aligned to subpages.
 const RUN: u64 = 701;
 
 fn runs_of(client: u64) -> Vec<(u64, u64)> {

@@ -10,8 +10,9 @@
 //!
 //! For each page, in nanoseconds, the least of several rounds: its eviction when it was written to
 //! and when it was not, its installation, and the first write to it. Pages are scattered. None of
-//! the ways looks at what a page holds, so what telling changes by contents costs has a line of its
-//! own. The first write to a page that is protected is without the signal or message that it makes.
+//! the methods reads what a page holds, so the cost of finding changes by contents has a line of
+//! its own. The time of the first write to a protected page excludes the signal or message that it
+//! causes.
 //!
 //! With `busy`, another thread of the program computes on the other processors. Then each change of
 //! what is mapped interrupts them.
@@ -27,7 +28,7 @@ use std::time::Instant;
 const PAGE: usize = 4096;
 const PAGES: usize = 4096;
 const ROUNDS: usize = 15;
-/// Pages that are evicted together, at the most.
+/// Most pages that are evicted together.
 const BATCH: usize = 64;
 /// `PIDFD_SELF_THREAD` (Linux 6.14).
 const THIS_PROCESS: i32 = -10_000;
@@ -322,12 +323,12 @@ impl Way for Hidden {
     }
 }
 
-/// All pages, scattered: none is beside the one before.
+/// All pages, scattered: none is next to the one before it.
 fn scattered() -> Vec<usize> {
     (0..PAGES).map(|index| index * 1021 % PAGES).collect()
 }
 
-/// Nanoseconds for each page of `step`, for so many pages at a time.
+/// Nanoseconds that `step` takes for each page, when it gets `batch` pages at a time.
 fn each(batch: usize, mut step: impl FnMut(&[usize])) -> u64 {
     let pages = scattered();
     let begun = Instant::now();

@@ -1,5 +1,5 @@
 //! What is specific to x86-64: the time-stamp counter, the pause hint, a copy that the compiler
-//! does not look into.
+//! cannot optimize.
 //!
 //! A port writes this module again and nothing else.
 
@@ -107,7 +107,7 @@ pub(crate) unsafe extern "C" fn signal_return() {
 /// Whether the access that a signal is about was a write.
 ///
 /// # Safety
-/// The context is that of a `SIGSEGV` or `SIGBUS`.
+/// The context is the one of a `SIGSEGV` or `SIGBUS`.
 pub(crate) unsafe fn was_write(context: *const libc::ucontext_t) -> bool {
     // Bit 1 of the page fault's error code (Intel SDM, volume 3, 4.7).
     // SAFETY: the caller's contract.
@@ -117,7 +117,7 @@ pub(crate) unsafe fn was_write(context: *const libc::ucontext_t) -> bool {
 /// The stack pointer at the point where a signal struck.
 ///
 /// # Safety
-/// The context is that of a signal.
+/// The context is a signal's.
 pub(crate) unsafe fn stack_pointer(context: *const libc::ucontext_t) -> usize {
     // SAFETY: the caller's contract.
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as usize }
@@ -140,7 +140,7 @@ pub(crate) const RED_ZONE: usize = 128;
 /// Calls a function on another stack, of which `top` is the end.
 ///
 /// # Safety
-/// `top` is a multiple of 16. What lies below it is writable, and nobody's. The function may be
+/// `top` is a multiple of 16. The memory below it is writable, and not in use. The function may be
 /// called with the argument.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn call_on(
@@ -170,7 +170,8 @@ pub(crate) unsafe extern "C" fn call_on(
 pub unsafe fn system_call(number: usize, arguments: [usize; 6]) -> isize {
     let result: isize;
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the caller's contract. The instruction changes two registers beside the result.
+    // SAFETY: the caller's contract. The instruction changes two registers in addition to the
+    // result.
     unsafe {
         core::arch::asm!(
             "syscall",

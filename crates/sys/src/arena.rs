@@ -17,7 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use crate::descriptors::above_standard;
 use crate::{arch, planted};
 
-/// What lies behind an arena's addresses.
+/// What is behind an arena's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backed {
     /// Anonymous memory in transparent huge pages where the kernel gives them.
@@ -87,7 +87,7 @@ impl Arena {
         };
         // Whole huge pages only: a table of a few base pages must not take 2 MiB.
         let whole = if backed == Backed::HugePages { len / HUGE * HUGE } else { len };
-        // SAFETY: both ranges lie inside the mapping just made. Refusal (no THP in this kernel)
+        // SAFETY: both ranges are inside the mapping just made. Refusal (no THP in this kernel)
         // costs speed only.
         unsafe {
             let _ = madvise(aligned.cast(), whole, advice);

@@ -41,7 +41,7 @@ pub fn tables_are_freed() {
 }
 
 fn command(which: libc::c_int) -> libc::c_long {
-    // SAFETY: membarrier takes three integers and touches no memory of ours.
+    // SAFETY: membarrier takes three integers and touches no memory of this process.
     unsafe { libc::syscall(libc::SYS_membarrier, which, 0, 0) }
 }
 

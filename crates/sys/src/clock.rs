@@ -24,7 +24,7 @@ const SLEEP_NS: u64 = 100_000;
 const SLACK_NS: u64 = 60_000;
 /// What a round of a loop that polls takes of simulated time.
 const ROUND: Duration = Duration::from_nanos(100);
-/// How long a wait for another thread under a simulated clock takes before it looks at the time
+/// How long a wait for another thread under a simulated clock takes before it checks the time
 /// again.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -70,7 +70,7 @@ impl SimulatedTime {
     pub fn now_ns(&self) -> u64 {
         self.0.now_ns()
     }
-    /// Lets so much time pass.
+    /// Lets the time `by` pass.
     pub fn advance(&self, by: Duration) {
         self.0.advance(by);
     }
@@ -135,7 +135,7 @@ impl Clock {
     fn to_ns(&self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.ns_per_tick_q32)) >> 32) as u64
     }
-    /// When so much time will have passed. `u64::MAX`, which is never, where that is beyond the
+    /// When the time `time` will have passed. `u64::MAX`, which is never, where that is beyond the
     /// clock's end.
     #[must_use]
     pub fn after(&self, time: Duration) -> u64 {
@@ -162,7 +162,7 @@ impl Clock {
             }
         }
     }
-    /// The same in milliseconds.
+    /// As [`Clock::wall`], in milliseconds.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         u64::try_from(self.wall().as_millis()).unwrap_or(u64::MAX)
@@ -192,9 +192,9 @@ impl Clock {
             _ => wake.wait(timeout),
         }
     }
-    /// How long to sleep for something that is due at `due_ns`, `timeout` at the most. None where
-    /// it is so near that to spin is better. The kernel's timers come late, so the last stretch is
-    /// to be spun for. By a simulated clock it is slept, too.
+    /// How long to sleep for something that is due at `due_ns`, at most `timeout`. None where it is
+    /// so near that to spin is better. The kernel's timers come late, so the last stretch is to be
+    /// spun for. By a simulated clock the last stretch is slept, too.
     #[must_use]
     pub fn nap(&self, due_ns: u64, timeout: Option<Duration>) -> Option<Duration> {
         let until = due_ns.saturating_sub(self.now_ns());
@@ -206,7 +206,7 @@ impl Clock {
         let sleep = Duration::from_nanos(sleep);
         Some(timeout.map_or(sleep, |timeout| timeout.min(sleep)))
     }
-    /// Receives what another thread sends, waiting until `ns` at the most.
+    /// Receives what another thread sends, waiting at most until `ns`.
     ///
     /// # Errors
     /// As [`Receiver::recv_timeout`].

@@ -36,7 +36,7 @@ fn is_free() -> bool {
     })
 }
 
-/// The same open file under a number of the library, for what the kernel has opened by itself: a
+/// Moves an open file to a number of the library, for what the kernel has opened by itself: a
 /// connection that was accepted, what another process sent.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ use crate::descriptors::above_standard;
 /// fcntl(2): which signal announces a conflict with a lease. Not in `libc`.
 const F_SETSIG: libc::c_int = 10;
 
-/// Pieces of a gathered write: their list lies on the stack.
+/// Pieces of a gathered write: their list is on the stack.
 pub const GATHERED_MAX: usize = 64;
 
 /// An open file or block device.
@@ -129,8 +129,8 @@ impl DirectFile {
     #[must_use]
     pub fn open_elsewhere(&self) -> bool {
         let fd = self.file.as_raw_fd();
-        // A signal announces an open of the file while the lease is held. That of an asynchronous
-        // socket is ignored without a handler. The usual one would end the process.
+        // A signal announces an open of the file while the lease is held. An asynchronous socket's
+        // signal is ignored without a handler. The usual one would end the process.
         // SAFETY: these operations take numbers only, and the descriptor is open.
         let asked = unsafe {
             libc::fcntl(fd, F_SETSIG, libc::SIGURG);
@@ -273,8 +273,8 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<bool> {
 }
 
 impl Drop for DirectFile {
-    /// Gives up the lock at once. Closing does that only when the kernel's last reference goes, and
-    /// a ring that was closed a moment ago still has one.
+    /// Gives up the lock at once. Closing does that only when the kernel drops its last reference,
+    /// and a ring that was closed a moment ago still has one.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingUnlock);
     }

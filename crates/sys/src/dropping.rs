@@ -18,8 +18,8 @@ const DROP: libc::c_int = 24;
 
 /// Drops the pages at these addresses. Calls `failed` with the index of each that is still there.
 ///
-/// The caller vouches that the pages are of a mapping of ours, to which no reference of Rust
-/// exists.
+/// The caller vouches that the pages are of a mapping of this process, to which no reference of
+/// Rust exists.
 pub(crate) fn drop_pages(addresses: impl Iterator<Item = usize>, mut failed: impl FnMut(usize)) {
     let mut addresses = addresses.peekable();
     let mut first = 0;

@@ -52,7 +52,7 @@ pub enum Verdict {
     Again,
     /// Its contents cannot be had: `SIGBUS` with `BUS_MCEERR_AR`, as for memory that broke.
     Failed,
-    /// Its fiber waits, and is told of the end ([`begin_switch`]).
+    /// Its fiber waits, and is notified of the end ([`begin_switch`]).
     Waits,
     /// It is the program's own.
     NotMine,
@@ -88,16 +88,16 @@ pub type Hook = fn(usize, &mut libc::ucontext_t) -> bool;
 /// The stack that the judges of a signal run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JudgeStack {
-    /// The thread's own, unless another judge of the signal wants the alternate one. Beside a hook
-    /// ([`ask_first`]) it may be the alternate one as well, where its own has little room. Then
-    /// faults do not switch.
+    /// The thread's own, unless another judge of the signal wants the alternate one. Where a hook
+    /// ([`ask_first`]) is set as well, it may also be the alternate one, if the thread's own has
+    /// little room. Then faults do not switch.
     Own,
     /// The thread's alternate one, where it has one: the access may be to the thread's own. It must
     /// be large enough for each judge ([`SignalStack`]).
     Alternate,
 }
 
-/// Judges of a signal, at the most.
+/// Most judges of a signal.
 pub const JUDGES: usize = 8;
 
 /// The judges of a signal, and the program's action for it.
@@ -145,7 +145,7 @@ impl Slot {
     /// What the judges say of an access, on the stack that they want.
     ///
     /// # Safety
-    /// The context is that of the signal that is being handled, with all signals blocked.
+    /// The context is the one of the signal that is being handled, with all signals blocked.
     unsafe fn judge_on_stack(&self, fault: &Fault, context: *const libc::ucontext_t) -> Verdict {
         let mut verdict = None;
         if self.hook.load(Ordering::Relaxed) != 0 && !self.wants_alternate.load(Ordering::Acquire) {
@@ -371,7 +371,7 @@ unsafe extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, contex
 /// The signals that the interrupted code had blocked.
 ///
 /// # Safety
-/// The context is that of a signal that is being handled.
+/// The context is the one of a signal that is being handled.
 unsafe fn mask_before(context: *const c_void) -> u64 {
     // SAFETY: the caller's contract. A set is at least as long as a word.
     unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read() }
@@ -385,7 +385,7 @@ const BUS_MCEERR_AR: c_int = 4;
 /// Sends this thread a `SIGBUS` that arrives before the access is tried again.
 ///
 /// # Safety
-/// The context is that of the signal that is being handled.
+/// The context is the one of the signal that is being handled.
 unsafe fn fail(address: usize, context: *mut libc::ucontext_t) {
     // As the kernel does where it must: a signal that is blocked or ignored ends the process.
     // SAFETY: the mask is that to which the kernel returns.
@@ -465,7 +465,7 @@ pub struct SignalStack {
 }
 
 impl SignalStack {
-    /// Maps one of so many bytes, with a guard below it.
+    /// Maps a stack of `len` bytes, with a guard below it.
     ///
     /// # Errors
     /// The kernel's.

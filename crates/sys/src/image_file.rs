@@ -23,11 +23,11 @@ use crate::descriptors::above_standard;
 /// Bytes of one write: large enough that a device is busy, small enough that a short one is made up
 /// for soon.
 const WRITE_BYTES: usize = 8 << 20;
-/// The same from a child's buffer, which is filled before each: what it holds stays in the
-/// processor's caches until it is written.
+/// Bytes of one write from a child's buffer, which is filled before each write. It is smaller, so
+/// that what it holds stays in the processor's caches until it is written.
 const COPY_BYTES: usize = 2 << 20;
 
-/// Where an image goes.
+/// Where an image is written.
 #[derive(Debug)]
 pub struct ImageFile {
     directory: File,
@@ -65,8 +65,9 @@ impl ImageFile {
         self.write_range(arena.range(0, len).as_ptr(), len, std::ptr::null_mut())
     }
 
-    /// The same, in a child process: of the bytes as they are now. The caller goes on as soon as
-    /// its page tables are copied, and its first write to each page copies that.
+    /// As [`Self::write`], in a child process: it writes the bytes as they are now. The caller
+    /// continues as soon as its page tables are copied, and its first write to each page copies
+    /// that page.
     ///
     /// # Errors
     /// The kernel's, when there is no child (`EAGAIN`, `ENOMEM`).
@@ -107,7 +108,7 @@ impl ImageFile {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no
-        // existing memory. It goes with the child.
+        // existing memory. It ends with the child.
         let buffer = unsafe { libc::mmap(std::ptr::null_mut(), COPY_BYTES, access, flags, -1, 0) };
         if buffer == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(buffer.cast()) }
     }
@@ -152,7 +153,7 @@ impl ImageFile {
         let mut done = 0;
         while done < len {
             let piece = (if buffer.is_null() { WRITE_BYTES } else { COPY_BYTES }).min(len - done);
-            // SAFETY: the piece lies inside the range, which is mapped (the caller's contract).
+            // SAFETY: the piece is inside the range, which is mapped (the caller's contract).
             let mut from = unsafe { base.add(done) };
             if !buffer.is_null() {
                 // SAFETY: the buffer is as long as that and nobody else's. The range is another

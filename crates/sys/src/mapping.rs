@@ -20,8 +20,8 @@ mod sealed {
     impl Plain for u32 {}
 }
 
-/// So many values of one owner, zero at first, in base pages. Those that nobody has touched cost
-/// nothing.
+/// A number of values of one owner, zero at first, in base pages. Values that nothing has touched
+/// cost nothing.
 #[derive(Debug)]
 pub struct Mapping<T: sealed::Plain> {
     base: NonNull<T>,
@@ -34,7 +34,7 @@ unsafe impl<T: sealed::Plain> Send for Mapping<T> {}
 unsafe impl<T: sealed::Plain> Sync for Mapping<T> {}
 
 impl<T: sealed::Plain> Mapping<T> {
-    /// Maps so many zeros. Where the kernel refuses, the process ends, as it does for a box.
+    /// Maps `len` zeros. Where the kernel refuses, the process ends, as it does for a box.
     ///
     /// # Panics
     /// When they have more bytes than there are addresses.
@@ -57,7 +57,7 @@ impl<T: sealed::Plain> Mapping<T> {
     }
 
     /// Gives the memory of a range back to the kernel. Its values are zero afterwards in whole
-    /// pages, and as before in the pages that lie in the range only in part.
+    /// pages, and as before in the pages that are only partially in the range.
     ///
     /// # Panics
     /// When the range is not inside the table.
@@ -80,7 +80,7 @@ impl<T: sealed::Plain> Deref for Mapping<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: the mapping has so many values, aligned to a page, and zeros were one.
+        // SAFETY: the mapping has `len` values, aligned to a page, and zeros were one.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }

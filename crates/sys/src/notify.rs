@@ -61,8 +61,8 @@ impl Notifier {
         }
         self.take()
     }
-    /// The same, until `other` can be read or has been closed at its other end, too. Returns
-    /// whether it was notified.
+    /// As [`Notifier::wait`], and also ends when `other` can be read or has been closed at its
+    /// other end. Returns whether it was notified.
     pub fn wait_with(&self, other: BorrowedFd<'_>, timeout: Option<Duration>) -> bool {
         let timeout =
             timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-/// So many bytes from `/dev/urandom`.
+/// `N` bytes from `/dev/urandom`.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -1,14 +1,14 @@
 //! A path at which a server listens: a Unix socket of its owner's alone.
 //!
 //! A socket appears at the path when it already listens, with its mode set: it is bound under a
-//! name of its own beside the path, and renamed without replacing anything. So a server that finds
+//! name of its own next to the path, and renamed without replacing anything. So a server that finds
 //! a socket there that refuses connections has found what a dead server left. It is taken away
 //! first, under a lock of the directory, so that no server removes a socket that another has just
 //! put there. Only a server that finds such a socket takes that lock, and not for long: any process
 //! that may read a directory can lock it, and keep it locked.
 //!
 //! Invariants: no one else's file is removed or replaced, of servers that begin at a path at the
-//! same time, one at the most has it. No call waits for another process for more than two seconds.
+//! same time, at most one has it. No call waits for another process for more than two seconds.
 //! Links are not followed.
 
 use std::ffi::OsString;
@@ -68,7 +68,7 @@ enum Found {
     Stale,
 }
 
-/// What is at a path, if it is no socket. What cannot be looked at is nothing.
+/// What is at a path, if it is no socket. What cannot be checked is nothing.
 #[must_use]
 pub fn not_a_socket(path: &Path) -> Option<&'static str> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
@@ -85,8 +85,8 @@ pub fn not_a_socket(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Whether a server could listen at a path, as far as that can be told without creating anything.
-/// Looks for one of the same kind of socket.
+/// Whether a server could listen at a path, as far as that can be found out without creating
+/// anything. Checks for a socket of the given kind.
 ///
 /// # Errors
 /// [`PlaceError`].
@@ -132,7 +132,7 @@ fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A unique name beside a path: this process's, and a new one each time.
+/// A unique name next to a path: this process's, and a new one each time.
 fn beside(path: &Path) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory that goes with the test.
+    /// A directory that is removed with the test.
     struct Directory(PathBuf);
     impl Directory {
         fn new(name: &str) -> Directory {

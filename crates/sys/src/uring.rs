@@ -74,7 +74,7 @@ pub struct Uring {
     pieces: Vec<Piece>,
     /// How requests can have several pieces.
     gathers: Gathers,
-    /// Memory in which the bytes of staged writes lie side by side. None before
+    /// Memory in which the bytes of staged writes are side by side. None before
     /// [`Uring::make_staging`].
     staging: ManuallyDrop<Option<Arena>>,
 }
@@ -97,8 +97,8 @@ enum Direction {
 /// How one request can move bytes of several places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Gathers {
-    /// Not at all: the kernel would look at the list later than it takes the operation (before
-    /// Linux 5.5).
+    /// Not at all: the kernel would read the list later than it takes the operation (before Linux
+    /// 5.5).
     No,
     /// From memory whose pages it pins for each write.
     Plain,
@@ -109,7 +109,7 @@ enum Gathers {
 /// The users of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RingUser {
-    /// The thread that uses it first, and no other: completions wait until it looks.
+    /// The thread that uses it first, and no other: completions wait until it polls.
     OneThread,
     /// One thread at a time. What a thread has under way when it ends is cancelled by the kernel.
     ///
@@ -295,8 +295,8 @@ impl Uring {
         self.push(entry, user)
     }
     /// Pieces that the next gathered write may have ([`Uring::push_gathered_write`]): as many as
-    /// the ring is deep, less those of gathered writes that were pushed and not yet taken by the
-    /// kernel. 0 where the kernel cannot.
+    /// the ring is deep, less the pieces of gathered writes that were pushed and not yet taken by
+    /// the kernel. 0 where the kernel cannot.
     #[must_use]
     pub fn gather_room(&mut self) -> usize {
         if self.ring.submission().is_empty() {
@@ -323,7 +323,7 @@ impl Uring {
         self.push_pieces(Direction::Write, file_offset, offsets, len, user)
     }
     /// The other way round: one read that puts `len` bytes at each of these offsets of the arena,
-    /// one after the other. Ranges may overlap. What lies there then is of one of them.
+    /// one after the other. Ranges may overlap. What is stored there then is from one of them.
     ///
     /// # Errors
     /// As [`Uring::push_gathered_write`].
@@ -406,9 +406,9 @@ impl Uring {
         Ok(())
     }
     /// Puts one write in the batch as [`Uring::push_gathered_write`] does, but copies the bytes
-    /// first, so that they lie side by side at `stage` of the staging memory: the arena is not
-    /// looked at any more after this call, and the device meets one long piece. What lies in the
-    /// stage must not be replaced before the operation has ended, or the file gets some of either.
+    /// first, so that they are side by side at `stage` of the staging memory: the arena is not read
+    /// any more after this call, and the device meets one long piece. The bytes in the stage must
+    /// not be replaced before the operation has ended, or the file gets some of either.
     ///
     /// # Errors
     /// [`RingFull`].
@@ -579,14 +579,14 @@ impl Uring {
         Ok(())
     }
 
-    /// Waits until the kernel has nothing of ours. False when it does not let this thread, or does
-    /// not end it in time.
+    /// Waits until the kernel has nothing of this ring. False when it does not let this thread, or
+    /// does not end it in time.
     fn drain(&mut self) -> bool {
         if !self.enabled {
             return true; // The kernel has not seen a single entry.
         }
         let begun = Instant::now();
-        // A poll of the notifier may stay: it has no memory of ours, and closing the ring ends it.
+        // A poll of the notifier may stay: it names no memory, and closing the ring ends it.
         while self.in_flight > 0 {
             if self.ring.completion().is_empty() {
                 let left = self.drain_limit.saturating_sub(begun.elapsed());

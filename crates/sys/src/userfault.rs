@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Pages are moved out, not copied: `UFFDIO_MOVE` (Linux 6.8) takes a page out of one place, with
-//! what it holds, and puts it into the other. Nobody can write to a page between its unmapping and
-//! the look at its contents. It refuses pages that a device may still write to.
+//! what it holds, and puts it into the other. No thread can write to a page between its unmapping
+//! and the check of its contents. It refuses pages that a device may still write to.
 //!
 //! Each move interrupts all processors that the program runs on: the page was mapped at its source.
 //! A copy to a missing page interrupts none. Pages that are dropped together interrupt them once
@@ -146,7 +146,7 @@ impl Access {
     }
 }
 
-/// Addresses below and above a region that nothing may access, at the least, so that no other
+/// The least number of addresses below and above a region that nothing may access, so that no other
 /// mapping touches it.
 const GUARD: usize = 64 << 10;
 /// Bytes whose pages share a table of pages of the kernel.
@@ -243,7 +243,7 @@ impl Region {
     }
 
     /// Forgets the pages that are mapped in a range: the next access finds them missing. Linux 6.14
-    /// also frees the kernel's tables of pages that lie in the range as a whole, 2 MiB each.
+    /// also frees the kernel's tables of pages that are in the range as a whole, 2 MiB each.
     ///
     /// # Errors
     /// The kernel's.
@@ -422,8 +422,8 @@ pub enum NotMoved {
 #[derive(Debug)]
 pub struct Userfault {
     fd: OwnedFd,
-    /// Which pages of this process are there. None where it may not look: the place to which a page
-    /// is to move is emptied before.
+    /// Which pages of this process are there. None where it may not read that: then the place to
+    /// which a page is to move is emptied before.
     pagemap: Option<File>,
     way: Way,
     is_in_line: bool,
@@ -500,7 +500,7 @@ impl Userfault {
         self.register(region.base(), region.len(), abi::REGISTER_MISSING)
     }
 
-    /// The same, and also watches the first writes to pages that are protected
+    /// As [`Userfault::watch`], and also watches the first writes to pages that are protected
     /// ([`Userfault::copy_in`]).
     ///
     /// # Errors
@@ -531,7 +531,7 @@ impl Userfault {
     pub fn read(&self, into: &mut Vec<Waiting>) -> usize {
         self.read_some::<64>(into)
     }
-    /// The same of up to `N`: the others are left to other threads.
+    /// As [`Userfault::read`], up to `N`: the others are left to other threads.
     pub fn read_some<const N: usize>(&self, into: &mut Vec<Waiting>) -> usize {
         const NONE: abi::Message = abi::Message { event: 0, reserved: [0; 7], flags: 0, address: 0, thread: 0 };
         let mut messages = [NONE; N];
@@ -652,9 +652,9 @@ impl Userfault {
     fn transfer(&self, call: libc::c_ulong, from: usize, to: usize, mode: u64) -> Result<(), NotMoved> {
         for _ in 0..TRIES {
             let mut moved = abi::Move { to: to as u64, from: from as u64, len: PAGE as u64, mode, done: 0 };
-            // SAFETY: both ends are a page of a mapping of ours (checked by the callers) that is
-            // reached as opaque copies, atomics or by the program's own accesses. To these a page
-            // that leaves is one that reads as zeros, or one that they wait for.
+            // SAFETY: both ends are a page of this crate's mappings (checked by the callers) that
+            // is reached as opaque copies, atomics or by the program's own accesses. To these a
+            // page that leaves is one that reads as zeros, or one that they wait for.
             if unsafe { libc::ioctl(self.fd.as_raw_fd(), call, &raw mut moved) } == 0 {
                 return Ok(());
             }

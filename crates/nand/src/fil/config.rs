@@ -15,7 +15,8 @@ pub(super) const STATE_VERSION: u32 = 3;
 /// How the layer works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilConfig {
-    /// Planes that an extent lies across. A part of all planes without rest. 0 for all of them.
+    /// Planes over which an extent is spread. It divides the number of planes without rest. 0 for
+    /// all of them.
     pub planes_per_extent: u32,
     /// Flash pages of an extent, no more than its blocks hold. What they hold beyond that is not
     /// used. 0 for all of it.
@@ -31,8 +32,8 @@ pub struct FilConfig {
     /// Writes end when they are in the buffer. Only a flush makes them durable. Else they end when
     /// they are programmed.
     pub cached_writes: bool,
-    /// Flash pages that may be held. A third of the log at the most, as all of them may be there at
-    /// the same time.
+    /// Flash pages that may be held. At most a third of the log, as all of them may be there at the
+    /// same time.
     pub buffer_pages: u32,
     /// How long a write is held back for its neighbours or predecessors before it goes to the log,
     /// in nanoseconds. Where writes are cached it may be long, as only a flush promises anything:

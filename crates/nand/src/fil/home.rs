@@ -245,7 +245,8 @@ impl Fil {
             }
         }
     }
-    /// A home failed. Waiters get an error. Acknowledged data stays in the log, or goes there.
+    /// A home failed. Waiters get an error. Acknowledged data stays in the log, or is written
+    /// there.
     pub(super) fn home_failed(&mut self, program: &Program) {
         for (page, request) in program.pages.into_iter().zip(program.requests).filter(|(page, _)| *page != NONE) {
             if request != NONE {

@@ -1,8 +1,8 @@
 //! Which page of NAND a flash page belongs to.
 //!
-//! An extent is one erase block in each of N planes. Its flash pages lie across them: with pages of
-//! NAND of 4 KiB, flash page k lies on the k mod N-th plane, in page k / N of that plane's block.
-//! Larger pages of NAND hold neighbours.
+//! An extent is one erase block in each of N planes. Its flash pages are spread over them: with
+//! pages of NAND of 4 KiB, flash page k is on the k mod N-th plane, in page k / N of that plane's
+//! block. Larger pages of NAND hold neighbours.
 //!
 //! ```text
 //!   page of the block   plane 0        plane 1        plane 2        plane 3  (N = 4, 8 KiB)
@@ -10,8 +10,8 @@
 //!         1             k = 8, 9       k = 10, 11     ...
 //! ```
 //!
-//! The planes are divided into groups of N neighbours. Extent e lies in group e mod (planes / N),
-//! so that extents that are begun one after the other lie on different planes. Of each plane some
+//! The planes are divided into groups of N neighbours. Extent e is in group e mod (planes / N), so
+//! that extents that are begun one after the other are on different planes. Of each plane some
 //! blocks are kept for the log, and some to replace bad ones.
 
 use super::config::{FilConfig, FilError, StateError};
@@ -45,7 +45,7 @@ pub(super) struct Layout {
     by_page: Divisor,
     by_width: Divisor,
     pub extents: u32,
-    /// Blocks of a plane that extents lie in.
+    /// Blocks of a plane that hold extents.
     data_blocks: u32,
     /// The block behind each of these, plane by plane.
     blocks: Vec<u32>,

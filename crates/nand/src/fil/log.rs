@@ -130,7 +130,7 @@ impl Log {
         self.blocks[at].live -= 1;
         true
     }
-    /// Puts flash pages in a page of NAND. `new` is told those that were not in the log.
+    /// Puts flash pages in a page of NAND. `new` is called with those that were not in the log.
     fn put(&mut self, page: NandPage, pages: &[u32; PER_PAGE_MAX], mut new: impl FnMut(u32)) {
         let per_page = self.geometry.flash_pages_per_page();
         let at = self.at(self.geometry.block_of(page));
@@ -191,7 +191,7 @@ impl Log {
     pub fn blocks_by_plane(&self) -> Vec<Block> {
         self.blocks.iter().map(|at| at.block).collect()
     }
-    /// The same as words.
+    /// Saves the blocks as words.
     pub fn save_blocks(&self, words: &mut Vec<u32>) {
         words.extend(self.blocks.iter().map(|at| at.block.0));
     }
@@ -283,8 +283,8 @@ impl Log {
 }
 
 impl Fil {
-    /// What waits for the log and is due by then goes there, as many flash pages to a page of NAND
-    /// as it has. The last one is filled with what is due later.
+    /// What waits for the log and is due by then is written there, as many flash pages to a page of
+    /// NAND as it has. The last one is filled with what is due later.
     pub(super) fn log_pending(&mut self, due: u64) {
         let mut program = Program { epoch: self.epoch(), ..Program::default() };
         let mut count = 0;
@@ -438,7 +438,7 @@ impl Fil {
         self.epoch_mut(later).outstanding -= 1;
         self.epoch_mut(epoch).outstanding += 1;
     }
-    /// A page of NAND of the log failed: what was to lie there is tried elsewhere.
+    /// A page of NAND of the log failed, so what was to be stored there is tried elsewhere.
     pub(super) fn log_failed(&mut self, program: &Program) {
         self.log_program(Program { tries: program.tries + 1, ..*program });
     }
@@ -626,8 +626,8 @@ mod tests {
             let mut random = crate::random::Random::of(5, 0);
             let mut done = Vec::new();
             for round in 0..1000_u64 {
-                // What stays beside what is written again and again, so that there is something to
-                // move.
+                // Some pages stay among others that are written again and again, so that there is
+                // something to move.
                 let page = if round < 48 { round } else { random.next() % 24 } as u32;
                 ask(&mut fil, FlashOp::Write, page);
                 ask(&mut fil, FlashOp::Flush, 0);
@@ -644,7 +644,7 @@ mod tests {
                         assert!(fil.nand().next_page(from) > 0, "{from:?} was erased while it is moved");
                     }
                 }
-                // What was written is somewhere, or was told of.
+                // What was written is somewhere, or its failure was reported.
                 if fil.counters().write_failures == 0 {
                     let written = if round < 48 { round + 1 } else { 48 } as u32;
                     (0..written).for_each(|page| assert!(fil.log.find(page).is_some(), "{page} is gone"));

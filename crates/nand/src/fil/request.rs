@@ -30,13 +30,13 @@ pub struct FlashRequest {
 pub enum FlashStatus {
     /// Well.
     Ok,
-    /// Well, after so many bits were corrected.
+    /// It was read, after this many bits were corrected.
     Corrected(u32),
     /// It cannot be read: more bits are wrong than can be corrected.
     Uncorrectable,
     /// It was not written: the block is bad, or the log is full. It may succeed elsewhere. Of a
     /// flush: something written before it, whose request had ended well already, is not on the NAND
-    /// and will not be. It is told once, to all flushes under way then.
+    /// and will not be. It is reported once, to all flushes under way then.
     WriteFailed,
 }
 

@@ -1,6 +1,6 @@
 //! What of a device outlives the model of it: wear, blocks that have failed, blocks that were put
-//! in the place of others, and how far the log has come. As bytes, for the keeper of the data to
-//! keep beside it.
+//! in the place of others, and how far the log has come. It is written as bytes, so that the keeper
+//! of the data can keep it next to the data.
 //!
 //! ```text
 //!   8  magic "FULGNAND"          4  version             4  CRC32C of all that follows
@@ -24,7 +24,7 @@ use crate::geometry::{Block, Plane};
 
 /// What the state of a NAND device begins with.
 pub const STATE_MAGIC: [u8; 8] = *b"FULGNAND";
-/// Without the blocks of the log, which are taken for those of a new device then.
+/// The version without the blocks of the log. The blocks of a new device's log are taken then.
 const WITHOUT_LOG: u32 = 2;
 const FAILED: u32 = 1 << 31;
 

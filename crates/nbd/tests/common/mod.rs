@@ -1,5 +1,5 @@
-//! What the tests of the server share: random numbers, and a client that says exactly what it is
-//! told to.
+//! What the tests of the server share: random numbers, and a client that sends exactly what a test
+//! asks it to.
 #![allow(dead_code, unused_imports, reason = "not every test file uses all of it")]
 
 pub use fulgurite_testkit as trials;

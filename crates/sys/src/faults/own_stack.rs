@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 /// the stack of the caller, an alternate one, or one without room.
 ///
 /// # Safety
-/// The context is that of the signal that is being handled, with all signals blocked.
+/// The context is the one of the signal that is being handled, with all signals blocked.
 pub(super) unsafe fn call(context: *const libc::ucontext_t, mut judge: &mut dyn FnMut()) -> bool {
     extern "C" fn call(judge: *mut c_void) {
         // SAFETY: it is the pointer that is passed below, and nothing else uses it meanwhile.
@@ -28,14 +28,14 @@ pub(super) unsafe fn call(context: *const libc::ucontext_t, mut judge: &mut dyn 
     if !is_there(here) || is_there(interrupted) || !has_room(top) {
         return false;
     }
-    // SAFETY: nothing lies below the red zone of the interrupted code, which does not go on
+    // SAFETY: nothing is in use below the red zone of the interrupted code, which does not continue
     // meanwhile. All of the room was just seen to be writable. The function has the type that its
     // argument wants.
     unsafe { arch::call_on(top, call, (&raw mut judge).cast()) };
     true
 }
 
-/// Whether a judge has room below an address. What lies there is overwritten in part.
+/// Whether a judge has room below an address. What is stored there is overwritten in part.
 fn has_room(top: usize) -> bool {
     // A guard is no shorter than a page, so none is stepped over.
     (0..=ROOM).step_by(PAGE).all(|depth| is_writable(top.saturating_sub(depth + size_of::<u64>())))
@@ -43,7 +43,7 @@ fn has_room(top: usize) -> bool {
 /// Whether the kernel can write a word to an address, and writes one.
 fn is_writable(address: usize) -> bool {
     // SAFETY: the call changes no mask without a new one. It writes the mask to the address, or
-    // fails. Nothing lies there: it is below the red zone of a stack.
+    // fails. Nothing is in use there, because it is below the red zone of a stack.
     let result = unsafe {
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, null::<u64>(), address as *mut u64, size_of::<u64>())
     };

@@ -62,14 +62,14 @@ pub trait Fiber {
     fn has_room_at(&self, address: usize) -> bool;
     /// Calls `judge` on the stack of the fiber's worker, which has room for it.
     fn judge(&self, judge: &mut dyn FnMut());
-    /// The fiber begins to wait. What is returned is to be told of the end, once. Called while
+    /// The fiber begins to wait. What is returned is to be notified of the end, once. Called while
     /// [`Fiber::judge`] is.
     fn begin(&self) -> Arc<dyn Waiter>;
-    /// Runs others until the waiter is told, and returns what it was told.
+    /// Runs others until the waiter is notified, and returns the verdict with which it was.
     fn wait(&self) -> Verdict;
 }
 
-/// What is told that a fault has ended.
+/// What is notified that a fault has ended.
 pub trait Waiter: Send + Sync {
     /// It has ended: [`Verdict::Again`] or [`Verdict::Failed`]. Any thread calls, with locks of its
     /// own: this neither allocates nor waits.
@@ -115,8 +115,8 @@ pub fn may_switch() -> bool {
     workers::is_here() && JUDGED.get().is_some()
 }
 
-/// The fiber of the fault that is being judged begins to wait. What is returned is to be told of
-/// the end, and the judge returns [`Verdict::Waits`].
+/// The fiber of the fault that is being judged begins to wait. What is returned is to be notified
+/// of the end, and the judge returns [`Verdict::Waits`].
 ///
 /// # Panics
 /// When the fault may not switch ([`may_switch`]).

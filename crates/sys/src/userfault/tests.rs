@@ -30,7 +30,7 @@ fn a_page_moves_in_and_out_with_what_it_holds() {
     arena.read(PAGE, &mut bytes);
     assert_eq!(bytes, [0; 5], "the page has left the arena");
     assert_eq!(userfault.move_in(&arena, PAGE, &region, 2 * PAGE), Err(NotMoved::Exists));
-    // The page at its old place was made by the look at it.
+    // The page at its old place was made by the read of it.
     assert_eq!(userfault.move_out(&region, 2 * PAGE, &arena, PAGE), Err(NotMoved::Exists));
     userfault.move_out(&region, 2 * PAGE, &arena, 3 * PAGE).unwrap();
     arena.read(3 * PAGE, &mut bytes);
@@ -57,7 +57,7 @@ fn a_place_that_is_taken_or_not_mapped_is_told() {
     let mut bytes = [0; 5];
     arena.read(0, &mut bytes);
     assert_eq!(&bytes, b"first", "what was not moved is still there");
-    // Without a look at what is there, a place is made empty before.
+    // Without knowledge of what is there, a place is made empty before.
     userfault.pagemap = None;
     userfault.move_out(&region, 0, &arena, 0).unwrap();
     userfault.move_in(&arena, 0, &region, 2 * PAGE).unwrap();
