@@ -13,14 +13,14 @@ use fulgurite_sys::descriptors::above_standard;
 
 /// The fewest frames. With fewer, one instruction's pages might not all be there at once.
 pub const FRAMES_LEAST: u32 = 128;
-/// Frames that are added at a time, at the least.
+/// The least number of frames that are added at a time.
 const STEP: u32 = 1024;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Budget {
     cap: u64,
-    /// Kept free: what the process may grow by between two looks.
+    /// Kept free: what the process may grow by between two checks.
     margin: u64,
     statm: File,
     status: File,
@@ -56,7 +56,7 @@ impl Budget {
         let kib = |name| kib_of(&text[..length], name).ok_or(io::ErrorKind::InvalidData);
         let (tables, most) = (kib("VmPTE:")? * 1024, kib("VmHWM:")? * 1024);
         let used = resident * SUBPAGE_BYTES as u64 + tables;
-        // The kernel keeps the most resident pages between two looks, too.
+        // The kernel keeps the most resident pages between two checks, too.
         self.peak = self.peak.max(used).max(most + tables);
         Ok(used)
     }
@@ -66,7 +66,7 @@ impl Budget {
         self.peak
     }
 
-    /// What is not left for frames, beside what is used already.
+    /// What is not left for frames, in addition to what is used already.
     pub fn margin(&self) -> u64 {
         self.margin
     }
@@ -85,18 +85,18 @@ impl Budget {
         used.saturating_add(2 * self.margin) >= self.cap
     }
 
-    /// Memory beside the pages of frames, if it and the fewest frames are more than the cap.
+    /// Memory other than the pages of frames, if it and the fewest frames are more than the cap.
     pub fn outgrown(&self, used: u64, with_pages: u32) -> Option<u64> {
         let others = others(used, with_pages);
         let least = u64::from(FRAMES_LEAST) * SUBPAGE_BYTES as u64;
         (used > self.cap && others + least > self.cap).then_some(others)
     }
 
-    /// How many frames there may be, where `with_pages` have pages and so much is used.
+    /// How many frames there may be, where `with_pages` have pages and `used` bytes are used.
     pub fn frames(&self, used: u64, with_pages: u32, limit: u32, most: u32) -> u32 {
         let room = self.cap.saturating_sub(self.margin).saturating_sub(others(used, with_pages)) / SUBPAGE_BYTES as u64;
         let room = u32::try_from(room).unwrap_or(u32::MAX);
-        // Only as they are needed: a look behind each step.
+        // Only as they are needed, with a check after each step.
         let next = if with_pages + STEP / 2 >= limit { limit.saturating_add(STEP.max(limit / 8)) } else { limit };
         room.min(next).min(most).max(FRAMES_LEAST.min(most))
     }
@@ -108,13 +108,13 @@ fn files() -> io::Result<[File; 2]> {
     Ok([open("/proc/thread-self/statm")?, open("/proc/thread-self/status")?])
 }
 
-/// What other memory may grow by between two looks: `import numpy.random` maps 2.6 MiB of a library
-/// in 6 ms. Of small caps it is a sixteenth.
+/// What other memory may grow by between two checks: `import numpy.random` maps 2.6 MiB of a
+/// library in 6 ms. Of small caps it is a sixteenth.
 fn margin(cap: u64) -> u64 {
     (cap / 64).max((cap / 16).min(4 << 20)).max(1 << 20)
 }
 
-/// Memory beside the pages of frames.
+/// Memory other than the pages of frames.
 fn others(used: u64, with_pages: u32) -> u64 {
     used.saturating_sub(u64::from(with_pages) * SUBPAGE_BYTES as u64)
 }

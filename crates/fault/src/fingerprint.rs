@@ -40,7 +40,7 @@ impl Fingerprints {
         Ok(made)
     }
 
-    /// Of so many words, at most a page of them, at an offset of an arena.
+    /// The fingerprint of `words` words, at most a page of them, at an offset of an arena.
     #[must_use]
     pub fn of_part(&self, arena: &Arena, offset: usize, words: usize) -> Fingerprint {
         self.of_words(arena.words(offset, words).iter().map(|word| word.load(Ordering::Relaxed)))

@@ -11,9 +11,10 @@
 //!                                                      handler thread of its own
 //! ```
 //!
-//! Pages in DRAM are the kernel's: both have them until one writes to them. The same holds for the
-//! cache, its tables and the map of slots, which are memory as any other. So the child goes on from
-//! the very state of the parent's cache. On flash, [`ForkedFlash`] keeps contents apart.
+//! Pages in DRAM are the kernel's: both have them until one writes to them. This holds for the
+//! cache, its tables and the map of slots as well, because they are ordinary memory. So the child
+//! continues from the exact state of the parent's cache. On flash, [`ForkedFlash`] keeps contents
+//! apart.
 //!
 //! DRAM is divided before: each process alone, with every page copied, is within its part. A child
 //! that ends, or becomes another program, gives its part back.
@@ -181,7 +182,7 @@ impl Pager {
         let begun = self.clock.now_ns();
         let seat = self.parts.flash.make_seat(begun)?;
         self.look_soon();
-        // One round at least: it looks at the budget.
+        // At least one round, because it checks the budget.
         self.turn();
         while !self.is_quiet() {
             if self.clock.now_ns() - begun > PATIENCE_NS {

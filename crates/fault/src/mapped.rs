@@ -14,14 +14,14 @@
 //! device does (a transfer to or from the page), which the kernel says when it is to be moved.
 //!
 //! Each page that leaves interrupts the processors that the program runs on, which costs more than
-//! all else that is done with it. So a page is copied to the program, which interrupts none, and
-//! what its frame had is discarded later, together with that of others. A page that is read is
-//! protected from writes. If nothing has written to it when it is to leave, it is dropped, together
-//! with others. Otherwise it is moved back, one by one, and its contents tell whether it changed.
-//! Memory of a file could be dropped together whatever was written, and read afterwards. It is not
-//! used: its pages cost more to make and to give back, the kernel would drop pages that a device
-//! still writes to, and a child after `fork` would share them. The example `eviction` of `sys`
-//! compares the ways.
+//! everything else that is done with it. So a page is copied to the program, which interrupts none,
+//! and what its frame had is discarded later, together with what other frames had. A page that is
+//! read is protected from writes. If nothing has written to it when it is to leave, it is dropped,
+//! together with others. Otherwise it is moved back, one by one, and its contents tell whether it
+//! changed. Memory of a file could be dropped together whatever was written, and read afterwards.
+//! It is not used: its pages cost more to make and to give back, the kernel would drop pages that a
+//! device still writes to, and a child after `fork` would share them. The example `eviction` of
+//! `sys` compares the methods.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub enum Mapping {
 const NOT_PERMITTED: i32 = 1;
 const NO_CALL: i32 = 38;
 
-/// Pages that frames keep after they were copied to the program, at the most.
+/// The most pages that frames keep after they were copied to the program.
 pub const SPARE_MOST: usize = 64;
 
 /// Whether pages that are read are to be protected: not where most of them are written to soon.
@@ -78,7 +78,7 @@ struct Habit {
 impl Habit {
     /// Pages that are remembered.
     const LENGTH: u32 = 128;
-    /// One of so many is protected in any case, so that a new habit shows.
+    /// One page in this many is protected in any case, so that a new habit shows.
     const SAMPLE: u32 = 16;
 
     fn protects(&mut self) -> bool {
@@ -142,7 +142,8 @@ impl Mapped {
     pub fn has_mapped(&self, frame: FrameIndex) -> bool {
         self.places[frame.index()] != Place::Frame
     }
-    /// The same pages, in a child that has a way of its own. A fork ends their protection.
+    /// Continues with these pages in a child that has a backend of its own. A fork ends their
+    /// protection.
     pub fn renew(&mut self, way: Arc<Way>) {
         self.way = way;
         for place in &mut self.places {

@@ -26,7 +26,7 @@ use crate::command::lock;
 
 /// Queues for threads. Further threads wait for the handler thread.
 pub const OWN_QUEUES: usize = 32;
-/// How long a thread sleeps between its looks, on a medium that puts a request off.
+/// How long a thread sleeps between its polls, on a medium that puts a request off.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A queue for one thread at a time.

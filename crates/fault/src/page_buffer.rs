@@ -221,7 +221,7 @@ impl PageBuffer {
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
-    /// What it has done, with a last look at the memory of the process.
+    /// What it has done, after a last check of the memory of the process.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let mut summary = self.statistics.summary();
@@ -322,8 +322,8 @@ impl PageBuffer {
         Ok(())
     }
 
-    /// Looks at the addresses with all signals blocked: a handler of the program that interrupts
-    /// this may fault, and its judge looks at them as well.
+    /// Reads the addresses with all signals blocked: a handler of the program that interrupts this
+    /// may fault, and its judge reads them as well.
     fn with_space<T>(&self, f: impl FnOnce(&mut Space) -> T) -> T {
         signals::with_all_blocked(|| f(&mut lock(&self.space)))
     }
@@ -433,8 +433,8 @@ pub fn notifier(way: &Way) -> Result<Arc<Notifier>, Error> {
     made.map(Arc::new).map_err(cannot("make an eventfd"))
 }
 
-/// The cache's queue, and those of threads that resolve their own faults. Threads of queues take no
-/// signals, as the handler thread.
+/// The cache's queue, and the queues of threads that resolve their own faults. Threads of queues
+/// take no signals, as the handler thread.
 pub fn open_queues(
     flash: &Arc<dyn Flash>,
     way: &Way,
@@ -496,12 +496,12 @@ impl Held {
     }
 }
 
-/// Pages of so many bytes; none of no bytes, or too many.
+/// Pages in `len` bytes; none of no bytes, or too many.
 fn pages(len: usize) -> Option<usize> {
     Some(len.checked_next_multiple_of(SUBPAGE_BYTES)? >> SUBPAGE_SHIFT).filter(|pages| *pages > 0)
 }
 
-/// DRAM of all that is kept beside the pages of frames, at the most.
+/// The most DRAM that is taken by all that is kept in addition to the pages of frames.
 fn tables_bytes(subpages: u32, frames: u32) -> u64 {
     let per_frame = fulgurite_cache::BYTES_PER_FRAME
         + fulgurite_cache::frames::META_BYTES

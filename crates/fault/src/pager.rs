@@ -1,9 +1,9 @@
 //! The pager: the third driver of the cache. Its waiters are accesses that found their page
 //! missing.
 //!
-//! The handler thread goes round with it: faults, commands, completions, eviction ahead of demand,
-//! budget. Then it sleeps until there is a fault, a command or a completion. Threads that resolve
-//! their own faults take it in between (`door`).
+//! Each round of the handler thread serves faults, commands, completions, eviction ahead of demand,
+//! and the budget. Then it sleeps until there is a fault, a command or a completion. Threads that
+//! resolve their own faults take it in between (`door`).
 //!
 //! It stops while a thread forks (`fork`).
 
@@ -35,10 +35,10 @@ use crate::way::Way;
 
 /// Faults that are under way at one time. Later ones stay in the kernel.
 pub const WAITS: usize = 1024;
-/// How often the budget is looked at, and requests that are late.
+/// How often the budget is checked, and requests that are late.
 pub const LOOK_NS: u64 = 20_000_000;
-/// The same near the cap, and while there was something to do lately: the program's other memory
-/// grows without a word. Loading a library of Python took 5 MiB in 80 ms.
+/// How often it is checked near the cap, and while there was something to do lately, because the
+/// program's other memory grows without notice. Loading a library of Python took 5 MiB in 80 ms.
 const NEAR_LOOK_NS: u64 = 4_000_000;
 /// How long after that.
 const LATELY_NS: u64 = 1_000_000_000;
@@ -47,7 +47,7 @@ const SLEEP: Duration = Duration::from_millis(100);
 /// The sleep while something is to be tried again.
 const SHORT_SLEEP: Duration = Duration::from_micros(200);
 
-/// How often at the most the budget is looked at because frames are short.
+/// The shortest time between two checks of the budget because frames are short.
 const SHORT_LOOK_NS: u64 = 1_000_000;
 
 /// Words of the gate of a wait: under way or unused, and the ends.
@@ -64,7 +64,7 @@ pub fn verdict_of(word: u32) -> Verdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begun {
     Ended(Verdict),
-    /// The thread sleeps on the gate of this wait, or its fiber is told of its end.
+    /// The thread sleeps on the gate of this wait, or its fiber is notified of its end.
     Waits(u32),
     /// All waits are taken.
     Full,
@@ -73,14 +73,14 @@ pub enum Begun {
 /// Where a wait came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Waiting {
-    /// The kernel, which is told by the page's coming.
+    /// The kernel, which finds out when the page comes.
     #[default]
     Kernel,
     /// A thread that has not gone to sleep yet.
     Caller,
     /// A thread that sleeps, or is about to.
     Thread,
-    /// A fiber, whose waiter is told.
+    /// A fiber, whose waiter is notified.
     Fiber,
 }
 
@@ -97,7 +97,7 @@ struct Wait {
     writes: bool,
 }
 
-/// Figures that are told from time to time.
+/// Figures that are reported from time to time.
 #[derive(Debug)]
 pub struct Figures {
     json: bool,
@@ -114,7 +114,7 @@ impl Figures {
     pub fn again(&self) -> Figures {
         Figures { begun_ns: None, next_ns: 0, ..*self }
     }
-    /// How long it is since the begin, if figures are to be told now.
+    /// How long it is since the begin, if figures are to be reported now.
     fn due(&mut self, now: u64) -> Option<Duration> {
         if self.every_ns == 0 {
             return None;
@@ -163,12 +163,12 @@ pub struct Pager {
     waits: Box<[Wait]>,
     free: VecDeque<u32>,
     gates: Arc<[Gate]>,
-    /// What is told of the waits of fibers.
+    /// What is notified of the ends of fibers' waits.
     switched: Box<[Option<Arc<dyn Switched>>]>,
     /// Accesses that were read from the kernel.
     faults: Vec<Touched>,
     ended: Vec<(Waiter, Outcome)>,
-    /// Faults to look at again: the kernel holds their pages for a moment.
+    /// Faults to check again: the kernel holds their pages for a moment.
     again: Vec<u32>,
     /// Pins of subpages that were dropped, whose holders have not let go yet.
     outlived: BTreeMap<u32, u32>,
@@ -176,7 +176,7 @@ pub struct Pager {
     held_up: Vec<(Command, Arc<Reply>)>,
     next_look_ns: u64,
     next_short_look_ns: u64,
-    /// At the last look the program's other memory could hardly grow without frames being given
+    /// At the last check the program's other memory could hardly grow without frames being given
     /// back.
     is_near: bool,
     last_busy_ns: u64,
@@ -244,7 +244,7 @@ impl Pager {
     pub fn let_write(&mut self, subpage: u32) -> bool {
         self.mapped(subpage).is_some_and(|frame| self.cache.users().let_write(frame, subpage) == Mapping::Done)
     }
-    /// Looks at the budget in the next round.
+    /// Checks the budget in the next round.
     pub fn look_soon(&mut self) {
         self.next_look_ns = 0;
     }
@@ -282,7 +282,7 @@ impl Pager {
         }
     }
 
-    /// Whether the budget is to be looked at: from time to time, and when frames are short.
+    /// Whether the budget is to be checked: from time to time, and when frames are short.
     fn is_look_due(&self, now: u64, busy: bool) -> bool {
         let is_short = self.cache.frames_free() == 0 && self.cache.frame_limit() < self.cache.shared().frames_max();
         now >= self.next_look_ns || is_short && busy && now >= self.next_short_look_ns
@@ -301,7 +301,7 @@ impl Pager {
         self.make_room(now);
         self.parts.own.has_left() || self.is_to_be_looked_at() || self.is_look_due(now, true)
     }
-    /// The same of a thread that has done a read, which it takes up.
+    /// Does a turn for a thread that has done a read, which it takes up.
     pub fn take_up(&mut self) -> bool {
         let (clock, cache) = (&self.clock, &mut self.cache);
         self.parts.own.take_up(|| cache.poll(|_| (), || clock.now_ns()));
@@ -320,7 +320,7 @@ impl Pager {
             return;
         }
         self.cache.sleep(Some(time));
-        // What was notified is looked at in the next round.
+        // What was notified is served in the next round.
         self.parts.commands.awake();
     }
 
@@ -336,7 +336,7 @@ impl Pager {
             SLEEP
         }
     }
-    /// How long it is from one look at the budget to the next.
+    /// How long it is from one check of the budget to the next.
     fn look_ns(&self, now: u64) -> u64 {
         let was_busy = now.saturating_sub(self.last_busy_ns) < LATELY_NS;
         if self.is_near && was_busy { NEAR_LOOK_NS } else { LOOK_NS }
@@ -413,7 +413,7 @@ impl Pager {
         begun
     }
 
-    /// The wait that was just begun is a fiber's, which is told of its end.
+    /// The wait that was just begun is a fiber's, which is notified of its end.
     pub fn switch(&mut self, slot: u32, waiter: Arc<dyn Switched>) {
         self.waits[slot as usize].waiting = Waiting::Fiber;
         self.switched[slot as usize] = Some(waiter);
@@ -491,7 +491,7 @@ impl Pager {
         }
     }
 
-    /// Goes on with a fault as far as it goes now.
+    /// Continues with a fault as far as possible now.
     fn resolve(&mut self, slot: u32) {
         loop {
             let Wait { subpage, turn, .. } = self.waits[slot as usize];
@@ -612,7 +612,7 @@ impl Pager {
     fn obey(&mut self, command: Command, reply: Arc<Reply>) {
         let result = match &command {
             Command::Drop(range) => {
-                // Waits that have ended have pins of their own until they are told.
+                // Waits that have ended have pins of their own until their threads are notified.
                 self.tell();
                 self.outlive(range);
                 self.cache.users().unmap(range).map(|()| {
@@ -696,7 +696,7 @@ impl Pager {
         }
         self.cache.users().shrunk(limit);
         let with_pages = self.cache.users().pages();
-        // With a look that fails, as many as there are.
+        // With a check that fails, as many as there are.
         let Ok(used) = self.parts.budget.used() else { return };
         self.is_near = self.parts.budget.is_near(used);
         // Frames may have pages for a moment that are not counted yet.
@@ -704,7 +704,7 @@ impl Pager {
         let frames = self.parts.budget.frames(soon, with_pages, limit, most);
         self.warn(used, with_pages);
         self.parts.statistics.peak_bytes.store(self.parts.budget.peak(), Ordering::Relaxed);
-        // Neither for less than the measure is exact to: a change looks at every frame.
+        // Nor for less than the precision of the measure, because a change visits every frame.
         if frames > limit || frames + 32 < limit {
             self.cache.set_frames(frames);
         }

@@ -8,9 +8,9 @@
 //!  +--------+---------+----------------------------+
 //! ```
 //!
-//! Only processes of the same user, and root, may look there. Its size is sealed, so that none of
-//! them can take the memory away. Counters change one by one, so that two of them may be of
-//! different moments.
+//! Only processes of the same user, and root, may read it. Its size is sealed, so that none of them
+//! can take the memory away. Counters change one by one, so that two of them may be of different
+//! moments.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -142,7 +142,7 @@ impl Published {
         })
     }
 
-    /// The figures of all processes that have a page buffer and may be looked at, by process.
+    /// The figures of all processes that have a page buffer and may be read, by process.
     #[must_use]
     pub fn all() -> Vec<Published> {
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

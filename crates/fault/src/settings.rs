@@ -43,7 +43,7 @@ impl Wanted {
 /// What a page buffer is made with.
 #[derive(Clone)]
 pub struct Settings {
-    /// What lies below. Its contents are overwritten.
+    /// The medium below. Its contents are overwritten.
     pub opened: Opened,
     /// The cap on all memory of the process.
     pub dram_bytes: u64,
@@ -53,11 +53,11 @@ pub struct Settings {
     pub told: Arc<Told>,
     /// Tell figures as JSON.
     pub json: bool,
-    /// Tell figures every so many milliseconds; never for 0.
+    /// Report figures at this interval, in milliseconds; never for 0.
     pub stats_ms: u64,
 }
 
-/// What lies below a run.
+/// What is below a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Below {
     /// A file that is made, and loses its name at once.
@@ -65,7 +65,7 @@ pub enum Below {
     NewFile,
     /// What nobody uses of a pool, or a part of it.
     PartOfPool,
-    /// The same, and not less than was asked for.
+    /// The unused part of a pool, which is at least as much as was asked for.
     Pool,
 }
 
@@ -73,14 +73,14 @@ impl Below {
     const ALL: [Below; 3] = [Below::NewFile, Below::PartOfPool, Below::Pool];
 }
 
-/// What `fulgurite run` was told.
+/// The settings that `fulgurite run` was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunSettings {
     /// The process that it becomes: children start without it.
     pub pid: u32,
     /// The cap on all memory of the process.
     pub dram_bytes: u64,
-    /// What lies below.
+    /// What is below.
     pub below: Below,
     /// How much of it.
     pub flash_bytes: u64,
@@ -94,7 +94,7 @@ pub struct RunSettings {
     pub objects_least: u64,
     /// Tell figures as JSON.
     pub json: bool,
-    /// Tell figures every so many milliseconds; never for 0.
+    /// Report figures at this interval, in milliseconds; never for 0.
     pub stats_ms: u64,
     /// Which way to find missing pages.
     pub way: Wanted,
@@ -155,8 +155,9 @@ impl RunSettings {
         })
     }
 
-    /// Opens what lies below, or makes it. A file that is made loses its name before it is written,
-    /// so that it is gone when the process ends, however it does. So is what is written to a pool.
+    /// Opens what is below, or makes it. A file that is made loses its name before it is written,
+    /// so that it is gone when the process ends, however it ends. What is written to a pool is gone
+    /// then, too.
     ///
     /// # Errors
     /// What the medium says. [`Error::PoolTooSmall`].

@@ -19,7 +19,7 @@ pub struct Space {
 pub type Run = (usize, usize, Access);
 
 impl Space {
-    /// So many pages, all free.
+    /// `pages` pages, all free.
     pub fn new(pages: usize) -> Space {
         let free = (pages > 0).then_some((0, pages)).into_iter().collect();
         Space { free, limited: BTreeMap::new(), pages, taken: 0 }

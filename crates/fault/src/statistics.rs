@@ -59,7 +59,7 @@ pub struct Summary {
     pub waited: Duration,
     /// Pages that DRAM has room for now.
     pub frames: u64,
-    /// The most memory of the process, page tables included, when it was looked at.
+    /// The most memory of the process, page tables included, at any check.
     pub peak_bytes: u64,
     /// The cap on it.
     pub cap_bytes: u64,
@@ -109,7 +109,7 @@ impl Summary {
         1.0 - self.reads as f64 / self.faults.max(1) as f64
     }
 
-    /// As one line of JSON, of the process with this number. The figures are those of the words
+    /// As one line of JSON, of the process with this number. The figures are the ones in the words
     /// ([`std::fmt::Display`]).
     #[must_use]
     pub fn to_json(&self, pid: u32) -> String {

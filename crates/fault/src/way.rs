@@ -66,7 +66,7 @@ impl Way {
         Ok(Way::Userfault(userfault))
     }
 
-    /// The same way in a child. There, `taken` pages have been given to the program, and it may do
+    /// This backend in a child. There, `taken` pages have been given to the program, and it may do
     /// with them what `limited` says, or read and write.
     pub fn again(
         &self,
@@ -119,7 +119,7 @@ impl Way {
     pub fn is_hidden(&self) -> bool {
         matches!(self, Way::Hidden(_))
     }
-    /// Each lone page may take mappings, of which a process has so many.
+    /// Each lone page may take mappings, whose number in a process is limited.
     pub fn takes_mappings(&self) -> bool {
         matches!(self, Way::Hidden(file) if file.hiding() == Hiding::Protection)
     }
@@ -149,8 +149,8 @@ impl Way {
             userfault.wake(region, offset);
         }
     }
-    /// Ends accesses to a page with a `SIGBUS`. Where threads resolve their faults, each of them
-    /// is told.
+    /// Ends accesses to a page with a `SIGBUS`. Where threads resolve their faults, each of them is
+    /// notified.
     pub fn poison(&self, region: &Region, offset: usize) {
         if let Way::Userfault(userfault) = self
             && userfault.poison(region, offset).is_ok()
@@ -223,7 +223,7 @@ impl Way {
         match self {
             Way::Userfault(userfault) => match userfault.move_out(region, from, arena, to) {
                 Err(NotMoved::Exists) => {
-                    // A look at the frame has made a page of zeros there.
+                    // A read of the frame has made a page of zeros there.
                     arena.discard(to, SUBPAGE_BYTES);
                     userfault.move_out(region, from, arena, to)
                 }

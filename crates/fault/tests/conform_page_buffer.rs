@@ -28,7 +28,8 @@ fn judge(fault: &Fault) -> Verdict {
     verdicts.find(|verdict| *verdict != Verdict::NotMine).unwrap_or(Verdict::NotMine)
 }
 
-/// A page buffer over flash of so many MiB, for frames of about so many MiB beside this process.
+/// A page buffer over flash of `flash_mib` MiB, for frames of about `frames_mib` MiB in addition to
+/// what this process uses.
 fn buffer(way: Wanted, flash_mib: u64, frames_mib: u64) -> Option<&'static PageBuffer> {
     let directory = tempfile::tempdir().unwrap();
     let opened = Medium::new_file(directory.path().join("flash"), flash_mib << 20).open(&Default::default()).unwrap();

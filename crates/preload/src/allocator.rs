@@ -1,5 +1,5 @@
 //! The C library's allocator, as far as this one stands in for it: large blocks are mappings of the
-//! page buffer, and all others are those of the allocator that comes next.
+//! page buffer, and all others are blocks of the allocator that comes next.
 //!
 //! A program with an allocator of its own (jemalloc, tcmalloc, mimalloc) keeps it for all blocks:
 //! it has more functions than these, and gets its memory by `mmap`.
@@ -49,10 +49,11 @@ pub fn is_replaced() -> bool {
     })
 }
 
-/// How many threads look for a function. The look frees the text of an earlier one that failed.
+/// How many threads are looking up a function. The look-up frees the text of an earlier one that
+/// failed.
 static LOOKS: AtomicUsize = AtomicUsize::new(0);
 
-/// Forgets the looks of threads that a child does not have.
+/// Forgets the look-ups of threads that a child does not have.
 pub fn forget_looks() {
     LOOKS.store(0, Ordering::Relaxed);
 }
@@ -121,7 +122,7 @@ next!(next_memalign, c"memalign", (alignment: size_t, bytes: size_t) -> *mut c_v
 next!(next_posix_memalign, c"posix_memalign", (to: *mut *mut c_void, alignment: size_t, bytes: size_t) -> c_int);
 next!(next_usable_size, c"malloc_usable_size", (block: *mut c_void) -> size_t);
 
-/// The run, if a block of so many bytes is to be large.
+/// The run, if a block of `bytes` bytes is to be large.
 #[inline]
 fn large(bytes: usize) -> Option<&'static Run> {
     run().filter(|run| run.has_malloc && (bytes >= run.threshold || run.has_small && bytes > small::LARGEST))
@@ -146,7 +147,8 @@ fn take(run: &Run, alignment: usize, bytes: usize) -> *mut c_void {
         Ok(start) => {
             let address = start.next_multiple_of(alignment.max(PAGE));
             let (head, tail) = (address - start, (start + beyond) - address);
-            // What lies before and behind is untouched. Where it stays mapped, it is not used.
+            // What is before and behind the block is untouched. Where it stays mapped, it is not
+            // used.
             if head > 0 {
                 let _ = run.buffer.unmap(start, head);
             }
@@ -310,7 +312,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
         // SAFETY: the caller's contract.
         unsafe { next_free(block) };
     }
-    // A block that is freed during a look is lost: `free` itself may be what is looked for.
+    // A block that is freed during a look-up is lost: `free` itself may be what is being looked up.
 }
 
 /// # Safety
@@ -326,7 +328,7 @@ unsafe extern "C" fn calloc_for(count: size_t, bytes: size_t, caller: usize) -> 
     }
     if let Some(block) = small(all, 1, caller) {
         if !block.is_null() {
-            // SAFETY: the block is new, and of so many bytes.
+            // SAFETY: the block is new, and of `all` bytes.
             unsafe { block.cast::<u8>().write_bytes(0, all) };
         }
         return block;

@@ -1,9 +1,9 @@
 //! Functions of the C library that move bytes, where faults are signals (`calls`): buffers, lists
 //! of buffers, messages, and streams.
 //!
-//! A buffer of many pages is passed in pieces. A read goes on only while its pieces are full and
-//! the next one is there at once, so it blocks where the whole one would. Messages, and what is
-//! only looked at (`MSG_PEEK`), are moved by a copy in DRAM instead.
+//! A buffer of many pages is passed in pieces. A read continues only while its pieces are full and
+//! the next one is there at once, so it blocks where the whole one would. Messages, and data that
+//! is only peeked at (`MSG_PEEK`), are moved by a copy in DRAM instead.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -92,7 +92,7 @@ fn in_pieces(
     done as ssize_t
 }
 
-/// Moves buffers by a copy in DRAM of so many bytes at the most.
+/// Moves buffers by a copy in DRAM of at most `most` bytes.
 fn at_once(buffers: &[iovec], moves: Moves, most: usize, mut call: impl FnMut(usize, usize) -> ssize_t) -> ssize_t {
     let all = buffers.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len));
     if moves == Moves::Out && most == MESSAGE_MOST && all > most {
@@ -111,7 +111,7 @@ fn at_once(buffers: &[iovec], moves: Moves, most: usize, mut call: impl FnMut(us
     }
     let moved = call(copy.as_mut_ptr() as usize, copy.len());
     if moves != Moves::Out && moved > 0 {
-        // What is told may be more than what was moved (`MSG_TRUNC`).
+        // The returned length may be more than what was moved (`MSG_TRUNC`).
         for (to, at, len) in parts(buffers, copy.len().min(moved as usize)) {
             // SAFETY: as above.
             unsafe { std::ptr::copy_nonoverlapping(copy.as_ptr().add(at), to, len) };
@@ -231,7 +231,7 @@ fn with_address<T: Returned>(
     if !result.is_failure() {
         // The kernel tells the whole length, also where the address is cut.
         let told = most.min(own_len as usize);
-        // SAFETY: the caller gives room for so many bytes, and for a length.
+        // SAFETY: the caller gives room for `told` bytes, and for a length.
         unsafe {
             std::ptr::copy_nonoverlapping((&raw const own).cast::<u8>(), to.cast::<u8>(), told);
             len.write(own_len);
@@ -304,7 +304,7 @@ next!(next_sendmsg, c"sendmsg", (fd: c_int, message: *const msghdr, flags: c_int
 /// much as can be, as it may move less than it is asked for. All else is moved by a copy.
 ///
 /// # Safety
-/// The list has so many buffers.
+/// The list has `count` buffers.
 unsafe fn with_list(
     fd: c_int,
     moves: Moves,
@@ -503,10 +503,10 @@ pub unsafe extern "C" fn pwritev2(fd: c_int, list: *const iovec, count: c_int, a
 next!(next_recvmmsg, c"recvmmsg", (fd: c_int, list: *mut libc::mmsghdr, count: c_uint, flags: c_int, time: *mut timespec) -> c_int);
 next!(next_sendmmsg, c"sendmmsg", (fd: c_int, list: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int);
 
-/// Moves messages one by one, until one fails: what was moved before is told.
+/// Moves messages one by one, until one fails: what was moved before is reported.
 fn each_message(list: *mut libc::mmsghdr, count: c_uint, mut call: impl FnMut(*mut msghdr, usize) -> ssize_t) -> c_int {
     for index in 0..count as usize {
-        // SAFETY: the caller gives so many messages.
+        // SAFETY: the caller gives `count` messages.
         let message = unsafe { &mut *list.add(index) };
         let moved = call(&raw mut message.msg_hdr, index);
         if moved < 0 {

@@ -18,7 +18,7 @@ use crate::run::{Run, run};
 /// An address, and bytes from there on.
 pub type Span = (usize, usize);
 
-/// Spans that are held at a time, at the most.
+/// Most spans that are held at a time.
 pub const SPANS: usize = 40;
 /// How often a call is made again whose pages were taken away all the same: by a fork.
 const TRIES: usize = 4;
@@ -93,7 +93,7 @@ fn hold<T: Returned>(run: &Run, spans: &[Span], mut call: impl FnMut() -> T) -> 
 
 pub const PAGE: usize = 4096;
 
-/// A string with its end. It is looked at only where it is memory of flash, which makes it there.
+/// A string with its end. It is read only where it is memory of flash, which makes it resident.
 pub fn text(string: *const c_char) -> Span {
     match in_line().filter(|run| run.buffer.contains(string as usize)) {
         // SAFETY: the caller gives a string that ends in zero.
@@ -267,7 +267,7 @@ held! {
     sysinfo, next_sysinfo, c"sysinfo", (to: Out<libc::sysinfo>) -> c_int, [one(to)];
     system, next_system, c"system", (words: Text) -> c_int, [text(words)];
     popen, next_popen, c"popen", (words: Text, mode: Text) -> Out<libc::FILE>, [text(words)];
-    // Locks whose words the kernel looks at before it lets a thread sleep.
+    // Locks whose words the kernel reads before it lets a thread sleep.
     pthread_cond_wait, next_cond_wait, c"pthread_cond_wait", (condition: Out<libc::pthread_cond_t>, mutex: Out<libc::pthread_mutex_t>) -> c_int, [one(condition), one(mutex)];
     pthread_cond_timedwait, next_cond_timedwait, c"pthread_cond_timedwait", (condition: Out<libc::pthread_cond_t>, mutex: Out<libc::pthread_mutex_t>, time: In<timespec>) -> c_int, [one(condition), one(mutex), one(time)];
     pthread_cond_clockwait, next_cond_clockwait, c"pthread_cond_clockwait", (condition: Out<libc::pthread_cond_t>, mutex: Out<libc::pthread_mutex_t>, clock: libc::clockid_t, time: In<timespec>) -> c_int, [one(condition), one(mutex), one(time)];
@@ -311,7 +311,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut
     with(&[(argument as usize, bytes_of_ioctl(request))], || unsafe { next_ioctl(fd, request, argument) })
 }
 
-/// Bytes that a request of `ioctl` points to: what its number says, or those of the older ones.
+/// Bytes that a request of `ioctl` points to: the number that it contains, or the most that older
+/// requests have.
 fn bytes_of_ioctl(request: libc::c_ulong) -> usize {
     const OLD: usize = 256;
     match (request >> 16) as usize & 0x3fff {

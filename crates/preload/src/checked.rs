@@ -1,5 +1,5 @@
-//! Functions of programs that were built to check lengths (`_FORTIFY_SOURCE`): those of `calls`,
-//! `buffers` and `signals`.
+//! Functions of programs that were built to check lengths (`_FORTIFY_SOURCE`): the checked forms of
+//! `calls`, `buffers` and `signals`.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -20,7 +20,7 @@ macro_rules! checked {
         /// As the C library's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            // SAFETY: the caller's contract, and that of the plain function.
+            // SAFETY: the caller's contract, and the contract of the plain function.
             unsafe {
                 if $bytes > $room {
                     __chk_fail();

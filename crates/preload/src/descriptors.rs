@@ -13,7 +13,7 @@ use crate::errno::fail;
 
 /// The lowest number that is looked for, where the limit on numbers allows.
 const LOWEST: u64 = 400;
-/// Numbers from there on that are looked at for descriptors of ours.
+/// How many numbers from there on are searched for this library's descriptors.
 const COUNT: usize = 128;
 
 /// The descriptors of the run. Unused places hold 0, which is the program's.
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // They are closed by `exec` anyway. A table of descriptors of one's own has them, too.
+    // They are closed by `exec` anyway. A process with its own table of descriptors has them, too.
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
         // SAFETY: the caller's contract.
         return unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int };

@@ -1,7 +1,7 @@
 //! Blocks for the C library while no allocator can be asked: in a child whose allocator still holds
 //! the locks of the fork, a thread is started, for which the C library allocates.
 //!
-//! They lie in a piece of memory of this library, and are never used again.
+//! They are in a piece of memory of this library, and are never used again.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;

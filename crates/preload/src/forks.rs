@@ -2,10 +2,10 @@
 //! for good in the child, by a thread that the child does not have. The page buffer stops, and goes
 //! on in both processes.
 //!
-//! The C library calls the handlers of others before ours, and after ours: ours are registered
-//! before any other. So the others may use memory of flash. In between, the C library itself looks
-//! at its open files (`FILE`) in the child, which allocators may have put into memory of flash.
-//! They are made resident before.
+//! This library's handlers are registered before any other. So the C library calls them last before
+//! a fork and first after it, and the handlers of others may use memory of flash. In between, the C
+//! library itself reads its open files (`FILE`) in the child, which allocators may have put into
+//! memory of flash. They are made resident before.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};

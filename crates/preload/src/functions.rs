@@ -150,8 +150,8 @@ pub unsafe extern "C" fn mmap(
         };
     }
     let Some(range) = Range::of(run, address, len) else { return by_kernel() };
-    // Over memory of ours: only what can be ours again. Anything else would leave a hole in the
-    // region that is not watched.
+    // Over memory of the region: only what the region can hold again. Anything else would leave a
+    // hole in the region that is not watched.
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let Some(access) = access(protection).filter(|_| flags & (kind | libc::MAP_SHARED) == kind) else {
         fail(libc::ENOTSUP);
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn mremap(
             let to = (flags & libc::MREMAP_FIXED != 0).then_some(to as usize);
             remap(run, address as usize, old_len, new_len, flags, to)
         }
-        // A part of the kernel's and a part of ours are two mappings.
+        // A part of the kernel's and a part of the region are two mappings.
         Some(_) => Err(libc::EFAULT),
         // It would leave a hole in the region that is not watched.
         None if to_ours => Err(libc::EINVAL),
@@ -441,8 +441,8 @@ pub unsafe extern "C" fn mincore(address: *mut c_void, len: size_t, there: *mut 
     }
 }
 
-/// A robust mutex is unlocked by the kernel when its owner ends. It looks at the mutex only if that
-/// is in DRAM, and nobody can bring it there for a thread that ends.
+/// A robust mutex is unlocked by the kernel when its owner ends. It reads the mutex only if that is
+/// in DRAM, and nothing can bring it there for a thread that ends.
 ///
 /// # Safety
 /// As the C library's.

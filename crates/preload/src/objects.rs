@@ -1,5 +1,5 @@
-//! Small blocks of `malloc` as objects, where the person asks for it (`--objects`): each lies in a
-//! page of its own, and only its bytes take DRAM and flash (SSDAlloc's object-per-page).
+//! Small blocks of `malloc` as objects, where the user asks for it (`--objects`): each is in a page
+//! of its own, and only its bytes take DRAM and flash (SSDAlloc's object-per-page).
 //!
 //! ```text
 //!  malloc(bytes): bytes below the least    --> the next allocator, or a slab (small)
@@ -24,9 +24,9 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
 /// Sizes are multiples of this: fewer pools, each with chunks of its own.
 const STEP: usize = 16;
-/// Of the DRAM and of the flash, objects have one part in so many.
+/// Objects have one part in this many of the DRAM and of the flash.
 const SHARE: u64 = 2;
-/// Of their DRAM, tables have at most one part in so many.
+/// Tables have at most one part in this many of the objects' DRAM.
 const TABLES: u64 = 4;
 /// DRAM of an object in tables, with its part of a chunk's.
 const TABLE_BYTES: u64 = 4;
@@ -125,7 +125,7 @@ pub fn are_in(address: usize, len: usize) -> bool {
     len > 0 && ends.into_iter().any(|end| is_one(end as *mut c_void))
 }
 
-/// An object for a block of so many bytes, if it is to be one; null where there is no room.
+/// An object for a block of `bytes` bytes, if it is to be one; null where there is no room.
 #[inline]
 pub fn take(bytes: usize, alignment: usize) -> Option<*mut c_void> {
     let objects = objects()?;
@@ -160,7 +160,7 @@ pub unsafe fn free(object: *mut c_void) -> Result<(), FreeError> {
     }
     // SAFETY: the caller's contract.
     match unsafe { objects.allocator.free(object) } {
-        // It stays in use: the flash failed, which its users will be told.
+        // It stays in use: the flash failed, which its users will learn from their own accesses.
         Err(FreeError::Flash(_)) => Ok(()),
         result => result,
     }

@@ -36,7 +36,7 @@ impl Strings {
         while !list.is_null() && !unsafe { *list.add(count) }.is_null() {
             count += 1;
         }
-        // SAFETY: as above. So many have been looked at.
+        // SAFETY: as above. `count` of them were read.
         let strings = if list.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
         let is_there = |string: &Text| {
             // SAFETY: as above.
@@ -138,7 +138,7 @@ impl Given {
     const IN_REGISTERS: usize = 5;
 
     /// # Safety
-    /// So many are given, with the null behind them and what comes after it.
+    /// Word `at` is one of the words that were given, the null behind them, or what comes after it.
     unsafe fn get(&self, at: usize) -> Text {
         let place = match at.checked_sub(Given::IN_REGISTERS) {
             None => self.in_registers.wrapping_add(at),
@@ -166,7 +166,7 @@ impl Given {
             &mut many[..]
         };
         for (at, word) in list.iter_mut().enumerate() {
-            // SAFETY: so many were counted.
+            // SAFETY: the word was counted.
             *word = unsafe { self.get(at) };
         }
         // SAFETY: the stack of the caller goes on behind the words, whatever is there.
@@ -209,7 +209,7 @@ listed! {
 }
 
 /// Defines the functions that start a program. Until that has begun, the child is in this memory
-/// with all signals blocked: what it looks at is held.
+/// with all signals blocked, so what it reads is held.
 macro_rules! spawners {
     ($($name:ident, $next:ident;)*) => {$(
         /// # Safety

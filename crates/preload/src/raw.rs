@@ -21,7 +21,7 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
     // SAFETY: the caller's contract.
     let call = || unsafe { kernel(number, [a, b, c, d, e, f]) };
     let at = a as *mut c_void;
-    // SAFETY: the caller's contract. The arguments are those of the functions.
+    // SAFETY: the caller's contract. The arguments are the arguments of the functions.
     unsafe {
         match number {
             libc::SYS_futex => with(&spans_of_futex(a, b as c_int, d, e), || call() as isize) as c_long,
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
     }
 }
 
-/// What the kernel looks at: the word, and only with some operations a time and a second word.
+/// What the kernel reads: the word, and only with some operations a time and a second word.
 ///
 /// With all others these arguments are not given, and what is there may look like an address of the
 /// region. To hold its page would be more than time lost: locks of the page buffer wake threads by
@@ -92,14 +92,14 @@ struct CloneArguments {
 }
 
 /// Whether the kernel would write a thread's number to one of these words, and cannot. It writes
-/// when a thread begins or has ended, and asks nobody for a page then. A failure is not told.
+/// when a thread begins or has ended, and cannot wait for a page then. A failure is not reported.
 fn is_word_of(flags: usize, [parent, child]: [usize; 2]) -> bool {
     let has = |flag: c_int| flags & flag as usize != 0;
     let child_is_written = has(libc::CLONE_CHILD_SETTID) || has(libc::CLONE_CHILD_CLEARTID);
     (has(libc::CLONE_PARENT_SETTID) && is_refused(parent)) || (child_is_written && is_refused(child))
 }
 
-/// Whether a word of a thread is memory of flash, which is told.
+/// Whether a word of a thread is memory of flash, which is reported.
 fn is_refused(word: usize) -> bool {
     let refused = run().filter(|run| run.buffer.contains(word) || objects::is_one(word as *mut c_void));
     refused.inspect(|run| run.no_word()).is_some()

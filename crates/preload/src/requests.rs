@@ -9,8 +9,8 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use crate::allocator::Next;
 use crate::calls::in_line;
 
-/// Whether requests are refused, which is told. This library's own rings are set up before there is
-/// a run in its process.
+/// Whether requests are refused, which is reported. This library's own rings are set up before
+/// there is a run in its process.
 pub fn are_refused() -> bool {
     in_line().inspect(|run| run.no_requests()).is_some()
 }
@@ -53,7 +53,8 @@ macro_rules! refused {
             }
             let of_any = || of_any_library($symbol, $name as *const () as usize);
             let Some(next) = NEXT.find().or_else(of_any) else { return -libc::ENOSYS };
-            // SAFETY: the library's function of this name has so many arguments, each a register.
+            // SAFETY: the library's function of this name has this number of arguments, each a
+            // register.
             let next: unsafe extern "C" fn($(refused!(@usize $argument)),*) -> c_int = unsafe { std::mem::transmute(next) };
             // SAFETY: the caller's contract.
             unsafe { next($($argument),*) }

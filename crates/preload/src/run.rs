@@ -176,7 +176,7 @@ impl Run {
                  fails with ENOTSUP; raise the size from which mappings go there (--threshold)",
         );
     }
-    /// Maps `len` bytes anywhere. Why that fails is told, once.
+    /// Maps `len` bytes anywhere. Why that fails is reported, once.
     ///
     /// # Errors
     /// A number of the system.
@@ -191,7 +191,7 @@ impl Run {
         mapped
     }
     /// Whether this library can keep what it has to know of another mapping or block. Where it
-    /// cannot, that is told, once.
+    /// cannot, that is reported, once.
     pub fn ensure_own_memory(&self) -> bool {
         static TOLD: AtomicBool = AtomicBool::new(false);
         let has = crate::MEMORY.ensure_room();

@@ -65,7 +65,7 @@ const FAULTS: &[Call] = &[
     with(libc::SYS_ioctl, &[(1, 0xc018_aa06)]),
     with(libc::SYS_ioctl, &[(1, 0xc020_aa08)]),
 ];
-/// The same by memory of a file whose missing pages are hidden.
+/// Calls that are needed for faults on memory of a file whose missing pages are hidden.
 const HIDDEN_FAULTS: &[Call] = &[
     any(libc::SYS_rt_sigreturn),
     any(libc::SYS_pread64),

@@ -31,7 +31,7 @@ pub fn begin(signal: Signal) -> std::io::Result<()> {
 }
 
 fn judge(fault: &Fault) -> Verdict {
-    // A child that has no run yet is told apart by the page buffer.
+    // The page buffer recognizes a child that has no run yet.
     run_of_any().map_or(Verdict::NotMine, |run| run.buffer.judge(fault))
 }
 
@@ -51,7 +51,7 @@ pub fn stacks() -> Stacks {
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The stack that the program has set, and that is told when it asks.
+    /// The stack that the program has set, which it gets when it asks for it.
     static SET: Cell<Option<stack_t>> = const { Cell::new(None) };
 }
 
@@ -94,7 +94,7 @@ next!(next_create, c"pthread_create", (thread: *mut libc::pthread_t, attributes:
 type Body = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// Attributes as these, with a stack of the C library's own, where the stack would be in memory of
-/// flash. The kernel writes to what lies on top of it at any time, and when the thread has ended.
+/// flash. The kernel writes to the top of the stack at any time, and when the thread has ended.
 ///
 /// # Safety
 /// They are null, or were made.
@@ -175,7 +175,7 @@ unsafe fn create(
         // SAFETY: the caller's contract.
         return unsafe { next_create(thread, attributes, body, argument) };
     }
-    // The C library blocks all signals while it looks at these: they are there then.
+    // The C library blocks all signals while it reads these, so they have to be resident then.
     let mut copied = 0;
     let begun = Box::into_raw(Box::new(Begun { body, argument }));
     // SAFETY: the caller's contract. The new thread takes the box.
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn sigaction(number: c_int, new: *const Action, old: *mut 
         // SAFETY: the caller's contract.
         return unsafe { next_sigaction(number, new, old) };
     }
-    // Copies: neither the kernel nor what blocks signals is to look at memory of flash.
+    // Copies, because neither the kernel nor what blocks signals may read memory of flash.
     // SAFETY: the caller gives null or such a structure.
     let new = unsafe { new.as_ref() }.map(|new| Action { sa_mask: without(&new.sa_mask, handled), ..*new });
     // SAFETY: the caller's contract.

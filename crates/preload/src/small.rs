@@ -23,7 +23,7 @@ use fulgurite_fault::{Access, PageBuffer};
 use fulgurite_sys::{Arena, Backed};
 
 const SLAB: usize = 64 << 10;
-/// Memory that is mapped for slabs at a time, if there is so much.
+/// Memory that is mapped for slabs at a time, if there is that much.
 const CHUNK: usize = 4 << 20;
 /// The largest small block: two of them are in a slab.
 pub const LARGEST: usize = SLAB / 2;
@@ -35,7 +35,7 @@ const fn size_of_class(class: usize) -> usize {
 }
 const _: () = assert!(size_of_class(7) == 128 && size_of_class(8) == 160 && size_of_class(CLASSES - 1) == LARGEST);
 
-/// The class for so many bytes at a multiple of a power of two, up to a page.
+/// The class for `bytes` bytes at a multiple of a power of two, up to a page.
 fn class_of(bytes: usize, alignment: usize) -> Option<usize> {
     let wanted = bytes.max(1);
     (0..CLASSES).find(|class| size_of_class(*class) >= wanted && size_of_class(*class).is_multiple_of(alignment))
@@ -208,7 +208,7 @@ pub fn free(buffer: &PageBuffer, block: *mut c_void) -> Freed {
     if !std::mem::replace(&mut slab.is_listed, true) {
         listed.push(index as u32);
     }
-    // One stays, so that a block that comes and goes does not make and end it each time.
+    // One stays, so that a block that comes and leaves does not make and end a slab each time.
     if slab.used == 0 && listed.len() > 1 {
         listed.retain(|listed| *listed != index as u32);
         small.slabs[index] = None;
@@ -257,7 +257,7 @@ impl Small {
 /// The code of the dynamic linker and the C library.
 static CALLERS: OnceLock<Vec<Range<usize>>> = OnceLock::new();
 
-/// Looks where the code of the dynamic linker and the C library is, while the program has one
+/// Finds out where the code of the dynamic linker and the C library is, while the program has one
 /// thread.
 pub fn look_for_callers() {
     extern "C" fn add(info: *mut libc::dl_phdr_info, _size: libc::size_t, to: *mut c_void) -> c_int {
