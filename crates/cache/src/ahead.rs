@@ -14,7 +14,7 @@ use crate::users::Users;
 
 /// Frames that are written ahead of eviction at a time.
 const AHEAD: usize = 16;
-/// One in so many frames is cold. A frame that is written more often than it is evicted is written
+/// One frame in this many is cold. A frame that is written more often than it is evicted is written
 /// in vain.
 const COLD_SHARE: usize = 4;
 
@@ -26,7 +26,7 @@ const AHEAD_REST_NS: u64 = 50_000_000;
 /// What a look for frames to write ahead came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ahead {
-    /// There may be more to do, once mail and arrivals have been looked at.
+    /// There may be more to do, once mail and arrivals have been handled.
     Again,
     /// Not before this time, in nanoseconds of the clock.
     After(u64),
@@ -37,13 +37,13 @@ pub enum Ahead {
 /// Where the round over the cold frames stands that looks for what to write ahead.
 pub(crate) struct AheadRound {
     at: ColdCursor,
-    /// Frames that it has looked at.
+    /// Frames that it has checked.
     looked: usize,
     found: bool,
     /// Turns of all workers when it began.
     begun_at: u64,
-    /// The same of the last round that found nothing. While nothing has run since, nothing was
-    /// written.
+    /// Turns of all workers when the last round ended that found nothing. While nothing has run
+    /// since, nothing was written.
     quiet_at: Option<u64>,
     rest_until_ns: u64,
 }
@@ -55,9 +55,9 @@ impl AheadRound {
 
 impl<U: Users, R: Replacement> Cache<U, R> {
     /// Writes back changed frames that will be evicted next, while worker and medium are idle.
-    /// Evictions then find them clean, and a sync has less to write. A call looks at a few frames,
-    /// so that mail and arrivals do not wait. `turns` changes whenever code ran that may have
-    /// written, on any worker.
+    /// Evictions then find them clean, and a sync has less to write. A call checks a few frames, so
+    /// that mail and arrivals do not wait. `turns` changes whenever code ran that may have written,
+    /// on any worker.
     pub fn write_ahead(&mut self, turns: u64, now_ns: u64) -> Ahead {
         if self.shared.cut.holds_back() || !self.has_room_to_write() || now_ns < self.retry_ns {
             return Ahead::Nothing;
@@ -109,7 +109,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     fn write_chosen(&mut self, chosen: &[LocalFrame], now_ns: u64) -> bool {
         let (first, shared) = (self.first_frame, self.shared.clone());
         let mut begun = false;
-        // Somebody may have looked at the mark just before: then he still holds the frame.
+        // A worker may have read the mark just before: then it still holds the frame.
         let frames = chosen.iter().map(|local| FrameIndex(first.0 + local.0));
         self.counts.barriers += u64::from(self.users.take_away(&shared.frames, frames));
         for &local in chosen {

@@ -31,9 +31,9 @@ pub struct Setup {
     pub id: u32,
     /// Requests that it may have in flight.
     pub depth: usize,
-    /// Waiters that may wait for its misses at one time, those of other caches included.
+    /// Waiters that may wait for its misses at one time, including the waiters of other caches.
     pub waiters: usize,
-    /// Which frame goes next.
+    /// Which frame is evicted next.
     pub replacement: ReplacementPolicy,
     /// What is read ahead.
     pub prefetch: PrefetchPolicy,
@@ -44,9 +44,9 @@ pub struct Setup {
 /// What became of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Look again.
+    /// Try the access again.
     Again,
-    /// A frame may be free: look again, and say that it was your turn.
+    /// A frame may be free: try the access again, and say that it was this waiter's turn.
     Turn,
     /// The subpage is resident, and its frame pinned once for this waiter.
     Pinned,
@@ -59,7 +59,7 @@ pub enum Outcome {
     OutOfFrames,
 }
 
-/// What may yet free a frame for waiters, beside the medium.
+/// What may yet free a frame for waiters, other than the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameSources {
     /// Something else can run now.
@@ -88,12 +88,12 @@ pub struct Held {
     pub(crate) out: bool,
 }
 
-/// DRAM for each frame beside its subpage, marks, near table and policy: its contents, its place
-/// among the free ones, and in the order of a cut's writes.
+/// DRAM for each frame in addition to its subpage, marks, near table and policy: its contents, its
+/// place among the free ones, and in the order of a cut's writes.
 pub const BYTES_PER_FRAME: usize = size_of::<Held>() + free::BYTES_PER_FRAME + size_of::<u64>();
 
-/// Free frames that are kept in stock, where there are enough, beside those that the medium keeps
-/// back.
+/// Free frames that are kept in stock, where there are enough, in addition to the frames that the
+/// medium keeps back.
 const STOCK: usize = 64;
 
 /// The most free frames that a cache over this medium keeps in stock.
@@ -101,8 +101,8 @@ pub fn stock_max(flash: &dyn Flash) -> u32 {
     (STOCK + 2 * flash.traits().holds_writes) as u32
 }
 
-/// The depth of the queue of a cache whose misses so many waiters wait for, unless another one is
-/// asked for. Beside their reads there are a sync's writes, and evictions meanwhile.
+/// The depth of the queue of a cache whose misses `waiters` waiters wait for, unless another one is
+/// asked for. In addition to their reads there are a sync's writes, and evictions meanwhile.
 pub fn depth_for(waiters: usize) -> usize {
     // The largest depth is a power of two itself.
     waiters.saturating_add(448).min(fulgurite_flash::DEPTH_MAX).next_power_of_two()
@@ -127,7 +127,7 @@ pub struct Counts {
     pub evicted_dirty: u64,
     /// Frames written back ahead of eviction, while there was nothing else to do.
     pub written_ahead: u64,
-    /// Frames looked at for that.
+    /// Frames checked for that.
     pub looks_ahead: u64,
     /// Victims that turned out to be in use.
     pub evict_in_use: u64,
@@ -180,7 +180,7 @@ pub struct Cache<U: Users, R: Replacement = AnyReplacement> {
     pub(crate) held: Box<[Held]>,
     /// Frames being written back.
     pub(crate) writing: usize,
-    /// Whether the medium asked to be told of changes, when it was looked at last.
+    /// Whether the medium asked to be notified of changes, when it was asked last.
     pub(crate) asks: bool,
     /// Waiters for a frame, or for room in a table.
     pub(crate) frame_waiters: VecDeque<Waiter>,
@@ -202,13 +202,13 @@ pub struct Cache<U: Users, R: Replacement = AnyReplacement> {
     pub(crate) flush_number: u32,
     pub(crate) flush_result: Option<Result<(), FlashError>>,
     pub(crate) low_water: usize,
-    /// Sealed frames in the order of their writes (see `seal`), and how many were looked at. Has
-    /// room for all frames from the start, and is empty while the order is made.
+    /// Sealed frames in the order of their writes (see `seal`), and how many of them the pump has
+    /// passed. Has room for all frames from the start, and is empty while the order is made.
     pub(crate) pump_order: Vec<u64>,
     pub(crate) pump_at: usize,
-    /// Sealed frames being written from where they lie.
+    /// Sealed frames being written from where they are.
     pub(crate) pumped: usize,
-    /// Waits that have ended, and nobody has been told yet.
+    /// Waits that have ended, and of which the driver has not been notified yet.
     pub(crate) told: Vec<(Waiter, Outcome)>,
     /// The last write that a cut needs has ended here.
     pub(crate) cut_written: bool,
@@ -231,8 +231,8 @@ impl<U: Users, R: Replacement> std::fmt::Debug for Cache<U, R> {
 }
 
 impl<U: Users> Cache<U> {
-    /// A cache without frames. The queue's arena is that of the shared frames, and its depth that
-    /// of the setup.
+    /// A cache without frames. The queue's arena is the arena of the shared frames, and its depth
+    /// is the depth in the setup.
     pub fn new(shared: Arc<Shared>, queue: Box<dyn Queue>, users: U, setup: Setup) -> Cache<U> {
         let replacement = AnyReplacement::new(setup.replacement, shared.frames_max() as usize);
         Cache::with_replacement(shared, queue, users, setup, replacement)
@@ -240,8 +240,8 @@ impl<U: Users> Cache<U> {
 }
 
 impl<U: Users, R: Replacement> Cache<U, R> {
-    /// The same, with a policy that is given for the frames that each cache may ever have, in place
-    /// of the one that the setup names.
+    /// As [`Cache::new`], with a policy that is given for the frames that each cache may ever have,
+    /// in place of the one that the setup names.
     ///
     /// # Panics
     /// When the policy is for another number of frames.
@@ -360,7 +360,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     pub fn reset_counts(&mut self) {
         self.counts = Counts::default();
     }
-    /// Whether somebody is to be told what became of a wait.
+    /// Whether there are waiters that are to be notified of what became of their waits.
     #[inline]
     pub fn has_told(&self) -> bool {
         !self.told.is_empty()
@@ -425,7 +425,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         }
     }
 
-    /// Takes a frame that holds nothing any more: it is free, or out if it lies beyond the limit.
+    /// Takes a frame that holds nothing any more: it is free, or out if it is beyond the limit.
     pub(crate) fn release_frame(&mut self, frame: FrameIndex) {
         let local = self.local(frame);
         if local.0 < self.frame_limit {
@@ -439,7 +439,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         }
     }
 
-    /// Gives the memory beyond the limit back, where nothing lies any more.
+    /// Gives the memory beyond the limit back, where nothing is stored any more.
     pub fn discard_beyond(&mut self) {
         let end_of_use = self.frame(LocalFrame(self.frame_limit));
         // The medium first: it must not go on using pages that the arena has no more. Pages that it
@@ -463,7 +463,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     pub(crate) fn frame(&self, local: LocalFrame) -> FrameIndex {
         FrameIndex(self.first_frame.0 + local.0)
     }
-    /// Its number among those of this cache.
+    /// Its number among this cache's frames.
     #[inline]
     pub(crate) fn local(&self, frame: FrameIndex) -> LocalFrame {
         LocalFrame(frame.0 - self.first_frame.0)

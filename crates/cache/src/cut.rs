@@ -41,7 +41,7 @@ pub enum Phase {
     /// The sync gave up waiting for the writes that are left. What was held back stays in DRAM
     /// until they have ended.
     Abandoned,
-    /// The same after the sync has returned its error, so no room is to be expected of it.
+    /// As `Abandoned`, after the sync has returned its error, so no room is to be expected of it.
     Leftover,
 }
 

@@ -3,7 +3,7 @@
 //! A batch takes four steps. Victims of the replacement policy are unlinked, so that no new hit
 //! finds them. They are taken away from their users, all at once ([`Users::take_away`]). Frames
 //! that are held or pinned go back. The dirty marks of the rest are final. Clean frames are free.
-//! Dirty ones are written back from where they lie, and are free when the medium has them. An
+//! Dirty ones are written back from where they are, and are free when the medium has them. An
 //! access to a subpage under write-back waits, and gets the frame without a read.
 
 use fulgurite_flash::{FlashError, Op};
@@ -33,7 +33,7 @@ struct View<'a, U> {
     writes_left: usize,
     /// Frames that would have to be written back and may not be.
     refused: usize,
-    /// A planted bug: pins are not looked at.
+    /// A planted bug: pins are not checked.
     pins_unseen: bool,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Victim {
 }
 
 impl<U: Users, R: Replacement> Cache<U, R> {
-    /// Whether the stock of frames is to be looked after ([`Cache::make_room`]).
+    /// Whether the stock of frames needs attention ([`Cache::make_room`]).
     #[inline]
     pub fn wants_room(&self) -> bool {
         self.beyond > 0 || !self.frame_waiters.is_empty() || self.shortage() > 0
@@ -174,7 +174,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         self.finish_batch(&batch[..count], now_ns);
     }
 
-    /// Takes what lies beyond the limit out, wherever the policy has it.
+    /// Takes frames beyond the limit out, wherever the policy has them.
     fn shrink(&mut self, now_ns: u64) {
         let mut batch = [Victim::default(); BATCH];
         let mut count = 0;
@@ -284,7 +284,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         }
     }
 
-    /// A write-back that would have freed a frame has failed: the first waiter is told.
+    /// A write-back that would have freed a frame has failed: the first waiter is notified.
     pub(crate) fn fail_first_frame_waiter(&mut self) {
         if let Some(error) = self.write_failure
             && self.free.is_empty()
@@ -300,7 +300,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     /// as long as the medium does.
     pub(crate) fn fail_frame_waiters_if_stuck(&mut self, others: FrameSources, now_ns: u64) {
         let moving = !self.free.is_empty() && self.has_room() || others == FrameSources::Run || !self.told.is_empty();
-        // What a cut holds back goes when its token is named.
+        // What a cut holds back leaves when its token is named.
         let moving = moving || self.shared.cut.holds_back();
         if self.frame_waiters.is_empty() || moving || self.in_flight() > self.late {
             self.stuck_since_ns = 0;

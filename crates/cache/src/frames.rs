@@ -1,6 +1,6 @@
 //! Frames: the DRAM that caches subpages, and the few bytes that are kept for each.
 //!
-//! All frames lie in one arena of huge pages. Each belongs to one worker for good, which alone
+//! All frames are in one arena of huge pages. Each belongs to one worker for good, which alone
 //! gives it to a subpage and takes it back. Any worker may read, write and pin it while it is
 //! resident.
 
@@ -21,11 +21,11 @@ pub struct Frames {
     moved: bool,
 }
 
-/// DRAM that a frame costs beside its subpage, in this module.
+/// DRAM that a frame costs in addition to its subpage, in this module.
 pub const META_BYTES: usize = size_of::<Marks>();
 
 impl Frames {
-    /// So many frames. `shared`: in memory that can be handed to another process, with huge pages
+    /// `count` frames. `shared`: in memory that can be handed to another process, with huge pages
     /// only where the system gives them to shared memory. `moved`: their pages can be moved to
     /// other addresses, which no other process can share.
     pub fn new(count: u32, shared: bool, moved: bool) -> Result<Frames, ArenaError> {
@@ -44,7 +44,7 @@ impl Frames {
     pub fn moved(&self) -> bool {
         self.moved
     }
-    /// The memory that they lie in.
+    /// The memory that they are in.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
@@ -52,7 +52,7 @@ impl Frames {
     pub fn base(&self) -> NonNull<u8> {
         self.arena.base()
     }
-    /// The marks of the first frame; those of the others follow.
+    /// The marks of the first frame; the marks of the others follow.
     pub fn marks_base(&self) -> NonNull<Marks> {
         NonNull::from(&self.marks[..]).cast()
     }

@@ -20,7 +20,7 @@ pub(crate) struct Free {
 pub(crate) const BYTES_PER_FRAME: usize = size_of::<FrameIndex>() + size_of::<u32>();
 
 impl Free {
-    /// For so many frames, none of which is free.
+    /// For `frames_max` frames, none of which is free.
     pub fn new(frames_max: usize, alone: bool) -> Free {
         let at = vec![NOWHERE; if alone { frames_max } else { 0 }].into();
         Free { frames: Vec::with_capacity(frames_max), at }

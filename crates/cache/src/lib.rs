@@ -12,13 +12,13 @@
 //! * A subpage is in at most one frame, and a frame holds at most one subpage. The residency word
 //!   decides.
 //! * A frame that may be in use, or that is pinned, is not given to another subpage.
-//! * A waiter that was told of its subpage finds it in its frame, even with a single frame.
+//! * A waiter that was notified of its subpage finds it in its frame, even with a single frame.
 //! * Everything is bounded when it is made.
 //!
 //! One [`Cache`] belongs to one worker, and [`Shared`] to all of them. A cache is generic over the
 //! users of its frames ([`Users`]) and over the replacement policy. It has no threads, fibers,
-//! scheduler or clock. Its driver passes the time as a number, numbers its waiters, and is told how
-//! their waits ended. It decides nothing that `policy` decides.
+//! scheduler or clock. Its driver passes the time as a number, numbers its waiters, and is notified
+//! how their waits ended. It decides nothing that `policy` decides.
 //!
 //! A cache touches the memory of a frame only to fill it with zeros, or to copy it for a cut. Over
 //! a medium without data (`flash`'s `DrivenFlash`), frames are addresses whose memory is never

@@ -1,19 +1,19 @@
 //! Marks: what hits, pins and the evictor note of a frame, and how a write from the frame begins
-//! beside workers that may write to it.
+//! while workers may write to it.
 //!
 //! A writer loads the mark and stores [`DIRTY`] in two steps, because an atomic one costs ten times
 //! that. The store overwrites a mark that changed in between, so [`Marks::begin_write`] can be
-//! undone. The caller therefore looks again ([`Marks::second_look`]) when no writer can be between
-//! the two steps: after a barrier, after the slots, and after the pins. A writer's slot names the
-//! frame from before its load until after its store. `loom_marks.rs` checks this on this
-//! code, and `loom_residency.rs` the evictor's look at unlinked frames.
+//! undone. The caller therefore checks it again ([`Marks::second_look`]) when no writer can be
+//! between the two steps: after a barrier, after the slots, and after the pins. A writer's slot
+//! names the frame from before its load until after its store. `loom_marks.rs` checks this on this
+//! code, and `loom_residency.rs` the evictor's check of unlinked frames.
 //!
-//! A cut needs no second look. It seals while all workers stand between two fibers, and leaves
+//! A cut needs no second check. It seals while all workers stand between two fibers, and leaves
 //! pinned frames alone. Later writers see the seal, and do not store.
 
 use crate::primitive::{AtomicU8, AtomicU16, Ordering};
 
-/// What hits, pins and the evictor note of a frame, in one word, so that a look costs one line.
+/// What hits, pins and the evictor note of a frame, in one word, so that a check costs one line.
 /// Hits store into bytes, plainly, and can never undo what the evictor does.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -27,7 +27,7 @@ pub struct Marks {
     pub pins: AtomicU16,
 }
 
-/// The frame was used since the replacement policy looked at it.
+/// The frame was used since the replacement policy last checked it.
 pub const USED: u8 = 1;
 /// The frame holds the subpage of its own number, and is known to. A worker that is alone sets it,
 /// and then needs neither word nor slot: no other can unlink the subpage under it.
@@ -39,9 +39,9 @@ pub const CLEAN: u8 = 0;
 pub const DIRTY: u8 = 1;
 /// The frame holds what a token needs (see `cut`): a write waits until it was written or copied.
 pub const SEALED: u8 = 2;
-/// The same, and its bytes are on their way to the medium.
+/// As [`SEALED`], and its bytes are on their way to the medium.
 pub const WRITING: u8 = 3;
-/// The same, and a worker is copying it.
+/// As [`SEALED`], and a worker is copying it.
 pub const COPYING: u8 = 4;
 
 /// Flash holds what the frame does, and the subpage must not be written to.
@@ -137,7 +137,7 @@ impl Marks {
         let _ = self.dirty.compare_exchange(ASKS, DIRTY, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Takes a dirty frame to write it from where it lies. Later writers see the mark and wait.
+    /// Takes a dirty frame to write it from where it is. Later writers see the mark and wait.
     #[must_use]
     pub fn begin_write(&self) -> bool {
         self.dirty.compare_exchange(DIRTY, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -1,8 +1,8 @@
-//! A miss: an access that found no frame, from the look at its word to the read.
+//! A miss: an access that found no frame, from the check of its word to the read.
 //!
 //! A cache reads for its own waiters into its own frames. Of two workers that miss on one subpage,
 //! the one whose compare-and-swap wins owns the miss. The other's driver hands its waiter over to
-//! that cache, which wakes it later, or tells it to look again.
+//! that cache, which wakes it later, or asks it to try again.
 
 use fulgurite_flash::{Backing, Op};
 use fulgurite_format::{FrameIndex, SubpageIndex};
@@ -21,22 +21,23 @@ use crate::users::Users;
 pub struct Miss {
     /// The subpage.
     pub subpage: u32,
-    /// Its name, to be told what became of it. All ones in all bits is nobody's name.
+    /// Its name, by which it is notified of what became of it. All ones in all bits is the name of
+    /// no waiter.
     pub waiter: Waiter,
     /// The byte of the subpage that it wants first: a hint.
     pub wanted: u32,
-    /// It was told [`Outcome::Turn`] and has no frame yet: it goes before new waiters.
+    /// It was notified by [`Outcome::Turn`] and has no frame yet: it comes before new waiters.
     pub turn: bool,
 }
 
 /// What the access that missed does now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Looks again: the state has changed.
+    /// Tries again: the state has changed.
     Again,
-    /// Waits; its waiter will be told.
+    /// Waits; its waiter will be notified.
     Wait,
-    /// The same, for a frame and not for its subpage yet.
+    /// Waits for a frame, and not for its subpage yet.
     WaitForFrame,
     /// Waits; the cache of this number is to be given the waiter ([`Cache::join_from_outside`]).
     Elsewhere(u32),
@@ -172,7 +173,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         }
         self.free.take_home(subpage).or_else(|| self.free.pop())
     }
-    /// The same, no matter for what.
+    /// A frame, no matter for what.
     fn take_any(&mut self, now_ns: u64) -> Option<FrameIndex> {
         if self.make_free(now_ns) { self.free.pop() } else { None }
     }
@@ -274,7 +275,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         self.misses.complete(SubpageIndex(subpage), |waiter| told.push((waiter, outcome)));
     }
 
-    /// Hints to the caches of the processor what the policy will look at for this subpage.
+    /// Hints to the caches of the processor what the policy will read for this subpage.
     pub(crate) fn expect(&self, subpage: SubpageIndex) {
         if let Some(line) = self.replacement.will_look_at(subpage) {
             fulgurite_sys::arch::prefetch(line);

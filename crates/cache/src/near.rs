@@ -5,7 +5,7 @@
 //! for each frame, and two places in one line for each subpage.
 //!
 //! It is for a worker that is alone. No other can unlink a subpage under it, so an entry needs no
-//! second look and no slot. With several workers, or too many frames, it stays empty, and hits go
+//! second check and no slot. With several workers, or too many frames, it stays empty, and hits go
 //! by the residency words.
 //!
 //! Invariant: an entry's subpage is resident in the entry's frame. The evictor removes it when it
@@ -37,13 +37,13 @@ const ENTRIES_MAX: usize = 1 << 15;
 pub const BYTES_PER_FRAME: usize = 2 * size_of::<AtomicU64>();
 
 impl Near {
-    /// For a worker with so many frames; of no use to one that is not alone.
+    /// For a worker with `frames` frames; of no use to a worker that is not alone.
     pub fn new(frames: u32, alone: bool) -> Near {
         let useful = alone && frames as usize <= ENTRIES_MAX;
         let entries = if useful { (frames as usize).max(2).next_power_of_two() } else { PLACES };
         Near { entries: (0..entries).map(|_| AtomicU64::new(EMPTY)).collect() }
     }
-    /// The table as its users look things up in it.
+    /// The table in the form in which its users search it.
     pub fn view(&self) -> NearView {
         let mask = if self.entries.len() > PLACES { self.entries.len() as u64 - 1 } else { 0 };
         NearView { entries: NonNull::from(&self.entries[..]).cast(), mask }

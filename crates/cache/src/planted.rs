@@ -8,7 +8,7 @@ pub enum Planted {
     NoSlots,
     /// The near table of a lone worker still names the frame of an evicted subpage.
     StaleNear,
-    /// What never had contents shows those of the frame's last tenant.
+    /// What never had contents shows the contents of the frame's last tenant.
     NotZeroed,
     /// A subpage without contents when it came still counts as such after it was written.
     StaysFresh,
@@ -33,9 +33,9 @@ pub enum Planted {
     NotCopied,
     /// Cut: frames that are pinned are left out.
     PinnedLeftOut,
-    /// Cut: a write of it that failed is not told.
+    /// Cut: a write of it that failed is not reported.
     FailureUntold,
-    /// Roll back: what lies in frames stays there.
+    /// Roll back: what is in frames stays there.
     NotForgotten,
 }
 

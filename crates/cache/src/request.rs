@@ -42,15 +42,16 @@ pub(crate) enum Purpose {
     Read,
     /// Contents back to flash.
     WriteBack,
-    /// The same of a frame that is in use and stays.
+    /// Contents back to flash, of a frame that is in use and stays.
     WriteInPlace,
-    /// The medium did not answer in time; its waiters were told. The frame is still the medium's.
+    /// The medium did not answer in time; its waiters were notified. The frame is still the
+    /// medium's.
     Abandoned,
-    /// The contents of a sealed frame, from where they lie.
+    /// The contents of a sealed frame, from where they are.
     Sealed,
     /// The contents of a sealed frame, from a copy.
     Copied,
-    /// The contents of a frame that will be evicted soon, from where they lie.
+    /// The contents of a frame that will be evicted soon, from where they are.
     Ahead,
     /// A flush of the medium.
     Flush,

@@ -39,8 +39,8 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         (self.requests.len() / 2).max(1).saturating_sub(self.writing).min(self.requests_free.len())
     }
 
-    /// The same for a sync's writes, which may take more, so that they do not hold up jobs' writes.
-    /// An eighth is left for reads.
+    /// Whether another of a sync's writes may begin. They may take more, so that they do not hold
+    /// up jobs' writes. An eighth is left for reads.
     pub(crate) fn has_room_to_copy(&self) -> bool {
         self.has_room() && self.writing < (self.requests.len() * 7 / 8).max(1)
     }
@@ -105,7 +105,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
             return;
         }
         // Inside the frame: the hint needs an address, not a reference.
-        // SAFETY: a request's frame is one of ours.
+        // SAFETY: a request's frame is one of this cache's.
         let first = unsafe { self.shared.frames.address(frame) };
         fulgurite_sys::arch::prefetch(first.as_ptr().wrapping_add(wanted as usize));
         expect(waiter);

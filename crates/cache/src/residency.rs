@@ -97,7 +97,7 @@ pub fn hit(word: &AtomicU32, slot: &AtomicU32) -> Option<u32> {
     None
 }
 
-/// The same where no other worker can unlink the subpage: a load and a compare.
+/// A hit where no other worker can unlink the subpage: a load and a compare.
 #[inline(always)]
 #[must_use]
 pub fn hit_alone(word: &AtomicU32) -> Option<u32> {
@@ -145,8 +145,7 @@ pub fn finish(word: &AtomicU32, worker: u32, state: State) {
     word.store(encode(state), Ordering::Release);
 }
 
-/// Whether this word's subpage, which lies in `frame`, has been touched there. `None` if it lies
-/// elsewhere.
+/// Whether this word's subpage has been touched in `frame`. `None` if it is elsewhere.
 #[inline]
 #[must_use]
 pub fn touched_in(word: u32, frame: FrameIndex) -> Option<bool> {

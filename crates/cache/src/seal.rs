@@ -12,7 +12,7 @@
 //! * A sealed frame is written exactly once: by the pump, by its eviction, or as a copy.
 //!   [`Cut::left`](crate::cut::Cut::left) counts unwritten ones, and write-backs under way at the
 //!   cut.
-//! * A frame that is pinned is neither sealed nor being written from where it lies.
+//! * A frame that is pinned is neither sealed nor being written from where it is.
 
 use fulgurite_flash::{Backing, FlashError, Op};
 use fulgurite_format::{FrameIndex, LocalFrame};
@@ -29,7 +29,7 @@ use crate::users::Users;
 /// The most writes of sealed frames under way: six requests of 256 KiB. Ends are recorded in
 /// batches, and the medium must not run dry meanwhile.
 const PUMP_DEPTH: usize = 384;
-/// The same while somebody waits for a read, which then is not behind many of them.
+/// The most while a waiter waits for a read, which then is not behind many of them.
 const PUMP_DEPTH_BESIDE_READS: usize = 96;
 /// Writes that begin together, so that they become large requests.
 const PUMP_BATCH: usize = 64;
@@ -51,7 +51,7 @@ pub enum Unsealed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sealed {
     /// The sealed frames, with the subpage in the upper half of each word, so that sorting joins
-    /// neighbours. The store then records neighbours together, wherever their frames lie. The cache
+    /// neighbours. The store then records neighbours together, wherever their frames are. The cache
     /// writes none before they come back sorted ([`Cache::begin_pump`]).
     pub order: Vec<u64>,
     /// How many.
@@ -114,7 +114,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         self.counts.copied += pinned.len() as u64;
     }
 
-    /// Writes a pinned frame from where it lies and waits, because no frame is free for a copy.
+    /// Writes a pinned frame from where it is and waits, because no frame is free for a copy.
     /// Nothing runs meanwhile.
     fn write_now(&mut self, subpage: u32, frame: FrameIndex, mut now_ns: u64, wait: Wait<'_, U, R>) {
         while !self.has_room_to_write() {
@@ -154,7 +154,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         (self.pump_order, self.pump_at) = (order, 0);
     }
 
-    /// Whether there are sealed frames that [`Cache::pump`] has not looked at yet.
+    /// Whether there are sealed frames that [`Cache::pump`] has not passed yet.
     #[inline]
     pub fn has_to_pump(&self) -> bool {
         self.pump_at < self.pump_order.len()
@@ -249,7 +249,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         Unsealed::Later
     }
 
-    /// The write of a sealed frame from where it lies has ended.
+    /// The write of a sealed frame from where it is has ended.
     pub(crate) fn sealed_written(&mut self, frame: FrameIndex, result: Result<(), FlashError>) {
         self.pumped -= 1;
         self.written_from_place(frame, result);
@@ -260,7 +260,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         self.writing -= 1;
         self.shared.unpin(frame);
         self.counts.write_errors += u64::from(result.is_err());
-        // It has contents on flash now, and is not "fresh" when it goes.
+        // It has contents on flash now, and is not "fresh" when it is evicted.
         if !self.shared.has_planted(Planted::StaysFresh) {
             let local = self.local(frame);
             self.held[local.index()].fresh &= result.is_err();

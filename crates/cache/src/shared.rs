@@ -25,7 +25,7 @@ pub struct Shape {
     /// Frames that each cache may ever have.
     pub frames_max: u32,
     /// Pages of frames move to addresses of programs and back. So they are base pages, which the
-    /// medium is not told to prepare.
+    /// medium is not asked to prepare.
     pub moved: bool,
 }
 
@@ -39,11 +39,11 @@ pub struct Shared {
     pub frames: Frames,
     /// The cut that is being made.
     pub cut: Cut,
-    /// What lies below.
+    /// The medium below.
     pub flash: Arc<dyn Flash>,
     /// The medium has a backing, which is asked at each miss.
     asks_backing: bool,
-    /// Writes that the medium keeps back at the most.
+    /// The most writes that the medium keeps back.
     pub(crate) holds_writes: usize,
     alone: bool,
     frames_max: u32,
@@ -82,7 +82,8 @@ impl Shared {
         })
     }
 
-    /// What must be asked beside reads and writes. None of a flat medium, where that is one load.
+    /// What must be asked in addition to reads and writes. None of a flat medium, where that is one
+    /// load.
     #[inline]
     pub fn backing(&self) -> Option<&dyn Backing> {
         if self.asks_backing { self.flash.backing() } else { None }

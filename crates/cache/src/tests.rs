@@ -48,7 +48,7 @@ fn cache() -> Cache<Nobody> {
     cache
 }
 
-/// Gives frames to subpages, all of them dirty, until so many are free.
+/// Gives frames to subpages, all of them dirty, until `free` are free.
 fn fill(cache: &mut Cache<Nobody>, free: usize) -> Vec<FrameIndex> {
     let mut frames = Vec::new();
     while cache.free.len() > free {

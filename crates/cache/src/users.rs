@@ -14,7 +14,7 @@ use crate::marks::Marks;
 
 /// What uses the frames of a cache.
 pub trait Users {
-    /// How many frames a cache that is alone takes away together, at the most 64.
+    /// How many frames a cache that is alone takes away together, at most 64.
     const TOGETHER: usize = 16;
 
     /// Takes frames away from unpinned users. No new use of them begins: their words say that they

@@ -157,7 +157,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         }
     }
 
-    /// A flush has ended; only that of the latest counts.
+    /// A flush has ended; only the latest one counts.
     pub(crate) fn flushed(&mut self, number: u32, result: Result<(), FlashError>) {
         if number == self.flush_number {
             self.flush_result = Some(result);

@@ -1,9 +1,9 @@
 //! Goal: cache, policy and store together lose nothing and mix nothing up, whatever the device does
 //! in whatever order. A read returns the last write, a crash leaves the last token or the one being
-//! made, a refused roll back changes nothing, and no wait lasts forever. The same seed is the same
-//! run. Method: a machine simulated whole, on one thread with its own clock (`simulation`). One to
-//! three workers drive caches of a few frames over a real pool. Jobs read, write, pin, write in
-//! sections and sync. An operator reads old tokens, pins them, rolls back, reclaims and makes
+//! made, a refused roll back changes nothing, and no wait lasts forever. A seed gives the same run
+//! each time. Method: a machine simulated whole, on one thread with its own clock (`simulation`).
+//! One to three workers drive caches of a few frames over a real pool. Jobs read, write, pin, write
+//! in sections and sync. An operator reads old tokens, pins them, rolls back, reclaims and makes
 //! checkpoints. The device ends requests in random order, fails some, delays others, and loses
 //! power, also during recovery. A model says what must be there. Bugs planted in the cache, in the
 //! store and in their driver show that the tests can fail.
@@ -88,8 +88,8 @@ fn the_same_seed_is_the_same_run() {
 fn found(bug: Bug) -> Option<u64> {
     (0..CANARY_SEEDS).find(|seed| std::panic::catch_unwind(|| simulate(*seed, bug)).is_err())
 }
-/// Those of the store that show in what a program sees soon. Of the other two, `crash_store` and
-/// `model_store` enumerate what they need: a page that is damaged and makes sense all the same, and
+/// The bugs of the store that show in what a program sees soon. Of the other two, `crash_store` and
+/// `model_store` enumerate what they need: a page that is damaged and nevertheless makes sense, and
 /// a checkpoint that a crash cuts in two between two records of one page.
 const OF_THE_STORE: [Planted; 8] = [
     Planted::SkipDataFlush,
@@ -101,7 +101,7 @@ const OF_THE_STORE: [Planted; 8] = [
     Planted::ReplayTwice,
     Planted::RollBackMapOnly,
 ];
-/// Those of the cache; its users here are not those of the runtime, in which `NoSlots` is.
+/// The bugs of the cache; its users here are not the runtime's users, in which `NoSlots` is.
 fn of_the_cache() -> impl Iterator<Item = CacheBug> {
     CacheBug::ALL.into_iter().filter(|bug| *bug != CacheBug::NoSlots)
 }

@@ -222,7 +222,7 @@ impl Machine {
         }
         true
     }
-    /// What lies in frames is of the state before.
+    /// What is in frames is of the state before.
     fn forget(&mut self) {
         for worker in &mut self.workers {
             let wakes = worker.fibers.iter_mut().filter_map(|fiber| fiber.wake.as_mut());

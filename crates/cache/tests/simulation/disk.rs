@@ -30,7 +30,7 @@ const SLEEPS_IN_VAIN: u32 = 100;
 /// More requests than any run makes: somebody makes them for ever.
 const REQUESTS_MAX: u64 = 500_000;
 
-/// What goes wrong while the machine runs: one in so many, 0 for never.
+/// Which faults happen while the machine runs: one request in this many, 0 for never.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Plan {
     pub reads: u32,
@@ -128,7 +128,7 @@ impl Disk {
     pub fn set_plan(&self, plan: Plan) {
         self.lock().plan = plan;
     }
-    /// From then on nothing answers any more: so many requests are still handed over.
+    /// After `requests` further requests, which are still handed over, nothing answers any more.
     pub fn dies_after(&self, requests: u64) {
         let mut inner = self.lock();
         inner.fails_at = Some(inner.handed + requests);
@@ -165,7 +165,7 @@ impl Disk {
     pub fn power_cycle(&self) {
         self.lock().power_cycle();
     }
-    /// The same, and nothing has arrived that no flush had covered.
+    /// The power was off, and is on again, and nothing has arrived that no flush had covered.
     pub fn lose_cache(&self) {
         let mut inner = self.lock();
         inner.flying.clear();
@@ -173,8 +173,8 @@ impl Disk {
         inner.current = inner.durable.clone();
         inner.restart();
     }
-    /// Only the process has died: what it had handed over goes its way, and the cache keeps what it
-    /// has.
+    /// Only the process has died: what it had handed over takes its course, and the cache keeps
+    /// what it has.
     pub fn process_died(&self) {
         let mut inner = self.lock();
         inner.drop_flying();

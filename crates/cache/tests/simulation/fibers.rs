@@ -15,14 +15,14 @@ use super::Random;
 use super::machine::{JOB_NS_MAX, Machine, Mail};
 use super::world::{World, fill, holds, shows};
 
-/// How long a write to a frame that is on its way to the medium waits before it looks again.
+/// How long a write to a frame that is on its way to the medium waits before it tries again.
 const SEALED_WAIT_NS: u64 = 20_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     Read(u32),
     Write(u32),
-    /// A read that pins the frame until the job ends, and looks at it again then.
+    /// A read that pins the frame until the job ends, and reads it again then.
     Hold(u32),
     /// A write that pins the frame until the job ends, and writes to it again then.
     Keep(u32),
@@ -45,14 +45,14 @@ pub struct Job {
     pub steps: Vec<Step>,
 }
 
-/// What a fiber is told when it goes on.
+/// What a fiber learns when it continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
     /// What it waited for is in a frame, which is pinned for it.
     Pinned,
     /// Something has happened.
     Retry,
-    /// The same, and it is its turn to have a frame.
+    /// Something has happened, and it is its turn to have a frame.
     Turn,
     Failed(FlashError),
     OutOfFrames,
@@ -336,7 +336,8 @@ impl Machine {
             let number = world.now[*subpage as usize];
             assert!(holds(self.arena(), frame.0, number), "subpage {subpage} is pinned, and is not {number}");
             if *written {
-                // Marked as dirty when it was pinned: it may be written to until the pin goes.
+                // Marked as dirty when it was pinned: it may be written to until the pin is
+                // removed.
                 self.write(world, *frame, *subpage);
             }
             self.shared.unpin(*frame);

@@ -22,17 +22,17 @@ use super::operator::Operator;
 use super::users::{Simulated, Slots};
 use super::world::World;
 
-/// After so much simulated time the waiters of a request are told that the device does not answer.
+/// After this simulated time the waiters of a request are notified that the device does not answer.
 pub const DEVICE_TIMEOUT_NS: u64 = 10_000_000_000;
 /// No job takes longer, whatever fails: a few requests in a row that are very late.
 pub const JOB_NS_MAX: u64 = 600_000_000_000;
 /// Turns of the loop after which it has certainly gone round in vain.
 const TURNS_MAX: u64 = 300_000;
-/// Requests that a worker collects before it hands them over, at the most.
+/// Most requests that a worker collects before it hands them over.
 const SUBMIT_BATCH: usize = 4;
 
-/// Waits after one another until a pool has certainly seen that it has nothing to do: it looks at
-/// one in 32.
+/// Waits after one another until a pool has certainly seen that it has nothing to do: it checks in
+/// one of 32.
 const WAITS: u32 = 40;
 
 /// What one worker tells another.
@@ -104,7 +104,7 @@ pub fn wait_for_device(
     }
 }
 
-/// One worker's cache, and those of the others.
+/// One worker's cache, and the caches of the others.
 pub fn divided(workers: &mut [Worker], worker: usize) -> (&mut Cache<Simulated>, Vec<&mut Cache<Simulated>>) {
     let (before, rest) = workers.split_at_mut(worker);
     let (here, behind) = rest.split_first_mut().expect("there is such a worker");

@@ -1,6 +1,6 @@
 //! A machine that is simulated whole: the second driver of the cache. A few workers, each with a
 //! cache, a scheduler and fibers, over a real pool on a simulated device, all on one thread and by
-//! a simulated clock. Beside it, a model that knows what must be there.
+//! a simulated clock. Next to it is a model that knows what must be there.
 
 #![allow(dead_code, reason = "some tests use a part")]
 

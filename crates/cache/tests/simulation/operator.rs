@@ -261,7 +261,7 @@ impl Machine {
             self.close(world, old);
         }
     }
-    /// All that keeps older versions goes, but the newest token.
+    /// All that keeps older versions is removed, except for the newest token.
     fn make_space(&mut self, world: &mut World) {
         self.close_old(world);
         for token in std::mem::take(&mut world.pinned) {

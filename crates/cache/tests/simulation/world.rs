@@ -19,8 +19,8 @@ const POOL: PoolId = PoolId(*b"simulated pool..");
 /// Subpages that are read at a time when all are.
 const READ_AT_ONCE: u32 = 16;
 
-/// Beyond one bad flash page in so many there may be no extent left without one, as the journal
-/// needs.
+/// With more than one bad flash page in this many there may be no extent left without one, as the
+/// journal needs.
 const WORN_OUT: u64 = 16;
 
 /// A bug in what drives the caches here.
@@ -287,9 +287,9 @@ impl World {
         assert!(allowed || self.disk.is_dead(), "{what}: {error}");
     }
 
-    /// Opens the pool, also when the power fails meanwhile, and looks at all that is in it. None
-    /// when so many flash pages have failed that nothing more can be written; what is in it is
-    /// there all the same.
+    /// Opens the pool, also when the power fails meanwhile, and reads all that is in it. None when
+    /// too many flash pages have failed to write anything more; what is in it is there
+    /// nevertheless.
     fn open(&mut self) -> Option<Arc<Pool>> {
         for attempt in 0.. {
             assert!(attempt < 20, "the pool cannot be opened");
@@ -362,7 +362,7 @@ impl World {
         let contents = Rc::new(self.now.clone());
         let all: Vec<u32> = (0..self.now.len() as u32).collect();
         let read = all.chunks(READ_AT_ONCE as usize).all(|some| reader.read(self, some, &contents));
-        // A queue that goes away does what is left to do, for which time must go on.
+        // A queue that is dropped does what is left to do, for which time must pass.
         self.settle(pool);
         read
     }
