@@ -5,7 +5,7 @@
 //! cargo run --release -p fulgurite-runtime --example faults -- /mnt/nvme
 //! ```
 //!
-//! One worker. Each job loads words by chance from eight times the DRAM for pages. A job that never
+//! One worker. Each job loads random words from eight times the DRAM for pages. A job that never
 //! touches that memory counts how often it had its turn.
 
 use std::alloc::Layout;
@@ -69,7 +69,7 @@ fn main() {
     }
 }
 
-/// Runs so many jobs for a while. Returns their loads, and the turns of another job.
+/// Runs `jobs` jobs for a while. Returns their loads, and the turns of another job.
 fn round(runtime: &Runtime, base: usize, (jobs, turn): (usize, usize), how: How) -> (u64, u64) {
     let end = Instant::now() + TIME;
     let turns = Arc::new(AtomicU64::new(0));

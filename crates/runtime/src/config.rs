@@ -24,7 +24,7 @@ pub enum BuildError {
     /// A setting is out of its range.
     #[error("{what}: {got} is invalid; {advice}")]
     Unusable { what: &'static str, got: u64, advice: &'static str },
-    /// The budget is smaller than what the runtime needs beside its frames.
+    /// The budget is smaller than what the runtime needs in addition to its frames.
     #[error(
         "a DRAM budget of {} is too small: tables, stacks and rings need {}, and each worker a frame; \
          raise it to {} or more, or use fewer fibers or smaller stacks",
@@ -143,7 +143,7 @@ impl Builder {
         self
     }
     /// How many bytes of the budget cache objects, over a medium that packs them (default: none).
-    /// Of other media all of the budget is frames. A mebibyte at the least.
+    /// Of other media all of the budget is frames. At least a mebibyte.
     pub fn objects(mut self, bytes: u64) -> Self {
         self.objects_bytes = bytes;
         self
@@ -219,7 +219,7 @@ impl Builder {
         self.scheduling = policy;
         self
     }
-    /// Which frame goes next.
+    /// Which frame is evicted next.
     pub fn replacement(mut self, policy: ReplacementPolicy) -> Self {
         self.replacement = policy;
         self
@@ -375,7 +375,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// For this pool, so many workers and fibers for each, and the other defaults of
+    /// For this pool, `workers` workers with `fibers` fibers each, and the other defaults of
     /// [`Builder::new`].
     pub fn of(pool_bytes: u64, workers: usize, fibers: usize) -> Needs {
         Needs::with(pool_bytes, workers, fibers, DEFAULT_FIBERS.1, depth_for(fibers), ReplacementPolicy::default())
@@ -389,7 +389,7 @@ impl Needs {
         depth: usize,
         replacement: ReplacementPolicy,
     ) -> Needs {
-        // A worker's needs beside its frames: stacks, contexts, fiber slots, miss table and
+        // A worker's needs in addition to its frames: stacks, contexts, fiber slots, miss table and
         // requests (by their own formulas, below 200 bytes each), histograms, and the queue's
         // rings.
         let per_fiber = (stack_bytes as u64).saturating_add(4096 + 512);
@@ -433,7 +433,7 @@ pub(crate) struct Layout {
     pub per_frame_bytes: u64,
     /// Requests in flight per worker.
     pub queue_depth: usize,
-    /// Least and most bytes of objects. The same where they do not move.
+    /// Least and most bytes of objects. They are equal where they do not move.
     pub objects_least: u64,
     pub objects_most: u64,
 }

@@ -40,7 +40,7 @@ pub struct Context {
     absent: NonNull<AtomicU8>,
     /// Subpages that shared accesses may reach.
     shared_subpages: u64,
-    /// Those of them that have a home among the frames of a lone worker.
+    /// The hits among them that have a home among the frames of a lone worker.
     homes: u64,
     /// No other worker can unlink a subpage.
     alone: bool,
@@ -62,7 +62,7 @@ pub struct Context {
     not_send: PhantomData<*mut ()>,
 }
 
-/// How long a write to a frame that is on its way to the medium waits before it looks again.
+/// How long a write to a frame that is on its way to the medium waits before it tries again.
 const SEALED_WAIT: Duration = Duration::from_micros(20);
 
 /// Stack kept for the way to the worker's stack, for parking and for the switch, which must not
@@ -151,9 +151,9 @@ impl Context {
     /// Where the byte at `at` of a shared region is in DRAM, until the next call that takes `&mut
     /// self`.
     ///
-    /// The whole hit path is inlined. A lone worker looks at the marks of the subpage's home first,
-    /// then into the near table. Failing that, a bit, a load and a compare decide, and among
-    /// several workers a store, a load and a compare. Then a store marks the frame as used.
+    /// The whole hit path is inlined. A lone worker checks the marks of the subpage's home first,
+    /// then the near table. Failing that, a bit, a load and a compare decide, and among several
+    /// workers a store, a load and a compare. Then a store marks the frame as used.
     ///
     /// # Errors
     /// [`AccessError`]: out of range, the medium failed, the job must end.
@@ -258,12 +258,11 @@ impl Context {
     #[inline(always)]
     unsafe fn mark_dirty(&mut self, byte: NonNull<u8>) -> bool {
         let frame = self.frame_of(byte);
-        // SAFETY: the byte lies in a frame (the caller's contract), and marks are as many as
-        // frames.
+        // SAFETY: the byte is in a frame (the caller's contract), and marks are as many as frames.
         unsafe { self.marks.add(frame.index()).as_ref() }.mark_dirty()
     }
 
-    /// The frame that a byte lies in.
+    /// The frame that a byte is in.
     #[inline(always)]
     fn frame_of(&self, byte: NonNull<u8>) -> FrameIndex {
         FrameIndex(((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32)
@@ -405,7 +404,7 @@ impl Context {
         unsafe { self.fibers.as_ref() }.id as usize
     }
 
-    /// The worker that runs this job, told from those of other runtimes too.
+    /// The worker that runs this job, distinct from workers of other runtimes too.
     #[inline(always)]
     pub fn worker_id(&self) -> WorkerId {
         self.worker_id

@@ -1,4 +1,5 @@
-//! What is known of a job beside its code: its priority, its deadline, whether it was cancelled.
+//! What is known of a job in addition to its code: its priority, its deadline, whether it was
+//! cancelled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

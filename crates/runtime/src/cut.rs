@@ -11,7 +11,7 @@ use crate::mailbox::{Message, Wake};
 use crate::worker::Worker;
 
 impl Worker {
-    /// Closes the gate: `drained` is told when no section is open.
+    /// Closes the gate: `drained` is notified when no section is open.
     pub(crate) fn close_gate(&mut self, drained: std::sync::mpsc::Sender<()>) {
         self.shared.gates[self.id as usize].closed.store(true, Ordering::Relaxed);
         self.drained = Some(drained);
@@ -103,7 +103,7 @@ impl Worker {
     /// way. Only in a poisoned memory do jobs still hold pins: their frames stay, but no access
     /// finds them.
     fn forget_frames(&mut self) {
-        // Fibers that were told of a frame look again.
+        // Fibers that were notified of a frame try again.
         for state in self.fibers.states.iter().filter(|state| state.wake.get() == Wake::Pinned) {
             state.wake.set(Wake::Retry);
         }

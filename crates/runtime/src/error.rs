@@ -16,7 +16,7 @@ pub enum AccessError {
     /// The address is outside the region, or belongs to another kind of region.
     #[error("address {at} is outside what this access may touch; check the pointer and its region")]
     OutOfRange { at: Address },
-    /// The bytes asked for do not lie in one subpage, or not at their type's alignment.
+    /// The bytes asked for are not inside one subpage, or not at their type's alignment.
     #[error("{len} bytes at {at} are not inside one subpage at their alignment; allocate them with the heap")]
     Straddles { at: Address, len: usize },
     /// The page may not be read, or not be written.
@@ -109,8 +109,7 @@ pub enum AccessError {
 pub(crate) const FORKED: &str = "this process is a child, by fork, of the one that opened the memory, and has none of \
                                 its workers; use it there, or open another pool here";
 
-/// A number of bytes in words. A capacity of which no number of bytes can be told asks for the
-/// most.
+/// A number of bytes in words. A capacity that no number of bytes can express asks for the most.
 fn asked_for(bytes: u64) -> String {
     if bytes == u64::MAX { "more bytes than any memory has".to_owned() } else { format!("{bytes} bytes") }
 }
@@ -139,7 +138,7 @@ pub(crate) fn shortage_of(shortage: &Option<Shortage>) -> String {
         _ => "the pool has no space left".to_owned(),
     }
 }
-/// What a writer does before that; a sync that is told cannot.
+/// What a writer does before that; a sync that gets this error cannot do it.
 pub(crate) fn sync_first(shortage: &Option<Shortage>) -> &'static str {
     match shortage {
         Some(Shortage::History { .. } | Shortage::Leaves { .. }) | None => "sync, ",

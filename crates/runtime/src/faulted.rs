@@ -1,4 +1,5 @@
-//! What is told that a fiber's fault has ended: by the thread that ended it, to the fiber's worker.
+//! What is notified that a fiber's fault has ended: by the thread that ended it, for the fiber's
+//! worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! The fibers of a worker as its jobs reach them: what each waits for, the run order, and the cache
 //! whose frames they use.
 //!
-//! What a fiber begins and where its result goes is the worker's. A running fiber has the only
+//! What a fiber begins and where its result is stored is the worker's. A running fiber has the only
 //! access to this, because its worker's loop waits in `resume` without a reference.
 
 mod timers;
@@ -44,7 +44,7 @@ impl Fibers {
     // ---- the cache ----
 
     /// An access of `fiber` found `subpage` not resident. Returns whether it waits now. Otherwise
-    /// it looks again.
+    /// it tries again.
     pub(crate) fn begin_miss(&mut self, subpage: u32, fiber: u32) -> bool {
         let now = self.shared.clock.now_ns();
         let state = &self.states[fiber as usize];

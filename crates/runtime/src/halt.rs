@@ -52,9 +52,9 @@ pub(crate) struct WorkerBarrier {
     all_here: Condvar,
 }
 
-/// How long a worker that waits for the others sleeps before it looks what has ended for it.
+/// How long a worker that waits for the others sleeps before it checks what has ended for it.
 const SERVED_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
-/// How often a worker looks whether the others have come before it sleeps: some 20 microseconds.
+/// How often a worker checks whether the others have come before it sleeps: some 20 microseconds.
 const LOOKS: u32 = 500;
 
 impl WorkerBarrier {
@@ -71,8 +71,8 @@ impl WorkerBarrier {
     pub(crate) fn meet(&self) {
         self.meet_serving(|| 0);
     }
-    /// The same, and calls `serve` now and then meanwhile: another worker may wait for this one,
-    /// because a medium may need another queue to make room.
+    /// As [`Self::meet`], and calls `serve` now and then meanwhile: another worker may wait for
+    /// this one, because a medium may need another queue to make room.
     pub(crate) fn meet_serving(&self, mut serve: impl FnMut() -> usize) {
         let round = self.round.load(Ordering::Acquire);
         if self.came.fetch_add(1, Ordering::AcqRel) + 1 == self.workers {
@@ -106,7 +106,7 @@ pub(crate) enum Halted {
     /// For a roll back: all requests end, and the workers stay halted until their frames' fate is
     /// decided.
     RollBack,
-    /// To forget what lies in frames, because nothing of it may be used any more.
+    /// To forget what is in frames, because nothing of it may be used any more.
     Poison,
 }
 
@@ -115,7 +115,7 @@ pub(crate) enum Halted {
 pub(crate) enum Decision {
     /// Nothing: the medium has changed nothing.
     Keep,
-    /// They forget what lies in their frames: the medium has another state, or nobody knows which.
+    /// They forget what is in their frames: the medium has another state, or it is unknown which.
     Forget,
 }
 

@@ -123,7 +123,7 @@ pub enum SubmitError {
     Forked,
 }
 
-/// Where the result goes. The worker keeps it too, so that a fiber that dies without unwinding
+/// Where the result is stored. The worker keeps it too, so that a fiber that dies without unwinding
 /// still fails its job.
 pub(crate) trait Finish: Send + Sync {
     fn fail(&self, error: JobError);

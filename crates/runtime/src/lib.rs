@@ -8,7 +8,7 @@
 //!        +<-- resumed by the worker's scheduler, oldest first <-- completion --+
 //! ```
 //!
-//! Invariants, beside those of the cache:
+//! Invariants, in addition to the cache's invariants:
 //! * A fiber that missed runs past that access when it is resumed, even with a single frame.
 //! * A frame that a running fiber may hold an unpinned reference to is named in its worker's slot.
 //! * Everything is in DRAM that was counted against the budget before it was allocated.

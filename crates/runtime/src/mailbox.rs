@@ -16,7 +16,7 @@ use crate::stats::WorkerStatistics;
 /// Why a fiber that waited runs again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wake {
-    /// Look again.
+    /// Try the access again.
     Retry,
     /// The subpage is resident and pinned once for this fiber.
     Pinned,
@@ -69,7 +69,7 @@ pub(crate) enum Message {
     },
     /// Tell how many frames differ from the medium.
     CountChanges(std::sync::mpsc::Sender<u64>),
-    /// Look around: something has changed.
+    /// Check everything: something has changed.
     Nudge,
     /// Write all dirty frames back and flush the medium.
     WriteBack(std::sync::mpsc::Sender<Result<(), FlashError>>),
@@ -93,7 +93,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// For a worker of so many fibers.
+    /// For a worker of `fibers` fibers.
     pub(crate) fn new(fibers: usize) -> std::io::Result<Mailbox> {
         Ok(Mailbox {
             queue: SegQueue::new(),
@@ -145,7 +145,7 @@ impl Mailbox {
         }
         self.has_mail.store(false, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // What was pushed before the flag went down would be missed: look once more.
+        // What was pushed before the flag was cleared would be missed, so it checks once more.
         let late = self.pop();
         if late.is_some() {
             self.has_mail.store(true, Ordering::Relaxed);
@@ -164,8 +164,8 @@ impl Mailbox {
         self.sleeping.store(false, Ordering::Relaxed);
         self.open.store(0, Ordering::Relaxed);
     }
-    /// Wakes the worker if it sleeps and would take a job of so many pins, each sleep once. Returns
-    /// whether it did.
+    /// Wakes the worker if it sleeps and would take a job of `pins` pins, once for each sleep.
+    /// Returns whether it did.
     pub(crate) fn call(&self, pins: u32) -> bool {
         let called = self.open.load(Ordering::Relaxed) > pins && self.open.swap(0, Ordering::Relaxed) > 0;
         if called {

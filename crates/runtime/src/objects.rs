@@ -1,4 +1,4 @@
-//! Objects: contents of up to 4096 bytes that are cached by themselves and written packed, beside
+//! Objects: contents of up to 4096 bytes that are cached by themselves and written packed, next to
 //! the frames and under the same cap.
 //!
 //! ```text
@@ -36,7 +36,7 @@ const BATCH_OBJECTS: usize = 1024;
 const BATCH_BYTES: usize = 128 << 10;
 /// Batches under way at a time.
 const BATCHES: usize = 4;
-/// The same of a sync, which waits for them.
+/// Batches of a sync under way at a time. The sync waits for them.
 const BATCHES_OF_SYNC: usize = 16;
 
 /// Words that fibers wait at for reads of others, by number.
@@ -76,7 +76,7 @@ struct UnderWay {
     objects: Vec<u32>,
 }
 
-/// What a look found.
+/// What a look-up found.
 pub(crate) enum Found<R> {
     Here(R),
     /// It has another length, which is this.
@@ -90,7 +90,7 @@ pub(crate) enum Found<R> {
 /// What became of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Put {
-    /// It is made. So much is dirty that a batch should be written.
+    /// It is made. The pressure says whether a batch should be written.
     Done(Pressure),
     /// Nothing is changed before a batch was written.
     Wait,
@@ -103,21 +103,22 @@ pub(crate) fn packs(flash: &dyn Flash) -> bool {
     flash.backing().is_some_and(|backing| backing.objects().is_some())
 }
 
-/// The object cache of a runtime with so many bytes for it.
-/// `least` and `most` are other sizes that it may take.
+/// The object cache of a runtime with `bytes` bytes for it. `least` and `most` are other sizes that
+/// it may take.
 pub(crate) fn cache_of(flash: &dyn Flash, bytes: u64, least: u64, most: u64) -> Option<Objects> {
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     (bytes > 0 && packs(flash)).then(|| Objects::new(size(bytes), shards_of(size(bytes), size(least), size(most))))
 }
 
-/// Shards of a cache of so many bytes, which may shrink and grow.
+/// Shards of a cache of `bytes` bytes, which may shrink and grow.
 fn shards_of(bytes: usize, least: usize, most: usize) -> usize {
     let wanted = (bytes / SHARD_BYTES).clamp(1, SHARDS).max(most.div_ceil(SHARD_BYTES_MAX));
     if least == most { wanted } else { wanted.max(SHARDS_MOVING_MIN).min(least / CACHE_BYTES_MIN) }
 }
 
 impl Objects {
-    /// A cache of so many shards that takes so many bytes, [`CACHE_BYTES_MIN`] or more for each.
+    /// A cache of `count` shards that takes `bytes` bytes, [`CACHE_BYTES_MIN`] or more for each
+    /// shard.
     pub fn new(bytes: usize, count: usize) -> Objects {
         let shard = |_| CachePadded::new(Mutex::new(Cache::new(bytes / count)));
         Objects {
@@ -144,8 +145,8 @@ impl Objects {
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().bytes() as u64).sum()
     }
-    /// What resizing a shard takes beside the larger of both sizes, on the way to so many bytes of
-    /// all.
+    /// What resizing a shard takes in addition to the larger of both sizes, on the way to
+    /// `bytes_of_all` bytes for all.
     pub fn resize_bytes(&self, bytes_of_all: u64) -> u64 {
         let larger = self.bytes().max(bytes_of_all) / self.shards.len() as u64;
         Cache::resize_bytes(larger as usize) as u64
@@ -158,7 +159,8 @@ impl Objects {
     pub fn remembered_bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().remembered_bytes() as u64).sum()
     }
-    /// Gives a shard its part of so many bytes. False when more waits to be written than fits.
+    /// Gives a shard its part of `bytes_of_all` bytes. False when more waits to be written than
+    /// fits.
     pub fn resize_shard(&self, at: usize, bytes_of_all: u64) -> bool {
         let bytes = (bytes_of_all / self.shards.len() as u64) as usize;
         self.shards[at].lock().resize(bytes.clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX)).is_ok()
@@ -237,7 +239,7 @@ impl Objects {
     pub fn write_shard_of(&self, number: u32, pool: &dyn Packs) -> Result<(), FlashError> {
         self.write_shard(self.of(number), pool)
     }
-    /// The same of a shard.
+    /// Begins to write a batch of a shard, if it may.
     ///
     /// # Errors
     /// As [`Objects::write_shard_of`].
@@ -271,7 +273,7 @@ impl Objects {
         }
         Ok(taken)
     }
-    /// Looks which batches have ended.
+    /// Checks which batches have ended.
     ///
     /// # Errors
     /// Of the first that failed. Its objects are dirty as before.
@@ -297,7 +299,7 @@ impl Objects {
     /// while nothing ends, with an error when that has taken too long.
     ///
     /// # Errors
-    /// The pool's, and that of `pause`.
+    /// The pool's errors, and the errors of `pause`.
     pub fn write_all(
         &self,
         pool: &dyn Packs,
@@ -358,7 +360,7 @@ impl Objects {
             shard.lock().forget();
         }
     }
-    /// The same of some subpages.
+    /// Forgets the objects of some subpages.
     pub fn forget_range(&self, subpages: &std::ops::Range<u32>) {
         self.shards.iter().for_each(|shard| shard.lock().forget_range(subpages));
     }

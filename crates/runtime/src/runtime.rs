@@ -264,8 +264,8 @@ impl Runtime {
     /// As [`Runtime::run`], with a name, a priority, a deadline, a bound on pins, a worker.
     ///
     /// # Errors
-    /// [`SubmitError`] when the job was not accepted, and nothing ran. The inner result is that of
-    /// [`Runtime::run`].
+    /// [`SubmitError`] when the job was not accepted, and nothing ran. The inner result is the
+    /// result of [`Runtime::run`].
     ///
     /// # Panics
     /// As [`Runtime::run`].
@@ -480,9 +480,9 @@ impl Runtime {
     pub fn changes_max(&self) -> u64 {
         self.frames_max() + self.shared.objects.as_ref().map_or(0, Objects::changes_max)
     }
-    /// About how many frames differ from the medium, without pinned ones, which always may. Looks
-    /// at the marks of all frames, at a few nanoseconds each and without the workers. Objects count
-    /// as frames. From any thread.
+    /// About how many frames differ from the medium, without pinned ones, which always may. Reads
+    /// the marks of all frames, at a few nanoseconds each and without the workers. Objects count as
+    /// frames. From any thread.
     pub fn changed_frames(&self) -> u64 {
         let differs = |frame: &u32| {
             let marks = self.shared.cache.frames.marks(FrameIndex(*frame));
@@ -527,8 +527,8 @@ where
     });
     // SAFETY: only the lifetime changes. What is borrowed outlives the call, because this function
     // returns only when `wait` has. Until then, the job was either not accepted and dropped, or run
-    // to its end or its panic, which consumes it, or refused, which drops it before it is told. On
-    // a stack that overflowed it is never touched again.
+    // to its end or its panic, which consumes it, or refused, which drops it before the end is
+    // reported. On a stack that overflowed it is never touched again.
     let code = unsafe { std::mem::transmute::<Code<'_>, Code<'static>>(code) };
     let ended = submit(code)?.wait();
     Ok(ended.map(|()| result.into_inner().expect("a job that ended has left its result")))
@@ -570,7 +570,7 @@ fn watch(shared: &Shared, ended: &mpsc::Receiver<Runtime>) -> Option<Runtime> {
                 continue;
             }
             seen.1 += 1;
-            // Told once, and again at each doubling.
+            // This is reported once, and again at each doubling.
             if seen.1.is_power_of_two() {
                 let name = running.name();
                 let for_s = limit.as_secs_f64() * f64::from(seen.1);
@@ -586,7 +586,7 @@ fn watch(shared: &Shared, ended: &mpsc::Receiver<Runtime>) -> Option<Runtime> {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if self.check_process().is_err() {
-            // Nothing of a parent's threads, rings and locks may be touched. It goes with the
+            // Nothing of a parent's threads, rings and locks may be touched. It ends with the
             // child.
             std::mem::forget((self.shared.clone(), self.jobs.clone()));
             std::mem::forget((std::mem::take(&mut self.threads), self.watchdog.take()));

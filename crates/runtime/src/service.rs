@@ -37,7 +37,7 @@ pub trait Service {
 /// Makes a service inside its worker.
 pub(crate) struct ServiceFactory {
     pub(crate) make: Box<dyn FnOnce() -> Rc<dyn Service> + Send>,
-    /// Told when the service has finished and its last request was served, or why it could not.
+    /// Notified when the service has finished and its last request was served, or why it could not.
     pub(crate) done: std::sync::mpsc::Sender<Result<(), ServiceEnd>>,
 }
 

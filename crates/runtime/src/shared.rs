@@ -62,8 +62,8 @@ pub(crate) struct Shared {
     /// One sync or roll back at a time.
     pub sync_turn: Mutex<()>,
     /// Why the memory is poisoned, if it is ([`SyncError::Poisoned`]). Set at the latest while all
-    /// workers are halted, before they forget their frames. Then nothing is a hit, and misses look
-    /// here.
+    /// workers are halted, before they forget their frames. Then nothing is a hit, and misses check
+    /// this.
     pub poisoned: OnceLock<SyncError>,
     /// How often workers have forgotten their frames for another state. Changes while all are
     /// halted.
@@ -186,7 +186,7 @@ impl Shared {
     pub(crate) fn frames_per_worker(&self) -> u32 {
         self.frames_per_worker_beside(self.objects_bytes.load(Ordering::Relaxed))
     }
-    /// The same beside so many bytes of objects.
+    /// Frames of each worker when objects take `objects` bytes.
     pub(crate) fn frames_per_worker_beside(&self, objects: u64) -> u32 {
         let bytes = self.frames_and_objects().saturating_sub(objects);
         let frames = bytes / self.layout.per_frame_bytes / self.mailboxes.len() as u64;

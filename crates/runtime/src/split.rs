@@ -9,9 +9,9 @@
 //!
 //! Invariants:
 //! * Frames and shards together never take more than the budget. While a shard is resized it takes
-//!   a little beside the larger of both sizes, so frames give that much before.
+//!   a little more than the larger of both sizes, so frames give that much before.
 //! * A step that does not come to its end (frames are pinned, objects cannot be written) is given
-//!   up. What is where then counts.
+//!   up. Then what each side has at that time counts.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use crate::shared::Shared;
 
 /// Between two questions whether DRAM should move.
 const ASK_NS: u64 = 100_000_000;
-/// Between two looks at a step that is under way.
+/// Time between two checks of a step that is under way.
 pub(crate) const STEP_NS: u64 = 500_000;
 /// After which a step is given up.
 const GIVE_UP_NS: u64 = 2_000_000_000;
@@ -48,7 +48,7 @@ pub(crate) struct OfWorker {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Idle,
-    /// Workers give memory back, until each has so many frames.
+    /// Workers give memory back, until each has this number of frames.
     Frames {
         frames: u32,
         to: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// For so many bytes of frames and objects together.
+    /// For `bytes` bytes of frames and objects together.
     pub fn new(bytes: u64) -> Split {
         Split { share: Share::new(bytes / STEPS), phase: Phase::Idle, next_ns: 0, seen: (0, 0) }
     }
@@ -131,7 +131,7 @@ impl Split {
         if wanted.abs_diff(now) < objects.shards() as u64 * 4096 { now } else { wanted }
     }
 
-    /// Begins to give objects so many bytes.
+    /// Begins to give objects `to` bytes.
     fn begin(&mut self, shared: &Shared, objects: &Objects, to: u64, now_ns: u64) {
         let frames = shared.frames_per_worker_beside(objects.bytes().max(to) + objects.resize_bytes(to));
         shared.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::SetFrames(frames)));
@@ -144,7 +144,7 @@ impl Split {
         let frames = shared.frames_per_worker();
         shared.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::SetFrames(frames)));
     }
-    /// The budget has changed: what objects have too much goes before anything else.
+    /// The budget has changed: what objects have too much is taken before anything else.
     pub fn budget_changed(&mut self, shared: &Shared, objects: &Objects, now_ns: u64) {
         self.end(shared, objects);
         let (now, bounds) = (objects.bytes(), bounds(shared));

@@ -36,7 +36,7 @@ pub(crate) struct FiberState {
     /// Counts its waits, from 1: a wake-up that names an earlier one comes too late.
     pub ticket: Cell<u32>,
     pub waits_for: Cell<WaitsFor>,
-    /// It waited for a frame and was told of one: it goes before those that come now.
+    /// It waited for a frame and was notified of one: it comes before those that come now.
     pub frame_turn: Cell<bool>,
     /// The last wake-up.
     pub wake: Cell<Wake>,
@@ -59,7 +59,7 @@ pub(crate) struct FiberState {
     pub control: std::cell::RefCell<Option<Arc<Control>>>,
     /// The job can be cancelled or has a deadline.
     pub bounded: Cell<bool>,
-    /// What is told of the ends of its faults.
+    /// What is notified of the ends of its faults.
     pub faulted: Arc<Faulted>,
 }
 
@@ -121,7 +121,7 @@ impl FiberState {
         self.waiting.set(true);
         ticket
     }
-    /// Pins that its jobs hold, those of earlier ones included.
+    /// Pins that its jobs hold, pins of earlier jobs included.
     pub(crate) fn pins_held(&self) -> u32 {
         self.pins.get()
     }

@@ -1,4 +1,4 @@
-//! Statistics: what a worker counts, and how it is told, as numbers and as Prometheus text.
+//! Statistics: what a worker counts, and how it is reported, as numbers and as Prometheus text.
 
 use std::fmt::Write;
 
@@ -57,7 +57,7 @@ counts! {
     evicted_dirty, "counter";
     /// Frames written back ahead of eviction, while there was nothing else to do.
     written_ahead, "counter";
-    /// Frames looked at for that.
+    /// Frames checked for that.
     looks_ahead, "counter";
     /// Victims that turned out to be in use.
     evict_in_use, "counter";

@@ -151,7 +151,7 @@ fn subpages_of(at: Address, bytes: u64) -> Range<u32> {
     subpage(at.linear())..subpage(at.linear().saturating_add(bytes))
 }
 
-/// Opens all gates when it goes.
+/// Opens all gates when it is dropped.
 struct ClosedGate<'a>(&'a Runtime);
 
 impl Drop for ClosedGate<'_> {
@@ -176,7 +176,7 @@ impl Drop for Underway<'_> {
     }
 }
 
-/// Until it goes, no object is written but for the sync.
+/// Until it is dropped, no object is written except for the sync.
 struct HeldObjects<'a>(&'a Runtime);
 
 impl<'a> HeldObjects<'a> {
@@ -192,18 +192,18 @@ impl Drop for HeldObjects<'_> {
     }
 }
 
-/// What is written until it goes belongs to the token, or waits.
+/// What is written until it is dropped belongs to the token, or waits.
 struct OpenCut<'a>(&'a Runtime);
 
 impl Drop for OpenCut<'_> {
     fn drop(&mut self) {
         self.0.shared.cache.cut.end();
-        // Waiters for a frame that was held back are told.
+        // Waiters for a frame that was held back are notified.
         self.0.shared.mailboxes.iter().for_each(|m| m.send(Message::Nudge));
     }
 }
 
-/// Workers halted for a roll back. Dropped before its end was told, it means that the medium has
+/// Workers halted for a roll back. Dropped before its end was decided, it means that the medium has
 /// panicked in the middle.
 struct HeldWorkers<'a> {
     runtime: &'a Runtime,
@@ -221,7 +221,7 @@ impl HeldWorkers<'_> {
         }
         self.halt.decide(decision);
     }
-    /// Lets them continue in a poisoned memory. Returns what its users are told.
+    /// Lets them continue in a poisoned memory. Returns the error that its users get.
     fn poison(self, cause: SyncError) -> SyncError {
         let poisoned = self.runtime.poison(cause);
         self.decide(Decision::Forget);
@@ -404,8 +404,8 @@ impl Runtime {
     fn is_whole(&self) -> Result<(), SyncError> {
         self.shared.poisoned.get().map_or(Ok(()), |poisoned| Err(poisoned.clone()))
     }
-    /// Poisons the memory after its workers have forgotten their frames. Returns what its users are
-    /// told.
+    /// Poisons the memory after its workers have forgotten their frames. Returns the error that its
+    /// users get.
     fn poison(&self, cause: SyncError) -> SyncError {
         self.shared.poisoned.get_or_init(|| SyncError::Poisoned { cause: Box::new(cause) }).clone()
     }

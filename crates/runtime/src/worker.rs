@@ -46,12 +46,12 @@ use crate::state::{FiberState, WaitsFor};
 use crate::stats::WorkerStatistics;
 use crate::thread::WorkerThread;
 
-/// How often the rarely needed is looked at: time-outs of the medium.
+/// How often what is rarely needed is checked: time-outs of the medium.
 const CHECK_NS: u64 = 50_000_000;
 /// At one in how many scheduling points the clock is read for that, while there is always something
 /// to run.
 const CHECK_POINTS: u32 = 64;
-/// How often a worker that lacks frames looks whether others have let go of some.
+/// How often a worker that lacks frames checks whether others have let go of some.
 const STARVED_NS: u64 = 500_000;
 /// Bytes of a worker's stack for handlers of signals.
 const SIGNAL_STACK_BYTES: usize = 64 << 10;
@@ -87,7 +87,7 @@ pub(crate) struct Worker {
     next_share_ns: u64,
     /// Scheduling points, for what is done at few of them.
     points: u32,
-    /// It has told the others that it has no fibers any more.
+    /// It has notified the others that it has no fibers any more.
     left: bool,
     /// Somebody waits until no write section is open.
     pub(crate) drained: Option<std::sync::mpsc::Sender<()>>,
@@ -112,7 +112,7 @@ struct Serving {
 /// A fiber, and what it has begun.
 struct FiberSlot {
     fiber: Option<Fiber>,
-    /// Where the running job's result goes, should the fiber die.
+    /// Where the running job's result is stored, should the fiber die.
     finish: Option<(Arc<dyn Finish>, Arc<Control>)>,
     serving: bool,
     promised: u32,
@@ -224,8 +224,8 @@ impl Worker {
     unsafe fn resume(worker: *mut Worker, index: u32) -> Point {
         // SAFETY: the caller's contract; the reference ends with the call.
         let fiber = unsafe { &mut *worker }.before_resume(worker, index);
-        // SAFETY: the fiber lies in its slot, on the heap, and is untouched while it runs: the
-        // worker's methods that fibers call look at other fields of slots only.
+        // SAFETY: the fiber is in its slot, on the heap, and is untouched while it runs: the
+        // worker's methods that fibers call use other fields of slots only.
         let resumed = unsafe { (*fiber).resume() };
         // SAFETY: as above.
         unsafe { &mut *worker }.after_resume(index, resumed)
@@ -309,7 +309,7 @@ impl Worker {
     #[inline]
     fn decide(&mut self, point: Point) -> Choice {
         let new_job = self.fibers.scheduler.may_start() && self.new_job_ready();
-        // The clock is read only by the policy that looks at ages.
+        // The clock is read only by the policy that uses ages.
         let now = if self.shared.config.scheduling == fulgurite_policy::SchedulingPolicy::PriorityAging {
             self.shared.clock.now_ns()
         } else {
@@ -407,7 +407,7 @@ impl Worker {
                 Message::Work => self.take_work(),
                 Message::SetFrames(count) => {
                     self.fibers.cache.set_frames(count);
-                    // Somebody waits to be told.
+                    // A caller waits to be notified.
                     self.next_share_ns = 0;
                 }
                 Message::Statistics { reset, reply } => {

@@ -1,9 +1,9 @@
 //! Goal: a job that touches memory of flash in a scope gives its worker to others while the page is
 //! read, and finds all as it was. Elsewhere it waits with its worker, and is counted. Method: one
-//! worker, a page buffer in in-line mode, and flash whose reads end when the test says so. So many
+//! worker, a page buffer in in-line mode, and flash whose reads end when the test says so. Several
 //! reads are in flight at once only if their jobs do not wait for each other. Registers are filled
-//! before an access and looked at behind it. Jobs are cancelled, panic, and meet pages that cannot
-//! be read. Where the machine gives no userfaultfd, the tests say so.
+//! before an access and read after it. Jobs are cancelled, panic, and meet pages that cannot be
+//! read. Where the machine gives no userfaultfd, the tests say so.
 
 use std::arch::asm;
 use std::os::unix::process::ExitStatusExt;
@@ -93,7 +93,7 @@ fn setup(workers: usize) -> Option<Setup> {
 }
 
 impl Setup {
-    /// The first words of so many pages that are not in DRAM now.
+    /// The first words of `COUNT` pages that are not in DRAM now.
     fn missing<const COUNT: usize>(&self) -> [&'static u64; COUNT] {
         let base = self.memory.base;
         let is_missing = |page: &usize| {
@@ -124,7 +124,7 @@ impl Setup {
     fn reads(&self) -> usize {
         self.memory.flash.record().iter().filter(|(op, _)| *op == Op::Read).count()
     }
-    /// Waits until so many more reads are in flight, of which none has ended.
+    /// Waits until `count` more reads than `before` are in flight, of which none has ended.
     fn wait_for_reads(&self, before: usize, count: usize) {
         until("reads are in flight", || self.reads() - before >= count);
     }
@@ -312,8 +312,8 @@ unsafe fn with_full_registers(word: *const u64, number: u64) -> (Registers, Regi
     };
     let mut found = put.clone();
     found.wide.iter_mut().for_each(|register| *register = [0; 4]);
-    // SAFETY: both structures have these places. What is changed is told, and the direction flag
-    // and the control word are as they were at the end.
+    // SAFETY: both structures have these places. What is changed is declared, and the direction
+    // flag and the control word are as they were at the end.
     unsafe {
         asm!(
             "stmxcsr [rdi + {usual}]",
@@ -428,7 +428,7 @@ fn jobs_find_what_they_wrote_in_four_times_the_frames() {
                             model[page] = step << 16 | job as u64;
                             reach::store(m, word, model[page]);
                         }
-                        // Guarded memory of the runtime is used beside.
+                        // Guarded memory of the runtime is used in addition.
                         m.access(Address::from_linear(random.below(1024u64) * PAGE as u64)).unwrap();
                     }
                 };

@@ -1,7 +1,7 @@
 //! Goal: a worker that has nothing to do costs next to nothing, and what is dirty is written ahead
-//! all the same. Method: looks at frames are counted. Many sleeps with nothing to write must not
-//! look at all cold frames each time: a round is begun at most once in a while, whatever the number
-//! of sleeps. Then a few writes, and nobody asks for anything: they reach flash.
+//! all the same. Method: checks of frames are counted. Many sleeps with nothing to write must not
+//! check all cold frames each time: a round is begun at most once in a while, whatever the number
+//! of sleeps. Then there are a few writes, and nothing asks for a write-back: they reach flash.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -180,7 +180,7 @@ fn the_text_says_what_the_numbers_say() {
             let worker = worker.to_string();
             let count = family.value("_count", &[("worker", &worker)]);
             assert_eq!(count, histogram.len() as f64, "{name}, worker {worker}");
-            // In the order of the text, which is that of the bounds.
+            // In the order of the text, which is the order of the bounds.
             let of_worker =
                 |(suffix, labels, _): &&(String, Labels, f64)| suffix == "_bucket" && labels["worker"] == worker;
             let buckets =
@@ -190,7 +190,7 @@ fn the_text_says_what_the_numbers_say() {
             let bounds = Vec::from_iter(buckets.iter().map(|(bound, _)| bound.parse::<f64>().unwrap()));
             assert!(bounds.is_sorted_by(|a, b| a < b) && bounds.len() > 20, "{name}: {bounds:?}");
             for (bound, n) in &buckets[..buckets.len() - 1] {
-                // A time lies in a step of the histogram, which is one part in 128 wide.
+                // A time is in a step of the histogram, which is one part in 128 wide.
                 let ns = bound.parse::<f64>().unwrap() * 1e9;
                 let (least, most) = ((ns * 0.99) as u64, (ns * 1.01) as u64);
                 let between = histogram.count_between(0, least)..=histogram.count_between(0, most);

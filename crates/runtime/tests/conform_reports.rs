@@ -1,8 +1,8 @@
 //! Goal: what a user with only the terminal must know is there, by name: a job that never gives its
 //! core back, and one that ran out of stack. All others continue. Method: this binary starts itself
-//! as a child whose standard error is read. The child's job keeps its core until it is told that
-//! the report was seen, so nothing depends on how long things take. The job's handle tells how it
-//! ended.
+//! as a child whose standard error is read. The child's job keeps its core until it is notified
+//! that the report was seen, so nothing depends on how long things take. The job's handle tells how
+//! it ended.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -33,7 +33,7 @@ fn overflow(depth: u64) -> u64 {
     if depth == u64::MAX { 0 } else { overflow(depth + 1) + room[(depth % 64) as usize] }
 }
 
-/// One request, which keeps its core until it is told.
+/// One request, which keeps its core until it is notified.
 struct Reads {
     done: Cell<bool>,
 }

@@ -1,7 +1,7 @@
 //! Goal: counters only grow until they are taken, and what is taken is taken once, also while a
-//! worker is too busy to answer; a job that asks is told in words that it must not. Method: a job
-//! keeps the only worker until the test has asked, which takes the two seconds that a question
-//! waits. A job that asks by itself.
+//! worker is too busy to answer; a job that asks gets an error which says that it must not. Method:
+//! a job keeps the only worker until the test has asked, which takes the two seconds that a
+//! question waits. A job that asks by itself.
 
 use std::sync::Arc;
 use std::sync::mpsc;

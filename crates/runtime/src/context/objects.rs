@@ -11,7 +11,7 @@ use crate::error::AccessError;
 use crate::mailbox::Wake;
 use crate::objects::{Found, Put};
 
-/// How long a change waits between two looks whether a batch has been written.
+/// How long a change waits between two checks whether a batch has been written.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
 impl Context {
@@ -155,8 +155,8 @@ impl Context {
         }
     }
 
-    /// Waits while so many objects beside the one at `at` are to be written first that
-    /// [`Context::write_object`] would have to.
+    /// Waits while more objects, not counting the one at `at`, are to be written first than
+    /// [`Context::write_object`] accepts without a wait.
     ///
     /// # Errors
     /// As [`Context::write_object`].

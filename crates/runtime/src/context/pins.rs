@@ -67,7 +67,7 @@ impl Context {
         Ok(PinnedFrame { state: self.state.clone(), marks, base, address: at.subpage().address() })
     }
 
-    /// The marks of the frame that a byte lies in.
+    /// The marks of the frame that a byte is in.
     #[inline(always)]
     fn marks_of(&self, byte: NonNull<u8>) -> NonNull<Marks> {
         // SAFETY: marks are as many as frames.

@@ -40,8 +40,8 @@ impl Context {
         self.write_section_now()
     }
 
-    /// The same where the pool has hardly any room for changes, without a wait for the sync that
-    /// makes some. It is for a job that this sync waits for.
+    /// As [`Context::write_section`] where the pool has hardly any room for changes, without a wait
+    /// for the sync that makes some. It is for a job that this sync waits for.
     ///
     /// # Errors
     /// As [`Context::write_section`].

@@ -95,7 +95,7 @@ impl Worker {
         }
     }
 
-    /// Whether a job's pins fit beside what was promised to others. One always fits.
+    /// Whether a job's pins fit in addition to what was promised to others. One always fits.
     ///
     /// Each worker counts for itself, though its jobs may pin frames of others. That is enough,
     /// because its jobs are promised one pin less than it has frames. A job waits for a frame of
@@ -187,8 +187,8 @@ impl Worker {
         let slot = &mut self.slots[index as usize];
         self.pins_promised -= std::mem::take(&mut slot.promised);
         if let Some((finish, control)) = slot.finish.take() {
-            // Perhaps without a waiter: then the result goes here, and what its drop does is its
-            // owner's.
+            // Perhaps without a waiter: then the result is dropped here, and what its drop does is
+            // its owner's.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(finish))) {
                 drop_payload(panic);
             }
