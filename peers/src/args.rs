@@ -8,8 +8,8 @@ use fulgurite_term::values::{self, Output};
 
 use crate::stores::Name;
 
-/// Fulgurite beside redb, fjall, LMDB and foyer: the same requests on the same disk, in the same
-/// memory cgroup, in turns.
+/// Fulgurite compared with redb, fjall, LMDB and foyer: the same requests on the same disk, in the
+/// same memory cgroup, in turns.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "fulgurite-peers", bin_name = "fulgurite-lab peers", version, max_term_width = 110)]
 #[command(after_help = EXAMPLES)]
@@ -17,7 +17,7 @@ pub struct Args {
     /// What to compare [default: all].
     #[arg(value_name = "WHAT")]
     pub what: Vec<What>,
-    /// The stores beside Fulgurite.
+    /// The stores that are compared with Fulgurite.
     #[arg(long, value_name = "STORES", value_delimiter = ',', default_value = "redb,fjall,lmdb,foyer")]
     pub peers: Vec<Name>,
     /// Values.
@@ -71,7 +71,7 @@ pub enum What {
     Small,
     /// Transfers between accounts, a transaction each.
     Bank,
-    /// A hit on a cached value beside a hash map of the standard library.
+    /// A hit on a cached value compared with a hash map of the standard library.
     Hits,
 }
 

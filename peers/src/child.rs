@@ -20,7 +20,7 @@ pub enum Command {
     Run(Plan),
     /// Brings all keys into memory.
     Warm,
-    /// Looks at all keys.
+    /// Reads all keys.
     Check,
 }
 
@@ -64,7 +64,7 @@ impl Outcome {
     }
 }
 
-/// What a look at all keys came to.
+/// What a check of all keys found.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Checked {
     pub lost: u64,

@@ -41,7 +41,7 @@ pub struct Contest {
 pub struct Contestant {
     pub name: Name,
     pub opened: Opened,
-    /// Of all keys, once they were looked at.
+    /// The result for all keys, once they were checked.
     pub checked: Option<Checked>,
     /// Highest use of its cgroup.
     pub peak_bytes: Option<u64>,
@@ -52,7 +52,7 @@ pub struct Contestant {
     cgroup: Option<String>,
 }
 
-/// Caches are halved so often at the most.
+/// Caches are halved at most this often.
 const HALVED_MOST: u32 = 3;
 
 /// The kernel ended a process for want of memory.
@@ -218,7 +218,7 @@ impl Contest {
             }
         }
     }
-    /// The same, of a round that does not count but warms it.
+    /// A turn of a round that does not count, but warms the store.
     ///
     /// # Errors
     /// Interrupted.
@@ -233,7 +233,7 @@ impl Contest {
             Ok(Turn { outcome, kernel_ns: kernel.unwrap_or(0) })
         })
     }
-    /// Has a store look at all of its keys, and ends it.
+    /// Has a store check all of its keys, and ends it.
     ///
     /// # Errors
     /// Interrupted.
@@ -266,7 +266,7 @@ impl Contest {
     pub fn warm(&mut self, one: &mut Contestant) -> Result<()> {
         self.ask(one, |process| process.ask::<()>(&Command::Warm)).map(drop)
     }
-    /// Ends a store without a look at its keys.
+    /// Ends a store without a check of its keys.
     pub fn stop(&mut self, one: &mut Contestant) {
         self.drop_process(one);
     }

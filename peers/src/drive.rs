@@ -13,9 +13,9 @@ use crate::stores::Client;
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum What {
-    /// So many percent are gets. The others put.
+    /// Gets, in percent. The other requests put.
     Values { gets: u32 },
-    /// A transfer between two accounts. One in ten only looks at one.
+    /// A transfer between two accounts. One in ten only reads one.
     Bank,
 }
 

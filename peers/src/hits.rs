@@ -1,5 +1,5 @@
-//! The price of a hit: a cached blob of 128 bytes beside a `HashMap` of boxes of the standard
-//! library, with the same keys in turns.
+//! The price of a hit: a cached blob of 128 bytes compared with a `HashMap` of boxes of the
+//! standard library, with the same keys in turns.
 
 use anyhow::Result;
 use fulgurite_format::format_bytes;

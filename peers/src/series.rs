@@ -99,12 +99,12 @@ fn plan(contest: &Contest, one: &Series, keys: Keys, first: u64) -> Plan {
     }
 }
 
-/// The turns that do not count begin with this number, behind those of all rounds.
+/// The turns that do not count begin with this number, behind the turns of all rounds.
 const WARM_FROM: u64 = 1 << 24;
 /// A store that is slow takes no more of them.
 const WARM_TURNS_MOST: u64 = 32;
 
-/// Has each store execute one of its series in turns that do not count, until it had so many
+/// Has each store execute one of its series in turns that do not count, until it had `requests`
 /// requests: gets of the most clients, and fibers where it has these.
 ///
 /// # Errors
@@ -141,7 +141,7 @@ pub fn take_turns(contest: &mut Contest, stores: &mut [Contestant], all: &mut [S
             let one = &mut all[number];
             let store = &mut stores[one.at];
             bar.set_message(format!("{}, {} clients", store.name.label(), one.clients));
-            // The same requests for all stores.
+            // All stores get the same requests.
             let first = (u64::from(round) * 1000 + u64::from(one.what.gets())) << 36;
             let plan = plan(contest, one, keys, first);
             let turn = if store.runs() { contest.turn(store, &plan)? } else { None };
@@ -158,7 +158,7 @@ pub fn rates(one: &Series) -> impl Iterator<Item = Option<f64>> {
     one.turns.iter().map(|turn| turn.as_ref().map(|turn| turn.outcome.rate()))
 }
 
-/// The share of so many gets that needed none of so many reads; none without gets.
+/// The share of `gets` gets that needed none of `reads` reads; none without gets.
 fn hit_ratio(reads: u64, gets: f64) -> Option<f64> {
     (gets > 0.0).then(|| (1.0 - reads as f64 / gets).max(0.0))
 }

@@ -1,5 +1,6 @@
-//! Objects of 128 bytes, sixteen times as many as the cache of objects holds: what is hit, beside a
-//! simulation of the same policy over objects, and what is written, beside frames of 4 KiB.
+//! Objects of 128 bytes, sixteen times as many as the cache of objects holds: what is hit, compared
+//! with a simulation of the same policy over objects, and what is written, compared with frames of
+//! 4 KiB.
 
 use anyhow::Result;
 use fulgurite_format::format_bytes;
@@ -25,7 +26,7 @@ const WARM: u64 = 10;
 /// Values for each one of the other parts: as their bytes are fewer.
 const TIMES: u64 = 4;
 
-/// What the cache holds, and the DRAM in all: the pool's tables and the index are beside it.
+/// What the cache holds, and the DRAM in all, which also has the pool's tables and the index.
 fn dram(count: u64) -> Dram {
     let objects = (count * VALUE_BYTES as u64 / DATA_TO_CACHE).max(1 << 20);
     Dram { objects, total: objects + count * 64 + (40 << 20) }
@@ -66,7 +67,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
     ended
 }
 
-/// The share of accesses that the default policy hits with room for so many objects, once warm.
+/// The share of accesses that the default policy hits with room for `objects` objects, once warm.
 fn simulated(keys: Keys, objects: usize, seed: u64) -> Result<f64> {
     let zipf = ZipfKeys::new("peers", keys.count, keys.zipf)?;
     let (warm, all) = (objects as u64 * WARM, objects as u64 * 3 * WARM);

@@ -139,7 +139,7 @@ mod tests {
         let parsed = examples::check(&Cli::command(), Cli::try_parse_from);
         assert!(parsed > 30, "{parsed} examples");
     }
-    /// Each is one more thing to know. Lower the number when one goes.
+    /// Each is one more thing to know. Lower the number when one is removed.
     #[test]
     fn options_are_few() {
         let all = fulgurite_term::pages::options(&Cli::command());

@@ -1,5 +1,5 @@
 //! Goal: every bad input gets one clear message and exit code 2, before anything is created.
-//! Method: run the program with each in an empty directory. Look at the code, the message and the
+//! Method: run the program with each in an empty directory. Check the code, the message and the
 //! directory.
 
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::{help, refused as refusal};
 
-/// The same, and nothing was printed but the message.
+/// As `refusal::refused`, and nothing was printed but the message.
 fn refused_in(directory: &Path, words: &[&str], parts: &[&str]) {
     let output = refusal::refused(directory, words, parts);
     assert!(output.stdout.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));

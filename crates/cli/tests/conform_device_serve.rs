@@ -163,7 +163,7 @@ fn a_store_gives_up_what_is_trimmed() {
     assert_eq!(call(&mut stream, trim, 0, 4096, b"").0, 95, "not supported");
 }
 
-/// The file beside the data is used, and refused by name if it is another device's, newer or
+/// The file next to the data is used, and refused by name if it is another device's, newer or
 /// damaged.
 fn wear_survives(directory: &Path, words: &[&str]) {
     let file = directory.join("data.img.nand");

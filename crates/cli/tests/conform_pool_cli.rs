@@ -13,7 +13,7 @@ use fulgurite_sys::{Arena, Backed, DirectFile};
 use rustix::fs::FlockOperation;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");
-/// Flash pages of an extent of the pools here, and those of them that hold data.
+/// Flash pages of an extent of the pools here.
 const EXTENT_PAGES: u32 = 32;
 /// The first extent that may hold anything; the journal begins there.
 const FIRST_EXTENT: u32 = 3;
@@ -89,14 +89,14 @@ fn flip(path: &Path, at: u64) {
 fn overwrite(pool: &Path, at: u64, page: &[u8]) {
     File::options().write(true).open(pool).unwrap().write_all_at(page, at).unwrap();
 }
-/// Where the pages of metadata of a kind lie in a pool.
+/// Where the pages of metadata of a kind are in a pool.
 fn metadata(pool: &Path, kind: Kind) -> Vec<u64> {
     let bytes = fs::read(pool).unwrap();
     let is = |page: &[u8]| Header::open(page.try_into().unwrap()).is_ok_and(|(header, ..)| header.kind == kind);
     let pages = bytes.chunks(SUBPAGE_BYTES).zip(0..).filter(|(page, _)| is(page));
     pages.map(|(_, place)| place * SUBPAGE_BYTES as u64).collect()
 }
-/// Where the content of a subpage lies in a pool.
+/// Where the content of a subpage is in a pool.
 fn find(pool: &Path, content: &[u8]) -> u64 {
     let bytes = fs::read(pool).unwrap();
     let place = bytes.chunks(SUBPAGE_BYTES).position(|page| page == content).expect("it is in the pool");
@@ -525,7 +525,7 @@ fn info_and_tokens_of_a_pool_that_is_changed_meanwhile() {
             last
         });
         let mut seen = 0;
-        // Each waits half a second for the pool before it looks beside its user.
+        // Each waits half a second for the pool before it reads next to its user.
         for _ in 0..3 {
             ends(path, 0, &["info", "a.pool"], &["a.pool is in use"]);
             let newest = tokens(path).last().copied().unwrap_or(0);

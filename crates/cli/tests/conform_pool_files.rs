@@ -330,7 +330,7 @@ fn members_are_added_and_nothing_is_lost() {
         well(path, &["import", pool, "source"]);
         let size = |pool: &str| json(path, 0, &["info", pool, "--json"])["size_bytes"].as_u64().unwrap();
         let before = size(pool);
-        // What cannot be is told before anything is touched.
+        // What cannot be is reported before anything is touched.
         well(path, &["create", "other", "--size", "8M"]);
         std::os::unix::fs::symlink("other", path.join("link")).unwrap();
         fs::write(path.join("text"), "words").unwrap();

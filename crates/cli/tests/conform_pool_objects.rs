@@ -1,6 +1,6 @@
 //! Goal: `fulgurite pool` makes pools of objects, names the damaged object and no other, gives it
-//! up when told, and resizes them. Method: make one, write objects with the library, flip a bit of
-//! one, and read what the program says. Resize it, and read the objects.
+//! up when asked to, and resizes them. Method: make one, write objects with the library, flip a bit
+//! of one, and read what the program says. Resize it, and read the objects.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Goal: `fulgurite pool info`, `tokens`, `pin`, `unpin` and `rollback` treat a served device's
-//! store like a pool in a file, also after a kill, the first two beside a program. The others are
-//! refused by name, with a remedy. Method: a process serves a small store, and a program over it
-//! (`Medium::device_pool`) names states with a value in each. The command line changes them, and
-//! the program reads.
+//! store like a pool in a file, also after a kill, the first two also while a program uses it. The
+//! others are refused by name, with a remedy. Method: a process serves a small store, and a program
+//! over it (`Medium::device_pool`) names states with a value in each. The command line changes
+//! them, and the program reads.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,7 +13,7 @@ use fulgurite::{Durability, Error, Fulgurite, Medium, Memory};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");
-/// What `fulgurite pool` is told.
+/// The pool that `fulgurite pool` is given.
 const POOL: &str = "device:dev.sock";
 
 /// A store that is served in a directory. Killed when dropped.
@@ -93,7 +93,7 @@ fn the_tokens_of_a_served_store_are_listed_pinned_and_returned_to() {
     let named: Vec<u64> = {
         let memory = program(directory);
         let named = (1..=3).map(|n| name(&memory, n)).collect();
-        // Beside the program: to look is in nobody's way, and nothing comes of it.
+        // Next to the program: reading disturbs no other program, and changes nothing.
         let before = memory.tokens().unwrap();
         let listed: Vec<u64> = tokens(directory).into_iter().map(|(token, _)| token).collect();
         assert_eq!(listed, before);

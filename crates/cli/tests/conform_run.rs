@@ -1,5 +1,5 @@
 //! Goal: a program that was never written for it runs under `fulgurite run` with four times the
-//! memory of its cap, its answers are those of a run without us, and the cap holds. Method: a C
+//! memory of its cap, its answers are the same as without Fulgurite, and the cap holds. Method: a C
 //! program whose words are a function of their place, and Debian's redis-server, each in a memory
 //! cgroup of just the cap where the machine lets this test make one. What is missing (a C compiler,
 //! redis, a userfaultfd) is said. Programs that cannot be run so are refused in a sentence.
@@ -254,7 +254,7 @@ fn small_blocks_go_to_flash_where_that_is_asked_for() {
     assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("256 blocks, 0 wrong\n", None), "{told}");
     assert!(told.contains("is no block, or no more"), "{told}");
     if let Some(program) = compiled(directory.path(), "maps") {
-        // Its nodes are used by chance. In little time, fewer of them have longer values.
+        // Its nodes are used at random. In little time, fewer of them have longer values.
         let (mib, changes, longest) = if is_full() { (16, "400000", "90") } else { (10, "17500", "4000") };
         let (cap, dram, program) = (mib << 20, format!("{mib}M"), program.to_str().unwrap());
         let words = ["--dram", &dram, "--flash", flash, "--flash-size", "320M", "--small-blocks", "--", program];
@@ -290,7 +290,7 @@ fn small_blocks_are_objects_where_that_is_asked_for() {
     assert!(told.contains("run it without --objects") && told.contains("is no block, or no more"), "{told}");
     assert_eq!(output.status.code(), None, "a block that is freed twice ends the program: {told}");
 
-    // With small slabs beside, the figures, and from another size on.
+    // With small slabs in addition, the figures, and from another size on.
     let options = ["--dram", "24M", "--flash", flash, "--objects", "64", "--small-blocks", "--json", "--"];
     let output = command(group.as_ref(), &[&options[..], &[program, mib]].concat()).output().unwrap();
     let told = text(&output.stderr);
@@ -384,7 +384,7 @@ impl Redis {
         }
         None
     }
-    /// Ends by itself, and says what it told.
+    /// Ends by itself, and returns what it reported.
     fn end(mut self, connection: &mut Connection) -> String {
         connection.send(&[b"SHUTDOWN", b"NOSAVE"]);
         let status = self.child.wait().unwrap();
@@ -433,7 +433,7 @@ impl Connection {
 struct Data {
     keys: u32,
     value_bytes: usize,
-    /// How many times its cap they are, with redis' own bytes, at the least.
+    /// The least multiple of its cap that they are, with redis' own bytes.
     times: u64,
 }
 

@@ -20,7 +20,7 @@ const WAYS: [&[&str]; 5] = [
     &["--mode", "in-line", "--small-blocks"],
     &["--mode", "compatible", "--small-blocks", "--objects"],
 ];
-/// The same where the program has jemalloc, which maps little at a time.
+/// The options where the program has jemalloc, which maps little at a time.
 const OF_JEMALLOC: [&[&str]; 2] =
     [&["--mode", "compatible", "--threshold", "4K"], &["--mode", "in-line", "--threshold", "4K"]];
 /// Where Debian has jemalloc (libjemalloc2).

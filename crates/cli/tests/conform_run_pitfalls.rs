@@ -31,8 +31,8 @@ fn run_with(directory: &Path, options: &[&str], words: &[&str]) -> Option<Output
 
 /// Does these things in each mode, and compares with what is said without us, or with `expected`.
 ///
-/// In compatible mode, the kernel sends the signal of an access that fails. Its code is that of
-/// broken memory only where the kernel was built to handle that (CONFIG_MEMORY_FAILURE).
+/// In compatible mode, the kernel sends the signal of an access that fails. Its code says that
+/// memory is broken only where the kernel was built to handle that (CONFIG_MEMORY_FAILURE).
 fn each_mode(words: &[&str], expected: Option<&str>, check: impl Fn(&Output, &str)) {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "pitfalls") else { return };

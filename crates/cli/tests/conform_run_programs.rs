@@ -1,8 +1,8 @@
 //! Goal: programs that people use run under `fulgurite run` in a quarter of the DRAM that they
-//! take, and say what they say without. Method: each runs twice with the same input, and output and
-//! exit code are compared. Without us, the kernel says how much it has in DRAM at the most. The cap
-//! must hold. `make test-full` runs all of them, and `make test` those that are fast. What is not
-//! installed is said.
+//! take, and say what they say without Fulgurite. Method: each runs twice with the same input, and
+//! output and exit code are compared. Without Fulgurite, the kernel says how much DRAM it takes at
+//! most. The cap must hold. `make test-full` runs all of them, and `make test` those that are fast.
+//! What is not installed is said.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -31,14 +31,14 @@ fn program(words: &[&str], input: impl Into<Vec<u8>>) -> Program {
     Program { words, input: input.into(), dram: 24, small: false, flash: 512, large: true, mode: "any" }
 }
 
-/// Lines of a number and its place, in no order, of so many bytes or a few more.
+/// Lines of a number and its place, in no order, of `bytes` bytes or a few more.
 fn lines(count: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::seeded("run_programs", 1);
     let width = bytes.saturating_sub(18);
     (0..count).flat_map(|line| format!("{:016x} {line:<width$}\n", random.below(u64::MAX)).into_bytes()).collect()
 }
 
-/// SQL that makes so many rows of about 340 bytes and an index on them, and asks.
+/// SQL that makes `rows` rows of about 340 bytes and an index on them, and asks.
 fn sql(rows: u64) -> String {
     format!(
         "create table t(a integer primary key, b text);
@@ -118,7 +118,7 @@ fn python() -> Option<String> {
 }
 
 fn programs(classes: &Path) -> Vec<Program> {
-    // It reads lines by chance, once they are half sorted. So these are few and long, or take long.
+    // It reads lines at random, once they are half sorted. So these are few and long, or take long.
     let few = Program { dram: 10, flash: 128, ..program(&["sort", "-S", "60M", "--parallel=2"], lines(7_000, 6_000)) };
     let many = program(&["sort", "-S", "200M", "--parallel=2"], lines(1_200_000, 0));
     let sort = if is_full() { many } else { few };

@@ -25,7 +25,7 @@ const WAYS: [(&str, &[&str]); 4] = [
     ("in-line", &["user", "docker", "guards"]),
 ];
 const CAP: u64 = 10 << 20;
-/// Those of them that each test takes. All are taken with `FULGURITE_VOLUME=100`.
+/// The modes that each test takes. All are taken with `FULGURITE_VOLUME=100`.
 fn ways() -> Vec<(&'static str, &'static [&'static str])> {
     if is_full() { WAYS.to_vec() } else { vec![WAYS[0], WAYS[2]] }
 }

@@ -1,9 +1,9 @@
 //! Goal: without the right to userfaultfd and io_uring, programs run under `fulgurite run` with the
-//! same answers, within the same cap, and it says which way it took. Method: programs of
-//! `conform_run`, started by one that gives up rights: those of root, and the system calls that
-//! Docker's default profile denies. Guard pages may be denied as well. What the kernel is passed
-//! has left DRAM before. Where the kernel has no guard pages, the next way is taken and said. What
-//! older kernels have not is refused as they refuse it.
+//! same answers, within the same cap, and it says which backend it took. Method: programs of
+//! `conform_run`, started by one that gives up rights: the rights of root, and the system calls
+//! that Docker's default profile denies. Guard pages may be denied as well. What the kernel is
+//! passed has left DRAM before. Where the kernel has no guard pages, the next backend is taken and
+//! reported. What older kernels have not is refused as they refuse it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -93,7 +93,7 @@ fn older_kernels_take_another_way_with_the_same_answers() {
         assert!(peak_of_summary(&told) <= cap, "before {before}: {told}");
         let lacks = |what| lack.contains(&what);
         assert_eq!(told.contains("without io_uring"), lacks("rings"), "before {before}: {told}");
-        // What it is told to take is refused, with the reason.
+        // What it is asked to take is refused, with the reason.
         if is_allowed && lacks("moves") {
             assert!(told.contains("Linux 6.8 is the first that can; so "), "before {before}: {told}");
             let output = run(&confined, lack, None, &[&words("compatible")[..], &[&program, "28"]].concat());

@@ -2,7 +2,7 @@
 //! what they do, and no others. Nothing is left of those that ended. Method: C programs that write
 //! more than their DRAM and then hold it. `--json` and `--once` are read while they hold it, after
 //! one is killed, and as another user. What cannot be shown is refused in a sentence. A screen on a
-//! terminal ends by a key and by a signal. Unit tests of the command look at what is drawn.
+//! terminal ends by a key and by a signal. Unit tests of the command check what is drawn.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::runs::{FULGURITE, cannot, command, compiled, text};
 /// A program that holds memory of flash. Killed when dropped.
 struct Holder {
     child: Child,
-    /// Its process, and that of its child, if it has one.
+    /// Its process, and its child's process, if it has one.
     pids: Vec<u64>,
 }
 

@@ -121,7 +121,7 @@ fn children_over_a_pool_find_what_was_there_at_the_fork() {
     assert!(child.wait().unwrap().success());
     let refused = Fulgurite::builder(Medium::pool(&pool)).dram("16M").start().map(drop).unwrap_err().to_string();
     assert!(refused.contains("in use"), "{refused}");
-    // Its end is that of its output.
+    // It ends when its output does.
     let output = child.wait_with_output().unwrap();
     assert_eq!(text(&output.stdout), "5120\n", "{}", text(&output.stderr));
     check(&pool);

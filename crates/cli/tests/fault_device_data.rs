@@ -54,7 +54,7 @@ fn refused(directory: &Path, words: &[&str], parts: &[&str]) {
     }
 }
 
-/// Serves it, has it do something, and kills it. Its socket goes as well.
+/// Serves it, has it do something, and kills it. Its socket is removed as well.
 fn serve(directory: &Path, words: &[&str], work: impl FnOnce(&DeviceFlash)) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fulgurite"));
     command.args(["device", "serve", "--socket", "dev.sock"]).args(words).current_dir(directory);
@@ -175,7 +175,7 @@ fn what_begins_with_zeros_and_holds_something_is_not_taken_for_nothing() {
         blank(&directory.join("data"), 8 << 20).write_all_at(bytes, at).unwrap();
         refused(directory, &[STORE, &["--data", "data"]].concat(), &["--data data", says, "--force"]);
     }
-    // The same over NAND, which wants a larger one.
+    // This holds over NAND, too, which wants a larger one.
     let (at, bytes, says) = cases[4];
     blank(&directory.join("data"), NAND_BYTES).write_all_at(bytes, at).unwrap();
     refused(directory, &[NAND, &["--data", "data"]].concat(), &["--data data", says, "--force"]);
@@ -221,7 +221,7 @@ fn the_file_of_the_wear_is_its_own_and_takes_the_place_of_nothing_else() {
             refused(directory, &[NAND, words, force].concat(), parts);
         }
     };
-    // The same file, however it is written, whether it is there or not.
+    // One file, however its path is written, whether it is there or not.
     let absolute = at("n.img").to_str().unwrap().to_owned();
     std::fs::create_dir(at("inner")).unwrap();
     for wear in ["n.img", "./n.img", "inner/../n.img", absolute.as_str()] {
@@ -257,7 +257,7 @@ fn the_file_of_the_wear_is_its_own_and_takes_the_place_of_nothing_else() {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
-    // Nor is that of another device.
+    // Nor is the state of another device.
     kept(&["--data", "m.img", "--wear", "loader"], &["loader", "it is the state of a NAND device", "--force"]);
 }
 

@@ -76,7 +76,7 @@ fn tool(words: &[&str]) -> Result<String, String> {
     Err(format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// A file that takes so many bytes, which need not be written for that.
+/// A file that takes `bytes` bytes, which need not be written for that.
 fn fill(path: &Path, bytes: u64) {
     let name = path.to_str().expect("a plain name");
     if tool(&["fallocate", "--length", &bytes.to_string(), name]).is_err() {

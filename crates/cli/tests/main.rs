@@ -35,7 +35,7 @@ mod fault_full_disk;
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");
 
-/// The same, for what tests of several programs share.
+/// Its path, for what tests of several programs share.
 fn fulgurite() -> std::path::PathBuf {
     PROGRAM.into()
 }

@@ -1,9 +1,9 @@
 //! `#[derive(Stored)]`: the name and the size of a record that a pool keeps.
 //!
 //! The name of the derived type ends in a number made of its fields' names and types, in their
-//! order. So two versions of a record under one name are told apart, and a pool of the other one is
-//! refused instead of misread. The size is compared with a subpage when the type is compiled, also
-//! by `cargo check`.
+//! order. So two versions of a record under one name are distinguished, and a pool of the other one
+//! is refused instead of misread. The size is compared with a subpage when the type is compiled,
+//! also by `cargo check`.
 //!
 //! What this crate does not do: it derives none of zerocopy's traits, which say that any bytes are
 //! a value.

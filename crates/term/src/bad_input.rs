@@ -35,7 +35,7 @@ pub fn open_error(error: OpenError) -> Error {
     }
 }
 
-/// The same of what is opened by [`fulgurite_backing::Base`].
+/// The error of what is opened by [`fulgurite_backing::Base`].
 pub fn base_error(error: fulgurite_backing::Error) -> Error {
     match error {
         fulgurite_backing::Error::Open(error) => open_error(error),

@@ -47,7 +47,7 @@ pub fn writable(option: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Nothing has come to lie where a temporary file is about to be made.
+/// Checks that nothing exists where a temporary file is about to be made.
 ///
 /// # Errors
 /// [`crate::bad_input::BadInput`].

@@ -1,4 +1,4 @@
-//! Ctrl-C: a flag that loops look at. The first stops cleanly and keeps results. The third ends the
+//! Ctrl-C: a flag that loops check. The first stops cleanly and keeps results. The third ends the
 //! program at once, and the helper still cleans up.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::stderr::tell;
 
-/// How often the flag is looked at while something else runs.
+/// How often the flag is checked while something else runs.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The run was interrupted.
@@ -32,7 +32,7 @@ impl Interrupt {
     pub fn catch() -> Result<Interrupt> {
         Interrupt::catch_and(|| tell("fulgurite: stopping; again twice to stop at once"))
     }
-    /// The same without a word: a screen ends.
+    /// As [`Interrupt::catch`], without a message: a screen ends.
     ///
     /// # Errors
     /// When the handler cannot be set.
@@ -50,8 +50,8 @@ impl Interrupt {
         .context("Ctrl-C cannot be caught")?;
         Ok(interrupt)
     }
-    /// Runs code that cannot look at the flag on its own thread. An interruption leaves that thread
-    /// behind, to end with the program.
+    /// Runs code that cannot check the flag on a thread of its own. An interruption leaves that
+    /// thread behind, to end with the program.
     ///
     /// # Errors
     /// [`Interrupted`], or that there is no thread.

@@ -27,8 +27,8 @@ pub struct Machine {
     pub virtualised: Option<String>,
     /// A dependent load from 256 KiB of memory, which fit a core's own cache: nanoseconds, median.
     pub near_load_ns: f64,
-    /// The same from 8 MiB, which fit the last level of the caches. In a virtual machine,
-    /// neighbours share that, and the time differs from hour to hour.
+    /// A dependent load from 8 MiB, which fit the last level of the caches. In a virtual machine,
+    /// neighbours share that level, and the time differs from hour to hour.
     pub far_load_ns: f64,
     /// Operating system.
     pub os: String,
@@ -105,7 +105,7 @@ fn day_of(seconds: u64) -> String {
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Reads what this machine is.
     pub fn describe() -> Machine {
         let cpuinfo = read("/proc/cpuinfo");
         let meminfo = read("/proc/meminfo");

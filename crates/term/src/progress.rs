@@ -5,7 +5,7 @@ use std::time::Duration;
 pub use indicatif::ProgressBar;
 use indicatif::ProgressStyle;
 
-/// A bar over so many steps.
+/// A bar over `count` steps.
 pub fn steps(what: &str, count: u64) -> ProgressBar {
     let bar = ProgressBar::new(count);
     let style = ProgressStyle::with_template("{prefix} [{bar:40}] {pos}/{len} {msg}").expect("a valid template");

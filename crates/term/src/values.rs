@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, TypedValueParser};
 use fulgurite_format::{ParseUnitError, format_bytes, parse_bytes, parse_duration};
 
-/// Where JSON goes.
+/// Where JSON is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Standard output; tables go to standard error then.
@@ -180,7 +180,7 @@ macro_rules! names {
         }
     };
 }
-/// The same, which an option takes.
+/// Values with names, which an option takes.
 #[macro_export]
 macro_rules! named {
     ($(#[$doc:meta])* $kind:ident, $what:literal, $read:ident { $($variants:tt)* }) => {

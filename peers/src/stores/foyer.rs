@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use super::{Client, Spec, Store};
 
-/// What its process takes beside the cache.
+/// What its process takes in addition to the cache.
 const PROCESS_BYTES: u64 = 64 << 20;
 /// Bytes that are put before the load waits for the disk: more would be dropped.
 const LOAD_BYTES: usize = 4 << 20;

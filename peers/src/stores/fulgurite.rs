@@ -12,9 +12,9 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use super::{ACCOUNT_BYTES, Client, Look, Name, Spec, Store, account, balance, parts};
 use crate::drive::{Plan, Taken, drive};
 
-/// What the process needs beside the budget: its binary, its clients, page tables.
+/// What the process needs in addition to the budget: its binary, its clients, page tables.
 const PROCESS_BYTES: u64 = 20 << 20;
-/// Jobs that load at the same time, and that look at all keys.
+/// Jobs that load at the same time, and jobs that check all keys.
 const LOADERS: u64 = 16;
 const READERS: u64 = 64;
 /// Puts that a transaction's job may hold pinned.
@@ -24,13 +24,13 @@ type Accounts = HashMap<u64, [u8; ACCOUNT_BYTES], ::fulgurite::latches::VersionL
 
 /// What tables, stacks, rings and the frames of the index take, about.
 const BESIDE_BYTES: u64 = 36 << 20;
-/// The same for each key: its place in the pool's tables, and in the index.
+/// What each key takes in addition: its place in the pool's tables, and in the index.
 const BESIDE_KEY_BYTES: u64 = 48;
 
 /// Of the pool, for each key, what its index takes and what is rewritten of it between two syncs.
 const INDEX_KEY_BYTES: u64 = 64;
 
-/// Of so much DRAM, what caches objects: most of what the tables and the index leave.
+/// The part of `dram` that caches objects: most of what the tables and the index leave.
 fn objects_of(dram: u64, keys: u64) -> u64 {
     (dram.saturating_sub(BESIDE_BYTES + keys * BESIDE_KEY_BYTES) / 4 * 3).max(4 << 20)
 }
@@ -64,7 +64,7 @@ impl Fulgurite {
         let left = spec.memory_bytes.checked_sub(PROCESS_BYTES).context("too little memory for a process")?;
         let dram = spec.dram.map_or(left, |dram| dram.total);
         let objects = spec.name == Name::Fulgurite && !spec.bank;
-        // Objects have places of their own. What is not an object lies in the heap.
+        // Objects have places of their own. What is not an object is stored in the heap.
         let heap_bytes = if objects { spec.data_bytes() / 4 } else { spec.data_bytes() * 5 / 4 } + (16 << 20);
         let index_bytes = spec.keys * INDEX_KEY_BYTES;
         // A quarter of room for reclaim, and a fixed part for journal and checkpoints.

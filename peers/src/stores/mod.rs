@@ -23,7 +23,7 @@ use crate::drive::{Plan, Taken, drive};
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
     Fulgurite,
-    /// Fulgurite over a pool that packs no objects: values lie in frames of 4 KiB.
+    /// Fulgurite over a pool that packs no objects: values are in frames of 4 KiB.
     #[value(skip)]
     FulguritePages,
     Redb,
@@ -36,7 +36,7 @@ pub enum Name {
     Boxes,
 }
 
-/// DRAM of ours.
+/// DRAM of Fulgurite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Dram {
     /// The budget.
@@ -46,7 +46,7 @@ pub struct Dram {
 }
 
 impl Name {
-    /// Whether it is one of ours.
+    /// Whether it is one of Fulgurite's.
     pub fn ours(self) -> bool {
         matches!(self, Name::Fulgurite | Name::FulguritePages)
     }
@@ -58,7 +58,7 @@ impl Name {
     pub fn has_transactions(self) -> bool {
         self != Name::Foyer
     }
-    /// Whether it has a cache of its own, whose size it is told.
+    /// Whether it has a cache of its own, whose size is set.
     pub fn has_cache(self) -> bool {
         matches!(self, Name::Redb | Name::Fjall | Name::Foyer)
     }
@@ -94,7 +94,7 @@ pub struct Spec {
     pub value_bytes: usize,
     /// What its cgroup allows: the process, its caches and the page cache of its files.
     pub memory_bytes: u64,
-    /// Of ours; none: what the comparison with others sets.
+    /// For Fulgurite; none: what the comparison with others sets.
     pub dram: Option<Dram>,
     pub workers: usize,
     /// Whether it holds accounts instead of values.
@@ -124,13 +124,13 @@ pub trait Client {
     fn transfer(&mut self, from: u64, to: u64, amount: u64) -> Result<()>;
 }
 
-/// What looks at a key and its value.
+/// What checks a key and its value.
 pub type Look<'l> = &'l (dyn Fn(u64, Option<&[u8]>) + Sync);
 
-/// Clients that look at all keys: enough to keep a disk busy.
+/// Clients that check all keys: enough to keep a disk busy.
 const READERS: u64 = 32;
 
-/// Keys in so many parts of about one length, or fewer.
+/// Keys in `count` parts of about one length, or fewer.
 pub fn parts(keys: Range<u64>, count: u64) -> impl Iterator<Item = Range<u64>> {
     let step = (keys.end - keys.start).div_ceil(count).max(1);
     keys.clone().step_by(step as usize).map(move |from| from..(from + step).min(keys.end))
@@ -174,7 +174,7 @@ pub trait Store: Send + Sync {
             ended.collect()
         })
     }
-    /// Has so many clients execute a plan: OS threads, each with a client.
+    /// Has the plan's clients execute it: OS threads, each with a client.
     fn run(&self, plan: &Plan) -> Result<Vec<Taken>> {
         thread::scope(|scope| {
             let start = |number| scope.spawn(move || drive(&mut *self.client(), plan, number));

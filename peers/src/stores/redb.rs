@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use super::{Client, Spec, Store, account, balance};
 
 const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("values");
-/// What its process takes beside the cache.
+/// What its process takes in addition to the cache.
 const PROCESS_BYTES: u64 = 24 << 20;
 /// Puts of a transaction of the load.
 const LOAD: u64 = 20_000;

@@ -109,7 +109,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
     pub nand: Below,
     /// Bytes of the device, for example 8G. With --store: bytes of its pool, of which programs get
-    /// about five sixths [default: those of --data, where that exists].
+    /// about five sixths [default: the size of --data, where that exists].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// The file or block device for the data. A missing file is created. With --nand or --store it
@@ -117,7 +117,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub data: Option<PathBuf>,
     /// The file for the NAND's wear and failed blocks. For a new device it must not exist, without
-    /// --force [default: FILE.nand beside --data].
+    /// --force [default: FILE.nand next to --data].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub wear: Option<PathBuf>,
     /// Overwrite the contents of --data and --wear. Without --nand and --store, --data is served
@@ -129,7 +129,7 @@ pub struct ServeArgs {
     /// missing or blank.
     #[arg(long)]
     pub store: bool,
-    /// Tokens that a store keeps beside the pinned ones, the newest first: states named by
+    /// Tokens that a store keeps in addition to the pinned ones, the newest first: states named by
     /// programs, and flushes.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub keep_tokens: u32,

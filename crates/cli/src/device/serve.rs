@@ -124,7 +124,7 @@ fn ended_early(device: &Device, kept: Result<()>) -> Error {
     Error::msg(told)
 }
 
-/// The files that are named beside the data and the wear.
+/// The files that are named in addition to the data and the wear.
 fn named(args: &ServeArgs) -> Vec<(&'static str, &Path)> {
     let mut named: Vec<(&'static str, &Path)> = vec![("--socket", args.socket.as_path())];
     if let Some(NbdAddress::Unix(nbd)) = &args.nbd {
@@ -186,7 +186,7 @@ fn end(device: &Arc<Device>, nbd: Option<NbdServer>, medium: &dyn Flash, nand: O
         lines.push_str(&format!("NAND: {}\n", NandCounts::of(&nand.report()).sentence()));
     }
     device.stop();
-    // What a program that names its states has not named is gone, and nothing is named beside.
+    // What a program that names its states has not named is gone, and no other state is named.
     if device.wants_last_flush() {
         flush(medium).context("the medium could not be flushed at the end")?;
     }

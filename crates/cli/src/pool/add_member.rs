@@ -36,7 +36,7 @@ fn members_of(path: &Path, files: PoolFiles, pool: (PoolId, Geometry)) -> Result
     }
 }
 
-/// The geometry with so many flash pages more.
+/// The geometry with `more` flash pages more.
 fn larger(members: &Members, now: Geometry, more: u32) -> Result<Geometry> {
     let Some(all) = (members.flash().subpages() / now.extent_pages * now.extent_pages).checked_add(more) else {
         bad_input!("--size: a pool has less than 16 TiB; choose less");

@@ -205,7 +205,7 @@ pub struct PoolArgs {
     /// The pool: a file or block device, or any of those that it spans.
     #[arg(value_hint = ValueHint::FilePath)]
     pub path: PathBuf,
-    /// Path of another file or device of the pool, if it is neither beside PATH nor at its last
+    /// Path of another file or device of the pool, if it is neither next to PATH nor at its last
     /// path. May be repeated.
     #[arg(long = "member", value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub members: Vec<PathBuf>,
@@ -319,8 +319,8 @@ pub struct RollbackArgs {
 pub struct CompactArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// Tokens to keep beside the pinned ones, the newest first. The others are dropped [default:
-    /// all].
+    /// Tokens to keep in addition to the pinned ones, the newest first. The others are dropped
+    /// [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: Option<u32>,
 }
@@ -387,7 +387,7 @@ pub struct ImportArgs {
     /// Also sync after each this many bytes.
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub sync_every: Option<u64>,
-    /// Tokens to keep beside the pinned ones, the newest first [default: all].
+    /// Tokens to keep in addition to the pinned ones, the newest first [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: Option<u32>,
     /// Free space to keep. While there is less, the oldest unpinned tokens are dropped, except the

@@ -1,4 +1,4 @@
-//! `pool pin`, `unpin`, `rollback` and `compact`. Refusals are judged on a pool that is looked at,
+//! `pool pin`, `unpin`, `rollback` and `compact`. Refusals are judged on a pool that is only read,
 //! whose lock is kept until the change.
 
 use anyhow::Result;

@@ -18,7 +18,7 @@ use super::open::{self, Watched, admin_error, config, name_of};
 #[derive(Debug, Serialize)]
 struct Shown {
     kind: &'static str,
-    /// Where it lies; of a member's list, in the member.
+    /// Where it is; of a member's list, in the member.
     flash_page: Option<u32>,
     /// Of data: the subpage, and its first byte in the data.
     subpage: Option<u32>,
@@ -41,7 +41,7 @@ struct Checked {
     path: String,
     id: Option<String>,
     sound: bool,
-    /// The token of the state that was looked at, 0 for the empty pool. None: it cannot be opened.
+    /// The token of the state that was checked, 0 for the empty pool. None: it cannot be opened.
     token: Option<u64>,
     /// The journal ends in part of a page: what was synced last may be lost.
     torn: bool,
@@ -94,7 +94,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         mended =
             repair(open::files(&args.pool)?, config(None), args.accept_loss, watch, &mut said).map_err(admin_error);
     }
-    // What was mended is looked at like anything else.
+    // What was mended is checked like anything else.
     let watch = &mut |step, share| watched.at(step, share);
     let Check { mut damaged, notes, seen } =
         check(open::files(&args.pool)?, config(None), watch).map_err(admin_error)?;

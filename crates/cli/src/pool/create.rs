@@ -25,7 +25,7 @@ use fulgurite_term::{checks, progress};
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The extent of a pool of so many bytes.
+/// The extent of a pool of `bytes` bytes.
 fn default_extent(bytes: u64) -> u64 {
     let pages = u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
     u64::from(Geometry::usual_extent_pages(pages)) * SUBPAGE_BYTES as u64
@@ -110,7 +110,7 @@ fn overwrite(file: &DirectFile, path: &Path, bytes: u64, interrupt: &Interrupt) 
     Ok(())
 }
 
-/// Whether so many bytes can be had at a path.
+/// Whether `bytes` bytes can be had at a path.
 pub(super) fn check_room(place: &Place, bytes: u64) -> Result<()> {
     let (path, shown) = (&place.path, place.path.display());
     let Some((file, found)) = &place.existing else {

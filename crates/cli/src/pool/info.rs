@@ -47,7 +47,7 @@ fn members_of(opened: &OpenedPool) -> Vec<Member> {
 /// The DRAM budget of a program that sets none.
 const DRAM_BYTES: u64 = 64 << 20;
 
-/// What a program with so much DRAM may overwrite before older contents need more of it.
+/// What a program with this DRAM may overwrite before older contents need more of it.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct History {
     dram_bytes: u64,
@@ -55,7 +55,7 @@ struct History {
     overwritten_max_bytes: u64,
 }
 
-/// How a program with so much DRAM would open a pool of this geometry.
+/// How a program with `dram_bytes` of DRAM would open a pool of this geometry.
 fn config_of(geometry: Geometry, dram_bytes: u64) -> StoreConfig {
     let mut config = StoreConfig::default();
     config.history_bytes = usize::try_from(dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
@@ -63,8 +63,8 @@ fn config_of(geometry: Geometry, dram_bytes: u64) -> StoreConfig {
     config
 }
 
-/// Where the objects of a pool lie takes so much DRAM. A program with so much in all has so much of
-/// it there, and the rest on flash.
+/// The DRAM that is taken by the places of a pool's objects. A program with a given DRAM in all has
+/// part of the places there, and the rest on flash.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Places {
     objects: u64,
@@ -120,7 +120,7 @@ struct Info {
     /// Written and not synced, so not reclaimable: now, and at most before writers must sync.
     uncommitted_bytes: u64,
     uncommitted_max_bytes: u64,
-    /// The DRAM of a program (--dram), and what it may overwrite between two syncs at the least.
+    /// The DRAM of a program (--dram), and the least that it may overwrite between two syncs.
     #[serde(skip_serializing_if = "Option::is_none")]
     history: Option<History>,
     /// Of a pool that packs objects. A device has none.

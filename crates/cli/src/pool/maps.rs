@@ -1,5 +1,5 @@
 //! Maps of a pool: one cell an extent (or some), coloured by what it is used for, how much of it is
-//! live, how old that is, how much of it only tokens still see, how often it was filled; beside
+//! live, how old that is, how much of it only tokens still see, how often it was filled; next to
 //! them, how many pages have how many versions, and how many extents are how full.
 //!
 //! A map more is a [`Map`] more in [`draw`]: a colour and a sentence for each extent, and a legend.
@@ -78,7 +78,7 @@ impl Map {
         canvas.text(16.0, 26.0, Anchor::Start, "title", self.title);
         canvas.text(16.0, 45.0, Anchor::Start, "sub", &self.subtitle);
         self.legend(&mut canvas, 66.0);
-        // A number beside every row is too many where rows are low.
+        // A number next to every row is too many where rows are low.
         let every = (14.0 / pitch).ceil().max(1.0) as usize;
         for row in (0..rows).step_by(every) {
             let y = top + row as f64 * pitch + pitch / 2.0 + 4.0;

@@ -1,4 +1,4 @@
-//! `fulgurite pool`: pools made, looked at, checked, changed, copied out and in.
+//! `fulgurite pool`: makes, inspects, checks and changes pools, and copies them out and in.
 //!
 //! Every command judges its path and options before it touches anything (exit code 2, one
 //! sentence). `info`, `tokens`, `check` and `export` write nothing: they recover the state in DRAM

@@ -22,7 +22,7 @@ pub fn name_of(id: PoolId) -> String {
     id.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// How these commands behave as a user of a pool: they let no token go that they were not told to.
+/// How these commands behave as a user of a pool: they drop no token unless they were asked to.
 pub fn config(keep: Option<u32>) -> StoreConfig {
     let mut config = StoreConfig::default();
     config.keep_tokens = keep.map_or(usize::MAX, |keep| keep as usize);
@@ -92,7 +92,7 @@ pub fn admin_error(error: AdminError) -> Error {
     }
 }
 
-/// What a pool lies on: claimed, and found to begin like a pool; with all that it spans.
+/// What a pool is stored on: claimed, and found to begin like a pool; with all that it spans.
 pub fn files(pool: &PoolArgs) -> Result<PoolFiles> {
     PoolFiles::find(&pool.path, &pool.members).map_err(admin_error)
 }
@@ -106,7 +106,7 @@ fn told(opened: Result<OpenedPool, AdminError>) -> Result<OpenedPool> {
     Ok(opened)
 }
 
-/// Opens a pool to look at it, in its newest state or that of a token. Writes nothing.
+/// Opens a pool to read it, in its newest state or in the state of a token. Writes nothing.
 pub fn to_look_at(pool: &PoolArgs, token: Option<u64>) -> Result<OpenedPool> {
     told(files(pool)?.inspect(config(None), token))
 }

@@ -34,7 +34,7 @@ fn geometry(args: &ResizeArgs, now: Geometry) -> Result<Geometry> {
     geometry.or_bad_input(|e| e.to_string())
 }
 
-/// Whether this is something to be told as a bad input.
+/// Turns an error into a bad input, where it is one.
 pub(super) fn resize_error(path: &Path, error: PoolError) -> anyhow::Error {
     match error {
         PoolError::Resize(e @ (ResizeError::Damaged(_) | ResizeError::NoRoom)) => {

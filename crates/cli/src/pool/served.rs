@@ -1,6 +1,6 @@
 //! The store of a served device: the commands of `fulgurite pool` that take `device:SOCKET`.
 //!
-//! `info` and `tokens` look beside a running program. `pin`, `unpin` and `rollback` hold the store
+//! `info` and `tokens` read next to a running program. `pin`, `unpin` and `rollback` hold the store
 //! meanwhile, like a pool's locked file. The others need extents or all data, and are refused with
 //! a remedy.
 
@@ -81,7 +81,7 @@ pub struct Known {
     pub pinned: bool,
 }
 
-/// The store of a device, to be looked at.
+/// The store of a device, to be read.
 pub struct Look {
     link: Arc<SocketLink>,
     commands: Commands,
@@ -128,7 +128,7 @@ fn flash_error(pool: &PoolArgs, error: FlashError) -> Error {
 }
 
 impl Look {
-    /// Begins to look, beside other programs.
+    /// Begins to read, next to other programs.
     pub fn at(pool: &PoolArgs, socket: &Path) -> Result<Look> {
         let link = Arc::new(connect(pool, socket)?.only_looks());
         let commands = DeviceFlash::over(link.clone(), host()).commands(1, BUFFER).map_err(open_error)?;
@@ -172,7 +172,7 @@ impl Change {
     pub fn pin(&self, pool: &PoolArgs, token: u64, pinned: bool) -> Result<()> {
         self.flash.pin_token(token, pinned).map_err(|error| version_error(pool, error))
     }
-    /// Makes the state of a token that of the store.
+    /// Makes the state of a token the state of the store.
     pub fn roll_back(&self, pool: &PoolArgs, token: u64) -> Result<()> {
         let versions = self.flash.versions().expect("a store has states with names");
         versions.roll_back(token).map_err(|error| version_error(pool, error))

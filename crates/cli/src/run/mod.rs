@@ -71,7 +71,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     Err(anyhow!(error).context(format!("cannot run {}", program.display())))
 }
 
-/// The library, which is beside this program or where it is installed.
+/// The library, which is next to this program or where it is installed.
 fn library() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let directory = own.parent().unwrap_or(&own);
@@ -100,7 +100,7 @@ fn objects_least(args: &RunArgs) -> Result<Option<u64>> {
     }
 }
 
-/// What lies below, and where.
+/// What is below, and where.
 fn below(args: &RunArgs) -> Result<(Below, PathBuf)> {
     let (option, given) = match (&args.pool, &args.flash) {
         (Some(pool), _) => ("--pool", pool),

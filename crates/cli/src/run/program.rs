@@ -51,8 +51,7 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&directories).map(|directory| directory.join(name)).find(|path| is_program(path))
 }
 
-/// How much of a file is looked at for the marks of a Go program, which stand in its first
-/// sections.
+/// How much of a file is searched for the marks of a Go program, which stand in its first sections.
 const LOOKED_AT: u64 = 64 << 20;
 /// How much of it is read at a time, a multiple of 16.
 const PART: usize = 64 << 10;

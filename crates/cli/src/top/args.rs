@@ -8,10 +8,10 @@ use fulgurite_term::values;
 /// The options of `fulgurite top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Only these processes [default: all that this user may look at]
+    /// Only these processes [default: all that this user may read]
     #[arg(value_name = "PID")]
     pub pids: Vec<u32>,
-    /// How often to look [default: 1s]
+    /// How often to read the figures [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = values::non_zero_duration)]
     pub every: Option<Duration>,
     /// Print one table and end.

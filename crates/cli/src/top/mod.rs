@@ -46,7 +46,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     result
 }
 
-/// Figures for scripts: once, or a line for every look until this ends.
+/// Figures for scripts: once, or a line for every sample until this ends.
 fn told(every: Option<Duration>, look: impl Fn() -> Vec<Published>) -> Result<()> {
     let Some(every) = every else {
         return report::say(&serde_json::to_string_pretty(&Samples::of(look()).rows())?);

@@ -1,4 +1,4 @@
-//! Figures of programs, and what they have done between two looks.
+//! Figures of programs, and what they have done between two samples.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_term::report::table::{self, Columns};
 use serde::Serialize;
 
-/// Looks that are remembered of each program: what a wide terminal can show.
+/// Samples that are remembered of each program: what a wide terminal can show.
 const HISTORY: usize = 240;
 
 /// What a row shows of one program.
@@ -19,7 +19,7 @@ pub struct Sample {
     pub used_bytes: u64,
     pub peak_bytes: u64,
     pub cap_bytes: u64,
-    /// Since the last look. None at the first one.
+    /// Since the last sample. None at the first one.
     pub faults_per_s: Option<f64>,
     pub bytes_read_per_s: Option<f64>,
     pub bytes_written_per_s: Option<f64>,
@@ -29,7 +29,7 @@ pub struct Sample {
     pub hit_ratio: f64,
     pub faults: u64,
     pub faults_of_workers: u64,
-    /// The same for which a job waited alone.
+    /// Faults for which a job waited alone.
     pub faults_switched: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
@@ -40,7 +40,7 @@ pub struct Sample {
 struct Program {
     last: Published,
     seen_at: Duration,
-    /// The look before, and how long after it the last one was.
+    /// The sample before, and how long after it the last one was.
     before: Option<(Published, Duration)>,
     faults_per_s: VecDeque<u64>,
 }
@@ -56,13 +56,13 @@ fn bytes(pages: u64) -> u64 {
 }
 
 impl Samples {
-    /// Of one look.
+    /// From one sample.
     pub fn of(seen: Vec<Published>) -> Samples {
         let mut samples = Samples::default();
         samples.add(seen, Duration::ZERO);
         samples
     }
-    /// Takes a look, so long after the first one. Programs that are not seen any more are
+    /// Adds a sample, taken `at` after the first one. Programs that are not seen any more are
     /// forgotten.
     pub fn add(&mut self, seen: Vec<Published>, at: Duration) {
         let mut before = std::mem::take(&mut self.programs);
@@ -80,7 +80,7 @@ impl Samples {
     pub fn rows(&self) -> Vec<Sample> {
         self.programs.values().map(Program::sample).collect()
     }
-    /// Faults a second of a program, oldest look first.
+    /// Faults a second of a program, oldest sample first.
     pub fn history(&self, pid: u32) -> Vec<u64> {
         self.programs.get(&pid).map_or_else(Vec::new, |program| program.faults_per_s.iter().copied().collect())
     }

@@ -109,7 +109,7 @@ fn short(bytes: f64) -> String {
 }
 
 impl Screen {
-    /// Takes a look, unless it is paused.
+    /// Takes a sample, unless it is paused.
     pub fn look(&mut self, seen: Vec<Published>, at: Duration) {
         if !self.paused {
             self.samples.add(seen, at);

@@ -14,7 +14,7 @@ pub fn run(directory: &Path, words: &[&str]) -> Output {
         .expect("the program starts")
 }
 
-/// What lies there, by name.
+/// What is there, by name.
 pub fn entries(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         directory.read_dir().unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();

@@ -1,4 +1,5 @@
-//! What tests of `fulgurite run` have in common: memory cgroups, programs in C, and what is told.
+//! What tests of `fulgurite run` have in common: memory cgroups, programs in C, and what is
+//! reported.
 
 use std::fs;
 use std::io::Write;
@@ -95,7 +96,7 @@ pub fn compiled(directory: &Path, name: &str) -> Option<PathBuf> {
     }
 }
 
-/// How many times its cap a program holds, at the least.
+/// The least multiple of its cap that a program holds.
 pub const TIMES: u64 = 4;
 
 /// Runs a program with this input. Returns also the most bytes that it had in DRAM, as far as was

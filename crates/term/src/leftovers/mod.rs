@@ -121,7 +121,7 @@ impl Record {
         }
         if all.failed.is_empty() {
             let _ = fs::remove_file(self.path());
-            // Goes when it is empty; else another helper has its record there.
+            // It is removed when it is empty; else another helper has its record there.
             let _ = fs::remove_dir(directory());
         }
         all

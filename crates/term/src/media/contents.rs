@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::wear;
 use crate::bad_input::bad_input;
 
-/// Places that are looked at behind the beginning, evenly spread; the last one is the end.
+/// Places that are sampled behind the beginning, evenly spread; the last one is the end.
 const SAMPLES: u64 = 64;
 /// Bytes of each, and of the beginning: [`Head::of`]'s, and a page for an end within one.
 const SAMPLE_BYTES: usize = (72 << 10) + SUBPAGE_BYTES;
@@ -34,7 +34,7 @@ pub enum Contents {
 }
 
 impl Contents {
-    /// Looks at what exists at a path.
+    /// Reads what exists at a path.
     ///
     /// # Errors
     /// `BadInput` where it cannot be taken for this program; what the kernel says.

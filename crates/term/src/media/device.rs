@@ -44,7 +44,7 @@ impl Below {
     pub fn parse(text: &str) -> Result<Below, String> {
         if text == "none" { Ok(Below::Nothing) } else { nand_choice(text).map(Below::Nand) }
     }
-    /// The same where `--store` is given beside `--nand`.
+    /// What is below when `--store` is given next to `--nand`.
     ///
     /// # Errors
     /// `BadInput` where both say something.
@@ -98,7 +98,7 @@ pub enum Behind {
 const PLANES: u32 = 256;
 /// Flash pages of the NAND for each of the device, in quarters: reclaim needs room.
 const QUARTERS: u64 = 5;
-/// And so many more.
+/// The number of flash pages in addition to that.
 const PAGES_MORE: u64 = 1 << 14;
 
 /// Minimum DRAM for queue pairs, and for the queues of a store and a buffer on the medium.
@@ -112,7 +112,7 @@ pub struct Plan {
     bytes: u64,
     data: Option<(PathBuf, FileMode)>,
     nand: Option<(Profile, FilConfig)>,
-    /// A store lies over the data, without NAND.
+    /// A store is over the data, without NAND.
     over_data: bool,
     /// The file of the NAND's wear, where the data are kept.
     wear: Option<PathBuf>,
@@ -125,7 +125,7 @@ pub struct Plan {
 pub struct Kept<'p> {
     /// The data; none: nowhere.
     pub data: Option<&'p Path>,
-    /// The wear; none: beside the data.
+    /// The wear; none: next to the data.
     pub wear: Option<&'p Path>,
     /// Also where they hold something else. A store that is there is used as it is all the same.
     pub force: bool,
@@ -227,14 +227,14 @@ impl Plan {
         }
         Ok(())
     }
-    /// The same of a store over NAND, kept nowhere: its geometry is scaled to the size.
+    /// The plan of a store over NAND, kept nowhere: its geometry is scaled to the size.
     ///
     /// # Errors
     /// `BadInput`.
     pub fn scaled(name: &str, profile: &str, scaling: Scaling, bytes: u64, machine: &Machine) -> Result<Plan> {
         Plan::of_nand(&name, profile.to_owned(), scaling, Some(bytes), Kept::default(), machine)
     }
-    /// The same, where its geometry decides what `data` must be.
+    /// The plan of a device over NAND, whose geometry decides what `data` must be.
     fn of_nand(
         nand: &dyn std::fmt::Display,
         profile: String,
@@ -274,7 +274,7 @@ impl Plan {
         plan.makes()?;
         Ok(plan)
     }
-    /// Judges a write buffer of so many bytes for it; returns its sectors.
+    /// Judges a write buffer of `bytes` bytes for it; returns its sectors.
     ///
     /// # Errors
     /// `BadInput`.
@@ -432,14 +432,14 @@ fn make(below: &Arc<dyn Flash>, geometry: Geometry) -> Result<()> {
     Ok(Pool::format(below, geometry, random_id()?, made)?)
 }
 
-/// The store over data of so many bytes.
+/// The store over data of `bytes` bytes.
 fn geometry_over_data(bytes: u64) -> Result<Geometry> {
     let pages = (bytes / SUBPAGE_BYTES as u64) as u32;
     Geometry::usual(pages)
         .or_bad_input(|error| format!("a store over {}: {error}; choose more --size", format_bytes(bytes)))
 }
 
-/// The store of a device of so many bytes.
+/// The store of a device of `bytes` bytes.
 fn geometry(bytes: u64, fil: &Fil) -> Result<Geometry> {
     let subpages = (bytes / SUBPAGE_BYTES as u64) as u32;
     Geometry::new(fil.flash_pages(), fil.extent_pages(), Some(subpages))

@@ -29,12 +29,12 @@ pub struct Scaling {
     pub pages_per_block: Option<u32>,
 }
 
-/// A store wants so many extents at the least, to have some to choose from when it reclaims one.
+/// A store wants at least this many extents, to have some to choose from when it reclaims one.
 const EXTENTS_MIN: u32 = 128;
 /// A scaled device grows in these steps until the flash interface layer leaves enough of it.
 const SIXTEENTHS: std::ops::Range<u64> = 17..33;
 
-/// That of the device that a run gets.
+/// The shape of the device that a run gets.
 pub fn shape(spec: &NandSpec, pages: u32) -> Result<NandShape> {
     let (profile, _) = fitted(spec, pages, None)?;
     let parts = profile.geometry.parts();
@@ -60,7 +60,7 @@ pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<
             Some(fitted) => return fitted,
             None => of(needed * SIXTEENTHS.end / 16),
         };
-        // Little data does not fill so many planes with blocks of that size.
+        // Little data does not fill this many planes with blocks of that size.
         if planes == 1 {
             return last;
         }
@@ -68,7 +68,7 @@ pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<
     }
 }
 
-/// Cuts a device of more than twice so many flash pages down: as many planes, with fewer blocks.
+/// Cuts a device of more than twice `pages` flash pages down: as many planes, with fewer blocks.
 pub fn part_of(profile: Profile, pages: u32) -> Result<(Profile, FilConfig)> {
     let (whole, config) = divided(profile, pages, None)?;
     let has = Fil::new(whole, config)?.flash_pages();
@@ -89,7 +89,7 @@ pub fn part_of(profile: Profile, pages: u32) -> Result<(Profile, FilConfig)> {
     Ok((whole, config))
 }
 
-/// The same of a device of a given size.
+/// Divides a device of a given size.
 fn divided(profile: Profile, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
     let needed = u64::from(pages) * SUBPAGE_BYTES as u64;
     let planes = profile.geometry.planes();

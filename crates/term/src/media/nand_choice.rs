@@ -45,7 +45,7 @@ pub fn nand(text: &str) -> Result<NandChoice, String> {
     }
 }
 
-/// Nobody writes so much to describe NAND.
+/// No description of NAND is longer than this.
 const NAND_FILE_MAX: u64 = 1 << 20;
 
 /// The text of a profile of NAND.

@@ -32,7 +32,7 @@ pub struct NandCounts {
     pub logged: u64,
     /// Energy of all of it, in nanojoules.
     pub energy_nj: u64,
-    /// Operations that broke a rule of NAND: an error of ours.
+    /// Operations that broke a rule of NAND: an error of Fulgurite's.
     pub violations: u64,
 }
 
@@ -87,7 +87,7 @@ impl NandCounts {
             self.energy_nj as f64 / 1000.0 / (self.page_reads + self.page_writes).max(1) as f64
         )
     }
-    /// The same of two runs.
+    /// The counts of two runs together.
     pub fn and(self, other: NandCounts) -> NandCounts {
         self.with(other, |one, other| one + other)
     }
@@ -125,7 +125,7 @@ pub struct NandShape {
 }
 
 impl NandShape {
-    /// The share of the time of all planes that so many erases take.
+    /// The share of the time of all planes that `erases` erases take.
     pub fn erasing(self, erases: u64, elapsed_ns: u64) -> f64 {
         (erases * self.erase_ns) as f64 / (f64::from(self.planes) * elapsed_ns as f64).max(1.0)
     }

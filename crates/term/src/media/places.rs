@@ -26,7 +26,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// That of a path, whose links are followed.
+    /// The place of a path, whose links are followed.
     pub fn of(path: &Path) -> Place {
         if let Ok(found) = std::fs::metadata(path) {
             return Place::File { device: found.dev(), inode: found.ino() };

@@ -86,7 +86,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
 pub fn write(path: &Path, state: &[u8]) -> Result<()> {
     let new = begun_at(path);
     let replaced = (|| {
-        // What a program left that was killed meanwhile goes; no link is followed.
+        // What a program left that was killed meanwhile is removed; no link is followed.
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(read(&data).unwrap().as_deref(), Some(state));
         }
         assert!(!directory.path().join("flash.img.nand.new").exists());
-        // What is looked at before that is replaced.
+        // What is there before is checked, and then replaced.
         assert_eq!(begun_at(&data), directory.path().join("flash.img.nand.new"));
         for (holds, is) in [
             (&b"a letter"[..], "something else than the state of a NAND device"),

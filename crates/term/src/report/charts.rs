@@ -148,7 +148,7 @@ fn lines_of(label: &str, width: f64) -> Vec<&str> {
 }
 
 impl Bars {
-    /// The margin at the right, for the mark's label beside the bars.
+    /// The margin at the right, for the mark's label next to the bars.
     fn right(&self) -> f64 {
         // About 6.2 points a character at 11 px.
         self.mark.as_ref().map_or(RIGHT, |(_, label)| RIGHT.max(14.0 + label.chars().count() as f64 * 6.2))
@@ -191,7 +191,7 @@ impl Bars {
                     canvas.line((x + bar / 2.0, scale.at(min)), (x + bar / 2.0, scale.at(max)), "whisker");
                 }
                 let above = one.spread.map_or(y, |(_, max)| scale.at(max).min(y));
-                // What is small beside the others is not nothing.
+                // What is small compared with the others is not nothing.
                 let decimals = if one.value > 0.0 && one.value < 1.0 { 2 } else { decimals };
                 labels.push((x + bar / 2.0, above, format!("{:.decimals$}", one.value)));
             }
@@ -324,7 +324,7 @@ impl Curves {
     }
 }
 
-/// Whether at least half of a curve's points lie within a line's width of another curve.
+/// Whether at least half of a curve's points are within a line's width of another curve.
 fn covers(over: &[(f64, f64)], under: &[(f64, f64)]) -> bool {
     let near = |((x, y), (at, other)): (&(f64, f64), &(f64, f64))| (x - at).abs() < 0.5 && (y - other).abs() < 2.5;
     let count = over.iter().zip(under).filter(|pair| near(*pair)).count();
@@ -346,12 +346,12 @@ pub fn percentile_axis() -> Axis {
     }
 }
 
-/// Where a percentile lies on [`percentile_axis`]: the number of nines.
+/// Where a percentile is on [`percentile_axis`]: the number of nines.
 pub fn nines(percentile: f64) -> f64 {
     -(1.0 - percentile / 100.0).max(1e-9).log10()
 }
 
-/// A drawing this narrow may have another one beside it.
+/// A drawing this narrow may have another one next to it.
 const NARROW: f64 = 700.0;
 
 /// Drawings below each other, narrow ones in pairs where there are more than two, in one file.

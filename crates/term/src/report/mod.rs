@@ -25,7 +25,7 @@ pub struct Report<'r, T: Serialize> {
     pub machine: &'r Machine,
     /// The command line.
     pub command: String,
-    /// What the numbers are of, beside the machine (bounds, calibration, what was skipped).
+    /// What the numbers are of, in addition to the machine (bounds, calibration, what was skipped).
     pub setting: serde_json::Value,
     /// Whether the run ended early; what is there is whole.
     pub interrupted: bool,
@@ -78,7 +78,7 @@ pub fn command_line() -> String {
     words.join(" ")
 }
 
-/// Writes text for people: to standard output, or, where JSON goes there, to standard error.
+/// Writes text for people: to standard output, or, where JSON is written there, to standard error.
 pub fn print(args: &OutputArgs, text: &str) -> Result<()> {
     if args.json == Some(Output::Stdout) {
         tell(text);

@@ -170,7 +170,7 @@ impl Scale {
         let low = low.max(1e-9);
         Scale { low, high: if high > low { high } else { low * 10.0 }, from, to, logarithmic: true }
     }
-    /// Where a value lies.
+    /// Where a value is.
     pub fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()

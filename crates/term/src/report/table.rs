@@ -22,7 +22,7 @@ fn records(heading: &[&str], left: usize, rows: &[Vec<String>], width: usize) ->
     let mut text = String::new();
     let mut words: Vec<&str> = vec![""; left];
     for row in rows {
-        // An empty word is that of the row above.
+        // An empty word stands for the word of the row above.
         for (word, cell) in words.iter_mut().zip(row) {
             *word = if cell.is_empty() { *word } else { cell.trim() };
         }
