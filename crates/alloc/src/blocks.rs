@@ -145,7 +145,8 @@ impl Blocks {
         }
         self.usage.used_bytes -= CLASSES[class];
         self.open[class].insert(at);
-        // One slab with room stays, or a lone object that comes and goes would map pages each time.
+        // One slab with room is kept, because a lone object that is allocated and freed again and
+        // again would map pages each time.
         if slab.is_empty() && self.open[class].len() > 1 {
             self.open[class].remove(&at);
             self.slabs.remove(&at);
@@ -223,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// Addresses without memory: the lowest free pages of so many.
+    /// A number of addresses without memory: the lowest free pages.
     struct Pages(RefCell<Vec<bool>>);
 
     impl Source for Pages {

@@ -26,7 +26,7 @@ pub enum StartError {
     /// There is no memory.
     #[error(transparent)]
     Memory(#[from] ArenaError),
-    /// The DRAM is too little for so many objects.
+    /// The DRAM is too little for this number of objects.
     #[error(
         "{} of DRAM are too little for objects: their tables take {}; ask for {} or more, for fewer objects, or for a \
          smaller page buffer", format_bytes(*dram), format_bytes(*tables), format_bytes(*least)
@@ -76,7 +76,7 @@ pub enum StartError {
     /// The pool has too few addresses.
     #[error("the pool has addresses for {objects} objects; start the allocator by its medium, which adds some")]
     FewAddresses {
-        /// So many.
+        /// Their number.
         objects: u64,
     },
     /// The pool cannot be read, or takes no changes.
@@ -126,12 +126,12 @@ pub enum PermissionError {
     /// It is not of this allocator.
     #[error(transparent)]
     Foreign(#[from] FreeError),
-    /// Permissions are those of whole pages.
+    /// Permissions apply to whole pages only.
     #[error("{bytes} bytes at {address:#x} are no whole pages of one block of whole pages; align them to 4096")]
     NotPages {
         /// Where they begin.
         address: usize,
-        /// So many.
+        /// The length of the range.
         bytes: usize,
     },
     /// The kernel does not take them, for example because the process has too many mappings.

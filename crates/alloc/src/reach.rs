@@ -1,13 +1,14 @@
 //! Copies to and from memory of flash in jobs of a runtime: while a page is read, other jobs of the
 //! worker run.
 //!
-//! A plain access in a job waits with the whole worker where its page is missing, because an
-//! instruction of the job might stand anywhere. These copy by themselves: they hold nothing and
-//! call nothing. So they are scopes in which faults switch ([`SwitchOnFault`]), and safe. They take
-//! what the job holds of its runtime by `&mut`, as guarded accesses do, which may switch as well.
+//! A plain access in a job waits with the whole worker where its page is missing, because a fault
+//! can interrupt the job at any instruction. The functions here copy by themselves: they hold
+//! nothing and call nothing. So they are scopes in which faults switch ([`SwitchOnFault`]), and
+//! safe. They take what the job holds of its runtime by `&mut`, as guarded accesses do, which may
+//! switch as well.
 //!
-//! Faults switch in in-line mode only, and with userfaultfd only: a `SIGSEGV` waits beside a
-//! runtime. In compatible mode a job waits in the kernel.
+//! Faults switch in in-line mode only, and with userfaultfd only: where pages are mapped by a
+//! handler of `SIGSEGV`, the thread waits. In compatible mode a job waits in the kernel.
 //!
 //! A handler of another signal that interrupts a copy is in its scope, where it runs on the job's
 //! stack. So it must touch no memory of flash, or have an alternate stack (`SA_ONSTACK`).

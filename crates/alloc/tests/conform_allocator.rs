@@ -17,8 +17,8 @@ use fulgurite_testkit::Random;
 /// A cap is of the whole process: tests that share one take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// An allocator over flash of so many MiB, for frames of about so many MiB beside this process, and
-/// the turn.
+/// An allocator over `flash_mib` MiB of flash, with frames of about `frames_mib` MiB in addition to
+/// what this process uses, and the turn.
 fn allocator(flash_mib: u64, frames_mib: u64) -> Option<(&'static Allocator, MutexGuard<'static, ()>)> {
     allocator_in(Mode::Compatible, flash_mib, frames_mib)
 }
@@ -268,7 +268,7 @@ fn pages_of_blocks_have_permissions_in(mode: Mode) {
             assert_eq!(unsafe { page(index).cast::<usize>().read() }, index, "{mode:?}");
         }
     }
-    // What is not allowed is told by the kernel's list of mappings, without a signal.
+    // The kernel's list of mappings shows what is not allowed, without a signal.
     let allowed = |at: NonNull<u8>| {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let of = maps.lines().find_map(|line| {

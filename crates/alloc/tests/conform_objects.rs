@@ -1,8 +1,8 @@
 //! Goal: objects in pages of their own keep what was written, through the page buffer, the object
 //! cache and the log, in a fraction of the DRAM. Freed ones are garbage, and overruns are found.
 //! Method: threads allocate, change, check and free objects of several sizes, far more than DRAM
-//! has room for, over flash in memory that fails where it is told to. Both modes run. Where the
-//! machine gives no userfaultfd, the tests say so.
+//! has room for, over flash in memory that fails on request. Both modes run. Where the machine
+//! gives no userfaultfd, the tests say so.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use fulgurite_testkit::Random;
 
 const MODES: [Mode; 2] = [Mode::Compatible, Mode::InLine];
 
-/// Settings for so many objects with so many KiB of DRAM, over flash that a test opens.
+/// Settings for `objects_max` objects with `dram_kib` KiB of DRAM, over flash that a test opens.
 fn settings(mode: Mode, dram_kib: u64, objects_max: u32) -> ObjectSettings {
     let mut settings = ObjectSettings::new(Medium::new_file("unused", 1 << 30), dram_kib << 10, objects_max);
     settings.mode = mode;
@@ -142,7 +142,8 @@ fn objects_far_apart_take_few_tables_of_pages() {
                 fill(array.at(index), 8, index.into(), round + 1);
             }
         }
-        // All of the blocks have 16 MiB of them, and those of the page buffer less than 1 MiB.
+        // The tables of all blocks take 16 MiB, and the tables of the page buffer's blocks less
+        // than 1 MiB.
         let taken = tables().saturating_sub(before);
         assert!(taken < 4 << 20, "{mode:?}: {taken} bytes of tables for {} pages", allocator.summary().pages);
     }

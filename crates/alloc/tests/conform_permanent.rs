@@ -1,8 +1,8 @@
 //! Goal: objects of a pool that were made permanent are found by the next process, as of the last
 //! sync, under their names. Temporary ones, and all that came later, are not. Wrong names, sizes
-//! and pools are errors. Method: allocators over pools in memory, each opened again beside the one
-//! that was left, which writes nothing more. Where the machine gives no userfaultfd, the tests say
-//! so.
+//! and pools are errors. Method: allocators over pools in memory, each opened again while the one
+//! that was left still exists but writes nothing more. Where the machine gives no userfaultfd, the
+//! tests say so.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -20,12 +20,12 @@ use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
 use fulgurite_testkit::{Random, share};
 
 const MODES: [Mode; 2] = [Mode::Compatible, Mode::InLine];
-/// Subpages before those of the first chunk, and of a chunk.
+/// Subpages before the first chunk's, and of a chunk.
 const BEFORE: u32 = 1040;
 const CHUNK: u32 = 1040;
 const OBJECTS: u32 = 24 << 10;
 
-/// A pool of so many MiB, with addresses for [`OBJECTS`].
+/// A pool of `mib` MiB, with addresses for [`OBJECTS`].
 fn pool(mib: u32) -> Arc<dyn Flash> {
     let geometry = Geometry::with_objects(mib * 256, 64, BEFORE + OBJECTS / 1024 * CHUNK).unwrap();
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry.flash_pages()).unwrap());
@@ -35,8 +35,8 @@ fn pool(mib: u32) -> Arc<dyn Flash> {
 fn open(medium: &Arc<dyn Flash>) -> (Arc<Pool>, Opened) {
     open_with(medium, 2 << 20, u32::MAX)
 }
-/// With so many bytes of DRAM for what the last state has and programs do not, and so many entries
-/// of the page table.
+/// With `history_bytes` bytes of DRAM for what the last state has and programs do not, and at most
+/// `table_limit` entries of the page table.
 fn open_with(medium: &Arc<dyn Flash>, history_bytes: usize, table_limit: u32) -> (Arc<Pool>, Opened) {
     let mut config = StoreConfig::default();
     config.durability = Durability::Sync;
@@ -128,7 +128,7 @@ fn what_was_synced_is_found_and_nothing_else() {
             write(table.at(index), 16, u64::from(index) + 1);
             write(temporary.at(index % 1200), 32, 99);
         }
-        // Some of it lies in temporary pages of the store by now.
+        // Some of it is in temporary pages of the store by now.
         first.write_back();
         first.set_permanent(table.first(), "table").unwrap();
         let list = first.pool_named("list", 24).unwrap();
@@ -303,7 +303,7 @@ fn a_state_in_the_middle_of_a_change_has_an_array_whole_or_not_at_all() {
         (0..array.len()).for_each(|index| write(array.at(index), 8, base + u64::from(index)));
     }
     allocator.sync().unwrap();
-    // The objects of this one lie in temporary pages.
+    // The objects of this one are in temporary pages.
     allocator.write_back();
     (0..300).for_each(|index| write(many.at(index), 8, 1_000_000 + u64::from(index)));
     allocator.write_back();

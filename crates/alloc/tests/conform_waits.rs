@@ -14,7 +14,7 @@ use fulgurite_alloc::{Allocator, Mode, ObjectAllocator, ObjectSettings, StartErr
 use fulgurite_backing::Medium;
 
 const ROUNDS: usize = 300;
-/// Changes before a wait, at the most.
+/// The most changes before a wait.
 const CHANGES: usize = 8;
 
 /// Changes words, and waits. Returns how many waits were ended early.

@@ -19,7 +19,7 @@ const POOL: &str = "FULGURITE_TEST_PERMANENT_POOL";
 const MODE: &str = "FULGURITE_TEST_PERMANENT_MODE";
 const COUNT: u32 = 2400;
 const WORDS: usize = 16;
-/// A round writes one of so many objects of the array.
+/// A round writes one of this number of objects of the array.
 const PART: u32 = 5;
 /// Objects of the list at a time.
 const LISTED: usize = 50;

@@ -1,8 +1,8 @@
-//! What the data lies on, below any store and any device of this process.
+//! What holds the data, below any store and any device of this process.
 //!
 //! [`Base::open`] opens it for the library, the benchmarks, and what a device serves. The files
-//! that a pool spans, and the administration of pools, have their own ways. A base describes all of
-//! a medium, where [`crate::Medium`] names what users choose.
+//! that a pool spans and the administration of pools are opened by functions of their own. A base
+//! describes all of a medium, where [`crate::Medium`] names what users choose.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use fulgurite_sys::Arena;
 
 use crate::{Error, devices};
 
-/// What the data lies on.
+/// What holds the data.
 #[derive(Clone, Debug)]
 pub enum Base {
     /// Plain memory.
@@ -28,7 +28,8 @@ pub enum Base {
     },
     /// A device with the latencies of flash, played by a thread of its own.
     Emulated(EmulatedConfig),
-    /// The same played by the thread that drives it: of a device of this process.
+    /// A device with the latencies of flash, played by the thread that drives it. A device of this
+    /// process uses it.
     Timed(EmulatedConfig),
     /// A model of NAND, in real time.
     Nand(Box<NandBase>),
@@ -101,8 +102,8 @@ impl Base {
     pub fn open(&self) -> Result<Laid, Error> {
         self.open_with_progress(&mut |_, _, _| ControlFlow::Continue(()))
     }
-    /// The same. While a file is created, `progress` learns its path, the bytes written and in all,
-    /// and may stop it.
+    /// Opens the base like [`Base::open`]. While a file is created, `progress` gets its path, the
+    /// bytes written and the bytes in all, and may stop it.
     ///
     /// # Errors
     /// As [`Base::open`], and [`fulgurite_flash::OpenError::Stopped`].

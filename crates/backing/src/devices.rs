@@ -14,8 +14,8 @@ use crate::Error;
 /// requests fail.
 const DEVICE_AWAY: Duration = Duration::from_secs(30);
 
-/// The part of the DRAM budget that holds copies of what was written to a device's store and not
-/// named yet, at the most.
+/// The part of the DRAM budget that may hold copies of what was written to a device's store and is
+/// not part of a token yet.
 const COPIES_SHARE: u64 = 4;
 
 /// The driver of a device of another process.
@@ -23,7 +23,7 @@ fn host_of_another() -> HostConfig {
     HostConfig::of_another_process(DEVICE_AWAY)
 }
 
-/// Opens a device of another process beside other programs.
+/// Opens a device of another process that other programs use at the same time.
 ///
 /// # Errors
 /// [`Error::Device`].
@@ -41,8 +41,8 @@ pub fn alone(socket: &Path, share_frames: bool) -> Result<Arc<DeviceFlash>, Erro
     Ok(Arc::new(DeviceFlash::over(Arc::new(link), host_of_another())))
 }
 
-/// Opens the store of a device of another process, whose states this program names alone. A budget
-/// of so much DRAM pays for the copies of what has no name yet.
+/// Opens the store of a device of another process, whose states this program alone names. A budget
+/// of `dram_bytes` pays for the copies of what no token names yet.
 ///
 /// # Errors
 /// [`Error::Device`]; [`Error::Open`] when the session cannot begin.

@@ -1,5 +1,5 @@
-//! The files or devices that a pool of this process lies on, and how they become larger while it
-//! is open.
+//! The files or devices that hold a pool of this process, and how they become larger while it is
+//! open.
 //!
 //! Invariant: the pool uses nothing of what is added before its superblock says so, which its store
 //! writes last ([`fulgurite_store::Pool::grow`]). So a change that is cut off, or fails, leaves a
@@ -76,7 +76,7 @@ impl Files {
     fn members(&self) -> Option<MutexGuard<'_, Members>> {
         Some(self.members.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
-    /// Whether they can have so many extents, as far as is known beforehand.
+    /// Whether they can have that many extents, as far as is known beforehand.
     ///
     /// # Errors
     /// [`OpenError::FixedSize`] for block devices that have less.
@@ -86,8 +86,8 @@ impl Files {
             None => Ok(self.files[0].may_grow(bytes(extents, extent_pages))?),
         }
     }
-    /// Makes them larger, so that the pool's medium has so many extents. Of several, each gets
-    /// about as many.
+    /// Makes them larger, so that the pool's medium has `extents` extents. Of several members, each
+    /// gets about the same number.
     ///
     /// # Errors
     /// [`Error::Open`] when one of them cannot have as much, and [`Error::Members`] when they

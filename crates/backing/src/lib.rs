@@ -1,5 +1,5 @@
-//! What lies below a cache, opened in one way: a place, whether it keeps a pool, and how requests
-//! get there.
+//! What is below a cache, opened by one interface: which medium, whether it keeps a pool, and how
+//! requests get there.
 //!
 //! | | flat | a pool |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | a file | [`Medium::file`], [`Medium::new_file`] | [`Medium::pool`], [`Medium::new_pool`] |
 //! | a device of another process | [`Medium::device`] | [`Medium::device_pool`] |
 //!
-//! [`Base`] is what lies at the bottom of each of them, and one function opens it.
+//! [`Base`] is what is at the bottom of each of them, and one function opens it.
 //!
 //! What nobody uses of a pool is a flat medium, too ([`unused_of_pool`]).
 //!

@@ -1,11 +1,11 @@
-//! Where the data lies, and whether a pool keeps it.
+//! Where the data is stored, and whether a pool keeps it.
 
 use std::path::PathBuf;
 
 use fulgurite_format::Size;
 
-/// Where the data lies: a place, and whether it keeps a pool. Sizes are numbers of bytes, or text
-/// such as `"64M"`.
+/// Where the data is stored, and whether a pool keeps it. Sizes are numbers of bytes, or text such
+/// as `"64M"`.
 #[derive(Clone, Debug)]
 pub struct Medium {
     pub(crate) place: Place,
@@ -13,13 +13,13 @@ pub struct Medium {
     pub(crate) kept: bool,
     /// The frames are handed to the device.
     pub(crate) share_frames: bool,
-    /// A pool that is created packs objects, and has address space for so many.
+    /// A pool that is created packs objects, and has address space for this number of them.
     pub(crate) objects: u64,
     /// It has no other data, and begins with these bytes.
     pub(crate) alone: Option<&'static [u8]>,
 }
 
-/// Where it lies.
+/// Where the data is stored.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Memory {
@@ -84,8 +84,8 @@ impl Medium {
     }
     /// A device of another process (`fulgurite device serve`), which this program has for itself as
     /// long as it runs, by the socket that it listens at. Its contents are overwritten, and it
-    /// keeps nothing. While the device is away, for half a minute at the most, requests wait. What
-    /// it had not flushed is written again when it is back.
+    /// keeps nothing. While the device is away, requests wait for at most half a minute. What it
+    /// had not flushed is written again when it is back.
     pub fn device(socket: impl Into<PathBuf>) -> Medium {
         Medium::of(Place::Served { socket: socket.into() }, false)
     }
@@ -95,21 +95,21 @@ impl Medium {
     /// process none.
     ///
     /// What a sync has named survives a kill of this program, of the device, and of both. All else
-    /// is gone when this program ends, in whatever way: the device goes back to the newest token
-    /// before it admits another program. When the device alone dies, requests wait for half a
-    /// minute at the most. What was written since the last sync is written again when it is back,
-    /// up to 8 MiB of it, or a quarter of the DRAM budget, which pays for these copies. Where more
-    /// was written, or pages were deleted or got other permissions since, every request ends with
-    /// `Poisoned` instead, and the program is to be started again, at its last sync. Temporary
-    /// pages stay when the device alone dies, and go with this program.
+    /// is discarded when this program ends, however it ends, because the device rolls back to the
+    /// newest token before it admits another program. When the device alone dies, requests wait for
+    /// at most half a minute. What was written since the last sync is written again when it is
+    /// back, up to 8 MiB of it, or a quarter of the DRAM budget, which pays for these copies. Where
+    /// more was written, or pages were deleted or got other permissions since, every request ends
+    /// with `Poisoned` instead, and the program is to be started again, at its last sync. Temporary
+    /// pages survive when the device alone dies, and are deleted when this program ends.
     ///
-    /// Not as over a pool of this process: the device decides how many tokens are kept, and how
-    /// long. So `keep_tokens`, `keep_age` and `keep_space` are refused, as is a durability of
-    /// `Cache`. Room for a sync is kept as there: a program that would change more between two
-    /// syncs than the device has room for gets `PoolFull` (with a `Lazy` durability it waits for
-    /// the sync, up to two seconds). A device of an older version does not say what room it has.
-    /// Then any access that needs a frame may get
-    /// `PoolFull`, and so may the sync: the program is to be started again, at its last sync.
+    /// Some settings differ from a pool of this process: the device decides how many tokens are
+    /// kept, and how long. So `keep_tokens`, `keep_age` and `keep_space` are refused, as is a
+    /// durability of `Cache`. Room for a sync is kept in both cases: a program that would change
+    /// more between two syncs than the device has room for gets `PoolFull` (with a `Lazy`
+    /// durability it waits for the sync, up to two seconds). A device of an older version does not
+    /// say what room it has. Then any access that needs a frame may get `PoolFull`, and so may the
+    /// sync: the program is to be started again, at its last sync.
     pub fn device_pool(socket: impl Into<PathBuf>) -> Medium {
         Medium::of(Place::Served { socket: socket.into() }, true)
     }
@@ -121,19 +121,20 @@ impl Medium {
         self.share_frames = share;
         self
     }
-    /// Makes a pool one that packs objects, with address space for at least `count` of them beside
-    /// that of other data. Small values are cached and written by their length there, and not by
-    /// the subpage. Each takes 4 KiB of address space and 6 bytes of DRAM for it, cached or not.
-    /// Up to 16 more are for one that was written, as far as the budget has them. A pool that was
-    /// made without begins to pack them when it is opened so, and stays one that does.
+    /// Makes a pool one that packs objects, with address space for at least `count` of them in
+    /// addition to the address space of other data. Small values are cached and written by their
+    /// length there, and not by the subpage. Each takes 4 KiB of address space and 6 bytes of DRAM
+    /// for it, cached or not. One that was written takes up to 16 bytes more, as far as the budget
+    /// has them. A pool that was made without objects begins to pack them when it is opened with
+    /// this setting, and keeps packing them from then on.
     #[must_use]
     pub fn objects(mut self, count: u64) -> Medium {
         self.objects = count;
         self
     }
-    /// The same of a pool that holds nothing else: it has address space for `count` objects in all.
-    /// A pool that has more already keeps it. One that is neither empty nor begins with these bytes
-    /// stays as it is.
+    /// Makes a pool one that packs objects, like [`Medium::objects`], but that holds nothing else:
+    /// it has address space for `count` objects in all. A pool that has more already keeps it. One
+    /// that is neither empty nor begins with these bytes stays as it is.
     #[must_use]
     pub fn objects_alone(mut self, count: u64, begins: &'static [u8]) -> Medium {
         (self.objects, self.alone) = (count, Some(begins));

@@ -54,7 +54,7 @@ pub struct Opened {
     pub flash: Arc<dyn Flash>,
     /// The store, where it is one.
     pub kept: Option<Kept>,
-    /// The files or devices that a pool of this process lies on.
+    /// The files or devices that hold a pool of this process.
     pub files: Option<Arc<Files>>,
     /// Extents up to which the pool grows by itself; 0: it does not.
     pub grows_to: u32,
@@ -252,7 +252,7 @@ impl Medium {
         make(&flash, geometry, id)?;
         Ok(Files::one(path, file.expect("a file was created")))
     }
-    /// Addresses of a pool of objects that would have so many for other data.
+    /// Addresses of a pool of objects that would have `data` addresses for other data.
     fn addressed(&self, data: u32) -> u32 {
         let objects = u32::try_from(self.objects).unwrap_or(u32::MAX);
         if self.alone.is_some() { objects } else { data.saturating_add(objects) }
@@ -283,9 +283,9 @@ fn geometry_of(on: &Files) -> Result<Geometry, PoolError> {
     Ok(superblock(&mut driver)?.1)
 }
 
-/// The most DRAM for where objects lie in a pool of this geometry
-/// ([`StoreConfig::leaf_bytes`]). What the pool needs at the most may take half of the budget, the
-/// cache's 33 bits for each subpage included. Where it would take more, some of that is on flash.
+/// The most DRAM that the locations of objects may take in a pool of this geometry
+/// ([`StoreConfig::leaf_bytes`]). They may take half of the budget, the cache's 33 bits for each
+/// subpage included. If the pool could need more, some of the locations are on flash.
 #[must_use]
 pub fn leaf_bytes(geometry: Geometry, config: StoreConfig, dram_bytes: u64) -> usize {
     let words = u64::from(geometry.subpages) * 33 / 8;
@@ -293,7 +293,7 @@ pub fn leaf_bytes(geometry: Geometry, config: StoreConfig, dram_bytes: u64) -> u
     Store::leaf_bytes_within(geometry, config, usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// Makes a pool one that packs objects, with addresses for those of the medium.
+/// Makes a pool one that packs objects, with addresses for the medium's objects.
 fn packs_objects(
     medium: &Medium,
     path: &Path,

@@ -1,8 +1,8 @@
-//! What nobody uses of a pool, as a flat medium: extents in which nothing lies.
+//! The unused part of a pool, as a flat medium: extents that hold nothing.
 //!
 //! The store is asked once which they are, and then closed. Its file stays locked. Opening a pool
-//! reads what lies in extents that are in use only, so that nothing of what is written here
-//! survives, however this process ends. What other programs keep in the pool stays as it was.
+//! reads only extents that are in use, so that nothing of what is written here survives, however
+//! this process ends. What other programs keep in the pool stays as it was.
 //!
 //! No table of the store is kept. So processes may share the medium
 //! ([`fulgurite_flash::ForkedFlash`]). But it has no checksums, and no wear leveling.
@@ -18,10 +18,10 @@ use crate::Error;
 use crate::files::Files;
 use crate::open::Opened;
 
-/// Opens a pool, and takes at most so many bytes of what is unused. Where that is scattered over
+/// Opens a pool, and takes at most `most` bytes of its unused space. If that is scattered over
 /// extents in use, their live data is moved together first, as far as is needed. There may be less,
-/// or none: the medium says how many subpages it has. Nothing is moved where there cannot be
-/// `least` bytes.
+/// or none: the medium says how many subpages it has. Nothing is moved if it could not make `least`
+/// bytes available.
 ///
 /// # Errors
 /// [`Error::Open`] when the pool is in use, or there is no such file. [`Error::Pool`] when it is no

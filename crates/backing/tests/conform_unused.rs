@@ -116,7 +116,7 @@ fn what_is_unused_of_a_pool_is_used_and_left_as_it_was() {
 #[test]
 fn what_is_unused_is_moved_together_where_it_is_scattered() {
     const KEPT: u32 = 1600;
-    /// At least so many are unused once they were moved together.
+    /// At least this number is unused after live data was moved together.
     const TOGETHER: u32 = 1700;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");

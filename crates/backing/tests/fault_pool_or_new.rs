@@ -1,6 +1,7 @@
 //! Goal: a pool that is opened or made has one maker, is never seen half made, and is not made
 //! again once it is there. Method: several threads open it at once, each with a pool of its own in
-//! mind; what a killed maker leaves lies at its place, and what cannot be a pool at its name.
+//! mind; the temporary file that a killed maker leaves is there already, and a file that cannot be
+//! a pool has its name.
 
 use std::fs;
 use std::path::Path;
@@ -98,7 +99,7 @@ fn what_is_no_pool_is_left_alone() {
     fs::write(&path, "not a pool").unwrap();
     assert!(open(&path).is_err());
     assert_eq!(fs::read(&path).unwrap(), b"not a pool");
-    // A size that no pool can have is told before anything is made.
+    // A size that no pool can have is refused before anything is made.
     let absent = directory.path().join("absent");
     assert!(matches!(Medium::pool_or_new(&absent, "4K").open(&NONE), Err(Error::Geometry(_))));
     assert_eq!(names(directory.path()), ["notes"]);

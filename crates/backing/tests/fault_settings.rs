@@ -1,7 +1,6 @@
 //! Goal: a setting that a medium cannot honour, and a size that is none, are refused by name,
-//! before anything is created or changed; all others are accepted.
-//! Method: every setting with every medium, against a table of what each can honour; the directory
-//! is looked at afterwards.
+//! before anything is created or changed; all others are accepted. Method: every setting with every
+//! medium, against a table of what each can honour; the directory is listed afterwards.
 
 use std::path::Path;
 use std::time::Duration;
@@ -100,7 +99,7 @@ fn sizes_are_the_same_as_numbers_and_as_text() {
     }
 }
 
-/// The medium's own tuning is what every program gets, whatever lies between.
+/// The medium's own tuning is what every program gets, whatever is between them.
 #[test]
 fn a_file_is_driven_in_one_way_and_a_device_before_it_in_another() {
     use fulgurite_flash::Tuning;

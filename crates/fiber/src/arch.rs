@@ -1,4 +1,4 @@
-//! What is specific to x86-64: where a signal's saved registers lie.
+//! What is specific to x86-64: where a signal's saved registers are.
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("fulgurite-fiber: write arch.rs for this processor");

@@ -4,8 +4,8 @@
 //! fiber overflows its stack. Invariants:
 //! * A fiber is resumed only by the OS thread that made it (it is not `Send`): thread-local storage
 //!   makes anything else undefined.
-//! * Below every stack lies a guard that no fiber can write to. Running into it ends that fiber
-//!   with [`Resumed::Overflowed`] and touches no other fiber's memory.
+//! * Below every stack is a guard that no fiber can write to. Running into it ends that fiber with
+//!   [`Resumed::Overflowed`] and touches no other fiber's memory.
 //! * A panic stays inside its fiber: the body that the caller gives catches it.
 //!
 //! It decides nothing: which fiber runs next is `policy`'s affair.
@@ -28,8 +28,8 @@ pub enum Resumed {
     Suspended,
     /// Its body returned.
     Finished,
-    /// It ran out of stack and will never go on: nothing on its stack was dropped. Others may still
-    /// refer to what lies there: a caller without further knowledge must leak the fiber
+    /// It ran out of stack and will never continue, so nothing on its stack was dropped. Others may
+    /// still refer to what is there: a caller without further knowledge must leak the fiber
     /// ([`std::mem::forget`]), which keeps its stack.
     Overflowed,
 }

@@ -3,10 +3,11 @@
 //! open would stop it sooner or later.
 //!
 //! All that the signal handler may do is in [`on_fault`]: it reads thread-local cells that this
-//! thread wrote, asks whether the address lies in the running fiber's guard, and redirects the
+//! thread wrote, checks whether the address is in the running fiber's guard, and redirects the
 //! interrupted registers to code that returns from the fiber. It neither allocates, locks nor
-//! formats. Faults that are not ours go to the judges of memory ([`faults`]), and then to the
-//! handler that was there before (Rust's own, a debugger's, the program's).
+//! formats. Faults that are not caused by a fiber's stack are passed to the fault handlers of
+//! memory ([`faults`]), and then to the handler that was there before (Rust's own, a debugger's,
+//! the program's).
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -84,7 +85,7 @@ fn on_fault(address: usize, context: &mut libc::ucontext_t) -> bool {
     false
 }
 
-/// Where the C library's code lies. Empty while unknown, or when it is part of the program itself.
+/// Where the C library's code is. Empty while unknown, or when it is part of the program itself.
 static C_LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 fn in_c_library(instruction: usize) -> bool {

@@ -87,7 +87,7 @@ impl StackPool {
         let arena = Arena::anonymous(count.max(1).saturating_mul(slot_bytes), Backed::BasePages)
             .map_err(|source| StackPoolError::Memory { count, bytes, source })?;
         for slot in 0..count {
-            // SAFETY: the guard's range lies inside the arena, which holds nothing yet.
+            // SAFETY: the guard's range is inside the arena, which holds nothing yet.
             let done = unsafe {
                 let guard = arena.base().as_ptr().add(slot * slot_bytes).cast();
                 libc::madvise(guard, GUARD_BYTES, MADV_GUARD_INSTALL) == 0

@@ -213,8 +213,8 @@ impl Crate {
         base.extend_from_slice(rest);
         Some(base)
     }
-    /// The file in which lies what a path from the root leads to; none where that is a module by
-    /// its name, or lies elsewhere.
+    /// The file that holds what a path from the root leads to. None if that is a module by its
+    /// name, or is elsewhere.
     fn file_of(&self, path: &[String], depth: usize) -> Option<Module> {
         let length = (0..=path.len()).rev().find(|length| self.sources.contains_key(&path[..*length]))?;
         let (file, rest) = path.split_at(length);
@@ -235,7 +235,7 @@ impl Crate {
         for (module, source) in &self.sources {
             for path in &source.taken {
                 let Some(mut whole) = self.rooted(module, path, 8) else { continue };
-                // All of a module: that is what lies in its file.
+                // All of a module: that is what its file holds.
                 if whole.last().is_some_and(|last| last == "*") {
                     *whole.last_mut().expect("there is one") = String::from("everything of it");
                 }

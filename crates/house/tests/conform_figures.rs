@@ -1,9 +1,9 @@
-//! Goal: the figures in the documents are those of the kept results, which the same command made.
-//! Method: the tables of `docs/figures-archive.md` and the charts of `docs/charts` are made from
-//! `docs/results/*.json` and must equal what is there (`UPDATE=1 cargo test -p fulgurite-house
-//! conform_figures::` writes them). Each number of the table of claims in `docs/figures.md` is in
-//! the table of its command, and each of README.md in the table of claims. The table of the
-//! calibration is compared cell by cell.
+//! Goal: the figures in the documents are the figures of the kept results, which the same command
+//! made. Method: the tables of `docs/figures-archive.md` and the charts of `docs/charts` are made
+//! from `docs/results/*.json` and must equal what is there
+//! (`UPDATE=1 cargo test -p fulgurite-house conform_figures::` writes them). Each number of the
+//! table of claims in `docs/figures.md` is in the table of its command, and each of README.md in
+//! the table of claims. The table of the calibration is compared cell by cell.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,8 +1,8 @@
 //! Goal: documents and comments are plain technical English that fits the page. Method: split every
-//! document into sentences and report those of more than 40 words, semicolons, persons as subjects,
-//! words that have a plainer replacement, and lines of more than 100 columns. Code and generated
-//! blocks are skipped, and rows of tables may be long. Offending lines of comments are counted, and
-//! the counts may only fall.
+//! document into sentences and report sentences of more than 40 words, semicolons, persons as
+//! subjects, words that have a plainer replacement, and lines of more than 100 columns. Code and
+//! generated blocks are skipped, and rows of tables may be long. Comments are checked for the same
+//! words. Their offences are counted, and the counts may only fall.
 
 use std::collections::BTreeMap;
 

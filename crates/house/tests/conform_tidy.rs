@@ -83,9 +83,9 @@ fn every_file_says_what_it_holds() {
 fn every_test_says_its_goal_and_method() {
     let kinds = ["crash_", "fault_", "model_", "conform_", "regression_", "loom_", "compile_fail"];
     let mut offenders = Vec::new();
-    // What lies deeper is material that tests share.
+    // What is deeper is material that tests share.
     let is_a_test =
-        // What lies in `src` is a part of what it tests. The program itself says the same in each
+        // A file in `src` is a part of what it tests. The program itself says the same in each
         // crate.
         |f: &&File| {
             let directly = f.path.split_once("/tests/").is_some_and(|(_, rest)| !rest.contains('/'));

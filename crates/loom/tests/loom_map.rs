@@ -1,9 +1,9 @@
-//! Goal: what a reader of the map gets was true of its subpage, place and checksum of one write, in
-//! every order that the memory model allows, also when the block that it is on its way to is let go
-//! and used for another page meanwhile. Method: loom runs all interleavings of the very code that
-//! runs in production. One writer takes two pages through their kinds, so that each block changes
-//! hands; a reader looks twice. Then a reader that does not look whether blocks were used again,
-//! which must be found to be wrong, or the model proves nothing.
+//! Goal: what a reader of the map gets is the location and checksum of one write to its subpage, in
+//! every order that the memory model allows. That also holds when the block that it is about to
+//! read is freed and used for another page meanwhile. Method: loom runs all interleavings of the
+//! very code that runs in production. One writer takes two pages through their kinds, so that each
+//! block changes hands; a reader reads twice. Then the model runs with a reader that does not check
+//! whether blocks were used again, which must be found to be wrong, or the model proves nothing.
 use fulgurite_loom::map::{Find, Located, Map, MapWriter, Places};
 use loom::thread;
 

@@ -1,9 +1,9 @@
 //! Goal: what is written to a frame while its worker writes it ahead of eviction is not lost: a
 //! frame that is marked clean holds what flash holds, in every order that the memory model allows.
 //! Method: loom runs all interleavings (up to a bound of preemptions) of the very functions that
-//! run in production. One worker writes a dirty frame from where it lies and then evicts it; a
-//! fiber of another one writes to it twice, through accesses or through a pin. Then the same
-//! without the second look at the mark, which must be found, or the model proves nothing.
+//! run in production. One worker writes a dirty frame to flash without copying it and then evicts
+//! it; a fiber of another one writes to it twice, through accesses or through a pin. Then the model
+//! runs without the second check of the mark, which must be found, or the model proves nothing.
 use fulgurite_format::FrameIndex;
 use fulgurite_loom::marks::{CLEAN, DIRTY, Marks, has_changes};
 use fulgurite_loom::residency::{self, NOTHING, State};
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// The same through a pin.
+    /// Writes to the frame through a pin.
     fn pin_holder(&self) {
         if residency::hit(&self.word, &self.slot).is_none() || self.marks.dirty.load(Ordering::Acquire) > DIRTY {
             self.slot.store(NOTHING, Ordering::Release);
@@ -75,7 +75,7 @@ impl World {
         planted != Planted::NoSlots && residency::protects(self.slot.load(Ordering::Acquire), FRAME)
     }
 
-    /// The frame's worker writes it from where it lies. Returns whether it did.
+    /// The frame's worker writes it to flash without copying it. Returns whether it did.
     fn write_ahead(&self, planted: Planted) -> bool {
         if self.marks.pins.load(Ordering::Relaxed) > 0 || !self.marks.begin_write() {
             return false;

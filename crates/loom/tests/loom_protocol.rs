@@ -1,7 +1,7 @@
 //! Goal: the rings and the bell are right under every interleaving and reordering that the memory
-//! model allows, and each of their barriers is needed.
-//! Method: loom runs a queue pair for several laps with the data of a write and of a read, and two
-//! sides that go to sleep. The same with each barrier left out ([`Planted`]) must be caught.
+//! model allows, and each of their barriers is needed. Method: loom runs a queue pair for several
+//! laps with the data of a write and of a read, and two sides that go to sleep. The model with any
+//! one barrier left out ([`Planted`]) must be caught.
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fulgurite_loom::window::{Planted, Window};

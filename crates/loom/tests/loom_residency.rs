@@ -1,10 +1,10 @@
 //! Goal: no frame is given to another subpage while it may still be in use: hit and pin against
 //! unlink, evict, write back and read by another worker, in every order that the memory model
 //! allows. Method: loom runs all interleavings of the production functions that change words, slots
-//! and marks, the evictor's look at them included. What a user does with a pin is modelled after
+//! and marks, the evictor's checks of them included. What a user does with a pin is modelled after
 //! `context.rs`. Two workers and two subpages share one frame, whose tenant is noted in a cell of
-//! its own. A user of a subpage must find it there while its slot or pin says so. Then the same
-//! with a planted fault, which must be found, or the model proves nothing.
+//! its own. A user of a subpage must find it there while its slot or pin says so. Then the model
+//! runs with a planted fault, which must be found, or the model proves nothing.
 use fulgurite_format::FrameIndex;
 use fulgurite_loom::marks::{CLEAN, DIRTY, Marks, has_changes};
 use fulgurite_loom::residency::{self, NOTHING, State};
@@ -127,7 +127,7 @@ fn model(write: bool, pin: bool, planted: Planted) {
         if write && used && evicted {
             assert_eq!(world.flash.load(Ordering::Relaxed), 101, "what was written is lost");
         }
-        // Both may fail: the user's slot kept the evictor off, and its second look found the
+        // Both may fail: the user's slot kept the evictor off, and its second check found the
         // subpage unlinked. It asks again.
     });
 }

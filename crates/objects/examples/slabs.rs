@@ -1,4 +1,5 @@
-//! How much of its DRAM a cache of objects fills with objects: this crate's log beside slabs.
+//! How much of its DRAM a cache of objects fills with objects: this crate's log compared with
+//! slabs.
 //!
 //! ```text
 //! cargo run --release -p fulgurite-objects --example slabs

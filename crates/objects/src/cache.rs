@@ -14,7 +14,8 @@ use crate::{CACHE_BYTES_MAX, CACHE_BYTES_MIN, OBJECT_BYTES_MAX};
 /// Bytes of the buffer for each slot of the index. An object of 128 bytes takes 136, so the index
 /// is 71% full of them. With objects of less than 76 bytes on average it is full before the buffer.
 const BYTES_PER_SLOT: usize = 96;
-/// The same for each number that is remembered after it left: as many as objects of 248 bytes.
+/// Bytes of the buffer for each number that is remembered after its object left: as many as objects
+/// of 248 bytes.
 const BYTES_PER_GHOST: usize = 256;
 /// The share of the buffer that is the small ring (S3-FIFO, SOSP '23, section 4.1).
 const SMALL_SHARE: usize = 10;
@@ -48,7 +49,7 @@ pub enum Pressure {
 pub struct Counts {
     /// Objects that were looked up and found.
     pub hits: u64,
-    /// The same, not found.
+    /// Objects that were looked up and not found.
     pub misses: u64,
     /// Of these, objects that left a short time ago. A larger cache would have had them.
     pub returned: u64,
@@ -97,7 +98,8 @@ struct Shape {
 impl Shape {
     fn of(bytes: usize) -> Shape {
         assert!((CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&bytes), "a cache of {bytes} bytes");
-        // Index and queue have 6 bytes a slot, the ghost 4 a number. A moving entry is beside them.
+        // Index and queue have 6 bytes a slot, the ghost 4 a number. A moving entry comes on top of
+        // them.
         let beside = 2 * OBJECT_BYTES_MAX;
         let share = BYTES_PER_SLOT * BYTES_PER_GHOST;
         let buffer = (bytes - beside) * share / (share + 6 * BYTES_PER_GHOST + 4 * BYTES_PER_SLOT) / UNIT * UNIT;
@@ -119,7 +121,7 @@ enum Eviction {
 }
 
 impl Cache {
-    /// An empty cache that takes at most so many bytes of DRAM.
+    /// An empty cache that takes at most `bytes` bytes of DRAM.
     ///
     /// # Panics
     /// When these are outside of [`CACHE_BYTES_MIN`] to [`CACHE_BYTES_MAX`].
@@ -146,8 +148,8 @@ impl Cache {
     pub fn plant(&mut self, bug: Option<Planted>) {
         self.planted = bug;
     }
-    /// Takes so many bytes of DRAM from now on, and keeps what fits. While this runs, it takes the
-    /// larger size, and [`Cache::resize_bytes`] beside it.
+    /// Takes `bytes` bytes of DRAM from now on, and keeps what fits. While this runs, it takes the
+    /// larger of both sizes, and [`Cache::resize_bytes`] in addition.
     ///
     /// No more objects may wait to be written than before, however large it becomes.
     ///
@@ -184,8 +186,8 @@ impl Cache {
         self.counts = Counts { evicted: counts.evicted + evicted, ..counts };
         Ok(())
     }
-    /// What [`Cache::resize`] takes beside the larger of both sizes: a part that is there twice,
-    /// and the smaller one's ghost.
+    /// What [`Cache::resize`] takes in addition to the larger of both sizes: a part that is there
+    /// twice, and the smaller one's ghost.
     pub fn resize_bytes(bytes: usize) -> usize {
         2 * PART + bytes / BYTES_PER_GHOST * size_of::<u32>()
     }
@@ -219,7 +221,7 @@ impl Cache {
     /// A place for an entry of the old buffer, and a slot of the index.
     fn place_again(&mut self, header: Header, is_main: bool) -> Result<usize, Full> {
         while self.index.is_full() {
-            // What can leave may all lie in a small ring that is not due yet.
+            // All that can leave may be in a small ring that is not due yet.
             self.evict_any().or_else(|Full| self.evict_small())?;
         }
         if is_main { self.place_in_main(header.size()) } else { self.place_in_small(header.size()) }
@@ -324,7 +326,8 @@ impl Cache {
         true
     }
 
-    /// Changes an object, or frees it where it has no bytes. Flash is to be told.
+    /// Changes an object, or frees it where it has no bytes. The change is still to be written to
+    /// flash.
     ///
     /// # Errors
     /// [`Full`], and nothing has changed. This takes more objects that wait to be written than
@@ -357,8 +360,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Copies the objects that have been dirty for longest, up to so many and about so many bytes.
-    /// They count as being written until [`Cache::end_write`].
+    /// Copies the objects that have been dirty for longest: at most `objects` of them, of about
+    /// `bytes` bytes in all. They count as being written until [`Cache::end_write`].
     pub fn begin_write(&mut self, objects: usize, bytes: usize, batch: &mut Batch) {
         let mut left = self.dirty.len();
         while left > 0 && batch.len() < objects && batch.bytes() < bytes {
@@ -411,7 +414,7 @@ impl Cache {
         self.reading.clear();
         (self.stay, self.stay_bytes) = (0, 0);
     }
-    /// The same of a range of numbers.
+    /// Forgets all objects of a range of numbers.
     pub fn forget_range(&mut self, numbers: &Range<u32>) {
         for ring in [self.small, self.main] {
             let found: Vec<u32> = ring
@@ -488,7 +491,8 @@ impl Cache {
         }
     }
     fn place_in_main(&mut self, size: usize) -> Result<usize, Full> {
-        // Each round takes a use from every entry, so that in the fourth one goes or all stay.
+        // Each round takes a use from every entry, so that in the fourth round one is evicted or
+        // all stay.
         let mut rounds = 5 * self.main.bytes();
         loop {
             if let Some(at) = self.main.push(&mut self.buffer, size) {
@@ -581,7 +585,7 @@ impl Cache {
         found
     }
 
-    /// Looks at everything: index, counts and queue agree with what lies in the rings.
+    /// Checks everything: index, counts and queue agree with the contents of the rings.
     ///
     /// # Errors
     /// A sentence about the first thing that does not.

@@ -1,4 +1,4 @@
-//! From numbers to places in the buffer, by linear probing. A tag of 8 bits spares most looks at
+//! From numbers to positions in the buffer, by linear probing. A tag of 8 bits avoids most reads of
 //! other objects' headers.
 
 use fulgurite_sys::Mapping;
@@ -67,7 +67,7 @@ impl Index {
             slot = self.next(slot);
         }
     }
-    /// A number that is not there lies here.
+    /// Enters a number that is not there, with the position of its entry.
     pub fn insert(&mut self, number: u32, at: usize) {
         let mut slot = self.home(number);
         while self.slots[slot] != 0 {
@@ -76,7 +76,7 @@ impl Index {
         self.slots[slot] = Index::word(number, at);
         self.count += 1;
     }
-    /// The number of a slot lies here now.
+    /// The entry of a slot's number moved to this position.
     pub fn moved(&mut self, slot: usize, number: u32, at: usize) {
         self.slots[slot] = Index::word(number, at);
     }

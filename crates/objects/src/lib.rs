@@ -9,9 +9,9 @@
 //!   index: number -> place      ghost: numbers that left      queue: dirty numbers, oldest first
 //! ```
 //!
-//! Replacement is S3-FIFO by bytes. The buffer is a log: an object lies behind its header of 8
-//! bytes and takes no more than its length, rounded up to 8. So an object of 128 bytes costs 147
-//! bytes with its shares of index, queue and ghost.
+//! Replacement is S3-FIFO by bytes. The buffer is a log: an object follows its header of 8 bytes
+//! and takes no more than its length, rounded up to 8. So an object of 128 bytes costs 147 bytes
+//! with its shares of index, queue and ghost.
 //!
 //! Invariants:
 //! * An object that is dirty, or is being written, stays. Everything else may leave at any time.

@@ -1,4 +1,4 @@
-//! The log in which objects lie: a ring of entries, each a header and the object's bytes.
+//! The log that holds the objects: a ring of entries, each a header and the object's bytes.
 //!
 //! An entry is contiguous. Where one does not fit before the end of the ring, a dead entry fills
 //! what is left.
@@ -67,7 +67,7 @@ impl Header {
     }
 }
 
-/// Bytes of an entry for an object of so many.
+/// Bytes of an entry for an object of `length` bytes.
 pub fn size(length: usize) -> usize {
     UNIT + length.next_multiple_of(UNIT)
 }

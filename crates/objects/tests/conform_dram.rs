@@ -1,7 +1,6 @@
-//! Goal: an object of 128 bytes costs at most 24 bytes of DRAM beside its own, and as many objects
-//! are hit as S3-FIFO over objects would hit.
-//! Method: fill a cache, count what it holds; a Zipf trace through it and through a list of
-//! numbers under the same policy.
+//! Goal: an object of 128 bytes costs at most 24 bytes of DRAM in addition to its own, and as many
+//! objects are hit as S3-FIFO over objects would hit. Method: fill a cache, count what it holds; a
+//! Zipf trace through it and through a list of numbers under the same policy.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

@@ -15,7 +15,7 @@ const NAME: &str = "caches_that_are_resized_take_their_sizes_and_no_more";
 const CACHES: usize = 16;
 const THREADS: usize = 4;
 const ROUNDS: u64 = 12;
-/// What the allocator, the stacks and the channels take beside.
+/// What the allocator, the stacks and the channels take in addition.
 const BESIDE: usize = 1 << 20;
 
 /// Anonymous memory of this process that is resident.

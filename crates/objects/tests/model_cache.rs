@@ -1,8 +1,8 @@
 //! Goal: what the cache says of an object is what was put last, and flash gets it in the end,
-//! whatever is evicted, read, written late, or fails, and however large the cache becomes.
-//! Method: random operations beside a map of what must be there and one of what flash has. Writes
-//! and reads are under way for a while, and end in any order, well or not. The cache is resized
-//! meanwhile. Each planted bug is found.
+//! whatever is evicted, read, written late, or fails, and however large the cache becomes. Method:
+//! random operations on the cache, on a map of what must be there and on a map of what flash has.
+//! Writes and reads are under way for a while, and end in any order, well or not. The cache is
+//! resized meanwhile. Each planted bug is found.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ const BYTES: usize = 1 << 20;
 const NUMBERS: u64 = 9000;
 const STEPS: usize = 120_000;
 
-/// The content of an object, told by a version. None where it was freed.
+/// The content of an object, as the version and length that determine it. None where it was freed.
 type Versions = HashMap<u32, Option<(u64, usize)>>;
 
 fn content(number: u32, version: u64, length: usize) -> Vec<u8> {

@@ -36,8 +36,8 @@ pub fn sync_and_tell(done: &[AtomicU64], pause: Duration, mut sync: impl FnMut()
     }
 }
 
-/// Starts a child, and kills it a while after it has first said `synced` and so many `numbers`.
-/// Other lines go to `other`. Returns the numbers that it said last.
+/// Starts a child, and kills it `time` after it has first printed `synced` and `numbers` numbers.
+/// Other lines are passed to `other`. Returns the numbers that it printed last.
 ///
 /// # Panics
 /// When the child has not synced within a minute, or ends by itself.

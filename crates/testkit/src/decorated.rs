@@ -7,8 +7,8 @@ use fulgurite_sys::Clock;
 
 use crate::suite::{SUBPAGES, behaves, conform};
 
-/// The suite over a medium, which `make` makes with so many subpages, as it is and under every
-/// decorator but the model of NAND.
+/// The suite over a medium, which `make` makes with a given number of subpages, as it is and under
+/// every decorator but the model of NAND.
 pub fn conform_decorated<F: Flash + 'static>(mut make: impl FnMut(u32) -> F, seed: u64) {
     conform(&make(SUBPAGES), seed);
     let plan = FaultPlan { seed, reorder: true, record: true, ..FaultPlan::default() };

@@ -45,10 +45,10 @@ impl Driver {
     pub fn new(flash: &dyn Flash, frames: &Arc<Arena>, depth: usize) -> Driver {
         Driver::open(flash, frames, depth).unwrap()
     }
-    /// The same, where that may be refused.
+    /// Opens a queue on a medium, where that may be refused.
     ///
     /// # Errors
-    /// Those of [`Flash::open_queue`].
+    /// The errors of [`Flash::open_queue`].
     pub fn open(flash: &dyn Flash, frames: &Arc<Arena>, depth: usize) -> Result<Driver, OpenError> {
         let wake = Arc::new(Notifier::new().unwrap());
         Ok(Driver { queue: flash.open_queue(frames.clone(), depth, wake)?, tag: 1000 })
@@ -83,7 +83,7 @@ impl Driver {
     /// One request, to its end.
     ///
     /// # Errors
-    /// That of the request.
+    /// The error of the request.
     pub fn one(&mut self, op: Op, subpage: u32, frame: u32) -> Result<(), FlashError> {
         let tag = self.submit(op, subpage, frame);
         self.finish_all()[&tag]

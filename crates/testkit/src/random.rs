@@ -51,11 +51,11 @@ impl Random {
     pub fn below<N: Number>(&mut self, limit: N) -> N {
         N::narrow(self.next() % limit.wide())
     }
-    /// True once in so many times.
+    /// True once in `n` times.
     pub fn one_in<N: Number>(&mut self, n: N) -> bool {
         self.below(n).wide() == 0
     }
-    /// So many bytes.
+    /// Random bytes, `count` of them.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next() as u8).collect()
     }

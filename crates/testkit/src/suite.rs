@@ -22,7 +22,7 @@ pub fn conform(flash: &dyn Flash, seed: u64) {
     counts(flash);
 }
 
-/// The suite but for the counters: those of a medium over a layer are of the layer's writes and
+/// The suite but for the counters, because a medium over a layer counts the layer's writes and
 /// flushes.
 pub fn behaves(flash: &dyn Flash, seed: u64) {
     println!("{}: seed {seed}", flash.describe());
@@ -219,7 +219,8 @@ fn counts(flash: &dyn Flash) {
     assert_eq!((after.writes - before.writes, after.flushes - before.flushes), (3, 2));
 }
 
-/// A queue that says checksums says those of the bytes that were moved, whatever their bits are.
+/// A queue that reports checksums reports them of the bytes that were moved, whatever their bits
+/// are.
 fn checksums(flash: &dyn Flash, seed: u64) {
     let mut random = Random(seed);
     let frames = arena(2);

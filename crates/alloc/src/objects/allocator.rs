@@ -108,8 +108,9 @@ impl ObjectAllocator {
         Ok(made)
     }
 
-    /// The same over a medium that is open, instead of that of the settings. A pool packs objects,
-    /// and is this allocator's alone. It keeps states as it was opened to.
+    /// Opens an allocator over a medium that is open, instead of the medium of the settings. A pool
+    /// packs objects, and is this allocator's alone. It keeps the states that it was opened to
+    /// keep.
     ///
     /// # Errors
     /// [`StartError`].
@@ -136,8 +137,8 @@ impl ObjectAllocator {
         Ok(made)
     }
 
-    /// The same over flash that is open, instead of the medium of the settings. Its contents are
-    /// overwritten.
+    /// Opens an allocator over flash that is open, instead of the medium of the settings. Its
+    /// contents are overwritten.
     ///
     /// # Errors
     /// [`StartError`].
@@ -250,7 +251,7 @@ impl ObjectAllocator {
         Ok(())
     }
 
-    /// A pool of objects of so many bytes: 1 to [`OBJECT_BYTES_MAX`].
+    /// A pool of objects of `bytes` bytes each: 1 to [`OBJECT_BYTES_MAX`].
     ///
     /// # Errors
     /// [`BadSize`].
@@ -264,7 +265,7 @@ impl ObjectAllocator {
         ObjectPool { allocator: self, owner, size }
     }
 
-    /// An array of `count` objects, 1 or more, of so many bytes, which read as zeros. Their
+    /// An array of `count` objects, 1 or more, of `bytes` bytes each, which read as zeros. Their
     /// distance is [`OBJECT_STRIDE`]. None when the flash or the numbers have no room, and for a
     /// size that no object has.
     #[must_use]
@@ -411,7 +412,7 @@ impl ObjectAllocator {
     }
 }
 
-/// What differs with what lies below.
+/// What depends on what is below.
 struct Parts<'o> {
     doors: Vec<Door>,
     numbers: Numbers,
@@ -482,7 +483,7 @@ impl ObjectArray {
     /// Where an object begins.
     ///
     /// # Panics
-    /// When the array has not so many.
+    /// When the array has fewer objects.
     #[inline]
     #[must_use]
     pub fn at(&self, index: u32) -> NonNull<u8> {

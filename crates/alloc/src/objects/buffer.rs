@@ -46,15 +46,16 @@ pub struct Buffer {
     leaving: usize,
 }
 
-/// Tables of pages for each slot, at the most: one that is in use, and those that are not free yet.
-/// So many can come in the 10 to 40 ms until the kernel frees them: fewer hold faults up.
+/// The most tables of pages for each slot: one that is in use, and the ones that are not free yet.
+/// A slot can get this number in the 10 to 40 ms until the kernel frees them. With a lower limit,
+/// faults would have to wait.
 pub const TABLES_PER_SLOT: usize = 6;
 
 /// DRAM of a slot here: its state and place in the order, and half-empty maps.
 pub const BYTES_PER_SLOT: usize = 8 + 4 + 2 * 8 + 4 * 9;
 
 impl Buffer {
-    /// So many slots, all free.
+    /// A buffer of `slots` slots, all free.
     pub fn new(slots: u32) -> Buffer {
         let map = || HashMap::with_capacity_and_hasher(slots as usize, FixedState::default());
         Buffer {
@@ -75,7 +76,7 @@ impl Buffer {
     pub fn leaving(&self) -> usize {
         self.leaving
     }
-    /// So many of them are free.
+    /// Of these tables, `tables` are free now.
     pub fn freed(&mut self, tables: usize) {
         self.leaving -= tables;
     }

@@ -24,7 +24,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// With so many frames, and requests at a time.
+    /// With `frames` frames, which is also the most requests at a time.
     pub fn new(flash: &dyn Flash, frames: usize) -> Result<Door, StartError> {
         let arena = Arc::new(Arena::anonymous(frames * SUBPAGE_BYTES, Backed::BasePages)?);
         let notifier =

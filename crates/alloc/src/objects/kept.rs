@@ -2,15 +2,14 @@
 //! permanent outlive the process.
 //!
 //! Each object is one of the store, at a subpage of its own ([`super::records`]). So the store
-//! packs, reclaims and recovers, and its tokens name states. An object that is not permanent lies
-//! in a temporary page, which the store drops when the pool is opened again. What is known of
+//! packs, reclaims and recovers, and its tokens name states. An object that is not permanent is in
+//! a temporary page, which the store drops when the pool is opened again. What is known of
 //! permanent ones (chunks of numbers, names) is written before a state is named.
 //!
 //! Invariants:
-//! * Before an object is written, the page of the store that it lies in is permanent if and only if
+//! * Before an object is written, the page of the store that holds it is permanent if and only if
 //!   its chunk is. [`KeptPool::pages`] is locked while either changes.
-//! * In no state that is named has a permanent chunk a temporary page. The other way round does no
-//!   harm.
+//! * In no state that is named has a permanent chunk a temporary page. The reverse does no harm.
 //! * Locks are taken in this order: names, pages, numbers, shards.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +84,7 @@ fn is_for_room(error: &PoolError) -> bool {
         _ => false,
     }
 }
-/// The same in one word.
+/// A pool's error as a `FlashError`.
 pub fn flash_error(error: PoolError) -> FlashError {
     match error {
         PoolError::Flash(error) => error,
@@ -95,7 +94,7 @@ pub fn flash_error(error: PoolError) -> FlashError {
     }
 }
 
-/// Looks at what a pool has: nothing, which gets a header, or permanent objects.
+/// Reads what a pool has: nothing, so that it gets a header, or permanent objects.
 ///
 /// # Errors
 /// [`StartError`] when it has anything else.
@@ -151,7 +150,7 @@ pub fn look(pool: &Pool, door: &mut Door) -> Result<Found, StartError> {
     Ok(Found { records: all, names, stale })
 }
 
-/// Reads the first bytes of what lies at the subpages of these, where anything does.
+/// Reads the first bytes of what is stored at the subpages of these, if anything is.
 fn read_all(
     pool: &Pool,
     door: &mut Door,
@@ -359,7 +358,7 @@ impl KeptPool {
         for chunk in chunks.clone() {
             if let Err(error) = self.set_pages_or_sync(pager, names, &mut pages, chunk) {
                 for chunk in chunks.start..=chunk {
-                    // What stays permanent has no record, so it goes at the next opening as well.
+                    // What stays permanent has no record, so the next opening drops it as well.
                     let _ = self.set_pages(&mut pages, chunk, false);
                 }
                 return Err(error);
@@ -385,8 +384,8 @@ impl KeptPool {
             set => set,
         }
     }
-    /// Makes the chunks temporary that `set` says, with their pages. That does not fail: what stays
-    /// permanent has no record, and goes at the next opening as well.
+    /// Makes the chunks temporary that `set` returns, with their pages. That does not fail, because
+    /// what stays permanent has no record, and the next opening drops it as well.
     pub fn make_temporary(&self, pager: &Pager, set: impl FnOnce(&mut Numbers) -> Vec<u32>) {
         let mut pages = lock(&self.pages);
         let chunks = set(&mut lock(&pager.numbers));
@@ -398,7 +397,8 @@ impl KeptPool {
     }
     /// Makes the pages that a chunk has permanent or temporary.
     fn set_pages(&self, pages: &mut [Pages], chunk: u32, permanent: bool) -> Result<(), PoolError> {
-        // Before they are written, they are looked at again, as those that do not exist yet.
+        // Before objects are written, their pages are checked again, as are pages that do not exist
+        // yet.
         pages[chunk as usize] = Pages { right: 0, permanent };
         let first = records::first_page(chunk);
         let now = self.pool.permissions_of(first..first + PAGES_PER_CHUNK);
@@ -558,7 +558,8 @@ mod tests {
             let mut numbers = lock(&self.numbers);
             assert!((first..first + count).all(|number| numbers.give(number)));
         }
-        /// Names a state, of which writes of so many names and records succeed. Whether all did.
+        /// Names a state. Of its writes of names and records, the first `writes` succeed. Returns
+        /// whether all did.
         fn name_state(&mut self, pool: &Pool, mut writes: usize) -> bool {
             let written = write_changed(&mut self.names, &self.numbers, |all| {
                 for one in all.chunks(1) {
@@ -572,8 +573,9 @@ mod tests {
         }
     }
 
-    /// Arrays and pools come, go, move and take each other's places. All are in a state, and of
-    /// the changes since then so many writes. `goes_on`: the process names another state then.
+    /// Arrays and pools are made, removed and moved, and take each other's locations. All are in a
+    /// named state, and so are the first `writes` writes of the changes since then. `goes_on`: the
+    /// process names another state then.
     fn after(writes: usize, goes_on: bool) -> (Arc<dyn Flash>, bool) {
         let geometry = Geometry::with_objects(4096, 64, records::addresses(CHUNKS) as u32).unwrap();
         let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry.flash_pages()).unwrap());

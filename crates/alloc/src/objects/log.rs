@@ -49,12 +49,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log of so many extents, all free.
+    /// A log of `extents` extents, all free.
     pub fn new(extents: u32) -> Log {
         let extent = Extent { state: State::Free, live: 0 };
         Log { extents: vec![extent; extents as usize], free: (0..extents).rev().collect(), open: None }
     }
-    /// DRAM of a log of so many extents.
+    /// DRAM of a log of `extents` extents.
     pub fn bytes(extents: u32) -> usize {
         extents as usize * (size_of::<Extent>() + size_of::<u32>())
     }
@@ -97,7 +97,7 @@ impl Log {
             self.free.push(at);
         }
     }
-    /// An object of this weight lies in a page now.
+    /// An object of this weight is in a page now.
     pub fn lives(&mut self, page: u32, weight: u64) {
         self.extents[(page / EXTENT_PAGES) as usize].live += weight as u32;
     }

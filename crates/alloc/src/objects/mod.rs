@@ -1,4 +1,4 @@
-//! SSDAlloc's object-per-page allocation: each object lies in a page of its own, and only its bytes
+//! SSDAlloc's object-per-page allocation: each object is in a page of its own, and only its bytes
 //! take DRAM and flash.
 //!
 //! ```text
@@ -13,17 +13,17 @@
 //!                   +------ written in the order in which they became dirty, side by side
 //! ```
 //!
-//! What is kept of an object in DRAM beside its bytes is its place in the log (3 bytes), and a bit.
-//! The store of pools is not below: it keeps versions and tokens, which cost 17 bytes of DRAM an
-//! object. At 128 bytes an object and a sixteenth of them in DRAM, there are 8. This memory ends
-//! with its process, so that it needs neither.
+//! In addition to an object's bytes, DRAM holds its location in the log (3 bytes), and a bit. The
+//! store of pools is not below, because it keeps versions and tokens, which cost 17 bytes of DRAM
+//! an object. At 128 bytes an object and a sixteenth of them in DRAM, there are only 8. This memory
+//! ends with its process, so it needs neither versions nor tokens.
 //!
 //! Over a pool the store takes the place of the log. Arrays and pools of objects can be permanent
 //! there, under names, as of the last [`ObjectAllocator::sync`]. All else is temporary.
 //!
 //! Invariants:
-//! * An object's bytes are in its page, or in the cache, or in the log where its place says. A page
-//!   that comes or goes is waited for.
+//! * An object's bytes are in its page, or in the cache, or in the log at its location. Threads
+//!   wait for a page that is being filled or removed.
 //! * No lock is held while an object's page is touched.
 //! * Only the log's thread writes to the log and changes places.
 

@@ -85,7 +85,7 @@ pub enum NameError {
     /// No name.
     #[error("a name has 1 to {NAME_BYTES_MAX} bytes, and not {bytes}")]
     BadName {
-        /// So many.
+        /// Its bytes.
         bytes: usize,
     },
     /// There are as many names as there may be.
@@ -256,7 +256,8 @@ impl ObjectAllocator {
         Ok(self.array_of(first, count, bytes))
     }
 
-    /// The same, which is made where nothing has the name. Its objects read as zeros then.
+    /// The array of that name, which is made if nothing has the name. Its objects read as zeros
+    /// then.
     ///
     /// # Errors
     /// [`NameError`].

@@ -1,4 +1,4 @@
-//! Names of permanent arrays and pools, and where each lies. Decisions only.
+//! Names of permanent arrays and pools, and where each is stored. Decisions only.
 
 use std::collections::{BTreeMap, BTreeSet};
 

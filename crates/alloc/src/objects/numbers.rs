@@ -1,9 +1,9 @@
 //! Numbers of objects: which are handed out, and of which size. Decisions only.
 //!
-//! An object's number is that of its page in the region. Numbers come in chunks of 1024, each of
-//! one size: of a pool's objects, or of an array. Pools of one size share chunks unless they have a
-//! name, and with it an *owner*. A chunk is permanent as a whole, because flash keeps what is known
-//! of it in one record.
+//! An object's number is the number of its page in the region. Numbers come in chunks of 1024, each
+//! of one size: of a pool's objects, or of an array. Pools of one size share chunks unless they
+//! have a name, and with it an *owner*. A chunk is permanent as a whole, because flash keeps what
+//! is known of it in one record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -75,8 +75,8 @@ pub struct Numbers {
     changed: BTreeSet<u32>,
     /// Arrays and how many objects each has, by their first number.
     arrays: BTreeMap<u32, u32>,
-    /// What an object of so many bytes takes of flash at worst; what all may take, and those that
-    /// are handed out.
+    /// What an object of a given number of bytes takes of flash at worst, what all may take, and
+    /// what the ones that are handed out take.
     weight: fn(usize) -> u64,
     room: u64,
     used: u64,
@@ -85,7 +85,7 @@ pub struct Numbers {
     begun: u32,
 }
 
-/// DRAM of a chunk here, at the most.
+/// The most DRAM that a chunk takes here.
 pub const BYTES_PER_CHUNK: usize = size_of::<Chunk>() + WORDS * 8 + 3 * 24;
 
 fn word_of(number: u32) -> (usize, u32) {
@@ -93,8 +93,8 @@ fn word_of(number: u32) -> (usize, u32) {
 }
 
 impl Numbers {
-    /// Numbers of so many chunks, for objects that take so many bytes of flash, each as many as its
-    /// weight says.
+    /// Numbers of `chunks` chunks, for objects that may take `room` bytes of flash in all, each as
+    /// much as its weight says.
     pub fn new(chunks: u32, weight: fn(usize) -> u64, room: u64) -> Numbers {
         Numbers {
             chunks: vec![FREE; chunks as usize],
@@ -310,7 +310,8 @@ impl Numbers {
         chunks.iter().for_each(|at| self.set_permanent(*at, permanent));
         chunks
     }
-    /// The same of an array. Returns its chunks, or nothing when none begins at this number.
+    /// Makes an array permanent or temporary. Returns its chunks, or nothing when none begins at
+    /// this number.
     pub fn set_array_permanent(&mut self, first: u32, permanent: bool) -> Option<Range<u32>> {
         let chunks = first / CHUNK..first / CHUNK + self.array_at(first)?.div_ceil(CHUNK);
         chunks.clone().for_each(|at| self.set_permanent(at, permanent));

@@ -96,8 +96,8 @@ pub struct Pager {
     pub region: Region,
     pub frames: std::sync::Arc<Arena>,
     pub fingerprints: Fingerprints,
-    /// What the object of a slot held when it was materialised: changed by the thread whose page
-    /// comes or goes.
+    /// What the object of a slot held when it was materialised. It is changed by the thread that
+    /// fills or removes the page.
     pub before: Box<[[AtomicU64; 2]]>,
     pub buffer: Mutex<Buffer>,
     /// A page has come or gone, or a table of pages is free.
@@ -117,20 +117,21 @@ pub struct Pager {
     pub failed: AtomicBool,
     /// Why, for the last time.
     pub failure: Mutex<FlashError>,
-    /// Objects whose accesses the kernel was told to end.
+    /// Objects whose accesses fail, because the kernel was asked to end them.
     pub poisoned: Mutex<BTreeSet<u32>>,
     /// Faults of fibers.
     pub switched: Switched,
 }
 
-/// Faults of fibers that threads of the allocator resolve: objects, and what is told of the ends.
+/// Faults of fibers that threads of the allocator resolve: objects, and the waiters that are
+/// notified at the end.
 pub struct Switched {
     faults: Mutex<VecDeque<(u32, Arc<dyn Waiter>)>>,
     added: Condvar,
 }
 
 impl Switched {
-    /// Room for so many. Further ones wait with their threads.
+    /// The most faults that it holds. For further ones their threads wait.
     const MOST: usize = 1024;
 
     pub fn new() -> Switched {
@@ -267,8 +268,8 @@ impl Pager {
         left.map(|_| ())
     }
 
-    /// A slot is free. The kernel's table of its block goes with the last page: under the lock, so
-    /// that none comes meanwhile.
+    /// A slot is free. The kernel's table of its block is freed with the last page, under the lock,
+    /// so that no page comes meanwhile.
     fn gone(&self, buffer: &mut Buffer, slot: u32) {
         if let Some(block) = buffer.gone(slot) {
             let offset = block as usize * BLOCK_BYTES;
@@ -292,7 +293,8 @@ impl Pager {
         loop {
             match self.userfault.move_in(&self.frames, frame, &self.region, to) {
                 Ok(()) => return Ok(()),
-                // What the kernel put there is no page of ours: a mark of an access that failed.
+                // What the kernel put there is no page of the allocator: it is a mark of an access
+                // that failed.
                 Err(NotMoved::Exists | NotMoved::Access) => {
                     let _ = self.region.unmap_pages(to, SUBPAGE_BYTES);
                     std::thread::yield_now();
@@ -323,7 +325,7 @@ impl Pager {
             let ticket = shard.cache.begin_read(number);
             drop(shard);
             count(&self.statistics.reads, 1);
-            // A pool knows where its objects lie.
+            // A pool knows where its objects are.
             let at = self.kept.as_ref().map_or(page, |_| records::of_object(number));
             let read = self.doors.with(|door| {
                 door.read(at)?;
@@ -363,8 +365,8 @@ impl Pager {
         let [low, high] = &self.before[slot as usize];
         u128::from(high.load(Ordering::Relaxed)) << 64 | u128::from(low.load(Ordering::Relaxed))
     }
-    /// What lies behind an object: the filler where overruns are looked for, else what was there
-    /// of this process.
+    /// What is behind an object: the filler where overruns are detected, else what this process had
+    /// there.
     fn clear_slack(&self, frame: usize, size: usize) {
         if self.on_overrun.is_some() {
             self.frames.write(frame + size, &[FILL; SUBPAGE_BYTES][size..]);
@@ -442,7 +444,7 @@ impl Pager {
         }
         self.failed.store(error.is_some(), Ordering::Release);
         if error.is_some() {
-            // What waits for room is told.
+            // What waits for room is notified.
             (0..self.shards.len()).for_each(|shard| self.shards.notify(shard));
         }
     }
@@ -579,7 +581,7 @@ pub fn serve(pager: &Pager) -> ! {
     }
 }
 
-/// The life of the thread that looks when tables of pages are free.
+/// The loop of the thread that checks when tables of pages are free.
 pub fn free_tables(pager: &Pager) -> ! {
     let mut buffer = lock(&pager.buffer);
     loop {

@@ -1,7 +1,7 @@
-//! The object table: in which page of the log each object lies. Decisions only.
+//! The object table: in which page of the log each object is. Decisions only.
 //!
-//! Three bytes an object, in chunks that exist where an object was ever written. Where it lies in
-//! its page, the page says.
+//! Three bytes an object, in chunks that exist where an object was ever written. Where it is in its
+//! page, the page says.
 
 use super::numbers::CHUNK;
 
@@ -28,11 +28,11 @@ pub struct Places {
 }
 
 impl Places {
-    /// Of so many chunks.
+    /// A table of `chunks` chunks.
     pub fn new(chunks: usize) -> Places {
         Places { chunks: (0..chunks).map(|_| None).collect() }
     }
-    /// Whether no object of a chunk lies in the log.
+    /// Whether no object of a chunk is in the log.
     pub fn is_clear(&self, chunk: usize) -> bool {
         self.chunks[chunk].is_none()
     }
@@ -46,7 +46,7 @@ impl Places {
     pub fn size(&self, chunk: usize) -> Option<usize> {
         Some(self.chunks[chunk].as_ref()?.size.into())
     }
-    /// An object of this size lies in this page now.
+    /// An object of this size is in this page now.
     pub fn set(&mut self, chunk: usize, index: u32, size: usize, page: u32) {
         if self.chunks[chunk].is_none() {
             self.chunks[chunk] = Some(Chunk { count: 0, size: size as u16, entries: Box::new([0; CHUNK_BYTES]) });
@@ -54,7 +54,7 @@ impl Places {
         assert_eq!(self.size(chunk), Some(size), "objects of a chunk have one size");
         self.change(chunk, index, page + 1);
     }
-    /// It lies nowhere.
+    /// It is in no page of the log.
     pub fn clear(&mut self, chunk: usize, index: u32) {
         if self.get(chunk, index).is_some() {
             self.change(chunk, index, 0);

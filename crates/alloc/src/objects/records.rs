@@ -1,4 +1,4 @@
-//! Where permanent objects and what is known of them lie in a pool, bit for bit. No I/O.
+//! Where permanent objects, and what is known of them, are stored in a pool, bit for bit. No I/O.
 //!
 //! ```text
 //! subpage:   0        16 .. 1040     1040      1056 .. 2080    2080     2096 ..
@@ -10,9 +10,9 @@
 //!                                   chunk of numbers          chunk
 //! ```
 //!
-//! Each of them is an object of the store, as long as what it holds: the store has its checksum and
-//! packs it. A page of the store has objects of one chunk, or none. So it is permanent or temporary
-//! as the chunk is. Numbers are little-endian.
+//! Each of them is an object of the store, as long as what it holds, because the store has its
+//! checksum and packs it. A page of the store has objects of one chunk, or none. So it is permanent
+//! or temporary as the chunk is. Numbers are little-endian.
 
 use fulgurite_format::{OBJECT_ALIGNMENT, SUBPAGE_BYTES};
 use fulgurite_store::SUBPAGES_PER_PAGE;
@@ -31,20 +31,20 @@ const _: () = assert!(FIRST_CHUNK.is_multiple_of(SUBPAGES_PER_PAGE) && GROUP.is_
 /// Pages of the store that hold the objects of a chunk.
 pub const PAGES_PER_CHUNK: u32 = CHUNK / SUBPAGES_PER_PAGE;
 
-/// Where the header lies.
+/// Where the header is stored.
 pub const HEADER: u32 = 0;
 /// The most bytes of a header, name or record.
 pub const BYTES_MAX: usize = 256;
 
-/// Where a name lies.
+/// Where a name is stored.
 pub fn of_name(slot: u32) -> u32 {
     SUBPAGES_PER_PAGE + slot
 }
-/// Where the record of a chunk lies.
+/// Where the record of a chunk is stored.
 pub fn of_chunk(chunk: u32) -> u32 {
     FIRST_CHUNK + chunk * GROUP
 }
-/// Where an object lies.
+/// Where an object is stored.
 pub fn of_object(number: u32) -> u32 {
     of_chunk(number / CHUNK) + SUBPAGES_PER_PAGE + number % CHUNK
 }
@@ -52,11 +52,11 @@ pub fn of_object(number: u32) -> u32 {
 pub fn first_page(chunk: u32) -> u32 {
     of_object(chunk * CHUNK) / SUBPAGES_PER_PAGE
 }
-/// Subpages of a pool for so many chunks.
+/// Subpages of a pool for `chunks` chunks.
 pub fn addresses(chunks: u32) -> u64 {
     u64::from(FIRST_CHUNK) + u64::from(chunks) * u64::from(GROUP)
 }
-/// How many chunks have their subpages in a pool of so many.
+/// How many chunks have their subpages in a pool of `subpages` subpages.
 pub fn chunks_in(subpages: u32) -> u32 {
     subpages.saturating_sub(FIRST_CHUNK) / GROUP
 }
@@ -76,9 +76,9 @@ const VERSION: u32 = 1;
 /// What a header is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Header {
-    /// That of a pool of objects.
+    /// The header of a pool of objects.
     Own,
-    /// That of one which a later program has made.
+    /// The header of a pool of objects that a later program has made.
     Newer(u32),
     /// Something else.
     Foreign,
@@ -88,7 +88,7 @@ pub enum Header {
 pub fn header() -> Vec<u8> {
     [MAGIC, &VERSION.to_le_bytes()].concat()
 }
-/// What was read where the header lies.
+/// What was read where the header should be.
 pub fn judge_header(bytes: &[u8]) -> Header {
     match bytes.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk()).map(|version| u32::from_le_bytes(*version)) {
         Some(VERSION) => Header::Own,

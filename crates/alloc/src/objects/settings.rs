@@ -52,8 +52,8 @@ pub struct ObjectSettings {
     /// Bytes of DRAM for all that the allocator keeps: page buffer, object cache, tables. Memory
     /// that the program has elsewhere is not counted.
     pub dram_bytes: u64,
-    /// The most objects that there may be at a time. Each has a page of addresses. Beside its
-    /// contents it takes 3 bytes of DRAM at the most, and 23 over a pool.
+    /// The most objects that there may be at a time. Each has a page of addresses. In addition to
+    /// its contents it takes at most 3 bytes of DRAM, and 23 over a pool.
     pub objects_max: u32,
     /// Bytes of DRAM for the page buffer, page tables included. Without, an eighth of `dram_bytes`
     /// or 128 MiB, whichever is less.
@@ -77,7 +77,7 @@ pub struct ObjectSettings {
 }
 
 impl ObjectSettings {
-    /// For so many objects over a medium, with so much DRAM.
+    /// For `objects_max` objects over a medium, with `dram_bytes` bytes of DRAM.
     #[must_use]
     pub fn new(medium: Medium, dram_bytes: u64, objects_max: u32) -> ObjectSettings {
         ObjectSettings {
@@ -105,14 +105,14 @@ const BYTES_PER_PAGE: u64 =
 const DIRECTORY_BYTES_PER_CHUNK: usize = SUBPAGE_BYTES * CHUNK as usize * SUBPAGE_BYTES / (1 << 30);
 const PAGES_MIN: u64 = 64;
 const PAGE_BUFFER_MAX: u64 = 128 << 20;
-/// Of the page buffer, unless it was told.
+/// The page buffer gets one part in this number of the DRAM, unless its size was set.
 const SHARE: u64 = 4;
 
 /// Doors for faults.
 pub const DOORS: usize = 16;
 /// Frames of the log's thread: an extent that is cleaned, and as much that is written.
 pub const LOG_FRAMES: usize = EXTENT_PAGES as usize;
-/// Beside frames: what packing and a batch take.
+/// In addition to frames: what packing and a batch take.
 const LOG_BYTES: u64 = 3 * (LOG_FRAMES * SUBPAGE_BYTES) as u64;
 
 /// How the DRAM is divided.
@@ -125,7 +125,7 @@ pub struct Layout {
     pub shard_bytes: usize,
 }
 
-/// Extents of a log over so many flash pages.
+/// Extents of a log over `flash_pages` flash pages.
 ///
 /// # Errors
 /// [`StartError::SmallFlash`].
@@ -139,7 +139,8 @@ pub fn extents(flash_pages: u32) -> Result<u32, StartError> {
 }
 
 impl Layout {
-    /// With so many chunks and extents of a log, doors, and DRAM of what lies below.
+    /// With the number of chunks, of extents of a log and of doors, and with the DRAM that the
+    /// medium and its store take.
     pub fn new(
         settings: &ObjectSettings,
         (chunks, extents): (u32, u32),

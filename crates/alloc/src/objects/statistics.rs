@@ -44,9 +44,10 @@ pub struct ObjectSummary {
     pub fresh: u64,
     /// Pages that left the page buffer with their object unchanged.
     pub left_clean: u64,
-    /// The same, changed.
+    /// Pages that left the page buffer with their object changed.
     pub left_dirty: u64,
-    /// Bytes written to flash. Over a pool those of objects: its store writes more beside them.
+    /// Bytes written to flash. Over a pool only the bytes of objects are counted: its store writes
+    /// more in addition.
     pub bytes_written: u64,
     /// Objects that cleaning the log has moved.
     pub moved: u64,

@@ -50,7 +50,7 @@ impl<T> ObjectValues<T> {
 impl<T> Index<usize> for ObjectValues<T> {
     type Output = T;
     /// # Panics
-    /// When the array has not so many.
+    /// When the array has fewer values.
     #[inline]
     fn index(&self, index: usize) -> &T {
         // SAFETY: the object is this array's, has the size of a value, begins a page, and was zeros

@@ -1,4 +1,4 @@
-//! What lies in flash is plain data: no references, no boxes.
+//! What is stored in flash is plain data: no references, no boxes.
 use fulgurite_memory::{Memory, Ptr};
 use fulgurite_runtime::Context;
 

@@ -1,4 +1,5 @@
-//! Owned memory is reached as references: the frame of an owned subpage gives no view beside them.
+//! Owned memory is reached as references: the frame of an owned subpage gives no view in addition
+//! to them.
 use fulgurite_memory::{Address, Pinned};
 use fulgurite_runtime::Context;
 

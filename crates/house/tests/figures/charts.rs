@@ -129,7 +129,7 @@ impl Lines {
             "text-anchor=\"middle\" font-size=\"12\" fill=\"#475569\"",
             self.x,
         );
-        // Names stand beside the ends of their lines, moved apart where those are close.
+        // Names stand next to the ends of their lines, moved apart where those are close.
         let mut names: Vec<(f64, &str, &str)> = Vec::new();
         for Line(name, color, points) in &self.lines {
             let path: Vec<String> =

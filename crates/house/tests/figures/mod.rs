@@ -135,7 +135,7 @@ fn spread(value: &Value, scale: f64) -> String {
     format!("{} ({} to {})", number(median * scale), number(min * scale), number(max * scale))
 }
 
-/// The same of a share, in per cent.
+/// The spread of a share, in per cent.
 fn spread_percent(value: &Value) -> String {
     let of = |key: &str| Some(value[key].as_f64()? * 100.0);
     let (Some(median), Some(min), Some(max)) = (of("median"), of("min"), of("max")) else { return "-".into() };

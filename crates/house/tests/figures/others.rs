@@ -83,8 +83,8 @@ pub fn policies(result: &Value) -> Table {
     table
 }
 
-/// A device whose firmware has nothing behind it moves no byte. Beside what was aimed at of it
-/// stands the same with data that are moved.
+/// A device whose firmware has nothing behind it moves no byte. So each figure that was aimed at is
+/// followed by the same measurement with data that are moved.
 const MOVED: [(&str, &str); 2] =
     [("", "the data moved, frames shared"), ("-copies", "the data moved, with copies through the data buffer")];
 

@@ -1,5 +1,5 @@
 //! Programs that were never written for Fulgurite, and those that change their allocation calls
-//! only, beside swap.
+//! only, compared with swap.
 
 use serde_json::Value;
 
