@@ -1,8 +1,8 @@
 //! The 64-bit address of NVMM: controller 20 bits, page number 28, offset 16.
 //!
 //! A pointer stored in flash memory is this address, so that data structures survive a restart
-//! without swizzling. Controllers 0 and 0xFFFFF are local (NVMM): address 0 is therefore never one
-//! of ours and serves as null.
+//! without swizzling. Controllers 0 and 0xFFFFF are local (NVMM). Address 0 is therefore never an
+//! address of flash memory and serves as null.
 
 use core::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -22,7 +22,7 @@ const LINEAR_MASK: u64 = (1 << LINEAR_BITS) - 1;
 pub struct Address(u64);
 
 impl Address {
-    /// The address that is never one of ours (controller 0 is local).
+    /// Never an address of flash memory, because controller 0 is local.
     pub const NULL: Address = Address(0);
     /// The controller of the first pool. A runtime with one pool uses it.
     pub const FIRST_CONTROLLER: u32 = 1;
@@ -113,7 +113,7 @@ pub struct Controller(pub u32);
 impl Controller {
     /// Whichever is at hand. NVMM has two numbers for that, all zeros and all ones.
     pub const LOCAL: Controller = Controller(0);
-    /// That of the first pool, which its addresses carry.
+    /// The controller of the first pool, which its addresses carry.
     pub const FIRST: Controller = Controller(Address::FIRST_CONTROLLER);
 
     /// Whether it is one of the two numbers that stand for the one at hand.
@@ -166,7 +166,8 @@ impl FrameIndex {
     }
 }
 
-/// A frame among those of one cache, from 0: what its replacement policy knows it by.
+/// The index of a frame in one cache, from 0, which is what its replacement policy knows the frame
+/// by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct LocalFrame(pub u32);

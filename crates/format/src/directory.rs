@@ -46,7 +46,7 @@ const TYPE_AT: usize = 136;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotDirectory {
-    /// Something else lies there.
+    /// Something else is stored there.
     #[error("there is no directory")]
     Magic,
     /// A newer program wrote it.
@@ -62,7 +62,7 @@ pub enum NotDirectory {
     Malformed,
 }
 
-/// Pages that lie side by side.
+/// Contiguous pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageRange {
     /// The first one.
@@ -73,7 +73,7 @@ pub struct PageRange {
 
 /// What is handed out of an address space.
 ///
-/// Invariants: free ranges ascend, do not touch, and lie between the directory's page and `next`.
+/// Invariants: free ranges ascend, do not touch, and are between the directory's page and `next`.
 /// `next` is at most `pages`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Space {
@@ -109,8 +109,8 @@ impl Space {
         ordered && (end < u64::from(self.next)) && self.next >= 1 && self.next <= self.pages
     }
 
-    /// Takes `count` pages that lie side by side: the first range given back that has as many, or
-    /// new ones. None: there are not as many.
+    /// Takes `count` contiguous pages: from the first range given back that has enough of them, or
+    /// new ones. None: there are not enough.
     pub fn take(&mut self, count: u32) -> Option<PageRange> {
         if count == 0 {
             return None;
@@ -180,7 +180,7 @@ impl Space {
     /// When an invariant does not hold.
     pub fn encode(&self) -> PageBuffer {
         assert!(self.is_sound() && self.free.len() <= FREE_RANGES_MAX, "a directory that cannot be: {self:?}");
-        // Not on the stack: those of fibers are small.
+        // Not on the stack, because the stacks of fibers are small.
         let mut bytes = zero_page();
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&DIRECTORY_VERSION.to_le_bytes());
@@ -235,7 +235,7 @@ pub struct TypePart {
 }
 
 impl TypePart {
-    /// That of a type.
+    /// Size and alignment of a type.
     pub const fn of<T>() -> TypePart {
         TypePart { size: size_of::<T>() as u32, align: align_of::<T>() as u32 }
     }
@@ -250,7 +250,7 @@ pub struct RootEntry {
     pub type_name: String,
     /// What the type is made of: itself, or key and value.
     pub parts: [TypePart; 2],
-    /// Where it lies.
+    /// Where it is stored.
     pub address: Address,
     /// How many bytes are its own there.
     pub bytes: u64,

@@ -22,7 +22,7 @@ const FLASH_PAGE_MASK: u64 = (1 << FLASH_PAGE_BITS) - 1;
 const ENTRY_INDEX_MASK: u64 = (1 << ENTRY_INDEX_BITS) - 1;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
-/// A page of flash: where one subpage lies.
+/// A page of flash: where one subpage is stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct FlashPage(pub u64);
 
@@ -38,11 +38,11 @@ impl EntryIndex {
 /// How the bits of an entry name flash pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// Subpage s lies at start + s, or a whole number of pages' subpages further on: the paper's
-    /// way. It leaves room for bad and taken flash pages.
+    /// Subpage s is stored at start + s, or a whole number of pages' subpages further on, as in the
+    /// paper. It leaves room for bad and taken flash pages.
     Positional,
-    /// The k-th subpage that is present lies at start + k: what a log that is written in order
-    /// wants.
+    /// The k-th subpage that is present is stored at start + k, which suits a log that is written
+    /// in order.
     Packed,
 }
 
@@ -63,11 +63,11 @@ impl Status {
     pub const PACKED: Status = Status(1 << 4);
     /// The page was deleted here: what older entries hold is not part of it.
     pub const DELETED: Status = Status(1 << 5);
-    /// The places of the entry's subpages are in a table beside it. In DRAM only: on flash each
-    /// entry names its places.
+    /// The locations of the entry's subpages are in a separate table. In DRAM only, because on
+    /// flash each entry names its locations.
     pub const MAPPED: Status = Status(1 << 6);
-    /// What the entry holds are objects, packed several to a flash page: each is followed by where
-    /// it lies. In checkpoints only.
+    /// The entry holds objects, packed several to a flash page, and each is followed by its
+    /// location. In checkpoints only.
     pub const OBJECTS: Status = Status(1 << 7);
     const KNOWN: u8 = 0b0011_1111;
 
@@ -158,12 +158,12 @@ impl PageEntry {
     pub const fn status(self) -> Status {
         Status((self.0[1] >> 56) as u8)
     }
-    /// The same, with another predecessor.
+    /// The entry with another predecessor.
     #[must_use]
     pub const fn after(self, previous: EntryIndex) -> PageEntry {
         PageEntry::new(self.start(), previous, self.valid(), self.time(), self.status())
     }
-    /// The same, written at another time.
+    /// The entry written at another time.
     #[must_use]
     pub const fn at_time(self, time: u32) -> PageEntry {
         PageEntry::new(self.start(), self.previous(), self.valid(), time, self.status())
@@ -225,7 +225,7 @@ impl fmt::Display for PageEntry {
     }
 }
 
-/// Subpages in a page, for subpages of so many bytes: 8 of 8 KiB (NVMM), 16 of 4 KiB.
+/// Subpages in a page, for subpages of `subpage_bytes` bytes: 8 of 8 KiB (NVMM), 16 of 4 KiB.
 #[must_use]
 pub const fn subpages_per_page(subpage_bytes: usize) -> u32 {
     (PAGE_BYTES / subpage_bytes) as u32
@@ -252,7 +252,7 @@ pub fn place_positional(
 #[must_use]
 pub const fn full_time(time: u32, near: u64) -> u64 {
     let difference = (time as u64).wrapping_sub(near) & TIME_MASK;
-    // The upper half stands for what lies before.
+    // The upper half stands for earlier times.
     let signed =
         if difference >> (TIME_BITS - 1) == 1 { difference as i64 - (1 << TIME_BITS) } else { difference as i64 };
     near.saturating_add_signed(signed)

@@ -22,7 +22,7 @@ use crate::entry::{FlashPage, PageEntry, Status};
 use crate::metadata::{Malformed, Reader};
 use crate::objects::{ObjectsMoved, ObjectsWritten, WORDS_OF_AN_OBJECT};
 
-/// The most subpages in a page: those of 2 KiB would be 32.
+/// The most subpages in a page: of 2 KiB there would be 32.
 pub const SUBPAGES_MAX: usize = 32;
 
 /// CRC32C of the subpages that a version holds, in ascending order of the subpages, or as many
@@ -58,7 +58,7 @@ pub enum Record {
     Write { page: u32, start: FlashPage, valid: u32, status: Status, checksums: Checksums },
     /// A page was allocated, deleted, or has other permissions.
     Status { page: u32, status: Status },
-    /// Subpages of a version, a bit each, lie elsewhere, packed from `to` on.
+    /// Subpages of a version, a bit each, have moved, and are packed from `to` on.
     Move { page: u32, subpages: u32, from: FlashPage, to: FlashPage },
     /// A sync named the state up to here.
     Token { token: u64 },
@@ -66,13 +66,13 @@ pub enum Record {
     Drop { token: u64 },
     /// A user wants a token kept, or no more.
     Pin { token: u64, pinned: bool },
-    /// The state is again that of a token.
+    /// The state is again the state of a token.
     RollBack { token: u64 },
     /// A flash page failed and is not used again.
     Bad { place: FlashPage },
-    /// Versions with older times get that of the first kept token that sees them, or of the next
-    /// token. No token can tell the difference, and times of 24 bits stay near the token that they
-    /// are read against.
+    /// Versions with older times get the time of the first kept token that sees them, or of the
+    /// next token. No token can tell the difference, and times of 24 bits stay near the token that
+    /// they are read against.
     Restamp { token: u64 },
     /// How often this extent and those that follow were filled.
     Wear { extent: u32, fills: Checksums },
@@ -80,7 +80,7 @@ pub enum Record {
     Time { token: u64, age: u64, clock: u64 },
     /// New versions of objects, packed in one flash page.
     Objects(ObjectsWritten),
-    /// Objects lie elsewhere, packed in one flash page.
+    /// Objects have moved, and are packed in one flash page.
     MoveObjects(ObjectsMoved),
 }
 
@@ -230,7 +230,7 @@ impl History {
     /// Bytes of the piece before its first version.
     pub const FIXED_BYTES: usize = 6;
 
-    /// Bytes that a version takes with so many checksums or words.
+    /// Bytes that a version takes with this number of checksums or words.
     #[must_use]
     pub fn version_bytes(checksums: usize) -> usize {
         16 + 4 * checksums
@@ -245,7 +245,7 @@ impl History {
             History::encode_version(*entry, checksums.iter().copied(), into);
         }
     }
-    /// Appends the beginning of one, which so many versions follow.
+    /// Appends the beginning of one, which `versions` versions follow.
     ///
     /// # Panics
     /// With more than 65,535 versions.
@@ -340,7 +340,7 @@ mod tests {
         history.encode(&mut bytes);
         assert_eq!(bytes.len(), History::FIXED_BYTES + History::version_bytes(2) + History::version_bytes(0));
         assert_eq!(History::decode(&mut Reader(&bytes), 16), Ok(history));
-        // Of an object, where it lies is beside its checksum.
+        // An object's location is stored with its checksum.
         let status = Status::PACKED.with(Status::OBJECTS);
         let objects = PageEntry::new(FlashPage(9), EntryIndex::NONE, 0b101, 3, status);
         let words = (0..2 * WORDS_OF_AN_OBJECT).collect();

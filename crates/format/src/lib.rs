@@ -1,5 +1,5 @@
-//! Layouts: what an address, a subpage and a frame are, what lies on flash bit for bit, and the
-//! units people write.
+//! Layouts: what an address, a subpage and a frame are, what is stored on flash bit for bit, and
+//! the units people write.
 //!
 //! Holds newtypes, arithmetic, and the encoding of the structures on flash: page-table entries,
 //! superblock, anchor, journal, checkpoint, summaries of extents, and the directory of roots.
@@ -55,7 +55,7 @@ pub const PAGE_BYTES: usize = 64 * 1024;
 pub const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
 const _: () = assert!(SUBPAGE_BYTES == 1 << SUBPAGE_SHIFT && PAGE_BYTES == 1 << 16 && HUGE_PAGE_BYTES == 1 << 21);
 
-/// Data that may lie in flash memory: any bit pattern is a value, no padding, no pointers into the
-/// process.
+/// Data that may be stored in flash memory: any bit pattern is a value, no padding, no pointers
+/// into the process.
 pub trait Plain: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutable + Copy + 'static {}
 impl<T: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutable + Copy + 'static> Plain for T {}

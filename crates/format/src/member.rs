@@ -1,8 +1,8 @@
 //! A pool that spans several files or devices: what each of them says of itself and of the others.
 //!
-//! The first member begins as a pool of one file does. The page of a member lies behind its
-//! superblock, at its flash pages 2 and 3. The others have it there too, and nothing else in their
-//! first extent. Both copies are written in turns, never at once.
+//! The first member begins as a pool of one file does. The page of a member follows its superblock,
+//! at its flash pages 2 and 3. The others have it there too, and nothing else in their first
+//! extent. Both copies are written in turns, never at once.
 
 use crate::metadata::{Malformed, PAYLOAD_BYTES, PoolId, Reader};
 
@@ -10,7 +10,7 @@ use crate::metadata::{Malformed, PAYLOAD_BYTES, PoolId, Reader};
 pub const MEMBERS_MAX: usize = 16;
 /// The most bands of a pool: one, and one more for each time it has grown.
 pub const BANDS_MAX: usize = 64;
-/// The flash pages of a member at which its page lies, twice.
+/// The flash pages of a member that hold its page, twice.
 pub const MEMBER_PAGES: [u32; 2] = [2, 3];
 
 /// One of the files or devices of a pool.
@@ -22,7 +22,7 @@ pub struct MemberName {
     pub path: Vec<u8>,
 }
 
-/// Extents that lie side by side on some of the members, one on each in turns.
+/// Extents that are stored in turns on some of the members, one on each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Band {
     /// Extents on each of its members.
@@ -31,7 +31,7 @@ pub struct Band {
     pub members: u32,
 }
 
-/// What lies at [`MEMBER_PAGES`] of each member. The number of the page is the generation.
+/// What is stored at [`MEMBER_PAGES`] of each member. The number of the page is the generation.
 ///
 /// ```text
 /// offset  bytes
@@ -50,7 +50,7 @@ pub struct Member {
     pub extent_pages: u32,
     /// All members, this one included.
     pub members: Vec<MemberName>,
-    /// Where the pool's extents lie, in order.
+    /// Where the pool's extents are stored, in order.
     pub bands: Vec<Band>,
 }
 

@@ -164,7 +164,7 @@ impl Header {
     pub fn open(page: &[u8; SUBPAGE_BYTES]) -> Result<(Header, u32, &[u8]), NotMetadata> {
         Self::read(page, true)
     }
-    /// The same without a look at the checksum: a bug that tests plant.
+    /// Opens a page without checking the checksum: a bug that tests plant.
     #[doc(hidden)]
     pub fn open_unchecked(page: &[u8; SUBPAGE_BYTES]) -> Result<(Header, u32, &[u8]), NotMetadata> {
         Self::read(page, false)
@@ -180,7 +180,7 @@ impl Header {
         restored[..8].copy_from_slice(&MAGIC);
         Self::read(&restored, true).is_ok()
     }
-    /// Whether the first `bytes` of a page are those of no page of metadata: header and payload end
+    /// Whether the first `bytes` of a page belong to no page of metadata: header and payload end
     /// there, by what the header says, and do not match the checksum.
     #[must_use]
     pub fn begins_wrong(page: &[u8; SUBPAGE_BYTES], bytes: usize) -> bool {
@@ -197,8 +197,8 @@ impl Header {
     #[must_use]
     pub fn newer(page: &[u8; SUBPAGE_BYTES], pool: PoolId, place: u32) -> Option<u16> {
         let Err(NotMetadata::Newer(version)) = Self::open(page) else { return None };
-        // Of the header these keep their places, too: what lies here by chance, or in a program's
-        // data, is none of its pages.
+        // These fields of the header must match its place as well, because a page of random bytes,
+        // or of a program's data, is none of the pool's pages.
         (PoolId(number(page, 16)) == pool && u32::from_le_bytes(number(page, 32)) == place).then_some(version)
     }
     fn read(page: &[u8; SUBPAGE_BYTES], check: bool) -> Result<(Header, u32, &[u8]), NotMetadata> {
@@ -257,7 +257,7 @@ impl Reader<'_> {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// So many bytes.
+    /// The next `N` bytes.
     ///
     /// # Errors
     /// When fewer are left.

@@ -17,14 +17,14 @@ use crate::SUBPAGE_BYTES;
 use crate::entry::Status;
 use crate::metadata::{Malformed, Reader};
 
-/// Objects begin at multiples of so many bytes, so that an offset is a byte.
+/// Objects begin at multiples of this number of bytes, so that an offset is a byte.
 pub const OBJECT_ALIGNMENT: usize = 16;
-/// The most objects of a record: so many are not larger than other records.
+/// The most objects of a record. With this number it is not larger than other records.
 pub const OBJECTS_MAX: usize = 10;
 /// Words of four bytes that an object takes in a checkpoint.
 pub const WORDS_OF_AN_OBJECT: u32 = 3;
 
-/// Where an object lies.
+/// Where an object is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ObjectPlace {
     /// The flash page.
@@ -39,7 +39,7 @@ impl ObjectPlace {
     /// Of an object that was freed.
     pub const FREED: ObjectPlace = ObjectPlace { flash_page: 0, offset: 0, length: 0 };
 
-    /// Whether it lies inside its flash page, at a multiple of the alignment.
+    /// Whether it is inside its flash page, at a multiple of the alignment.
     pub const fn is_sane(self) -> bool {
         self.offset as usize + self.length as usize <= SUBPAGE_BYTES
             && (self.offset as usize).is_multiple_of(OBJECT_ALIGNMENT)
@@ -78,7 +78,7 @@ pub struct ObjectWritten {
     pub checksum: u32,
 }
 
-/// An object that lies elsewhere.
+/// An object that has moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ObjectMoved {
     /// Whose content it is.
@@ -137,7 +137,7 @@ fn length(r: &mut Reader<'_>) -> Result<u16, Malformed> {
 pub struct ObjectsWritten {
     /// Status of their pages.
     pub status: Status,
-    /// The flash page in which all of them lie. 0 where all are freed.
+    /// The flash page that holds all of them. 0 where all are freed.
     pub flash_page: u32,
     objects: Few<ObjectWritten>,
 }
@@ -158,7 +158,7 @@ impl ObjectsWritten {
     pub fn as_slice(&self) -> &[ObjectWritten] {
         self.objects.as_slice()
     }
-    /// Where one of them lies.
+    /// Where one of them is stored.
     pub fn place(&self, object: &ObjectWritten) -> ObjectPlace {
         if object.length == 0 && object.offset == 0 {
             return ObjectPlace::FREED;
@@ -186,10 +186,10 @@ impl ObjectsWritten {
     }
 }
 
-/// Some objects lie elsewhere.
+/// Some objects have moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectsMoved {
-    /// The flash page in which they lie now.
+    /// The flash page that holds them now.
     pub flash_page: u32,
     objects: Few<ObjectMoved>,
 }

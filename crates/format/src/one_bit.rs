@@ -40,7 +40,7 @@ const BY_HIGHEST: [u8; 256] = {
 
 impl Header {
     /// Whether a page whose checksum does not match ([`crate::NotMetadata::Checksum`]) would be
-    /// whole with one bit changed. By chance that holds for one in 130,000 others.
+    /// whole with one bit changed. Of other pages, one in 130,000 is taken for such a page.
     #[must_use]
     pub fn is_one_bit_off(page: &[u8; SUBPAGE_BYTES]) -> bool {
         let (stored, computed) = stored_and_computed(page);

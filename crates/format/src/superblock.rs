@@ -106,8 +106,8 @@ pub struct Anchor {
     pub checkpoint: StreamPosition,
     /// Its pages.
     pub checkpoint_pages: u64,
-    /// Checksum of its last page: as each holds that of the one before, no page of an earlier
-    /// checkpoint passes for one of this.
+    /// Checksum of its last page. Each page holds the checksum of the one before, so no page of an
+    /// earlier checkpoint passes for one of this checkpoint.
     pub checkpoint_checksum: u32,
     /// Where the journal begins that belongs to it.
     pub journal: StreamPosition,
@@ -187,8 +187,8 @@ impl Anchor {
     }
 }
 
-/// Whose a flash page of an extent is, and what it holds: 8 bytes in the extent's summary, which
-/// lies in its last flash pages.
+/// Which page a flash page of an extent belongs to, and what it holds: 8 bytes in the extent's
+/// summary, which is stored in its last flash pages.
 ///
 /// ```text
 /// offset  bytes
@@ -229,7 +229,7 @@ impl Owner {
     }
 }
 
-/// How many pages the summary of an extent of so many flash pages takes.
+/// How many pages the summary of an extent of `extent_pages` flash pages takes.
 #[must_use]
 pub const fn summary_pages(extent_pages: u32) -> u32 {
     // Of n pages, s hold the owners of n - s.

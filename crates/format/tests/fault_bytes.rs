@@ -48,7 +48,7 @@ fn samples() -> Vec<Vec<u8>> {
     }
     let entry = PageEntry::new(FlashPage(9), EntryIndex::NONE, 0b101, 3, status);
     History { page: 4, versions: vec![(entry, vec![1, 2]), (entry.at_time(2), vec![3, 4])] }.encode(&mut all[3]);
-    // Of objects, beside plain subpages: three words for each.
+    // Of objects, in addition to plain subpages: three words for each.
     let objects = PageEntry::new(FlashPage(9), EntryIndex::NONE, 0b110, 2, status.with(Status::OBJECTS));
     let versions = vec![(objects, vec![12, 0x80_0100, 5, 13, 0x40_0000, 6]), (entry.at_time(1), vec![1, 2])];
     History { page: 5, versions }.encode(&mut all[3]);
@@ -150,7 +150,7 @@ fn a_million(samples: &[Vec<u8>], seed: u64) -> (u64, u64) {
             payload.truncate(random.below(payload.len() + 1));
         }
         executions += decode(&payload);
-        // The same behind a header, sealed or not, of which a few bytes are changed.
+        // These bytes behind a header, sealed or not, of which a few bytes are changed.
         if random.below(8) == 0 {
             let mut page: PageBuffer = zero_page();
             page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
@@ -173,7 +173,7 @@ fn a_million(samples: &[Vec<u8>], seed: u64) -> (u64, u64) {
             if random.below(16) == 0 {
                 page.iter_mut().for_each(|b| *b = random.next() as u8);
             }
-            // What opens without a look at the checksum opens with one, or is refused. Neither
+            // What opens without a check of the checksum opens with one, or is refused. Neither
             // panics.
             for result in [Header::open(&page), Header::open_unchecked(&page)] {
                 executions += 1;

@@ -17,7 +17,7 @@ use crate::sets::Sets;
 pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
     match policy {
         ReplacementPolicy::Clock => 1,
-        // The ghost's table is a power of two: 29 bytes a frame at the most, see `s3fifo`.
+        // The ghost's table is a power of two: at most 29 bytes a frame, see `s3fifo`.
         ReplacementPolicy::S3Fifo => 20 + 29,
         ReplacementPolicy::Lru => 8,
         // A set has 20 bytes, divided among its ways.

@@ -1,9 +1,9 @@
-//! Clock (second chance): a hand goes round the frames, spares those used since its last visit, and
-//! takes the next.
+//! Clock (second chance): a hand circles over the frames, spares those used since its last visit,
+//! and takes the next.
 //!
-//! The order is that of the frames themselves, so an insert sets one bit and a visit reads the
-//! driver's referenced bytes in sequence, which the CPU prefetches. Two bits a frame: is it in the
-//! policy, and was it [`touched`](Replacement::touched).
+//! The order is the order of the frames themselves, so an insert sets one bit and a visit reads the
+//! driver's referenced bytes in sequence, which the CPU prefetches. There are two bits a frame:
+//! whether it is in the policy, and whether it was [`touched`](Replacement::touched).
 //!
 //! Invariants: `len` is the number of bits set in `present`. `touched` is a subset of `present`. No
 //! bit at or above `capacity` is set.
@@ -18,7 +18,7 @@ use crate::replacement::{ColdCursor, FrameView, Replacement};
 pub struct Clock {
     present: Box<[u64]>,
     touched: Box<[u64]>,
-    /// The next frame to look at. Below `capacity`, or 0.
+    /// The next frame to check. Below `capacity`, or 0.
     hand: usize,
     len: usize,
     capacity: usize,

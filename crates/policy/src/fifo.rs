@@ -1,12 +1,11 @@
-//! A queue of frames in a ring: what is oldest lies next to what is second oldest, in eight bytes
-//! each.
+//! A queue of frames in a ring: the second oldest entry follows the oldest, in eight bytes each.
 //!
-//! What is removed from the middle leaves a hole, which is skipped when its turn comes. A ring that
-//! is full of entries and holes is closed up, which takes time in proportion to its size and
-//! happens after as many removals as there is room.
+//! What is removed from the middle leaves a hole, which is skipped when its turn comes. When a ring
+//! is full of entries and holes, it is compacted. That takes time in proportion to its size, and
+//! happens once in as many removals as there is room for.
 //!
-//! Invariants: `live` entries and `used - live` holes lie in the `used` slots from `first` on.
-//! Nothing else does.
+//! Invariants: `live` entries and `used - live` holes are in the `used` slots from `first` on.
+//! Nothing else is.
 
 /// A frame, what it holds, and a count of two bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -31,8 +31,8 @@ pub(crate) struct Ghost {
     buckets: Box<[Bucket]>,
     /// 64 less the bits of a bucket's index (at most 63, so that the shift is one).
     shift: u32,
-    /// Evictions so far, plus the window, wrapping: so that a stamp of 0 is old. After 2^32
-    /// evictions a stamp that was not overwritten in all that time looks new again, which costs one
+    /// Evictions so far, plus the window, wrapping, so that a stamp of 0 is old. After 2^32
+    /// evictions a stamp that was not overwritten in all that time seems new again, which costs one
     /// wrong promotion.
     now: u32,
     window: u32,
@@ -72,7 +72,7 @@ impl Ghost {
         (u64::from(subpage).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift) as usize
     }
 
-    /// Where the table will be looked at for `subpage`: for a hint to the caches.
+    /// Where the table will be read for `subpage`: for a hint to the caches.
     #[inline]
     pub(crate) fn line(&self, subpage: SubpageIndex) -> *const u8 {
         core::ptr::from_ref(&self.buckets[self.place(subpage.0)]).cast()

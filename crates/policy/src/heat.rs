@@ -27,8 +27,8 @@ pub struct Heat {
 /// Writes after which a byte of two counters fades.
 const FADE_EVERY: u32 = 2;
 const MOST: u8 = 15;
-/// Bytes of counters that come into being at once: small beside what is overwritten near each
-/// other, large beside their pointer.
+/// Bytes of counters that are allocated at once: few compared with what is overwritten near each
+/// other, many compared with their pointer.
 const PART_BYTES: usize = 1024;
 
 impl Heat {
@@ -36,7 +36,7 @@ impl Heat {
     /// doubling.
     pub const DEGREES: usize = 5;
 
-    /// Of so many things, none of them written.
+    /// The heat of `things` things, none of them written.
     pub fn new(things: u32) -> Heat {
         let bytes = (things as usize).div_ceil(2);
         Heat { parts: vec![None; bytes.div_ceil(PART_BYTES)].into(), bytes, fades: 0, since: 0 }

@@ -2,8 +2,8 @@
 //!
 //! Decisions: what to evict, which fiber to wake or run, what to prefetch, which job to refuse.
 //! Each part is a plain state machine: its driver (the runtime with real time and real flash, or
-//! the simulator) tells it what happened and asks what to do. Time comes in as nanoseconds from the
-//! driver's clock. The same calls give the same answers, always.
+//! the simulator) reports what happened and asks what to do. Time comes in as nanoseconds from the
+//! driver's clock. Equal calls always give equal answers.
 //!
 //! * [`replacement`]: which frame to evict ([`Clock`], [`S3Fifo`], [`Lru`], [`Sets`]).
 //! * [`simulate`]: how many misses each of them has over a trace.

@@ -1,8 +1,8 @@
 //! LRU: a list in order of use. The victim is at its end.
 //!
 //! With every hit reported through [`touched`](Replacement::touched) the order is exact. In the
-//! runtime, hits are seen only when the end of the list is looked at: a frame used since its last
-//! look moves to the front (second chance), so the order is that of the looks.
+//! runtime, hits are seen only when the end of the list is scanned: a frame used since its last
+//! visit moves to the front (second chance), so frames are ordered by these visits.
 //!
 //! Invariants: the list holds exactly the frames in the policy. 8 bytes a frame, links by index.
 

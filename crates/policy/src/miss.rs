@@ -224,7 +224,7 @@ impl MissTable {
     /// they joined. Returns the entry as it was, `None` (without a call) when it is not in the
     /// table.
     ///
-    /// `waiters` must not panic: those behind it in the list would not be told.
+    /// `waiters` must not panic, because the waiters behind it in the list would not be notified.
     #[inline]
     pub fn complete(&mut self, subpage: SubpageIndex, mut waiters: impl FnMut(Waiter)) -> Option<MissEntry> {
         let at = self.probe(subpage);

@@ -39,7 +39,7 @@ const BATCH_FIRST: u8 = 2;
 const WINDOW_TRIAL: u8 = 2;
 /// Adaptive: outcomes (used or wasted) between two changes of the window.
 const OUTCOMES: u32 = 16;
-/// Adaptive: prefetched and neither used nor evicted, at the most.
+/// Adaptive: the most that are prefetched and neither used nor evicted.
 const UNUSED_MAX: u32 = 512;
 /// Adaptive: while off, the first trial comes after this many would-be streams. Each failure
 /// doubles it, up to the last.
@@ -53,8 +53,7 @@ pub enum PrefetchPolicy {
     Off,
     /// Always this many subpages (1 to 16), ahead of a sequential run.
     Fixed(u8),
-    /// The next so many (1 to 16) after any miss, sequential or not (NVMM, "DRAM Cache and
-    /// Prefetching").
+    /// The next N (1 to 16) after any miss, sequential or not (NVMM, "DRAM Cache and Prefetching").
     Next(u8),
     /// As far as it pays.
     #[default]

@@ -6,11 +6,11 @@
 //! `removed`. The driver keeps to that order, and policies assert it.
 //!
 //! Hits do not call a policy: the runtime sets a byte per frame, and the policy takes that byte
-//! when it looks at the frame ([`FrameView::take_referenced`]). That is one bit since the last
-//! look. The runtime clears it when contents come in, and the access that waited for them does not
-//! set it. But a job touches a subpage several times right after its miss, so that at the first
-//! look the bit says little about reuse. A simulator that sees every hit calls
-//! [`Replacement::touched`] instead.
+//! when it visits the frame ([`FrameView::take_referenced`]). That is one bit since the last visit.
+//! The runtime clears it when contents come in, and the access that waited for them does not set
+//! it. But a job touches a subpage several times right after its miss, so that at the first visit
+//! the bit says little about reuse. A simulator that sees every hit calls [`Replacement::touched`]
+//! instead.
 //!
 //! Not here: what is in a frame, whether it is dirty, and how it gets written back.
 
@@ -44,7 +44,7 @@ pub trait FrameView {
 pub struct ColdCursor(pub(crate) u32);
 
 impl ColdCursor {
-    /// At what will be looked at first.
+    /// At the frame that will be visited first.
     pub const START: ColdCursor = ColdCursor(u32::MAX);
 }
 
@@ -53,7 +53,7 @@ impl ColdCursor {
 pub struct Remembered {
     /// How many subpages came in that it remembered to have evicted, in all.
     pub returned: u64,
-    /// How many it remembers at the most.
+    /// The most that it remembers.
     pub frames: u64,
 }
 
@@ -71,7 +71,7 @@ pub trait Replacement {
     /// forgets it.
     #[inline]
     fn expects(&mut self, _subpage: SubpageIndex) {}
-    /// The next victim, taken out of the policy. `None` when a bounded scan (a few looks at each
+    /// The next victim, taken out of the policy. `None` when a bounded scan (a few visits to each
     /// frame) found none: nothing is evictable, or all that is was used again during the scan, or
     /// the driver gave up. A driver tries again later, not in a loop.
     fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame>;
@@ -85,23 +85,24 @@ pub trait Replacement {
     /// # Panics
     /// If it is not in the policy.
     fn removed(&mut self, frame: LocalFrame);
-    /// Calls `each` for frames in the order in which they will be looked at for a victim, from
-    /// `from` on, until it says stop. Takes `most` steps at the most, of which each tells of one
-    /// frame or finds a place empty. Returns where to go on. [`ColdCursor::START`] after the last
-    /// frame. Changes nothing.
+    /// Calls `each` for frames in the order in which they will be visited for a victim, from `from`
+    /// on, until it says stop. Takes at most `most` steps, of which each reports one frame or finds
+    /// a slot empty. Returns where to continue. [`ColdCursor::START`] after the last frame. Changes
+    /// nothing.
     ///
-    /// A cursor holds while the policy changes: then some frames are told of twice or not at all,
-    /// or all from the start.
+    /// A cursor stays valid while the policy changes, but then some frames are reported twice or
+    /// not at all, or all are reported from the start.
     fn coldest(&self, from: ColdCursor, most: usize, each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>)
     -> ColdCursor;
-    /// Where in DRAM the policy will look when this subpage comes in, or soon after it went, if
-    /// that is likely to be out of the caches: for a hint to them, ahead of time. Never followed.
+    /// Where in DRAM the policy will read when this subpage comes in, or soon after it was evicted,
+    /// if that is likely to be out of the caches: for a hint to them, ahead of time. Never
+    /// followed.
     #[inline]
     fn will_look_at(&self, _subpage: SubpageIndex) -> Option<*const u8> {
         None
     }
-    /// What the last victim holds, if the policy remembers: spares the driver a look at what it
-    /// keeps of the frame, which is likely to be out of the caches.
+    /// What the last victim holds, if the policy remembers. It saves the driver a read of its own
+    /// record of the frame, which is likely to be out of the caches.
     #[inline]
     fn last_victim_holds(&self) -> Option<SubpageIndex> {
         None

@@ -14,15 +14,15 @@
 //! subpage moves to main with its count cleared, the ghost remembers as many evictions from small
 //! as main has frames. What differs is due to the one referenced bit a frame that the runtime can
 //! afford: a job touches a subpage several times right after its miss, so the bit is always set at
-//! the first look. The small queue is therefore in two halves. The mark is thrown away between them
+//! the first visit. The small queue is therefore in two halves. The mark is discarded between them
 //! (`fresh` to `small`), so that one found at the end of `small` means reuse after the first burst
 //! (2Q's correlated reference period). A frame that is in use at the end of small starts again in
 //! fresh. Hits reported through [`touched`](Replacement::touched) are exact and all count.
 //!
 //! Fresh and small are one ring in the order of arrival, with a border between them. Main is
-//! another. A look at the oldest entry is a look at the next word of a ring: what has not been used
-//! for long is out of the caches, and a list whose links lie with the frames would miss them at
-//! every step.
+//! another. To read the oldest entry is to read the next word of a ring. What has not been used for
+//! long is out of the caches, and a list with its links in the frames would miss them at every
+//! step.
 //!
 //! Invariants: a frame is in at most one ring, once, and `places` says where. Sizes follow the
 //! frames in the policy, so a smaller DRAM budget keeps the proportions. 20 bytes a frame, and 15
@@ -43,7 +43,7 @@ const SMALL_SHARE: usize = 10;
 const PROMOTE_AT: u8 = 2;
 /// Two bits.
 const COUNT_MAX: u8 = 3;
-/// How many frames ahead of the search the view is told of.
+/// How many frames ahead of the search the view is notified.
 const LOOK_AHEAD: u32 = 4;
 
 /// Where a frame is: the ring in the top bit, its slot below, or nowhere.
@@ -133,7 +133,7 @@ impl S3Fifo {
         places[entry.frame() as usize] = Place::young(self.young.push(entry));
     }
 
-    /// Says which frame of a queue will be looked at a few steps from now.
+    /// Says which frame of a queue will be visited a few steps from now.
     #[inline]
     fn expect<V: FrameView>(queue: &Fifo, slot: u32, view: &mut V) {
         if slot + LOOK_AHEAD < queue.slots()
@@ -172,7 +172,7 @@ impl S3Fifo {
         None
     }
 
-    /// A victim from the small queue. Looks at each of its frames once at most.
+    /// A victim from the small queue. Visits each of its frames at most once.
     #[inline]
     fn victim_of_small<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         for _ in 0..self.young.len() {
@@ -200,8 +200,7 @@ impl S3Fifo {
         None
     }
 
-    /// A victim from the main queue. Each frame is looked at until its count is gone, and once
-    /// more.
+    /// A victim from the main queue. Each frame is visited until its count is zero, and once more.
     #[inline]
     fn victim_of_main<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         for _ in 0..(usize::from(COUNT_MAX) + 1) * self.main.len() {
@@ -256,7 +255,7 @@ impl Replacement for S3Fifo {
             self.settle(view);
         }
         let small_first = self.small_first();
-        // Frames that small moves to main need main's look as well.
+        // Frames that small moves to main have to be visited there as well.
         let first = if small_first { None } else { self.victim_of_main(view) };
         first.or_else(|| self.victim_of_small(view)).or_else(|| self.victim_of_main(view))
     }
@@ -383,13 +382,14 @@ mod tests {
         for frame in (0..38).chain(0..38) {
             policy.touched(LocalFrame(frame));
         }
-        // All are young: those that were used twice go to main, the first that was not goes.
+        // All are young: those that were used twice move to main, the first that was not is
+        // evicted.
         assert_eq!(
             (policy.victim(&mut Idle), policy.last_victim_holds()),
             (Some(LocalFrame(38)), Some(SubpageIndex(138)))
         );
         assert_eq!(policy.main_len(), 38);
-        // One of 39 is young, which is fewer than a tenth: main's oldest goes.
+        // One of 39 is young, which is fewer than a tenth, so main's oldest is evicted.
         assert_eq!(
             (policy.victim(&mut Idle), policy.last_victim_holds()),
             (Some(LocalFrame(0)), Some(SubpageIndex(100)))

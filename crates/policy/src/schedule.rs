@@ -11,14 +11,14 @@
 //! | [`PriorityAging`](SchedulingPolicy::PriorityAging) | new jobs, until the first runnable fiber of the queue has waited longer than flash takes on average | nothing: what has aged goes first, and the queue is in order of entry; new jobs wait for as many aged fibers as there are |
 //! | [`Fifo`](SchedulingPolicy::Fifo) | new jobs; the queue when a job missed or there is no new one | runnable fibers, as long as new jobs keep coming and do not miss: the reason for the paper's aging |
 //!
-//! Where the paper looks at the head of its queue alone, a head whose data is not here is passed
-//! over for the first whose data is (the paper's own remedy for slow reads: read the completion
-//! queue), and at the bound any arrived fiber runs: the head may wait for a latch that a fiber
-//! behind it holds. So no step searches for the fiber that waits the longest.
+//! Where the paper checks only the head of its queue, a head whose data is not here is passed over
+//! for the first whose data is (the paper's own remedy for slow reads: read the completion queue).
+//! At the bound any arrived fiber runs, because the head may wait for a latch that a fiber behind
+//! it holds. So no step searches for the fiber that waits the longest.
 //!
 //! A request's time is its age, and the driver may make it smaller for an urgent job. Under
 //! `ArrivedFirst` that is strict: a flood of urgent jobs starves the others. The other two policies
-//! do not look at it.
+//! do not use it.
 //!
 //! Invariants ([`Scheduler::check`]): the runnable fibers are in the heap, each once, and the
 //! pending ones are not. If the driver starts jobs only as `pick` or [`Scheduler::may_start`]

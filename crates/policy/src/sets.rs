@@ -1,5 +1,5 @@
-//! Sets of ways, as caches of hardware have them: a subpage belongs to one set, which holds so many
-//! at the most. The least recently used of a set goes.
+//! Sets of ways, as caches of hardware have them: a subpage belongs to one set, which holds at most
+//! as many subpages as it has ways. The least recently used one of a set is evicted.
 //!
 //! AstriFlash's DRAM cache has four ways (table I), a column of its tags maps eight (section IV-B),
 //! and the hybrid memory that NVMM's authors publish (HybridSim) has 64.
@@ -10,11 +10,11 @@
 //! recently used of all. [`expects`](Replacement::expects) tells which subpage it makes way for.
 //! Then it is that set's, if the set is full.
 //!
-//! A hash divides subpages among sets, so that those of one worker, or of a stride, do not meet in
-//! a few. There are as many sets as the frames fill. Frames that are left (up to 3, 7 or 63) are in
-//! crowded sets.
+//! A hash divides subpages among sets, so that the subpages of one worker, or of a stride, do not
+//! meet in a few sets. There are as many sets as the frames fill. Frames that are left (up to 3, 7
+//! or 63) are in crowded sets.
 //!
-//! Invariants: each frame in the policy is in the list of all and in that of its set. A set is in
+//! Invariants: each frame in the policy is in the list of all and in its set's list. A set is in
 //! the list of crowded ones exactly while it has more than its ways. 20 bytes a frame and 20 a set.
 
 use core::ops::ControlFlow;
@@ -24,7 +24,7 @@ use fulgurite_format::{LocalFrame, SubpageIndex};
 use crate::list::{Link, Links, List};
 use crate::replacement::{ColdCursor, FrameView, Replacement, Ways};
 
-/// A frame's links in the list of all and in that of its set.
+/// A frame's links in the list of all and in its set's list.
 #[derive(Clone, Copy)]
 struct Node {
     of_all: Link,
@@ -200,7 +200,7 @@ impl Replacement for Sets {
         {
             return found;
         }
-        // A set whose frames are all in use goes behind the others.
+        // A set whose frames are all in use moves behind the others.
         for _ in 0..self.crowded.len() {
             let Some(set) = self.crowded.back() else { break };
             if let ControlFlow::Break(found) = self.look(From::Set(set), view) {

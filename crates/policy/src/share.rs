@@ -20,7 +20,7 @@ const MORE: (u128, u128) = (3, 2);
 /// What a cache would gain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Marginal {
-    /// Misses, since this was last told, of what the cache remembers to have evicted.
+    /// Misses, since the last report, of what the cache remembers to have evicted.
     pub missed: u64,
     /// Bytes of DRAM with which these would have been hits.
     pub bytes: u64,
@@ -35,7 +35,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Moves so many bytes at a time.
+    /// Moves `step` bytes at a time.
     pub fn new(step: u64) -> Share {
         Share { step, frames: 0, objects: 0 }
     }

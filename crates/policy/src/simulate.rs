@@ -32,7 +32,7 @@ pub enum Hits {
     /// Each one, through [`Replacement::touched`]: the policy as its authors describe it.
     Known,
     /// As in the runtime: one mark a frame, set by hits and by the access that missed, taken when
-    /// the policy looks.
+    /// the policy visits it.
     Marked,
 }
 

@@ -1,6 +1,5 @@
-//! Goal: heat says the degrees that plain counters would.
-//! Method: random writes, beside counters in a vector that fade in the same order. All degrees are
-//! compared after each.
+//! Goal: heat gives the degrees that plain counters would. Method: random writes to the heat and to
+//! counters in a vector that fade in the same order. All degrees are compared after each.
 
 use fulgurite_policy::Heat;
 use proptest::prelude::*;

@@ -18,7 +18,7 @@ const UNUSED_MAX: u32 = 512;
 const OUTCOMES: usize = 16;
 const TRIAL_GAPS: Range<u32> = 32..4_096;
 
-/// Where the expectation of a subpage lies: of two in one place, the later one is known only.
+/// Where the expectation of a subpage is stored: of two in one slot, only the later one is known.
 fn place(subpage: u32) -> u64 {
     u64::from(subpage).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56
 }
@@ -102,7 +102,7 @@ impl Model {
             self.outcomes.clear();
         }
         let ended_here = self.streams.iter().position(|s| s.as_ref().is_some_and(|s| s.latest.end == here));
-        // A free place, else that of the stream that has not moved for longest.
+        // A free slot, else the slot of the stream that has not moved for longest.
         let at = ended_here.unwrap_or_else(|| {
             let age = |at: &usize| self.streams[*at].as_ref().map_or(0, |s| s.moved);
             (0..STREAMS).min_by_key(age).unwrap()
@@ -177,7 +177,7 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A reader goes on by so many subpages. What was prefetched for it is used, the rest is
+    /// A reader reads the next `count` subpages. What was prefetched for it is used, the rest is
     /// missed.
     Read { reader: usize, count: u32 },
     /// It goes on somewhere else.

@@ -133,7 +133,7 @@ impl Model {
         (hash * (capacity / ways).max(1) as u64 / (1 << 32)) as u32
     }
 
-    /// The victim of a list: of those of one set, or of all.
+    /// The victim of a list: of one set, or of all.
     fn look(newest_first: &mut Vec<(u32, u32)>, set: Option<u32>, view: &mut Frames) -> Option<(u32, u32)> {
         let of = |entry: &(u32, u32)| set.is_none_or(|set| entry.1 == set);
         for _ in 0..2 * newest_first.iter().filter(|entry| of(entry)).count() {
@@ -465,7 +465,7 @@ fn frames_in_use_hide_nobody() {
     }
 }
 
-/// At most so many frames, in so many steps, and where to go on.
+/// At most `frames` frames, in at most `steps` steps, and where to continue.
 fn coldest(
     replacement: &AnyReplacement,
     from: ColdCursor,
@@ -566,7 +566,7 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
             sorted.sort_unstable();
             sorted.dedup();
             assert!(sorted.len() == told.len() && sorted.iter().all(|f| inside[f.index()]), "{policy}, seed {seed}");
-            // The same in pieces: by the callback's leave, and by steps, of which some find
+            // The listing in pieces: by the callback's leave, and by steps, of which some find
             // nothing.
             let (few, _) = coldest(&replacement, ColdCursor::START, usize::MAX, 3);
             assert_eq!(few, told[..told.len().min(3)], "{policy}, seed {seed}");
@@ -584,7 +584,7 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
                 assert_eq!(pieces, told, "{policy}, {steps} steps, {frames} frames, seed {seed}");
             }
             // With no marks the others have no reason for another order. S3-FIFO remembers earlier
-            // looks, and crowded sets come first.
+            // visits, and crowded sets come first.
             let plain = matches!(policy, ReplacementPolicy::Clock | ReplacementPolicy::Lru);
             if plain {
                 let order = Vec::from_iter(std::iter::from_fn(|| replacement.victim(&mut view)));

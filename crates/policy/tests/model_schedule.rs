@@ -23,7 +23,7 @@ struct Waiting {
     key: u64,
 }
 
-/// The same decisions, by search.
+/// The scheduler's decisions, made by searching.
 struct Model {
     policy: SchedulingPolicy,
     bound: usize,
@@ -311,7 +311,7 @@ fn a_fiber_that_yields_for_ever_keeps_nobody_out() {
         scheduler.arrived(FiberIndex(1), 20);
         let (mut yields, mut jobs, mut arrived) = (0, 0, 0);
         for now in (20..2_000).step_by(10) {
-            // Fifo looks at its queue at misses only; let every other job miss, as it were.
+            // Fifo reads its queue at misses only, so let every other job miss, as it were.
             let why = if now % 20 == 0 { Point::Missed } else { Point::Finished };
             match scheduler.pick(why, now, true) {
                 Choice::Resume(FiberIndex(0)) => {
