@@ -1,10 +1,11 @@
 //! How a small batch of write-backs falls apart, and what keeping hot and cold apart is worth.
 //!
 //! A program with Zipf keys writes through a cache of 3% of its data; what leaves the cache dirty
-//! goes to a store in batches. Counted, not timed: what is written for each subpage that the
-//! program wrote (write amplification, without metadata), and how many subpages of a batch lie side
-//! by side, so that a medium makes one request of them. And of a pool that is striped over several
-//! members, how many of these six requests of up to 256 KiB go to: so many a sync has under way.
+//! is written to a store in batches. Counted, not timed: what is written for each subpage that the
+//! program wrote (write amplification, without metadata), and how many subpages of a batch are
+//! contiguous, so that a medium makes one request of them. For a pool that is striped over several
+//! members, the example also counts to how many members six requests of up to 256 KiB go, which is
+//! the number that a sync has under way.
 //!
 //! `cargo run --release -p fulgurite-store --example runs -- [ZIPF [BATCH [SHARE OF READS [FLASH
 //! PAGES IN AN EXTENT [MEMBERS [VICTIMS]]]]]]`, the last longest-chains, greedy or cost-benefit
@@ -26,7 +27,7 @@ const OVERWRITES: u64 = 6;
 const REQUESTS: usize = 6;
 const REQUEST_SUBPAGES: u32 = 64;
 
-/// On how many members the requests lie that are under way together.
+/// How many members receive the requests that are under way together.
 #[derive(Default)]
 struct Spread {
     last: VecDeque<u32>,
@@ -54,7 +55,7 @@ struct WriteBacks {
     sums: Vec<f64>,
     read_share: f64,
     random: Random,
-    /// Whether it was used since it was looked at, and whether it is dirty.
+    /// Whether it was used since it was last checked, and whether it is dirty.
     cache: HashMap<u32, (bool, bool)>,
     clock: VecDeque<u32>,
 }

@@ -26,7 +26,7 @@ impl Chains {
     pub fn new(pages: u32, extents: u32) -> Chains {
         Chains { lengths: vec![0; pages as usize], sums: vec![0; extents as usize] }
     }
-    /// There are so many extents from now on.
+    /// There are `extents` extents from now on.
     pub fn grow(&mut self, extents: u32) {
         self.sums.resize(extents as usize, 0);
     }
@@ -39,7 +39,8 @@ impl Chains {
         let length = &mut self.lengths[page as usize];
         *length = length.saturating_add(1);
     }
-    /// What lies in this extent, of a version of a page, is not needed any more. It weighs so much.
+    /// A version of a page that is stored in this extent is not needed any more. It has this
+    /// weight.
     pub fn superseded(&mut self, page: u32, extent: u32, weight: u32) {
         // What was there before the counts began has a chain, too.
         let length = self.lengths[page as usize].max(1);
@@ -67,12 +68,13 @@ mod tests {
     #[test]
     fn an_extent_of_long_chains_comes_before_one_that_lost_more() {
         let mut chains = Chains::new(8, 4);
-        // Page 7 is written ten times; the last three of what that hides lie in extent 1.
+        // Page 7 is written ten times; the last three of the versions that this hides are in extent
+        // 1.
         for write in 1..=10 {
             chains.added(7);
             chains.superseded(7, if write > 7 { 1 } else { 0 }, 1);
         }
-        // Five pages are written a second time; what that hides lies in extent 2.
+        // Five pages are written a second time; the versions that this hides are in extent 2.
         for page in 0..5 {
             chains.added(page);
             chains.added(page);

@@ -11,8 +11,8 @@
 //! apart.
 //!
 //! The room comes from outside: from a pool of this process, or from a device for its host. The
-//! caller has a lock that orders it beside [`Changes::placed`], because the room before a place was
-//! given would be too much afterwards.
+//! caller has a lock that orders it with [`Changes::placed`], because the room that was read before
+//! a place was given would be too large afterwards.
 //!
 //! Counts drift: a claimed subpage was changed already, or is deleted, or a pinned frame changes
 //! again after its write. So the owner of the frames counts those that differ at the end of each
@@ -27,13 +27,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most claims handed over at once, so that few changes wait for the store.
 const BATCH: u64 = 64;
-/// Places for a sync's own changes, saved before it cuts: at least so many, and twice what the last
-/// one took.
+/// Places for a sync's own changes, saved before it cuts: at least this number, and twice what the
+/// last sync took.
 const KEPT_FOR_SYNC: u64 = 128;
-/// Of what is left to be claimed, so much is for what has begun.
+/// When no more than this number is left to be claimed, it is for work that has begun.
 const LOW: u64 = 1024;
-/// So many requests are refused without another look at the store's room. A look takes its lock,
-/// and waiting writers ask again and again.
+/// This number of requests is refused before the store's room is read again. Reading it takes the
+/// store's lock, and waiting writers ask again and again.
 const REFUSALS: u32 = 64;
 
 /// Decides which subpages may change in DRAM while a store has hardly more room than the next sync
@@ -54,11 +54,11 @@ struct Ledger {
     frames: u64,
     /// Subpages that differ, or may: in DRAM, with no place yet.
     claimed: u64,
-    /// The same of the cut that is being written.
+    /// As `claimed`, for the cut that is being written.
     in_cut: u64,
     /// Of the room, what only a sync may claim.
     kept: u64,
-    /// The same, for something else that is under way.
+    /// Of the room, what something else that is under way may claim.
     reserved: u64,
     /// What the last sync has claimed, or the one that goes on.
     saved: u64,
@@ -68,7 +68,7 @@ struct Ledger {
     refusals: u32,
     /// Syncs that have begun and not ended.
     syncs: u32,
-    /// Places that may be given before the store's room is looked at again.
+    /// Places that may be given before the store's room is read again.
     look_after: u64,
 }
 
@@ -83,11 +83,12 @@ impl Ledger {
     fn spoken_for(&self) -> u64 {
         (self.claimed + self.in_cut + self.kept).saturating_add(self.reserved)
     }
-    /// The same frames, of which none differs, in the middle of what goes on.
+    /// A ledger with this number of frames, of which none differs, while syncs and reservations
+    /// continue.
     fn anew(&self, frames: u64) -> Ledger {
         Ledger { frames, syncs: self.syncs, since: self.since, reserved: self.reserved, ..Ledger::default() }
     }
-    /// Where there is so much room, nobody has to ask.
+    /// With this room or more, no change has to ask.
     fn enough(&self) -> u64 {
         self.frames.saturating_add(self.frames / 4).saturating_add(2 * KEPT_FOR_SYNC)
     }
@@ -97,7 +98,7 @@ impl Changes {
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// From now on so many frames may differ, none of which does yet; 0: nobody cares.
+    /// From now on `frames` frames may differ, none of which does yet; 0: claims are off.
     pub fn watch(&self, frames: u64, room: u64) {
         let mut ledger = self.ledger();
         *ledger = ledger.anew(frames);
@@ -127,7 +128,7 @@ impl Changes {
     #[must_use]
     pub fn claim(&self, room: u64) -> bool {
         let mut ledger = self.ledger();
-        // An eighth more than where it begins. Each switch looks at all frames, so it should not
+        // An eighth more than where it begins. Each switch visits all frames, so it should not
         // alternate.
         if ledger.frames == 0 || room >= ledger.enough() + ledger.enough() / 8 && ledger.syncs == 0 {
             ledger.look_after = room.saturating_sub(ledger.enough());
@@ -172,7 +173,7 @@ impl Changes {
     pub fn left(&self, room: u64) -> u64 {
         room.saturating_sub(self.ledger().spoken_for()).saturating_add(self.credit.load(Ordering::Relaxed))
     }
-    /// Whether what differs has its room if so much of it is taken for something else.
+    /// Whether what differs has its room if `taken` of it is used for something else.
     #[must_use]
     pub fn leaves(&self, room: u64, taken: u64) -> bool {
         self.ledger().spoken_for().saturating_add(taken) <= room
@@ -205,8 +206,8 @@ impl Changes {
         }
         false
     }
-    /// The same for something that takes a while: if so, the room is reserved until
-    /// [`Changes::release`].
+    /// As [`Changes::leaves`], for something that takes a while: if there is room, it is reserved
+    /// until [`Changes::release`].
     #[must_use]
     pub fn reserve(&self, room: u64, taken: u64) -> bool {
         let mut ledger = self.ledger();
@@ -221,7 +222,7 @@ impl Changes {
         let mut ledger = self.ledger();
         ledger.reserved = ledger.reserved.saturating_sub(taken);
     }
-    /// At most so much was taken for something else. Returns whether to look at the store's room.
+    /// At most `room` was taken for something else. Returns whether to read the store's room.
     #[must_use]
     pub fn took(&self, room: u64) -> bool {
         let mut ledger = self.ledger();
@@ -230,7 +231,7 @@ impl Changes {
         ledger.look_after = ledger.look_after.saturating_sub(room);
         ledger.frames > 0 && !self.asks() && ledger.look_after == 0
     }
-    /// So many subpages were given places. Returns whether to look at the store's room
+    /// `count` subpages were given places. Returns whether to read the store's room
     /// ([`Changes::look`]).
     #[must_use]
     pub fn placed(&self, count: u64) -> bool {
@@ -254,13 +255,13 @@ impl Changes {
             ledger.claimed += 1;
         }
     }
-    /// The store has this much room: from now on somebody asks, or it is looked at again later.
+    /// The store has this much room: from now on changes ask, or it is read again later.
     pub fn look(&self, room: u64) {
         let mut ledger = self.ledger();
         if room < ledger.enough() {
             self.begin_to_ask(&mut ledger);
         } else {
-            // An eighth at the least, so that it is looked at seldom.
+            // At least an eighth, so that it is read seldom.
             ledger.look_after = (room - ledger.enough()).max(ledger.frames / 32);
         }
     }
@@ -286,7 +287,7 @@ impl Changes {
         ledger.claimed = ledger.claimed.saturating_sub(unused);
         ledger.since = Some(0);
     }
-    /// So many do; more may have come to since it was begun.
+    /// `frames` of them differ. More may have changed since counting began.
     pub fn counted(&self, frames: u64) {
         let mut ledger = self.ledger();
         let since = ledger.since.take().unwrap_or(0);
@@ -322,7 +323,7 @@ impl Changes {
 mod tests {
     use super::*;
 
-    /// Claims until it is told; so many at the most.
+    /// Claims until one is refused, at most `most` times.
     fn claims(changes: &Changes, room: u64, most: u64) -> u64 {
         (0..most).take_while(|_| changes.take() || changes.claim(room)).count() as u64
     }

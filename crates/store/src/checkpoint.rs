@@ -34,7 +34,7 @@ type Versions = Vec<(PageEntry, Vec<u32>)>;
 #[derive(Debug)]
 pub struct CheckpointWriter {
     pub stream: Stream,
-    /// Extents that it lies in.
+    /// Extents that hold it.
     pub extents: Vec<u32>,
     /// Pages in flight.
     pub in_flight: usize,

@@ -1,8 +1,8 @@
-//! A table by number of which only those parts are there that somebody asked for.
+//! A table by number that has only those parts which were asked for.
 //!
-//! Invariants: a part never moves or goes, so readers need no lock while one thread adds parts.
-//! Their size follows from the table's, so that the directory stays in the nearest caches, and
-//! growth is in small steps.
+//! Invariants: a part never moves and is never freed, so readers need no lock while one thread adds
+//! parts. Their size follows from the table's, so that the directory stays in the nearest caches,
+//! and growth is in small steps.
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,7 @@ pub struct Chunked<T> {
 }
 
 impl<T> Chunked<T> {
-    /// Of so many items at the most, none of which is there.
+    /// A table of at most `most` items, of which none is there.
     pub fn new(most: u32) -> Chunked<T> {
         let bytes = (most as usize * size_of::<T>() / PARTS).clamp(*PART_BYTES.start(), *PART_BYTES.end());
         // loom follows each item.

@@ -80,7 +80,7 @@ pub struct Driver {
     /// The lowest first: frames side by side are one piece.
     free: BinaryHeap<Reverse<u32>>,
     tasks: Vec<Option<Task>>,
-    /// Requests that have ended, and of which the store was not told yet.
+    /// Requests that have ended, and that the store has not been notified of yet.
     completions: Vec<Completion>,
     /// Copies that are being read, or are to be.
     reading: usize,
@@ -104,14 +104,14 @@ impl std::fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// With so many requests at a time, over a queue of its own.
+    /// With `depth` requests at a time, over a queue of its own.
     ///
     /// # Errors
     /// When there is no memory or no queue.
     pub fn new(flash: &dyn Flash, depth: usize) -> Result<Driver, DriverError> {
         Driver::that_checks(flash, depth, true)
     }
-    /// The same; says whether it makes checksums of what it copies. Else they are 0.
+    /// Makes a driver, and says whether it makes checksums of what it copies. Else they are 0.
     pub(crate) fn that_checks(flash: &dyn Flash, depth: usize, checks: bool) -> Result<Driver, DriverError> {
         let frames = Arc::new(Arena::anonymous((depth + 1) * SUBPAGE_BYTES, Backed::BasePages)?);
         let gathers = flash.traits().gathers > 1;
@@ -314,7 +314,7 @@ impl Driver {
             self.wait(Duration::from_millis(10));
         }
     }
-    /// The medium has so many flash pages from now on.
+    /// The medium has this number of flash pages from now on.
     pub(crate) fn medium_has(&mut self, flash_pages: u32) {
         self.flash_pages = flash_pages;
     }

@@ -59,7 +59,7 @@ const FEW_EXTENTS: u32 = 128;
 pub fn has_few(geometry: Geometry) -> bool {
     geometry.extents < FEW_EXTENTS
 }
-/// Extents that are open at the same time, at the most, those of objects not among them.
+/// The most extents that are open at the same time, not counting extents of objects.
 pub fn open_at_most(geometry: Geometry) -> u32 {
     if has_few(geometry) { 2 } else { STREAMS as u32 }
 }
@@ -209,7 +209,7 @@ impl Extents {
         extents
     }
 
-    /// There are so many from now on, and the new ones are free.
+    /// There are `extents` extents from now on, and the new ones are free.
     pub fn grow(&mut self, extents: u32) {
         let was = std::mem::replace(&mut self.geometry.extents, extents);
         self.uses.resize(extents as usize, Use::Free);
@@ -234,7 +234,7 @@ impl Extents {
         self.for_data = self.for_data + is_for_data(to) - is_for_data(was);
         self.metadata = self.metadata + is_metadata(to) - is_metadata(was);
     }
-    /// Extents that may hold data. Counted as they change, because every look at the room asks.
+    /// Extents that may hold data. Counted as they change, because each reading of the room asks.
     pub fn for_data(&self) -> u32 {
         self.for_data
     }
@@ -311,7 +311,7 @@ impl Extents {
     pub fn take_for_objects(&mut self, reserve: u32, wear: &Wear, cold: bool) -> Option<u32> {
         (self.free() > reserve).then(|| self.take_for_data(wear, cold))
     }
-    /// An extent of objects is full, by so many flash pages, and nothing is in flight to it.
+    /// An extent of objects is full, with `filled` flash pages, and nothing is in flight to it.
     pub fn close_objects(&mut self, extent: u32, filled: u32) {
         debug_assert_eq!(self.use_of(extent), Use::Open);
         self.given += u64::from(filled);
@@ -542,14 +542,14 @@ impl Extents {
             Victims::Greedy => (u64::from(gained), 0),
             Victims::CostBenefit => {
                 let age = self.given - self.filled_at[extent as usize] + 1;
-                // In 1/1024, so that integers do: 65,536 flash pages at the most.
+                // In 1/1024, so that integers do: at most 65,536 flash pages.
                 (u64::from(gained * 1024 / (live + 1)).saturating_mul(age), 0)
             }
         };
         let judged = (FIRST_EXTENT..self.geometry.extents).filter_map(|e| {
             let content = if self.use_of(e) == Use::Closed { content(e) } else { return None };
             let condemned = condemned(e);
-            // Of what is live, some may lie in flash pages that have failed since.
+            // Some of what is live may be in flash pages that have failed since.
             let gained = wear.usable(e).saturating_sub(content.live);
             let worth = gained >= self.geometry.worth() || condemned;
             (worth && !self.is_stuck(e, content.compared)).then(|| ((condemned, benefit(e, gained, content)), e))
@@ -567,8 +567,8 @@ impl Extents {
             self.filled_at[extent as usize] = self.given;
         }
     }
-    /// The same, with so many live flash pages left for now: it is not tried again before that
-    /// changes.
+    /// Reclaim gives up the extent while `live` live flash pages are left: it is not tried again
+    /// before that changes.
     pub fn give_up_for_now(&mut self, extent: u32, live: u32) {
         self.give_up(extent);
         self.stuck[extent as usize] = live;

@@ -8,8 +8,8 @@ use fulgurite_format::{
 pub const SUBPAGES_PER_PAGE: u32 = subpages_per_page(SUBPAGE_BYTES);
 /// The extents that anchors are written to, in turns.
 pub const ANCHOR_EXTENTS: [u32; 2] = [1, 2];
-/// Pairs of flash pages in a row of such an extent at which an anchor may fail. Behind so many none
-/// follows.
+/// Pairs of flash pages in a row of such an extent at which an anchor may fail. No anchor follows
+/// after this number of failures.
 pub const ANCHOR_PAIRS_WITHOUT: u32 = 8;
 /// Flash pages at the beginning of an extent at which the journal may go on there.
 pub const FIRST_PLACES: u32 = 4;
@@ -79,7 +79,7 @@ impl Geometry {
     pub fn new(flash_pages: u32, extent_pages: u32, subpages: Option<u32>) -> Result<Geometry, GeometryError> {
         Geometry::within(flash_pages, extent_pages, subpages, Geometry::most_with_room)
     }
-    /// The same with at most so many subpages.
+    /// The geometry with at most as many subpages as `at_most` says.
     fn within(
         flash_pages: u32,
         extent_pages: u32,
@@ -107,7 +107,7 @@ impl Geometry {
         geometry.subpages = asked.min(most);
         Ok(geometry)
     }
-    /// The usual extent for so many flash pages: 512 (2 MiB), or fewer so that there are 128
+    /// The usual extent for `flash_pages` flash pages: 512 (2 MiB), or fewer so that there are 128
     /// extents, down to 8.
     pub fn usual_extent_pages(flash_pages: u32) -> u32 {
         let mut extent = USUAL_EXTENT_PAGES;
@@ -116,12 +116,12 @@ impl Geometry {
         }
         extent
     }
-    /// A pool of so many flash pages, in usual extents, for as many subpages as fit.
+    /// A pool of `flash_pages` flash pages, in usual extents, for as many subpages as fit.
     pub fn usual(flash_pages: u32) -> Result<Geometry, GeometryError> {
         Geometry::new(flash_pages, Geometry::usual_extent_pages(flash_pages), None)
     }
-    /// The same for a pool of objects. Many fit in a flash page, so only the address space bounds
-    /// the subpages, and live data the writes ([`crate::WriteError::NoSpace`]).
+    /// As [`Geometry::new`], for a pool of objects. Many fit in a flash page, so only the address
+    /// space bounds the subpages, and live data the writes ([`crate::WriteError::NoSpace`]).
     pub fn with_objects(flash_pages: u32, extent_pages: u32, subpages: u32) -> Result<Geometry, GeometryError> {
         let geometry = Geometry::within(flash_pages, extent_pages, None, Geometry::most_subpages)?;
         if geometry.flash_pages() > OBJECT_FLASH_PAGES_MAX || !(1..=OBJECT_SUBPAGES_MAX).contains(&subpages) {
@@ -131,8 +131,9 @@ impl Geometry {
         let subpages = subpages.next_multiple_of(SUBPAGES_PER_PAGE);
         Ok(Geometry { subpages, objects: true, ..geometry })
     }
-    /// A pool that grows while it is open: with addresses for as much data as a pool of `limit`
-    /// flash pages has room for, and at first so many flash pages. Its room is that of its size.
+    /// A pool that grows while it is open, with addresses for as much data as a pool of `limit`
+    /// flash pages has room for, and at first `flash_pages` flash pages. Its room follows from its
+    /// present size.
     pub fn growing(flash_pages: u32, extent_pages: u32, limit: u32) -> Result<Geometry, GeometryError> {
         let large = Geometry::new(limit.max(flash_pages), extent_pages, None)?;
         Geometry::with_addresses(flash_pages, extent_pages, large.subpages)
@@ -144,8 +145,8 @@ impl Geometry {
         }
         Ok(Geometry { subpages: subpages.max(geometry.subpages), ..geometry })
     }
-    /// Extents for a pool that begins with so many flash pages and may grow to `limit`: as large as
-    /// the usual ones of its end, but 64 at its beginning.
+    /// Extents for a pool that begins with `flash_pages` flash pages and may grow to `limit`: as
+    /// large as the usual ones of its end, but 64 at its beginning.
     pub fn growing_extent_pages(flash_pages: u32, limit: u32) -> u32 {
         let mut extent = Geometry::usual_extent_pages(limit);
         while extent > MIN_EXTENT_PAGES && flash_pages / extent < USUAL_EXTENTS / 2 {
@@ -157,7 +158,7 @@ impl Geometry {
     pub fn promises_more(&self) -> bool {
         !self.objects && self.subpages > self.most_subpages()
     }
-    /// That of a superblock.
+    /// The geometry that a superblock has.
     pub fn of(superblock: &Superblock) -> Result<Geometry, GeometryError> {
         let pages = superblock.extents.checked_mul(superblock.extent_pages).ok_or(GeometryError::Superblock)?;
         if superblock.subpage_bytes as usize != SUBPAGE_BYTES
@@ -234,7 +235,7 @@ impl Geometry {
         // than room, at worst each subpage is of another page.
         self.checkpoint_extents_of(if self.promises_more() { 30 } else { PROMISED_BYTES })
     }
-    /// Those of a checkpoint with so many bytes for each flash page.
+    /// Extents of a checkpoint with `each` bytes for each flash page.
     fn checkpoint_extents_of(&self, each: u64) -> u32 {
         let pages = (u64::from(self.extents) * u64::from(self.extent_pages) * each).div_ceil(4000);
         pages.div_ceil(u64::from(self.extent_pages)) as u32

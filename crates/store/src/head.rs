@@ -1,7 +1,7 @@
 //! What a file or device begins like: a pool, or something that people know by name.
 //!
 //! Invariant: nothing is written, and no store is opened. What is found is what the first bytes
-//! say, whatever lies behind them.
+//! say, whatever follows them.
 
 use fulgurite_flash::OpenError;
 use fulgurite_format::{Header, Kind, NotMetadata, PoolId, SUBPAGE_BYTES};
@@ -9,11 +9,11 @@ use fulgurite_sys::{Arena, Backed, DirectFile};
 
 use crate::members::member_in;
 
-/// Bytes in which the signatures of file systems and formats lie.
+/// Bytes that contain the signatures of file systems and formats.
 const HEAD_BYTES: usize = 72 << 10;
 
-/// What people know by name: where its signature lies, by what its tools look for; ZFS by the
-/// trailer of a label's boot block, in either order of bytes, or by the list of names behind it
+/// What people know by name: where its signature is, by what its tools look for; ZFS by the trailer
+/// of a label's boot block, in either order of bytes, or by the list of names behind it
 /// (vdev_label.c: VDEV_PAD_SIZE, ZEC_MAGIC).
 const KNOWN: [(usize, &[u8], &str); 21] = [
     (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
@@ -110,7 +110,7 @@ impl Head {
         let control = |byte: &u8| *byte < 32 && !b"\t\n\r\x0c".contains(byte);
         (!start.is_empty() && text && !start.iter().any(control)).then_some("text")
     }
-    /// The same of anything that is no pool.
+    /// What it seems to be, when it is no pool.
     pub fn looks_like(&self) -> &'static str {
         match self.known_as() {
             Some(what) => what,

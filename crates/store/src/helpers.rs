@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Helpers {
     /// Somebody syncs for writers.
     syncs: AtomicBool,
-    /// Room for so many subpages is left, which a sync may have to write.
+    /// Subpages for which room is left, because a sync may have to write them.
     room: AtomicU64,
     at_it: AtomicU32,
     /// A state is being made durable.
@@ -66,7 +66,7 @@ impl Helpers {
     pub fn wake(&self) {
         lock(&self.woken).iter().for_each(Thread::unpark);
     }
-    /// From now on writers leave room for a sync of so many subpages; 0: for none.
+    /// From now on writers leave room for a sync of `subpages` subpages; 0: for none.
     fn leave(&self, subpages: u64) {
         self.room.store(subpages, Ordering::Relaxed);
     }

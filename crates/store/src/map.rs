@@ -1,5 +1,5 @@
-//! Where the current content of each subpage lies, and its checksum: read without a lock, in two
-//! loads.
+//! Where the current content of each subpage is stored, and its checksum: read without a lock, in
+//! two loads.
 //!
 //! ```text
 //! slot of a page, 8 bytes                    blocks of 64 bytes
@@ -11,8 +11,8 @@
 //!       3 many     block      block          all 16 places and checksums, 0 for none
 //! ```
 //!
-//! A page written at once, or copied as a whole, lies side by side and needs 72 bytes. Scattered
-//! pages need 136, and a page of few subpages 72. Slots and blocks are in tables that grow by parts
+//! A page written at once, or copied as a whole, is contiguous and needs 72 bytes. Scattered pages
+//! need 136, and a page of few subpages 72. Slots and blocks are in tables that grow by parts
 //! ([`Chunked`]), so a sparse pool takes little.
 //!
 //! **One writer, many readers.** Readers share [`Map`], and the only [`MapWriter`] changes it. A
@@ -53,7 +53,7 @@ const N: u32 = SUBPAGES_PER_PAGE;
 const WORDS: u32 = 8;
 const _: () = assert!(N == 2 * WORDS, "a run's checksums fill a block, and a scattered page two");
 
-/// Where a subpage lies.
+/// Where a subpage is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Located {
     /// The flash page.
@@ -87,7 +87,7 @@ impl Block {
 pub enum Find {
     /// It was never written.
     Nowhere,
-    /// It lies there.
+    /// It is stored there.
     At(Located),
     /// What is known of its page is on flash.
     Out,
@@ -150,7 +150,7 @@ impl Map {
     pub fn bytes_max(&self) -> usize {
         self.slots.bytes_max() + self.blocks.bytes_max()
     }
-    /// Where a subpage lies; none where it was never written.
+    /// Where a subpage is stored; none if it was never written.
     ///
     /// # Panics
     /// When there is no such subpage.
@@ -161,7 +161,7 @@ impl Map {
             Find::Nowhere | Find::Out => None,
         }
     }
-    /// The same, and whether that is known here.
+    /// Where a subpage is stored, and whether that is known here.
     ///
     /// # Panics
     /// When there is no such subpage.
@@ -188,17 +188,17 @@ impl Map {
     pub fn is_out(&self, page: u32) -> bool {
         self.slot(page).is_some_and(|slot| slot.load(Ordering::Acquire) == OUT)
     }
-    /// DRAM of the slots of all pages: that of what is never on flash alone.
+    /// DRAM of the slots of all pages, which are never on flash alone.
     pub fn bytes_of_slots(&self) -> usize {
         self.slots.bytes_max()
     }
-    /// The same without the second look: what the model must find to be wrong.
+    /// As [`Map::get`] without the second check, which the model must find to be wrong.
     #[cfg(loom)]
     pub fn get_and_trust(&self, subpage: u32) -> Option<Located> {
         let slot = self.slot(subpage / N)?;
         Located::of(self.word(Slot::of(slot.load(Ordering::Acquire)), subpage % N))
     }
-    /// Starts loading what says where it lies.
+    /// Starts loading the words that say where it is stored.
     #[inline]
     pub fn prefetch(&self, subpage: u32) {
         if subpage / N >= self.pages {
@@ -213,7 +213,7 @@ impl Map {
         };
         fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.block(block)).cast());
     }
-    /// The same for all of a page.
+    /// Starts loading the words of all of a page.
     pub fn prefetch_page(&self, page: u32) {
         self.prefetch(page * N);
         self.prefetch(page * N + N - 1);

@@ -2,14 +2,15 @@
 //! belong together.
 //!
 //! Each member says which pool it belongs to, its position, and the others with their last paths.
-//! Its page lies there twice. The copies are written in turns, all second copies before any first
-//! one. So when one first copy names a generation, all members have reached it, and a member that
-//! has not is an old copy.
+//! Its page is stored there twice. The copies are written in turns, all second copies before any
+//! first one. So when one first copy names a generation, all members have reached it, and a member
+//! that has not is an old copy.
 //!
 //! Invariants: every member is there once, at its own position. An older list of bands and a newer
 //! one agree on each flash page that both have.
 //!
-//! There is no redundancy. A member is looked for only at its last path, and beside the named one.
+//! There is no redundancy. A member is looked for only at its last path, and in the directory of
+//! the named one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -146,8 +147,8 @@ fn head_of(path: &Path, flash: &Arc<dyn Flash>) -> Result<Option<Head>, MemberEr
     Head::of([&pages[0], &pages[1]]).map_err(|_| MemberError::Malformed { path: path.into() })
 }
 
-/// Where the extents lie by a list of bands. Before its first band a member has its own page. The
-/// first one's lies in the pool's first extent.
+/// Where the extents are by a list of bands. Before its first band a member has its own page. The
+/// first member's page is in the pool's first extent.
 fn layout_of(member: &Member) -> StripeLayout {
     let mut layout = StripeLayout::new(member.extent_pages);
     let mut next: Vec<u32> = (0..member.members.len()).map(|position| u32::from(position > 0)).collect();
@@ -162,8 +163,8 @@ fn layout_of(member: &Member) -> StripeLayout {
     layout
 }
 
-/// Bands that use all of so many extents a member, behind those in `used`, each member at most to
-/// its number.
+/// Bands that use all of the `extents` of each member, behind those in `used`, each member at most
+/// to its number.
 fn bands_for(extents: &[u32], used: &[u32]) -> Vec<Band> {
     let mut used = used.to_vec();
     let mut bands = Vec::new();
@@ -240,8 +241,8 @@ impl Members {
         Members { pool, generation: 0, list, members, flash, damaged: Vec::new() }
     }
     /// Finds all members of the pool that `path` belongs to. `others` are members given by path.
-    /// The rest are looked for beside it, if they were there once, and at their last paths. None:
-    /// it is no member of anything.
+    /// The rest are looked for in the same directory, if they were there once, and at their last
+    /// paths. None: it is no member of anything.
     ///
     /// # Errors
     /// When one is missing, or something else is there in its place.
@@ -256,13 +257,13 @@ impl Members {
         let Some((_, first)) = head.newest().cloned() else { return Ok(None) };
         let pool = head.pool;
         let mut slots: Vec<Option<Opened>> = first.members.iter().map(|_| None).collect();
-        // By the older list, so many are members for certain.
+        // By the older list, this number of members is certain.
         let settled = head.copies.iter().flatten().map(|(_, member)| member.members.len()).min().unwrap_or(0);
         let named = Opened { path: path.into(), flash: flash.clone(), head };
         place(&mut slots, &first, pool, named, first.position)?;
         for other in others {
             let free = slots.iter().position(Option::is_none).unwrap_or(0) as u32;
-            // The same file by the same name is itself, not a copy.
+            // One file by one name is itself, not a copy.
             if slots.iter().flatten().any(|opened| same_file(&opened.path, other)) {
                 return Err(MemberError::Duplicate { path: other.clone(), other: path.into() });
             }
@@ -372,7 +373,7 @@ impl Members {
     pub fn extents_of(&self, position: u32) -> u32 {
         self.flash.layout().extents_of(position)
     }
-    /// Which member a flash page of the pool lies on.
+    /// The member that holds a flash page of the pool.
     pub fn member_of(&self, place: u32) -> Option<u32> {
         self.flash.layout().find(place).map(|(member, _)| member)
     }
@@ -415,8 +416,8 @@ impl Members {
         }
         (left == 0).then_some(grown)
     }
-    /// The members were made larger: the pool continues in the new extents, up to so many on each.
-    /// Nothing moves. The medium ([`Members::flash`]) has them from then on.
+    /// The members were made larger: the pool continues in the new extents, up to `extents` of each
+    /// member. Nothing moves. The medium ([`Members::flash`]) has them from then on.
     ///
     /// # Errors
     /// [`MemberError::Bands`] when the list has no room, and nothing was changed. When a member
@@ -467,7 +468,7 @@ impl Members {
         written.map_err(|source| MemberError::Flash { path: path.clone(), source })?;
         self.write_generation()
     }
-    /// Whether one of so many flash pages could be added.
+    /// Whether a member of `flash_pages` flash pages could be added.
     pub fn may_add(&self, path: &Path, flash_pages: u32) -> Result<(), MemberError> {
         self.with(path, flash_pages, PoolId::default()).map(|_| ())
     }
@@ -494,8 +495,8 @@ impl Members {
         }
         if list.encode(&mut Vec::new()) { Ok(list) } else { Err(MemberError::Paths) }
     }
-    /// The pool has only its first so many extents: forgets where the others lay. Returns how many
-    /// extents each member needs from now on, perhaps one or a few more than asked for.
+    /// The pool has only its first `extents` extents: forgets where the others were. Returns how
+    /// many extents each member needs from now on, perhaps one or a few more than asked for.
     ///
     /// # Errors
     /// When one fails; what was there can still be opened.
@@ -582,15 +583,15 @@ fn place(
     Ok(())
 }
 
-/// Where a member may be: beside the named one, if both were in one directory when it was written,
-/// or at its last path.
+/// Where a member may be: in the directory of the named one, if both were in one directory when it
+/// was written, or at its last path.
 fn look_for(list: &Member, position: u32, (named, was): &(&Path, PathBuf)) -> Option<PathBuf> {
     let last = PathBuf::from(name_of(list, position));
     let beside = (last.parent() == was.parent()).then(|| named.with_file_name(last.file_name().unwrap_or_default()));
     beside.into_iter().chain([last]).find(|path| path.symlink_metadata().is_ok())
 }
 
-/// Whether there is a member of this pool at a path: looked at without a lock.
+/// Whether there is a member of this pool at a path: read without a lock.
 fn peek(path: &Path, pool: PoolId, position: u32) -> bool {
     let mut head = vec![0; (MEMBER_PAGES[1] as usize + 1) * SUBPAGE_BYTES];
     let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut head));

@@ -1,11 +1,12 @@
-//! Objects: where each lies in the flash page that it shares with others.
+//! Objects: where each is in the flash page that it shares with others.
 //!
-//! The store knows one number for the place of a subpage. For an object it is a *slot*, told from a
-//! flash page by its highest bit, with flash page, offset and length. So versions, tokens and the
-//! map treat objects as subpages, and reclaim moves an object by changing its slot only.
+//! The store knows one number for the place of a subpage. For an object it is a *slot* with flash
+//! page, offset and length, which its highest bit distinguishes from a flash page. So versions,
+//! tokens and the map treat objects as subpages, and reclaim moves an object by changing its slot
+//! only.
 //!
 //! Slots are read without a lock. A slot is reused only after its version, and the map's word that
-//! led there, are gone. A reader that finds word and slot unchanged knows that the place was not
+//! led there, are deleted. A reader that finds word and slot unchanged knows that the place was not
 //! reused in between.
 //!
 //! Objects are counted by weight, what packing takes for one at worst ([`weight`]), and not by
@@ -23,7 +24,7 @@ use crate::geometry::Geometry;
 
 /// The bit that tells a slot from a flash page.
 const SLOT: u32 = 1 << 31;
-/// Slots come in pieces of so many, which stay where they are.
+/// Slots come in pieces of this number, which stay where they are.
 const PIECE: usize = 1 << 13;
 /// DRAM of such a piece.
 pub const SLOT_PIECE_BYTES: usize = PIECE * size_of::<AtomicU64>();
@@ -33,7 +34,7 @@ const FREE_MIN: usize = 1 << 10;
 pub const OLDER_SLOT_BYTES: usize = 13;
 /// Units of a flash page.
 pub const UNITS_PER_PAGE: u32 = (SUBPAGE_BYTES / OBJECT_ALIGNMENT) as u32;
-/// The weight of a flash page. That of an extent of 65,536 of the heaviest is less than 2^32.
+/// The weight of a flash page. An extent of 65,536 of the heaviest weighs less than 2^32.
 pub const PAGE_WEIGHT: u32 = 1 << 14;
 
 /// By units.
@@ -72,7 +73,7 @@ fn most(geometry: Geometry) -> u32 {
     if geometry.objects { room.min(u64::from(SLOT)) as u32 } else { 0 }
 }
 
-/// DRAM of so many slots, with the tables that lead to their pieces.
+/// DRAM of `slots` slots, with the tables that lead to their pieces.
 fn piece_bytes(slots: u32) -> usize {
     let pieces = (slots as usize).div_ceil(PIECE);
     pieces * SLOT_PIECE_BYTES + table_bytes(pieces)
@@ -122,14 +123,14 @@ impl Slots {
         let (table, at) = table_of(slot / PIECE);
         self.tables.get(table)?.get()?[at].get()?.get(slot % PIECE)
     }
-    /// The same of a slot that may be the first of its piece.
+    /// The word of a slot that may be the first of its piece, which is made if it is missing.
     fn made(&self, slot: u32) -> &AtomicU64 {
         let (table, at) = table_of(slot as usize / PIECE);
         let table = self.tables[table].get_or_init(|| (0..1 << table).map(|_| OnceLock::new()).collect());
         let piece = table[at].get_or_init(|| (0..PIECE).map(|_| AtomicU64::new(0)).collect());
         &piece[slot as usize % PIECE]
     }
-    /// Where the object of a place lies; none when the place is not a slot.
+    /// Where the object of a place is stored; none when the place is not a slot.
     #[inline]
     pub fn get(&self, place: u32) -> Option<ObjectPlace> {
         // Acquire: a reader that sees a place sees that its write has completed.
@@ -142,7 +143,7 @@ impl Slots {
 pub struct Objects {
     geometry: Geometry,
     slots: Arc<Slots>,
-    /// Slots that were ever used, and those of them that are free.
+    /// Slots that were ever used, and the free ones of them.
     used: u32,
     free: Vec<u32>,
     /// Objects that are needed and whose slots are not in DRAM.
@@ -188,7 +189,7 @@ impl Objects {
             weight: 0,
         }
     }
-    /// The pool has so many extents from now on, more than before.
+    /// The pool has `extents` extents from now on, more than before.
     pub fn grow(&mut self, extents: u32) {
         self.geometry.extents = extents;
         if self.geometry.objects {
@@ -215,14 +216,16 @@ impl Objects {
     pub fn bytes_of_slots(&self) -> usize {
         self.slots_in_use() as usize * (size_of::<AtomicU64>() + size_of::<u32>())
     }
-    /// DRAM when the slots of all subpages but these are elsewhere, so many bytes of them here.
+    /// DRAM when `slots` bytes of slots are here, and the slots of all other subpages are
+    /// elsewhere.
     pub fn bytes_max_with(&self, slots: usize) -> usize {
         let in_use = slots / (size_of::<AtomicU64>() + size_of::<u32>());
         let pieces = SLOT_PIECE_BYTES + table_bytes(in_use / PIECE + 2);
         let taken = slots + in_use / 8 * 4 + FREE_MIN * 4 + pieces;
         self.bytes_max().min(self.fixed_bytes() + taken)
     }
-    /// The slot of an object leaves DRAM. It is needed as before. Returns where it lies.
+    /// The slot of an object leaves DRAM. It is needed as before. Returns where the object is
+    /// stored.
     pub fn put_out(&mut self, place: u32) -> ObjectPlace {
         let at = self.of(place);
         self.release(place);
@@ -265,7 +268,7 @@ impl Objects {
     fn fixed_bytes(&self) -> usize {
         self.slots.tables.len() * size_of::<OnceLock<Table>>() + self.needed.capacity() * size_of::<Needed>()
     }
-    /// Where the object of a place lies; none when the place is not a slot.
+    /// Where the object of a place is stored; none when the place is not a slot.
     pub fn get(&self, place: u32) -> Option<ObjectPlace> {
         self.slots.get(place)
     }
@@ -297,7 +300,7 @@ impl Objects {
     /// Takes a slot for an object. Nothing is counted until [`Objects::gain`].
     ///
     /// # Panics
-    /// When there is no room, or the object lies nowhere.
+    /// When there is no room, or the object's location is not valid.
     pub fn take(&mut self, place: ObjectPlace) -> u32 {
         assert!(self.room() > 0 && place.is_sane(), "no slot for {place:?}");
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -342,7 +345,7 @@ impl Objects {
         self.weight -= u64::from(weight(at.length.into()));
         (at.length > 0 && self.needed[extent] == Needed::default()).then_some(extent as u32)
     }
-    /// The object of a slot lies elsewhere. Returns its old extent if that lost its last object.
+    /// The object of a slot has moved. Returns its old extent if that lost its last object.
     pub fn relocate(&mut self, place: u32, to: ObjectPlace) -> Option<u32> {
         let from = self.of(place);
         assert!(to.is_sane() && from.length == to.length, "{from:?} cannot be moved to {to:?}");
@@ -382,15 +385,15 @@ impl Objects {
     }
 }
 
-/// Packs objects of these lengths, in this order, with a look at the last [`OPEN_PAGES`] flash
-/// pages. For each: its page, counted from 0, and its offset.
+/// Packs objects of these lengths, in this order, into one of the last [`OPEN_PAGES`] flash pages
+/// that has room. For each: its page, counted from 0, and its offset.
 #[derive(Debug)]
 pub struct Packer {
     /// Units that are taken of each page.
     pages: Vec<u32>,
 }
 
-/// Pages that are looked at for room.
+/// Pages that are checked for room.
 pub const OPEN_PAGES: usize = 8;
 
 impl Packer {
@@ -406,7 +409,7 @@ impl Packer {
     pub fn first_open(&self) -> usize {
         self.pages.len().saturating_sub(OPEN_PAGES)
     }
-    /// Where the next object goes.
+    /// Where the next object is put.
     pub fn put(&mut self, length: u16) -> (usize, u16) {
         let units = ObjectPlace { flash_page: 0, offset: 0, length }.units();
         let open = self.first_open();
@@ -425,13 +428,13 @@ impl Packer {
 /// pages that has room.
 ///
 /// Objects that weigh less than n pages together, without their summary lines, need at most n + 1
-/// pages. For let k objects of a size fit in a page, where k is that of the one which opened the
-/// last page: all other pages are filled beyond 1 - 1/k. A page opened by an object of kind j has j
-/// of these before any smaller one comes, and so weighs at least 1, but for the last page of each
-/// kind up to k. Those k - 1 lack less than 1/k each.
+/// pages. For let k objects fit in a page, of the size of the object that opened the last page: all
+/// other pages are filled beyond 1 - 1/k. A page opened by an object of kind j has j of these
+/// before any smaller one comes, and so weighs at least 1, but for the last page of each kind up to
+/// k. Those k - 1 lack less than 1/k each.
 #[derive(Debug)]
 pub struct TightPacker {
-    /// The pages with so many units left, and which of these lists have any, a bit each.
+    /// The pages with a given number of units left, and which of these lists have any, a bit each.
     with_room: Vec<Vec<u32>>,
     any: [u64; UNITS_PER_PAGE as usize / 64 + 1],
     pages: u32,
@@ -457,7 +460,7 @@ impl TightPacker {
         }
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
-    /// Where the next object goes, which is no longer than those before it.
+    /// Where the next object is put, which is no longer than the objects before it.
     pub fn put(&mut self, length: u16) -> (usize, u16) {
         let units = ObjectPlace { flash_page: 0, offset: 0, length }.units() as usize;
         let (room, page) = match self.enough(units) {

@@ -1,12 +1,12 @@
 //! Memory operations on whole pages, as NVMM names them: allocate, delete, set permissions.
 //!
 //! A page's status is part of its versions, so it rolls back with the data. A write to an
-//! unallocated page creates it, readable, writable and permanent. A temporary page goes when its
-//! process ends, however it ends: opening deletes those of the last state, and so does a roll back
-//! to a state of an earlier process.
+//! unallocated page creates it, readable, writable and permanent. A temporary page is deleted when
+//! its process ends, however it ends: opening deletes the temporary pages of the last state, and so
+//! does a roll back to a state of an earlier process.
 //!
-//! This states what is allowed, and accesses ask ([`Pool::may`]). The runtime drops the frames of
-//! deleted or restricted pages.
+//! This file states what is allowed, and accesses ask ([`Pool::may`]). The runtime drops the frames
+//! of deleted or restricted pages.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ impl Permissions {
             .with(bit(self.write, Status::WRITE))
             .with(bit(self.permanent, Status::PERMANENT))
     }
-    /// Those of a page; none when it is not allocated.
+    /// The permissions of a page; none when it is not allocated.
     pub(crate) fn of(status: Status) -> Option<Permissions> {
         (status.has(Status::ALLOCATED) && !status.has(Status::DELETED)).then(|| Permissions {
             read: status.has(Status::READ),
@@ -132,7 +132,7 @@ impl Pool {
         self.delete_all(&[pages])
     }
 
-    /// The same of several ranges: where one page of any is refused, none of any is deleted.
+    /// Deletes the pages of several ranges. If one page of any is refused, none of any is deleted.
     ///
     /// # Errors
     /// As [`Pool::delete_pages`].
@@ -159,7 +159,7 @@ impl Pool {
         Permissions::of(self.status(page))
     }
 
-    /// The same of several.
+    /// What may be done with several pages.
     ///
     /// # Panics
     /// When there are no such pages.

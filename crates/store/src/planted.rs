@@ -16,7 +16,7 @@ pub enum Planted {
     StaleMap,
     /// Pages of metadata are believed whatever their checksum is.
     NoChecksum,
-    /// A token is dropped, and the journal is not told.
+    /// A token is dropped, and the journal does not record it.
     ForgetDrop,
     /// Recovery applies each record twice.
     ReplayTwice,

@@ -34,7 +34,7 @@ use room::Published;
 /// The store's own requests in flight: a reclaim's copies for which programs wait, journal and
 /// checkpoint.
 const DEPTH: usize = 128;
-/// The same with a history bound below this: buffers for 128 take half a mebibyte.
+/// The number with a history bound below [`SMALL`], because buffers for 128 take half a mebibyte.
 const DEPTH_SMALL: usize = 64;
 const SMALL: usize = 1 << 20;
 fn depth_of(config: &StoreConfig) -> usize {
@@ -48,7 +48,7 @@ const IDLE_TURNS: u32 = 32;
 pub struct LivePage {
     /// The subpage.
     pub subpage: u32,
-    /// Where it lies.
+    /// Where it is stored.
     pub place: u32,
     /// CRC32C of its content.
     pub checksum: u32,
@@ -56,7 +56,7 @@ pub struct LivePage {
     pub current: bool,
     /// The token that was next when it was written.
     pub time: u64,
-    /// Of an object: where it lies in the flash page.
+    /// Of an object: where it is in the flash page.
     pub object: Option<ObjectPlace>,
 }
 
@@ -143,7 +143,7 @@ pub fn random_id() -> std::io::Result<PoolId> {
 pub struct Pool {
     medium: Arc<dyn Flash>,
     map: Arc<Map>,
-    /// Where objects lie, and the reader for callers without a queue.
+    /// Where objects are stored, and the reader for callers without a queue.
     slots: Arc<Slots>,
     /// Which of what says that are used, where not all of it has to be in DRAM.
     used: Used,
@@ -152,7 +152,8 @@ pub struct Pool {
     opened_as: Geometry,
     extents: AtomicU32,
     size_turn: Mutex<()>,
-    /// Writers wake the thread that syncs when it should grow, to so many extents at the most.
+    /// Writers wake the thread that syncs when the pool should grow, to at most this number of
+    /// extents.
     grows_to: AtomicU32,
     id: PoolId,
     durability: Durability,
@@ -168,7 +169,8 @@ pub struct Pool {
     waiting: AtomicUsize,
     /// Some page may be one that may not be read, or not be written.
     pub(crate) restricted: AtomicBool,
-    /// Temporary pages of earlier processes that were deleted, and of which nobody was told yet.
+    /// Temporary pages of earlier processes that were deleted, and that were not reported to a
+    /// caller yet.
     dropped: Mutex<Vec<u32>>,
     helpers: Helpers,
     /// What differs in DRAM, where somebody says so.
@@ -190,7 +192,7 @@ impl Inner {
             return false;
         }
         if self.half_changed {
-            // Waiters for places are told.
+            // Waiters for places are notified.
             starved.store(false, Ordering::Relaxed);
             return false;
         }
@@ -246,7 +248,7 @@ impl Pool {
     pub fn open(medium: Arc<dyn Flash>, config: StoreConfig) -> Result<(Pool, RecoverReport), PoolError> {
         Pool::open_with_clock(medium, config, Clock::get())
     }
-    /// The same with another clock than the real one, for patience, held writes, and the age of
+    /// Opens a pool with another clock than the real one, for patience, held writes, and the age of
     /// tokens.
     ///
     /// # Errors
@@ -355,7 +357,7 @@ impl Pool {
         };
         Ok((pool, report))
     }
-    /// The same, as a medium for a runtime.
+    /// The pool as a medium for a runtime.
     #[must_use]
     pub fn into_flash(self) -> Layered<Pool> {
         Layered::new(Arc::new(self))
@@ -434,9 +436,9 @@ impl Pool {
     pub fn uncommitted(&self) -> u64 {
         self.lock().store.uncommitted()
     }
-    /// A thread syncs from now on when [`Pool::wants_sync`], with at most so many subpages a sync,
-    /// or no longer. Meanwhile a write without a place waits for that, up to two seconds without
-    /// progress, instead of failing.
+    /// A thread syncs from now on when [`Pool::wants_sync`], with at most `subpages` subpages a
+    /// sync, or no longer. Meanwhile a write without a place waits for that, up to two seconds
+    /// without progress, instead of failing.
     pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
         self.helpers.set_syncs(subpages);
     }
@@ -444,7 +446,7 @@ impl Pool {
     pub fn set_woken_by_writers(&self, thread: Option<Thread>) {
         self.helpers.set_woken(thread);
     }
-    /// Unparks that thread when the pool should have more extents, up to so many; 0: never.
+    /// Unparks that thread when the pool should have more extents, up to `extents`; 0: never.
     pub fn set_grows_to(&self, extents: u32) {
         self.grows_to.store(extents, Ordering::Relaxed);
     }
@@ -486,8 +488,8 @@ impl Pool {
         };
         if is_there { Ok(()) } else { Err(self.no_token(token)) }
     }
-    /// Makes the state again that of a token, and waits until that is durable. Newer tokens are
-    /// gone. The caller first forgets its frames.
+    /// Makes the state of a token the present one again, and waits until that is durable. Newer
+    /// tokens are dropped. The caller first forgets its frames.
     ///
     /// # Errors
     /// When there is no such token, or a newer one is pinned or being read: nothing was changed.
@@ -550,9 +552,9 @@ impl Pool {
         self.check_pages(&(page..page.saturating_add(1)))?;
         self.set_statuses_in(&mut *self.lock_with_leaves(&[page])?, &[page], status)
     }
-    /// The same of many pages: all, or none without room for them beside a sync's. Where their
-    /// leaves would be too many to stay at a time, they are changed in parts. An error of the flash
-    /// may come after some then.
+    /// Sets the status of many pages: of all, or of none if they have no room in addition to a
+    /// sync's. If their leaves would be too many to stay at a time, they are changed in parts. An
+    /// error of the flash may come after some then.
     pub(crate) fn set_statuses(&self, pages: &[u32], status: Status) -> Result<(), PoolError> {
         let at_once = self.lock_to_look().store.leaves_at_once();
         if pages.len() > at_once {
@@ -659,7 +661,8 @@ impl Pool {
     pub fn was_durable(&self, place: u32) -> bool {
         self.lock_to_look().store.was_durable(place)
     }
-    /// Appends the flash pages that are needed for a page, those of older versions included.
+    /// Appends the flash pages that are needed for a page, including those that older versions
+    /// need.
     ///
     /// # Errors
     /// When where they are is on flash alone, and cannot be read.

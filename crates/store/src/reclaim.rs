@@ -13,12 +13,12 @@ use crate::state::{Held, State, Version};
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Flash pages that are copied at a time while there is room: the medium has programs' reads to do.
 const DEPTH: usize = 16;
-/// The same with half of reclaim's starting room gone. 16 are 100,000 a second on flash of 50 and
-/// 100 µs, and 60,000 writes a second to a pool that is 80% full need more.
+/// The number once half of reclaim's starting room is used. 16 are 100,000 a second on flash of 50
+/// and 100 µs, and 60,000 writes a second to a pool that is 80% full need more.
 const DEPTH_IN_NEED: usize = 48;
-/// The same when programs wait for space: leaving them room gains nothing then. A copy over SLC
-/// NAND takes some 350 µs (25 to read, 200 to program, and the wait for planes), so 48 are at most
-/// 140,000 a second.
+/// The number when programs wait for space, because leaving them room gains nothing then. A copy
+/// over SLC NAND takes some 350 µs (25 to read, 200 to program, and the wait for planes), so 48 are
+/// at most 140,000 a second.
 const DEPTH_WHEN_SHORT: usize = 112;
 /// Flash pages whose tables are prefetched: some 10 ns each, and 100 for what no cache has.
 const AHEAD: usize = 10;
@@ -57,7 +57,7 @@ pub struct Reclaim {
     asked: u32,
     read: u32,
     walked: bool,
-    /// (subpage, flash page) still to be looked at.
+    /// (subpage, flash page) still to be checked.
     todo: VecDeque<(u32, u32)>,
     under_way: Vec<(u32, u32)>,
     /// Copies in flight.
@@ -207,7 +207,7 @@ mod tests {
     const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 64, objects: false };
     const POOL: PoolId = PoolId([7; 16]);
 
-    /// A state in which these subpages lie at these flash pages.
+    /// A state in which these subpages are stored at these flash pages.
     fn state(places: &[(u32, u32)]) -> State {
         let mut state = State::new(G, u32::MAX);
         for (subpage, place) in places {
@@ -240,7 +240,7 @@ mod tests {
         let state = state(&[(0, 40), (17, 42), (3, 50), (20, 44)]);
         let mut reclaim = Reclaim::new(5, G);
         assert_eq!((reclaim.next_read(), reclaim.next_read(), reclaim.is_over()), (Some(47), None, false));
-        // Subpage 3 lies elsewhere by now, 20 at another place, and one is not in the pool.
+        // Subpage 3 has moved by now, 20 is at another place, and one is not in the pool.
         let page = summary_page(POOL, 47, 0, 1, &owners(&[0, 3, 17, Owner::NOBODY, 20, G.subpages, 20]));
         reclaim.read(&page, POOL, &state);
         assert!(!reclaim.is_over() && !reclaim.is_copying() && reclaim.is_moving());

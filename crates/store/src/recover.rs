@@ -93,7 +93,7 @@ fn lost_tokens(token: u64, newest: u64) -> String {
     }
 }
 
-/// Reads flash pages: perhaps only the first of so many neighbours, or the others may follow.
+/// Reads flash pages: perhaps only the first of several neighbours, or the others may follow.
 pub trait ReadPages {
     /// Reads one. Those up to `place + ahead` will probably be asked for next.
     fn read(&mut self, place: u32, ahead: u32) -> Result<PageBuffer, FlashError>;
@@ -114,7 +114,7 @@ pub struct RecoverReport {
     /// Records replayed.
     pub records: u64,
     /// A flash page where the journal ends in part of a page. A crash cut off an unpromised commit,
-    /// or the page was damaged before anything followed it. The two look the same.
+    /// or the page was damaged before anything followed it. The two cannot be distinguished.
     pub torn: Option<u32>,
     /// What was lost, and accepted. Such a pool needs a checkpoint before anything else is durable,
     /// which [`crate::Pool::open`] makes.
@@ -160,7 +160,7 @@ pub fn superblock(flash: &mut dyn ReadPages) -> Result<(PoolId, Geometry, Superb
                 }
                 return Ok((pool, geometry, block));
             }
-            // What a first copy says of itself is told, unless the second can be used.
+            // What a first copy says of itself is reported, unless the second can be used.
             Err(e) if worst == NotMetadata::Magic => worst = e,
             Err(_) => {}
         }
@@ -168,7 +168,7 @@ pub fn superblock(flash: &mut dyn ReadPages) -> Result<(PoolId, Geometry, Superb
     Err(RecoverError::NotAPool(worst))
 }
 
-/// The newest anchor, and where the next one goes.
+/// The newest anchor, and where the next one is written.
 fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Anchor, Anchors), RecoverError> {
     let mut best: Option<(u64, Anchor, Anchors)> = None;
     for (turn, extent) in ANCHOR_EXTENTS.into_iter().enumerate() {
@@ -529,11 +529,11 @@ impl FirstPages {
     }
 }
 
-/// Looks behind the end of the journal for a page that was written after the missing page was
-/// durable. A crash leaves none. All pages of a commit are written at once, and those of the next
-/// only when they are durable. So a page of a commit that begins behind the end proves damage,
-/// whichever life of the pool wrote it. Returns the highest such number, and the newest token in
-/// the pages behind the end.
+/// Searches behind the end of the journal for a page that was written after the missing page was
+/// durable. A crash leaves none. All pages of a commit are written at once, and the next commit's
+/// pages only when they are durable. So a page of a commit that begins behind the end proves
+/// damage, whichever life of the pool wrote it. Returns the highest such number, and the newest
+/// token in the pages behind the end.
 fn written_after(
     flash: &mut dyn ReadPages,
     (g, pool): (Geometry, PoolId),
@@ -572,7 +572,7 @@ fn written_after(
                     newest = newest.max(token);
                 }
             }
-            // Of the commit that seems to have been under way, or a later one: what follows it lies
+            // Of the commit that seems to have been under way, or a later one: what follows it is
             // further on.
             to_look.push(header.next_extent);
         }
@@ -605,8 +605,8 @@ mod tests {
         };
         let (plain, packed) = (Status::ALLOCATED, Status::ALLOCATED.with(Status::PACKED));
         assert!(write(9, 319, 1, plain) && !write(10, 40, 1, plain) && !write(9, 320, 1, plain));
-        // At their distance the last of sixteen lies fifteen behind the start. Side by side there
-        // are as many as exist.
+        // At their distance the last of sixteen is fifteen behind the start. When they are
+        // contiguous, there are as many as exist.
         assert!(write(0, 304, 0x8000, plain) && !write(0, 305, 0x8000, plain));
         assert!(write(0, 319, 0x8000, packed) && write(0, 318, 0x8001, packed) && !write(0, 319, 0x8001, packed));
         let status = |page| sane(Record::Status { page, status: plain });

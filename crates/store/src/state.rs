@@ -44,7 +44,7 @@ pub const OLD_BUCKET_BYTES: usize = 9;
 /// Pages of which the tables begin to be loaded before they are pruned.
 const PRUNED_AHEAD: u32 = 8;
 
-/// A subpage of a version: which, and where it lies.
+/// A subpage of a version: which, and where it is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
     /// Its number in the page.
@@ -110,7 +110,7 @@ pub struct Version {
     pub status: Status,
     /// Which subpages it holds, a bit each.
     pub valid: u32,
-    /// Where they lie.
+    /// Where they are stored.
     places: [u32; N as usize],
 }
 
@@ -157,10 +157,10 @@ pub struct State {
     history: PageSet,
     tokens: Tokens,
     next_token: u64,
-    /// Live flash pages of each extent, and of all; those of objects not among them.
+    /// Live flash pages of each extent, and of all, without pages of objects.
     live: Vec<u32>,
     live_in_all: u64,
-    /// Where objects lie.
+    /// Where objects are stored.
     objects: Objects,
     /// Extents that have lost their last live flash page since somebody asked.
     emptied: Vec<u32>,
@@ -238,7 +238,7 @@ impl State {
         self.table.set_limit(limit);
     }
 
-    /// The pool has so many extents from now on, more than before. The new ones hold nothing.
+    /// The pool has `extents` extents from now on, more than before. The new ones hold nothing.
     pub fn grow(&mut self, extents: u32) {
         self.geometry.extents = extents;
         self.live.resize(extents as usize, 0);
@@ -285,11 +285,12 @@ impl State {
     pub fn live(&self, extent: u32) -> u32 {
         self.weighed(extent).min(self.geometry.data_pages())
     }
-    /// The same, which may be more than it has: what is packed well weighs more than what it fills.
+    /// Live weight of an extent, which may be more than it has flash pages, because what is packed
+    /// well weighs more than what it fills.
     pub fn weighed(&self, extent: u32) -> u32 {
         self.live[extent as usize] + self.objects.live(extent)
     }
-    /// The same; of objects, as many as they take at least.
+    /// Live flash pages of an extent; of objects, as many as they take at least.
     pub fn live_at_least(&self, extent: u32) -> u32 {
         self.live[extent as usize] + self.objects.live_at_least(extent)
     }
@@ -297,11 +298,11 @@ impl State {
     pub fn live_total(&self) -> u64 {
         self.live_in_all + self.objects.live_total()
     }
-    /// The same of subpages alone.
+    /// Live flash pages of whole subpages in all.
     pub fn live_subpages(&self) -> u64 {
         self.live_in_all
     }
-    /// Where objects lie.
+    /// Where objects are stored.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
@@ -352,7 +353,7 @@ impl State {
     pub fn status(&self, page: u32) -> Status {
         status_of(self.table.head(page))
     }
-    /// The checksum of what lies at a place that a version of this page holds.
+    /// The checksum of what is stored at a place that a version of this page holds.
     pub fn checksum(&self, page: u32, held: Held) -> Option<u32> {
         match self.map.get(page * N + held.subpage) {
             Some(l) if l.place == held.place => Some(l.checksum),
@@ -381,7 +382,7 @@ impl State {
         let named = |e: PageEntry| !e.status().has(Status::MAPPED) && names(e);
         self.is_visible(page, held) || self.table.chain(page).any(named)
     }
-    /// Starts loading what says where a subpage lies.
+    /// Starts loading what says where a subpage is stored.
     pub fn prefetch(&self, subpage: u32) {
         self.map().prefetch(subpage);
         self.table.prefetch(subpage / N);
@@ -404,7 +405,7 @@ impl State {
         self.expand(page, &mut versions);
         versions
     }
-    /// Where a subpage lies in the state of a kept token. None when it reads as zeros there.
+    /// Where a subpage is stored in the state of a kept token. None when it reads as zeros there.
     pub fn located_at(&self, subpage: u32, token: u64) -> Option<Located> {
         let page = subpage / N;
         for version in self.versions_of(page).iter().filter(|version| version.time <= token) {
@@ -418,7 +419,7 @@ impl State {
         }
         None
     }
-    /// The same for all of a page.
+    /// Starts loading what says where all subpages of a page are stored.
     pub fn prefetch_page(&self, page: u32) {
         self.table.prefetch(page);
         self.map().prefetch_page(page);
@@ -450,12 +451,13 @@ impl State {
             }
         }
     }
-    /// Makes the versions those of the page, with as few entries as will do.
+    /// Makes these the page's versions, with as few entries as will do.
     fn compress(&mut self, page: u32, versions: &[Version]) -> Result<(), TableFull> {
         let places = self.map.page(page);
         self.compress_over(page, versions, &places)
     }
-    /// The same where programs will see these places. Changes nothing when there is no room.
+    /// As [`State::compress`], where programs will see these places. Changes nothing when there is
+    /// no room.
     fn compress_over(&mut self, page: u32, versions: &[Version], places: &Places) -> Result<(), TableFull> {
         let mut entries = std::mem::take(&mut self.entries);
         entries.clear();
@@ -598,9 +600,9 @@ impl State {
         result
     }
 
-    /// The same where only the map changes and the newest version stays one: no kept token tells
-    /// the two apart, and what is below is hidden as before. Most overwrites are such. Returns
-    /// false, and changes nothing, where more is needed.
+    /// Gives an entry to a page where only the map changes and the newest version stays one: no
+    /// kept token distinguishes the two, and what is below is hidden as before. Most overwrites are
+    /// such. Returns false, and changes nothing, where more is needed.
     fn rewrite(&mut self, page: u32, entry: PageEntry, sums: &Checksums) -> bool {
         let (head, subpages) = (self.table.head(page), entry.subpages(N));
         let alone = head.previous() == EntryIndex::NONE || subpages & !head.valid() == 0;
@@ -617,7 +619,7 @@ impl State {
         let located = held(entry).zip(sums.as_slice());
         let mut located = located.map(|(h, checksum)| (h.subpage, Located { place: h.place, checksum: *checksum }));
         if subpages.is_power_of_two() {
-            // Not the whole page: half of it may lie in no cache.
+            // Not the whole page, because half of it may be in no cache.
             if let Some((subpage, located)) = located.next() {
                 note(self.map.get(page * N + subpage));
                 self.map.set(page * N + subpage, Some(located));
@@ -670,7 +672,7 @@ impl State {
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
         let mut places = self.map.page(page);
-        // Where they lay, and lie.
+        // Where they were, and where they are now.
         let (mut moves, mut count) = ([(0, 0); N as usize], 0);
         if let Some(version) = versions.iter_mut().find(|v| v.held().any(|h| h == one)) {
             for subpage in bits(moved & version.valid) {
@@ -705,7 +707,7 @@ impl State {
     fn move_mapped(&mut self, page: u32, held: Held, to: u32) -> bool {
         let subpage = page * N + held.subpage;
         let Some(located) = self.map.get(subpage).filter(|l| l.place == held.place) else { return false };
-        // The newest entry with the subpage is that of the version which is visible.
+        // The newest entry with the subpage belongs to the version which is visible.
         let holder = self.table.chain(page).find(|entry| entry.subpages(N) & (1 << held.subpage) != 0);
         let mapped = holder.is_some_and(|entry| entry.status().has(Status::MAPPED));
         if !mapped || self.planted.is_some() {
@@ -790,7 +792,7 @@ impl State {
     fn prune_all(&mut self, seen: &impl Seen) -> Result<(), TableFull> {
         let (mut from, mut loaded) = (0, 0);
         while let Some(page) = self.history.next(from) {
-            // Ahead of the one that is pruned, as most of it lies in no cache.
+            // Ahead of the one that is pruned, as most of it is in no cache.
             for _ in 0..if from == 0 { PRUNED_AHEAD } else { 1 } {
                 if let Some(later) = self.history.next(loaded) {
                     self.prefetch_page(later);
@@ -804,7 +806,7 @@ impl State {
         }
         Ok(())
     }
-    /// Gives versions with an older time than `before` that of the first token that sees them.
+    /// Gives versions with an older time than `before` the time of the first token that sees them.
     fn restamp(&mut self, before: u64, seen: &impl Seen) -> Result<(), TableFull> {
         for page in 0..self.geometry.pages() {
             if self.table.head(page) == EMPTY || seen.contains(page) {

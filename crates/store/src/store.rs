@@ -125,7 +125,7 @@ pub(crate) struct Anchors {
     pub extent: usize,
     pub index: u32,
     pub sequence: u64,
-    /// The extent that the anchor in effect lies in.
+    /// The extent that holds the anchor in effect.
     pub in_effect: usize,
     /// Pairs of flash pages that failed one after the other.
     pub failed: u32,
@@ -170,8 +170,8 @@ pub struct Store {
     placed: u64,
     /// The count of reclaimed extents when programs last found no place, if none was given since.
     starved_since: Option<u64>,
-    /// When space was last looked at, in subpages written since the last token, and when it must be
-    /// again.
+    /// When space was last checked, in subpages written since the last token, and when it must be
+    /// checked again.
     looked_at: (u64, u64),
     clock: Clock,
     gone: Gone,
@@ -284,11 +284,11 @@ impl Store {
     pub fn pool(&self) -> PoolId {
         self.pool
     }
-    /// Its state, to look at.
+    /// Its state, to be read.
     pub fn state(&self) -> &State {
         &self.state
     }
-    /// Where subpages lie; may be read by any thread at any time.
+    /// Where subpages are stored; may be read by any thread at any time.
     pub fn map(&self) -> std::sync::Arc<Map> {
         self.state.map().clone()
     }
@@ -333,9 +333,9 @@ impl Store {
     }
 
     /// Gives places to subpages about to be written. Ascending subpages get neighbouring places and
-    /// less metadata. `places` gets one for each of the first so many. The others ask again after
-    /// [`Store::done`] or [`Store::written`]. A place is in flight until [`Store::written`] or
-    /// [`Store::not_written`].
+    /// less metadata. `places` gets a place for each of the first subpages, as many as there are
+    /// places for. The others ask again after [`Store::done`] or [`Store::written`]. A place is in
+    /// flight until [`Store::written`] or [`Store::not_written`].
     ///
     /// # Errors
     /// When there is no space and none will come without a sync; when the pool is poisoned.
@@ -401,7 +401,7 @@ impl Store {
             || self.checkpoint.is_some()
             || self.extents.held() > 0
             || match &self.reclaim {
-                // Since it looked last, extents may have come free.
+                // Since the last check, extents may have come free.
                 Some(reclaim) => reclaim.is_moving() || self.has_room_for_copies(),
                 None => match self.objects.as_ref().and_then(|objects| objects.reclaim_moves()) {
                     Some(moves) => moves || self.has_room_for_copies(),
@@ -480,9 +480,9 @@ impl Store {
         self.check()?;
         self.admit_statuses(pages, status)
     }
-    /// The same of many: where there is no room for all of them, none is changed.
+    /// Sets the status of many pages: if there is no room for all of them, none is changed.
     pub fn set_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
-        // Whether or not it is done. Nothing goes before its end.
+        // Whether or not it is done, because no leaf leaves before its end.
         self.let_go_of_leaves();
         self.check()?;
         self.admit_statuses(pages, status)?;
@@ -491,8 +491,8 @@ impl Store {
 
     // ---- roll back ----
 
-    /// Makes the state again that of a token, without newer ones. Returns whether there is such a
-    /// token. Durable once [`Store::is_quiet`].
+    /// Makes the state of a token the present one again, without newer ones. Returns whether there
+    /// is such a token. Durable once [`Store::is_quiet`].
     pub fn roll_back(&mut self, to: u64) -> Result<bool, WriteError> {
         self.check()?;
         let known = self.state.tokens().contains(to);

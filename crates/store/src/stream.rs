@@ -21,7 +21,7 @@ impl Stream {
     pub fn new(geometry: Geometry, pool: PoolId, kind: Kind, at: StreamPosition, next_extent: u32) -> Stream {
         Stream { geometry, pool, kind, at, next_extent }
     }
-    /// Where the next page goes.
+    /// Where the next page is written.
     pub fn position(&self) -> StreamPosition {
         self.at
     }
@@ -37,8 +37,8 @@ impl Stream {
     pub fn go_on_in(&mut self, extent: u32) {
         self.next_extent = extent;
     }
-    /// Makes the next page of a payload, behind so many others of the same commit. Returns it and
-    /// its place.
+    /// Makes the next page of a payload, `commit_offset` pages behind the first of the same commit.
+    /// Returns it and its place.
     pub fn seal(&mut self, payload: &[u8], next_token: u64, commit_offset: u16) -> (u32, PageBuffer) {
         let place = self.geometry.first_of(self.at.extent) + self.at.index;
         let header = Header {

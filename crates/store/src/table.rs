@@ -48,7 +48,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of so many empty pages. [`Table::room`] counts to `limit`. Other changes than new
+    /// A table of `pages` empty pages. [`Table::room`] counts to `limit`. Other changes than new
     /// versions may go beyond, up to the 2^30 - 1 of the index.
     pub fn new(pages: u32, limit: u32) -> Table {
         assert!(pages < INDICES, "{pages} pages do not fit in a table of {INDICES} entries");
@@ -165,7 +165,7 @@ impl Table {
     }
 
     /// Replaces all versions of a page, the newest first. That is the head, at the page's own
-    /// index, and the others lie above all pages (the paper's update). Changes nothing when there
+    /// index, and the others are above all pages (the paper's update). Changes nothing when there
     /// is no room.
     pub fn replace(&mut self, page: u32, versions: &[PageEntry]) -> Result<(), TableFull> {
         let at = self.head(page).previous();

@@ -26,7 +26,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Those of an anchor.
+    /// The tokens of an anchor.
     pub fn new(tokens: Vec<KeptToken>) -> Tokens {
         Tokens { kept: tokens, ..Tokens::default() }
     }

@@ -1,4 +1,5 @@
-//! An old state of a pool beside the live one: a layer that answers where subpages lay at a token.
+//! An old state of a pool next to the live one: a layer that answers where subpages were at a
+//! token.
 //!
 //! It has no tables of its own: it asks the live store, which knows where reclaim moved the data.
 //! So nothing is recovered twice, and a reader costs no DRAM of the store's. The token stays while
@@ -21,7 +22,7 @@ pub struct View {
 }
 
 impl Pool {
-    /// The state of a token, to be read beside this one.
+    /// The state of a token, to be read while this one continues.
     ///
     /// # Errors
     /// When there is no such token; where the pool takes no more changes, because what failed.
@@ -32,7 +33,7 @@ impl Pool {
 }
 
 impl View {
-    /// The same, as a medium for a runtime. Every write to it fails.
+    /// The view as a medium for a runtime. Every write to it fails.
     #[must_use]
     pub fn into_flash(self) -> Layered<View> {
         Layered::new(Arc::new(self))

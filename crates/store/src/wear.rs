@@ -5,7 +5,7 @@
 
 use crate::geometry::{FIRST_EXTENT, Geometry};
 
-/// An extent with more than one in so many bad flash pages is used no more.
+/// An extent with more than one bad flash page in this number is used no more.
 const RETIRED_SHARE: u32 = 4;
 
 /// What the flash has gone through.
@@ -34,7 +34,7 @@ impl Wear {
     pub fn new(geometry: Geometry) -> Wear {
         Wear { geometry, places: Vec::new(), fills: vec![0; geometry.extents as usize] }
     }
-    /// There are so many extents from now on, and the new ones were never filled.
+    /// There are `extents` extents from now on, and the new ones were never filled.
     pub fn grow(&mut self, extents: u32) {
         self.geometry.extents = extents;
         self.fills.resize(extents as usize, 0);
@@ -82,11 +82,11 @@ impl Wear {
     pub fn fills(&self, extent: u32) -> u32 {
         self.fills[extent as usize]
     }
-    /// Those of all extents.
+    /// The fills of all extents.
     pub fn all_fills(&self) -> &[u32] {
         &self.fills
     }
-    /// Sets those of extents that lie side by side.
+    /// Sets the fills of contiguous extents.
     pub fn set_fills(&mut self, first: u32, fills: &[u32]) {
         self.fills[first as usize..][..fills.len()].copy_from_slice(fills);
     }

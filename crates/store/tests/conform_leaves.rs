@@ -1,9 +1,9 @@
 //! Goal: with DRAM for few of the places of objects, any number of threads read and write them as
-//! before, and the DRAM stays below what was said it would be. Method: pools over a medium in
-//! memory. Readers of several queues, of a token and of single objects look while writers overwrite
-//! and free: each finds an object that was whole, and none older than it has seen. The DRAM of a
-//! pool of many more objects than it has room for is compared with its bound as they come. Then
-//! most pages are deleted in one call, others are written, and all come back with a roll back.
+//! before, and the DRAM stays below the documented bound. Method: pools over a medium in memory.
+//! Readers of several queues, of a token and of single objects read while writers overwrite and
+//! free: each finds an object that was whole, and none older than it has seen. The DRAM of a pool
+//! of many more objects than it has room for is compared with its bound as they come. Then most
+//! pages are deleted in one call, others are written, and all come back with a roll back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -28,7 +28,7 @@ enum Purpose {
     },
 }
 
-/// What lies on flash: pages of metadata, and of data only a number.
+/// What flash holds: pages of metadata, and of data only a number.
 #[derive(Default, Clone)]
 struct Lies {
     pages: HashMap<u32, PageBuffer>,

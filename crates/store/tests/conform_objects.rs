@@ -1,6 +1,6 @@
-//! Goal: objects of a pool are read as they were written, in every way: alone, through a queue as
+//! Goal: objects of a pool are read as they were written, by every means: alone, through a queue as
 //! subpages with zeros behind them, of an old token, after the pool was opened again. Damage is an
-//! error, and nothing beside it is. Method: batches of random objects over a medium in memory,
+//! error, and nothing next to it is. Method: batches of random objects over a medium in memory,
 //! compared with a map that is copied at each token, and bits flipped in the flash.
 
 use std::collections::BTreeMap;
@@ -257,7 +257,7 @@ fn objects_and_whole_subpages_live_side_by_side() {
     let medium = medium();
     let pool = open(&medium);
     let mut now = Contents::new();
-    // Longer than what fits beside others, and of all a subpage.
+    // Longer than what fits in a page with others, and as long as a subpage.
     let all: Vec<(u32, Vec<u8>)> = [1, 15, 16, 17, 2048, 2049, 4080, 4081, 4095, 4096]
         .iter()
         .enumerate()
@@ -298,7 +298,7 @@ fn a_pool_without_objects_has_none() {
     let refused = pool.write_objects(&[(0, b"x")]);
     assert!(matches!(refused, Err(PoolError::Write(WriteError::NoObjects))), "{refused:?}");
     drop(pool);
-    // It begins to pack them when it is told so, and stays one that does.
+    // It begins to pack them when it is asked to, and keeps packing them.
     let pool = open(&medium);
     let with = Geometry::with_objects(2048, 16, 5000).unwrap();
     assert!(pool.resize(with, &mut || true).unwrap());
@@ -408,7 +408,7 @@ fn what_is_overwritten_is_always_there() {
     assert_eq!(pool.locate(3), Location::Unmapped, "it was freed");
 }
 
-/// What lies through a queue is what was written, with zeros behind it.
+/// What is read through a queue is what was written, with zeros behind it.
 fn check_through(flash: &dyn Flash, subpages: &[u32], now: &Contents) {
     read_through(flash, subpages, |subpage, result, page| {
         result.unwrap();

@@ -1,9 +1,9 @@
 //! Goal: a pool keeps the contract of a medium: what was written last is read, by any queue,
 //! whatever the medium within does to the order; and what was flushed is there when it is opened
-//! again. Also: an old token that is read beside the live state stays what it was, and what may be
-//! done with pages is part of the state. Method: random requests over two queues of a pool on media
-//! that reorder and fail, compared with a map. Old tokens are read while reclaim moves what they
-//! name; permissions are compared with a map that is copied at each token.
+//! again. Also: an old token that is read while the live state changes stays what it was, and what
+//! may be done with pages is part of the state. Method: random requests over two queues of a pool
+//! on media that reorder and fail, compared with a map. Old tokens are read while reclaim moves
+//! what they name; permissions are compared with a map that is copied at each token.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -263,8 +263,8 @@ fn who_waits_for_a_state_that_was_named_has_it() {
     user.one(Op::Write, 9, 3).unwrap();
     let third = flash.layer().name_state().unwrap();
     flash.layer().wait_durable(third).unwrap();
-    // A thread that slept through all that is not told that its state is durable because a newer
-    // one is.
+    // A thread that slept through all that is not notified that its state is durable because a
+    // newer one is.
     for gone in [second, second + 1] {
         let told = flash.layer().wait_durable(gone).map_err(|e| e.to_string());
         assert_eq!(told.is_ok(), gone == third, "token {gone}, of {first}, {second}, {third}: {told:?}");
@@ -285,7 +285,7 @@ fn damage_is_an_error_and_not_a_value() {
     for subpage in 0..8 {
         user.one(Op::Write, subpage, 100 + u64::from(subpage)).unwrap();
     }
-    // Somebody changes one bit of subpage 3, wherever it lies.
+    // Somebody changes one bit of subpage 3, wherever it is stored.
     let wanted = 103u64.to_le_bytes().repeat(SUBPAGE_BYTES / 8);
     let mut page = vec![0; SUBPAGE_BYTES];
     let place = (0..geometry().flash_pages() as usize).find(|place| {
@@ -404,7 +404,7 @@ fn writers_are_told_when_there_is_no_space_and_readers_go_on() {
     user.one(Op::Write, full, 2).expect("a sync makes room");
 }
 
-/// A new pool that keeps so many tokens, what it lies on, and how it is opened again.
+/// A new pool that keeps `count` tokens, the medium that holds it, and how it is opened again.
 fn keeps_tokens(count: usize) -> (Arc<dyn Flash>, StoreConfig, Layered<Pool>) {
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
     Pool::format(&medium, geometry(), POOL, 0).unwrap();
@@ -475,7 +475,7 @@ fn tokens_are_dropped_and_counted() {
         assert!(refused.as_ref().is_err_and(named), "{refused:?}");
         assert!(refused.unwrap_err().to_string().contains("unpin it first"));
     }
-    // To look at it takes nothing away.
+    // To inspect it takes nothing away.
     Pool::inspect(medium.clone(), keep, Some(tokens[1])).unwrap();
     pool.pin(newer, false).unwrap();
     pool.can_roll_back(tokens[1]).unwrap();
@@ -520,7 +520,7 @@ fn threads_use_a_pool_on_a_file_in_turns() {
 fn an_old_token_is_what_it_was_while_its_data_moves() {
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
     Pool::format(&medium, geometry(), POOL, 0).unwrap();
-    // One token is kept beside those that are being read.
+    // One token is kept in addition to those that are being read.
     let flash = Pool::open(medium.clone(), config(Durability::Sync)).unwrap().0.into_flash();
     let pool = flash.layer();
     let (mut user, mut random) = (User::new(&flash), Random(17));

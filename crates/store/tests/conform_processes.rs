@@ -1,7 +1,7 @@
 //! Goal: of programs that use a pool one after the other, each leaves what it has named and what it
-//! has made to stay, and nothing else. Every page that went is reported, once. Method: pages of all
-//! kinds, named or not, and processes that begin and end, with roll backs over their beginning,
-//! beside what is expected.
+//! has made to stay, and nothing else. Every page that was deleted is reported, once. Method: pages
+//! of all kinds, named or not, and processes that begin and end, with roll backs over their
+//! beginning, compared with what is expected.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn pages_of_which_nobody_was_told_are_not_forgotten() {
     make(&pool, 3, TEMPORARY);
     pool.drop_temporary().unwrap();
     assert_eq!(there(&pool), []);
-    // Again, one of them anew and one more: each is told once, in order.
+    // Again, one of them anew and one more: each is reported once, in order.
     make(&pool, 7, TEMPORARY);
     make(&pool, 5, TEMPORARY);
     make(&pool, 8, Permissions::DEFAULT);
@@ -97,7 +97,7 @@ fn pages_of_which_nobody_was_told_are_not_forgotten() {
     let token = pool.sync().unwrap();
     pool.process_ends(token).unwrap();
     assert_eq!(pool.take_dropped_temporary(), [1, 3, 5, 7]);
-    // A process that cannot be gone back behind leaves what is to be told as it is.
+    // A process whose beginning no roll back can pass leaves what is to be reported as it is.
     make(&pool, 4, TEMPORARY);
     pool.drop_temporary().unwrap();
     let newer = pool.sync().unwrap();
@@ -105,7 +105,7 @@ fn pages_of_which_nobody_was_told_are_not_forgotten() {
     let refused = pool.process_ends(token);
     assert!(matches!(refused, Err(PoolError::TokenPinned { pinned, .. }) if pinned == newer), "{refused:?}");
     assert_eq!(pool.take_dropped_temporary(), [4]);
-    // With nothing temporary nothing is to be told.
+    // With nothing temporary nothing is to be reported.
     pool.pin(newer, false).unwrap();
     pool.drop_temporary().unwrap();
     assert_eq!(pool.take_dropped_temporary(), []);
@@ -147,7 +147,7 @@ fn what_may_not_be_touched_may_not_be_after_a_roll_back() {
         let pool = open(&medium, true);
         assert!([32, 48].into_iter().all(|subpage| pool.may(subpage, true) && pool.may(subpage, false)));
         if temporary {
-            // Then the state is that of a process of now.
+            // Then the state belongs to a process of the present.
             pool.process_begins(restricted - 1);
         }
         pool.roll_back(restricted).unwrap();

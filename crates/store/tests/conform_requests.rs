@@ -1,8 +1,8 @@
 //! Goal: the log pays: what a pool is given to write at one time reaches the kernel as few
 //! requests, wherever the subpages belong, and so does what its reclaim copies, and what it reads
 //! for that. Method: a pool on a file, through a ring and through threads; batches as an evictor
-//! hands them over, of subpages from all over; the medium's count of its requests is compared with
-//! that of subpages. What was written is read back.
+//! hands them over, of subpages from all over; the number of the medium's requests is compared with
+//! the number of subpages. What was written is read back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 const POOL: PoolId = PoolId([3; 16]);
 /// What a worker that is alone evicts at a time.
 const BATCH: u32 = 16;
-/// Distinct places in the batches: far more than lie in one extent.
+/// Distinct places in the batches: far more than one extent holds.
 const SUBPAGES: u32 = 5000;
 
 /// Subpages and kernel requests written so far.

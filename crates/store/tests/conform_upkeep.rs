@@ -1,6 +1,6 @@
 //! Goal: what a pool does by itself or on request shows in its reports, to the last extent. Work
-//! that is left is announced, missing places are not asked for again, and what is reclaimed, looked
-//! at and given up is counted. Method: a pool over a medium in DRAM, as a layer and by its own
+//! that is left is announced, missing places are not asked for again, and what is reclaimed,
+//! checked and given up is counted. Method: a pool over a medium in DRAM, as a layer and by its own
 //! interface, and numbers worked out by hand.
 
 use std::sync::Arc;
@@ -80,12 +80,12 @@ fn what_a_sync_leaves_to_do_is_told_and_done() {
     while Layer::work(&pool) {}
     assert!(!Layer::has_work(&pool));
     assert_eq!(written(&pool) - before, 2);
-    // The flash failed: nothing more is to be done, and writers are told.
+    // The flash failed: nothing more is to be done, and writers are notified.
     medium.set_plan(FaultPlan::rule(Some(Op::Flush), When::From(1), Fault::Fails(FlashError::Io(5))));
     assert!(pool.sync().is_err() && !Layer::work(&pool));
     assert_eq!(write(&pool, 0..1, 2), Err(FlashError::Io(5)));
     assert!(matches!(pool.write_objects(&[(0, b"x")]), Err(PoolError::Flash(FlashError::Io(5)))));
-    // A look does nothing.
+    // To inspect it does nothing.
     let looked = Pool::inspect(Arc::new(MemoryFlash::new(480).unwrap()), config(), None);
     assert!(matches!(looked, Err(PoolError::Recover(_))));
 }
@@ -269,7 +269,7 @@ fn what_is_given_up_is_an_error_until_it_is_written_again() {
     pool.roll_back(token).unwrap();
     assert!(read(&pool, 22).unwrap()[..8] == LOST_MAGIC);
 }
-/// A pool that has lost something promised can be looked at unchanged, and opened when that is
+/// A pool that has lost something promised can be inspected unchanged, and opened when that is
 /// accepted.
 #[test]
 fn a_loss_is_accepted_by_who_says_so_and_seen_by_who_looks() {

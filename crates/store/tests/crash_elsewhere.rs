@@ -23,7 +23,7 @@ fn roomy() -> Geometry {
     Geometry::new(8 * 48, 8, Some(48)).unwrap()
 }
 
-/// A run in which the requests from one on fail, so many.
+/// A run in which `count` requests fail, beginning with request `from`.
 fn run(seed: u64, from: u64, count: u64) -> World {
     let mut config = config(None, seed);
     // Commits of several pages.
@@ -50,7 +50,7 @@ fn run(seed: u64, from: u64, count: u64) -> World {
     world
 }
 
-/// Whether the same page of the journal lies at two places.
+/// Whether one page of the journal is stored at two places.
 fn is_twice_there(world: &World) -> bool {
     let number = |place: u32| match world.flash.content(place) {
         Some(Content::Metadata(page)) => {

@@ -1,7 +1,7 @@
-//! Goal: what a process was told is durable is there after it was killed, at any moment. Method: a
-//! process of its own writes numbered batches to a pool on a file and tells each token through a
-//! pipe; it is killed with SIGKILL at random moments; the pool is opened, and compared with what
-//! the batches up to the one found must have left.
+//! Goal: what was acknowledged to a process as durable is there after it was killed, at any moment.
+//! Method: a process of its own writes numbered batches to a pool on a file and sends each token
+//! through a pipe. It is killed with SIGKILL at random moments. The pool is opened, and compared
+//! with what the batches up to the one found must have left.
 
 use fulgurite_testkit as trials;
 
@@ -111,7 +111,7 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
     let (seed, kills) = (trials::first_seed(1), trials::runs(100));
     println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS={kills}");
     let since = Instant::now();
-    // Beside what was built there is more likely a disk than where temporary files are.
+    // The directory of the build is more likely on a disk than the one of temporary files.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("pool");
     let medium: Arc<dyn Flash> =

@@ -1,9 +1,9 @@
 //! Goal: a crash at any write loses no object of a token that was acknowledged, and brings none
-//! back by halves. Method: keep a log of all that was written and of what was promised; make what
-//! the flash may hold after each write (subsets of what was under way, whole or torn at 512 bytes);
-//! open it, and compare with the content of the token and of the older ones that it keeps. Every
-//! second run has DRAM for where few of its objects lie. Then what such an opening counts is
-//! compared, too.
+//! back partially. Method: keep a log of all that was written and of what was promised. Make what
+//! the flash may hold after each write (subsets of what was under way, whole or torn at 512 bytes).
+//! Open it, and compare with the content of the token and of the older ones that it keeps. Every
+//! second run has DRAM for the locations of only a few of its objects. Then what such an opening
+//! counts is compared, too.
 
 use crate::world;
 
@@ -44,7 +44,7 @@ fn counts_the_same(image: &Image<'_>, few: StoreConfig, all: StoreConfig) -> Res
 
 /// A run of objects, whole subpages, syncs, deletions, reclaim and checkpoints, with a log.
 fn run(planted: Option<Planted>, seed: u64, steps: u32) -> World {
-    // One in four has so many extents that hot and cold are kept apart.
+    // One in four has enough extents that hot and cold are kept apart.
     let extents = if seed % 4 == 3 { 130 } else { 36 + seed as u32 % 3 * 8 };
     let mut world = World::new(tiny_objects(extents, 16 * 8), config(planted, seed), seed);
     world.flash.log = Some(Vec::new());

@@ -1,9 +1,9 @@
 //! Goal: a pool that is made larger or smaller has its old size or its new one after a crash at any
 //! point, never anything between, and all that was synced; and it can be used, and resized, from
-//! there. The same of one that grows while it is written, and goes on. Method: random pools,
-//! resized with a log of all writes; each moment of the log with subsets of what was under way,
-//! whole and torn; open each image, compare it with the model and its size with the two; go on from
-//! a sample of them. Pools of subpages, and of objects beside subpages. Then pools over several
+//! there. That also holds for a pool that grows while it is written, and continues. Method: random
+//! pools, resized with a log of all writes. Each moment of the log with subsets of what was under
+//! way, whole and torn. Open each image, compare it with the model and its size with the two. Go on
+//! from a sample of them. Pools of subpages, and of objects with subpages. Then pools over several
 //! media by the public interface.
 
 use crate::world;
@@ -76,13 +76,13 @@ fn sizes(random: &mut Random, seed: u64, objects: bool) -> (Geometry, Geometry) 
 enum Change {
     /// Of subpages alone, while nobody has it open.
     Closed,
-    /// The same of one with objects.
+    /// Of a pool with objects, while nobody has it open.
     Objects,
-    /// The same of one that begins to pack objects.
+    /// Of a pool that begins to pack objects, while nobody has it open.
     Begins,
     /// It grows and goes on, with addresses for more than it has room for, or without.
     Open,
-    /// The same of one with objects.
+    /// A pool with objects grows and continues.
     OpenObjects,
 }
 
@@ -157,7 +157,7 @@ fn resized(seed: u64, change: Change) -> Option<(World, Moment, [Geometry; 2])> 
     Some((world, base, [from, to]))
 }
 
-/// Opens what a crash left, and looks at its size.
+/// Opens what a crash left, and checks its size.
 fn look(image: &Image<'_>, world: &StoreConfig, moment: &Moment, sizes: [Geometry; 2]) -> Result<Geometry, String> {
     open_whole(image, *world, &moment.promise)?;
     let (store, _) = recover(&mut image.clone(), *world).map_err(|e| e.to_string())?;
@@ -290,7 +290,7 @@ fn a_crash_leaves_a_pool_of_objects_that_grows_while_it_is_written_in_one_size_o
     assert!(images > 2_000 || runs(40) < 40, "{images} are too few");
 }
 
-/// Three media of so many extents of 8, the first extent of the others left out.
+/// Three media of `extents` extents of 8, the first extent of the others left out.
 fn striped(extents: u32) -> Arc<dyn Flash> {
     let mut layout = StripeLayout::new(8);
     layout.push(extents, (0..3).map(|member| Column { member, first: u32::from(member > 0) }).collect());
@@ -341,7 +341,7 @@ fn sizes_by_the_public_interface() {
     assert_eq!(size(), before);
 }
 
-/// The first so many extents of 8 of a medium.
+/// The first `extents` extents of 8 of a medium.
 fn first_of(medium: &Arc<dyn Flash>, extents: u32) -> StripedFlash {
     let mut layout = StripeLayout::new(8);
     layout.push(extents, vec![Column { member: 0, first: 0 }]);
@@ -376,8 +376,8 @@ fn a_medium_that_fails_while_the_size_is_written() {
                 drop(pool);
                 match result {
                     Ok(done) => {
-                        // What failed was written elsewhere; or nothing did, as there are not so
-                        // many.
+                        // What failed was written elsewhere; or nothing failed, because there were
+                        // fewer writes.
                         assert!(done && size == to, "{what}");
                         if faulty.counters().errors == 0 {
                             break;

@@ -1,7 +1,7 @@
-//! Goal: a crash at any point loses nothing that was acknowledged, and brings nothing back by
-//! halves. Method: keep a log of all that was written to the flash and of what was promised; make
-//! what the flash may hold after each write (every subset of what was under way, whole or torn);
-//! open it, and compare with the content of the token.
+//! Goal: a crash at any point loses nothing that was acknowledged, and brings nothing back
+//! partially. Method: keep a log of all that was written to the flash and of what was promised.
+//! Make what the flash may hold after each write (every subset of what was under way, whole or
+//! torn). Open it, and compare with the content of the token.
 
 use crate::world;
 

@@ -1,7 +1,7 @@
-//! Goal: at the end of the indices of the page table writes are refused by name, and all else goes
-//! on: nothing is lost by what reclaim moves, tokens are made and read, gone back to and dropped,
-//! and then there is room again. Method: random pools with few indices, of subpages and of objects
-//! beside them, written until they are refused; then all that is there is moved about, over and
+//! Goal: at the end of the indices of the page table writes are refused by name, and all else
+//! continues. Nothing is lost by what reclaim moves, tokens are made, read, rolled back to and
+//! dropped, and then there is room again. Method: random pools with few indices, of subpages, or of
+//! objects as well, written until they are refused. Then all that is there is moved about, over and
 //! over, in the state in which one index more would be one too many. After each step every subpage
 //! of every token is compared with the model; and a crash now and then.
 
@@ -51,8 +51,8 @@ fn copies(world: &World) -> u64 {
 }
 
 fn write(world: &mut World, most: u32) {
-    // Several of a page lie side by side under one entry, and what is written again before a token
-    // sees it makes room among them.
+    // Several subpages of a page are contiguous under one entry, and what is written again before a
+    // token sees it makes room among them.
     let count = 1 + world.random.below(most);
     if world.store.geometry().objects && world.random.one_in(2) {
         world.write_objects(count, 64);
@@ -97,7 +97,8 @@ fn what_is_there_is_moved_and_kept_when_no_index_is_left() {
                 world.settle();
                 least = least.min(world.store.state().table().indices_left());
             }
-            // One subpage is written again and again, so that what lies beside it becomes worth it.
+            // One subpage is written again and again, so that reclaiming what is next to it becomes
+            // worth it.
             write(&mut world, 1);
             if round % 20 == 19 {
                 world.settle();

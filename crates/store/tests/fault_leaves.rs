@@ -1,8 +1,8 @@
-//! Goal: where objects lie may be on flash alone. What of that cannot be read is an error of those
-//! that need it, for as long as it cannot be read, and nobody takes it for zeros. Nothing is lost.
-//! Method: a pool of objects with DRAM for a few pages of places. One piece of its checkpoint fails
-//! or is damaged, for some time or for good. Writers, deletions, reclaim and the next checkpoint
-//! need it then.
+//! Goal: the locations of objects may be on flash alone. When some of them cannot be read, requests
+//! that need them get an error, for as long as that lasts, and nobody takes the objects for zeros.
+//! Nothing is lost. Method: a pool of objects with DRAM for a few pages of places. One piece of its
+//! checkpoint fails or is damaged, for some time or for good. Writers, deletions, reclaim and the
+//! next checkpoint need it then.
 
 use crate::world;
 
@@ -19,12 +19,12 @@ const EIO: FlashError = FlashError::Io(5);
 fn mostly_out(seed: u64) -> World {
     mostly_out_of(80, seed)
 }
-/// The same in a pool of so many extents.
+/// A world whose leaves are mostly out, in a pool of `extents` extents.
 fn mostly_out_of(extents: u32, seed: u64) -> World {
     let mut config = world::quick_checkpoints();
     // A checkpoint begins when a test says so, or when leaves ask for one.
     config.checkpoint_after = 1000;
-    // A page's places and slots are 320 bytes at the most.
+    // A page's places and slots are at most 320 bytes.
     config.leaf_bytes = 320 * 8;
     let mut world = World::new(tiny_objects(extents, 16 * PAGES), config, seed);
     for page in 0..PAGES {
@@ -45,7 +45,7 @@ fn mostly_out_of(extents: u32, seed: u64) -> World {
 fn a_page_that_is_out(world: &World) -> u32 {
     (0..PAGES).find(|page| world.store.state().is_out(*page)).expect("most are out")
 }
-/// Where what is known of a page lies.
+/// Where what is known of a page is stored.
 fn piece(world: &World, page: u32) -> u32 {
     world.store.is_behind(page).expect("it is out")
 }
@@ -141,7 +141,7 @@ fn a_checkpoint_tries_again_and_gives_up_for_good() {
 
 #[test]
 fn a_checkpoint_is_put_off_while_the_medium_reads_nothing() {
-    // With so much space, nothing is reclaimed that cannot be read either.
+    // With this much space, nothing is reclaimed that cannot be read either.
     let mut world = mostly_out_of(160, 5);
     let before = world.store.counters().checkpoints;
     for error in [FlashError::TimedOut, FlashError::Closed, FlashError::Io(12)] {
@@ -233,7 +233,7 @@ fn all_goes_on_beside_reads_that_fail() {
             failing += u64::from(fails);
             let count = 1 + world.random.below(4);
             world.write_objects(count, 16 * PAGES);
-            // That of a page of which a read had failed.
+            // The write of a page of which a read had failed.
             assert!(world.refused <= failing, "{} of {failing}", world.refused);
             if step % 5 == 0 {
                 world.sync();

@@ -1,9 +1,9 @@
 //! Goal: reclaim on a medium that gathers reads dead flash pages along with live ones; that one of
 //! either cannot be read costs no data and stops nothing. Method: a pool on a file behind a wrapper
-//! that makes one read in so many fail, by seed; batches are overwritten until extents are half
-//! dead, and extents are reclaimed while reads fail. The wrapper's record tells that pages were
-//! read along. Then nothing fails any more: all that was written is read back, and the pool's own
-//! audit finds nothing.
+//! that makes one read in N fail, by seed; batches are overwritten until extents are half dead, and
+//! extents are reclaimed while reads fail. The wrapper's record shows that pages were read along.
+//! Then nothing fails any more: all that was written is read back, and the pool's own audit finds
+//! nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const BATCH: u32 = 16;
 const SUBPAGES: u32 = 3000;
 const EIO: FlashError = FlashError::Io(5);
 
-/// Does one operation on so many subpages at once; what they hold is in the first bytes of the
+/// Does one operation on all these subpages at once; what they hold is in the first bytes of the
 /// frames.
 fn all(queue: &mut dyn Queue, frames: &Arena, op: Op, requests: &[(u32, u64)]) {
     for (frame, (subpage, value)) in requests.iter().enumerate() {
@@ -84,7 +84,7 @@ fn fault_a_read_of_reclaim_that_fails_costs_nothing() {
             // What cannot be read now stays where it is.
             let _ = flash.layer().reclaim_one();
         }
-        // Of data: summaries lie behind it in each extent.
+        // Of data: summaries are behind it in each extent.
         let of_data = |place: SubpageIndex| place.0 % geometry.extent_pages < geometry.data_pages();
         let reads = faulty.record().iter().filter(|(op, place)| *op == Op::Read && of_data(*place)).count() as u64;
         let (copied, errors) = (flash.layer().counters().copied - copied, faulty.counters().errors - errors);

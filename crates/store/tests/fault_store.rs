@@ -1,7 +1,8 @@
-//! Goal: flash that fails, lies or forgets never makes the store give a wrong value, and never one
-//! that is older than promised without saying so. Method: every request of random runs fails, once
-//! and for good; every bit of the pages that all depends on is flipped, and random bits elsewhere;
-//! writes get lost or go elsewhere; tokens and indices come to the end of their bits.
+//! Goal: flash that fails, forgets or returns false data never makes the store give a wrong value,
+//! and never one that is older than promised without saying so. Method: every request of random
+//! runs fails, once and for good. Every bit of the pages that all depends on is flipped, and random
+//! bits elsewhere. Writes get lost or are written elsewhere. Tokens and indices come to the end of
+//! their bits.
 
 use crate::world;
 
@@ -24,9 +25,9 @@ const EAGAIN: i32 = 11;
 const EINTR: i32 = 4;
 const ECANCELED: i32 = 125;
 
-/// What may become of a request, as the store is told of it. A transfer that stays short, or moves
-/// nothing at all, is `Short`; the queue of a file tries these, EAGAIN and EINTR again by itself
-/// (its own tests enumerate that), and then gives them to the store.
+/// What may become of a request, as it is reported to the store. A transfer that stays short, or
+/// moves nothing at all, is `Short`; the queue of a file tries these, EAGAIN and EINTR again by
+/// itself (its own tests enumerate that), and then passes them to the store.
 const TROUBLES: [(&str, Trouble, bool); 9] = [
     ("EIO", Trouble::Fails(FlashError::Io(EIO)), false),
     ("ENOSPC", Trouble::Fails(FlashError::Io(ENOSPC)), false),

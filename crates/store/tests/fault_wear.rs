@@ -129,7 +129,7 @@ fn a_bad_flash_page_is_never_given_out_again() {
         }
         for round in 0..30 {
             for first in (0..48).step_by(6) {
-                // Looks at each place that it is given.
+                // Checks each place that it is given.
                 world.write_these(&[first, first + 1, first + 2, first + 3, first + 4, first + 5]);
                 while world.random.one_in(2) && world.turn() {}
             }
@@ -180,7 +180,7 @@ fn what_cannot_be_read_is_not_used_again_and_does_not_stop_reclaim() {
         assert_eq!(world.full, 0, "seed {seed}: reclaim went on");
         world.check();
         assert_eq!(bad(&world), lost.iter().map(|(_, place)| *place).collect(), "seed {seed}");
-        // Written again, they are whole, and lie elsewhere.
+        // Written again, they are whole, and stored elsewhere.
         let subpages: Vec<u32> = lost.iter().map(|(s, _)| *s).collect();
         world.write_these(&subpages);
         for _ in 0..300 {
@@ -246,7 +246,7 @@ fn a_checkpoint_that_cannot_be_written_is_written_elsewhere() {
     }
 }
 
-// ---- the same as a medium ----
+// ---- a pool as a medium ----
 
 const POOL: PoolId = PoolId([9; 16]);
 const DEPTH: usize = 8;

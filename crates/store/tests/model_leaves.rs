@@ -1,7 +1,7 @@
-//! Goal: where objects lie may be on flash alone, and nothing else differs. Method: random runs
-//! with DRAM for a few leaves against a model that keeps everything in plain maps: with crashes,
-//! and with pieces that cannot be read. What a small pool counts is compared with what the same
-//! flash says when it is opened with all of it in DRAM.
+//! Goal: the locations of objects may be on flash alone, and nothing else differs. Method: random
+//! runs with DRAM for a few leaves against a model that keeps everything in plain maps: with
+//! crashes, and with pieces that cannot be read. What a small pool counts is compared with what the
+//! same flash says when it is opened with all of it in DRAM.
 
 use crate::world;
 
@@ -13,7 +13,7 @@ use world::{World, quick_checkpoints};
 fn configs(seed: u64) -> (Geometry, StoreConfig, u32) {
     let mut config = quick_checkpoints();
     config.keep_tokens = 1 + (seed % 3) as usize;
-    // A leaf is 320 bytes at the most.
+    // A leaf is at most 320 bytes.
     config.leaf_bytes = 320 * (6 + seed as usize % 4 * 2);
     let subpages = 16 * (24 + (seed % 9) as u32 * 2);
     (tiny_objects(56 + (seed % 5) as u32 * 4, 16 * 40), config, subpages)
@@ -68,7 +68,8 @@ fn after_a_crash_the_last_token_is_there() {
     each_seed(0, 100, crashes_of);
 }
 /// In these, one record moves objects of pages whose leaves are in DRAM and of others. To bring in
-/// those of the others, recovery had let go of the former, which then stayed where they had been.
+/// the leaves of the others, recovery had let go of the former, which then stayed where they had
+/// been.
 #[test]
 fn leaves_stay_until_a_record_about_them_is_replayed() {
     [26, 147].into_iter().for_each(crashes_of);

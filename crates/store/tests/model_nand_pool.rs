@@ -20,8 +20,7 @@ const DEPTH: usize = 16;
 const EXTENT_PAGES: u32 = 16;
 const SUBPAGES: u32 = 1000;
 
-/// 4 planes of 70 blocks of 8 pages, in times that a test can wait for; extents lie across 2
-/// planes.
+/// 4 planes of 70 blocks of 8 pages, in times that a test can wait for; extents span 2 planes.
 fn profile() -> Profile {
     let mut profile = Profile::built_in("slc").unwrap();
     profile.geometry = Division::new(Parts {
@@ -228,8 +227,8 @@ fn nothing_synced_is_lost_when_blocks_wear_out() {
     assert!(report.fil.write_failures > 0, "no write failed");
     assert!(synced.len() > SUBPAGES as usize / 2, "it ended before it had begun");
     assert_eq!(report.nand.violations, 0);
-    // By what lies there, without the blocks' failures. A sync that failed may be there all the
-    // same: then it is newer, never less.
+    // By what is stored there, without the blocks' failures. A sync that failed may be there all
+    // the same: then it is newer, never less.
     drop(life);
     let mut life = Life::open(NandFlash::reopened(memory, profile(), fil()).unwrap(), false);
     for subpage in 0..SUBPAGES {

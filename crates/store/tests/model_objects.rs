@@ -1,9 +1,9 @@
 //! Goal: objects of all sizes, overwritten, freed, kept by tokens, moved by reclaim, are what a
-//! program wrote, also beside whole subpages and after crashes; and a pool that is full of them
-//! says so, early and in time, and takes every write that does not make it fuller. Method: random
-//! runs against a model that keeps everything in plain maps; random parts of what was not flushed
-//! arrive, some torn. Pools are filled with objects of one size or of a few, of which many pack
-//! badly, and what is there is overwritten in many orders.
+//! program wrote, also in pools with whole subpages and after crashes. And a pool that is full of
+//! them says so, early and in time, and takes every write that does not make it fuller. Method:
+//! random runs against a model that keeps everything in plain maps; random parts of what was not
+//! flushed arrive, some torn. Pools are filled with objects of one size or of a few, of which many
+//! pack badly, and what is there is overwritten in many orders.
 
 use crate::world;
 
@@ -17,7 +17,7 @@ fn configs(seed: u64) -> (Geometry, StoreConfig, u32) {
     config.keep_tokens = 1 + (seed % 3) as usize;
     config.victims = [Victims::Greedy, Victims::CostBenefit, Victims::LongestChains][seed as usize / 3 % 3];
     let subpages = 16 * (4 + (seed % 9) as u32 * 2);
-    // One in four has so many extents that hot and cold are kept apart.
+    // One in four has enough extents that hot and cold are kept apart.
     let extents = if seed % 4 == 3 { 130 } else { 48 + (seed % 5) as u32 * 4 };
     (tiny_objects(extents, 16 * 40), config, subpages)
 }
@@ -162,7 +162,7 @@ fn until_a_sync(world: &mut World) {
     world.full = 0;
     world.sync();
     world.settle();
-    // Those of older states, which the configuration keeps.
+    // Versions of older states, which the configuration keeps.
     world.store.drop_tokens(1).unwrap();
     world.settle();
     world.check();
@@ -234,7 +234,7 @@ fn a_pool_full_of_many_sizes_goes_on() {
     });
 }
 
-/// The extents that objects lie in.
+/// The extents that hold objects.
 fn extents_of(world: &World, subpages: impl Iterator<Item = u32>) -> std::collections::BTreeSet<u32> {
     let (map, state) = (world.store.map(), world.store.state());
     let place = |subpage| state.objects().get(map.get(subpage).expect("it was written").place).expect("an object");

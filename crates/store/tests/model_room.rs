@@ -1,12 +1,13 @@
-//! Goal: the room that a pool says it has is there: so many subpages can be written before the next
-//! sync, whichever they are, and then a sync can be made. What is published of it ([`Pool::room`])
-//! is never more, whatever is done to the pool, and at no moment. Method: pools in memory of random
-//! geometry, filled by random amounts, written at random with syncs in between; at random times as
-//! many different subpages as there is room for are written, in batches of random size, each of
-//! which must be taken. The same for what is new in pools of objects, which the weight of what
-//! they hold bounds. Then random histories of all that changes a pool, also of one that is
-//! nearly full, that fails in places, or whose history has a bound: after each look at a queue,
-//! also in the middle of a batch, the published room is compared with what the store says.
+//! Goal: the room that a pool says it has is there: that number of subpages can be written before
+//! the next sync, whichever they are, and then a sync can be made. What is published of it
+//! ([`Pool::room`]) is never more, whatever is done to the pool, and at no moment. Method: pools in
+//! memory of random geometry, filled by random amounts, written at random with syncs in between. At
+//! random times as many different subpages as there is room for are written, in batches of random
+//! size, each of which must be taken. New objects are treated likewise in pools of objects, where
+//! the weight of what they hold bounds the room. Then random histories of all that changes a pool,
+//! also of one that is nearly full, that fails in places, or whose history has a bound. After each
+//! poll of a queue, also in the middle of a batch, the published room is compared with what the
+//! store says.
 
 use fulgurite_testkit as trials;
 use fulgurite_testkit::Random;
@@ -42,7 +43,7 @@ fn write(queue: &mut dyn Queue, subpages: &[u32]) -> Result<(), FlashError> {
     Ok(())
 }
 
-/// So many different ones, in random order.
+/// `count` different ones, in random order.
 fn some(random: &mut Random, count: u64, of: u32) -> Vec<u32> {
     let mut chosen = BTreeSet::new();
     while (chosen.len() as u64) < count.min(of.into()) {
@@ -203,7 +204,7 @@ fn one_history(seed: u64) {
             3 => _ = pool.reclaim_one(),
             4 if random.below(4) == 0 => _ = pool.checkpoint(),
             _ => {
-                // A batch, looked at as it goes.
+                // A batch, with checks between its requests.
                 let count = 1 + random.below(DEPTH as u64) as usize;
                 for tag in 0..count {
                     let subpage = SubpageIndex(random.below(geometry.subpages));

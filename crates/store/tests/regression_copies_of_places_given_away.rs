@@ -1,8 +1,8 @@
 //! Goal: a place is not given to anybody while reclaim copies from it. It was: programs overwrote
-//! all that was live in the extent, a commit made it free, and when the same subpage came to lie at
-//! the same place again, the copy of what had been there before was taken for a copy of that, and
+//! all that was live in the extent, a commit made it free, and the same subpage was then stored at
+//! the same place again. The copy of what had been there before was taken for a copy of that, and
 //! the subpage was lost. Method: reclaim's reads of what it copies do not end while all subpages
-//! are overwritten again and again; nothing may come to lie in the extent that it copies from. Then
+//! are overwritten again and again; nothing may be stored in the extent that it copies from. Then
 //! they end, and everything is read and compared.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 const EXTENTS: u32 = 40;
 const EXTENT_PAGES: u32 = 16;
 const SUBPAGES: u32 = 64;
-/// One in so many is written once to begin with, and so is copied.
+/// One in this number is written once to begin with, and so is copied.
 const COLD: u32 = 8;
 /// Turns without an end after which none is expected any more.
 const PATIENCE: u32 = 20_000;
@@ -68,7 +68,7 @@ fn regression_a_place_that_is_copied_from_is_not_given_away() {
     let queue = flash.open_queue(frames.clone(), 1, Arc::new(Notifier::new().unwrap())).unwrap();
     let mut program = Program { queue, frames, completions: Vec::new(), model: vec![0; SUBPAGES as usize] };
 
-    // The first read is that of a summary; those of what is copied do not end.
+    // The first read is for a summary; the reads of what is copied do not end.
     let stuck = FaultPlan::rule(Some(Op::Read), When::From(2), Fault::Late { polls: u32::MAX });
     medium.set_plan(FaultPlan { record: true, ..stuck });
     let before = medium.record().len();
@@ -112,8 +112,8 @@ fn regression_a_place_that_is_copied_from_is_not_given_away() {
     assert_eq!(flash.layer().audit(), Vec::<String>::new());
 }
 
-/// The same of objects, which lie several to a flash page and are copied by way of pages that are
-/// packed anew.
+/// The test for objects, which are stored several to a flash page and are copied by means of pages
+/// that are packed anew.
 #[test]
 fn regression_a_place_that_objects_are_copied_from_is_not_given_away() {
     const OBJECTS: u32 = 256;

@@ -43,8 +43,7 @@ impl Life {
         let queue = flash.open_queue(frames.clone(), DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
         Life { medium, flash, queue, frames, ended: Vec::new() }
     }
-    /// Requests by frame: to their end, or until it was looked for that so many times. None if they
-    /// have not ended by then.
+    /// Requests by frame: to their end, or for `looks` polls. None if they have not ended by then.
     fn run(&mut self, requests: &[(Op, u32)], looks: u64) -> Option<Result<(), FlashError>> {
         for (frame, (op, subpage)) in (0..).zip(requests) {
             let (subpage, frame) = (SubpageIndex(*subpage), FrameIndex(frame));

@@ -1,8 +1,8 @@
 //! Goal: the summary of an extent whose write ends late destroys nothing. A store once used the
 //! extent again before that, and the summary replaced a durable page of the journal. Method: the
-//! first summary is held back while everything else goes on, for longer than it takes to use every
-//! extent again. What the store writes meanwhile lies elsewhere. Afterwards the extent is used
-//! again, and the pool opens in its last state.
+//! first summary is held back while everything else continues, for longer than it takes to use
+//! every extent again. What the store writes meanwhile is stored elsewhere. Afterwards the extent
+//! is used again, and the pool opens in its last state.
 
 use crate::world;
 

@@ -72,7 +72,7 @@ fn a_bound_for_dram_that_remembers_some_of_what_they_hold() {
     let refused = pool.delete_pages(0..PAGES);
     assert!(matches!(refused, Err(PoolError::Write(WriteError::NoSpace { .. } | WriteError::Table(_)))), "{refused:?}");
     assert!(all(&pool, PAGES) == before, "some were deleted");
-    // Nor are those of several ranges, of which each but the last would have room.
+    // Nor are pages of several ranges deleted, of which each but the last would have room.
     let ranges: Vec<_> = (0..PAGES).step_by(50).map(|first| first..first + 50).collect();
     let refused = pool.delete_all(&ranges);
     assert!(matches!(refused, Err(PoolError::Write(WriteError::NoSpace { .. } | WriteError::Table(_)))), "{refused:?}");

@@ -1,7 +1,7 @@
-//! Goal: a writer with few syncs is told that there is no space until a sync. It never waits for a
-//! reclaim that itself waits for room. Method: random overwrites of a pool that is 80% full, its
-//! own requests answered at once, without a sync until none is accepted. Whenever the store has no
-//! place for a write, it has a request for the flash, or an error. After a sync it takes writes
+//! Goal: a writer with few syncs gets an error that there is no space until a sync. It never waits
+//! for a reclaim that itself waits for room. Method: random overwrites of a pool that is 80% full,
+//! its own requests answered at once, without a sync until none is accepted. Whenever the store has
+//! no place for a write, it has a request for the flash, or an error. After a sync it takes writes
 //! again.
 
 use std::collections::HashMap;

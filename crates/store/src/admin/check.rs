@@ -1,7 +1,7 @@
 //! Reads everything of a pool that is needed, and names what is damaged.
 //!
-//! Looked at are both copies of the superblock; what recovery reads (anchors, checkpoint, journal);
-//! the tables against each other; all metadata pages that were written ([`super::metadata`]); the
+//! It checks both copies of the superblock; what recovery reads (anchors, checkpoint, journal); the
+//! tables against each other; all metadata pages that were written ([`super::metadata`]); the
 //! current content of every subpage through the pool, and what only tokens keep past it; what the
 //! members of a pool of several files say of each other. Nothing is written.
 
@@ -20,7 +20,7 @@ use crate::pool::{LivePage, Pool};
 use crate::recover::{ReadPages, RecoverReport};
 use crate::store::{LOST_MAGIC, StoreConfig, superblock_repairs};
 
-/// Says which subpage cannot be read, and where it lies.
+/// Says which subpage cannot be read, and where it is stored.
 #[must_use]
 pub fn damaged_subpage(layer: &Pool, subpage: u32, error: FlashError) -> String {
     let place = layer.locate(subpage).place().map_or(0, |place| place.flash_page);
@@ -49,7 +49,7 @@ pub(super) struct WrongCopy {
     /// A power failure may have left it so, while the pool got another size. The next program that
     /// opens the pool for changes writes it anew.
     may_be_cut_off: bool,
-    /// Where it lies, and what is wrong with it.
+    /// Where it is, and what is wrong with it.
     pub sentence: String,
 }
 
@@ -191,11 +191,11 @@ pub struct Check {
     pub damaged: Vec<Finding>,
     /// What is no damage, or may be none, in sentences.
     pub notes: Vec<String>,
-    /// The pool whose state was looked at; or why it cannot be opened.
+    /// The pool whose state was read; or why it cannot be opened.
     pub seen: Result<Seen, AdminError>,
 }
 
-/// The state that was looked at.
+/// The state that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     /// Of this pool.

@@ -15,7 +15,8 @@ use crate::pool::{Pool, PoolError};
 use crate::recover::{RecoverReport, superblock};
 use crate::store::StoreConfig;
 
-/// What a pool lies on. It is locked until this, or what was opened on it, is dropped.
+/// The files or devices that hold a pool. They are locked until this, or what was opened on them,
+/// is dropped.
 pub struct PoolFiles {
     /// The one that was named.
     pub path: PathBuf,
@@ -27,7 +28,7 @@ pub struct PoolFiles {
 
 /// A pool that was opened.
 pub struct OpenedPool {
-    /// What it lies on.
+    /// The medium that holds it.
     pub medium: Arc<dyn Flash>,
     /// By this path.
     pub path: PathBuf,
@@ -74,8 +75,9 @@ impl PoolFiles {
         let members = Members::find((path, &flash), elsewhere, &mut open)?;
         Ok(PoolFiles { path: path.into(), flash: members.as_ref().map_or(flash, Members::flash), members })
     }
-    /// The same while another process uses it: nothing is claimed, and nothing may be written. What
-    /// is read may be of different moments, so that it may seem damaged. Then look again.
+    /// Finds the files of a pool while another process uses it: nothing is claimed, and nothing may
+    /// be written. What is read may be of different moments, so that it may seem damaged. Then read
+    /// again.
     ///
     /// # Errors
     /// As [`PoolFiles::find`].
@@ -100,12 +102,12 @@ impl PoolFiles {
     /// nothing was locked since then.
     ///
     /// # Errors
-    /// [`AdminError::Changed`], and those of [`PoolFiles::superblock`].
+    /// [`AdminError::Changed`], and the errors of [`PoolFiles::superblock`].
     pub fn is_still(&self, was: (PoolId, Geometry)) -> Result<(), AdminError> {
         let (id, geometry, _) = self.superblock()?;
         if was == (id, geometry) { Ok(()) } else { Err(AdminError::Changed { path: self.path.clone() }) }
     }
-    /// The pool on it, to be looked at, in its newest state or that of a token. Writes nothing.
+    /// Opens the pool on it read-only, in its newest state or in a token's state. Writes nothing.
     pub fn inspect(self, config: StoreConfig, token: Option<u64>) -> Result<OpenedPool, AdminError> {
         self.opened(false, |medium| Pool::inspect(medium, config, token))
     }
@@ -143,7 +145,8 @@ impl OpenedPool {
     pub fn data_bytes(&self) -> u64 {
         u64::from(self.flash.subpages()) * SUBPAGE_BYTES as u64
     }
-    /// What it lies on, still locked: what was seen is so until whatever is opened on it is closed.
+    /// The files that hold it, still locked: what was seen stays so until whatever is opened on
+    /// them is closed.
     #[must_use]
     pub fn into_files(self) -> PoolFiles {
         PoolFiles { path: self.path, flash: self.medium, members: self.members }

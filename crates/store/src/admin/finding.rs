@@ -56,7 +56,7 @@ impl Damage {
 pub struct Finding {
     /// What it is.
     pub kind: Damage,
-    /// Where it lies; of a member's list, in the member.
+    /// Where it is stored; of a member's list, in the member.
     pub flash_page: Option<u32>,
     /// Of data: the subpage.
     pub subpage: Option<u32>,
@@ -89,7 +89,7 @@ impl Finding {
 /// The places of the two copies of the superblock.
 pub(super) const SUPERBLOCKS: [u32; 2] = [0, 1];
 
-/// Reads flash pages past the pool; `each` is told of them.
+/// Reads flash pages past the pool, and calls `each` with every one of them.
 pub(super) fn read_raw(
     medium: &Arc<dyn Flash>,
     step: Step,

@@ -1,15 +1,15 @@
 //! Pages of metadata, past recovery: which of them are damaged.
 //!
 //! A page counts as damaged when its checksum does not match, or would if it began as such a page
-//! does. What lost its beginning and more is no page of metadata to anybody; so it is looked for
-//! where there must be one: a copy of an anchor has a twin beside it, and an extent that is full
-//! ends with its summary.
+//! does. A page that lost its beginning and more cannot be recognised as metadata. So the check
+//! looks for it where there must be one: a copy of an anchor has a twin next to it, and an extent
+//! that is full ends with its summary.
 //!
 //! What this file does not do: a summary or a copy of an anchor of which nothing was ever written
-//! is no damage. A crash may have come before it; of the newest anchor that is told. What a
-//! power failure may have cut off is no damage either ([`cut_off`]). Such a page lacks whole
-//! sectors, and it was not certainly durable before the state that is looked at. Nothing needs it,
-//! and a note says where it lies.
+//! is no damage, because a crash may have come before it. For the newest anchor it is reported
+//! nevertheless. What a power failure may have cut off is no damage either ([`cut_off`]). Such a
+//! page lacks whole sectors, and it was not certainly durable before the state that is checked.
+//! Nothing needs it, and a note says where it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub fn broken(content: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Bytes that a device writes whole at the least.
+/// The fewest bytes that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
 
 /// Whether a power failure may have left a page like this: sectors of what was to be written, and
@@ -57,7 +57,7 @@ fn begins_blank(content: &[u8]) -> bool {
     content[..SECTOR_BYTES].iter().all(|byte| *byte == 0)
 }
 
-/// The pages in which metadata may lie, each with what it would be.
+/// The pages that may hold metadata, each with what it would be.
 fn places(opened: &OpenedPool) -> Vec<(u32, Damage, String)> {
     let (uses, g) = (opened.pool().uses(), opened.pool().geometry());
     let mut pages = Vec::new();
@@ -118,7 +118,7 @@ fn pairs(copies: &BTreeMap<u32, AnchorCopy>, g: Geometry) -> (Vec<(u32, &'static
     const FOREIGN: &str = "it is no page of metadata, and its other copy is";
     let mut damaged = Vec::new();
     let mut newest: Option<(u64, Option<u32>)> = None;
-    // The two copies of one lie at an even number in the extent and behind it.
+    // The two copies of one are at an even number in the extent and at the next number.
     let firsts: BTreeSet<u32> =
         copies.keys().map(|place| place - (place - g.first_of(g.extent_of(*place))) % 2).collect();
     for (first, second) in firsts.into_iter().map(|first| (first, first + 1)) {
@@ -181,7 +181,8 @@ pub fn damaged(
             Damage::Anchor => {
                 copies.insert(place, AnchorCopy::of(content, pool, place));
             }
-            // Programs' data never lies there, and journals that did are still what they were.
+            // Programs' data is never stored there, and journals that were are still what they
+            // were.
             Damage::Summary
                 if full.contains(&g.extent_of(place))
                     && !begins_blank(content)
@@ -230,7 +231,7 @@ mod tests {
         let header = Header { sequence, ..Header::new(Kind::Anchor, POOL, place) };
         header.page(says).0
     }
-    /// Looks at pages that lie side by side, the first of them the first of the anchors.
+    /// Checks contiguous pages, the first of them the first of the anchors.
     fn looked(pages: &[PageBuffer]) -> (Vec<u32>, Option<u32>) {
         let whole = (8..).zip(pages).filter(|(_, page)| broken(&page[..]).is_none());
         let copies = whole.map(|(place, page)| (place, AnchorCopy::of(&page[..], POOL, place))).collect();
@@ -245,8 +246,8 @@ mod tests {
         let all = |b: &PageBuffer, d: &PageBuffer| looked(&[a.clone(), b.clone(), c.clone(), d.clone()]);
         let garbage: PageBuffer = Box::new([0xA5; 4096]);
         assert_eq!(all(&b, &d), (vec![], None));
-        // Of the newest it is told when nothing was written, or what is there is an older one; of
-        // others it does not matter.
+        // For the newest, a copy is reported when nothing was written, or when it is an older one;
+        // for others it does not matter.
         assert_eq!(all(&b, &zero_page()), (vec![], Some(10)));
         assert_eq!(all(&b, &anchor(11, 3, b"x")), (vec![], Some(10)));
         assert_eq!(all(&zero_page(), &d), (vec![], None));
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(all(&garbage, &d), (vec![9], None));
         assert_eq!(looked(&[garbage.clone(), b.clone(), c.clone(), d.clone()]), (vec![8], None));
         assert_eq!(all(&b, &anchor(11, 6, b"y")), (vec![11], None));
-        // Where nothing is an anchor, anything may lie.
+        // Where nothing is an anchor, there may be anything.
         assert_eq!(
             looked(&[a.clone(), b.clone(), c.clone(), d.clone(), garbage.clone(), garbage.clone()]),
             (vec![], None)

@@ -1,7 +1,7 @@
 //! Administration of pools: opened with all that they span, checked, repaired, surveyed, resized.
 //!
-//! Results are typed, and nothing here prints. What takes long is told to a [`Watch`], which can
-//! stop it.
+//! Results are typed, and nothing here prints. Long steps report their progress to a [`Watch`],
+//! which can stop them.
 //!
 //! The caller decides which files may be used up, and knows the room of their file systems.
 
@@ -39,7 +39,8 @@ pub enum Step {
     Moving,
 }
 
-/// Told which share of a step is done; may stop all of it, with [`AdminError::Stopped`].
+/// Gets the share of a step that is done, and may stop the whole operation, with
+/// [`AdminError::Stopped`].
 pub type Watch<'w> = &'w mut dyn FnMut(Step, f64) -> ControlFlow<()>;
 
 fn tell(watch: Watch<'_>, step: Step, done: u64, all: u64) -> Result<(), AdminError> {

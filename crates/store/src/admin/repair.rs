@@ -58,11 +58,11 @@ fn summaries(opened: &OpenedPool, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuff
     pages
 }
 
-/// A copy of an anchor from the one beside it; zeros where that cannot be used either: an anchor
+/// A copy of an anchor, made from its twin; zeros if that cannot be used either, which is an anchor
 /// that does not count.
 fn anchor(driver: &mut Driver, opened: &OpenedPool, place: u32) -> (PageBuffer, bool) {
     let first = opened.pool().geometry().first_of(opened.pool().geometry().extent_of(place));
-    // The two copies of one lie at an even number and behind it.
+    // The two copies of one are at an even number and the next.
     let other = first + ((place - first) ^ 1);
     let twin = driver.read(other, 0).ok().and_then(|page| {
         let (header, _, payload) = Header::open(&page).ok()?;
@@ -112,7 +112,7 @@ fn mend(files: PoolFiles, config: StoreConfig, found: &[Finding], watch: Watch<'
     let extents: BTreeSet<u32> = extents.intersection(&in_use).copied().collect();
     driver.write_all(summaries(&opened, &extents))?;
     done.extend(extents.iter().map(|extent| format!("repaired: the summary of extent {extent}")));
-    // What is still broken in the extents of the journal lies before its beginning.
+    // What is still broken in the extents of the journal is before its beginning.
     let journal: Vec<u32> = places(Damage::Journal).collect();
     let mut left = Vec::new();
     read_raw(&opened.medium, Step::Metadata, &journal, watch, |place, content| {
@@ -127,12 +127,12 @@ fn mend(files: PoolFiles, config: StoreConfig, found: &[Finding], watch: Watch<'
     Ok(done)
 }
 
-/// Mends the superblock, then all else; `said` is told what is found and done. One lock is over all
-/// of it: what is written is for what was found. `accept_loss`: also opens a pool of which
-/// something that was promised is lost, for good.
+/// Mends the superblock, then all else. `said` is called with what is found and done. One lock is
+/// held over all of it, because what is written is for what was found. `accept_loss`: also opens a
+/// pool of which something that was promised is lost, for good.
 ///
 /// # Errors
-/// When something could not be repaired; what `said` was told of is done.
+/// When something could not be repaired. What was reported to `said` is done.
 pub fn repair(
     mut files: PoolFiles,
     config: StoreConfig,

@@ -1,11 +1,12 @@
-//! A pool made larger or smaller: the flash under it first, then the pool, when it grows; the other
-//! way round when it shrinks.
+//! A pool made larger or smaller. When it grows, first the flash under it changes and then the
+//! pool; when it shrinks, first the pool.
 //!
-//! At every moment the pool is whole in its old size or in its new one: what the flash has beyond
-//! the pool is nobody's. Stopped, or failing, it has its old size, and a file that was made longer
-//! is cut again. Killed, or when the flash fails while the new size is written, it has one of the
-//! two, and the file stays as long as it is; asked for that size again, it makes the copies of the
-//! superblock equal and gives back what lies behind the end.
+//! At every moment the pool is whole in its old size or in its new one, because the flash beyond
+//! the pool belongs to nothing. When the change is stopped or fails, the pool has its old size, and
+//! a file that was made longer is cut again. When the process is killed, or the flash fails while
+//! the new size is written, it has one of the two, and the file stays as long as it is. When that
+//! size is requested again, the change makes the copies of the superblock equal and gives back what
+//! is behind the end.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -193,8 +194,8 @@ impl Resizing {
     pub fn targets(&self) -> &[Target] {
         &self.targets
     }
-    /// Does it. `left` is told why a file that was made longer could not be cut again, where the
-    /// pool has its old size.
+    /// Changes the size. If the pool keeps its old size and a file that was made longer could not
+    /// be cut again, `left` is called with the error.
     ///
     /// # Errors
     /// Any [`AdminError`]; [`AdminError::Stopped`] when the watch says stop, and the pool has its
@@ -233,8 +234,8 @@ impl Resizing {
         if !done.map_err(|source| AdminError::Pool { path: path.clone(), source })? {
             return Err(AdminError::Stopped);
         }
-        // Also where the pool has its size already: a change that was cut off may have left what
-        // lies behind its end.
+        // Also where the pool has its size already: a change that was cut off may have left
+        // something behind its end.
         if to.extents <= now.extents {
             give_back(&mut opened.members, path, to, &self.targets)?;
             if let [only] = &self.targets[..]

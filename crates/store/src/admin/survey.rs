@@ -54,7 +54,7 @@ pub struct SurveyedExtent {
 pub struct Survey {
     /// In their order.
     pub extents: Vec<SurveyedExtent>,
-    /// Pages with so many versions, from 1 on.
+    /// Pages with N versions, from N = 1 on.
     pub versions: Vec<u64>,
     /// Flash pages of an extent that hold data.
     pub data_pages: u64,
@@ -134,7 +134,7 @@ impl OpenedPool {
     }
 }
 
-/// What is left of so many extents that each bear so many fills, at the rate so far.
+/// What is left of `extents` extents that bear `endurance` fills each, at the rate so far.
 fn lifetime_left(fills: u64, extents: u64, endurance: u32, age: u64) -> Option<u64> {
     let left = (extents * u64::from(endurance)).saturating_sub(fills);
     let seconds = (u128::from(left) * u128::from(age)).checked_div(fills.into())?;

@@ -1,5 +1,5 @@
 //! Goal: a driver hands each request to the medium once, gives its frame back when it ended, and
-//! counts those under way. It reads ahead what it is told to, and no more. Method: media in DRAM
+//! counts those under way. It reads ahead what it is asked to, and no more. Method: media in DRAM
 //! that record requests, and end some late or with an error.
 
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FlashError, MemoryFlash, When};
@@ -15,7 +15,7 @@ const PAGES: u32 = 1024;
 fn faulty() -> FaultyFlash<MemoryFlash> {
     FaultyFlash::new(MemoryFlash::new(PAGES).unwrap(), FaultPlan { record: true, ..FaultPlan::default() })
 }
-/// A pool with a driver of so many requests at a time.
+/// A pool with a driver of `depth` requests at a time.
 fn made(flash: &FaultyFlash<MemoryFlash>, depth: usize) -> (Driver, Store) {
     let geometry = Geometry::new(PAGES, 8, Some(320)).unwrap();
     let mut driver = Driver::new(flash, depth).unwrap();
@@ -100,7 +100,7 @@ fn what_is_asked_for_ahead_is_read_at_once_and_as_it_is() {
     assert_eq!(driver.read(1, 2).map(|_| ()), Err(FlashError::Io(5)));
     assert!(driver.read(2, 1).unwrap() == content(2) && driver.read(3, 0).unwrap() == content(3));
     assert_at_rest(&driver);
-    // A write that fails is told, and nothing behind it is written.
+    // A write that fails is reported, and nothing behind it is written.
     flash.set_plan(FaultPlan::rule(Some(Op::Write), When::Nth(2), Fault::Fails(FlashError::Io(5))));
     let all = (0..3).map(|place| (place, content(100 + place))).collect();
     assert_eq!(driver.write_all(all), Err(FlashError::Io(5)));
@@ -166,7 +166,7 @@ fn what_is_copied_is_what_was_there_and_each_frame_comes_back() {
         assert_eq!(store.state().audit(), Vec::<String>::new());
     }
 }
-/// A copy that cannot be read is told from one that cannot be written.
+/// A copy that cannot be read is distinguished from one that cannot be written.
 #[test]
 fn how_a_copy_fails_is_told() {
     // Either is retried: unread ones after all else, unwritten ones at another place.

@@ -34,12 +34,12 @@ fn check_counts(extents: &Extents) {
 fn live_of(all: &[(u32, u32)]) -> impl Fn(u32) -> (u32, u32) {
     move |extent| all.iter().find(|(e, _)| *e == extent).map_or((0, 0), |(_, live)| (*live, *live))
 }
-/// The same, of pages with one version each.
+/// What an extent holds, if its pages have one version each.
 fn content_of(all: &[(u32, u32)]) -> impl Fn(u32) -> Content {
     let live = live_of(all);
     move |extent| Content { live: live(extent).0, compared: live(extent).1, chains: 0 }
 }
-/// An extent with so many flash pages that failed, the last ones of its data.
+/// An extent with `count` flash pages that failed, the last ones of its data.
 fn with_bad(wear: &mut Wear, extent: u32, count: u32) {
     (0..count).for_each(|i| _ = wear.insert(extent * 8 + 6 - i));
 }
@@ -145,7 +145,7 @@ fn in_a_large_pool_each_degree_has_an_extent_and_takes_anothers_where_there_is_n
     assert_eq!((give(Writer::Program, 2, 0), give(Writer::Reclaim, 2, 0)), (Some(24), Some(25)));
     assert_eq!((give(Writer::Program, 4, 0), give(Writer::Program, 0, 0)), (Some(32), Some(40)));
     assert_eq!((give(Writer::Program, 1, 122), give(Writer::Program, 4, 122)), (Some(41), Some(33)));
-    // 5, 5 and 5 pages of three open extents, and those of free ones beyond the reserve.
+    // 5, 5 and 5 pages of three open extents, and the pages of free ones beyond the reserve.
     assert_eq!((extents.room_for_programs(122), extents.room_for_programs(120)), (15, 29));
     assert_eq!((extents.room_for_programs(123), extents.room_for_programs(125)), (8, 0));
     for (batch, degrees) in [(39, [1, 1, 1, 3, 3]), (40, [0, 1, 2, 3, 4])] {

@@ -1,7 +1,7 @@
 //! Goal: a map of slots and blocks equals an array of places, whatever kinds its pages go through,
 //! takes no more than it promises, and never gives readers what was never true. Method: random
-//! changes of few pages beside an array, then readers that look for the impossible during such
-//! changes. `tests/loom_map.rs` checks the memory model.
+//! changes of few pages in the map and in an array, then readers that look for the impossible
+//! during such changes. `tests/loom_map.rs` checks the memory model.
 
 use fulgurite_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ fn at(subpage: u32, place: u32) -> Located {
     Located { place, checksum: place.wrapping_mul(0x9E37_79B1) ^ subpage }
 }
 
-/// The same run of places again, with another content of one of them.
+/// A run of places is set again, with another content of one of them.
 #[test]
 fn a_run_at_the_same_places_is_not_the_same_content() {
     let mut writer = MapWriter::new(1);

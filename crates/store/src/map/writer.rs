@@ -15,7 +15,7 @@ const LIMBO_MAX: u32 = 64;
 /// The most pages of a map.
 pub const PAGES_MAX: u32 = (BLOCKS_MAX - 2 - LIMBO_MAX) / 2;
 
-/// Where the subpages of a page lie.
+/// Where the subpages of a page are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Places([u64; N as usize]);
 
@@ -23,7 +23,7 @@ impl Places {
     /// Nowhere.
     pub const NONE: Places = Places([0; N as usize]);
 
-    /// That of a subpage, by its number in the page.
+    /// Where a subpage is stored, by its number in the page.
     #[inline]
     pub fn get(&self, subpage: u32) -> Option<Located> {
         Located::of(self.0[subpage as usize])
@@ -36,7 +36,7 @@ impl Places {
     fn place(&self, subpage: u32) -> u32 {
         (self.0[subpage as usize] >> 32) as u32
     }
-    /// Where the first lies, if the others follow it.
+    /// Where the first is stored, if the others follow it.
     fn run(&self) -> Option<u32> {
         let start = self.place(0);
         let follow = |s: u32| self.place(s) == start.wrapping_add(s);
@@ -63,7 +63,7 @@ pub struct MapWriter {
 }
 
 impl MapWriter {
-    /// A map of so many pages, nothing of which was ever written.
+    /// A map of `pages` pages, nothing of which was ever written.
     pub fn new(pages: u32) -> MapWriter {
         // Few in a small map, so that tests see blocks used again.
         let limbo_max = (pages / 64).clamp(1, LIMBO_MAX);
@@ -83,13 +83,13 @@ impl MapWriter {
     pub fn map(&self) -> &Arc<Map> {
         &self.map
     }
-    /// Where a subpage lies; none where it was never written.
+    /// Where a subpage is stored; none if it was never written.
     #[inline]
     pub fn get(&self, subpage: u32) -> Option<Located> {
         // Nobody else changes it.
         Located::of(self.map.word(self.slot(subpage / N), subpage % N))
     }
-    /// Where all of a page lie.
+    /// Where all subpages of a page are stored.
     pub fn page(&self, page: u32) -> Places {
         self.places(self.slot(page))
     }
@@ -123,7 +123,7 @@ impl MapWriter {
         places
     }
 
-    /// Changes where a subpage lies.
+    /// Changes where a subpage is stored.
     pub fn set(&mut self, subpage: u32, located: Option<Located>) {
         let (page, at) = (subpage / N, subpage % N);
         let slot = self.slot(page);
@@ -136,7 +136,7 @@ impl MapWriter {
                 // The first one mostly says no: a run is written in order.
                 let start = l.place.wrapping_sub(at);
                 let follows = |s: u32| self.map.word(slot, s) >> 32 == u64::from(start.wrapping_add(s));
-                // The neighbour first, as it lies in the same line.
+                // The neighbour first, as it is in the same cache line.
                 if follows(at ^ 1) && (0..N).rev().all(follows) {
                     self.set_page(page, &self.places(slot));
                 }
@@ -148,8 +148,8 @@ impl MapWriter {
             }
         }
     }
-    /// Changes where all of a page lies, at once. Concurrent readers find a subpage at its old or
-    /// new place.
+    /// Changes where all subpages of a page are stored, at once. Concurrent readers find a subpage
+    /// at its old or new place.
     pub fn set_page(&mut self, page: u32, places: &Places) {
         let (old, which) = (self.slot(page), places.which());
         let new = match (which.count_ones(), old) {

@@ -219,7 +219,7 @@ fn an_old_copy_of_a_member_is_refused() {
     made.begin_changes().unwrap();
     made.members[1].1 = old;
     assert!(matches!(found(&made, &[0, 1, 2]), Err(MemberError::Old { position: 1, .. })));
-    // Whichever is looked at first.
+    // Whichever is read first.
     assert!(matches!(found(&made, &[1, 0, 2]), Err(MemberError::Old { position: 1, .. })));
 }
 #[test]
@@ -469,7 +469,7 @@ fn what_lies_in_the_place_of_a_member_is_told() {
         copy.members[at].1 = flash;
         found(&copy, &[0, 1, 2])
     };
-    // Nothing, too little to look at, a member of another pool, and one of a pool of the same name.
+    // Nothing, too little to read, a member of another pool, and one of a pool of the same name.
     for flash in [memory(80), memory(MEMBER_PAGES[1]), memory(MEMBER_PAGES[1] + 1)] {
         let refused = with(1, flash);
         assert!(matches!(refused, Err(MemberError::Foreign { position: 1, what, .. }) if what.contains("no part")));
@@ -482,7 +482,7 @@ fn what_lies_in_the_place_of_a_member_is_told() {
     assert!(matches!(refused, Err(MemberError::Foreign { position: 1, what: "it belongs to another pool", .. })));
     let refused = with(1, other([1, 7, 3], 9)[1].1.clone());
     assert!(matches!(refused, Err(MemberError::Foreign { position: 1, what, .. }) if what.contains("same name")));
-    // The same ones are taken for them, as nothing tells them apart.
+    // These files are taken for them, as nothing distinguishes them.
     assert!(with(1, other([1, 2, 3], 9)[1].1.clone()).is_ok());
     // There is another member of the pool.
     let head = |at: usize| {
@@ -560,7 +560,7 @@ fn bands_use_all_that_there_is() {
     ] {
         assert_eq!(bands_for(&extents, &used), bands, "{extents:?} of which {used:?} are used");
     }
-    // Cut to so many extents: whole rows stay, of each band as many as are needed.
+    // Cut to this number of extents: whole rows stay, of each band as many as are needed.
     for (extents, needed, rows) in [
         (24, [10, 10, 6], vec![5, 4, 1]),
         (23, [9, 10, 6], vec![5, 4]),

@@ -1,7 +1,7 @@
 //! Objects of a pool: written in batches, read one at a time.
 //!
 //! A batch is packed, several objects to a flash page, and one flash read returns each. A caller
-//! with a queue asks where an object lies ([`Pool::locate_object`]) and reads that flash page
+//! with a queue asks where an object is stored ([`Pool::locate_object`]) and reads that flash page
 //! itself. A runtime that reads the subpage through its queue gets the object with zeros behind it.
 //! This file also reads and writes for callers without a queue, and waits.
 
@@ -19,7 +19,7 @@ use crate::map::{Find, Located};
 use crate::recover::ReadPages;
 use crate::store::WriteError;
 
-/// Where the content of a subpage lies.
+/// Where the content of a subpage is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
     /// Its flash page and bytes there: all, for a whole subpage. [`ObjectPlace::FREED`]: nowhere.
@@ -34,8 +34,8 @@ impl Object {
     /// Its bytes in the flash page that was read.
     ///
     /// # Errors
-    /// [`FlashError::Corrupt`] when they are not what was written, or the object lies elsewhere by
-    /// now: locate it again.
+    /// [`FlashError::Corrupt`] when they are not what was written, or the object has moved by now:
+    /// locate it again.
     pub fn bytes<'p>(&self, page: &'p [u8; SUBPAGE_BYTES]) -> Result<&'p [u8], FlashError> {
         let bytes = &page[self.at.range()];
         if crc32c(bytes) == self.checksum { Ok(bytes) } else { Err(FlashError::Corrupt) }
@@ -66,7 +66,7 @@ impl Pool {
             }
         }
     }
-    /// The flash page to read where it is not known in DRAM where a subpage lies.
+    /// The flash page to read when DRAM does not say where a subpage is stored.
     #[cold]
     fn behind(&self, subpage: u32) -> Option<u32> {
         self.lock_to_look().store.is_behind(subpage / SUBPAGES_PER_PAGE)
@@ -79,7 +79,7 @@ impl Pool {
         page.copy_from_slice(content);
         inner.store.learn(subpage / SUBPAGES_PER_PAGE, flash_page, &page)
     }
-    /// The locked store, in which it is known where the objects of a page lie.
+    /// The locked store, in DRAM of which it is known where the objects of a page are stored.
     pub(super) fn lock_with_leaf(&self, page: u32) -> Result<Locked<'_>, PoolError> {
         let mut failed = false;
         loop {
@@ -95,7 +95,8 @@ impl Pool {
             }
         }
     }
-    /// The same of several, to be changed; they stay until [`Store::set_statuses`].
+    /// The locked store with the leaves of several pages, to be changed; they stay until
+    /// [`Store::set_statuses`].
     pub(super) fn lock_with_leaves(&self, pages: &[u32]) -> Result<Locked<'_>, PoolError> {
         loop {
             let mut inner = self.lock_for_changes()?;
@@ -127,8 +128,8 @@ impl Pool {
         let part = Part { offset: at.offset, length: at.length };
         (at.length > 0).then_some(Place { flash_page: at.flash_page, checksum, part: Some(part) })
     }
-    /// Where the content of a subpage lies, without a lock. None when it was never written. Ask
-    /// again after reading: if the answer is the same, the place was not reused.
+    /// Where the content of a subpage is stored, without a lock. None when it was never written.
+    /// Ask again after reading: if the answer has not changed, the place was not reused.
     ///
     /// # Errors
     /// When that is on flash alone, and cannot be read. Then a flash page is read, with a lock.
@@ -152,15 +153,15 @@ impl Pool {
     /// length, or 0 when it was never written or was freed.
     ///
     /// # Errors
-    /// [`FlashError::Corrupt`] when something else lies there. When the flash fails, there is no
-    /// such subpage, or `into` is too short ([`FlashError::OutOfRange`]).
+    /// [`FlashError::Corrupt`] when something else is stored there. When the flash fails, there is
+    /// no such subpage, or `into` is too short ([`FlashError::OutOfRange`]).
     pub fn read_object(&self, subpage: u32, into: &mut [u8]) -> Result<usize, PoolError> {
         if subpage >= self.opened_as.subpages {
             return Err(FlashError::OutOfRange.into());
         }
         self.read_located(into, || self.locate_object(subpage))
     }
-    /// The same of the state of a token that is kept.
+    /// Reads an object in the state of a token that is kept.
     ///
     /// # Errors
     /// As [`Pool::read_object`]; when there is no such token.

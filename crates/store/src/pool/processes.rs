@@ -1,4 +1,4 @@
-//! Processes that use a pool one after the other: what of theirs goes when they do.
+//! Processes that use a pool one after the other, and what is deleted when one of them ends.
 //!
 //! A process usually opens its own pool, and closes it at its end. A device's store stays open
 //! while programs come and go, and may be reopened while one lives. So the device says when one
@@ -15,7 +15,7 @@ impl Pool {
     pub fn take_dropped_temporary(&self) -> Vec<u32> {
         self.take_some_dropped_temporary(usize::MAX)
     }
-    /// The same, so many at the most.
+    /// Takes at most `most` of them.
     pub fn take_some_dropped_temporary(&self, most: usize) -> Vec<u32> {
         let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
         let count = dropped.len().min(most);
@@ -30,7 +30,8 @@ impl Pool {
         self.opened_at.store(after.saturating_add(1), Ordering::Release);
     }
     /// The process of the state's temporary pages has ended. They are deleted, as part of the state
-    /// and of the next token. Those of earlier ones that were not yet taken stay listed.
+    /// and of the next token. Temporary pages of earlier processes that were not yet taken stay
+    /// listed.
     pub fn drop_temporary(&self) -> Result<(), PoolError> {
         let survey = self.lock_for_changes()?.store.drop_temporary()?;
         self.add_dropped(survey.temporary);

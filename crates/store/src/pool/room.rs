@@ -73,7 +73,7 @@ impl Pool {
         inner.stirred = true;
         inner.for_changes()
     }
-    /// The same without changes.
+    /// The locked store, to be read only.
     pub(super) fn lock_to_look(&self) -> Locked<'_> {
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -87,7 +87,7 @@ impl Pool {
         };
         self.locked(inner)
     }
-    /// The same where nobody else has it.
+    /// The locked store, if it is free.
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         match self.inner.try_lock() {
             Ok(inner) => Some(self.locked(inner).for_changes()),
@@ -95,14 +95,14 @@ impl Pool {
             Err(TryLockError::WouldBlock) => None,
         }
     }
-    /// The same, for changes.
+    /// The locked store, for changes.
     pub(super) fn lock_for_changes(&self) -> Result<Locked<'_>, PoolError> {
         let inner = self.lock();
         inner.is_whole()?;
         if inner.read_only { Err(PoolError::ReadOnly) } else { Ok(inner) }
     }
 
-    /// At most so many frames will differ from the pool in DRAM (0: changes are not announced).
+    /// At most `frames` frames will differ from the pool in DRAM (0: changes are not announced).
     /// From now on, a change of one that does not asks first
     /// ([`fulgurite_flash::Backing::begin_change`]) while there is hardly more room than a sync
     /// needs. It gets `NoSpace` when there is no more. A sync can still be made, which makes room,
@@ -141,8 +141,9 @@ impl Pool {
         let noted = u64::from(SUBPAGES_PER_PAGE);
         !status.has(Status::DELETED) || self.changes.leaves_for_all(inner.store.room_beside_deleted(pages), noted)
     }
-    /// How many pages can be deleted now, whatever they hold, beside what a sync needs. A deletion
-    /// of so many may still be refused by a full page table. Writers find no more room after it.
+    /// How many pages can be deleted now, whatever they hold, in addition to what a sync needs.
+    /// Deleting this number may still be refused by a full page table. Writers find no more room
+    /// after it.
     pub fn pages_to_delete(&self) -> u32 {
         let inner = self.lock_to_look();
         let (mut least, mut most) = (0, u32::try_from(inner.store.room_for_deletions()).unwrap_or(u32::MAX));
@@ -166,7 +167,7 @@ impl Pool {
         }
         Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into())
     }
-    /// What so many pages that get another status take of the room.
+    /// What `pages` pages that get another status take of the room.
     pub(super) fn room_for_statuses(&self, inner: &Inner, pages: usize) -> u64 {
         let older = pages as u64 * u64::from(SUBPAGES_PER_PAGE);
         // A page, for the caller's notes of it.
@@ -222,7 +223,7 @@ mod tests {
         let pool = open(&medium);
         pool.set_permissions(2..3, Permissions::DEFAULT).unwrap();
         let token = pool.sync().unwrap();
-        // A look leaves it as it was.
+        // A reader's panic leaves it as it was.
         let died = catch_unwind(AssertUnwindSafe(|| {
             let _inner = pool.lock_to_look();
             panic!("on the way");

@@ -59,8 +59,8 @@ impl Pool {
         inner.driver.write_all(pages.to_vec()).map_err(ResizeError::Unsure)?;
         Ok(true)
     }
-    /// Gives the pool so many extents, more than it has, while it is open. Its medium must have the
-    /// flash already. A crash leaves the old size or the new one.
+    /// Gives the pool `extents` extents, more than it has, while it is open. Its medium must have
+    /// the flash already. A crash leaves the old size or the new one.
     ///
     /// # Errors
     /// When it has more already, the medium or the DRAM for it has less, or no pool of its kind is
@@ -80,7 +80,7 @@ impl Pool {
             return Ok(());
         }
         self.lock_for_changes()?.failed()?;
-        // Requests of its own: those of the store go on.
+        // Requests of its own, because the store's continue.
         let mut driver = Driver::new(&*self.medium, 4)?;
         let (pool, _, block) = superblock(&mut driver)?;
         let grown = Geometry { extents, ..now };
@@ -91,14 +91,14 @@ impl Pool {
         inner.driver.medium_has(self.medium.subpages());
         inner.store.grow(extents);
         self.extents.store(extents, Ordering::Release);
-        // Waiters for places look again.
+        // Waiters for places check again.
         self.starved.store(false, Ordering::Relaxed);
         self.helpers.note_places();
-        // Nor are they refused without a look.
+        // Nor are they refused without a check.
         let _ = self.changes.took(0);
         Ok(())
     }
-    /// Whether it may have so many, if its medium has them. Returns their flash pages.
+    /// Whether it may have `extents` extents, if its medium has them. Returns their flash pages.
     ///
     /// # Errors
     /// As [`Pool::grow`].
@@ -115,7 +115,7 @@ impl Pool {
         self.lock_to_look().store.may_grow(extents)?;
         Ok(pages)
     }
-    /// How many extents it should have, if it grows by itself up to so many.
+    /// How many extents it should have, if it grows by itself up to `limit`.
     pub fn wants_to_grow(&self, limit: u32) -> Option<u32> {
         self.lock_to_look().store.wants_to_grow(self.changes.claimed(), limit)
     }

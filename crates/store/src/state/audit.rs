@@ -9,8 +9,8 @@ use super::{N, State};
 use crate::objects::Needed;
 
 impl State {
-    /// Computes what the state should be in another way, for tests and `check`. Returns sentences
-    /// about what is wrong. What is on flash alone is counted, and not looked at.
+    /// Computes by other means what the state should be, for tests and `check`. Returns sentences
+    /// about what is wrong. What is on flash alone is counted, and not read.
     pub fn audit(&self) -> Vec<String> {
         let mut wrong = self.map.audit();
         let mut live = vec![0u32; self.live.len()];

@@ -48,7 +48,7 @@ impl State {
         } else {
             entries.push(head);
         }
-        // Where objects lie is not their slots.
+        // The locations of objects are not their slots.
         if entries.iter().any(|entry| held(*entry).any(|h| self.objects.has(h.place))) {
             return false;
         }

@@ -6,7 +6,7 @@
 //!
 //! A page may go *out* when
 //! * it has one version, and that is objects alone: so whatever asks for flash pages of whole
-//!   subpages, or for older versions, need not look;
+//!   subpages, or for older versions, need not read it;
 //! * the oldest kept token sees that version: so no roll back changes it;
 //! * it stays when its process ends;
 //! * it has not changed since its piece of the checkpoint in effect was made;
@@ -33,15 +33,15 @@ use crate::geometry::SUBPAGES_PER_PAGE;
 use crate::map::{Located, Places};
 use crate::table::EMPTY;
 
-/// DRAM of a leaf at the most: two blocks of the map, and 16 slots.
+/// The most DRAM of a leaf: two blocks of the map, and 16 slots.
 pub const LEAF_BYTES: usize = 2 * 64 + N as usize * 12;
 /// DRAM of a page of whole subpages: two blocks of the map.
 pub const WHOLE_BYTES: usize = 2 * 64;
 /// The least DRAM for leaves of objects that a budget is divided into, so that what is under way at
 /// a time fits.
 pub const LEAVES_MIN: usize = 1 << 20;
-/// DRAM beside the leaves: pieces that were read for the next checkpoint and for reclaim, and what
-/// is noted of writes under way.
+/// DRAM in addition to the leaves: pieces that were read for the next checkpoint and for reclaim,
+/// and what is noted of writes under way.
 const LEAVES_BESIDE: usize = 512 << 10;
 /// DRAM of a block of the map, and of a leaf of one object.
 const BLOCK: usize = 64;
@@ -53,7 +53,7 @@ const HELD: u8 = 2;
 /// Bytes of a checkpoint's header before its histories.
 const PIECE_HEAD: usize = 16;
 
-/// Objects of a page: the subpage's number in the page, where it lies, and its checksum.
+/// Objects of a page: the subpage's number in the page, where it is stored, and its checksum.
 pub type Leaf = Vec<(u32, ObjectPlace, u32)>;
 
 /// A page of a checkpoint.
@@ -97,11 +97,11 @@ pub fn leaf_of(versions: &[(PageEntry, Vec<u32>)]) -> Option<Leaf> {
 /// What is known of leaves.
 #[derive(Debug)]
 pub(super) struct Leaves {
-    /// DRAM that they should take at the most.
+    /// The most DRAM that they should take.
     budget: usize,
     /// Pages that have changed since their piece of the checkpoint in effect was made, and how many
-    /// of them may go once the next one is. The same of the checkpoint that is being made, or of
-    /// which there is no piece yet.
+    /// of them may leave DRAM once the next one is. Then both numbers for the checkpoint that is
+    /// being made, or of which there is no piece yet.
     changed: PageSet,
     changed_count: usize,
     since: PageSet,
@@ -119,9 +119,10 @@ pub(super) struct Leaves {
     fresh: usize,
     listed: PageSet,
     hand: usize,
-    /// So many at the front of `here` could not go out, and nothing since could have changed that.
+    /// This number at the front of `here` could not go out, and nothing since could have changed
+    /// that.
     stuck: usize,
-    /// How many of `here` were looked at.
+    /// How many of `here` were checked.
     #[cfg(test)]
     looked_at: usize,
     /// By page: it was used since the hand came by, or does not go whatever the hand does.
@@ -164,8 +165,8 @@ impl Used {
 }
 
 impl State {
-    /// From now on leaves take at most so many bytes of DRAM, as far as they may go out. Nothing in
-    /// a pool without objects.
+    /// From now on leaves take at most `bytes` bytes of DRAM, as far as they may go out. This has
+    /// no effect in a pool without objects.
     pub fn page_leaves(&mut self, bytes: usize) {
         if !self.geometry.objects || bytes == usize::MAX {
             return;
@@ -195,7 +196,7 @@ impl State {
             out: 0,
         }));
     }
-    /// DRAM of map and slots at the most, where leaves may be out, and what is noted of leaves as
+    /// The most DRAM of map and slots, where leaves may be out, and of what is noted of leaves as
     /// they grow.
     pub(super) fn leaves_bytes_at_most(&self) -> usize {
         let (whole, pages) = (self.map().bytes_max(), self.geometry.pages() as usize);
@@ -204,8 +205,8 @@ impl State {
         // most slots when it has sixteen.
         let (blocks, slots) = (budget / LEAF_ONE * BLOCK, budget / LEAF_BYTES * (LEAF_BYTES - WHOLE_BYTES));
         let blocks = whole.min(self.map().bytes_of_slots() + blocks + BLOCKS_AT_ONCE);
-        // The list of those that are here doubles, each of a block and a slot at least. So do
-        // pieces, which hold some eighteen pages, and there are those of two checkpoints.
+        // The list of the leaves that are here doubles, each of a block and a slot at least. So do
+        // pieces, which hold some eighteen pages, and two checkpoints have them.
         let list = (budget / LEAF_ONE).min(pages) * 8;
         blocks + self.objects.bytes_max_with(slots) + list + pages / 4 * size_of::<Piece>() + LEAVES_BESIDE
     }
@@ -236,7 +237,7 @@ impl State {
         let all = self.map.bytes_of_blocks() + self.objects.bytes_of_slots();
         all.saturating_sub(self.old.len() * 12)
     }
-    /// DRAM that they should take at the most.
+    /// The most DRAM that they should take.
     pub fn leaf_budget(&self) -> usize {
         self.leaves.as_ref().map_or(usize::MAX, |leaves| leaves.budget)
     }
@@ -262,7 +263,7 @@ impl State {
     /// How many more pages of objects may change before the next token. Without a bound, of all.
     pub fn leaf_room(&self) -> u64 {
         let Some(leaves) = &self.leaves else { return u64::MAX };
-        // Those of writes under way are pinned.
+        // The leaves of writes under way are pinned.
         let taken = leaves.rigid_bytes + (leaves.unsettled_count + leaves.pinned.len()) * LEAF_BYTES;
         (leaves.budget.saturating_sub(taken) / LEAF_BYTES) as u64
     }
@@ -293,7 +294,7 @@ impl State {
         leaves.unsettle(page);
         leaves.list(page);
     }
-    /// The same where it has one: what programs see stays where it is.
+    /// A page has changed, and its leaf stays if it has one: what programs see stays where it is.
     pub(super) fn note_leaf_if_any(&mut self, page: u32) {
         if self.leaves.is_some() && self.has_places(page) {
             self.note_leaf(page);
@@ -439,18 +440,19 @@ impl State {
         (0..N).filter_map(|subpage| places.get(subpage)).for_each(|l| _ = self.objects.put_out(l.place));
         self.leaves.as_mut().expect("leaves may be out").out += 1;
     }
-    /// Those of these pages that are here do not go for want of room, or may again.
+    /// Keeps the leaves of these pages in DRAM, as far as they are there, even when room is needed
+    /// (`held`), or lets them leave again.
     pub fn hold_back_leaves(&self, pages: impl Iterator<Item = u32>, held: bool) {
         let Some(leaves) = &self.leaves else { return };
         pages.for_each(|page| leaves.used[page as usize].store(if held { HELD } else { 1 }, Ordering::Relaxed));
     }
-    /// How many leaves were looked at to make room.
+    /// How many leaves were checked to make room.
     #[cfg(test)]
     pub fn looked_at(&self) -> usize {
         self.leaves.as_ref().map_or(0, |leaves| leaves.looked_at)
     }
-    /// Makes room for so many more bytes of leaves. Returns whether there is. Where none could go,
-    /// only those are looked at that have come since.
+    /// Makes room for `bytes` more bytes of leaves. Returns whether there is. Where none could
+    /// leave DRAM, only those are checked that have come since.
     pub fn make_leaf_room(&mut self, bytes: usize) -> bool {
         let Some(mut leaves) = self.leaves.take() else { return true };
         let budget = leaves.budget;

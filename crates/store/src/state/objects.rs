@@ -12,13 +12,13 @@ use super::{Held, N, Seen, State, Version, entries_of, held};
 use crate::geometry::FIRST_EXTENT;
 use crate::table::TableFull;
 
-/// Of an object in a checkpoint: where it lies, and its checksum.
+/// Of an object in a checkpoint: where it is stored, and its checksum.
 pub(super) fn objects_of(words: &[u32]) -> impl Iterator<Item = (ObjectPlace, u32)> {
     words.as_chunks::<{ WORDS_OF_AN_OBJECT as usize }>().0.iter().map(|words| ObjectPlace::of_words(*words))
 }
 
 impl State {
-    /// Whether an object may lie there.
+    /// Whether an object may be stored there.
     pub(super) fn is_inside(&self, place: ObjectPlace) -> bool {
         let first = self.geometry.first_of(FIRST_EXTENT);
         let inside = (first..self.geometry.flash_pages()).contains(&place.flash_page) || place.length == 0;
@@ -36,7 +36,7 @@ impl State {
             object.subpage < self.geometry.subpages && lies && self.is_inside(written.place(object))
         })
     }
-    /// The same of where they were moved to.
+    /// Whether what a record says of the new locations of objects can be.
     pub fn may_move(&self, moved: &ObjectsMoved) -> bool {
         moved.as_slice().iter().all(|object| {
             let to = ObjectPlace { flash_page: moved.flash_page, offset: object.offset, length: 1 };
@@ -77,7 +77,8 @@ impl State {
         }
     }
 
-    /// The object of a subpage that lies there, if a needed version has it: its slot and place.
+    /// The object of a subpage that is stored there, if a needed version has it: its slot and its
+    /// location.
     pub fn slot_at(&self, subpage: u32, flash_page: u32, offset: u16) -> Option<(u32, ObjectPlace)> {
         self.slots_of(subpage).into_iter().find(|(_, at)| at.flash_page == flash_page && at.offset == offset)
     }
@@ -114,7 +115,7 @@ impl State {
         let entry = PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, version.time as u32, status);
         (valid != 0).then_some((entry, words))
     }
-    /// Versions as a checkpoint has them, with slots in place of where objects lie.
+    /// Versions as a checkpoint has them, with slots in place of the locations of objects.
     pub(super) fn take_slots(
         &mut self,
         versions: &[(PageEntry, Vec<u32>)],

@@ -83,7 +83,7 @@ fn live_flash_pages_are_those_that_somebody_can_ask_for() {
     assert!(!state.is_live(1, Held { subpage: 0, place: 41 }) && !state.is_live(2, Held { subpage: 0, place: 40 }));
     assert_eq!(state.checksum(1, Held { subpage: 5, place: 45 }), Some(46));
     sound(&state);
-    // Moved, old or not; and one of several that lie side by side.
+    // Moved, old or not; and one of several that are contiguous.
     let mv = |from, to, subpages| {
         let (from, to) = (FlashPage(from), FlashPage(to));
         Record::Move { page: 1, subpages, from, to }
@@ -225,7 +225,7 @@ fn objects_lie_in_flash_pages_of_a_pool_that_has_them() {
         ((160, 16, 4080), false),
         ((5, 16, 4081), false),
         ((5, 8, 100), false),
-        // What is freed lies nowhere.
+        // What is freed has no location.
         ((5, 0, 0), true),
         ((5, 16, 0), false),
     ] {
@@ -246,7 +246,7 @@ fn objects_lie_in_flash_pages_of_a_pool_that_has_them() {
         !state.are_sane(entry(1 << 16), &words(there, 7)) && !state.are_sane(entry(1), &words(ObjectPlace::FREED, 7))
     );
     assert!(!state.are_sane(entry(1), &words(ObjectPlace { flash_page: 23, ..there }, 7)));
-    // Where one is moved to it must lie as a whole.
+    // The new location of an object must have room for all of it.
     let mut state = State::new(OBJECTS, u32::MAX);
     state.apply(&Record::Objects(objects(40, &[(3, 0, 100)])), &Unseen).unwrap();
     let may = |flash_page, subpage, offset| {
@@ -281,7 +281,7 @@ fn only_what_is_older_is_restamped() {
     assert_eq!(times(&state), [vec![3], vec![2], vec![3], vec![4]]);
     apply(&mut state, Record::Restamp { token: 3 });
     assert_eq!(times(&state), [vec![3], vec![3], vec![3], vec![4]]);
-    // Behind the newest token the time is that of now.
+    // Behind the newest token the time is the present one.
     [3, 4].into_iter().for_each(|token| apply(&mut state, Record::Drop { token }));
     state.apply(&Record::Restamp { token: 5 }, &Has(1)).unwrap();
     assert_eq!(times(&state), [vec![5], vec![3], vec![5], vec![5]]);

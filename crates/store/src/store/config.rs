@@ -20,7 +20,7 @@ pub enum Durability {
 pub struct StoreConfig {
     /// What survives.
     pub durability: Durability,
-    /// Tokens kept beside those that are pinned, the newest included; at least 1.
+    /// Tokens kept in addition to those that are pinned, the newest included; at least 1.
     pub keep_tokens: usize,
     /// Tokens that are older are dropped, unless they are pinned or the newest, in the unit of
     /// [`Store::tick`](crate::Store::tick).
@@ -31,16 +31,16 @@ pub struct StoreConfig {
     /// The most subpages that may be written and not synced; then writers get
     /// [`WriteError::NoSpace`](crate::WriteError::NoSpace) until a sync.
     pub uncommitted_max: u64,
-    /// The most DRAM in bytes for what tokens remember and for pages of the journal that wait,
-    /// beside what the pool needs when there is one version of everything. Beyond it the oldest
-    /// tokens are dropped as above, and then writers get
-    /// [`WriteError::NoSpace`](crate::WriteError::NoSpace) until a sync. Less than 512 KiB is taken
-    /// for that. `usize::MAX`: no bound.
+    /// The most DRAM in bytes for what tokens remember and for pages of the journal that wait, in
+    /// addition to what the pool needs when there is one version of everything. Beyond it the
+    /// oldest tokens are dropped as above, and then writers get
+    /// [`WriteError::NoSpace`](crate::WriteError::NoSpace) until a sync. A value below 512 KiB
+    /// counts as 512 KiB. `usize::MAX`: no bound.
     pub history_bytes: usize,
-    /// The most DRAM in bytes for where objects lie: 16 bytes of each. Beyond it, that is on flash
-    /// alone for objects that the oldest kept token sees, until it is asked for. `usize::MAX`: all
-    /// of it is in DRAM. So it is in pools without objects, and where nothing survives
-    /// ([`Durability::Cache`]).
+    /// The most DRAM in bytes for the locations of objects: 16 bytes of each. Beyond it, the
+    /// location of an object that the oldest kept token sees is on flash alone until it is asked
+    /// for. `usize::MAX`: all of them are in DRAM. So they are in pools without objects, and where
+    /// nothing survives ([`Durability::Cache`]).
     pub leaf_bytes: usize,
     /// Which extent is reclaimed next.
     pub victims: Victims,
@@ -60,8 +60,8 @@ pub struct StoreConfig {
     /// old. Only tests change it: times of 24 bits are misread when they are 2^23 tokens old.
     #[doc(hidden)]
     pub restamp_after: u64,
-    /// How many times more often one extent may be filled than another before what lies in that is
-    /// moved, so that it is filled, too.
+    /// How many times more often one extent may be filled than another before the contents of the
+    /// other are moved, so that it is filled, too.
     pub wear_spread: u32,
     /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last
     /// state that can be read. What was lost is so for good then.

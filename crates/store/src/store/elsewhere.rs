@@ -148,8 +148,8 @@ impl Store {
             self.checkpoint.as_mut().expect("seen above").move_journal(position, next);
         }
     }
-    /// The next anchor goes behind the failed pair. After as many as the search or the extent has,
-    /// it goes into the other extent, unless the one in effect is there.
+    /// The next anchor is written behind the failed pair. After as many failures as the search or
+    /// the extent allows, it is written to the other extent, unless the one in effect is there.
     fn turn_to_other_anchors(&mut self) -> bool {
         let pairs = self.geometry().extent_pages / 2;
         let anchors = &mut self.anchors;

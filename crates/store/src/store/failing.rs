@@ -16,13 +16,13 @@ const SUSPECTS_MAX: usize = 64;
 const CHECKPOINT_TRIES: u32 = 3;
 
 impl Store {
-    /// A write failed: nothing lies at this place. Returns whether to try another one.
+    /// A write failed, so nothing is stored at this place. Returns whether to try another one.
     pub fn not_written(&mut self, place: u32, error: FlashError) -> bool {
         self.placed = self.placed.saturating_sub(1);
         self.unpin_placed(place);
         self.give_back(place, error)
     }
-    /// The same for a copy.
+    /// As [`Store::not_written`], for a copy.
     pub(super) fn give_back(&mut self, place: u32, error: FlashError) -> bool {
         self.extents.settled(place, None);
         self.suspect(place, error);

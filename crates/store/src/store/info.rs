@@ -16,14 +16,14 @@ pub struct StoreInfo {
     pub live: u64,
     /// Subpages written since the last token.
     pub uncommitted: u64,
-    /// Subpages that can be written before the next sync, at the least.
+    /// The fewest subpages that can be written before the next sync.
     pub room: u64,
     /// Subpages that may be unsynced, as things are, before writers get
     /// [`WriteError::NoSpace`](crate::WriteError::NoSpace). Bounded by
     /// [`StoreConfig::uncommitted_max`](crate::StoreConfig::uncommitted_max) or by the certain
     /// room.
     pub uncommitted_max: u64,
-    /// Versions beside the newest.
+    /// Versions other than the newest.
     pub versions: u32,
     /// Pages of the journal since the last checkpoint.
     pub journal_pages: u64,
@@ -35,7 +35,7 @@ pub struct StoreInfo {
     pub fills: Fills,
     /// Objects that are needed, older versions included.
     pub objects: u32,
-    /// Pages of which it is on flash alone where their objects lie.
+    /// Pages whose objects' locations are on flash alone.
     pub pages_out: u32,
     /// DRAM in bytes, as it is.
     pub dram_bytes: usize,
@@ -89,8 +89,8 @@ impl Store {
     }
     /// Whether the flash page at this place certainly holds a whole page of metadata: one of the
     /// journal, or of the checkpoint, that was durable before the state was that recovery found.
-    /// Whatever else lies in an extent of metadata may have been cut off by a power failure, in
-    /// this life of the pool or an earlier one.
+    /// Whatever else is in an extent of metadata may have been cut off by a power failure, in this
+    /// life of the pool or an earlier one.
     pub fn was_durable(&self, place: u32) -> bool {
         let (extent, index) = (self.geometry().extent_of(place), place % self.geometry().extent_pages);
         if self.state.wear().contains(place) {

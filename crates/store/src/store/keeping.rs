@@ -44,8 +44,8 @@ impl Clock {
     }
 }
 
-/// The latest roll backs: a waiter for a token returns long before so many others roll back behind
-/// it.
+/// The latest roll backs. A waiter for a token returns long before this number of others roll back
+/// behind it.
 const ROLL_BACKS: usize = 64;
 
 /// Which tokens were named in this life of the pool and are gone, as somebody rolled back behind
@@ -92,7 +92,8 @@ pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, 
 }
 
 /// How many subpages may be overwritten between two syncs before DRAM for their older contents is
-/// full ([`StoreConfig::history_bytes`]), when no other token keeps any; at least so many.
+/// full ([`StoreConfig::history_bytes`]), when no other token keeps any. There is room for at least
+/// this number.
 #[must_use]
 pub fn overwritten_max(geometry: Geometry, history_bytes: usize) -> u64 {
     let (config, checksums) = bounded(StoreConfig { history_bytes, ..StoreConfig::default() }, geometry);

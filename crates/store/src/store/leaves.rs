@@ -2,14 +2,14 @@
 //! again.
 //!
 //! Programs read pieces with their own queues and hand them over ([`Store::learn`]). The store
-//! reads for writes, which change leaves, and for reclaim, which only looks, piece by piece. It
-//! reads for the next checkpoint, which has to have all that the one in effect has.
+//! reads for writes, which change leaves, and for reclaim, which only reads them, piece by piece.
+//! It reads for the next checkpoint, which has to have all that the one in effect has.
 //!
-//! Half of the leaves' DRAM may have changed since the checkpoint in effect. A quarter brings about
-//! the next one. So there are always leaves that can go, unless a token older than most of them is
-//! kept. For want of room such tokens are dropped, but for those that are pinned and the newest.
-//! Then writers get [`WriteError::NoSpace`] until a sync. Room for what a sync has to write is
-//! counted beforehand ([`Store::leaf_room_beside`]).
+//! Half of the leaves' DRAM may have changed since the checkpoint in effect. When a quarter has
+//! changed, the next one is made. So there are always leaves that can leave DRAM, unless a token
+//! older than most of them is kept. For want of room such tokens are dropped, but for those that
+//! are pinned and the newest. Then writers get [`WriteError::NoSpace`] until a sync. Room for what
+//! a sync has to write is counted beforehand ([`Store::leaf_room_beside`]).
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::PageBuffer;
@@ -58,7 +58,7 @@ impl Store {
     }
 
     /// Of how many pages the leaves may have to stay for one change: a quarter of their share, and
-    /// one at the least. All where none is ever out.
+    /// at least one. All where none is ever out.
     pub fn leaves_at_once(&self) -> usize {
         if self.state.is_paged() { (self.state.leaf_share() / 4 / LEAF_BYTES).max(1) } else { usize::MAX }
     }
@@ -120,7 +120,7 @@ impl Store {
             }
             count /= 2;
         }
-        // Those of writes under way change, and can go after the next checkpoint.
+        // The leaves of writes under way change, and can leave after the next checkpoint.
         let under_way = self.placed > 0 || self.objects.as_ref().is_some_and(|objects| objects.is_moving());
         if pages == 0 || under_way || self.checkpoint.is_some() {
             return Ok(0);
@@ -148,13 +148,13 @@ impl Store {
         // Of a page whose status changes, one leaf.
         self.state.leaf_room().saturating_sub(older.div_ceil(N.into()))
     }
-    /// Whether leaves for so many changes are hardly left, and a sync would have others go.
+    /// Whether leaves for `subpages` changes are hardly left, and a sync would let others leave.
     pub(super) fn is_short_of_leaves(&self, subpages: u64) -> bool {
         let (room, unsettled) = (self.state.leaf_room(), self.state.unsettled_leaves());
         let wanted = subpages.min(room.saturating_add(unsettled) / 2);
         unsettled > wanted / 4 && room < wanted
     }
-    /// Whether so many leaves have changed that a checkpoint should be made for them.
+    /// Whether enough leaves have changed that a checkpoint should be made for them.
     pub(super) fn leaves_want_checkpoint(&self) -> bool {
         self.state.is_paged() && self.state.leaf_bytes_changed() > self.state.leaf_share() / 4
     }
@@ -200,8 +200,8 @@ impl Store {
             self.state.unpin_leaf(page);
         }
     }
-    /// The same for objects that were moved, whose leaves were pinned: whether all of these are
-    /// here.
+    /// Wants the leaves of objects that were moved, which were pinned. Returns whether all of them
+    /// are here.
     pub(super) fn want_leaves(&mut self, pages: impl Iterator<Item = u32>) -> Result<bool, WriteError> {
         let mut all = true;
         for page in pages {
@@ -265,7 +265,7 @@ impl Store {
     /// The checkpoint waits for the leaf of this page: reads its piece, and some behind it.
     pub(super) fn read_sources(&mut self, page: u32) {
         if self.state.piece_of(page).is_none() {
-            // Nothing says where its objects lie.
+            // Nothing says where its objects are stored.
             self.poison(FlashError::Corrupt);
             return;
         }

@@ -44,8 +44,8 @@ impl Store {
         self.objects.as_mut().expect("a pool of objects")
     }
     /// Takes objects to be written: for each a subpage and its first bytes, with zeros behind them.
-    /// No bytes free the object. The first so many are taken. They count from when
-    /// [`Store::take_batch`] says so, in order.
+    /// No bytes free the object. The first ones are taken, as many as there is room for. They count
+    /// from when [`Store::take_batch`] says so, in order.
     ///
     /// # Errors
     /// When the pool has no objects, there is no such subpage, no space will come, or the pool is
@@ -116,13 +116,14 @@ impl Store {
         Some(batch.map_or(poisoned, |batch| if batch.pages == 0 { batch.result } else { poisoned }))
     }
 
-    /// A flash page for so many objects, in flight from now on. None if that takes another extent
+    /// A flash page for `count` objects, in flight from now on. None if that takes another extent
     /// and no more than `reserve` are free.
     fn give_objects(&mut self, stream: Stream, count: usize, reserve: u32) -> Option<u32> {
         // Better among others than not at all.
         self.give_in(stream, count, Some(reserve)).or_else(|| self.give_in(stream.other(), count, None))
     }
-    /// The same in one stream; without a reserve, only where it has an extent.
+    /// A flash page for `count` objects in one stream; without a reserve, only where it has an
+    /// extent.
     fn give_in(&mut self, stream: Stream, count: usize, reserve: Option<u32>) -> Option<u32> {
         let (g, wear) = (self.state.geometry(), self.state.wear());
         let log = self.objects.as_mut()?;

@@ -39,7 +39,7 @@ pub enum Outcome {
     Failed(FlashError),
 }
 
-/// What a request of ours was for.
+/// What one of the store's own requests was for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Commit,
@@ -68,7 +68,7 @@ pub(super) enum Purpose {
     Objects(ObjectPurpose),
     /// A piece of the checkpoint in effect, for leaves that are wanted.
     Leaves(Piece),
-    /// The same, for the next checkpoint.
+    /// A piece of the checkpoint in effect, for the next checkpoint.
     Source(Piece),
 }
 
@@ -87,8 +87,7 @@ pub enum WriteError {
     /// The page table has no entry left.
     #[error(transparent)]
     Table(#[from] TableFull),
-    /// A token that is pinned, or being read, is so old that times could not be told apart any
-    /// more.
+    /// A token that is pinned, or being read, is so old that times could not be compared any more.
     #[error(
         "token {0} is pinned or being read, and too old to be kept any longer; unpin it, close its reader, or roll back to it"
     )]
@@ -105,7 +104,7 @@ pub enum WriteError {
     },
     #[error("objects could not be written, because {0}; their older contents stay")]
     Flash(FlashError),
-    /// Where objects lie is on flash alone.
+    /// The locations of some objects are on flash alone.
     #[error("where objects lie could not be read, because {0}; their older contents stay")]
     Leaf(FlashError),
     #[error("the pool takes no more changes, because {0}")]
@@ -119,7 +118,7 @@ pub(super) enum ObjectPurpose {
     Write(u64),
     /// A page of a summary of the extent that is reclaimed.
     Summary,
-    /// A piece of the checkpoint in effect, which says where some of them lie.
+    /// A piece of the checkpoint in effect, which says where some of them are stored.
     Owners(Piece),
     /// A flash page from which objects are copied.
     Source(u32),

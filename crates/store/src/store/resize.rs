@@ -1,11 +1,11 @@
 //! A pool of another size: how much there is, and how much of it programs may fill.
 //!
-//! The superblock alone has the size. So a pool grows by its superblock, once flash is behind its
-//! end. To shrink, reclaim's means move what lies behind the new end, and the metadata continues
+//! The superblock alone has the size. So a pool grows by its superblock, once there is flash behind
+//! its end. To shrink, reclaim's means move what is behind the new end, and the metadata continues
 //! before it. Then the superblock is written, twice. The first copy has the new size when it is
 //! whole, and until then the second has the old one. Both sizes are valid at that moment. Objects
-//! move like all else, packed again on the way. A pool without objects begins to pack them in the
-//! same way, as its superblock says that it may.
+//! move like all else, and are packed again as they do. A pool without objects begins to pack them
+//! by the same steps, as its superblock says that it may.
 //!
 //! Invariant: when a smaller superblock is written, no extent behind its end is used. Neither the
 //! anchor in effect nor the journal behind it names one, or a page behind the end of the data.
@@ -84,7 +84,7 @@ const FULL: (u64, u64) = (3, 4);
 /// The share at which it has grown enough.
 const ENOUGH: (u64, u64) = (2, 3);
 
-/// How many extents a pool that grows by itself should have, of at most `limit`, when so many of
+/// How many extents a pool that grows by itself should have, of at most `limit`, when `needed` of
 /// `all` flash pages for data are needed: enough for the rest not to be reclaimed all the while.
 /// `short`: there is hardly room for changes. None: it stays as it is.
 fn grown(geometry: Geometry, all: u64, needed: u64, short: bool, limit: u32) -> Option<u32> {
@@ -100,7 +100,8 @@ fn grown(geometry: Geometry, all: u64, needed: u64, short: bool, limit: u32) -> 
 }
 
 impl Store {
-    /// The pool has so many extents from now on, and its superblock says so: the new ones are free.
+    /// The pool has `extents` extents from now on, and its superblock says so: the new ones are
+    /// free.
     pub fn grow(&mut self, extents: u32) {
         if extents > self.geometry().extents {
             self.state.grow(extents);
@@ -109,7 +110,7 @@ impl Store {
             self.looked_at = (0, 0);
         }
     }
-    /// Whether it may have so many extents with the DRAM that it has.
+    /// Whether it may have `extents` extents with the DRAM that it has.
     pub(crate) fn may_grow(&self, extents: u32) -> Result<(), ResizeError> {
         let found = self.state.leaf_budget();
         let needed = least_leaf_bytes(Geometry { extents, ..self.geometry() });
@@ -118,8 +119,8 @@ impl Store {
         }
         Err(ResizeError::Dram { found: found as u64, needed: needed as u64 })
     }
-    /// As [`grown`], as things are when so many subpages that differ in DRAM are to be written.
-    /// What a sync lets go of is no reason.
+    /// As [`grown`], as things are when `claimed` subpages that differ in DRAM are to be written.
+    /// What a sync would let go of is no reason to grow.
     pub(crate) fn wants_to_grow(&self, claimed: u64, limit: u32) -> Option<u32> {
         if self.objects.is_some() {
             return self.wants_to_grow_for_objects(claimed, limit);
@@ -131,7 +132,7 @@ impl Store {
         let needed = (self.state.live_total() + self.placed).saturating_sub(unsynced);
         grown(self.geometry(), all, needed, short, limit)
     }
-    /// The same where objects are packed: their room is counted by weight.
+    /// As [`Store::wants_to_grow`], where objects are packed: their room is counted by weight.
     fn wants_to_grow_for_objects(&self, claimed: u64, limit: u32) -> Option<u32> {
         let pages = |weight: u64| weight / u64::from(PAGE_WEIGHT);
         let most = self.most_weight(self.geometry());
@@ -165,7 +166,7 @@ impl Store {
         }
         Ok(())
     }
-    /// Begins the next step towards so many extents. The store must be quiet, with one caller.
+    /// Begins the next step towards `extents` extents. The store must be quiet, with one caller.
     ///
     /// # Errors
     /// When it does not go on; the store is used as before then.

@@ -22,8 +22,8 @@ fn beside_extents(geometry: Geometry) -> usize {
     2 * geometry.extent_pages as usize * size_of::<(u32, u32)>() + SUBPAGE_BYTES
 }
 
-/// The least DRAM for where objects lie in a pool of this geometry: what is known of whole subpages
-/// side by side always stays.
+/// The least DRAM for the locations of objects in a pool of this geometry, because what is known of
+/// contiguous whole subpages always stays.
 pub(super) fn least_leaf_bytes(geometry: Geometry) -> usize {
     geometry.flash_pages().div_ceil(N) as usize * WHOLE_BYTES + LEAVES_MIN
 }
@@ -34,7 +34,7 @@ impl Store {
         self.clock.tick(clock);
     }
 
-    /// How many of so many subpages may get places now. None while something must end first.
+    /// How many of `count` subpages may get places now. None while something must end first.
     pub(super) fn admit(&mut self, count: usize) -> Result<usize, WriteError> {
         let uncommitted = self.uncommitted + self.placed;
         let allowed = self.config.uncommitted_max.saturating_sub(uncommitted).min(count as u64) as usize;
@@ -120,12 +120,12 @@ impl Store {
     pub(crate) fn room_for_changes(&self) -> u64 {
         self.room_beside(0)
     }
-    /// The same after so many more subpages became older versions, by deletions or changes of
+    /// The room after `older` more subpages became older versions, by deletions or changes of
     /// status. These take entries, checksums and a longer checkpoint, but no flash page for data.
     pub(crate) fn room_beside(&self, older: u64) -> u64 {
         self.space_beside(older).min(self.history_beside(older)).min(self.leaf_room_beside(older))
     }
-    /// The same after these pages were deleted, but for leaves. Where a leaf is not here, its page
+    /// The room after these pages were deleted, but for leaves. Where a leaf is not here, its page
     /// counts in full.
     pub(crate) fn room_beside_deleted(&self, pages: &[u32]) -> u64 {
         let used = pages.iter().filter(|page| self.state.is_used(**page));
@@ -204,8 +204,9 @@ impl Store {
         let fall_apart = u32::try_from(self.state.old_count()).unwrap_or(u32::MAX);
         (room.saturating_sub(fall_apart).saturating_sub(4 * (N + 1)) / 2).min(indices)
     }
-    /// Whether space, or DRAM for history, ends in fewer than so many writes, and a sync would make
-    /// room. A pool that is always that full uses half of its space beyond the data as the bound.
+    /// Whether space, or DRAM for history, ends in fewer than `subpages` writes, and a sync would
+    /// make room. A pool that is always that full uses half of its space beyond the data as the
+    /// bound.
     pub(crate) fn look_for_shortage(&mut self, subpages: u64) -> bool {
         let remembered = subpages.min(self.old_limit as u64 / 2).min(u64::from(self.config.table_limit) / 4);
         let checksums = (self.old_limit - self.state.old_count().min(self.old_limit)) as u64;
@@ -289,9 +290,9 @@ impl Store {
         let extents = Extents::new(geometry).bytes() + beside_extents(geometry);
         extents + heat + state.bytes_max() + objects + history
     }
-    /// The DRAM for where objects lie (`StoreConfig::leaf_bytes`) with which a store of this
-    /// geometry comes to about so many bytes at the most. `usize::MAX` where it does so with all of
-    /// it in DRAM.
+    /// The DRAM for the locations of objects (`StoreConfig::leaf_bytes`) with which a store of this
+    /// geometry takes at most about `bytes` bytes. `usize::MAX` if it takes no more with all of
+    /// them in DRAM.
     #[must_use]
     pub fn leaf_bytes_within(geometry: Geometry, config: StoreConfig, bytes: usize) -> usize {
         let needed = |leaf_bytes| Store::dram_needed(geometry, StoreConfig { leaf_bytes, ..config });

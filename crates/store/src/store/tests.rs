@@ -1,6 +1,7 @@
 //! Goal: the room for writes and the lifetime of tokens are as documented, to the last flash page.
-//! A program told too much waits forever, and one told too little loses what it paid for. Method: a
-//! store over pages in DRAM that acts at once, and numbers worked out by hand.
+//! If the reported room is too large, a program waits forever; if it is too small, a program loses
+//! what it paid for. Method: a store over pages in DRAM that acts at once, and numbers worked out
+//! by hand.
 
 use super::*;
 use crate::objects::{PAGE_WEIGHT, weight};
@@ -51,7 +52,7 @@ pub(super) fn settle((store, pages): &mut (Store, Pages)) {
 }
 const CHECKSUM: u32 = 77;
 
-/// So many places, which are not written yet.
+/// Places for these subpages, which are not written yet.
 fn place(store: &mut Store, subpages: std::ops::Range<u32>) -> Vec<(u32, u32, u32)> {
     let (subpages, mut places): (Vec<u32>, _) = (subpages.collect(), Vec::new());
     store.place(&subpages, &mut places).unwrap();
@@ -70,7 +71,8 @@ fn tokens(store: &Store) -> Vec<u64> {
 fn small() -> Geometry {
     Geometry::new(40 * 8, 8, Some(64)).unwrap()
 }
-/// The same with 255 flash pages for data, of which three must be gained by a reclaim.
+/// A geometry with 255 flash pages for data in an extent, of which three must be gained by a
+/// reclaim.
 fn large() -> Geometry {
     Geometry::new(40 * 256, 256, Some(64)).unwrap()
 }
@@ -94,7 +96,7 @@ fn room_is_what_is_not_needed_kept_or_promised() {
     assert_eq!((store.info().room, store.info().live, store.info().uncommitted), (155, 20, 10));
     let (store, _) = made(large(), StoreConfig::default());
     assert_eq!((store.unneeded(), store.info().room), (36 * 255, 25 * 255 - 36 * 2));
-    // With a version for each of so many a checkpoint takes an extent more.
+    // With a version for each of this number of flash pages, a checkpoint takes an extent more.
     let (store, _) = made(Geometry::new(200 * 8, 8, Some(64)).unwrap(), StoreConfig::default());
     assert_eq!((store.unneeded(), store.info().room), (196 * 7, (196 - 6 - 5 - 1) * 7));
 }
@@ -176,8 +178,8 @@ fn room_ends_where_dram_for_history_does() {
     write(&mut store, 0..5);
     let _ = place(&mut store, 5..7);
     assert_eq!((store.state().old_count(), store.info().room), (5, 3584 - 5 - 2));
-    // 996 entries beside those of pages: each write may take two, and a change of status 17, four
-    // times.
+    // 996 entries in addition to the pages' own: each write may take two, and a change of status
+    // 17, four times.
     let (mut store, _) = made(large(), StoreConfig { table_limit: 1000, ..bounded });
     assert_eq!(store.info().room, (996 - 4 * 17) / 2);
     let _ = place(&mut store, 0..5);
@@ -263,7 +265,8 @@ fn the_pools_time_goes_on_with_the_clock_and_never_back() {
         times.push(of.age);
     }
     assert_eq!(times, [55, 55, 65, 66, 67]);
-    // Those of 55 are older than 10 from 66 on. The first, of unknown time, is older than the next.
+    // The tokens of clock 55 are older than 10 from 66 on. The first, of unknown time, is older
+    // than the next.
     assert_eq!(tokens(&store), [4, 5, 6]);
 }
 #[test]
@@ -379,7 +382,7 @@ fn fills_times_and_bad_pages_outlive_checkpoints() {
     assert_eq!((&after.1, store.state().wear().places()), (&before.1, &[bad][..]));
     assert!(after.0.iter().zip(&before.0).all(|(after, before)| after >= before), "{before:?}, {:?}", after.0);
 }
-/// Metadata takes what is free, until so many extents are left.
+/// Metadata takes what is free, until `extents` extents are left.
 pub(super) fn leave_free(store: &mut Store, extents: u32) {
     while store.extents.free() > extents {
         store.extents.take_for_metadata(store.state.wear()).unwrap();
@@ -471,7 +474,7 @@ fn pages_of_the_journal_take_dram_until_they_are_on_their_way() {
 }
 #[test]
 fn room_ends_where_the_indices_of_the_table_do() {
-    // 296 beside those of pages. Without a bound each write may take 17 entries.
+    // 296 in addition to the pages' own. Without a bound each write may take 17 entries.
     let few = StoreConfig { table_indices: 300, ..StoreConfig::default() };
     let (store, _) = made(large(), few);
     assert_eq!((store.state().room_for(), store.info().room), (296, 17));
@@ -520,7 +523,7 @@ fn writes_are_let_in_as_far_as_the_table_and_checksums_have_room() {
         store.state.set_table_limit(taken + entries);
     };
     let full = Err(WriteError::Table(TableFull));
-    // At worst each write takes 17 entries, and so many are left.
+    // At worst each write takes 17 entries, and `entries` are left.
     let (mut store, _) = made(large(), StoreConfig::default());
     for (entries, let_in) in [(17 * 6, Ok(5)), (17 * 6 - 1, full), (0, full)] {
         of_table(&mut store, entries);
@@ -610,7 +613,7 @@ fn a_sync_is_asked_for_before_dram_for_history_runs_out() {
         let taken = store.geometry().pages() + store.state().table().versions();
         store.state.set_table_limit(taken + entries);
     };
-    // Beside the entries of those that are asked for, those of sixteen pages.
+    // In addition to the entries of the subpages that are asked for, the entries of sixteen pages.
     for (subpages, entries, is_short) in [(70, 326, false), (70, 325, true), (79, 300, true), (80, 300, false)] {
         of_table(&mut store, entries);
         // From 80 on a sync of 20 is not worth it.

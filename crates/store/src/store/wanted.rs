@@ -11,7 +11,7 @@ pub(super) struct Wanted {
     pub pages: BTreeSet<u32>,
     /// Flash pages of pieces that are being read.
     pub reading: BTreeSet<u32>,
-    /// Pages whose piece could not be read, until somebody was told.
+    /// Pages whose piece could not be read, until the error was returned to a caller.
     pub failed: BTreeMap<u32, FlashError>,
     /// Places given to programs, each with the page whose leaf stays meanwhile.
     pub placed: HashMap<u32, u32, FixedState>,

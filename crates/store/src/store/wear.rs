@@ -23,9 +23,9 @@ impl Store {
         record.encode(&mut bytes);
         self.record_bytes(&record, &bytes)
     }
-    /// Records all counts again: what is about no page is not in a checkpoint, but at the beginning
-    /// of the journal behind it. In a shrinking pool only those of the remaining extents, because
-    /// it is read with its new size.
+    /// Records all counts again, because what is about no page is not in a checkpoint, but at the
+    /// beginning of the journal behind it. In a shrinking pool only the counts of the remaining
+    /// extents, because it is read with its new size.
     pub(super) fn record_wear(&mut self) -> Result<(), WriteError> {
         // A pool that becomes smaller has none behind its new end.
         let all = self.state.wear().all_fills()[..self.extents.limit() as usize].to_vec();

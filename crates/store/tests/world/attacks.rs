@@ -108,7 +108,7 @@ pub fn each_moment(
 }
 
 /// Every sequence of up to three steps; a crash after every write; every subset of up to 8 writes
-/// under way, samples of more. Returns the images looked at.
+/// under way, samples of more. Returns the number of images checked.
 pub fn enumerate(planted: Option<Planted>, seed: u64, lengths: std::ops::RangeInclusive<u32>) -> Result<u64, String> {
     let mut images = 0;
     for length in lengths {
@@ -273,7 +273,7 @@ pub struct Met {
     pub whole: u64,
     /// The checksums tell of the damage.
     pub damaged: u64,
-    /// An error told of it.
+    /// An error reported it.
     pub refused: u64,
     /// The newest commit was lost with its page of the journal.
     pub older: u64,

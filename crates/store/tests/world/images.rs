@@ -114,7 +114,7 @@ impl ReadPages for Image<'_> {
 pub enum Found {
     /// All of it.
     Whole,
-    /// So many subpages are damaged, and their checksums say so.
+    /// This number of subpages are damaged, and their checksums say so.
     Damaged(usize),
 }
 
@@ -152,7 +152,7 @@ pub fn compare(store: &Store, image: &Image<'_>, expected: &Contents) -> Result<
 /// Opens a pool, compares it with the token that it says it came back to, and all older tokens that
 /// it keeps with theirs.
 ///
-/// The error of the outer result is a violation, that of the inner one a refusal.
+/// The error of the outer result is a violation, the error of the inner one a refusal.
 pub fn open(
     image: &Image<'_>,
     config: StoreConfig,
@@ -183,7 +183,7 @@ pub fn open(
     Ok(Ok((report.token, found)))
 }
 
-/// The same after a crash, where nothing may be damaged or refused.
+/// Opens a pool after a crash, where nothing may be damaged or refused.
 pub fn open_whole(image: &Image<'_>, config: StoreConfig, promise: &Promise) -> Result<u64, String> {
     match open(image, config, promise)? {
         Ok((token, Found::Whole)) if token >= promise.acknowledged => Ok(token),

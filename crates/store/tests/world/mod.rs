@@ -1,5 +1,5 @@
 //! A pool over flash that forgets: what was not flushed may be there, or not, or in part, when it
-//! is opened again. Beside it, a model that knows what must be there.
+//! is opened again. With it, a model that knows what must be there.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -44,7 +44,7 @@ pub fn checksum_of(number: u64) -> u32 {
     thread_local! {
         static KNOWN: RefCell<HashMap<u64, u32>> = RefCell::default();
     }
-    // The same are asked for in each of many images.
+    // Each of many images asks for the same numbers.
     KNOWN.with_borrow_mut(|known| *known.entry(number).or_insert_with(|| crc32c(&bytes_of(number)[..])))
 }
 
@@ -227,7 +227,7 @@ pub struct World {
     pub requests: u64,
     /// How many of these were flushes.
     pub flushes: u64,
-    /// A clock of this world's own, a millisecond for each request that goes its way.
+    /// A clock of this world's own, a millisecond for each request that is executed.
     now_ms: u64,
     /// Requests that are late, and when they end.
     late: Vec<(u64, IoId, Io)>,
@@ -248,8 +248,8 @@ pub struct Failing {
 pub enum Trouble {
     /// It fails with this error.
     Fails(FlashError),
-    /// It ends so much later than it would, by the world's clock: others overtake it until nothing
-    /// is left that could.
+    /// It ends this much later than it would, by the world's clock: others overtake it until
+    /// nothing is left that could.
     Late { ms: u64 },
 }
 /// What failed.
@@ -311,7 +311,7 @@ impl World {
     pub fn written(&self) -> u64 {
         self.next_number - 1
     }
-    /// Writes so many different random subpages, in one batch; what finds no room in spite of all
+    /// Writes `count` different random subpages, in one batch; what finds no room in spite of all
     /// turns is not written.
     pub fn write(&mut self, count: u32) {
         let subpages = self.store.geometry().subpages;
@@ -373,7 +373,7 @@ impl World {
             }
         }
     }
-    /// One request of the store goes its way, any of those under way.
+    /// Executes one request of the store, any of those under way.
     pub fn turn(&mut self) -> bool {
         while self.pending.len() < 8 {
             let Some(io) = self.store.next_io() else { break };
@@ -532,7 +532,7 @@ impl World {
             }
         }
     }
-    /// Looks at everything.
+    /// Checks everything.
     pub fn check(&self) {
         let wrong = self.store.state().audit();
         assert!(wrong.is_empty(), "{wrong:#?}");
@@ -563,7 +563,7 @@ impl World {
             }
         }
     }
-    /// Looks at what is on flash alone: that it is what the model has.
+    /// Checks what is on flash alone: that it is what the model has.
     fn check_out(&self, subpage: u32, expected: Option<u64>) {
         let state = self.store.state();
         let piece = state.piece_of(subpage / 16).expect("what is out is in a piece");

@@ -26,7 +26,7 @@ fn number_of(counter: u64, length: usize) -> u64 {
     OBJECT | (length as u64) << 40 | counter
 }
 
-/// Whether what lies at a place is this object; false where its checksum tells of damage.
+/// Whether what is stored at a place is this object; false where its checksum shows damage.
 pub fn compare(
     store: &Store,
     page: impl Fn(u32) -> Option<Content>,
@@ -71,7 +71,7 @@ impl World {
             _ => 64 + self.random.below(200) as usize,
         }
     }
-    /// Hands over so many objects of random subpages below `most`; what finds no room in spite of
+    /// Hands over `count` objects of random subpages below `most`; what finds no room in spite of
     /// all turns is not written.
     pub fn write_objects(&mut self, count: u32, most: u32) {
         let batch: Vec<(u32, usize)> = (0..count).map(|_| (self.random.below(most), self.length())).collect();
@@ -113,7 +113,7 @@ impl World {
         }
         self.note_objects();
     }
-    /// What follows a change, by chance: turns, a sync in one of so many, reclaim, a roll back.
+    /// What follows a change, at random: turns, a sync once in `sync_one_in`, reclaim, a roll back.
     pub fn go_on(&mut self, sync_one_in: u32) {
         for _ in 0..self.random.below(12) {
             self.turn();
@@ -134,7 +134,7 @@ impl World {
             }
         }
     }
-    /// Looks at what of the batches under way is recorded.
+    /// Checks what of the batches under way is recorded.
     pub fn note_objects(&mut self) {
         let map = self.store.map();
         let mut outstanding = std::mem::take(&mut self.outstanding);

@@ -16,7 +16,7 @@ use trials::{Random, each_seed};
 /// Extents below hold whole subpages, the others objects.
 const FIRST_OF_OBJECTS: u32 = 28;
 
-/// Where a content lies.
+/// Where a content is stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum At {
     Page(u32),
@@ -48,7 +48,7 @@ struct Model {
     random: Random,
     now: View,
     tokens: BTreeMap<u64, View>,
-    /// Where each content lies that anybody sees.
+    /// Where each content is stored that any token or program sees.
     at: BTreeMap<u32, At>,
     next: u32,
 }
@@ -81,7 +81,7 @@ impl Model {
         self.at.values().filter_map(|at| at.extent()).for_each(|extent| *live.entry(extent).or_default() += 1);
         live
     }
-    /// Flash pages in which nothing lies, ascending.
+    /// Flash pages that hold nothing, ascending.
     fn free(&self, extents: Range<u32>) -> Vec<u32> {
         let page = |at: &At| match *at {
             At::Page(place) => place,
@@ -90,7 +90,7 @@ impl Model {
         let taken: BTreeSet<u32> = self.at.values().map(page).collect();
         (extents.start * 8..extents.end * 8).filter(|place| place % 8 < 7 && !taken.contains(place)).collect()
     }
-    /// Applies a record that was made, and looks at what extents have lost by it.
+    /// Applies a record that was made, and checks what extents have lost by it.
     fn apply(&mut self, record: &Record) {
         let before = self.live();
         self.state.apply(record, &Unseen).unwrap();
@@ -103,7 +103,7 @@ impl Model {
 
     /// Some subpages of a page, side by side, at their distance or scattered.
     fn write(&mut self) {
-        // Beside objects there are fewer flash pages for them.
+        // In a pool that also has objects, there are fewer flash pages for whole subpages.
         let page = self.below(if self.has_objects() { G.pages() / 2 } else { G.pages() });
         let which = match self.below(3) {
             0 => 1 << self.below(N),
@@ -175,7 +175,7 @@ impl Model {
             self.apply(&Record::Objects(record));
         }
     }
-    /// Any content that somebody sees goes elsewhere, in flash or in its flash page.
+    /// Any content that is seen moves elsewhere, in flash or in its flash page.
     fn move_one(&mut self) {
         if self.at.is_empty() {
             return;

@@ -19,7 +19,7 @@ pub(super) const WAITING_MAX: usize = 64;
 pub(super) const DEPTH: usize = 16;
 /// Extents that are being filled or settled.
 pub(super) const OPEN_MAX: usize = 2 * STREAMS;
-/// Places at which a flash page is tried; as for subpages, where so many fail it is the device.
+/// Places at which a flash page is tried. As for subpages, if all of these fail it is the device.
 pub(super) const PLACES_MAX: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,13 +64,13 @@ pub(super) struct OpenExtent {
     pub(super) owners: Vec<Owner>,
 }
 
-/// Pages of a summary of so many objects: the last one has room, so that it says that it is the
+/// Pages of a summary of `objects` objects: the last one has room, so that it says that it is the
 /// last.
 pub(super) fn summary_pages(objects: usize) -> u32 {
     (objects / Owner::PER_PAGE) as u32 + 1
 }
 
-/// All that a pool of objects needs beside one without.
+/// All that a pool of objects needs in addition to what one without needs.
 #[derive(Debug)]
 pub struct ObjectLog {
     pub(super) geometry: Geometry,
@@ -114,7 +114,7 @@ impl ObjectLog {
             })
         })
     }
-    /// The pool has so many extents from now on.
+    /// The pool has `extents` extents from now on.
     pub fn grow(&mut self, extents: u32) {
         self.geometry.extents = extents;
     }
@@ -129,8 +129,8 @@ impl ObjectLog {
     pub fn reclaim_moves(&self) -> Option<bool> {
         self.reclaim.as_ref().map(|reclaim| reclaim.is_moving() || self.is_moving())
     }
-    /// The extent whose objects are being copied, from when it is known where they go until they
-    /// lie there.
+    /// The extent whose objects are being copied, from when their new locations are known until
+    /// they are stored there.
     pub fn copied_from(&self) -> Option<u32> {
         self.reclaim.as_ref().and_then(ObjectReclaim::copied_from)
     }
@@ -152,10 +152,10 @@ impl ObjectLog {
     }
     /// DRAM that it may come to: all waits that may, and extents are full of the smallest objects.
     pub fn bytes_max(&self) -> usize {
-        // What is taken at once is not halved by packing; and it is freed objects at the most,
+        // What is taken at once is not halved by packing, because all of it may be freed objects,
         // which have no flash page.
         let packed = (2 * WAITING_MAX + 2) * OBJECTS_AT_ONCE * size_of::<ObjectWritten>();
-        // Of an extent, beside their summary.
+        // Of an extent, in addition to their summary.
         let units = UNITS_PER_PAGE as usize;
         let pages = self.geometry.extent_pages as usize * Owner::PER_PAGE / (Owner::PER_PAGE + units) + 1;
         // Memory that grows doubles.

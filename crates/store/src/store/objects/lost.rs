@@ -1,4 +1,4 @@
-//! An unreadable object is given up: it is moved to where something else lies, under its old
+//! An unreadable object is given up: it is moved to where something else is stored, under its old
 //! checksum.
 
 use fulgurite_format::{crc32c, zero_page};

@@ -86,13 +86,13 @@ impl MovePage {
     }
 }
 
-/// DRAM that the reclaim of an extent of so many objects and flash pages may come to.
+/// The most DRAM that the reclaim of an extent of `objects` objects and `pages` flash pages takes.
 pub(super) fn bytes_max(objects: usize, pages: usize) -> usize {
     // Memory that grows doubles; and what is needed is listed once in all, and then by flash page.
     let listed =
         objects * (2 * size_of::<Owner>() + 2 * size_of::<u32>() + 2 * size_of::<Found>() + 3 * size_of::<Planned>());
-    // All flash pages may be filled at the same time, beside waiting and written ones. Each read
-    // may fill two.
+    // All flash pages may be filled at the same time, in addition to waiting and written ones. Each
+    // read may fill two.
     let waiting = MOVED_MAX + 2 * DEPTH + OPEN_PAGES + 1;
     let filling = pages * (SUBPAGE_BYTES + size_of::<MovePage>() + 2 * size_of::<u32>());
     let moved = 2 * (objects + waiting * UNITS_PER_PAGE as usize) * size_of::<(Found, u16)>();
@@ -205,8 +205,7 @@ fn pack_again(found: &[Found], stream: Stream, worth: usize, enough: usize) -> (
     (tight, packer.pages())
 }
 
-/// The same with hot and cold ones apart, unless one kind is small or that takes more than
-/// `enough`.
+/// Packs hot and cold ones apart, unless one kind is small or that takes more than `enough`.
 fn pack_apart(found: &[Found], division: Division<'_>, worth: usize, enough: usize) -> (Vec<Planned>, usize) {
     let cold = Stream::cold(Writer::Reclaim);
     let units = |found: &[Found]| found.iter().map(|found| found.at.units()).sum::<u32>();
@@ -311,7 +310,7 @@ impl Store {
             reclaim.listing = Listing::Next(index + 1);
         }
     }
-    /// Finds what is needed, and judges whether moving it gains anything. None while it looks.
+    /// Finds what is needed, and decides whether moving it gains anything. None while it searches.
     fn plan(&mut self, reclaim: &mut ObjectReclaim) -> Option<bool> {
         let (g, extent) = (self.geometry(), reclaim.extent);
         if reclaim.listing == Listing::Read {
@@ -382,7 +381,7 @@ impl Store {
         }
         Some(())
     }
-    /// Reads the pieces of this page, and of some that are looked at next.
+    /// Reads the pieces of this page, and of some that are checked next.
     fn read_owners(&mut self, reclaim: &mut ObjectReclaim, page: u32) {
         let (state, look) = (&self.state, &mut reclaim.look);
         let mut pieces = Vec::new();

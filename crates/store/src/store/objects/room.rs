@@ -24,7 +24,7 @@ const JOURNAL: u32 = 4;
 /// Bytes of a checkpoint for a subpage, and for a version of one.
 const SUBPAGE_BYTES_OF_CHECKPOINT: u64 = 4;
 const VERSION_BYTES_OF_CHECKPOINT: u64 = 40;
-/// Checkpoints of which the room is kept free, at the most.
+/// The most checkpoints of which the room is kept free.
 const CHECKPOINTS: u32 = 4;
 
 impl Store {
@@ -37,9 +37,10 @@ impl Store {
             + state.live_subpages() * SUBPAGE_BYTES_OF_CHECKPOINT
             + u64::from(state.table().versions()) * VERSION_BYTES_OF_CHECKPOINT
     }
-    /// The most live weight in a pool of objects of this geometry, beside this one's metadata.
+    /// The most live weight in a pool of objects of this geometry, in addition to this pool's
+    /// metadata.
     ///
-    /// Extents that writers leave free, open ones, and those of journal and checkpoints hold
+    /// Extents that writers leave free, open ones, and the extents of journal and checkpoints hold
     /// nothing to reclaim. One of the others must always be worth it. It weighs its flash pages,
     /// less the gain, less one for the packing. A sixteenth stays free, as in a pool without
     /// objects, so that reclaim finds extents well worth it.
@@ -72,8 +73,8 @@ impl Store {
         let placed = self.placed.saturating_sub(waiting) * u64::from(PAGE_WEIGHT);
         self.most_weight(self.geometry()).saturating_sub(self.live_weight() + log.grows + placed)
     }
-    /// How many whole subpages may become live at the least, whatever they replace. Without an end
-    /// in a pool without objects.
+    /// How many whole subpages may become live at least, whatever they replace. Without an end in a
+    /// pool without objects.
     pub(in super::super) fn whole_subpages_allowed(&self) -> u64 {
         if self.objects.is_none() {
             return u64::MAX;
@@ -83,7 +84,7 @@ impl Store {
         let payload = PAYLOAD_BYTES as u64;
         self.room() * payload / (u64::from(PAGE_WEIGHT) * (payload + longer))
     }
-    /// By how much a content of so many bytes weighs more than what it replaces.
+    /// By how much a content of `bytes` bytes weighs more than what it replaces.
     pub(in super::super) fn growth(&self, subpage: u32, bytes: usize) -> u64 {
         let located = self.state.map().get(subpage);
         let before = located.map_or(0, |located| match self.state.objects().get(located.place) {

@@ -1,4 +1,4 @@
-//! Which objects lie together: those overwritten about as often, as with subpages
+//! Which objects are stored together: those overwritten about as often, as with subpages
 //! ([`crate::extents`]).
 //!
 //! Programs and reclaim have an extent each for hot and cold objects. The hot ones empty by
@@ -20,8 +20,8 @@ pub(super) const STREAMS: usize = 4;
 /// The degree of heat from which a program's write is hot: a small part of overwrites, and soon
 /// overwritten again.
 const HOT_WRITTEN: usize = 4;
-/// The same for reclaim's copies, which have outlived an extent: few are still hot. With one degree
-/// less, chance divides equal objects.
+/// The degree for reclaim's copies, which have outlived an extent, so that few are still hot. With
+/// one degree less, equal objects would be divided at random.
 const HOT_COPIED: usize = 3;
 /// Flash pages of objects from which on a batch is divided.
 const DIVIDED_FROM: usize = 8;
@@ -71,7 +71,7 @@ impl<'h> Division<'h> {
     pub fn of_copies(heat: &'h Heat, geometry: Geometry) -> Division<'h> {
         Division { heat, writer: Writer::Reclaim, from: if has_few(geometry) { Heat::DEGREES } else { HOT_COPIED } }
     }
-    /// Where the object of a subpage goes.
+    /// The stream to which the object of a subpage is written.
     pub fn stream(&self, subpage: u32) -> Stream {
         Stream { writer: self.writer, hot: self.heat.degree(subpage) >= self.from }
     }

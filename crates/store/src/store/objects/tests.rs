@@ -32,11 +32,11 @@ fn written(of: &[(u32, u16, u16)]) -> Vec<(u32, u16, u16)> {
 fn objects_of(page: &PackedPage) -> Vec<(u32, u16, u16)> {
     page.objects.iter().map(|object| (object.subpage, object.offset, object.length)).collect()
 }
-/// So many objects of so many bytes, of subpages from one on.
+/// `count` objects with these bytes, of subpages from `first` on.
 fn batch(first: u32, count: u32, bytes: &[u8]) -> Vec<(u32, &[u8])> {
     (first..first + count).map(|subpage| (subpage, bytes)).collect()
 }
-/// Where the objects of a subpage lie.
+/// Where the objects of a subpage are stored.
 fn at(store: &Store, subpage: u32) -> Option<fulgurite_format::ObjectPlace> {
     store.state.map().get(subpage).and_then(|located| store.state.objects().get(located.place))
 }
@@ -53,10 +53,10 @@ fn of_a_batch_the_longest_come_first_and_the_last_of_each_subpage_counts() {
     assert!(page[100..112].iter().chain(&page[274..]).all(|byte| *byte == 0));
     assert_eq!(pages[0].objects[2].checksum, crc32c(&[2; 50]));
     assert_eq!((pages[0].stage, pages[0].stream, pages[0].batch, pages[0].failed), (Stage::Waiting, PROGRAM, 9, 0));
-    // What is freed lies nowhere and is written at once.
+    // What is freed has no location and is written at once.
     assert_eq!((objects_of(&pages[1]), pages[1].objects[0].checksum), (written(&[(7, 0, 0)]), 0));
     assert!(pages[1].page.is_none() && pages[1].stage == Stage::Written(0));
-    // Hot ones lie apart, where the batch is large.
+    // Hot ones are kept apart, where the batch is large.
     let mut heat = Heat::new(8192);
     (0..8).for_each(|_| heat.touch(8001));
     let (long, objects): (Vec<u8>, Vec<u32>) = (vec![4; 2000], (8000..8020).collect());
@@ -140,7 +140,7 @@ fn so_much_is_taken_at_once() {
         assert!(matches!(store.next_io(), Some((_, Io::Write { .. }))));
         assert_eq!(store.outbox.len(), pages.min(DEPTH) - 1);
         assert_eq!(store.placed, taken as u64);
-        // When so many wait no more are taken, and nothing is wrong.
+        // When this number waits, no more are taken, and nothing is wrong.
         if pages >= WAITING_MAX {
             assert_eq!(store.write_objects(&batch(3000, 1, &whole[..16])), Ok(ObjectBatch { taken: 0, number: 1 }));
         }
@@ -175,7 +175,7 @@ fn a_batch_ends_when_all_of_it_is_what_programs_read() {
     // An empty batch is none.
     assert_eq!(made.0.write_objects(&[]).map(|batch| batch.taken), Ok(0));
 }
-/// Fails the first so many writes of objects. Returns where each was tried.
+/// Fails the first `fails` writes of objects. Returns where each was tried.
 fn with_failures(
     (store, pages): &mut (Store, super::super::tests::Pages),
     fails: usize,
@@ -246,7 +246,7 @@ fn what_waits_for_space_that_does_not_come_is_told() {
     made.0.reclaim = Some(crate::reclaim::Reclaim::new(5, made.0.geometry()));
     made.0.advance_objects();
     assert_eq!((made.0.take_batch(given.number), made.0.log().queue.len()), (None, 1));
-    // Poisoned, all are told.
+    // Once it is poisoned, all are notified.
     made.0.poison(FlashError::Io(5));
     assert_eq!(made.0.take_batch(given.number), Some(Err(WriteError::Poisoned(FlashError::Io(5)))));
 }
@@ -263,7 +263,7 @@ fn one_version_of_an_object_is_given_up() {
     let (new, old) = (slot(&made.0, 3), made.0.state.located_at(3, token).unwrap().place);
     let [of_new, of_old] = [new, old].map(|slot| made.0.state.objects().get(slot).unwrap());
     assert_ne!(of_new, of_old);
-    // What was freed lies nowhere, and what is none of this subpage's is not given up.
+    // What was freed has no location, and what is none of this subpage's is not given up.
     let freed = slot(&made.0, 4);
     assert_eq!((made.0.mark_object_lost(4, freed), made.0.mark_object_lost(3, freed)), (Ok(false), Ok(false)));
     assert_eq!(made.0.mark_object_lost(3, old), Ok(true));
@@ -319,7 +319,7 @@ fn the_summary_of_an_extent_names_all_its_objects() {
     assert!(matches!(made.0.extents.use_of(extent), Use::Emptied { .. } | Use::Free));
     assert_eq!((made.0.state.objects().count(), made.0.state.objects().weight()), (2048, 0));
 }
-/// A store with DRAM for the leaves of so many pages, and objects in so many.
+/// A store with DRAM for the leaves of `kept` pages, and objects in `pages` pages.
 fn with_leaves(kept: usize, pages: u32) -> (Store, super::super::tests::Pages) {
     let mut made = made(many(), StoreConfig { leaf_bytes: 320 * kept, ..StoreConfig::default() });
     for page in 0..pages {

@@ -17,7 +17,7 @@ fn what_cannot_be_read_is_given_up_where_it_lies() {
     let then = |store: &Store| store.state().located_at(21, token).unwrap().place;
     let (new, old) = (now(store), then(store));
     assert_ne!(new, old);
-    // Nobody needs what lies elsewhere.
+    // Nobody needs what has moved.
     assert_eq!((store.mark_lost(22, new), store.mark_lost(21, new + 1)), (Ok(false), Ok(false)));
     assert_eq!(store.mark_lost(21, new), Ok(true));
     let all = all_of(&mut made);
@@ -47,7 +47,7 @@ fn what_cannot_be_read_is_given_up_where_it_lies() {
 #[test]
 fn what_stands_for_lost_content_never_has_its_checksum() {
     let mut made = made(small(), StoreConfig::default());
-    // That of the page which would be written.
+    // The checksum of the page which would be written.
     let mut page = zero_page();
     page[..8].copy_from_slice(&LOST_MAGIC);
     page[8..12].copy_from_slice(&3u32.to_le_bytes());
@@ -61,7 +61,7 @@ fn what_stands_for_lost_content_never_has_its_checksum() {
     assert_ne!(fulgurite_format::crc32c(&found[..]), checksum);
 }
 
-/// Goes on until the pool may have so many extents, or it is said that it may not.
+/// Continues until the pool may have `to` extents, or it is said that it may not.
 fn shrink(made: &mut (Store, Pages), to: u32) -> Result<u32, ResizeError> {
     for step in 0..1000 {
         settle(made);
@@ -179,7 +179,8 @@ fn what_cannot_be_moved_is_named_and_the_pool_stays_as_large() {
         }
     };
     assert_eq!((refused, made.0.extents.limit()), (Err(ResizeError::Damaged(damaged)), 40));
-    // It is used as before, and tried again it goes when it can be read.
+    // It is used as before, and when the shrink is tried again, it is moved as soon as it can be
+    // read.
     write(&mut made.0, 0..3);
     made.0.sync().unwrap();
     settle(&mut made);

@@ -129,7 +129,7 @@ fn the_more_it_is_needed_the_more_is_copied_at_a_time() {
         settle(&mut made);
         let (store, pages) = &mut made;
         assert_eq!((store.reserve(), store.checkpoint_extents()), (6, 1));
-        // Nobody has an extent for what is moved yet, as far as its heat goes.
+        // No extent is open yet for what is moved, as far as its heat is concerned.
         leave_free(store, free);
         store.journal.extents.truncate(1);
         let (id, Io::Read { place }) = store.next_io().unwrap() else { panic!("the summary is read first") };
@@ -141,7 +141,7 @@ fn the_more_it_is_needed_the_more_is_copied_at_a_time() {
             .iter()
             .filter_map(|(_, io)| if let Io::Copy { from, to } = io { Some((*from, *to)) } else { None })
             .collect();
-        // The last three are metadata's: then it goes among data of another degree.
+        // The last three are metadata's: then it is written among data of another degree.
         assert_eq!(copied.len(), copies, "{free} extents are free");
         let open = store.state().map().get(0).unwrap().place / 256;
         assert!(copied.iter().all(|(_, to)| (to / 256 == open) == (free == 3)), "{free} extents are free");

@@ -29,8 +29,8 @@ fn found(lengths: &[u16]) -> Vec<Found> {
     found.sort_unstable_by_key(|found| (found.at.flash_page, found.at.offset));
     found
 }
-/// All that is planned goes somewhere, once, without overlaps, and flash pages are numbered from 0
-/// on.
+/// All that is planned is moved somewhere, once, without overlaps, and flash pages are numbered
+/// from 0 on.
 fn assert_sound(found: &[Found], planned: &[Planned], pages: usize) {
     let key = |found: &Found| (found.subpage, found.slot);
     let planned_of: BTreeSet<_> = planned.iter().map(|planned| key(&planned.found)).collect();
@@ -46,15 +46,15 @@ fn assert_sound(found: &[Found], planned: &[Planned], pages: usize) {
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|two| two[0].1 <= two[1].0), "{ranges:?}");
     }
-    // In the order in which they lie, so that each flash page is read once.
+    // In the order in which they are stored, so that each flash page is read once.
     let at: Vec<_> = planned.iter().map(|planned| (planned.found.at.flash_page, planned.found.at.offset)).collect();
     assert!(at.is_sorted(), "{at:?}");
 }
 
 #[test]
 fn objects_stay_in_order_unless_that_costs_flash_pages() {
-    // In order three flash pages, because no long one fits beside the two short ones. By length
-    // two, full to the last unit.
+    // In order they take three flash pages, because no long one fits in a page with the two short
+    // ones. By length they take two, full to the last unit.
     let all = found(&[1380, 1380, 2700, 2700]);
     for (worth, enough, pages) in [(1, 9, 2), (1, 2, 2), (2, 9, 3), (2, 3, 3), (2, 2, 2), (3, 2, 2), (3, 3, 3)] {
         let (planned, count) = pack_again(&all, COLD, worth, enough);
@@ -102,8 +102,8 @@ fn model_all_that_is_packed_goes_somewhere() {
 #[test]
 fn hot_and_cold_are_packed_apart_where_there_is_enough_of_both() {
     let g = Geometry { extent_pages: 64, extents: 200, subpages: 1 << 12, objects: true };
-    // Objects of a flash page each: the first so many are hot. More than two flash pages of each
-    // are divided.
+    // Objects of a flash page each, of which the first `hot` are hot. More than two flash pages of
+    // each kind are divided.
     for (cold, hot, enough, divided) in
         [(3, 3, 6, true), (3, 3, 5, false), (2, 9, 20, false), (9, 2, 20, false), (3, 9, 12, true), (3, 9, 11, false)]
     {
@@ -256,7 +256,8 @@ fn an_extent_is_emptied_by_what_its_summary_says() {
 fn what_is_no_page_of_the_summary_is_not_believed_and_a_walk_finds_the_rest() {
     let page = |made: &(Store, Pages), index: u32, extent: u32| made.1.0[&(extent * 8 + 7 - index)].clone();
     let owner = Owner { subpage: 1, checksum: 0 };
-    // A damaged one; that of another pool, another place, another number; and one of another kind.
+    // A damaged page; pages of another pool, another place and another number; and one of another
+    // kind.
     let pool = fulgurite_format::PoolId([1; 16]);
     let made_here = |made: &(Store, Pages), place: u32, number: u32| {
         super::super::super::summary_page(made.0.pool, place, number, 1, &[owner; 504])
@@ -299,7 +300,7 @@ fn damage_is_counted_and_moved_as_it_is() {
     run(&mut made, |_, _, _| None);
     let counters = made.0.counters();
     assert_eq!((counters.damaged, counters.reclaimed, counters.object_pages_copied), (1, 1, 3));
-    // Readers are told: its checksum is that of what was written.
+    // Readers find out, because its checksum is the one of what was written.
     let found = at(&made.0, 1);
     assert_ne!(found.flash_page / 8, extent);
     let bytes = &made.1.0[&found.flash_page][found.range()];
@@ -431,8 +432,7 @@ fn few_flash_pages_are_read_and_moved_at_a_time() {
         reads.push(id);
     }
     assert_eq!(reads.len(), DEPTH);
-    // From there they are read one at a time, until so many wait for their writes that no more
-    // begin.
+    // From there they are read one at a time, until enough wait for their writes that no more begin.
     let mut writes = 0;
     while let Some(id) = reads.pop() {
         made.0.done(id, Outcome::Read(zero_page()));
