@@ -432,7 +432,8 @@ fn few_flash_pages_are_read_and_moved_at_a_time() {
         reads.push(id);
     }
     assert_eq!(reads.len(), DEPTH);
-    // From there they are read one at a time, until enough wait for their writes that no more begin.
+    // From there they are read one at a time, until enough of them wait for their writes that no
+    // more begin.
     let mut writes = 0;
     while let Some(id) = reads.pop() {
         made.0.done(id, Outcome::Read(zero_page()));
