@@ -104,6 +104,7 @@ fn of_access(error: &AccessError) -> fulgurite_status {
         AccessError::Flash { source, .. } => of_flash(source),
         AccessError::OutOfRange { .. } | AccessError::Straddles { .. } => FULGURITE_OUT_OF_RANGE,
         AccessError::NotPermitted { .. } | AccessError::NotOwner { .. } => FULGURITE_NOT_PERMITTED,
+        AccessError::OtherMemory => FULGURITE_INVALID_ARGUMENT,
         AccessError::Cancelled => FULGURITE_CANCELLED,
         AccessError::DeadlineExceeded => FULGURITE_DEADLINE_EXCEEDED,
         AccessError::TooManyPins { .. } | AccessError::PinnedTooOften { .. } => FULGURITE_BUSY,

@@ -345,7 +345,7 @@ pub use fulgurite_memory::RedBlackTreeRoot;
 ///     while at != Address::NULL {
 ///         (at, length) = (m.load(Ptr::new(at))?, length + 1);
 ///     }
-///     heap.release(m, &nodes);
+///     heap.release(m, &nodes)?;
 ///     Ok(length)
 /// })?;
 /// assert_eq!(length, 100);

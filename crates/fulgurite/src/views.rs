@@ -2,6 +2,42 @@
 
 pub use fulgurite_format::SUBPAGE_BYTES;
 
+/// Which memory a handle belongs to. A container is used in its own memory only.
+///
+/// ```
+/// use fulgurite::{AccessError, Fulgurite, Medium, Memory};
+///
+/// # fn main() -> Result<(), fulgurite::Error> {
+/// let start = || Fulgurite::builder(Medium::memory("64M")).dram("8M").start();
+/// let (one, other) = (start()?, start()?);
+/// let users = one.hash_map::<u64, u64>(1000)?;
+/// assert_ne!(one.run(|m| Ok(m.id()))?, other.run(|m| Ok(m.id()))?);
+/// let error = other.run(|m| users.insert(m, &1, 10)).unwrap_err();
+/// assert_eq!(error, AccessError::OtherMemory);
+/// # Ok(())
+/// # }
+/// ```
+pub use fulgurite_memory::MemoryId;
+
+/// What a [`RawMemory`] says of itself: its [`MemoryId`], and where it counts its roll backs.
+///
+/// ```
+/// use std::sync::atomic::AtomicU64;
+///
+/// use fulgurite::Memory;
+/// use fulgurite::views::{Backed, Identity, PlainMemory};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let memory = PlainMemory::new(Backed::BasePages)?;
+/// // A memory over it, for tests, which rolls back whenever the test says so.
+/// let roll_backs = AtomicU64::new(0);
+/// let identity: Identity<'_> = Identity::new(memory.id(), &roll_backs);
+/// # let _ = identity;
+/// # Ok(())
+/// # }
+/// ```
+pub use fulgurite_memory::Identity;
+
 /// A value of an [`OwnedRegion`] that stays at hand.
 ///
 /// ```

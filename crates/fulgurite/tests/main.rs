@@ -43,6 +43,7 @@ mod regression_full_pool;
 mod regression_halted_workers;
 mod regression_last_handle;
 mod regression_least_dram;
+mod regression_other_memory;
 mod regression_overflow_in_a_miss;
 mod regression_pages_and_tokens;
 mod regression_panic_in_a_sync;

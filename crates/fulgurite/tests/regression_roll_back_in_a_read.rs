@@ -38,6 +38,9 @@ impl RawMemory for Rolled<'_> {
     type Pin = <Context as RawMemory>::Pin;
     type Section = <Context as RawMemory>::Section;
     type Inner = Self;
+    fn identity(&self) -> fulgurite::views::Identity<'_> {
+        self.inner.identity()
+    }
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.access()?;
         self.inner.view(at, len)
@@ -58,9 +61,6 @@ impl RawMemory for Rolled<'_> {
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.inner.yield_now()
-    }
-    fn roll_backs(&self) -> u64 {
-        self.inner.roll_backs()
     }
 }
 

@@ -16,7 +16,7 @@ use fulgurite_runtime::AccessError;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::{Memory, Pinned, Ptr, Region};
+use crate::{Memory, MemoryId, Pinned, Ptr, Region};
 
 /// What a program stores to find its array again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
@@ -34,6 +34,8 @@ pub struct ArrayRoot {
 pub struct Array<T> {
     base: Address,
     len: u64,
+    /// Of the memory in which it was made. None where none was at hand: it is addresses only.
+    memory: Option<MemoryId>,
     elements: PhantomData<fn() -> T>,
 }
 
@@ -71,7 +73,7 @@ impl<T: Plain> Array<T> {
         if requested > region.bytes {
             return Err(AccessError::NoSpace { requested, free: region.bytes });
         }
-        Ok(Array { base: region.base, len, elements: PhantomData })
+        Ok(Array { base: region.base, len, memory: None, elements: PhantomData })
     }
 
     /// The array with this root. Accesses nothing.
@@ -92,7 +94,7 @@ impl<T: Plain> Array<T> {
         if needed > root.region.bytes || at.subpage_offset() != 0 {
             return Err(AccessError::Corrupt { what: "array root", at, expected: needed, got: root.region.bytes });
         }
-        Ok(Array { base: at, len: root.len, elements: PhantomData })
+        Ok(Array { base: at, len: root.len, memory: None, elements: PhantomData })
     }
     /// What to store, to open the array again.
     pub fn root(&self) -> ArrayRoot {
@@ -110,7 +112,7 @@ impl<T: Plain> Array<T> {
         len: u64,
         mut element: impl FnMut(u64) -> T,
     ) -> Result<Self, AccessError> {
-        let array = Self::open(region, len)?;
+        let array = Self::open(region, len)?.of(memory.id());
         for first in (0..len).step_by(Self::PER_SUBPAGE as usize) {
             let view = memory.view_mut(array.place(first), SUBPAGE_BYTES)?;
             for index in first..len.min(first + Self::PER_SUBPAGE) {
@@ -120,6 +122,12 @@ impl<T: Plain> Array<T> {
         Ok(array)
     }
 
+    /// The same array, as one of this memory. In another one it fails with
+    /// [`AccessError::OtherMemory`].
+    #[must_use]
+    pub fn of(self, memory: MemoryId) -> Self {
+        Array { memory: Some(memory), ..self }
+    }
     #[inline(always)]
     fn place(&self, index: u64) -> Address {
         if size_of::<T>().is_power_of_two() {
@@ -136,7 +144,10 @@ impl<T: Plain> Array<T> {
     }
     /// The same, or why there is none.
     #[inline(always)]
-    pub(crate) fn element(&self, index: u64) -> Result<Ptr<T>, AccessError> {
+    pub(crate) fn element<M: Memory>(&self, memory: &M, index: u64) -> Result<Ptr<T>, AccessError> {
+        if let Some(own) = self.memory {
+            own.check(memory.id())?;
+        }
         // Cannot overflow inside the array. Outside, it only names the place in the message.
         self.ptr(index)
             .ok_or_else(|| AccessError::OutOfRange { at: self.base.add(index.saturating_mul(size_of::<T>() as u64)) })
@@ -147,7 +158,7 @@ impl<T: Plain> Array<T> {
     /// [`AccessError::OutOfRange`] when there is none; what the memory says.
     #[inline(always)]
     pub fn get<M: Memory>(&self, memory: &mut M, index: u64) -> Result<T, AccessError> {
-        memory.load(self.element(index)?)
+        memory.load(self.element(memory, index)?)
     }
     /// Changes element `index` to `value`.
     ///
@@ -155,7 +166,7 @@ impl<T: Plain> Array<T> {
     /// As [`Array::get`]; nothing was changed then.
     #[inline(always)]
     pub fn set<M: Memory>(&self, memory: &mut M, index: u64, value: T) -> Result<(), AccessError> {
-        let at = self.element(index)?;
+        let at = self.element(memory, index)?;
         // What is written in one piece is in a state whole, or not at all.
         let _section = if size_of::<T>() > 8 { Some(memory.write_section()?) } else { None };
         memory.store(at, value)
@@ -166,7 +177,7 @@ impl<T: Plain> Array<T> {
     /// # Errors
     /// As [`Array::get`] and [`pin`](crate::RawMemory::pin); nothing was changed then.
     pub fn swap<M: Memory>(&self, memory: &mut M, a: u64, b: u64) -> Result<(), AccessError> {
-        let (a, b) = (self.element(a)?.address(), self.element(b)?.address());
+        let (a, b) = (self.element(memory, a)?.address(), self.element(memory, b)?.address());
         let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);
         let _section = memory.write_section()?;
         let view_a = pin_a.view_mut(a.subpage_offset(), size_of::<T>());

@@ -144,8 +144,8 @@ impl<T: Stored> Container for Array<T> {
     fn root_record(&self) -> ArrayRoot {
         self.root()
     }
-    fn open_root<M: Memory>(_: &mut M, root: ArrayRoot, _: &Arc<Heap>, _: usize) -> Result<Self, AccessError> {
-        Array::open_root(root)
+    fn open_root<M: Memory>(memory: &mut M, root: ArrayRoot, _: &Arc<Heap>, _: usize) -> Result<Self, AccessError> {
+        Ok(Array::open_root(root)?.of(memory.id()))
     }
     fn disturb(&self, _: bool) {}
 }

@@ -13,7 +13,7 @@ use fulgurite_format::{
 };
 use fulgurite_runtime::AccessError;
 
-use crate::{Address, Latch, Memory, Ptr, Region, Stored, VersionLatch, optimistic};
+use crate::{Address, Latch, Memory, MemoryId, Ptr, Region, Stored, VersionLatch, optimistic};
 
 const PER_SUBPAGE: usize = SUBPAGE_BYTES / ROOT_ENTRY_BYTES;
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -99,6 +99,7 @@ type Search = (Option<(usize, RootEntry)>, Option<usize>);
 pub struct Directory {
     /// Pages that there are to hand out.
     pages: u32,
+    memory: MemoryId,
     latch: VersionLatch,
 }
 
@@ -112,7 +113,7 @@ impl Directory {
     /// [`RootError::Damaged`] when something else lies there, [`RootError::TooSmall`], and the
     /// memory's errors.
     pub fn open<M: Memory>(memory: &mut M, bytes: u64) -> Result<Directory, RootError> {
-        let directory = Self::of(bytes)?;
+        let directory = Self::of(memory.id(), bytes)?;
         let _section = memory.write_section()?;
         if directory.stored_space(memory)?.is_none() {
             directory.write_space(memory, &Space::new(directory.pages))?;
@@ -124,16 +125,16 @@ impl Directory {
     /// # Errors
     /// As [`Directory::open`].
     pub fn look<M: Memory>(memory: &mut M, bytes: u64) -> Result<Directory, RootError> {
-        let directory = Self::of(bytes)?;
+        let directory = Self::of(memory.id(), bytes)?;
         directory.stored_space(memory)?;
         Ok(directory)
     }
-    fn of(bytes: u64) -> Result<Directory, RootError> {
+    fn of(memory: MemoryId, bytes: u64) -> Result<Directory, RootError> {
         let pages = u32::try_from(bytes / PAGE).unwrap_or(u32::MAX).min(1 << 28);
         if pages == 0 {
             return Err(RootError::NoSpace { pages: 1, free: 0 });
         }
-        Ok(Directory { pages, latch: VersionLatch::default() })
+        Ok(Directory { pages, memory, latch: VersionLatch::default() })
     }
 
     fn subpage(index: usize) -> Address {
@@ -172,6 +173,7 @@ impl Directory {
     /// # Errors
     /// [`RootError::NoSpace`], [`RootError::Damaged`]; what the memory says.
     pub fn reserve<M: Memory>(&self, memory: &mut M, bytes: u64) -> Result<Region, RootError> {
+        self.memory.check(memory.id())?;
         let pages = bytes.div_ceil(PAGE).max(1);
         let _section = memory.write_section()?;
         let _held = self.latch.lock(memory)?;
@@ -196,6 +198,7 @@ impl Directory {
     /// # Errors
     /// [`RootError::NotHandedOut`], [`RootError::Damaged`]; what the memory says.
     pub fn give_back<M: Memory>(&self, memory: &mut M, region: Region) -> Result<(), RootError> {
+        self.memory.check(memory.id())?;
         let not_handed_out = || RootError::NotHandedOut { at: region.base, bytes: region.bytes };
         let range = Self::pages_of(region).ok_or_else(not_handed_out)?;
         let _section = memory.write_section()?;
@@ -212,6 +215,7 @@ impl Directory {
     /// # Errors
     /// [`RootError::Damaged`]; what the memory says.
     pub fn has_handed_out<M: Memory>(&self, memory: &mut M, region: Region) -> Result<bool, RootError> {
+        self.memory.check(memory.id())?;
         let space = self.read_whole(memory, |memory| self.read_space(memory))?;
         Ok(Self::pages_of(region).is_some_and(|range| space.has_handed_out(range)))
     }
@@ -263,6 +267,7 @@ impl Directory {
     /// [`RootError::Unknown`], [`RootError::BadName`], [`RootError::Damaged`], and the memory's
     /// errors.
     pub fn find<M: Memory>(&self, memory: &mut M, name: &str) -> Result<RootEntry, RootError> {
+        self.memory.check(memory.id())?;
         Self::check_name(name)?;
         let found = self.read_whole(memory, |memory| Self::search(memory, name))?;
         found.0.map(|(_, entry)| entry).ok_or_else(|| RootError::Unknown { name: name.to_owned() })
@@ -318,6 +323,7 @@ impl Directory {
         memory: &mut M,
         wanted: impl Fn(&RootEntry) -> bool,
     ) -> Result<Vec<RootEntry>, RootError> {
+        self.memory.check(memory.id())?;
         self.read_whole(memory, |memory| {
             let mut roots = Vec::new();
             for index in 0..ROOTS_MAX {
@@ -346,6 +352,7 @@ impl Directory {
     /// [`RootError::BadTypeName`], [`RootError::Damaged`], and the memory's errors. Nothing was
     /// changed then.
     pub fn add<M: Memory>(&self, memory: &mut M, entry: &RootEntry) -> Result<(), RootError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         self.is_free(memory, &entry.name, &entry.type_name)?;
         let _held = self.latch.lock(memory)?;
@@ -367,6 +374,7 @@ impl Directory {
     /// # Errors
     /// As [`Directory::find`]. Nothing was changed then.
     pub fn leave<M: Memory>(&self, memory: &mut M, name: &str) -> Result<RootEntry, RootError> {
+        self.memory.check(memory.id())?;
         Self::check_name(name)?;
         let _section = memory.write_section()?;
         let _held = self.latch.lock(memory)?;
@@ -384,6 +392,7 @@ impl Directory {
     /// As [`Directory::find`]. If the pages cannot be given back, the root is gone all the same,
     /// and their addresses are lost.
     pub fn remove<M: Memory>(&self, memory: &mut M, name: &str) -> Result<RootEntry, RootError> {
+        self.memory.check(memory.id())?;
         Self::check_name(name)?;
         let _section = memory.write_section()?;
         let entry = {
@@ -414,6 +423,7 @@ impl Directory {
     /// As [`Directory::add`] and [`Directory::reserve`]. [`AccessError::Straddles`] for a type
     /// larger than a subpage.
     pub fn create_root<M: Memory, T: Stored>(&self, memory: &mut M, name: &str, value: T) -> Result<Ptr<T>, RootError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         self.is_free(memory, name, &T::type_name())?;
         let region = self.reserve(memory, size_of::<T>() as u64)?;
@@ -444,6 +454,7 @@ impl Directory {
     /// # Errors
     /// [`RootError::Damaged`], [`RootError::TooSmall`]; what the memory says.
     pub fn reload<M: Memory>(&self, memory: &mut M) -> Result<(), RootError> {
+        self.memory.check(memory.id())?;
         self.disturb();
         self.stored_space(memory).map(drop)
     }

@@ -6,6 +6,7 @@ use fulgurite_format::Address;
 use fulgurite_runtime::{AccessError, Context, PinnedFrame, WriteSection};
 
 use crate::memory::{Kind, Views};
+use crate::{Identity, MemoryId};
 use crate::{Pinned, RawMemory, View, ViewMut, assert_inside, whole};
 
 impl RawMemory for Context {
@@ -16,6 +17,10 @@ impl RawMemory for Context {
     // their size.
     const VIEWS: Views = unsafe { Views::exact() };
 
+    #[inline(always)]
+    fn identity(&self) -> Identity<'_> {
+        Identity::new(MemoryId::of_runtime(self.worker_id().runtime()), self.roll_back_count())
+    }
     #[inline(always)]
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         whole(at, len)?;
@@ -45,10 +50,6 @@ impl RawMemory for Context {
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         Context::yield_now(self)
-    }
-    #[inline]
-    fn roll_backs(&self) -> u64 {
-        Context::roll_backs(self)
     }
     #[inline(always)]
     fn kind(&mut self) -> Kind<'_, Self> {

@@ -32,6 +32,7 @@ use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::MemoryId;
 use crate::hash::KeyHash;
 use crate::latch::harmless;
 use crate::{ByKind, Heap, Latch, LatchTable, Memory, Ptr, Region, View, ViewMut, WriteSet, optimistic};
@@ -61,6 +62,7 @@ pub struct HashMapRoot {
 #[derive(Debug)]
 pub struct HashMap<K, V, L> {
     root: HashMapRoot,
+    memory: MemoryId,
     heap: Arc<Heap>,
     latches: LatchTable<L>,
     growth: Growth,
@@ -161,6 +163,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         capacity: u64,
         latch_count: usize,
     ) -> Result<Self, AccessError> {
+        heap.memory().check(memory.id())?;
         let requested = Self::bytes_needed(capacity);
         if requested > region.bytes {
             return Err(AccessError::NoSpace { requested, free: region.bytes });
@@ -200,7 +203,14 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             ready: AtomicU64::new(0),
             segments: Box::new([const { AtomicU64::new(0) }; growth::SEGMENTS]),
         };
-        Ok(HashMap { root, heap, latches: LatchTable::new(latch_count.max(1)), growth, entries: PhantomData })
+        Ok(HashMap {
+            root,
+            memory: heap.memory(),
+            heap,
+            latches: LatchTable::new(latch_count.max(1)),
+            growth,
+            entries: PhantomData,
+        })
     }
 
     /// As [`HashMap::create`], filled with `entries`; of equal keys the last one stays.
@@ -372,6 +382,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         key: &K,
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<Option<R>, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let hash = key.key_hash();
         let plan = self.plan(memory, hash, |memory, bucket, still| {
@@ -392,6 +403,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// [`AccessError::NoSpace`] when the heap is full, and the memory's errors. Nothing was changed
     /// then.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Result<Option<V>, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let hash = key.key_hash();
         self.adjust(memory);
@@ -466,6 +478,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// # Errors
     /// What the memory says; nothing was changed then.
     pub fn remove<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let hash = key.key_hash();
         let plan = self.plan(memory, hash, |memory, bucket, still| {
@@ -557,6 +570,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// Calls `each` with every entry, in no order and without a latch. Each bucket is seen in one
     /// state. Others may change meanwhile.
     pub fn for_each<M: Memory>(&self, memory: &mut M, mut each: impl FnMut(&K, &V)) -> Result<(), AccessError> {
+        self.memory.check(memory.id())?;
         let (mut entries, first) = (Vec::new(), self.count(memory)?);
         for bucket in 0..first {
             self.group_entries(memory, bucket, first, &mut entries)?;
@@ -580,6 +594,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// # Errors
     /// [`AccessError::Corrupt`] with what was found; what the memory says.
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
+        self.memory.check(memory.id())?;
         let mut len = 0;
         let mut keys: Vec<K> = Vec::new();
         let count = self.count(memory)?;

@@ -42,6 +42,7 @@ pub(crate) use parts::{Grounds, RECORD_AT, RECORD_BYTES, clear_ranges, ranges_of
 use size_class::{CLASSES, SUBPAGE_CLASS, class_bytes, class_of};
 use state::Class;
 
+use crate::MemoryId;
 use crate::layout::Scatter;
 use crate::{Allocator, ByKind, Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch};
 
@@ -70,6 +71,8 @@ struct Supply {
 /// An allocator over a [`Region`] of flash memory, for any number of workers.
 #[derive(Debug)]
 pub struct Heap {
+    /// Of the memory that it lies in.
+    memory: MemoryId,
     parts: Parts,
     /// Where it gets more when it is full.
     grounds: OnceLock<Grounds>,
@@ -114,8 +117,9 @@ impl Heap {
     /// Bytes at the front of a region that the heap keeps for itself.
     pub const HEADER_BYTES: u64 = HEADER_BYTES;
 
-    fn over(region: Region, mark: u64, unaccounted: u64, clean: bool) -> Heap {
+    fn over(memory: MemoryId, region: Region, mark: u64, unaccounted: u64, clean: bool) -> Heap {
         Heap {
+            memory,
             parts: Parts::new(region, Vec::new()),
             grounds: OnceLock::new(),
             classes: (0..CLASSES).map(|_| Class::default()).collect(),
@@ -140,7 +144,7 @@ impl Heap {
         if region.bytes < HEADER_BYTES + SUBPAGE {
             return Err(AccessError::NoSpace { requested: HEADER_BYTES + SUBPAGE, free: region.bytes });
         }
-        let heap = Heap::over(region, HEADER_BYTES, 0, false);
+        let heap = Heap::over(memory.id(), region, HEADER_BYTES, 0, false);
         heap.save(memory)?;
         Ok(heap)
     }
@@ -150,6 +154,10 @@ impl Heap {
         self.gone.load(Ordering::Acquire)
     }
 
+    /// The memory that it lies in.
+    pub(crate) fn memory(&self) -> MemoryId {
+        self.memory
+    }
     /// The region that it was made in.
     pub fn region(&self) -> Region {
         self.parts.first()
@@ -188,6 +196,7 @@ impl Heap {
     /// # Errors
     /// [`AccessError::NoSpace`]; what the memory says. Nothing is handed out then.
     pub fn allocate<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Address, AccessError> {
+        self.memory.check(memory.id())?;
         if let Some(allocated) = memory.allocate_tracked(self, bytes) {
             return allocated;
         }
@@ -228,6 +237,7 @@ impl Heap {
     /// [`AccessError::Corrupt`] when no such object was ever handed out. A failed access is no
     /// error: the object stays in DRAM, and a later call retries.
     pub fn free<M: Memory>(&self, memory: &mut M, at: Address, bytes: usize) -> Result<(), AccessError> {
+        self.memory.check(memory.id())?;
         if memory.free_tracked(self, at, bytes) {
             return Ok(());
         }
@@ -586,6 +596,7 @@ impl Heap {
         count: u64,
         layout: Layout,
     ) -> Result<Reservation, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let class = class_of(bytes).filter(|&class| class <= SUBPAGE_CLASS);
         let Some(class) = class else {
@@ -615,11 +626,11 @@ impl Heap {
     }
 
     /// Gives a reservation back, when what it was for has failed.
-    pub fn release<M: Memory>(&self, memory: &mut M, reservation: &Reservation) {
-        for slot in 0..reservation.count {
-            let freed = self.free(memory, reservation.slot(slot), reservation.bytes);
-            debug_assert!(freed.is_ok(), "a reservation is made of objects");
-        }
+    ///
+    /// # Errors
+    /// As [`Heap::free`].
+    pub fn release<M: Memory>(&self, memory: &mut M, reservation: &Reservation) -> Result<(), AccessError> {
+        (0..reservation.count).try_for_each(|slot| self.free(memory, reservation.slot(slot), reservation.bytes))
     }
 
     /// Bytes handed out, as rounded up to their classes.
@@ -646,6 +657,7 @@ impl Heap {
     /// # Errors
     /// [`AccessError::Corrupt`] with what was found; what the memory says.
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.memory.check(memory.id())?;
         let _walk = self.walk_turn.lock(memory)?;
         let handed_out = hold(&self.supply).next;
         let mut free = Vec::new();

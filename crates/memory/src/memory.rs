@@ -8,6 +8,7 @@ use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 use fulgurite_runtime::{AccessError, Context};
 
 use crate::transaction::Tracker;
+use crate::{Identity, MemoryId};
 use crate::{PlainMemory, Ptr, View, ViewMut};
 
 /// A memory that containers can live in: byte-addressable, reached a subpage at a time.
@@ -27,6 +28,10 @@ pub trait RawMemory: Sized {
     /// What views are known to be.
     #[doc(hidden)]
     const VIEWS: Views = Views::CHECKED;
+
+    /// Which memory this is, and how often it was rolled back. Changes only in calls that take
+    /// `&mut self`.
+    fn identity(&self) -> Identity<'_>;
 
     /// `len` bytes at `at`, for reading, until the next access.
     ///
@@ -71,11 +76,6 @@ pub trait RawMemory: Sized {
     /// When the job was cancelled or its deadline has passed.
     fn yield_now(&mut self) -> Result<(), AccessError>;
 
-    /// How often the memory has been rolled back. Changes only in calls that take `&mut self`.
-    fn roll_backs(&self) -> u64 {
-        0
-    }
-
     /// Which of the kinds this is, for what only some of them can do.
     fn kind(&mut self) -> Kind<'_, Self::Inner> {
         Kind::Other
@@ -85,6 +85,18 @@ pub trait RawMemory: Sized {
 /// What programs and containers use of a memory, whatever its kind. See [`RawMemory`] for what each
 /// kind provides.
 pub trait Memory: RawMemory {
+    /// Which memory this is.
+    #[inline(always)]
+    fn id(&self) -> MemoryId {
+        self.identity().id
+    }
+
+    /// How often the memory has been rolled back. Changes only in calls that take `&mut self`.
+    #[inline(always)]
+    fn roll_backs(&self) -> u64 {
+        self.identity().roll_backs.load(Ordering::Acquire)
+    }
+
     /// Copies a value out.
     ///
     /// # Errors

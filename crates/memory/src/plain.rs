@@ -13,6 +13,7 @@ use fulgurite_runtime::AccessError;
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
 use crate::memory::{Kind, Views};
+use crate::{Identity, MemoryId};
 use crate::{Pinned, RawMemory, View, ViewMut, assert_inside, parking, whole};
 
 /// Bytes reserved: the 44 bits that a controller addresses, and a subpage for the tail of the last
@@ -92,6 +93,11 @@ impl RawMemory for PlainMemory {
     // of a subpage.
     const VIEWS: Views = unsafe { Views::exact() };
 
+    #[inline(always)]
+    fn identity(&self) -> Identity<'_> {
+        static NONE: AtomicU64 = AtomicU64::new(0);
+        Identity::new(MemoryId::of_plain(self.base.as_ptr() as usize), &NONE)
+    }
     #[inline(always)]
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         whole(at, len)?;

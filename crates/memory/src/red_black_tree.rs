@@ -33,7 +33,7 @@ use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::latch::harmless;
-use crate::{Heap, Latch, LatchTable, Layout, Memory, Ptr, Reservation, WriteSet, optimistic};
+use crate::{Heap, Latch, LatchTable, Layout, Memory, MemoryId, Ptr, Reservation, WriteSet, optimistic};
 use edit::{Bounds, DEPTH_MAX, Edit, Links, NODES_MAX, Path, Side, corrupt};
 
 /// Entries that a range reads before it hands them out: at first, and at most.
@@ -80,6 +80,7 @@ pub struct RedBlackTreeRoot {
 pub struct RedBlackTree<K, V, L> {
     root: RedBlackTreeRoot,
     bounds: Bounds,
+    memory: MemoryId,
     heap: Arc<Heap>,
     pub(crate) structure: L,
     pub(crate) values: LatchTable<L>,
@@ -131,6 +132,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         Ok(RedBlackTree {
             root,
             bounds: Bounds { region: heap.region(), node_bytes: Self::NODE_BYTES as u64 },
+            memory: heap.memory(),
             heap,
             structure: L::default(),
             values: LatchTable::new(latch_count.max(1)),
@@ -169,7 +171,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
             memory.store(Ptr::new(tree.root.cell), root)
         });
         if let Err(error) = built {
-            tree.heap.release(memory, &nodes);
+            let _ = tree.heap.release(memory, &nodes);
             tree.free_cell(memory);
             return Err(error);
         }
@@ -233,6 +235,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// The value of `key`.
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
+        self.memory.check(memory.id())?;
         optimistic::read(&self.structure, memory, |memory, _| match self.seek(memory, key, |_, _| Ok(()))? {
             Some(node) => self.value(memory, node).map(Some),
             None => Ok(None),
@@ -250,6 +253,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         key: &K,
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<Option<R>, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         for _ in 0..UPDATE_ATTEMPTS {
             let version = self.structure.read_begin(memory)?;
@@ -295,6 +299,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// [`AccessError::NoSpace`] when the heap is full, and the memory's errors. No entry was
     /// changed then.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Result<Option<V>, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let mut fresh = None;
         let inserted = self.insert_with(memory, key, value, &mut fresh);
@@ -360,6 +365,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// # Errors
     /// What the memory says; no entry was changed then.
     pub fn remove<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         loop {
             let plan = optimistic::plan(&self.structure, memory, |memory, _| {
@@ -405,6 +411,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         range: impl RangeBounds<K>,
         mut each: impl FnMut(&K, &V) -> bool,
     ) -> Result<u64, AccessError> {
+        self.memory.check(memory.id())?;
         let mut from = range.start_bound().cloned();
         let mut batch: Vec<(K, V)> = Vec::new();
         let (mut size, mut calls) = (BATCH_FIRST, 0);
@@ -490,6 +497,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
 
     /// The entry with the smallest key.
     pub fn first<M: Memory>(&self, memory: &mut M) -> Result<Option<(K, V)>, AccessError> {
+        self.memory.check(memory.id())?;
         let mut first = None;
         self.range(memory, .., |&key, &value| {
             first = Some((key, value));
@@ -500,6 +508,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
 
     /// How many entries: walks the tree.
     pub fn len<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
+        self.memory.check(memory.id())?;
         self.range(memory, .., |_, _| true)
     }
 
@@ -509,6 +518,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// # Errors
     /// [`AccessError::Corrupt`] with what was found; what the memory says.
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
+        self.memory.check(memory.id())?;
         let root = memory.load(self.cell())?;
         let mut walk = Walk { previous: None, count: 0 };
         self.check_subtree(memory, root, true, 0, &mut walk)?;

@@ -57,6 +57,9 @@ impl RawMemory for Wrong {
     type Pin = PlainPin;
     type Section = ();
     type Inner = Self;
+    fn identity(&self) -> fulgurite_memory::Identity<'_> {
+        self.inner.identity()
+    }
     fn view(&mut self, at: Address, _: usize) -> Result<View<'_>, AccessError> {
         Ok(self.inner.view(at, self.skip + self.len)?.slice(self.skip, self.len))
     }

@@ -60,6 +60,9 @@ impl RawMemory for Strict {
     type Pin = StrictPin;
     type Section = Section;
     type Inner = Self;
+    fn identity(&self) -> fulgurite_memory::Identity<'_> {
+        self.inner.identity()
+    }
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.inner.view(at, len)
     }

@@ -283,6 +283,9 @@ impl RawMemory for SectionMemory {
     type Pin = <PlainMemory as RawMemory>::Pin;
     type Section = Section;
     type Inner = Self;
+    fn identity(&self) -> fulgurite_memory::Identity<'_> {
+        self.inner.identity()
+    }
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.count(len);
         self.inner.view(at, len)

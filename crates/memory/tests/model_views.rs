@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use common::{FaultyMemory, NeverParks, Random, SwitchingMemory, errors, plain};
 use fulgurite_memory::{
-    AccessError, Address, Blobs, Directory, Heap, Memory, OrderedBlobs, PlainMemory, RawMemory, Region, Rooted,
-    SUBPAGE_BYTES, Transactions, View, ViewMut,
+    AccessError, Address, Blobs, Directory, Heap, Identity, Memory, OrderedBlobs, PlainMemory, RawMemory, Region,
+    Rooted, SUBPAGE_BYTES, Transactions, View, ViewMut,
 };
 
 const SPACE: u64 = 1 << 30;
@@ -453,7 +453,7 @@ struct RolledMemory {
     inner: PlainMemory,
     older: Vec<u8>,
     countdown: u64,
-    roll_backs: u64,
+    roll_backs: AtomicU64,
 }
 
 const FROM: u64 = 1 << 16;
@@ -462,7 +462,7 @@ impl RolledMemory {
     fn access(&mut self) -> Result<(), AccessError> {
         if self.countdown == 0 {
             self.inner.write_bytes(Address::from_linear(FROM), &self.older)?;
-            self.roll_backs += 1;
+            self.roll_backs.fetch_add(1, Relaxed);
         }
         self.countdown = self.countdown.wrapping_sub(1);
         Ok(())
@@ -473,6 +473,9 @@ impl RawMemory for RolledMemory {
     type Pin = <PlainMemory as RawMemory>::Pin;
     type Section = ();
     type Inner = Self;
+    fn identity(&self) -> Identity<'_> {
+        Identity::new(self.inner.id(), &self.roll_backs)
+    }
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.access()?;
         self.inner.view(at, len)
@@ -494,9 +497,6 @@ impl RawMemory for RolledMemory {
     fn yield_now(&mut self) -> Result<(), AccessError> {
         Ok(())
     }
-    fn roll_backs(&self) -> u64 {
-        self.roll_backs
-    }
 }
 
 /// Latches are told of a roll back at its end, and jobs go on before.
@@ -515,7 +515,12 @@ fn no_read_with_a_roll_back_inside_is_torn() {
     let (mut olds, mut news, mut gone) = (0, 0, 0);
     for (count, way) in (0..12).flat_map(|count| [0, 1, 2].map(|way| (count, way))) {
         memory.write_bytes(Address::from_linear(FROM), &newer).unwrap();
-        let mut rolled = RolledMemory { inner: memory.clone(), older: older.clone(), countdown: count, roll_backs: 0 };
+        let mut rolled = RolledMemory {
+            inner: memory.clone(),
+            older: older.clone(),
+            countdown: count,
+            roll_backs: AtomicU64::new(0),
+        };
         let mut seen = Vec::new();
         let result = match way {
             0 => map.get(&mut rolled, &1, &mut seen).map(|found| found.then_some(seen)),

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fulgurite_cache::marks::{HOME, Marks, USED};
@@ -118,7 +118,13 @@ impl Context {
     /// of another state.
     #[inline]
     pub fn roll_backs(&self) -> u64 {
-        self.shared.roll_backs.load(Ordering::Acquire)
+        self.roll_back_count().load(Ordering::Acquire)
+    }
+    /// Where they are counted.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn roll_back_count(&self) -> &AtomicU64 {
+        &self.shared.roll_backs
     }
 
     /// Calls what the worker keeps of its fibers, on the worker's own stack.

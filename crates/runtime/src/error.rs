@@ -25,6 +25,12 @@ pub enum AccessError {
     /// The region is owned by another worker, of this runtime or of another.
     #[error("address {at} is owned by worker {owner} of the runtime that reserved it; submit the job there")]
     NotOwner { at: Address, owner: u32 },
+    /// The handle is of another memory than the job, or of one that was closed.
+    #[error(
+        "this handle is of another memory than the job or transaction that uses it; open it there by its name, or \
+         submit the job to the memory of the handle"
+    )]
+    OtherMemory,
     /// The job was cancelled.
     #[error("the job was cancelled")]
     Cancelled,

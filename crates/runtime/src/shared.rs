@@ -27,6 +27,11 @@ impl WorkerId {
     pub(crate) fn new(runtime: u32, worker: u32) -> WorkerId {
         WorkerId(u64::from(runtime) << 32 | u64::from(worker))
     }
+    /// The number of its runtime.
+    #[inline(always)]
+    pub fn runtime(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
     /// Its place in its runtime.
     pub fn worker(self) -> usize {
         self.0 as u32 as usize

@@ -83,6 +83,9 @@ impl RawMemory for Noted {
     type Pin = NotedPin;
     type Section = ();
     type Inner = Self;
+    fn identity(&self) -> fulgurite_memory::Identity<'_> {
+        self.memory.identity()
+    }
 
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.note(at, len, false);

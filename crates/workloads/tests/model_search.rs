@@ -41,6 +41,9 @@ impl RawMemory for Failing {
     type Pin = PlainPin;
     type Section = ();
     type Inner = Self;
+    fn identity(&self) -> fulgurite_memory::Identity<'_> {
+        self.memory.identity()
+    }
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.step(at)?;
         self.memory.view(at, len)

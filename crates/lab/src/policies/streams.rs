@@ -101,6 +101,9 @@ impl RawMemory for Recorder {
     type Pin = PlainPin;
     type Section = ();
     type Inner = Self;
+    fn identity(&self) -> fulgurite_memory::Identity<'_> {
+        self.memory.identity()
+    }
 
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.note(at);

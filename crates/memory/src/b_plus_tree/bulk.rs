@@ -38,6 +38,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         entries: impl IntoIterator<Item = (u64, V)>,
         fill: f64,
     ) -> Result<u64, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         self.assert_empty(memory)?;
         let part = |shape: &Shape| ((shape.capacity as f64 * fill) as usize).clamp(2, shape.capacity);
         let mut loader = Loader {

@@ -23,6 +23,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// # Errors
     /// [`AccessError::Corrupt`], which names the first bad node. Else as [`BPlusTree::get`].
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<BPlusTreeShape, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let mut keys = 0;
         let tree = self.nodes.check(memory, self.root.root, &mut |leaf| keys += leaf.keys.len() as u64)?;
         Ok(BPlusTreeShape { keys, leaves: tree.leaves, inner_nodes: tree.inner_nodes, depth: tree.depth })

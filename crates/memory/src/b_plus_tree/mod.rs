@@ -112,6 +112,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         root: BPlusTreeRoot,
         latch_count: usize,
     ) -> Result<Self, AccessError> {
+        heap.memory().check(memory.id())?;
         let corrupt = |what, expected, got| Err(AccessError::Corrupt { what, at: root.root, expected, got });
         if root.value_bytes as usize != size_of::<V>() {
             return corrupt("B+-tree root (bytes of a value)", size_of::<V>() as u64, u64::from(root.value_bytes));
@@ -133,7 +134,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     fn over(heap: Arc<Heap>, root: BPlusTreeRoot, (leaf, inner): (Shape, Shape), latch_count: usize) -> Self {
         let (leaf, latches) = (PlainLeaf { shape: leaf, value: PhantomData }, LatchTable::new(latch_count));
         let (leaf_bytes, inner_bytes) = (root.node_bytes as usize, root.node_bytes as usize);
-        BPlusTree { nodes: Nodes { heap, latches, leaf, leaf_bytes, inner, inner_bytes }, root }
+        BPlusTree { nodes: Nodes { memory: heap.memory(), heap, latches, leaf, leaf_bytes, inner, inner_bytes }, root }
     }
 
     fn shapes(node_bytes: usize) -> Option<(Shape, Shape)> {
@@ -161,6 +162,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// As [`view`](crate::RawMemory::view), [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<V>, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         again(|| {
             let seen = self.find_leaf(memory, key)?;
             let (view, head) = self.nodes.view_leaf(memory, &seen)?;
@@ -177,6 +179,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// # Errors
     /// As [`BPlusTree::get`], and as [`Heap::allocate`]. The tree holds what it held before.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: u64, value: V) -> Result<Option<V>, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         again(|| {
             let root = self.nodes.begin(memory, self.root.root)?;
@@ -212,6 +215,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         key: u64,
         change: impl FnOnce(&mut V),
     ) -> Result<bool, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let mut change = Some(change);
         again(|| {
@@ -237,6 +241,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// # Errors
     /// As [`BPlusTree::get`]; nothing was removed.
     pub fn remove<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<V>, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let removed = again(|| {
             let seen = self.find_leaf(memory, key)?;
@@ -271,6 +276,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         to: u64,
         mut visit: impl FnMut(u64, &V) -> ControlFlow<()>,
     ) -> Result<(), AccessError> {
+        self.nodes.memory.check(memory.id())?;
         // The next key to look for: what lies before it has been shown.
         let mut from = from;
         again(|| {
@@ -320,6 +326,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
 
     /// The last key that is `key` or less, and its value.
     pub fn last_at_or_before<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<(u64, V)>, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let mut key = key;
         again(|| {
             loop {

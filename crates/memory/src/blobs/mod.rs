@@ -49,6 +49,7 @@ use space::Space;
 pub use values::VALUE_BYTES_MAX;
 use values::{Span, Values};
 
+use crate::MemoryId;
 use crate::latch::harmless;
 use crate::{
     ByKind, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Masstree, MasstreeRoot, Memory, Region,
@@ -87,6 +88,7 @@ pub type OrderedBlobs<L = VersionLatch> = BlobMap<Masstree<L>>;
 /// section: a named state has all of it or none. A change that fails has changed nothing.
 #[derive(Debug)]
 pub struct BlobMap<I: BlobIndex> {
+    memory: MemoryId,
     index: I,
     values: Values<I::Latch>,
     turns: LatchTable<I::Latch>,
@@ -100,8 +102,8 @@ impl<I: BlobIndex> BlobMap<I> {
 
     fn over(index: I, heap: Arc<Heap>, latch_count: usize) -> Self {
         let latches = || LatchTable::new(latch_count.max(1));
-        let (values, parts) = (Values { heap, space: None }, Parts::default());
-        BlobMap { index, values, turns: latches(), swings: latches(), parts }
+        let (memory, values, parts) = (heap.memory(), Values { heap, space: None }, Parts::default());
+        BlobMap { memory, index, values, turns: latches(), swings: latches(), parts }
     }
 
     /// Bytes of a value in `into`, which was read as one state. False without the key: `into` is
@@ -186,6 +188,7 @@ impl<I: BlobIndex> BlobMap<I> {
         key: &I::Key,
         mut read: impl FnMut(&mut M, Span, &dyn Fn() -> bool) -> Result<R, AccessError>,
     ) -> Result<Option<R>, AccessError> {
+        self.memory.check(memory.id())?;
         loop {
             let state = memory.roll_backs();
             let found = optimistic::read(self.swings.of(I::hash(key)), memory, |memory, still| {
@@ -207,6 +210,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// [`AccessError::TooLong`], [`AccessError::NoSpace`], [`AccessError::PoolFull`]; what the
     /// memory says. The old value is still there then.
     pub fn put<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
+        self.memory.check(memory.id())?;
         I::fits(key)?;
         values::fits(value.len())?;
         if value.len() > PART_BYTES && self.has_parts::<M>() {
@@ -222,6 +226,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// # Errors
     /// What the memory says; nothing was removed then.
     pub fn remove<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<bool, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let _turn = self.turns.of(I::hash(key)).lock(memory)?;
         let old = {
@@ -247,6 +252,7 @@ impl<I: BlobIndex> BlobMap<I> {
         expected: Option<&[u8]>,
         value: &[u8],
     ) -> Result<bool, AccessError> {
+        self.memory.check(memory.id())?;
         I::fits(key)?;
         values::fits(value.len())?;
         if value.len().max(expected.map_or(0, <[u8]>::len)) > PART_BYTES && self.has_parts::<M>() {
@@ -286,6 +292,7 @@ impl<I: BlobIndex> BlobMap<I> {
         key: &I::Key,
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Option<R>, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let turn = self.turns.of(I::hash(key)).lock(memory)?;
         let Some(span) = self.current(memory, key)? else { return Ok(None) };
@@ -304,6 +311,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// # Errors
     /// As [`BlobMap::put`]; nothing was changed then.
     pub fn append<M: Memory>(&self, memory: &mut M, key: &I::Key, bytes: &[u8]) -> Result<usize, AccessError> {
+        self.memory.check(memory.id())?;
         I::fits(key)?;
         let most = if self.has_parts::<M>() { PART_BYTES } else { usize::MAX };
         for _ in 0..ATTEMPTS {
@@ -361,6 +369,7 @@ impl<I: BlobIndex> BlobMap<I> {
         offset: usize,
         bytes: &[u8],
     ) -> Result<bool, AccessError> {
+        self.memory.check(memory.id())?;
         let most = if self.has_parts::<M>() { PART_BYTES } else { usize::MAX };
         for _ in 0..ATTEMPTS {
             if let Some(inside) = self.write_at_once(memory, key, offset, bytes, most)? {
@@ -493,6 +502,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// # Errors
     /// [`AccessError::Corrupt`] with what was found; what the memory says.
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<(u64, u64), AccessError> {
+        self.memory.check(memory.id())?;
         let mut words = Vec::new();
         self.index.check_words(memory, &mut |word| words.push(word))?;
         let mut spans = words.iter().map(|word| self.values.span(*word)).collect::<Result<Vec<_>, _>>()?;
@@ -541,6 +551,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// # Errors
     /// [`AccessError::NoSpace`] when that is not even one; what the memory says.
     pub fn make_objects<M: Memory>(&mut self, memory: &mut M, region: Region) -> Result<(), AccessError> {
+        self.memory.check(memory.id())?;
         self.values.space = Some(Space::create(memory, region)?);
         Ok(())
     }
@@ -558,6 +569,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// # Errors
     /// [`AccessError::Corrupt`] when none were; what the memory says.
     pub fn open_objects<M: Memory>(&mut self, memory: &mut M, region: Region) -> Result<(), AccessError> {
+        self.memory.check(memory.id())?;
         self.values.space = Some(Space::open(memory, region)?);
         Ok(())
     }

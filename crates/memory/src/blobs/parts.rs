@@ -175,6 +175,7 @@ impl<I: BlobIndex> ValueReader<'_, I> {
     /// [`AccessError::ValueGone`] when the value was changed since the reader was made. Otherwise
     /// as [`BlobMap::get`]. The position has not changed then, and `into` holds anything.
     pub fn read<M: Memory>(&mut self, memory: &mut M, into: &mut [u8]) -> Result<usize, AccessError> {
+        self.blobs.memory.check(memory.id())?;
         let len = self.span.len.saturating_sub(self.position).min(into.len());
         let into = &mut into[..len];
         if let Some(copied) = &self.copied {
@@ -267,6 +268,7 @@ impl<I: BlobIndex> ValueWriter<'_, I> {
     /// [`AccessError::ValueGone`] after a roll back. Otherwise what the memory says. Nothing was
     /// written then, and the same bytes can be written again.
     pub fn write<M: Memory>(&mut self, memory: &mut M, bytes: &[u8]) -> Result<(), AccessError> {
+        self.blobs.memory.check(memory.id())?;
         let end = self.written.saturating_add(bytes.len());
         if end > self.span.len {
             let (bytes, most) = (end as u64, self.span.len as u64);
@@ -292,6 +294,7 @@ impl<I: BlobIndex> ValueWriter<'_, I> {
     /// [`AccessError::Unfinished`] when it was made for more bytes. Otherwise as [`BlobMap::put`],
     /// and [`AccessError::ValueGone`] after a roll back. The old value is still there then.
     pub fn finish<M: Memory>(self, memory: &mut M, key: &I::Key) -> Result<bool, AccessError> {
+        self.blobs.memory.check(memory.id())?;
         let replaced = self.finish_if(memory, key, |_| Ok(true))?;
         Ok(replaced.expect("there was no condition"))
     }
@@ -401,6 +404,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// # Errors
     /// [`AccessError::TooLong`], [`AccessError::NoSpace`]; what the memory says.
     pub fn writer<M: Memory>(&self, memory: &mut M, len: usize) -> Result<ValueWriter<'_, I>, AccessError> {
+        self.memory.check(memory.id())?;
         values::fits(len)?;
         let _section = memory.write_section()?;
         self.sweep(memory)?;

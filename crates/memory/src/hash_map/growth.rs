@@ -86,6 +86,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         capacity: u64,
         latch_count: usize,
     ) -> Result<Self, AccessError> {
+        heap.memory().check(memory.id())?;
         let requested = Self::bytes_to_grow(capacity);
         if requested > region.bytes {
             return Err(AccessError::NoSpace { requested, free: region.bytes });
@@ -118,6 +119,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// # Errors
     /// What the memory says; [`AccessError::Corrupt`].
     pub fn buckets<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
+        self.memory.check(memory.id())?;
         self.count(memory)
     }
     #[inline(always)]
@@ -249,6 +251,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         hash: u64,
         mut look: impl FnMut(&mut M, u64, &dyn Fn() -> bool) -> Result<R, AccessError>,
     ) -> Result<R, AccessError> {
+        self.memory.check(memory.id())?;
         loop {
             let bucket = self.home(hash, self.count(memory)?);
             let seen = optimistic::read(self.latch(bucket), memory, |memory, still| {
@@ -555,6 +558,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// # Errors
     /// What the memory says.
     pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.memory.check(memory.id())?;
         let len = self.growth.len.load(Ordering::Relaxed);
         if !self.grows() || self.heap.is_gone() || len < UNKNOWN / 2 {
             return Ok(());

@@ -287,6 +287,7 @@ impl Heap {
         memory: &mut M,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Option<Vec<Region>>, AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         if self.is_gone() {
             return Ok(Some(Vec::new()));

@@ -39,7 +39,7 @@ impl Heap {
         if region.bytes < HEADER_BYTES + SUBPAGE {
             return Err(AccessError::NoSpace { requested: HEADER_BYTES + SUBPAGE, free: region.bytes });
         }
-        let heap = Heap::over(region, HEADER_BYTES, 0, false);
+        let heap = Heap::over(memory.id(), region, HEADER_BYTES, 0, false);
         heap.parts.set_more(more);
         let saved = heap.read_saved(memory)?;
         heap.install(saved);
@@ -57,6 +57,7 @@ impl Heap {
     }
     /// The same of the heap of a container with this header, which has its ranges.
     pub(crate) fn reload_under<M: Memory>(&self, memory: &mut M, header: Option<Address>) -> Result<(), AccessError> {
+        self.memory.check(memory.id())?;
         let ranges = header.map_or(Ok(Vec::new()), |header| ranges_of(memory, header));
         let saved = ranges.and_then(|ranges| {
             self.parts.set_more(ranges);
@@ -151,6 +152,7 @@ impl Heap {
     /// saved. A state may be named without it ([`AccessError::is_damage`]). Opening it counts
     /// everything as in use that may have been handed out.
     pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let unchanged = self.clean.load(Ordering::Acquire) && !self.missed.load(Ordering::Relaxed);
         if unchanged || self.gone.load(Ordering::Acquire) {

@@ -19,6 +19,7 @@ impl<L: Latch> Masstree<L> {
     /// # Errors
     /// As [`Masstree::get`], and as [`crate::Heap::allocate`]. The trie holds what it held before.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &[u8], value: u64) -> Result<Option<u64>, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         again(|| {
             let place = self.find(memory, key, usize::MAX)?;
@@ -44,6 +45,7 @@ impl<L: Latch> Masstree<L> {
         key: &[u8],
         change: impl FnOnce(&mut u64),
     ) -> Result<bool, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let mut change = Some(change);
         again(|| {
@@ -70,6 +72,7 @@ impl<L: Latch> Masstree<L> {
     /// # Errors
     /// As [`Masstree::get`]; nothing was removed.
     pub fn remove<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<Option<u64>, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let removed = again(|| {
             let place = self.find(memory, key, usize::MAX)?;

@@ -31,6 +31,7 @@ impl<L: Latch> Masstree<L> {
     /// # Errors
     /// [`AccessError::Corrupt`], which names the first bad node. Else as [`Masstree::get`].
     pub fn check<M: Memory>(&self, memory: &mut M) -> Result<MasstreeShape, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let mut shape = MasstreeShape::default();
         let mut layers = vec![(self.root.root, 1)];
         let mut records = Vec::new();

@@ -114,6 +114,7 @@ impl<L: Latch> Masstree<L> {
         root: MasstreeRoot,
         latch_count: usize,
     ) -> Result<Self, AccessError> {
+        heap.memory().check(memory.id())?;
         let trie = Self::over(heap, root, latch_count);
         again(|| {
             let seen = trie.nodes.begin(memory, root.root)?;
@@ -126,7 +127,15 @@ impl<L: Latch> Masstree<L> {
     fn over(heap: Arc<Heap>, root: MasstreeRoot, latch_count: usize) -> Self {
         let inner = Shape::new(INNER_BYTES, size_of::<Address>(), 1).expect("an inner node holds more than three keys");
         let latches = LatchTable::new(latch_count);
-        let nodes = Nodes { heap, latches, leaf: Border, leaf_bytes: BORDER_BYTES, inner, inner_bytes: INNER_BYTES };
+        let nodes = Nodes {
+            memory: heap.memory(),
+            heap,
+            latches,
+            leaf: Border,
+            leaf_bytes: BORDER_BYTES,
+            inner,
+            inner_bytes: INNER_BYTES,
+        };
         Masstree { nodes, root }
     }
 
@@ -148,6 +157,7 @@ impl<L: Latch> Masstree<L> {
     /// As [`view`](crate::RawMemory::view), [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<Option<u64>, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         again(|| {
             let place = self.find(memory, key, usize::MAX)?;
             let value = match place.entry {

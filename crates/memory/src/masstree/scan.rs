@@ -34,6 +34,7 @@ impl<L: Latch> Masstree<L> {
         limit: usize,
         mut visit: impl FnMut(&[u8], u64) -> ControlFlow<()>,
     ) -> Result<usize, AccessError> {
+        self.nodes.memory.check(memory.id())?;
         let mut bound = Bound { key: from.to_vec(), after: false };
         let mut shown = 0;
         if limit == 0 {

@@ -176,7 +176,7 @@ impl<T: Plain> Transact for Array<T> {
         elements: &Elements,
         index: &u64,
     ) -> Result<Option<T>, AccessError> {
-        self.element(*index)?.get_staged(staged, elements, &())
+        self.element(staged, *index)?.get_staged(staged, elements, &())
     }
     fn put_staged<M: Memory>(
         &self,
@@ -185,10 +185,10 @@ impl<T: Plain> Transact for Array<T> {
         index: &u64,
         value: &T,
     ) -> Result<(), AccessError> {
-        self.element(*index)?.put_staged(staged, elements, &(), value)
+        self.element(staged, *index)?.put_staged(staged, elements, &(), value)
     }
-    fn remove_staged<M: Memory>(&self, _: &mut Staged<'_, M>, index: &u64) -> Result<bool, AccessError> {
-        Err(AccessError::OutOfRange { at: self.element(*index)?.address() })
+    fn remove_staged<M: Memory>(&self, staged: &mut Staged<'_, M>, index: &u64) -> Result<bool, AccessError> {
+        Err(AccessError::OutOfRange { at: self.element(staged, *index)?.address() })
     }
 }
 

@@ -28,7 +28,7 @@ mod staged;
 use std::any::Any;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fulgurite_runtime::{AccessError, Context, Durable};
@@ -39,6 +39,7 @@ pub use notes::Tracker;
 pub use staged::Staged;
 use staged::Stop;
 
+use crate::MemoryId;
 use crate::{ByKind, Latch, LatchTable, Memory, VersionLatch};
 
 /// Latches of the elements of arrays, and of what pointers lead to: 32 KiB of DRAM.
@@ -83,6 +84,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 pub struct Transactions {
     elements: LatchTable<VersionLatch>,
     turn: VersionLatch,
+    /// The memory whose they are: that of the first one.
+    memory: OnceLock<MemoryId>,
     bug: Option<Bug>,
 }
 
@@ -96,7 +99,12 @@ impl Transactions {
     /// None under way.
     #[must_use]
     pub fn new() -> Transactions {
-        Transactions { elements: LatchTable::new(ELEMENT_LATCHES), turn: VersionLatch::default(), bug: None }
+        Transactions {
+            elements: LatchTable::new(ELEMENT_LATCHES),
+            turn: VersionLatch::default(),
+            memory: OnceLock::new(),
+            bug: None,
+        }
     }
     /// With a planted bug.
     #[doc(hidden)]
@@ -145,6 +153,7 @@ impl Transactions {
         memory: &mut M,
         mut body: impl FnMut(&mut Transaction<'_, M, X>) -> Result<R, E>,
     ) -> Result<R, E> {
+        self.memory.get_or_init(|| memory.id()).check(memory.id())?;
         let mut turn = None;
         for runs in 1..=RUNS_MAX {
             let mut transaction = Transaction::begin(self, memory);

@@ -25,6 +25,7 @@ use fulgurite_runtime::AccessError;
 use super::bug::Bug;
 use super::notes::{Noted, Notes, Object, Tracker};
 use super::page::Page;
+use crate::Identity;
 use crate::latch::{is_at, let_go, try_lock, wake_all};
 use crate::{ByKind, Kind, Memory, Pinned, PlainPin, RawMemory, View, ViewMut, whole};
 
@@ -212,6 +213,9 @@ impl<M: Memory> RawMemory for Staged<'_, M> {
     type Inner = M;
     const TRACKED: bool = true;
 
+    fn identity(&self) -> Identity<'_> {
+        self.memory.identity()
+    }
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         if self.pages.is_empty() {
             return self.memory.view(at, len);
@@ -271,9 +275,6 @@ impl<M: Memory> RawMemory for Staged<'_, M> {
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.memory.yield_now()
-    }
-    fn roll_backs(&self) -> u64 {
-        self.memory.roll_backs()
     }
     #[inline]
     fn kind(&mut self) -> Kind<'_, M> {

@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::heap::Heap;
-use crate::{AccessError, Address, Exclusive, Latch, LatchTable, Memory, View};
+use crate::{AccessError, Address, Exclusive, Latch, LatchTable, Memory, MemoryId, View};
 use check::Breach;
 use node::{Head, Shape};
 
@@ -84,6 +84,8 @@ pub(crate) trait Leaf: fmt::Debug {
 /// shapes.
 #[derive(Debug)]
 pub(crate) struct Nodes<K, L> {
+    /// Of the memory that they lie in.
+    pub memory: MemoryId,
     pub heap: Arc<Heap>,
     pub latches: LatchTable<L>,
     pub leaf: K,

@@ -97,6 +97,9 @@ impl RawMemory for FaultyMemory {
     type Pin = CountedPin;
     type Section = ();
     type Inner = Self;
+    fn identity(&self) -> fulgurite_memory::Identity<'_> {
+        self.inner.identity()
+    }
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.access()?;
         self.inner.view(at, len)
@@ -212,6 +215,9 @@ macro_rules! memory_over_plain {
             type Pin = <PlainMemory as RawMemory>::Pin;
             type Section = ();
             type Inner = Self;
+            fn identity(&$self) -> fulgurite_memory::Identity<'_> {
+                $inner.identity()
+            }
             fn view(&mut $self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
                 $before;
                 $inner.view(at, len)

@@ -59,6 +59,9 @@ impl RawMemory for Unsteady {
     type Pin = PlainPin;
     type Section = ();
     type Inner = Self;
+    fn identity(&self) -> fulgurite_memory::Identity<'_> {
+        self.inner.identity()
+    }
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.disturb()?;
         self.inner.view(at, len)
