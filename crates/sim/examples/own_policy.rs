@@ -1,4 +1,4 @@
-//! A replacement policy of one's own, beside those that are there: first in, first out.
+//! A replacement policy of your own, compared with the built-in ones: first in, first out.
 //!
 //! `cargo run --release -p fulgurite-sim --example own_policy`
 use core::ops::ControlFlow;

@@ -45,7 +45,7 @@ impl DramEnergy {
             byte_j: document.energy("energy.byte")?,
         })
     }
-    /// What so many bytes of DRAM take that move so many in so many seconds.
+    /// What `bytes` bytes of DRAM take that move `moved` bytes in `seconds` seconds.
     pub fn power(&self, bytes: u64, moved: u64, seconds: f64) -> DramPower {
         let gib = bytes as f64 / GIB;
         let (standby_w, refresh_w) = (gib * self.standby_w, gib * self.refresh_w);

@@ -1,4 +1,4 @@
-//! The events that lie ahead, in the order in which they happen.
+//! The events that are still to happen, in their order.
 //!
 //! The order is (time, rank, sequence): what happens at one time happens by rank, and what has the
 //! same rank in the order in which it was scheduled. So the order is total, and a run repeats.
@@ -28,7 +28,7 @@ struct Key {
     slot: u32,
 }
 
-/// The events that lie ahead, and the time of the last one that happened.
+/// The events that are still to happen, and the time of the last one that happened.
 #[derive(Debug)]
 pub struct Events<P> {
     heap: Vec<Key>,
@@ -46,7 +46,7 @@ impl<P> Default for Events<P> {
 }
 
 impl<P> Events<P> {
-    /// Nothing lies ahead, and the time is zero.
+    /// No event is to happen, and the time is zero.
     pub fn new() -> Events<P> {
         Events::default()
     }
@@ -54,11 +54,11 @@ impl<P> Events<P> {
     pub fn now(&self) -> Time {
         self.now
     }
-    /// How many lie ahead.
+    /// How many are still to happen.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
-    /// Whether none lies ahead.
+    /// Whether none is still to happen.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }

@@ -179,7 +179,7 @@ impl Visitor for Open {
     }
 }
 
-/// Bytes of the region that so much data gets: whole pages, as in the benchmarks.
+/// Bytes of the region for `bytes` of data: whole pages, as in the benchmarks.
 fn region_bytes(bytes: u64) -> u64 {
     bytes.next_multiple_of(PAGE_BYTES as u64)
 }
@@ -207,7 +207,7 @@ impl Executed {
     /// exponent.
     ///
     /// # Errors
-    /// When there is no such workload, it cannot have so much data, or there is no memory.
+    /// When there is no such workload, it cannot have this amount of data, or there is no memory.
     pub fn build(name: &str, bytes: u64, exponent: f64, seed: u64) -> Result<Executed, ExecutedError> {
         if name == "search" {
             return Err(ExecutedError::NeedsInput(name.to_owned()));

@@ -17,7 +17,7 @@
 //! | [`cores`] | cores by intervals, their caches, threads, and workloads from models to traces |
 //! | [`interface`] | a device on the DRAM interface: the steps of its protocol |
 //! | [`trace`] | traces of other programs, read and written |
-//! | [`stages`] | where the time of a request goes |
+//! | [`stages`] | what the time of a request is spent on |
 //! | [`queue`] | queues of jobs: servers, and a core that switches at misses |
 //! | [`closed_forms`] | what theory says about the same queues |
 //!

@@ -21,7 +21,7 @@ pub enum Planted {
     WrongVictim,
     /// A page that comes wakes no thread.
     LostArrival,
-    /// Energy is told in another unit.
+    /// Energy is reported in another unit.
     WrongUnit,
     /// A miss flushes the core in no time.
     FreeFlush,

@@ -64,7 +64,7 @@ pub enum RunError {
     /// Things happened, and no job ended.
     #[error("no job has ended in {events} events: threads evict each other's pages; give DRAM more sets or ways")]
     Livelock {
-        /// So many since the last one ended.
+        /// How many since the last one ended.
         events: u64,
     },
     /// Nothing lay ahead, and jobs were under way.

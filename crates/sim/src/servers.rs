@@ -14,7 +14,7 @@ pub struct Servers<J> {
 }
 
 impl<J> Servers<J> {
-    /// So many, all free.
+    /// `count` servers, all free.
     pub fn new(count: u32) -> Servers<J> {
         Servers { free: count, count, waiting: VecDeque::new(), busy: Time::ZERO }
     }

@@ -1,4 +1,5 @@
-//! Where the time of a request goes: each has a time in each stage, and they add up to the whole.
+//! What the time of a request is spent on: each has a time in each stage, and they add up to the
+//! whole.
 //!
 //! Means are kept always. To split a percentile, all requests have to be kept: the split of the
 //! p99 is the mean of those next to it in the order of their times. Some of those that are kept are

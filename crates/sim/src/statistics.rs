@@ -1,7 +1,7 @@
 //! What a run reports: times with their percentiles and intervals, and Little's law.
 //!
-//! An interval is that of batch means (Law and Kelton): the run is cut into batches, long ones
-//! where there is much, and the statistic of each batch is one observation. Between 16 and 31
+//! Intervals are those that batch means give (Law and Kelton): the run is cut into batches, long
+//! ones where there is much, and the statistic of each batch is one observation. Between 16 and 31
 //! batches exist at any time: with the 32nd, neighbours are joined. So nothing has to be known in
 //! advance.
 //!
@@ -63,8 +63,8 @@ fn half_width(observations: &[f64], mean: f64) -> Option<f64> {
     Some(student(count - 1) * (squares / (count - 1) as f64 / count as f64).sqrt())
 }
 
-/// The 97.5% quantile of Student's distribution with so many degrees of freedom (to 30 from tables,
-/// beyond by Cornish and Fisher's expansion).
+/// The 97.5% quantile of Student's distribution with `freedom` degrees of freedom (to 30 from
+/// tables, beyond by Cornish and Fisher's expansion).
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -171,7 +171,7 @@ impl Times {
         Estimate { value: of(all), half_width: half_width(&whole, mean) }
     }
 
-    /// A quantile in nanoseconds. None unless at least one time lies beyond it.
+    /// A quantile in nanoseconds. None unless at least one time is beyond it.
     pub fn quantile_ns(&self, quantile: f64) -> Option<Estimate> {
         self.all().and_then(|all| self.quantile_of(&all, quantile))
     }

@@ -18,15 +18,15 @@ impl Time {
     /// A hundred days: what ends later may be wrong by what was cut off.
     pub const LONGEST_RUN: Time = Time(100 * 24 * 3600 * 1_000_000_000_000);
 
-    /// So many nanoseconds.
+    /// `ns` nanoseconds.
     pub const fn ns(ns: u64) -> Time {
         Time(ns.saturating_mul(1000))
     }
-    /// So many microseconds.
+    /// `us` microseconds.
     pub const fn us(us: u64) -> Time {
         Time(us.saturating_mul(1_000_000))
     }
-    /// The nearest picosecond to so many nanoseconds. Below zero it is zero.
+    /// The nearest picosecond to `ns` nanoseconds. Below zero it is zero.
     pub fn from_ns(ns: f64) -> Time {
         Time((ns * 1000.0 + 0.5) as u64)
     }

@@ -1,7 +1,7 @@
 //! Goal: a run is a function of its configuration and its seed, in every build. Method: results of
 //! all models and policies as JSON, hashed. Among them are workloads that are executed, recorded
 //! and traced. The hashes are kept here, and other seeds give others. This file is compiled twice:
-//! for the tests of this crate, with assertions, and for those of the command (`conform_sim`). The
+//! for the tests of this crate, with assertions, and for the command's tests (`conform_sim`). The
 //! latter have the profile `quick`, which optimises as a release does.
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn results(seed: u64) -> String {
     }
     let servers = Servers { servers: 6, service: Time::us(60), between: Time::us(12), jobs: 5000 };
     all += &serde_json::to_string(&servers.run(seed).unwrap()).unwrap();
-    // Reads and writes of a device that was used for long, as they come by chance.
+    // Random reads and writes of a device that was used for long.
     let used = [
         ("requests.arrivals", "poisson"),
         ("requests.pattern", "random"),
@@ -70,7 +70,7 @@ fn results(seed: u64) -> String {
     all + &serde_json::to_string(&memory(seed)).unwrap()
 }
 
-/// Requests to DRAM that is a cache of flash, as they come by chance.
+/// Random requests to DRAM that is a cache of flash.
 fn memory(seed: u64) -> PathReport {
     let text = include_str!("../../../systems/compat-hybridsim.toml");
     let set = [("requests.warm_up", "1000"), ("requests.count", "5000")];

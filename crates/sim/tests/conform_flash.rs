@@ -91,7 +91,7 @@ fn writes(planted: Planted) -> Result<(), String> {
     near("write", report.writes.p50_ns.unwrap().value, all, 0.001)?;
     near("stages", report.write_stages.unwrap().mean_ns, all, 0.001)
 }
-/// Energy is that of the operations, and power is energy over time.
+/// Energy is the sum over all operations, and power is energy over time.
 fn energy(planted: Planted) -> Result<(), String> {
     let report = run(&[("requests.warm_up", "0")], planted);
     let of_one = 1.5e-6 + 8192.0 * 75e-12;
@@ -134,7 +134,7 @@ fn planted_bugs_are_found() {
         assert!(FORMS.iter().any(|form| form(planted).is_err()), "{planted:?} was not found");
     }
 }
-/// Overwriting everything in order needs no copies. By chance it does, and reclaim blocks reads.
+/// Overwriting everything in order needs no copies. At random it does, and reclaim blocks reads.
 #[test]
 fn reclaim_moves_what_lives_and_blocks_its_plane() {
     let run = |set: &[(&str, &str)]| run(set, Planted::None);

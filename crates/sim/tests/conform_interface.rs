@@ -40,7 +40,7 @@ fn one_place(planted: Planted) -> Result<(), String> {
     let set = [("device.bypass", "true"), ("device.buffer", "128K")];
     let report = run(&set, planted);
     let bytes = 131_072.0;
-    // The invalidation after the transfer is beside the next command.
+    // The invalidation after the transfer overlaps the next command.
     let cycle = PROTOCOL + SETUP + bytes / 0.45 + bytes / 1.8 / 2.0;
     near("one place", report.bytes_per_s, bytes * 1e9 / cycle)
 }
@@ -129,7 +129,7 @@ fn cached_writes_end_before_their_program() {
     let one = [("device.buffer", "8K"), ("device.cached_writes", "true")];
     let full = run(&[set[0], set[1], set[2], set[3], one[0], one[1]], Planted::None);
     let hidden = full.bytes_per_s / waited.bytes_per_s;
-    // But for the completion, which runs beside the program.
+    // But for the completion, which overlaps the program.
     assert!((1.0..1.05).contains(&hidden), "{hidden}");
 }
 #[test]

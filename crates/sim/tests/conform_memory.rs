@@ -47,7 +47,7 @@ fn rows_that_hit_miss_and_conflict() {
     let hits = run(DRAM, &[WITHOUT_REFRESH, ("requests.pattern", "sequential")]);
     near("hits", mean(&hits), STEP + BURST + 2.0 * STEP / 128.0);
     near("their share", hits.row_hits.unwrap(), 127.0 / 128.0);
-    // By chance: nearly always another row of one of 16 banks, which has been open for long.
+    // At random: nearly always another row of one of 16 banks, which has been open for long.
     let conflicts = run(DRAM, &[WITHOUT_REFRESH]);
     near("conflicts", mean(&conflicts), 3.0 * STEP + BURST);
     assert!(conflicts.row_conflicts.unwrap() > 0.99, "{conflicts:?}");
@@ -95,8 +95,8 @@ fn deeper_queues_find_more_open_rows() {
 
 const HYBRID: &str = "compat-hybridsim.toml";
 const ALONE: [(&str, &str); 3] = [("requests.depth", "1"), ("requests.reads", "100%"), ("dram.refresh_every", "0ns")];
-/// A hit in nanoseconds. Each page lies in a row with one that is not its neighbour, so that each
-/// of its 64 lines has a part in closing and opening one. The link takes 64 ps.
+/// A hit in nanoseconds. Each page shares a row with one that is not its neighbour, so that each of
+/// its 64 lines has a part in closing and opening one. The link takes 64 ps.
 const LINE: f64 = 3.0 + 13.5 + 6.0 + 2.0 * 13.5 / 64.0 + 0.064;
 
 #[test]
@@ -106,7 +106,7 @@ fn a_cache_of_pages_hits_and_misses() {
     let hits = run(HYBRID, &[&alone[..], &[("requests.pattern", "sequential")]].concat());
     near("hits", mean(&hits), LINE);
     assert_eq!(hits.page_misses, Some(0.0));
-    // By chance over the whole device: what is in DRAM hits, the rest waits for NAND and 4 KiB at
+    // At random over the whole device: what is in DRAM hits, the rest waits for NAND and 4 KiB at
     // 2.5 ns.
     let misses = run(HYBRID, &[&alone[..], &[("requests.count", "6000")]].concat());
     let share = misses.page_misses.unwrap();
@@ -121,7 +121,7 @@ fn a_cache_of_pages_hits_and_misses() {
 }
 #[test]
 fn planes_and_buses_decide_how_many_pages_come() {
-    // So many requests that each of 32 planes always has some, none of which waits behind one of
+    // Enough requests that each of 32 planes always has some, none of which waits behind one of
     // another plane. A plane reads into its one register, and again when that is empty.
     let pages = |rate: &str| {
         let set = [

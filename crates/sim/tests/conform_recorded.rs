@@ -24,7 +24,7 @@ fn small(paging: &str, more: &[(&str, &str)]) -> CoresSystem {
     ];
     cores(&[&set[..], more].concat())
 }
-/// The same as a file.
+/// This system as a file, with less data.
 fn small_text() -> String {
     let text = cores_text().replace("data = \"128M\"", "data = \"8M\"").replace("sets = 4096", "sets = 128");
     text.replace("warm_up = 5000", "warm_up = 100").replace("jobs = 20000", "jobs = 600")
@@ -68,7 +68,7 @@ fn one_recording_serves_all_systems() {
         let reports = WAYS.map(|way| replayed(&small(way, &[]), 1, &recording));
         let [switch, system, wait, dram] = reports.each_ref().map(|report| report.jobs_per_s);
         assert!(dram > switch && switch > system && system > wait, "{dram} {switch} {system} {wait}");
-        // With nothing else by chance, the seed of the replay decides nothing.
+        // With nothing else at random, the seed of the replay decides nothing.
         let other = replayed(&small("dram-only", &[]), 2, &recording);
         assert_eq!(json(&other), json(&reports[3]));
         // Smaller caches see the same jobs.

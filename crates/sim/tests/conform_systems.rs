@@ -1,5 +1,5 @@
 //! Goal: AstriFlash's configurations differ in what the paper says, and in nothing else. Method:
-//! the keys of their files beside those of `astriflash.toml`.
+//! compare the keys of their files with the keys of `astriflash.toml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,8 +14,8 @@ const FIRMWARE: f64 = 20_000.0;
 /// A read of the NAND, without its bus.
 const READ: f64 = 300.0 + 75_000.0;
 
-/// Nanoseconds of a UPIU with so much data: two lanes of 5.8304 Gb/s, of which four fifths are
-/// data, in frames of 286 bytes and 8 more.
+/// Nanoseconds of a UPIU with `data` bytes of data: two lanes of 5.8304 Gb/s, of which four fifths
+/// are data, in frames of 286 bytes and 8 more.
 fn sends(data: f64) -> f64 {
     let bytes = 32.0 + data;
     (bytes + (bytes / 286.0).ceil() * 8.0) / (2.0 * 5.8304 * 0.8 / 8.0)
@@ -89,9 +89,9 @@ fn parts_of_pages(planted: Planted) -> Result<(), String> {
 }
 /// More threads than slots, and processors for all: the time of a command decides.
 fn slots(planted: Planted) -> Result<(), String> {
-    // So many that those under way at both ends are few.
+    // Enough that those under way at both ends are few.
     let set = [("requests.threads", "64"), ("requests.count", "12000"), ("host.processors", "64")];
-    // A link so fast that waiting for it is no time beside that of the processors.
+    // A link so fast that waiting for it is no time compared with the processors'.
     let own = [("controller.slots", "4"), ("driver.protocol", "1ms"), ("link.lanes", "16")];
     let rest = [("requests.size", "4K"), ("device.bypass", "true"), ("device.firmware", "0ns")];
     let report = run(&[set, own, rest].concat(), planted);
@@ -134,7 +134,7 @@ fn steps_are_in_the_order_of_the_protocol() {
 }
 #[test]
 fn pages_are_sent_while_others_are_read() {
-    // 128 KiB are two pages of each plane: their data crosses the link beside the second reads.
+    // 128 KiB are two pages of each plane: their data crosses the link during the second reads.
     let report = run(&[("requests.threads", "1"), ("requests.size", "128K")], Planted::None);
     let split = report.stages.unwrap();
     let data = split.stages.iter().find(|stage| stage.name == "data UPIUs").unwrap();

@@ -58,7 +58,7 @@ fn what_is_wrong_is_told_with_its_line() {
         assert!(message.contains(part), "{wrong}: {message}");
         let missing = part.starts_with("there is no");
         let line = line_of(&text, key.split(" =").next().unwrap()) + usize::from(wrong.contains("\nold"));
-        // NAND's own errors name the line of the key, or that of the first key of [nand].
+        // NAND's own errors name the line of the key, or the first line of [nand].
         let named = message.starts_with(&format!("s.toml:{line}:")) || message.contains("[nand]");
         assert!(named || missing, "{wrong}, line {line}: {message}");
     }
@@ -286,7 +286,7 @@ fn traces_that_do_not_fit_are_told() {
     assert!(other.contains("nothing reads requests.other.key"), "{other}");
     let poisson = told(&text.replace("arrivals = \"closed\"", "arrivals = \"poisson\""), Some(&good));
     assert!(poisson.contains("a trace has \"trace\", or \"closed\""), "{poisson}");
-    // As long as its warm-up: told before it runs.
+    // As long as its warm-up, which is reported before it runs.
     let warm = of_trace("closed").replace("warm_up = 0", "warm_up = 3");
     let short = told(&warm, Some(&good));
     assert!(short.contains("requests.warm_up = 3: the trace has 3 requests"), "{short}");

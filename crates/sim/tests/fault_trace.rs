@@ -1,5 +1,5 @@
 //! Goal: no bytes make a trace's parser panic, and what is written is read again. Method: samples
-//! of each format, compressed or not, whole, cut, and with bytes changed; then records by chance
+//! of each format, compressed or not, whole, cut, and with bytes changed; then random records
 //! through each format and back.
 
 use std::io::BufReader;
@@ -125,7 +125,7 @@ const BYTES: [(Format, &[u8]); 4] = [
     (Format::Msr, include_bytes!("traces/msr.csv.gz")),
 ];
 
-/// A reader that gives so many bytes at a time, as a pipe may.
+/// A reader that gives `count` bytes at a time, as a pipe may.
 fn pieces(bytes: &[u8], count: usize) -> Result<Trace, TraceError> {
     Trace::read_from(BufReader::with_capacity(count, bytes), None, None)
 }
@@ -154,7 +154,7 @@ fn what_is_wrong_with_compressed_bytes_has_its_place() {
         }
         let told = Trace::read(&bytes[..40], None, None).unwrap_err().to_string();
         assert!(told.contains("truncated") && told.contains("40 bytes"), "{told}");
-        // Any byte that is another one is found, but for those of gzip's header that say nothing.
+        // Any byte that was changed is found, but for bytes of gzip's header that say nothing.
         for at in if by == "gzip" { 10..bytes.len() } else { 6..bytes.len() } {
             let mut wrong = bytes.to_vec();
             wrong[at] ^= 0x10;
@@ -162,7 +162,7 @@ fn what_is_wrong_with_compressed_bytes_has_its_place() {
                 TraceError::Compressed(
                     CompressedError::Damaged { by: told, byte, .. } | CompressedError::Truncated { by: told, byte },
                 ) => assert!(told == by && byte <= bytes.len() as u64, "{by}: {byte}"),
-                // What was read before the sum was looked at is no record of ChampSim.
+                // What was read before the sum was checked is no record of ChampSim.
                 other => assert!(matches!(other, TraceError::Unknown { .. } | TraceError::Line { .. }), "{other:?}"),
             }
         }

@@ -1,6 +1,6 @@
-//! Goal: what one core does to a block costs another core what the ways between their tiles say,
+//! Goal: what one core does to a block costs another core what the paths between their tiles say,
 //! and no core reads what another one has overwritten. Method: closed forms to the picosecond,
-//! random accesses beside a model of versions, whole runs, and bugs that are planted.
+//! random accesses compared with a model of versions, whole runs, and bugs that are planted.
 
 use fulgurite_sim::cores::{Asked, Chip, Coherence, CoreParts, CoresReport, Look};
 use fulgurite_sim::{Planted, Random, Time};
@@ -40,7 +40,7 @@ impl Sixteen {
     fn new(planted: Planted) -> Sixteen {
         Sixteen::with("0B", planted)
     }
-    /// Links carry so much in a cycle.
+    /// Links carry this number of bytes in a cycle.
     fn with(link: &str, planted: Planted) -> Sixteen {
         let parts = parts(&[("mesh.row", "4"), ("mesh.link", link), ("directory.lookup", "5")]);
         let cycles = |cycles: u64| parts.cycle * cycles;
@@ -196,7 +196,7 @@ fn a_holder_forwards_what_it_has_and_not_before() {
     let whole = second - all.l1;
     assert!((split.mean_ns - whole.as_ns()).abs() < 1e-6, "{split:?}");
     all.chip.check();
-    // The same where the LLC is what sends it: the L1 of the first core has dropped each block.
+    // Now the LLC sends it, because the L1 of the first core has dropped each block.
     let mut late = 0;
     for block in 16..32 {
         let at = Time::us(10 * block);
@@ -332,7 +332,7 @@ fn a_page_that_is_not_there_is_split_elsewhere() {
     assert_eq!((all.chip.counted().forwards, all.chip.stages()), (1, None));
 }
 
-/// A core that is alone, beside caches that know no other.
+/// A core that is alone, next to caches that know no other.
 #[test]
 fn one_core_pays_for_the_look_up_only() {
     for lookup in [0u64, 7] {

@@ -73,7 +73,7 @@ fn fifo_never_shrinks_after_a_burst() {
     assert!(fifo > 30.0 && aging < 8.0, "{fifo} {aging}");
 }
 
-/// The job of the first thread never ends; those of the others compute.
+/// The job of the first thread never ends. The jobs of the others compute.
 #[derive(Default)]
 struct Endless {
     computed: bool,

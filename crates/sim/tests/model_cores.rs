@@ -17,7 +17,7 @@ fn near(what: &str, ours: f64, theory: f64, share: f64) {
 fn job_ns(report: &CoresReport) -> f64 {
     2.0 * 1e9 / report.jobs_per_s
 }
-/// Nanoseconds of a core that a miss costs, beside another run.
+/// Nanoseconds of a core that a miss costs, compared with another run.
 fn cost_ns(report: &CoresReport, beside: &CoresReport) -> f64 {
     let misses_per_job = job_ns(report) / report.interval_ns.unwrap();
     (job_ns(report) - job_ns(beside)) / misses_per_job
@@ -79,7 +79,8 @@ fn a_miss_has_its_parts() {
     near("switch", cost.switch_ns, 100.0, 0.001);
     // 13 cycles of the front end.
     near("flush", cost.flush_ns, 6.5, 0.01);
-    // The tags' row and column and two commands are 81 cycles; beside them L1, LLC and the mesh.
+    // The tags' row and column and two commands are 81 cycles. In addition there are L1, LLC and
+    // the mesh.
     assert!((45.0..120.0).contains(&cost.signal_ns), "{cost:?}");
     let system = run(&[("system.paging", "system")]).miss_cost.unwrap();
     near("fault", system.flush_ns, 5000.0, 0.001);
@@ -126,7 +127,7 @@ fn energy_is_that_of_the_pages_that_miss_and_leave() {
     assert_eq!((dram.energy_j, dram.power_w), (None, None));
     near("128 MiB", dram.dram.standby_w, 0.060 / 8.0, 1e-9);
     near("its bus", dram.dram.access_w * dram.simulated_s, dram.memory_accesses_per_job * 20_000.0 * 32e-9, 0.01);
-    // Tags are read beside each line.
+    // Tags are read with each line.
     let (tagged, plain) = (run(&[]).dram.access_w, report.dram.access_w);
     assert!(tagged > plain, "{tagged} {plain}");
 }
@@ -143,7 +144,7 @@ fn planted_bugs_are_found() {
     assert!(cost_ns(&planted(&flush, Planted::FreeFlush), &dram) < 2000.0, "FreeFlush was not found");
     let slow = job_ns(&planted(&tags, Planted::None)) / job_ns(&planted(&tags, Planted::FreeTags));
     assert!(slow > 1.02, "FreeTags was not found: {slow}");
-    // Rows that take 10 us to open: a miss opens that of its set and that of its status.
+    // Rows that take 10 us to open: a miss opens its set's row and its status row.
     let rows = [("dram.open", "20000"), ("run.jobs", "4000"), ("run.warm_up", "1000")];
     let until_flash_ns = |bug| {
         let stages = planted(&rows, bug).miss_stages.unwrap().stages;

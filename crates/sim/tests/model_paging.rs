@@ -1,7 +1,7 @@
-//! Goal: programs over more memory than DRAM take what the parts of their system say, whichever way
-//! serves a miss, and energy is that of what they did.
-//! Method: systems in which one part decides, for each of which there is a closed form. The systems
-//! of the repository run as they are, and their order is the papers'. One thing wrong at a time.
+//! Goal: programs over more memory than DRAM take what the parts of their system say, whichever
+//! mechanism serves a miss, and energy is the sum over what they did. Method: systems in which one
+//! part decides, for each of which there is a closed form. The systems of the repository run as
+//! they are, and their order is the papers'. One thing wrong at a time.
 
 use fulgurite_policy::{AnyReplacement, ReplacementPolicy};
 use fulgurite_sim::paging::{PagingReport, PagingSystem};
@@ -140,7 +140,7 @@ const READ_US: f64 = 0.3 + 75.0 + 4096.0 / 333.0;
 #[test]
 fn a_controllers_miss_is_its_look_up_and_the_flash() {
     let report = run(&controller(), &[]);
-    // A page of 1,024 in 8,192 is there by chance, once DRAM is full.
+    // A page is there with a probability of 1,024 in 8,192, once DRAM is full.
     let missed = report.miss_ratio.unwrap();
     assert!((0.87..1.0).contains(&missed), "{missed}");
     near("device", stage_us(&report, "device"), READ_US, 0.01);
@@ -167,7 +167,7 @@ fn a_policy_of_ones_own_runs_beside_the_others() {
 }
 #[test]
 fn larger_pages_take_several_of_nand() {
-    // Two pages of NAND lie on different channels, and are read at once.
+    // Two pages of NAND are on different channels, and are read at once.
     for (page, share) in [("8K", 1.0), ("16K", 1.0)] {
         let report = run(&controller(), &[("memory.page", page)]);
         near(page, stage_us(&report, "device"), READ_US * share, 0.02);
@@ -223,7 +223,8 @@ fn a_file_is_read_from_its_start_by_one_fault() {
     let report = run(&system_text(), &set);
     let missed = report.miss_ratio.unwrap();
     near("pages", missed + report.read_ahead_per_access, 0.875, 0.01);
-    // The page of a fault goes before those of its row that are used later. It faults alone then.
+    // The page of a fault is evicted before the pages of its row that are used later. It faults
+    // alone then.
     near("misses", missed, 0.125 * 0.875, 0.08);
     // Rows in order are all pages in order.
     let order = run(&system_text(), &[&set[..], &[("program.random", "0%")]].concat());
@@ -376,7 +377,7 @@ fn the_same_bytes_in_every_build() {
 fn kept(name: &str) -> PagingReport {
     kept_with(name, &[("program.count", "5000")])
 }
-/// The same, with other values.
+/// A system of the repository, with other values.
 fn kept_with(name: &str, set: &[(&str, &str)]) -> PagingReport {
     let file = format!("{}/../../systems/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();

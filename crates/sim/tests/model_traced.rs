@@ -196,7 +196,7 @@ fn a_recording_comes_back_as_a_trace() {
     };
     assert_eq!(places(&read(Format::Ramulator2)), places(&trace));
     assert!(matches!(trace.write(Format::Fio, None), Err(TraceError::Unsaid { .. })));
-    // What depends on what is not said. The truth lies between all and nothing.
+    // What depends on what is not said. The truth is between all and nothing.
     let accesses = 14.0;
     let with = |depends: &str| {
         let text = traced_text("dram-only", 1).replace("instructions = 30", "instructions = \"trace\"");

@@ -33,7 +33,7 @@ fn a_miss_alone_costs_what_the_simple_prediction_says() {
         let report = free(&[("workload.time", every)]);
         near("share", report.share_of_dram_only, report.simple_share.unwrap(), 0.003);
         assert!(report.spent.waiting < 0.003, "{report:?}");
-        // The misses of the measurement are about those of the warm-up.
+        // The measurement misses about as often as the warm-up.
         let asked = if every == "5us" { 5000.0 } else { 10_000.0 };
         near("between misses", report.work_ns_per_miss.unwrap(), asked, 0.1);
     }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants, under any interleaving and after any error: the values are a permutation of
-//! `0..count`; each payload is that of its value (nothing is torn or mixed); `touched` is the sum
+//! `0..count`; each payload belongs to its value (nothing is torn or mixed); `touched` is the sum
 //! of the weights of the requests that named the place, which does not depend on their order and is
 //! what `check` hashes.
 

@@ -81,7 +81,7 @@ fn len_of(blobs: BlobParams, key: u64, longest: u64) -> usize {
     fixed.unwrap_or_else(|| (1024u64 << mix(key).trailing_ones().min(10)).min(longest) as usize)
 }
 
-/// What a value of so many bytes takes of the heap, or a little more.
+/// What a value of `len` bytes takes of the heap, or a little more.
 fn slot_bytes(len: usize) -> u64 {
     let len = len as u64;
     match len.is_power_of_two() || len <= 1024 {
@@ -91,8 +91,8 @@ fn slot_bytes(len: usize) -> u64 {
     }
 }
 
-/// Bytes of the heap beside the values: blocks that overflow (three tenths of the buckets, and a
-/// reserve), and values that are there twice. A heap that is opened without having been saved
+/// Bytes of the heap in addition to the values: blocks that overflow (three tenths of the buckets,
+/// and a reserve), and values that are there twice. A heap that is opened without having been saved
 /// forgets what was free, and benchmarks open the data anew for each run: a sixteenth is for that.
 fn spare_bytes(buckets: u64, longest: u64, data: u64) -> u64 {
     let replaced = (REPLACED * slot_bytes(longest as usize)).min(data / 4);

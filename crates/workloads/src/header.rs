@@ -80,10 +80,10 @@ pub(crate) fn write<M: Memory, T: Plain>(
     Ok(())
 }
 
-/// Reads the header of the workload that lies in `region`.
+/// Reads the header of the workload that is stored in `region`.
 ///
 /// # Errors
-/// [`WorkloadError::Unusable`] when another workload, or none, lies there.
+/// [`WorkloadError::Unusable`] when another workload, or none, is stored there.
 pub(crate) fn read<M: Memory, T: Plain>(
     memory: &mut M,
     workload: &'static str,

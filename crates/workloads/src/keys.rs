@@ -2,9 +2,9 @@
 //! distribution.
 //!
 //! [`Random`] is a generator so cheap to start that every request has its own. [`ZipfKeys`] draws a
-//! rank (0 is the most popular) and scatters ranks over the keys, so that popular keys do not lie
-//! side by side: in a store that has lived for a while, what is popular has nothing to do with
-//! where it lies, and a page holds at most a few popular rows.
+//! rank (0 is the most popular) and scatters ranks over the keys, so that popular keys are not
+//! neighbours: in a store that has been used for a while, what is popular has nothing to do with
+//! where it is stored, and a page holds at most a few popular rows.
 //!
 //! Powers, logarithms and exponentials come from `libm`. The platform's differ in the last digit,
 //! so that builds would draw other keys.
@@ -208,12 +208,12 @@ impl ZipfKeys {
     }
 }
 
-/// A permutation of `0..count` that looks random: a number is cut into a low part of so many bits
-/// and a high part below `highs` (at most 128), each is shifted in turn by a hash of the other (a
-/// Feistel network of unequal halves, Black and Rogaway, "Ciphers with arbitrary finite domains",
-/// 2002), and where the result is not below `count`, the same is done to it. As `highs` whole low
-/// parts are less than 2% more than `count`, a second round is so rare that it is predicted well,
-/// with a power of two instead it costs more than all the rest.
+/// A pseudo-random permutation of `0..count`: a number is cut into a low part of `low_bits` bits
+/// and a high part below `highs` (at most 128), and each is shifted in turn by a hash of the other.
+/// This is a Feistel network of unequal halves (Black and Rogaway, "Ciphers with arbitrary finite
+/// domains", 2002). Where the result is not below `count`, it is permuted again. As `highs` whole
+/// low parts are less than 2% more than `count`, a second round is so rare that it is predicted
+/// well. With a power of two instead it costs more than all the rest.
 #[derive(Clone, Copy, Debug)]
 struct Scatter {
     count: u64,

@@ -43,7 +43,7 @@ pub use tpcc::{Delivery, Line, MixRequest, NewOrder, OrderStatus, Payment, Stock
 
 use fulgurite_memory::{AccessError, Memory, Region};
 
-/// What a workload is built from. The same for all configurations that are compared.
+/// What a workload is built from. All configurations that are compared get the same parameters.
 #[derive(Clone, Debug, Default)]
 pub struct Params {
     /// How many bytes of data to build, about. Never more than the region.
@@ -90,10 +90,10 @@ pub trait Workload: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// How many subpages one request may need to change at once (pins that its jobs declare).
     const PINS: u32;
-    /// One request, plain enough to lie on a fiber's stack.
+    /// One request, plain enough to be kept on a fiber's stack.
     type Request: Copy + Send + std::fmt::Debug;
 
-    /// Lays the data out in `region` and fills it. Everything that [`Workload::open`] needs lies in
+    /// Lays the data out in `region` and fills it. Everything that [`Workload::open`] needs is in
     /// the region afterwards. `progress` is called now and then with the share done, 0 to 1.
     ///
     /// # Errors

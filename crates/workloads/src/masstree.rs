@@ -2,7 +2,7 @@
 //! gets and a few puts.
 //!
 //! Keys are strings, `user` and sixteen hexadecimal digits, spread evenly over all there could be,
-//! as hashed keys are. The trie finds a key's row, a cache line in a table beside it. Rows are in
+//! as hashed keys are. The trie finds a key's row, a cache line in a separate table. Rows are in
 //! the order in which the keys were loaded.
 //!
 //! Invariants, under any interleaving and after any error: the trie holds exactly the keys that

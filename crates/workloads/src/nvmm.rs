@@ -213,7 +213,7 @@ impl<L: Latch> Workload for MmapBench<L> {
     }
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
         let table = Table::open(memory, Self::NAME, region, params)?;
-        // Wherever a read of so many bytes can begin.
+        // Wherever a read of `READ_BYTES` can begin.
         let places = table.words.len() * size_of::<u64>() as u64 - READ_BYTES as u64 + 1;
         let keys = ZipfKeys::new(Self::NAME, places, params.zipf)?;
         Ok(MmapBench { table, base: header::data(region).base, keys, latch: std::marker::PhantomData })

@@ -27,7 +27,7 @@ use crate::{Params, Workload, WorkloadError, header};
 /// Shares of requests, of 100: the paper says look-ups and limited write traffic. The rest toggle.
 const LOOKUP_PERCENT: u64 = 90;
 const UPDATE_PERCENT: u64 = 5;
-/// One odd key may come for so many even ones.
+/// One odd key may be inserted for this number of even ones.
 const TOGGLED_EVERY: u64 = 64;
 /// Latches for values, shared by hash of the node.
 const LATCH_COUNT: usize = 4096;
@@ -70,7 +70,7 @@ pub struct Rbt<L> {
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RbtRequest {
-    /// Looks the key up.
+    /// Finds the key.
     Lookup(u64),
     /// Adds to the key's sum.
     Update(u64, u64),
@@ -82,12 +82,12 @@ pub enum RbtRequest {
 const fn lasting(index: u64) -> u64 {
     2 * index
 }
-/// The key that comes and goes after the `slot * TOGGLED_EVERY`th lasting one.
+/// The key that is inserted and removed after the `slot * TOGGLED_EVERY`th lasting one.
 const fn toggled(slot: u64) -> u64 {
     lasting(slot * TOGGLED_EVERY) + 1
 }
 
-/// Bytes that a heap needs for a tree with so many lasting keys.
+/// Bytes that a heap needs for a tree with `count` lasting keys.
 fn heap_bytes<L: Latch>(count: u64) -> u64 {
     let per_subpage = (SUBPAGE_BYTES / Tree::<L>::NODE_BYTES) as u64;
     // Each writer has a fresh node in hand for a moment: room for a thousand of them.

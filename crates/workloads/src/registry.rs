@@ -22,7 +22,7 @@ pub struct Listing {
 /// The seven workloads of AstriFlash's figure 9, in its order.
 pub const THE_SEVEN: [&str; 7] = ["array-swap", "rbt", "hash-table", "tatp", "tpcc", "silo", "masstree"];
 
-/// The workloads whose keys are uniform unless something else is asked for: those of NVMM.
+/// NVMM's workloads, whose keys are uniform unless something else is asked for.
 pub const UNIFORM: [&str; 3] = ["gups", "gups-read", "mmap-bench"];
 
 /// No workload has this name.

@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 3;
 /// Attempts after which a request counts as one that never succeeds.
 const ATTEMPTS_MAX: u32 = 3000;
 
-/// What goes wrong while the requests run.
+/// What fails while the requests run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Wrong {
     Reads,
@@ -91,7 +91,7 @@ fn contents(medium: &Medium, region: Region) -> PlainMemory {
     to
 }
 
-/// A runtime over all of the medium, with so many frames for each worker.
+/// A runtime over all of the medium, with `frames` frames for each worker.
 fn runtime(medium: &Medium, frames: u64, stack_bytes: usize) -> Runtime {
     let pool = u64::from(fulgurite_flash::Flash::subpages(&**medium)) * SUBPAGE_BYTES as u64;
     let builder = Runtime::builder(medium.clone())

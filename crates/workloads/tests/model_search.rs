@@ -1,11 +1,11 @@
 //! Goal: the search index says of a directory's text what a plain index of the same files says,
-//! whatever files lie there, and answers the same whether or not accesses fail on the way.
+//! whatever files are there, and answers the same whether or not accesses fail on the way.
 //!
 //! Method: generate directories (words drawn with a skew from a small vocabulary, so that lists of
 //! one posting, of one block and of many blocks all occur), index them, and compare with
-//! `BTreeMap`s and a scorer that looks at every document. The naive side has its own tokeniser and
-//! its own BM25. A memory that fails each first access stands in for flash that does. Sizes are
-//! small. Seeds are printed.
+//! `BTreeMap`s and a scorer that reads every document. The naive side has its own tokeniser and its
+//! own BM25. A memory that fails each first access stands in for flash that does. Sizes are small.
+//! Seeds are printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,7 +25,7 @@ type Search = fulgurite_workloads::Search<NoLatch>;
 const SEED: u64 = 0x5EA2C4;
 
 /// A memory that fails the first access to every subpage, and succeeds at the next, until it is
-/// told to forget.
+/// made to forget.
 struct Failing {
     memory: PlainMemory,
     failed: BTreeSet<u32>,
@@ -117,7 +117,7 @@ fn naive_words(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The same index in plain collections.
+/// The index in plain collections.
 struct Naive {
     paths: Vec<PathBuf>,
     lengths: Vec<u32>,

@@ -22,7 +22,7 @@ fn rough(inner: &PlainMemory, seed: u64, thread: u64, yields: u64, fails: u64) -
     Unsteady::over(inner, Random::new(seed, thread), yields, fails)
 }
 
-/// Where account `number` lies: three subpages hold them all.
+/// The address of account `number`: three subpages hold them all.
 fn account(number: u64) -> Ptr<Record<[u64; 3]>> {
     Ptr::new(Address::from_linear(4096 + number % 3 * 4096 + number / 3 * 32))
 }
@@ -56,7 +56,7 @@ fn transfers(accounts: u64, latches: usize, fails: u64, seed: u64) {
                         source[0] = source[0].wrapping_sub(amount);
                         source[2] += 1;
                         transaction.write(account(from), &source);
-                        // The same account, perhaps: then this must see what was written above.
+                        // It may be the account above: then this must see what was written there.
                         let mut target = transaction.read(memory, account(to))?;
                         assert_eq!((source[1], target[1]), (from, to));
                         target[0] = target[0].wrapping_add(amount);

@@ -2,11 +2,10 @@
 //! whatever fails, and what they leave depends on the set of requests alone.
 //!
 //! Method: two small warehouses, so small that rings of orders turn over many times and that
-//! threads meet in every district. The same requests are executed by one thread without latches. By
-//! four threads with latches, on a memory that yields at random accesses, and the same two on a
-//! memory that fails random accesses, failed requests being repeated. All must pass `check` and
-//! agree. Then damage of every kind is done to good data, and `check` must see it. Seeds are
-//! printed.
+//! threads meet in every district. One thread executes the requests without latches. Four threads
+//! execute them with latches, on a memory that yields at random accesses. Both then run on a memory
+//! that fails random accesses, where failed requests are repeated. All must pass `check` and agree.
+//! Then damage of every kind is done to good data, and `check` must see it. Seeds are printed.
 
 use crate::common;
 
@@ -82,7 +81,7 @@ fn the_mix_agrees() {
 }
 
 /// Flips bits here and there. `check` must see two fifths of them, and each of its conditions that
-/// looks at many rows must see some.
+/// reads many rows must see some.
 #[test]
 fn damage_is_found() {
     let params = Params { bytes: 800 << 10, zipf: 0.0, seed: 25, ..Params::default() };

@@ -27,7 +27,7 @@
 //! block that is still on its way hits there, and ends when the block has come (a secondary miss).
 //!
 //! The LLC is not inclusive: what it drops stays in L1s. What an L1 drops takes links, and no time
-//! of a core. Its home is told without time. Messages wait for links ([`Mesh`]).
+//! of a core. Its home is notified without time. Messages wait for links ([`Mesh`]).
 //!
 //! Other cores and the LLC act at the time when the home has a request, in the order of those
 //! times. What an L1 finds for itself is not put in order with other cores until its core next asks
@@ -86,7 +86,7 @@ struct Acted {
 /// An access that has left the chip.
 #[derive(Clone, Copy, Debug)]
 struct Left {
-    /// The home had looked it up then.
+    /// When the home had finished its lookup.
     home: Time,
     /// When other cores began to act, and when the last one's answer is at the core.
     acted: Option<(Time, Time)>,
@@ -123,7 +123,7 @@ pub struct Chip {
 }
 
 impl Chip {
-    /// Empty caches of so many cores. With `explain`, percentiles of [`Chip::stages`] are split.
+    /// Empty caches of `cores` cores. With `explain`, percentiles of [`Chip::stages`] are split.
     pub fn new(parts: &CoreParts, cores: u32, explain: bool, planted: Planted) -> Chip {
         let blocks = parts.l1.0 / BLOCK;
         let l1: Sram<Time> = Sram::new(blocks, parts.l1.1);
@@ -195,7 +195,7 @@ impl Chip {
         self.went[core as usize] = there - at;
         Look::Home(there + self.lookup)
     }
-    /// The home of a block has looked it up at `at`. None: other cores have to act, and
+    /// The home of a block has finished its lookup at `at`. None: other cores have to act, and
     /// [`Chip::asks`] asks them.
     pub fn answers(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Option<Asked> {
         let place = self.directory.find(block);
@@ -208,7 +208,7 @@ impl Chip {
     fn concerned(&self, place: Option<Place>, core: u32, writes: bool) -> Option<Place> {
         place.filter(|place| self.directory.concerns_others(*place, core, writes))
     }
-    /// The home of a block has looked it up at `at`, and asks no other core.
+    /// The home of a block has finished its lookup at `at`, and asks no other core.
     fn serves(&mut self, core: u32, block: u64, place: Option<Place>, writes: bool, at: Time) -> Asked {
         let home = self.home(block);
         let has = if place.is_some_and(|place| self.directory.holds(place, core)) {
@@ -242,7 +242,8 @@ impl Chip {
         has
     }
 
-    /// The home of a block has looked it up at `now`. It asks the cores that have it, or the LLC.
+    /// The home of a block has finished its lookup at `now`. It asks the cores that have it, or the
+    /// LLC.
     pub fn asks(&mut self, core: u32, block: u64, writes: bool, now: Time) -> Asked {
         let place = self.directory.find(block);
         let Some(concerned) = self.concerned(place, core, writes) else {
@@ -272,9 +273,9 @@ impl Chip {
         let begins = now.max(self.directory.ready(place));
         let owner = self.directory.owner(place, core);
         let Chip { mesh, directory, l1_time, planted, .. } = &mut *self;
-        // When a holder has been told, and has looked.
+        // When a holder has been notified, and has finished its lookup.
         let told = |mesh: &mut Mesh, other: u32| mesh.sends(home, other, MESSAGE, begins) + *l1_time;
-        // What an owner has written goes home, too.
+        // What an owner has written is sent home, too.
         let (answered, looked) = match owner {
             Some(owner) => {
                 let looked = told(mesh, owner);
@@ -350,7 +351,7 @@ impl Chip {
         }
         has
     }
-    /// The page of an access that has left the chip is not in DRAM. Its time is that of a miss.
+    /// The page of an access that has left the chip is not in DRAM. Its time counts as a miss.
     pub fn lacks(&mut self, core: u32) {
         self.left[core as usize] = None;
     }
@@ -359,8 +360,8 @@ impl Chip {
     pub fn counted(&self) -> Coherence {
         self.counted
     }
-    /// Where the time of accesses goes for which other cores had to act, after their own L1. Those
-    /// whose page is not in DRAM are not among them.
+    /// What the time is spent on of accesses for which other cores had to act, after their own L1.
+    /// Accesses whose page is not in DRAM are not among them.
     pub fn stages(&self) -> Option<Split> {
         self.stages.split()
     }

@@ -1,4 +1,4 @@
-//! Which cores hold a block in their L1: the directory beside the tiles of the LLC.
+//! Which cores hold a block in their L1: the directory next to the tiles of the LLC.
 //!
 //! ```text
 //!   heads, by a hash of the block     entries                        holders
@@ -54,7 +54,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Of so many cores, whose L1s have so many blocks together. No L1 has any yet.
+    /// Of `cores` cores, whose L1s have `blocks` blocks together. No L1 has any yet.
     pub fn new(cores: u32, blocks: u64) -> Directory {
         Directory {
             heads: vec![NONE; blocks.next_power_of_two().max(2) as usize],
@@ -162,7 +162,7 @@ impl Directory {
             Bits(others).for_each(|other| tell(word as u32 * 64 + other));
         }
     }
-    /// The entry of a block goes if no core has it.
+    /// The entry of a block is removed if no core has it.
     pub fn ends(&mut self, Place(at): Place) {
         if self.words(at).iter().all(|word| *word == 0) {
             self.remove(at);

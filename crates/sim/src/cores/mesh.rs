@@ -53,7 +53,7 @@ struct Counted {
 }
 
 impl Mesh {
-    /// A mesh of so many tiles, on which nothing is sent yet.
+    /// A mesh of `tiles` tiles, on which nothing is sent yet.
     pub fn new(parts: &CoreParts, tiles: u32, planted: Planted) -> Mesh {
         // The last row may not be full.
         let all = tiles.next_multiple_of(parts.row) as usize * SIDES;
@@ -78,7 +78,7 @@ impl Mesh {
             (3, at - self.row)
         }
     }
-    /// A message of so many bytes leaves a tile at a time. Returns when it is at another one.
+    /// A message of `bytes` bytes leaves a tile at a time. Returns when it is at another one.
     pub fn sends(&mut self, from: u32, to: u32, bytes: u64, mut at: Time) -> Time {
         let cycles = if self.link == 0 { 0 } else { bytes.div_ceil(self.link) };
         let (mut tile, takes) = (from, self.cycle * cycles);
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(mesh.sends(2, 0, 72, Time::ns(10)), Time::ns(16));
         // A third one takes the second link only, and waits there for both.
         assert_eq!(mesh.sends(1, 2, 8, Time::ns(14)), Time::ns(26));
-        // One that was sent earlier goes before them, if it fits.
+        // One that was sent earlier passes before them, if it fits.
         assert_eq!(mesh.sends(0, 1, 72, Time::ns(4)), Time::ns(7));
         assert_eq!(mesh.sends(0, 1, 72, Time::ns(6)), Time::ns(23));
         assert_eq!(mesh.wait_ns(), Some((5.0 + 9.0 + 14.0) / 6.0));

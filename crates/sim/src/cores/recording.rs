@@ -2,8 +2,8 @@
 //!
 //! A recording is a list of jobs in the order in which they began. A thread that takes a new job
 //! takes the next one of the list, on every system. So all systems do the same jobs, and each
-//! pollutes its own caches. A block of the thread's own is noted by its number alone, and is that
-//! of the thread which replays the job.
+//! pollutes its own caches. A block of the thread's own is noted by its number alone, and stands
+//! for the block with this number of the thread which replays the job.
 //!
 //! ```text
 //!     0  magic                         8        80  jobs                             8
@@ -103,7 +103,7 @@ pub enum RecordingError {
     /// Its end is missing.
     #[error("the recording is truncated: {expected} B are expected, and there are {got}")]
     Truncated {
-        /// Bytes that the header announces, or those of the header.
+        /// Bytes that the header announces, or the header's own.
         expected: u64,
         /// Bytes that are there.
         got: u64,
@@ -342,7 +342,7 @@ impl Recorder {
         let (warm_bytes, count) = (warm.len() as u64, jobs.len() as u64);
         let mut bytes = vec![0; field::END];
         bytes.extend(warm);
-        // Each job goes as its bytes come, so that they are there about once.
+        // Each job is freed as its bytes are added, so that they are there about once.
         jobs.into_iter().for_each(|job| bytes.extend(job));
         let job_bytes = (bytes.len() - field::END) as u64 - warm_bytes;
         let body = crc32c(&bytes[field::END..]);

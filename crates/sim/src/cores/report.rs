@@ -20,7 +20,7 @@ pub struct CoresReport {
     pub interval_ns: Option<f64>,
     /// Misses of DRAM.
     pub misses: u64,
-    /// Of them, those of walks of the page table.
+    /// Misses of DRAM in walks of the page table.
     pub table_misses: u64,
     /// Of all, those whose page was on its way.
     pub duplicates: u64,
@@ -54,10 +54,10 @@ pub struct CoresReport {
     pub links_busy: Option<f64>,
     /// What a message waits for links on average, in nanoseconds. None without messages.
     pub links_wait_ns: Option<f64>,
-    /// Where the time of misses goes. None without any that a thread or core has waited for.
+    /// What the time of misses is spent on. None without any that a thread or core has waited for.
     pub miss_stages: Option<Split>,
-    /// Where the time of accesses goes for which other cores had to act, without those whose page
-    /// was not in DRAM. None without any.
+    /// What the time is spent on of accesses for which other cores had to act, without those whose
+    /// page was not in DRAM. None without any.
     pub coherence_stages: Option<Split>,
     /// Simulated seconds of the measurement.
     pub simulated_s: f64,
@@ -69,8 +69,8 @@ pub struct CoresReport {
 
 /// What a miss takes of the core before another thread runs: means in nanoseconds.
 ///
-/// Beside these, what the threads that ran in between have displaced has to be fetched again. That
-/// shows in the throughput only.
+/// In addition to these, what the threads that ran in between have displaced has to be fetched
+/// again. That shows in the throughput only.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct MissCost {
     /// From the access to the miss signal. Older loads end in this time, too.

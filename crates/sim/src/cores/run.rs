@@ -82,7 +82,8 @@ struct Core {
 /// Threads of a core that a recording has jobs for, if the system that was recorded has fewer: the
 /// paper's most, and one that runs.
 pub const RECORDED_THREADS: u32 = 65;
-/// Before an executed run, pages come until DRAM was filled so often, or after so many requests.
+/// Before an executed run, pages come until DRAM was filled this often, or after this number of
+/// requests.
 const WARM_FILLS: u64 = 2;
 const WARM_REQUESTS: u64 = 1 << 20;
 
@@ -103,7 +104,7 @@ const LIVELOCK: u64 = 1 << 21;
 /// The most events of an access that makes progress: its walk and its data at their homes, at their
 /// controllers, and missing.
 const EVENTS_OF_AN_ACCESS: u64 = 16;
-/// A core that waits itself, beside the fibers.
+/// A core that waits itself, in the place of a fiber's number.
 const ITSELF: u32 = 1 << 31;
 
 struct Run<'s> {
@@ -158,7 +159,7 @@ impl CoresSystem {
     pub fn run_with(&self, seed: u64, front: &Front, explain: bool) -> Result<CoresReport, RunError> {
         self.run_noted(seed, front, explain, None)
     }
-    /// The same, with a recording of its jobs. That has as many more as systems of up to
+    /// Runs it with a recording of its jobs. That has as many more as systems of up to
     /// [`RECORDED_THREADS`] threads a core may have begun at the end of such a run.
     ///
     /// # Errors
@@ -461,7 +462,7 @@ impl Run<'_> {
                     }
                 }
                 Step::End => {
-                    // At its own time, and not at that of the last access.
+                    // At its own time, and not at the last access's.
                     let ends = core.front.max(now);
                     self.events.schedule(ends, 1, Event::Core(number, Some(Why::Finished)));
                     return;
@@ -557,7 +558,7 @@ impl Run<'_> {
         let (corner, acknowledged) = (0, Time::ZERO);
         self.enter(number, Access { address, writes, table, corner, acknowledged, forced: false, resumed: false }, at)
     }
-    /// Looks in the caches for the next block of an access. Returns whether it ended there.
+    /// Checks the caches for the next block of an access. Returns whether it ended there.
     fn enter(&mut self, number: u32, mut access: Access, mut at: Time) -> bool {
         loop {
             let (block, writes) = access.block();
@@ -601,7 +602,7 @@ impl Run<'_> {
         self.cores[number as usize].access = Some(access);
         self.events.schedule(reaches, 1, Event::Reaches(number));
     }
-    /// The home of an access's block has looked it up.
+    /// The home of an access's block has finished its lookup.
     fn at_home(&mut self, number: u32) {
         let access = self.cores[number as usize].access.take().expect("an access is on its way");
         let (block, writes) = access.block();
@@ -668,7 +669,7 @@ impl Run<'_> {
         let page = self.page(address);
         let local = page / self.system.controllers;
         let cache = &mut self.caches[controller as usize];
-        // Tags are a column of a block's size beside the row.
+        // Tags are a column of a block's size next to the row.
         let has_tags = matches!(self.system.paging, Paging::Switch { .. });
         self.moved += if has_tags && (address < TABLES || self.system.cached_tables) { BLOCK } else { 0 };
         let data = match self.system.paging {
@@ -755,7 +756,7 @@ impl Run<'_> {
     fn want(&mut self, page: u32, at: Time) -> bool {
         if self.waits.get(SubpageIndex(page)).is_some() {
             self.duplicates += 1;
-            // The hardware looks it up nevertheless.
+            // The hardware makes the lookup nevertheless.
             if let Paging::Switch { .. } = self.system.paging {
                 let (controller, local) = self.local(page);
                 self.caches[controller].miss(at, local);
@@ -765,7 +766,7 @@ impl Run<'_> {
         let asked = self.fetches(page, at);
         let Paging::Switch { .. } = self.system.paging else { return true };
         let (controller, local) = self.local(page);
-        // It may have come between the look and the backside's. Else it waits for a place.
+        // It may have come between this check and the backside's. Else it waits for a place.
         asked || !self.caches[controller].tags().touch(local, false)
     }
     /// Finds a place for a page and has flash asked for it. Returns false where there is none yet,

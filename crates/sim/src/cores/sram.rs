@@ -32,7 +32,7 @@ impl<V: Copy + Default> Sram<V> {
         set[..=at].rotate_right(1);
         Some(&mut set[0].1)
     }
-    /// Puts in an entry that is not there. Returns the one that goes for it.
+    /// Puts in an entry that is not there. Returns the one that is evicted for it.
     pub fn put(&mut self, tag: u64, value: V) -> Option<u64> {
         let set = self.set(tag);
         set.rotate_right(1);

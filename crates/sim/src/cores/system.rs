@@ -156,7 +156,7 @@ pub struct CoreParts {
     pub front_end: u64,
     /// Loads that may have missed the L1 at once.
     pub mshrs: usize,
-    /// Entries and ways of both TLBs. The second takes so many cycles.
+    /// Entries and ways of both TLBs.
     pub tlb: [(u64, u64); 2],
     /// Cycles of the second TLB.
     pub tlb_cycles: u64,
@@ -193,7 +193,7 @@ pub struct CoresSystem {
     pub energy: DramEnergy,
     /// Pages of data: a power of two.
     pub pages: u64,
-    /// Page tables lie in flash, and DRAM caches them like data (AstriFlash-noDP).
+    /// Page tables are in flash, and DRAM caches them like data (AstriFlash-noDP).
     pub cached_tables: bool,
     /// What the threads do. A trace does not read it.
     pub workload: Workload,
@@ -276,7 +276,7 @@ impl CoresSystem {
                 },
                 _ => Paging::Wait,
             };
-        // Tags and the miss status row are those of AstriFlash.
+        // Tags and the miss status row are AstriFlash's.
         let switches = matches!(paging, Paging::Switch { .. });
         let cache = CacheShape {
             sets: document.count("cache.sets", 1, 1 << 24)? as u32,

@@ -1,17 +1,17 @@
 //! Trace files on cores: the accesses of one trace, divided over the threads of all cores.
 //!
-//! A job is so many accesses of the trace, in its order. A thread that takes a job takes the next
-//! one of the trace, as it does with a recording. An access is one of each cache block that it
-//! covers, loads or stores. Before it, the thread computes:
+//! A job is a fixed number of accesses of the trace, in its order. A thread that takes a job takes
+//! the next one of the trace, as it does with a recording. An access is one of each cache block
+//! that it covers, loads or stores. Before it, the thread computes:
 //!
 //! | `workload.instructions` | instructions before an access |
 //! |---|---|
-//! | a number | so many |
+//! | a number | this number |
 //! | `trace`, of ChampSim | those between this access and the one before |
 //! | `trace`, of a format with times | as many as a core retires between the two times |
 //!
 //! What no format says is a key. An access may depend on the one before: with its first block.
-//! Addresses may be those of the data. Virtual ones are not: each of their pages is the next page
+//! Addresses may already be the data's. Virtual ones are not: each of their pages is the next page
 //! of data from its first access on.
 //!
 //! Invariants: no access leads beyond the data. A trace whose jobs end before a run does is refused
@@ -47,7 +47,7 @@ struct Accessed {
     writes: bool,
 }
 
-/// What lies before an access.
+/// What a thread does before an access.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Before {
     Stated(u64),
@@ -138,7 +138,7 @@ impl Traced {
     pub fn jobs(&self) -> u64 {
         self.accesses.len().div_ceil(self.of_job) as u64
     }
-    /// Why a run over so many pages of data, in which up to `begin` jobs begin, cannot be of this
+    /// Why a run over `pages` pages of data, in which up to `begin` jobs begin, cannot be of this
     /// trace: the key, and what it would have to be. None: it can.
     pub(super) fn misfit(&self, pages: u64, begin: u64, threads: u64) -> Option<(&'static str, String)> {
         if pages != self.pages {
@@ -211,7 +211,7 @@ impl Traced {
     }
 }
 
-/// What lies before each access, by `workload.instructions`.
+/// What a thread does before each access, by `workload.instructions`.
 fn before(document: &Document, trace: &Trace, per_ps: f64) -> Result<Before, SystemError> {
     let key = "workload.instructions";
     let text = document.text_or_count(key)?;

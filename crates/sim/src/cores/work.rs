@@ -1,7 +1,7 @@
 //! The seven workloads as streams of addresses, without data.
 //!
 //! An operation computes, walks an index, and touches records. The index has 16 children a node and
-//! a cache block a node. A record is chosen by Zipf over all pages. Beside them, an operation
+//! a cache block a node. A record is chosen by Zipf over all pages. In addition, an operation
 //! touches blocks of its thread's own: stack and buffers.
 //!
 //! A node of the red-black tree is one cache block, and nodes are scattered over the pages
@@ -143,7 +143,7 @@ pub fn resident(count: u64, exponent: f64, frames: u64, random: &mut Random) -> 
 /// One step of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// So many instructions.
+    /// This number of instructions.
     Compute(u32),
     /// A load. With `depends` its address is what the last one has loaded.
     Load { address: u64, depends: bool },
@@ -154,7 +154,7 @@ pub enum Step {
 }
 
 /// What an operation is like. A count is a mean: between two whole numbers, each time it is one of
-/// them by chance.
+/// them at random.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
     /// Operations of a job, one at least.
@@ -180,7 +180,7 @@ pub struct Shape {
 const COUNT_MAX: f64 = 1e6;
 
 impl Shape {
-    /// Reads that of a workload, from the keys of `workload.shapes`. None: it has none there.
+    /// Reads the shape of a workload, from the keys of `workload.shapes`. None: it has none there.
     ///
     /// # Errors
     /// What is wrong with it, with the line.
@@ -262,7 +262,7 @@ impl Workload {
 /// Where page tables begin. They are in a part of DRAM that is no cache, unless the system caches
 /// them.
 pub const TABLES: u64 = 1 << 52;
-/// Their first page, after those of data: beyond all indices and threads.
+/// Their first page, after the pages of data: beyond all indices and threads.
 const TABLE_PAGES: u64 = 1 << 24;
 
 /// Where the space of addresses is divided: data first, then indices, then threads' own blocks.
@@ -304,7 +304,8 @@ impl Space {
     pub fn shared_blocks(self) -> u64 {
         (self.pages + INDEX_PAGES) * (PAGE / BLOCK)
     }
-    /// The pages of an index of so many levels and of so many threads, which are used at all times.
+    /// The pages that are used at all times, of an index of `levels` levels and of `threads`
+    /// threads.
     pub fn hot(self, levels: u32, threads: u64) -> impl Iterator<Item = u64> {
         let index = ((FANOUT.pow(levels) - 1) / (FANOUT - 1) * BLOCK).div_ceil(PAGE);
         let own = self.pages + INDEX_PAGES;

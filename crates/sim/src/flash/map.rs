@@ -1,14 +1,14 @@
-//! Where logical pages lie on NAND: a map of pages that is in DRAM as a whole, and reclaim within
-//! each plane.
+//! Where logical pages are stored on NAND: a map of pages that is in DRAM as a whole, and reclaim
+//! within each plane.
 //!
 //! ```text
 //!   logical page l  -->  plane l mod planes, slot l / planes  -->  a page of that plane
 //! ```
 //!
-//! Neighbours lie on different channels, then on different dies. A write goes to the next page of
-//! its plane's open block. When a plane runs out of erased blocks, it moves the living pages of the
-//! block that has fewest to another open block, and erases that block (greedy; AstriFlash section
-//! V-A: "plane-blocking"). The commands go to the plane in one piece, so all later requests for it
+//! Neighbours are on different channels, then on different dies. A write is appended to its plane's
+//! open block. When a plane runs out of erased blocks, it moves the living pages of the block that
+//! has fewest to another open block, and erases that block (greedy; AstriFlash section V-A:
+//! "plane-blocking"). The commands are sent to the plane in one piece, so all later requests for it
 //! wait behind them.
 //!
 //! Until a first write nothing but the order of filling is known, and no table is kept.
@@ -63,7 +63,7 @@ struct PlaneMap {
     erased: VecDeque<u32>,
     /// The block that writes go to, and its next page.
     open: (u32, u32),
-    /// The same of what reclaim moves.
+    /// The open block and its next page, for what reclaim moves.
     moving: (u32, u32),
 }
 
@@ -118,7 +118,7 @@ impl Map {
         let pages = geometry.pages_per_block();
         geometry.page(geometry.block(Plane(plane), page / pages), page % pages)
     }
-    /// Where a logical page lies.
+    /// Where a logical page is stored.
     ///
     /// # Panics
     /// If there is no such page.
@@ -149,7 +149,7 @@ impl Map {
         self.reclaimed.written += 1;
         commands.push(NandOp::Program { page: Map::nand_page(geometry, plane, page) });
     }
-    /// Overwrites pages by chance, without taking time, until each has been written `times` over on
+    /// Overwrites pages at random, without taking time, until each has been written `times` over on
     /// average. Where a device has been used for long, reclaim finds what it finds then.
     pub fn age(&mut self, times: u64, random: &mut Random) {
         let mut commands = Vec::new();

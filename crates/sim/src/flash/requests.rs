@@ -10,7 +10,7 @@ use crate::trace::Record;
 /// When requests come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrivals {
-    /// So many are under way at all times: each that ends makes place for the next.
+    /// This number is under way at all times: each that ends makes place for the next.
     Closed(u32),
     /// By a Poisson process with this mean time between two.
     Poisson(Time),
@@ -21,7 +21,7 @@ pub enum Arrivals {
 /// Which pages requests are for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
-    /// Evenly by chance.
+    /// Uniformly at random.
     Random,
     /// One after the other, and from the start again.
     Sequential,
@@ -124,7 +124,7 @@ impl Source {
         let (random, times) = (Random::new(seed, 0), Random::new(seed, 1));
         Source::Made { requests, page_bytes, pages, next: 0, clock: Time::ZERO, random, times }
     }
-    /// Records that lie within the device, in the order of time if it is `timed`.
+    /// Records that are within the device, in the order of time if it is `timed`.
     pub fn trace(records: Vec<Record>, timed: bool, page_bytes: u64) -> Source {
         Source::Trace { records: records.into(), timed, page_bytes }
     }

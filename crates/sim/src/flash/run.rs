@@ -16,7 +16,7 @@ use crate::system::{Document, SystemError};
 use crate::time::Time;
 use crate::trace::Record;
 
-/// Requests of NAND that reclaim may have under way beside the others.
+/// Requests of NAND that reclaim may have under way in addition to the others.
 const RECLAIM_MOST: usize = 1 << 20;
 /// Marks a command of reclaim. Below it, a tag is a request.
 const RECLAIM: u64 = 1 << 63;
@@ -64,9 +64,9 @@ pub struct FlashReport {
     pub write_bytes_per_s: f64,
     /// Little's law over the requests.
     pub law: Law,
-    /// Where the time of reads goes.
+    /// What the time of reads is spent on.
     pub read_stages: Option<Split>,
-    /// Where the time of writes goes.
+    /// What the time of writes is spent on.
     pub write_stages: Option<Split>,
     /// Share of the buses' time in which they were busy.
     pub bus_busy: f64,

@@ -1,4 +1,5 @@
-//! The device's NAND, behind either interface: where commands lie, and what they ask of it.
+//! The device's NAND, behind either interface: where the data of commands is, and what they ask of
+//! it.
 
 use fulgurite_nand::{Command, Done, Nand, NandOp};
 
@@ -32,7 +33,7 @@ pub struct Media {
 }
 
 impl Media {
-    /// Those of a system, with data everywhere.
+    /// The media of a system, with data everywhere.
     pub fn new(system: &InterfaceSystem, seed: u64) -> Result<Media, RunError> {
         let map = Map::new(system.nand.geometry, system.filled).map_err(|_| RunError::Nothing)?;
         let page_bytes = u64::from(system.nand.geometry.page_bytes());
@@ -60,7 +61,7 @@ impl Media {
     pub fn warning(&self) -> Option<String> {
         self.map.reclaimed().warning("run longer")
     }
-    /// The first byte of the next command, which has so many.
+    /// The first byte of the next command, which has `bytes` bytes.
     pub fn begin(&mut self, bytes: u64) -> u64 {
         let capacity = self.map.pages() * self.page_bytes;
         if let Some(random) = &mut self.random {

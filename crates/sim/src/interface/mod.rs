@@ -15,7 +15,7 @@
 //! buffer, which `device::Buddy` gives as it does in the product. Commands that find no place wait
 //! in their order. The DMA engine takes one transfer at a time, with a set-up that nothing else
 //! overlaps. Caches are invalidated before and after it, half of the whole each time, and the
-//! processors do that beside the engine.
+//! processors do that in parallel with the engine.
 //!
 //! Over UFS ([`Transport::Ufs`], JEDEC JESD220 and JESD223):
 //!

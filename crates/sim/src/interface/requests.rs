@@ -39,7 +39,7 @@ pub enum Ended {
     Command,
     /// Its request has ended, and the thread asks for the next one.
     Request,
-    /// The same, and the measurement begins.
+    /// Its request has ended as well, and the measurement begins.
     WarmUp,
 }
 

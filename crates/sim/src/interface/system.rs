@@ -35,7 +35,7 @@ pub struct InterfaceSystem {
     pub processors: u32,
     /// Of each command, its submission and its completion together, on a processor of the host.
     pub protocol: Time,
-    /// The same on the device's one processor: it fetches the command, and answers it.
+    /// Of each command, on the device's one processor, which fetches the command and answers it.
     pub firmware: Time,
     /// Each command is somewhere, and not after the last one.
     pub random: bool,
@@ -104,16 +104,16 @@ pub struct Ufs {
     pub upiu: u64,
     /// The most data of a UPIU.
     pub data: u64,
-    /// Data of writes that the device has asked for and not received: so many UPIUs.
+    /// Data of writes that the device has asked for and not received, in UPIUs.
     pub transfers: u32,
 }
 
 impl Ufs {
-    /// The link's time of a UPIU with so much data.
+    /// The link's time of a UPIU with `data` bytes of data.
     pub fn sends(&self, data: u64) -> Time {
         span(self.on_link(data), self.rate)
     }
-    /// The bytes of such a UPIU with those of its frames.
+    /// The bytes of such a UPIU and of its frames.
     fn on_link(&self, data: u64) -> u64 {
         let bytes = self.upiu + data;
         bytes + bytes.div_ceil(self.frame) * self.frame_overhead
@@ -133,13 +133,13 @@ pub struct InterfaceReport {
     pub requests: Distribution,
     /// Little's law over the requests.
     pub law: Law,
-    /// Where the time of commands goes.
+    /// What the time of commands is spent on.
     pub stages: Option<Split>,
     /// Share of the time in which the DMA engine was busy. None without one.
     pub dma_busy: Option<f64>,
-    /// The same of the link, in the direction of the data. None without one.
+    /// Share in which the link was busy, in the direction of the data. None without one.
     pub link_busy: Option<f64>,
-    /// The same of the processors.
+    /// Share in which the processors were busy.
     pub processors_busy: f64,
     /// Bytes that crossed the DRAM bus for each byte asked for.
     pub bus_crossings: f64,

@@ -7,7 +7,7 @@ use crate::report::{Counted, RunError};
 use crate::stages::Stages;
 use crate::time::Time;
 
-/// Where a command's time goes.
+/// What a command's time is spent on.
 #[derive(Clone, Copy)]
 pub struct Spent<const N: usize> {
     /// When it came to where it is.

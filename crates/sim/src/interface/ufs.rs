@@ -69,7 +69,7 @@ enum Event {
     Down(Down),
     /// And to the host.
     Up(Up),
-    /// The NAND has done so many bytes of a command's page.
+    /// The NAND has done this number of bytes of a command's page.
     Page(u32, u64),
 }
 

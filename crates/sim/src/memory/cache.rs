@@ -1,12 +1,12 @@
-//! DRAM as a cache of flash pages: tags beside the row, a frontside and a backside controller, and
+//! DRAM as a cache of flash pages: tags next to the row, a frontside and a backside controller, and
 //! the miss status row (AstriFlash section IV-B).
 //!
 //! A set is a row. The frontside opens it, reads its tag column and, on a hit, the data. On a miss
-//! it hands the page to the backside and answers the core. The backside looks the page up in the
+//! it hands the page to the backside and answers the core. The backside looks up the page in the
 //! miss status row, which is a DRAM row of its own with sets of one column. A page that is there is
 //! on its way already. Otherwise it makes an entry, asks the flash, and copies a victim of the set
 //! to the evict buffer. When the page arrives, it is written into the row with its tag, and the
-//! entry goes.
+//! entry is removed.
 //!
 //! A victim that was written to stays in the evict buffer until the flash has it. A miss that
 //! finds the buffer full waits before flash is asked, as one that finds no entry. Misses wait for

@@ -62,7 +62,7 @@ struct Bank {
     /// When the row can be read, and when it can be closed.
     ready: Time,
     closable: Time,
-    /// Queued requests, and those of them for the open row.
+    /// Queued requests, and how many of these are for the open row.
     queued: u32,
     hits: u32,
 }
@@ -94,7 +94,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// So many banks, all closed, and a queue of so many requests.
+    /// `banks` banks, all closed, and a queue of `depth` requests.
     pub fn new(timing: ControllerTiming, banks: u32, depth: usize) -> Controller {
         let bank = Bank { row: NONE, ready: Time::ZERO, closable: Time::ZERO, queued: 0, hits: 0 };
         Controller {
@@ -135,7 +135,7 @@ impl Controller {
         // False: what it meets is counted when its bank is opened for it.
         self.queue.push_back((wanted, bank.row == wanted.row));
     }
-    /// Does what can be done at a time. Returns when to look again: [`Time`]'s largest where
+    /// Does what can be done at a time. Returns when to call it again: [`Time`]'s largest where
     /// nothing waits. `done` gets tags with the time of their last data.
     pub fn advance(&mut self, now: Time, done: &mut Vec<(u32, Time)>) -> Time {
         if now >= self.refresh_at {

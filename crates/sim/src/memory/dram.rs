@@ -29,7 +29,7 @@ pub struct DramTiming {
 }
 
 impl DramTiming {
-    /// So many bytes of an open row.
+    /// `bytes` bytes of an open row.
     pub fn columns(&self, bytes: u64) -> Time {
         self.column * bytes.div_ceil(8)
     }
@@ -56,7 +56,7 @@ pub struct Banks {
 }
 
 impl Banks {
-    /// So many, all closed.
+    /// `banks` banks, all closed.
     pub fn new(timing: DramTiming, banks: u32) -> Banks {
         Banks { timing, banks: vec![Bank::default(); banks as usize], met: [0; 3], planted: Planted::None }
     }

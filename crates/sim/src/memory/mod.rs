@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each resource has the time from which it is free: accesses come in the order of time, and each
-//! takes the first moment at which its bank is free (reservation). Which page lies where is set
+//! takes the first moment at which its bank is free (reservation). The placement of pages is set
 //! associative, least recently used first, as AstriFlash has it.
 
 mod cache;

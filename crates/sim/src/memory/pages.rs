@@ -21,7 +21,7 @@ pub struct FlashPages {
 }
 
 impl FlashPages {
-    /// A device of a profile, for at most so many requests at a time. `filled` of its pages are
+    /// A device of a profile, for at most a number of requests at a time. `filled` of its pages are
     /// used.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ fn seconds(seconds: f64) -> Time {
 }
 
 impl Rated {
-    /// An idle one, of pages of so many bytes.
+    /// An idle one, of pages of `page` bytes.
     pub fn new(shape: RatedShape, page: u64) -> Rated {
         Rated { shape, page, planes: vec![Time::ZERO; shape.planes as usize], gate: Time::ZERO, busy: Time::ZERO }
     }
@@ -56,7 +56,7 @@ impl Rated {
         self.planes[plane] = ends;
         ends
     }
-    /// Reads pages that lie next to each other.
+    /// Reads pages that are next to each other.
     pub fn read(&mut self, now: Time, place: u32, pages: u32) -> Time {
         let further = seconds(self.page as f64 * f64::from(pages - 1) / self.shape.read_rate);
         let takes = seconds(1.0 / self.shape.reads_per_s) + further;
@@ -73,7 +73,7 @@ impl Rated {
 /// Pages on a device.
 #[derive(Debug)]
 pub enum Device {
-    /// NAND, with how many of its pages one of ours takes.
+    /// NAND, with how many of its pages a page of this model takes.
     Nand(Box<FlashPages>, u32),
     /// A drive.
     Rated(Rated),

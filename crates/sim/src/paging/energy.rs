@@ -79,7 +79,7 @@ impl Energy {
             busy_w: if drive { Some(document.power("energy.busy")?) } else { None },
         })
     }
-    /// What so much work takes, of so many accesses.
+    /// What this work takes, of `accesses` accesses.
     pub fn power(&self, work: &Work, accesses: u64) -> Power {
         let dram = self.dram.power(work.dram, work.moved, work.seconds);
         let each = |joules: f64| joules / work.seconds;

@@ -1,7 +1,7 @@
-//! The frames of a controller, or of an operating system: which subpage is in which, and which goes
-//! when another comes. That decision is one of `fulgurite_policy`. A victim goes when a frame is
-//! needed, as in the hardware and the kernels that the papers compare. The runtime's own frames, of
-//! which a stock is kept free, are `fulgurite_cache`'s (`workers`).
+//! The frames of a controller, or of an operating system: which subpage is in which, and which is
+//! evicted when another comes. That decision is one of `fulgurite_policy`. A victim is evicted when
+//! a frame is needed, as in the hardware and the kernels that the papers compare. The runtime's own
+//! frames, of which a stock is kept free, are `fulgurite_cache`'s (`workers`).
 //!
 //! Invariants ([`Frames::check`]): a subpage is in at most one frame. A frame whose contents are on
 //! their way, or which a thread waits for, is no victim.
@@ -99,7 +99,7 @@ impl<R: Replacement> Frames<R> {
     pub fn prefetch(&mut self, frame: u32) {
         self.prefetched[frame as usize] = true;
     }
-    /// Whether it was, and nothing has touched it since. It is no longer told.
+    /// Whether it was, and nothing has touched it since. This is reported once.
     pub fn take_prefetched(&mut self, frame: u32) -> bool {
         std::mem::take(&mut self.prefetched[frame as usize])
     }

@@ -52,7 +52,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log of so many units, all written in their order, that fills a share of its segments.
+    /// A log of `units` units, all written in their order, that fills a share of its segments.
     pub fn new(units: u32, of_page: u32, pages_of_segment: u32, full: f64) -> Log {
         let of_segment = of_page * pages_of_segment;
         let used = units.div_ceil(of_segment);

@@ -179,7 +179,7 @@ impl<R: Replacement> Run<'_, R> {
         self.sums.software += at - begins;
         Some(at)
     }
-    /// Where a page lies on the device.
+    /// Where a page is on the device.
     pub(super) fn place(&self, home: u32, unit: u32) -> u32 {
         self.homes[home as usize].swap.as_ref().map_or(unit, |swap| swap.of_page[unit as usize])
     }
@@ -249,7 +249,7 @@ impl<R: Replacement> Run<'_, R> {
         self.io = io;
         self.wake_throttled(home);
     }
-    /// Misses that waited for the evict buffer look again.
+    /// Misses that waited for the evict buffer try again.
     pub(super) fn wake_throttled(&mut self, home: u32) {
         let now = self.events.now();
         let of = &mut self.homes[home as usize];

@@ -13,11 +13,12 @@
 //!                          +--> evict buffer -----> in place, or a log ---+
 //! ```
 //!
-//! The frames are this model's own (`frames`): one goes when one is needed, as in the hardware and
-//! the kernels of the papers. Which one goes, and what is read ahead, `policy` decides as in the
-//! runtime. The device is `nand` as it is, or a drive of which a data sheet tells how many requests
-//! it serves. A core runs one thread until it waits: time slices are not simulated. A victim's
-//! frame is free once its contents are in the evict buffer. A miss waits while that is full.
+//! The frames are this model's own (`frames`): one is evicted when one is needed, as in the
+//! hardware and the kernels of the papers. `policy` decides which one is evicted and what is read
+//! ahead, as in the runtime. The device is `nand` as it is, or a drive of which a data sheet tells
+//! how many requests it serves. A core runs one thread until it waits: time slices are not
+//! simulated. A victim's frame is free once its contents are in the evict buffer. A miss waits
+//! while that is full.
 
 mod device;
 mod energy;

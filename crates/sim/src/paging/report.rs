@@ -22,7 +22,7 @@ pub struct PagingReport {
     pub joined: u64,
     /// Accesses to objects that were in DRAM and not mapped.
     pub remapped: u64,
-    /// Pages that were read beside the one that missed, for each access.
+    /// Pages that were read together with the one that missed, for each access.
     pub read_ahead_per_access: f64,
     /// Of those, the ones that were evicted without a touch. None without any.
     pub wasted_share: Option<f64>,
@@ -44,7 +44,7 @@ pub struct PagingReport {
     pub shootdowns: u64,
     /// Power and energy.
     pub power: Power,
-    /// Where the time of misses goes.
+    /// What the time of misses is spent on.
     pub miss_stages: Option<Split>,
     /// Simulated seconds of the measurement.
     pub simulated_s: f64,

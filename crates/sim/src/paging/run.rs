@@ -29,7 +29,7 @@ const MISS_STAGES: [&str; 4] = ["before the device", "device", "until it runs", 
 pub(super) enum Event {
     /// A core's thread begins an access.
     Access(u32),
-    /// It looks again, after the evict buffer was full.
+    /// It tries again, after the evict buffer was full.
     Look(u32),
     /// It has its data.
     Done(u32),
@@ -56,7 +56,7 @@ pub(super) struct Thread {
     pub writes: bool,
     /// It has not run yet.
     pub fresh: bool,
-    /// It has written its page through the system, of which so many parts are not on the device.
+    /// It has written its page through the system, and `parts` parts of it are not on the device.
     pub synced: bool,
     pub parts: u32,
     /// Objects of its row that are left.
@@ -131,8 +131,8 @@ impl PagingSystem {
     pub fn run(&self, seed: u64) -> Result<PagingReport, RunError> {
         self.run_with(seed, |frames| AnyReplacement::new(self.replacement, frames))
     }
-    /// Runs it with a replacement policy of one's own. For each controller, `policy` makes one for
-    /// so many frames.
+    /// Runs it with your own replacement policy. For each controller, `policy` makes one for a
+    /// number of frames.
     ///
     /// # Errors
     /// As [`PagingSystem::run`].
@@ -212,7 +212,7 @@ impl<R: Replacement> Run<'_, R> {
             thread.left = program.run - 1;
             let row = if thread.random.unit() < program.random {
                 match zipf {
-                    // Popular rows lie anywhere: the factor is a prime.
+                    // Popular rows are scattered: the factor is a prime.
                     Some(zipf) => (zipf.draw(&mut thread.random) as u128 * 2_654_435_761 % u128::from(rows)) as u64,
                     None => thread.random.below(rows),
                 }

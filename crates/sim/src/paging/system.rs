@@ -11,7 +11,7 @@ use crate::planted::Planted;
 use crate::system::{Document, SystemError};
 use crate::time::Time;
 
-/// Bytes of address space that lie on one controller: NVMM's page.
+/// Bytes of address space that are on one controller: NVMM's page.
 pub const HOME_BYTES: u64 = 64 << 10;
 /// NVMM's controllers that are not local: 20 bits of an address, all zeros and all ones excluded.
 const CONTROLLERS_MAX: u64 = (1 << 20) - 2;
@@ -52,7 +52,7 @@ pub struct Program {
 /// Where the operating system puts pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slots {
-    /// Where they are in the file, whose neighbours are those of the memory.
+    /// Where they are in the file, whose neighbours are neighbours in memory too.
     File,
     /// Swap: in the order in which they left, so that a fault's neighbours left together.
     Swap,
@@ -92,7 +92,7 @@ pub struct SystemCosts {
 pub enum Unit {
     /// Memory-page: whole pages.
     Page,
-    /// Object-per-page: objects, of which so many are in the page buffer.
+    /// Object-per-page: objects, some of which are in the page buffer.
     Object {
         /// Pages of the buffer. Each holds one object for the program to touch.
         buffer: u32,
@@ -165,7 +165,7 @@ pub struct PagingSystem {
     pub page: u64,
     /// Time of an access to DRAM.
     pub access: Time,
-    /// Which page goes.
+    /// Which page is evicted.
     pub replacement: ReplacementPolicy,
     /// Memory controllers, each with its DRAM and device.
     pub controllers: u32,
@@ -183,7 +183,7 @@ pub struct PagingSystem {
     pub planted: Planted,
 }
 
-/// Frames that each thread must be able to have, beside what is read with a miss.
+/// Frames that each thread must be able to have, in addition to what is read with a miss.
 const FRAMES_OF_A_THREAD: u64 = 4;
 
 impl PagingSystem {
@@ -345,7 +345,7 @@ impl PagingSystem {
     }
 }
 
-/// Slots of swap for so many pages: an eighth more, as a page keeps its slot until it is written
+/// Slots of swap for `pages` pages: an eighth more, as a page keeps its slot until it is written
 /// again.
 pub(super) fn swap_slots(pages: u64) -> u64 {
     pages + pages / 8 + 64

@@ -105,7 +105,7 @@ pub struct PathReport {
     pub energy_j: Option<f64>,
     /// The flash's mean power in watts: the energy over the time. None without a cache.
     pub power_w: Option<f64>,
-    /// Where the time of requests goes.
+    /// What the time of requests is spent on.
     pub stages: Option<Split>,
     /// Simulated seconds of the measurement.
     pub simulated_s: f64,
@@ -516,7 +516,7 @@ impl Run<'_> {
         }
         (first..first + lines).for_each(|line| self.line(line, BACKGROUND, now));
     }
-    /// Where a page lies in DRAM: the set decides, and the page the way.
+    /// The frame of a page in DRAM: the set decides, and the page the way.
     fn frame(&self, page: u32) -> u64 {
         let Some(shape) = self.cache.as_ref().map(|cache| cache.shape) else { return u64::from(page) };
         let way = page / shape.sets % shape.ways;
@@ -542,7 +542,7 @@ impl Run<'_> {
                 }
                 self.enters(number, at);
             }
-            // What found no way looks again.
+            // What found no way tries again.
             again.into_iter().for_each(|number| self.events.schedule(at, 0, Event::Reaches(number)));
         }
         if let Some(cache) = &mut self.cache {

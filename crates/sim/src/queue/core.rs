@@ -1,6 +1,6 @@
 //! A core that runs the threads of jobs, and what it does at a miss.
 //!
-//! The decision which thread runs next is that of `fulgurite_policy::Scheduler`, as in the runtime.
+//! `fulgurite_policy::Scheduler` decides which thread runs next, as in the runtime.
 //!
 //! ```text
 //!   arrivals --> job queue --> [ running ] -- miss --> pending (flash) --> runnable
@@ -230,7 +230,7 @@ impl<F: FrontEnd> Run<'_, F> {
         }
     }
 
-    /// The core waited: it looks again.
+    /// The core waited: it checks again.
     fn wake(&mut self) {
         if std::mem::take(&mut self.idle) {
             self.events.schedule(self.events.now(), DECIDES, Event::Free(Point::Idle));

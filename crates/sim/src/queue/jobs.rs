@@ -46,7 +46,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Jobs for so many threads.
+    /// Jobs for `threads` threads.
     pub fn new(lengths: Spans, intervals: Spans, threads: usize, seed: u64) -> Jobs {
         let mut interval_random = Random::new(seed, 3);
         Jobs {

@@ -123,7 +123,8 @@ pub struct Document {
     file: String,
     leaves: BTreeMap<String, Leaf>,
     read: RefCell<BTreeSet<String>>,
-    /// What the system is given beside its file, told apart from all else that could be given.
+    /// What the system is given in addition to its file, distinct from all else that could be
+    /// given.
     pub(super) beside: Option<String>,
 }
 
@@ -231,8 +232,8 @@ impl Document {
         }
         text
     }
-    /// A hash of all names and values, and of what the system is given beside them: FNV-1a, 64
-    /// bits.
+    /// A hash of all names and values, and of what the system is given in addition to them: FNV-1a,
+    /// 64 bits.
     pub fn hash(&self) -> String {
         let mut hash = Fnv::default();
         for (name, leaf) in &self.leaves {
@@ -308,7 +309,8 @@ impl Document {
         let ps = self.within(key, Quantity::Time, 0.0, 1e15, "a time is at most 1000s")?;
         Ok(Time((ps + 0.5) as u64))
     }
-    /// A time of a command, of 1 ms at most: what lies between is done step by step.
+    /// A time of a command, of 1 ms at most, because what happens in between is simulated step by
+    /// step.
     ///
     /// # Errors
     /// When there is no such key, or its value is none.
@@ -534,7 +536,7 @@ mod tests {
         assert_eq!(document(&written).nand().unwrap(), built_in);
         assert_eq!(document("nand.profile = \"slc\"\n").nand().unwrap(), built_in);
         assert!(told(document("\nnand.profile = \"sloc\"\n").nand()).starts_with("s.toml:2: [nand]"));
-        // The parser's own line is that of the file.
+        // The parser's own line number is the file's.
         let (at, _) = written.lines().enumerate().find(|(_, line)| line.starts_with("erase")).unwrap();
         let wrong = document(&written.replacen("erase = \"1.5ms\"", "erase = \"1.5\"", 1)).nand();
         let wrong = told(wrong);

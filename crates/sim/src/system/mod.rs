@@ -5,8 +5,8 @@
 //! about = "what it is"
 //! ```
 //!
-//! The other keys are those of the model, without defaults: a key that is missing, unknown or not
-//! read is an error with its line.
+//! The other keys are the model's, without defaults: a key that is missing, unknown or not read is
+//! an error with its line.
 
 mod document;
 mod units;
@@ -87,7 +87,7 @@ pub enum Found {
     Paging(Box<PagingReport>),
 }
 
-/// What a system is given to run, beside its file.
+/// What a system is given to run, in addition to its file.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Given<'g> {
     /// It makes its requests or jobs itself.

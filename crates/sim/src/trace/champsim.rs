@@ -20,7 +20,7 @@ const WRITTEN: std::ops::Range<usize> = 16..32;
 const READ: std::ops::Range<usize> = 32..64;
 /// Bytes of an access: the format does not say them, and caches fetch blocks of 64.
 const ACCESS: u64 = 8;
-/// The most bytes of an access that is written: those of a cache block.
+/// The most bytes of an access that is written: a cache block's.
 const ACCESS_MAX: u64 = 64;
 
 fn addresses(part: &[u8]) -> impl Iterator<Item = u64> + '_ {

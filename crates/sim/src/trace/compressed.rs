@@ -47,11 +47,11 @@ pub enum Source<R: BufRead> {
     Xz(Box<Xz<Begun<R>>>),
 }
 
-/// A reader whose first bytes have been looked at.
+/// A reader whose first bytes have been read and put back.
 type Begun<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
 
 impl<R: BufRead> Source<R> {
-    /// Looks at the first bytes.
+    /// Reads the first bytes, to see how it is compressed.
     pub fn open(mut reader: R) -> io::Result<Source<R>> {
         let mut first = Vec::new();
         (&mut reader).take(6).read_to_end(&mut first)?;

@@ -1,4 +1,4 @@
-//! Traces of other programs, read and written: which line is wrong is told by its number.
+//! Traces of other programs, read and written: an error names its line by number.
 //!
 //! | format | a line |
 //! |---|---|
@@ -105,7 +105,7 @@ impl Format {
         matches!(self, Format::Dramsim3 | Format::Hybridsim)
     }
     /// Whether the line of a record is the number of its instruction, so that a trace tells how
-    /// many instructions lie between two accesses.
+    /// many instructions are between two accesses.
     pub const fn counts_instructions(self) -> bool {
         matches!(self, Format::Champsim)
     }
@@ -219,7 +219,7 @@ impl Trace {
     pub fn read_from(reader: impl BufRead, format: Option<Format>, cycle: Option<Time>) -> Result<Trace, TraceError> {
         Trace::read_within(reader, format, cycle, ACCESSES_MAX)
     }
-    /// The same, of at most so many accesses.
+    /// Reads a trace of at most a number of accesses.
     fn read_within(
         reader: impl BufRead,
         format: Option<Format>,
@@ -301,7 +301,7 @@ impl Records {
     }
 }
 
-/// The next bytes, so many where there are so many.
+/// The next `most` bytes, or all that are left.
 fn filled(source: &mut impl Read, most: usize) -> Result<Vec<u8>, TraceError> {
     let mut bytes = Vec::new();
     source.take(most as u64).read_to_end(&mut bytes).map_err(TraceError::of)?;
@@ -358,7 +358,7 @@ const LONGEST_PS: u64 = 100 * 24 * 3600 * 1_000_000_000_000;
 const ACCESSES_MAX: usize = 1 << 27;
 /// The most bytes of a line. Compressed, one of gigabytes would be small.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// Bytes by which a format is told: 1024 of ChampSim's records.
+/// Bytes by which a format is recognised: 1024 of ChampSim's records.
 const HEAD_BYTES: usize = 64 << 10;
 
 /// A line without its end.

@@ -1,5 +1,5 @@
 //! The device below a worker's frames, by what was measured of it: latencies, how many requests it
-//! serves at once, and how many a second at the most.
+//! serves at once, and how many a second at most.
 
 use crate::planted::Planted;
 use crate::time::Time;
@@ -9,13 +9,13 @@ use crate::time::Time;
 pub struct DeviceShape {
     /// From request to completion of a read on an idle device.
     pub read: Time,
-    /// The same of a write.
+    /// Latency of a write.
     pub write: Time,
-    /// Requests served at once: subpage s lies on plane s mod `planes`.
+    /// Requests served at once: subpage s is on plane s mod `planes`.
     pub planes: u32,
     /// The least time between two reads that begin, whatever the depth.
     pub read_gap: Time,
-    /// The same of a write.
+    /// The least time between two writes that begin.
     pub write_gap: Time,
     /// Subpages that the store reads and writes again for each that is written back.
     pub copies: f64,

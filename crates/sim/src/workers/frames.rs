@@ -59,8 +59,8 @@ pub struct FramesFor {
     pub writes_all: bool,
 }
 
-/// The most frames that a worker over so many subpages uses: all of them, and a full stock of free
-/// ones.
+/// The most frames that a worker over `subpages` subpages uses: all of them, and a full stock of
+/// free ones.
 pub fn useful(subpages: u32) -> u32 {
     subpages.saturating_add(fulgurite_cache::stock_max(&DrivenFlash::new(subpages)))
 }
@@ -121,7 +121,7 @@ impl<R: Replacement> Frames<R> {
         let may = !writes || self.shared.frames.marks(frame).mark_dirty();
         assert!(may, "no cut is made, and nothing is written ahead");
     }
-    /// An access of a fiber found nothing. `turn`: it was told [`Outcome::Turn`].
+    /// An access of a fiber found nothing. `turn`: it got [`Outcome::Turn`].
     pub fn misses(&mut self, subpage: u32, fiber: u32, turn: bool, now_ns: u64) -> Step {
         self.cache.begin_miss(Miss { subpage, waiter: Waiter(fiber.into()), wanted: 0, turn }, now_ns)
     }
@@ -148,11 +148,11 @@ impl<R: Replacement> Frames<R> {
             self.cache.poll(|_| (), || now_ns);
         }
     }
-    /// Whether the stock of frames is to be looked after.
+    /// Whether the stock of free frames needs refilling.
     pub fn wants_room(&self) -> bool {
         self.cache.wants_room()
     }
-    /// Looks after it.
+    /// Refills the stock of free frames.
     pub fn make_room(&mut self, others: FrameSources, now_ns: u64) {
         self.cache.make_room(others, now_ns);
     }
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// The cache over memory, with contents: each access looks whether they are what was written.
+    /// The cache over memory, with contents: each access checks whether they are what was written.
     struct Real {
         shared: Arc<Shared>,
         cache: Cache<Nothing>,

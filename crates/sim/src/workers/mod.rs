@@ -1,5 +1,5 @@
 //! Workers that run fibers over frames over a device: the runtime itself on a machine whose costs
-//! were measured, and kernel paging beside it.
+//! were measured, and kernel paging to compare with.
 //!
 //! ```text
 //!   executed workload --> accesses --> fulgurite_cache::Cache -- requests --> device
@@ -19,8 +19,8 @@
 //! Kernel paging is the same model with other costs: threads for fibers, a fault and a context
 //! switch for a miss, nothing for a hit.
 //!
-//! What it predicts is throughput as a share of plain memory. The simple prediction beside it is
-//! W / (W + o), of W computing between two misses and o CPU time of a miss.
+//! What it predicts is throughput as a share of plain memory. The simple prediction to compare with
+//! is W / (W + o), of W computing between two misses and o CPU time of a miss.
 
 mod device;
 mod frames;

@@ -97,7 +97,7 @@ pub struct WorkersSystem {
     pub planted: Planted,
 }
 
-/// Where the worker's time goes, as shares of it. They add up to one.
+/// What the worker's time is spent on, as shares of it. They add up to one.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Spent {
     /// What plain memory computes, too.
@@ -177,7 +177,7 @@ pub struct WorkersReport {
     pub far_share: Option<f64>,
     /// What the cache counted.
     pub frames: FrameCounts,
-    /// Where the time goes.
+    /// What the time is spent on.
     pub spent: Spent,
     /// From a request's begin to its end.
     pub service: Distribution,
@@ -386,7 +386,7 @@ impl WorkersSystem {
     pub fn run(&self, seed: u64) -> Result<WorkersReport, RunError> {
         self.run_with(seed, |frames| AnyReplacement::new(self.replacement, frames))
     }
-    /// Runs it with a replacement policy of one's own, which `policy` makes for so many frames. The
+    /// Runs it with your own replacement policy, which `policy` makes for a number of frames. The
     /// example `own_policy` has one.
     ///
     /// # Errors
@@ -685,7 +685,7 @@ impl<R: Replacement> Run<'_, R> {
                     self.sums.joined += 1;
                     self.spend_miss(costs.join);
                 }
-                // It has switched, and will look again.
+                // It has switched, and will check again.
                 Step::WaitForFrame => self.spend_miss(costs.join),
                 Step::Elsewhere(_) => unreachable!("there is one cache"),
             }
@@ -704,7 +704,7 @@ impl<R: Replacement> Run<'_, R> {
         self.at += cost;
         self.sums.misses += cost;
     }
-    /// The fiber waits, after so much CPU time.
+    /// The fiber waits, after `cost` of CPU time.
     fn waits(&mut self, fiber: u32, step: Step, cost: Time) {
         let of = &mut self.fibers[fiber as usize];
         of.cost += cost;

@@ -107,7 +107,7 @@ filled = "50%"
     format!("{own}{NAND}")
 }
 
-/// The same over UFS: two lanes of HS-G3, 32 slots.
+/// The keys of a device over UFS: two lanes of HS-G3, 32 slots.
 pub fn ufs_text() -> String {
     let dram = "[dma]\nsetup = \"17us\"\nrate = \"450MB/s\"\n";
     let ufs = r#"[controller]
@@ -238,7 +238,7 @@ pub fn traced_text(paging: &str, cores: u32) -> String {
         .replace(threads, "")
         .replace("status_entries = 2048\nbackside_command = 3\nqueue = 16\nevict_pages = 64\n", "");
     match (paging, text.find("[flash]")) {
-        // It has no flash, and no keys behind those of the cache.
+        // It has no flash, and no keys behind the cache's.
         ("dram-only", Some(flash)) => text[..flash].to_owned(),
         _ => text,
     }
@@ -305,7 +305,7 @@ pub fn workers(set: &[(&str, &str)]) -> WorkersSystem {
 pub fn interface(set: &[(&str, &str)]) -> InterfaceSystem {
     InterfaceSystem::read(&document(&interface_text(), set)).unwrap()
 }
-/// The same over UFS, with some values changed.
+/// A system over UFS, with some values changed.
 pub fn ufs(set: &[(&str, &str)]) -> InterfaceSystem {
     InterfaceSystem::read(&document(&ufs_text(), set)).unwrap()
 }

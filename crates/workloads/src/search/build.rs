@@ -319,7 +319,7 @@ fn write_dictionary<M: Memory>(
 struct Writer<'m, M> {
     memory: &'m mut M,
     region: Region,
-    /// Where the buffer goes: the start of a subpage.
+    /// Where the buffer will be written: the start of a subpage.
     at: u64,
     buffer: Vec<u8>,
     /// What the whole index needs, for the message.
@@ -332,7 +332,7 @@ impl<'m, M: Memory> Writer<'m, M> {
         assert!(at.is_multiple_of(PAGE), "sections start with a subpage");
         Writer { memory, region, at, buffer: Vec::with_capacity(SUBPAGE_BYTES), needed }
     }
-    /// Where the next byte goes.
+    /// Where the next byte will be written.
     fn place(&self) -> u64 {
         self.at + self.buffer.len() as u64
     }

@@ -1,10 +1,10 @@
 //! The corpus: which text files under a directory are indexed, in which order.
 //!
 //! Scanning reads every file once, to tell text from data and to find duplicates, and keeps paths,
-//! sizes and hashes, never the text. Invariants: the order is that of a depth-first walk sorted by
-//! name, so the same tree gives the same corpus. Each inode and each content is there once. It
-//! follows no symlinks and enters no pseudo file systems and no directories for temporary files
-//! (other than the directory it was given).
+//! sizes and hashes, never the text. Invariants: files are in the order of a depth-first walk
+//! sorted by name, so the same tree gives the same corpus. Each inode and each content is there
+//! once. It follows no symlinks and enters no pseudo file systems and no directories for temporary
+//! files (other than the directory it was given).
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -95,7 +95,7 @@ pub struct Skipped {
     pub binary: u64,
     /// Larger than [`FILE_BYTES_MAX`].
     pub large: u64,
-    /// The same inode or the same content as an earlier file.
+    /// They have the inode or the content of an earlier file.
     pub duplicate: u64,
     /// Files and directories that could not be read.
     pub unreadable: u64,

@@ -248,7 +248,7 @@ impl Cursor {
     ) -> Result<Option<(u32, SkipEntry)>, AccessError> {
         let mut number = self.next_block;
         while number < self.blocks {
-            // As many entries as lie in one subpage.
+            // As many entries as one subpage holds.
             let at = self.skips.add(u64::from(number) * SKIP_BYTES as u64);
             let here = ((SUBPAGE_BYTES - at.subpage_offset()) / SKIP_BYTES).min((self.blocks - number) as usize);
             let view = memory.view(at, here * SKIP_BYTES)?;

@@ -162,7 +162,7 @@ pub(super) struct Posting {
 }
 
 impl Posting {
-    /// As it lies in the entry of a word that one document has.
+    /// As it is stored in the entry of a word that one document has.
     pub(super) fn to_inline(self) -> u64 {
         u64::from(self.document) << (FIRST_BITS + IMPACT_BITS)
             | u64::from(self.impact) << FIRST_BITS
@@ -195,8 +195,8 @@ pub(super) fn impact(count: u32, words: u32, average_words: u64) -> u8 {
     (255.0 * count / (count + K1 * length)).round().clamp(1.0, 255.0) as u8
 }
 
-/// How much a word that `df` of `documents` documents have says, in 1024ths: BM25's inverse
-/// document frequency.
+/// How much a word in `df` of `documents` documents says, in 1024ths: the inverse document
+/// frequency of BM25.
 pub(super) fn weight(df: u32, documents: u64) -> u32 {
     let (df, documents) = (f64::from(df), documents as f64);
     let idf = (1.0 + (documents - df + 0.5).max(0.5) / (df + 0.5)).ln();

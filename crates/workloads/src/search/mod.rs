@@ -1,12 +1,12 @@
 //! Search: an inverted index built from the real files under a directory, served with queries drawn
 //! from their text.
 //!
-//! The index holds the texts themselves (once), so that snippets come from flash memory. The lists
-//! of documents that have each word, compressed, and a dictionary. It is built in one pass, read
-//! only afterwards, and lies in one [`Region`], in the layout that `layout` draws. A request
-//! ([`Query`]) looks two or three words up, intersects their lists, ranks by BM25 and reads the
-//! snippets of the three best. Since nothing changes, requests need no latch: [`Search`] is generic
-//! over one only to be used like the other workloads.
+//! The index holds the texts themselves (once), so that snippets come from flash memory, and for
+//! each word a compressed list of the documents that have it, and a dictionary. It is built in one
+//! pass, read only afterwards, and stored in one [`Region`], in the layout that `layout` draws. A
+//! request ([`Query`]) looks up two or three words, intersects their lists, ranks by BM25 and reads
+//! the snippets of the three best. Since nothing changes, requests need no latch: [`Search`] is
+//! generic over one only to be used like the other workloads.
 //!
 //! It does not rank by where words stand to each other, does not stem, and takes no update: a new
 //! corpus is a new index.

@@ -6,7 +6,7 @@
 //! drawn and some words of each are kept at the end of the index. They are loaded into DRAM when it
 //! is opened (counted in `dram_bytes`): a user's query comes from the network, so reading it must
 //! not cost flash accesses. A request picks a passage by Zipf's law, in an order that has nothing
-//! to do with where documents lie, and two or three of its words: about a million different
+//! to do with where documents are stored, and two or three of its words: about a million different
 //! queries.
 
 use fulgurite_memory::{Memory, Region};
@@ -29,7 +29,7 @@ const PASSAGE_WORDS_ENOUGH: usize = 6;
 const WINDOW_BYTES: usize = 512;
 /// Places tried before a passage takes what it gets.
 const TRIES: u64 = 16;
-/// A word that more than one document in so many has is too common to be asked for,
+/// A word that more than one in this number of documents has is too common to be asked for,
 const COMMON_SHARE: u64 = 8;
 /// and so is one that more than this many have: 32 blocks of postings, so that a query reads a
 /// hundred or so at most.
@@ -107,7 +107,7 @@ pub(super) fn below(random: u64, limit: u64) -> u64 {
     ((u128::from(random) * u128::from(limit)) >> 64) as u64
 }
 
-/// Draws the sample. `documents` and their texts lie in the region. `words` and `df` (by number)
+/// Draws the sample. `documents` and their texts are in the region. `words` and `df` (by number)
 /// are the index's.
 pub(super) fn draw_passages<M: Memory>(
     memory: &mut M,
@@ -161,7 +161,7 @@ pub(super) fn draw_passages<M: Memory>(
     Ok(passages)
 }
 
-/// The words that lie whole in the window and that `accept` takes.
+/// The words that are wholly in the window and that `accept` takes.
 fn eligible(window: &[u8], from_the_start: bool, mut accept: impl FnMut(&Word) -> bool) -> Vec<Word> {
     // A window may begin and end inside a word, or inside a character.
     let blank = |b: &u8| b.is_ascii_whitespace();

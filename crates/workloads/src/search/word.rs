@@ -64,8 +64,8 @@ pub(super) fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Mixes two numbers into one. Each goes through two products: after one, inputs that differ little
-/// still look alike.
+/// Mixes two numbers into one. Each goes through two products, because after one product inputs
+/// that differ little still give similar outputs.
 #[inline(always)]
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     fold(fold(a ^ K[0], K[1]) ^ fold(b ^ K[2], K[3]), K[1])

@@ -59,7 +59,7 @@ impl<T: Plain> Record<T> {
         "rows are multiples of 8 bytes and fit into a subpage"
     );
 
-    /// Where the row of the record at `at` lies.
+    /// The address of the row of the record at `at`.
     #[must_use]
     pub fn row(at: Ptr<Self>) -> Ptr<T> {
         at.field(8)
@@ -104,8 +104,8 @@ pub struct Silo<L> {
 }
 
 impl<L: Latch> Silo<L> {
-    /// Continues in the epoch that lies at `epoch_at` (the first is 1), with `latch_count` latches
-    /// of 8 bytes.
+    /// Continues in the epoch that is stored at `epoch_at` (the first is 1), with `latch_count`
+    /// latches of 8 bytes.
     ///
     /// # Errors
     /// As [`Memory::load`].

@@ -29,8 +29,8 @@ use crate::{Params, Random, Workload, WorkloadError, ZipfKeys, header, mix};
 pub const YCSB_KEYS: usize = 4;
 /// Percent of accesses that change what they read.
 const WRITES_PERCENT: u64 = 20;
-/// Latches of records, 512 KiB: with 64 transactions of 4 keys under way, one in 256 meets another
-/// by chance.
+/// Latches of records, 512 KiB: with 64 transactions of 4 keys under way, one in 256 collides with
+/// another on a latch.
 const LATCHES: usize = 1 << 16;
 
 /// A row of 104 bytes.

@@ -47,7 +47,7 @@ pub(super) struct Database<L> {
     latches: LatchTable<L>,
 }
 
-/// Where the tables lie: one row, or one row of rows, for each subscriber.
+/// Where the tables are stored: one row, or one row of rows, for each subscriber.
 #[derive(Clone, Copy, Debug)]
 struct Tables {
     subscribers: Array<Subscriber>,

@@ -41,7 +41,7 @@ fn parts<L: Latch>(count: u64) -> [u64; 2] {
     [buckets, (buckets / 4 + 16 * SUBPAGE_BYTES as u64).next_multiple_of(SUBPAGE_BYTES as u64)]
 }
 
-/// Bytes that an index of so many subscribers takes.
+/// Bytes that an index of `count` subscribers takes.
 pub(super) fn bytes<L: Latch>(count: u64) -> u64 {
     parts::<L>(count).iter().sum()
 }

@@ -3,16 +3,17 @@
 //!
 //! | condition | here |
 //! |---|---|
-//! | 1 | a warehouse's year-to-date sum is that of its districts |
+//! | 1 | a warehouse's year-to-date sum is its districts' |
 //! | 2, 3, 5 | the orders kept are the last ones, and those without a carrier the newest of them |
 //! | 4, 6 | each order's number of lines is the number of lines there are, and so is a district's |
 //! | 7 | lines have a delivery date exactly when their order has a carrier |
-//! | 8, 9 | a district's year-to-date sum is that of its history, kept and retired |
+//! | 8, 9 | a district's year-to-date sum is its history's, kept and retired |
 //! | 10, 12 | balances and payments of a district's customers are what was delivered to them |
 //!
-//! Condition 4 follows from 6, and 8 from 1 and 9. Conditions 10 and 12 are the standard's for each
-//! customer, and 11 for each district's orders, new orders and deliveries: what these would be told
-//! by is retired with the oldest orders, so that 11 is not checked and the others are by district.
+//! Condition 4 follows from 6, and 8 from 1 and 9. The standard checks conditions 10 and 12 for
+//! each customer, and 11 for each district's orders, new orders and deliveries. What would show
+//! whether these hold is retired with the oldest orders, so 11 is not checked and the others are
+//! checked by district.
 //!
 //! And beyond the standard: a stock row is what it was at first, less what was sold (its quantity
 //! stays in 10..=100, so it is known modulo 91); a line costs what its item costs; each customer's

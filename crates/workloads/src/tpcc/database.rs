@@ -6,9 +6,9 @@
 //! nothing, and a popular district is held for a microsecond, not for a miss.
 //!
 //! Latches are taken in one order: warehouse, districts (ascending), customers (by latch), stock
-//! (by latch). Where a row lies that depends on what a latch protects (the slot of the next order),
-//! it is guessed before and checked under the latch. A wrong guess lets go and begins again, which
-//! only happens when another transaction has gone ahead.
+//! (by latch). Where the address of a row depends on what a latch protects (the slot of the next
+//! order), it is guessed before and checked under the latch. A wrong guess releases the latches and
+//! begins again, which only happens when another transaction has gone ahead.
 
 use fulgurite_memory::{AccessError, Exclusive, Latch, LatchTable, Memory};
 

@@ -2,7 +2,7 @@
 //! V-A) measures, and all five in the standard's shares.
 //!
 //! Not an audited TPC-C: no terminals and no think time, deliveries are not queued, requests choose
-//! their warehouse. The transactions, the rows and the consistency conditions are those of the
+//! their warehouse. The transactions, the rows and the consistency conditions are the ones in the
 //! standard's specification 5.11.
 //!
 //! ```text

@@ -107,7 +107,7 @@ impl<L: Latch> Database<L> {
         let district_tax: u32 = load(&row_pin, row.field(offset_of!(District, tax)));
 
         loop {
-            // Where the next order goes is known for certain only under the latch.
+            // The slot of the next order is known for certain only under the latch.
             let next = row.field::<u32>(offset_of!(District, next_order));
             let guess = tables.order(district, load(&row_pin, next));
             let order_pin = pin(memory, guess)?;

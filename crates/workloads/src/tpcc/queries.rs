@@ -8,7 +8,7 @@ use super::database::{Database, read_whole};
 use super::request::{OrderStatus, StockLevel};
 use super::schema::{CustomerHead, DISTRICTS, District, LINES_MAX, Order, OrderHead, OrderLine, Stock, StockCounts};
 
-/// Orders that stock-level looks at (clause 2.8.2.2).
+/// Orders that stock-level reads (clause 2.8.2.2).
 const RECENT: usize = 20;
 
 impl<L: Latch> Database<L> {
@@ -19,7 +19,7 @@ impl<L: Latch> Database<L> {
         let index = district * tables.shape.customers + self.find(memory, district, query.who)?;
         let (customer, latest) = (tables.customers.checked(index)?, tables.latest.checked(index)?);
         let customer_latch = self.customers.of(index);
-        // A delivery changes both: the customer's window lies inside the district's.
+        // A delivery changes both: the customer's window is inside the district's.
         read_whole(self.districts.get(district as usize), memory, |memory| {
             read_whole(customer_latch, memory, |memory| {
                 let head: CustomerHead = memory.load(customer.cast())?;

@@ -144,8 +144,8 @@ fn or_of(a: u64, standard: u64, count: u64) -> u64 {
 }
 
 impl Skew {
-    /// The constants C (clause 2.1.6.1): those of last names at load and at run differ by 66, as
-    /// they must by 65 to 119.
+    /// The constants C (clause 2.1.6.1). The two for last names, at load and at run, differ by 66,
+    /// as they must by 65 to 119.
     const C_NAME_BUILD: u64 = 157;
     const C_NAME_RUN: u64 = 223;
     const C_CUSTOMER: u64 = 259;

@@ -1,13 +1,13 @@
 //! Dense tables: rows of one size, numbered from zero, none of which straddles a subpage.
 //!
-//! A subpage holds as many whole rows as fit. What is left at its end is not used. Where a row lies
-//! is arithmetic, so a table needs no index and no memory of its own.
+//! A subpage holds as many whole rows as fit. What is left at its end is not used. The address of a
+//! row is arithmetic, so a table needs no index and no memory of its own.
 
 use std::marker::PhantomData;
 
 use fulgurite_memory::{AccessError, Address, Memory, Pinned, Plain, Ptr, Region, SUBPAGE_BYTES};
 
-/// Where the rows of one table lie.
+/// Where the rows of one table are stored.
 #[derive(Debug)]
 pub(crate) struct Rows<T> {
     base: Address,
@@ -44,14 +44,14 @@ impl<T> Rows<T> {
     pub fn count(&self) -> u64 {
         self.count
     }
-    /// Where row `index` lies. An index from flash goes through [`Rows::checked`] instead.
+    /// The address of row `index`. An index from flash is passed to [`Rows::checked`] instead.
     #[inline(always)]
     pub fn at(&self, index: u64) -> Ptr<T> {
         debug_assert!(index < self.count, "row {index} of {}", self.count);
         let (subpage, slot) = (index / Self::PER_SUBPAGE, index % Self::PER_SUBPAGE);
         Ptr::new(self.base.add(subpage * SUBPAGE_BYTES as u64 + slot * size_of::<T>() as u64))
     }
-    /// Where row `index` lies, if there is one.
+    /// The address of row `index`, if there is one.
     #[inline(always)]
     pub fn checked(&self, index: u64) -> Result<Ptr<T>, AccessError> {
         if index < self.count {
@@ -62,7 +62,7 @@ impl<T> Rows<T> {
     }
 }
 
-/// Pins the subpage in which a row lies.
+/// Pins the subpage that holds a row.
 #[inline(always)]
 pub(crate) fn pin<M: Memory, T>(memory: &mut M, row: Ptr<T>) -> Result<M::Pin, AccessError> {
     memory.pin(row.address())

@@ -1,5 +1,5 @@
 //! The tables of TPC-C (standard specification 5.11, clause 1.3) as rows of plain data, and where
-//! they lie.
+//! they are stored.
 //!
 //! ```text
 //! item                dense                     stock      dense: warehouse * items + item
@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Widths are the standard's, at an alignment of eight, so that rows are copied by words. Money is
-//! in cents. Taxes and discounts are in hundredths of a percent. The key of a row is where it lies.
+//! in cents. Taxes and discounts are in hundredths of a percent. The key of a row is its address.
 //! Columns that would only repeat it are left out.
 //!
-//! An order's lines lie with it (an interleaved table, as stores for such data offer), and the row
-//! of NEW-ORDER is the order's own `carrier` that is still null: from `first_undelivered` on, all
-//! are. Orders and history are rings, because a benchmark of millions of requests must not grow:
-//! the oldest gives its place to the newest. An order that is not yet delivered when its place is
-//! needed leaves NEW-ORDER as if it had been. The district counts those.
+//! An order's lines are stored with it (an interleaved table, as stores for such data offer), and
+//! the row of NEW-ORDER is the order's own `carrier` that is still null: from `first_undelivered`
+//! on, all are. Orders and history are rings, because a benchmark of millions of requests must not
+//! grow: the newest replaces the oldest. An order that is not yet delivered when its slot is needed
+//! leaves NEW-ORDER as if it had been. The district counts those.
 
 use fulgurite_memory::{Ptr, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -248,7 +248,7 @@ pub(crate) struct Tables {
     pub shape: Shape,
     pub items: Rows<Item>,
     pub warehouses: Rows<Warehouse>,
-    /// Those of one warehouse lie in one subpage.
+    /// All districts of one warehouse are in one subpage.
     pub districts: Rows<[District; DISTRICTS as usize]>,
     pub customers: Rows<Customer>,
     pub stock: Rows<Stock>,
@@ -279,13 +279,15 @@ impl Tables {
     pub fn district(&self, district: u64) -> Ptr<District> {
         self.districts.at(district / DISTRICTS).cast::<District>().offset(district % DISTRICTS)
     }
-    /// Where order `number` of a district lies, or lay, or will lie.
+    /// The slot of order `number` of a district, whether the order is there, was there, or is still
+    /// to come.
     #[inline(always)]
     pub fn order(&self, district: u64, number: u32) -> Ptr<Order> {
         let ring = self.shape.ring();
         self.orders.at(district * ring + u64::from(number.wrapping_sub(1)) % ring)
     }
-    /// Where row `count` (from 0) of a district's history lies, or lay, or will lie.
+    /// The slot of row `count` (from 0) of a district's history, whether the row is there, was
+    /// there, or is still to come.
     #[inline(always)]
     pub fn history(&self, district: u64, count: u64) -> Ptr<History> {
         let ring = self.shape.ring();
