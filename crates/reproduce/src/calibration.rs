@@ -417,7 +417,7 @@ impl Leaf {
     }
 }
 
-/// What moves with a value, by its name: the value alone. Those of workloads move with the same
+/// What moves with a value, by its name: the value alone. Values of workloads move with the same
 /// value of all other workloads, in one set of runs. So what they do adds up.
 pub fn moves_as(name: &str) -> Cow<'_, str> {
     match name.strip_prefix("workloads.").and_then(|rest| rest.split_once('.')) {

@@ -55,7 +55,7 @@ pub struct Inputs<'c> {
 }
 
 impl Inputs<'_> {
-    /// How many jobs to run, where so many are reported.
+    /// How many jobs to run, where the reported run has `reported`.
     pub fn volume(&self, reported: u64) -> u64 {
         (reported / self.shorter).max(1)
     }
@@ -68,10 +68,10 @@ impl<'c> Deref for Inputs<'c> {
     }
 }
 
-/// What the paper's number asks of ours.
+/// What the paper's number asks of the number found here.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Expected {
-    /// It lies in this band.
+    /// It is within this band.
     Within(f64, f64),
     /// A statement about an order or a shape holds.
     Trend(bool),
@@ -100,7 +100,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A value that must lie in a band.
+    /// A value that must be within a band.
     pub fn within(
         name: &'static str,
         paper: &'static str,

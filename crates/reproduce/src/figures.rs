@@ -1,5 +1,5 @@
-//! The papers' figures, as data: curves and bars that the models give, and beside them the numbers
-//! that the texts state. The curves of the papers themselves are not in the texts.
+//! The papers' figures, as data: curves and bars that the models give, next to the numbers that the
+//! texts state. The curves of the papers themselves are not in the texts.
 //!
 //! A figure reads the calibration that the checks read, and no value of its own.
 

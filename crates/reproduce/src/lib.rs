@@ -1,10 +1,10 @@
-//! Every number of the four publications as a check, beside what the parts and the simulator give.
+//! Every number of the four publications as a check, next to what the parts and the simulator give.
 //!
 //! | part | holds |
 //! |---|---|
 //! | [`calibration`], [`units`] | one file of values a paper, each with unit, kind and source |
 //! | [`checks`] | the checks, which read values and find numbers |
-//! | [`models`] | what they compute with, beside the simulator |
+//! | [`models`] | what they compute with, in addition to the simulator |
 //! | [`shared`] | runs that several checks have in common |
 //! | [`runner`] | seeds, intervals, moved values, verdicts |
 //! | [`report`] | rows, their counts, JSON and Markdown |
@@ -14,7 +14,7 @@
 //! Honesty: a check sets nothing. A check that a fitted value names is calibrated, never passed. A
 //! check that flips when a value that is not in the text moves by 20% is fragile.
 //!
-//! It measures nothing itself, and reads no file but those of kept results that it is given.
+//! It measures nothing itself, and reads no file but the kept results that it is given.
 #![forbid(unsafe_code)]
 
 pub mod calibration;

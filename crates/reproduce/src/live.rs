@@ -57,7 +57,7 @@ fn on_disk(result: &Value) -> Option<String> {
     Some(format!("{}, on a disk", share(result, "os-swap")?))
 }
 
-/// The workload that loses most, beside TPCC.
+/// The workload that loses most, next to TPCC.
 fn least(result: &Value) -> Option<String> {
     let of = |row: &Value| Some((row["workload"].as_str()?.to_owned(), row["share_of_dram_only"]["median"].as_f64()?));
     let all: Vec<(String, f64)> = rows(result, "fulgurite").filter_map(of).collect();
@@ -81,7 +81,7 @@ fn equal_load(result: &Value) -> Option<String> {
     Some(format!("the p99 at {load:.0}% load is not below plain DRAM's at {equal:.0}%, TATP"))
 }
 
-/// The runtime's p99 beside plain DRAM's at a fifth of its load.
+/// The runtime's p99 compared with plain DRAM's at a fifth of its load.
 fn low_load(result: &Value) -> Option<String> {
     let of = |config| responses(result, config).into_iter().find(|(load, _)| *load == 20.0);
     let ((_, ours), (_, dram)) = (of("fulgurite")?, of("dram-only")?);
@@ -140,7 +140,7 @@ fn packed(result: &Value) -> Option<String> {
     Some(format!("{:.1} times less, of 128 B objects", of(false)? / of(true)?))
 }
 
-/// Random reads of a pool beside those of its medium.
+/// Random reads of a pool compared with its medium's.
 fn of_medium(result: &Value) -> Option<String> {
     let mut rows = result["beside_medium"].as_array()?.iter();
     let row = rows.find(|row| row["kind"] == "random reads")?;
@@ -177,7 +177,7 @@ fn flattens(result: &Value) -> Option<String> {
     Some(format!("{mean:.3} of the slope before 3%, mean of the seven workloads at Zipf's 0.99"))
 }
 
-/// The runtime's throughput beside another way's, on the same disk.
+/// The runtime's throughput compared with another configuration's, on the same disk.
 fn over(result: &Value, workload: &str, other: &str) -> Option<f64> {
     let of = |config| rows(result, config).find(|row| row["workload"] == workload)?["ops_per_s"].as_f64();
     Some(of("fulgurite")? / of(other)?)

@@ -43,7 +43,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One finding beside its paper's number.
+/// One finding next to its paper's number.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The check: `A5`.
@@ -60,9 +60,9 @@ pub struct Row {
     pub ours: Option<f64>,
     /// Half of the 95% interval over the seeds. Null without random numbers.
     pub half_width: Option<f64>,
-    /// The unit of ours.
+    /// The unit of the number found here.
     pub unit: String,
-    /// The band in which it must lie. Null for a statement, and an open end is null.
+    /// The band that it must be within. Null for a statement, and an open end is null.
     pub band: Option<(Option<f64>, Option<f64>)>,
     /// What became of it.
     pub verdict: Verdict,
@@ -76,7 +76,7 @@ pub struct Row {
     pub error: Option<String>,
     /// Other numbers of the same runs.
     pub also: Vec<(String, f64)>,
-    /// The same number of the runtime, from a kept result.
+    /// This number as measured on the runtime, from a kept result.
     pub live: Option<String>,
     /// The hash of the calibration.
     pub calibration: String,
@@ -103,7 +103,7 @@ impl Row {
             Some((None, None)) => "any".to_owned(),
         }
     }
-    /// The mechanism, and all that has to be said beside it, in a line.
+    /// The mechanism, and all that has to be said about it, in a line.
     pub fn told(&self) -> String {
         let mut text = self.mechanism.clone();
         if let Some(error) = &self.error {

@@ -23,8 +23,8 @@ pub const SEEDS: [u64; 3] = [1, 2, 3];
 const MOVES: [f64; 2] = [0.8, 1.2];
 /// What flips a finding that a shorter run does not give.
 const SHORTER_RUN: &str = "the length of the run";
-/// Runs with a moved value are this many times shorter than those that are reported. Each stands
-/// beside one without that has the same length and the same random numbers.
+/// Runs with a moved value are this many times shorter than those that are reported. Each is
+/// compared with one without that has the same length and the same random numbers.
 const MOVED_SHORTER: u64 = 3;
 
 /// How much is run.
@@ -113,7 +113,7 @@ pub fn reproduce(
                 seen.extend(factors.map(|at| (moves_as(name).into_owned(), at)));
             }
             let moved = seen.iter().map(|(name, at)| Some((name.clone(), MOVES[*at])));
-            // The first is the one beside which the others stand.
+            // The first is the run that the others are compared with.
             let beside = (!assumed.is_empty()).then_some(None);
             let shorter = effort.shorter * MOVED_SHORTER;
             moves.extend(beside.into_iter().chain(moved).map(|moved| Task { check, seed: SEEDS[0], shorter, moved }));
@@ -302,7 +302,7 @@ fn row(
     }
 }
 
-/// Whether the interval lies on one side of each end of the band.
+/// Whether the interval is on one side of each end of the band.
 fn decided(ours: Estimate, low: f64, high: f64) -> bool {
     let (least, most) = ours.interval();
     let inside = low <= least && most <= high;

@@ -11,7 +11,7 @@ use crate::check::{CheckError, Inputs};
 use crate::checks::astriflash::cores::Measured;
 use crate::models::Planted;
 
-/// What the runs are a function of, beside the calibration.
+/// What the runs are a function of, in addition to the calibration.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Key {
     seed: u64,
@@ -37,7 +37,7 @@ impl Shared {
     /// What `make` gives with these inputs. What it reads counts as read by the check that asks.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// What `make` returns.
     pub fn get(
         &self,
         inputs: &Inputs<'_>,

@@ -129,7 +129,7 @@ fn all_checks_give_the_same_bytes_in_every_build() {
     let known: Vec<&Row> = kept.rows.iter().filter(|row| row.verdict == Verdict::Fail).collect();
     // What fails at full length, with its reason, fails here.
     let is_known = |row: &Row| known.iter().any(|other| other.name() == row.name());
-    // A statement has no interval, so that a short run may deny it by chance.
+    // A statement has no interval, so that random numbers of a short run may deny it.
     let simulated = |row: &&Row| checks::all().any(|check| check.id == row.check && check.simulated);
     let failed: Vec<&Row> = report
         .rows

@@ -91,7 +91,7 @@ fn the_kept_result_is_of_these_checks_and_values() {
 }
 #[test]
 fn fitted_values_are_fewer_than_what_nothing_was_fitted_to() {
-    // At most so many, from the plan of the simulator.
+    // At most this many, from the plan of the simulator.
     let most = [(Paper::AstriFlash, 3), (Paper::SsdAlloc, 0), (Paper::DramInterface, 3), (Paper::Nvmm, 5)];
     let kept = kept();
     for (paper, most) in most {

@@ -1,7 +1,7 @@
 //! The checks, paper by paper.
 //!
 //! A check reads values of its paper's calibration, computes or simulates, and says what it found
-//! beside what the paper states. Only these files hold results of the papers: the simulator has
+//! next to what the paper states. Only these files hold results of the papers: the simulator has
 //! none.
 
 pub mod astriflash;

@@ -1,4 +1,4 @@
-//! The models that a paper's checks need beside the simulator's queues.
+//! The models that a paper's checks need in addition to the simulator's queues.
 //!
 //! | part | of |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | [`wear`] | capacity that is left while flash pages wear out |
 //!
 //! They hold no result of a paper, and no parameter of one: checks read those from calibrations.
-//! What decides is that of the other crates: `sim`, `policy` and `store`.
+//! Decisions are made by the other crates: `sim`, `policy` and `store`.
 
 pub mod paging;
 pub mod protocol;

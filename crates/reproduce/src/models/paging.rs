@@ -140,7 +140,7 @@ impl Outcome {
 /// Runs a system.
 ///
 /// # Errors
-/// Those of the run.
+/// What the run returns.
 pub fn run(system: &PagingSystem, seed: u64) -> Result<Outcome, RunError> {
     Ok(Outcome::of(&system.run(seed)?))
 }

@@ -16,7 +16,7 @@ pub struct Wear {
 }
 
 impl Wear {
-    /// So many pages. `shared_by_all`: a bug, for tests.
+    /// `pages` pages. `shared_by_all`: a bug, for tests.
     pub fn new(pages: u32, shape: f64, seed: u64, shared_by_all: bool) -> Wear {
         let mut random = Random::new(seed, 4);
         let draw = |_| libm::pow(-libm::log(1.0 - random.unit()), 1.0 / shape);
@@ -36,7 +36,8 @@ impl Wear {
         }
         self.endurance.iter().map(|most| most.min(each)).sum::<f64>() / count as f64
     }
-    /// The share of pages that live once so much was written to each on average: points of a curve.
+    /// The share of pages that live once this much was written to each on average: points of a
+    /// curve.
     pub fn curve(&self, points: u32) -> Vec<(f64, f64)> {
         let share = |point: u32| f64::from(point) / f64::from(points);
         (1..=points).map(|point| (self.until(share(point)), 1.0 - share(point))).collect()

@@ -126,7 +126,7 @@ fn write(
 ) -> Result<(), String> {
     let mut content = vec![0; batch.len() * bytes];
     for (object, into) in batch.iter().zip(content.chunks_exact_mut(bytes)) {
-        // Other bytes each time, so that nothing can be told to be the same.
+        // Other bytes each time, so that nothing can be recognised as unchanged.
         let word = (round << 32 | u64::from(*object)).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
         into.iter_mut().zip(word.iter().cycle()).for_each(|(byte, from)| *byte = *from);
     }

@@ -47,7 +47,7 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     let Some((asked, _)) = cache.miss(missed, other) else {
         return Err(no_answer("the backside did not ask for a page"));
     };
-    // The same page again, and then more of its set than there are ways.
+    // That page again, and then more of its set than there are ways.
     let again = cache.miss(asked, other).is_none() && cache.counters().duplicates == 1;
     let more = (1..=ways).filter(|turn| cache.miss(Time::us(20), other + turn * SETS).is_some()).count();
     let mut retry = Vec::new();
@@ -102,7 +102,7 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
 /// Bytes of a column.
 const COLUMN_BYTES: f64 = 8.0;
 
-/// Blocks of two rows of a bank that are asked for in turns. Those of the open row come first
+/// Blocks of two rows of a bank that are asked for in turns. Blocks of the open row come first
 /// (FR-FCFS), so that each row is opened once. With a queue of one, each block opens its row.
 fn open_rows(inputs: &Inputs<'_>, shape: CacheShape, cycles: impl Fn(Time) -> f64) -> Result<Finding, CheckError> {
     let columns = inputs.bytes("l1.block")? / COLUMN_BYTES;
@@ -174,7 +174,7 @@ fn buffer(shape: CacheShape) -> Result<Finding, CheckError> {
 
 /// Misses that come together fill the backside's queue.
 fn stall(shape: CacheShape) -> Finding {
-    // The end of a hit behind so many misses, less that of a hit alone.
+    // The end of a hit behind `misses` misses, less the end of a hit alone.
     let late = |misses: u32| {
         // Rows of other banks, so that none waits for another's. The status row's number is prime.
         // So it is never in the first bank, where the hit is.

@@ -1,11 +1,11 @@
-//! A11: throughput of the configurations beside DRAM-only, over the seven workloads.
+//! A11: throughput of the configurations compared with DRAM-only, over the seven workloads.
 //!
 //! Cores, caches, DRAM, controllers, threads and flash are simulated (`fulgurite_sim::cores`). The
 //! text says how often the workloads miss, and not what they are. So Zipf's exponent is the one at
 //! which the mean interval between misses is in the middle of the text's. It is the same for all
 //! workloads. Each one's interval comes out.
 //!
-//! The same runs give what a miss costs a core ([`Measured`]), which A12 and A13 use.
+//! These runs also give what a miss costs a core ([`Measured`]), which A12 and A13 use.
 
 use std::sync::Arc;
 
@@ -239,7 +239,7 @@ pub struct OfWorkload {
     pub workload: Workload,
     /// Nanoseconds of a core for a job on DRAM-only.
     pub job_ns: f64,
-    /// The same on AstriFlash: a core's time between two misses.
+    /// Nanoseconds of a core between two misses, on AstriFlash.
     pub interval_ns: f64,
     /// A core's computing between two misses: that time on DRAM-only.
     pub computing_ns: f64,

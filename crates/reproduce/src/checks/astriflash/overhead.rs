@@ -1,7 +1,7 @@
 //! What a miss costs a core, from A11's cores.
 //!
 //! A12 and A13 are queues of jobs on one core. What a miss takes of that core is not assumed there.
-//! The cores of A11 run the workloads with their caches, and the time that they lose beside
+//! The cores of A11 run the workloads with their caches, and the time that they lose compared with
 //! DRAM-only is divided by their misses.
 
 use fulgurite_sim::Time;

@@ -11,7 +11,7 @@ use crate::models::shootdown::Shootdown;
 const SHOOTDOWNS: u64 = 60_000;
 const JOBS: u64 = 2_000;
 
-/// So many cores under OS-Swap, each of which evicts a page for every page it misses.
+/// `cores` cores under OS-Swap, each of which evicts a page for every page it misses.
 fn shootdown(inputs: &Inputs<'_>, cores: u32) -> Result<Shootdown, CheckError> {
     let every = inputs.time("miss.interval")? + inputs.time("paging.fault")? + inputs.time("paging.switch")?;
     let send = inputs.time("shootdown.send")?;

@@ -1,9 +1,9 @@
-//! A10: the threads' scheduler, beside what figure 8 says.
+//! A10: the threads' scheduler, compared with what figure 8 says.
 //!
-//! `policy::Scheduler` is driven by jobs that miss and end at random. Beside it stands the queue of
-//! figure 8 as a plain list, which says at each decision what has to happen. Where the paper looks
-//! at the head of its queue alone, the scheduler passes over a head whose data is not here: that is
-//! the paper's own remedy for slow reads, the queue of page arrivals (section IV-D-2).
+//! `policy::Scheduler` is driven by jobs that miss and end at random. It is compared with the queue
+//! of figure 8 as a plain list, which says at each decision what has to happen. Where the paper
+//! checks the head of its queue alone, the scheduler passes over a head whose data is not here:
+//! that is the paper's own remedy for slow reads, the queue of page arrivals (section IV-D-2).
 
 use fulgurite_policy::{Choice, FiberIndex, Point, Scheduler, SchedulingPolicy};
 use fulgurite_sim::{Random, Time};
@@ -26,7 +26,7 @@ struct Waiting {
     entered: u64,
     /// When its data is here.
     data: u64,
-    /// The scheduler was told.
+    /// The scheduler was notified.
     told: bool,
 }
 
@@ -35,7 +35,7 @@ struct Waiting {
 struct Seen {
     /// New jobs that should have begun, and those that did not.
     new: (u64, u64),
-    /// Heads that had aged, or had no new job beside them, and those that were not resumed.
+    /// Heads that had aged, or had no new job to compete with, and those that were not resumed.
     aged: (u64, u64),
     /// Decisions with a full queue and no data, and those that did not wait.
     full: (u64, u64),

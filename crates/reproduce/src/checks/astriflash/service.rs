@@ -1,4 +1,4 @@
-//! A12: the p99 of service times beside Flash-Sync's. Service excludes the job queue.
+//! A12: the p99 of service times compared with Flash-Sync's. Service excludes the job queue.
 //!
 //! The jobs' queue is never empty ("a large job queue", section V-A). What decides which thread
 //! runs next is `policy::Scheduler` as the runtime has it: `priority-aging` is AstriFlash, `fifo`
@@ -26,7 +26,7 @@ use crate::units::Dimension;
 const JOBS: u64 = 120_000;
 /// The least of a shorter run: with fewer, those under way at both ends break Little's law.
 const JOBS_LEAST: u64 = 8_000;
-/// The same on A11's cores, in runs of all lengths: with fewer, chance decides their p99.
+/// Jobs of a run on A11's cores, whatever its length: with fewer, randomness decides their p99.
 const CORES_JOBS: u64 = 10_000;
 
 /// Jobs whose page tables are never in DRAM: each miss is two, one after the other.
@@ -78,8 +78,8 @@ fn p99_ns(
     report.service.p99_ns.map(|p99| p99.value).ok_or_else(|| CheckError::NoAnswer("too few jobs for a p99".to_owned()))
 }
 
-/// The p99 of TATP's service times on A11's cores, beside Flash-Sync's: with page tables in a
-/// partition of DRAM of their own, and cached with the data. Also the share of misses that are of
+/// The p99 of TATP's service times on A11's cores, compared with Flash-Sync's: with page tables in
+/// a partition of DRAM of their own, and cached with the data. Also the share of misses that are of
 /// tables then.
 fn on_cores(inputs: &Inputs<'_>, measured: &Measured, threads: usize) -> Result<[f64; 3], CheckError> {
     let (cost, policy) = (inputs.time("miss.switch")?, SchedulingPolicy::PriorityAging);

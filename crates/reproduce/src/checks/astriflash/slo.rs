@@ -10,7 +10,7 @@ use crate::check::{CheckError, Finding, Inputs};
 const JOBS: u64 = 12_000_000;
 const QUANTILE: f64 = 0.99;
 
-/// The loads at which DRAM-only and AstriFlash have a p99 of so many service times, by M/M/1 and
+/// The loads at which DRAM-only and AstriFlash have a p99 of `limit` service times, by M/M/1 and
 /// M/M/k. Both are of the maximum of DRAM-only.
 fn loads(inputs: &Inputs<'_>, limit: f64) -> Result<(f64, f64), CheckError> {
     let (work, flash) = (inputs.time("miss.interval")?, inputs.time("flash.read")?);

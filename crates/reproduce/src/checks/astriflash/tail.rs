@@ -1,10 +1,10 @@
 //! A13: response times of TATP under Poisson arrivals. Response includes the job queue.
 //!
-//! AstriFlash loses what a miss costs its core, so that its queue is that of DRAM-only at a higher
-//! load. The flash itself overlaps with the queue. The check asks at which load DRAM-only has the
-//! p99 that AstriFlash has at the paper's load.
+//! AstriFlash loses what a miss costs its core, so that its queue behaves like DRAM-only's at a
+//! higher load. The flash itself overlaps with the queue. The check asks at which load DRAM-only
+//! has the p99 that AstriFlash has at the paper's load.
 //!
-//! TATP's interval between misses, and what a miss costs, are those of A11's runs of TATP.
+//! TATP's interval between misses, and what a miss costs, come from A11's runs of TATP.
 
 use fulgurite_policy::SchedulingPolicy;
 use fulgurite_sim::Time;

@@ -1,4 +1,4 @@
-//! C4: splitting, invalidation, the buddy allocator, and DMA beside copies.
+//! C4: splitting, invalidation, the buddy allocator, and DMA compared with copies.
 
 use fulgurite_device::Buddy;
 use fulgurite_sim::Random;

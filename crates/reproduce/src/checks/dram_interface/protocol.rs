@@ -23,7 +23,7 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     };
     let in_order = steps(Op::Read)? == [2, 3, 4, 5, 7, 9] && steps(Op::Write)? == [1, 2, 3, 4, 5, 7];
 
-    // Words of a cache line of data, and those of an entry.
+    // Words of a cache line of data, and words of an entry.
     let (data, words) = (8, fulgurite_device::SUBMISSION_WORDS as u32);
     let stale = stale_orders(data, words, inputs.planted != Some(Planted::NoBarrier));
     let without = stale_orders(data, words, false);

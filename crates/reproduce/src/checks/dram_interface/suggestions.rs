@@ -11,7 +11,7 @@ use crate::units::Dimension;
 
 pub fn run(inputs: &Inputs<'_>) -> Found {
     let exposed = inputs.bytes("driver.buffer")?;
-    // Two channels in turn: the storage's bytes lie in every second unit of the interleaving.
+    // Two channels in turn: the storage's bytes are in every second unit of the interleaving.
     let pieces = |granule: f64| (exposed / granule).max(1.0);
     let wasted = |granule: f64| (granule - exposed).max(0.0);
     let granules = inputs.numbers("interleaving.granules", Dimension::Bytes)?;

@@ -28,7 +28,7 @@ fn power_of_two(bytes: u64) -> u64 {
     1 << bytes.max(1).ilog2()
 }
 
-/// The NAND of so many dies, each with a channel of its own and two planes.
+/// NAND of `dies` dies, each with a channel of its own and two planes.
 fn nand(inputs: &Inputs<'_>, dies: u32) -> Result<Profile, CheckError> {
     let pins = inputs.number("nand.width", Dimension::Bits)?;
     let transfers = inputs.number("chip.nand_interface", Dimension::Frequency)? * inputs.share("chip.edges")?;
@@ -107,8 +107,8 @@ pub fn prototype(inputs: &Inputs<'_>, with_nand: bool) -> Result<InterfaceSystem
     })
 }
 
-/// The UFS device: a link of its own, twice the media, and it answers a write from its buffer. What
-/// a command costs on processors and firmware is that of the prototype.
+/// The UFS device: a link of its own, twice the media, and it answers a write from its buffer. A
+/// command costs as much on processors and firmware as on the prototype.
 pub fn ufs(inputs: &Inputs<'_>) -> Result<InterfaceSystem, CheckError> {
     let dies = inputs.count("nand.chips")? as f64;
     let more = inputs.bytes("ufs.storage")? / (dies * inputs.bytes("nand.chip")?);
@@ -141,13 +141,13 @@ pub struct Load {
     pub chunk: u64,
     /// Threads.
     pub depth: u32,
-    /// Requests lie anywhere, and not one after the other.
+    /// Requests are anywhere, and not one after the other.
     pub random: bool,
     /// Of the addresses.
     pub seed: u64,
 }
 
-/// A load of so many threads.
+/// A load of `depth` threads.
 pub fn load(op: Op, chunk: u64, depth: u32, random: bool, inputs: &Inputs<'_>) -> Load {
     Load { op, chunk, depth, random, seed: inputs.seed }
 }

@@ -17,7 +17,7 @@ pub fn bandwidths(inputs: &Inputs<'_>, chunk: u64) -> Result<(f64, f64), CheckEr
     bandwidths_of(inputs, prototype(inputs, false)?, chunk)
 }
 
-/// The same over UFS.
+/// The two bandwidths over UFS.
 pub fn bandwidths_of_ufs(inputs: &Inputs<'_>, chunk: u64) -> Result<(f64, f64), CheckError> {
     bandwidths_of(inputs, InterfaceSystem { bypass: true, ..ufs_system(inputs)? }, chunk)
 }
@@ -29,7 +29,7 @@ fn bandwidths_of(inputs: &Inputs<'_>, system: InterfaceSystem, chunk: u64) -> Re
     Ok((interface, run_load(&bypassed, load(Op::Read, chunk, 1, false, inputs))?.bytes_per_s))
 }
 
-/// What a chunk takes beside its transfer, in microseconds.
+/// What a chunk takes in addition to its transfer, in microseconds.
 pub fn latency_us((interface, protocol): (f64, f64), chunk: u64) -> f64 {
     (1.0 / protocol - 1.0 / interface) * chunk as f64 * 1e6
 }

@@ -17,7 +17,7 @@ const QUEUES: (u32, u32) = (4, 64);
 /// Requests under way: more than short queues hold, and fewer than long ones do.
 const DEPTH: u32 = 256;
 
-/// Pages that a device reads in a second, with so many requests under way.
+/// Pages that a device reads in a second, with a number of requests under way.
 fn reads_per_s(
     inputs: &Inputs<'_>,
     (nand, filled): (Profile, f64),
@@ -56,7 +56,7 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let DeviceKind::Nand(whole, filled) = device else {
         return Err(no_answer("the flash is no NAND"));
     };
-    // One package with so many planes.
+    // One package with `planes_per_die` planes.
     let package = |planes_per_die: u32| -> Result<Profile, CheckError> {
         let parts = Parts { channels: 1, planes_per_die, ..whole.geometry.parts() };
         Ok(Profile { geometry: Geometry::new(parts).map_err(no_answer)?, ..whole })

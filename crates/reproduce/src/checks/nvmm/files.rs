@@ -1,9 +1,9 @@
 //! D14: signs of the file-system workloads, by what their personalities do in a row, on
 //! `sim::paging`.
 //!
-//! A personality takes files from their start, of so many pages each, and waits for some of its
-//! writes. The SSD's system reads a file with one fault. A write that is waited for goes through it
-//! to the flash. NVMM takes a miss for each page, and its cache is not volatile.
+//! A personality takes files from their start, a number of pages of each, and waits for some of its
+//! writes. The SSD's system reads a file with one fault. A write that is waited for passes through
+//! it to the flash. NVMM takes a miss for each page, and its cache is not volatile.
 
 use fulgurite_sim::Time;
 use fulgurite_sim::paging::{Program, Slots};

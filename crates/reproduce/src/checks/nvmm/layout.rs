@@ -1,4 +1,4 @@
-//! D1, D2, D4, D5 and D16: layouts are those of crate `format`, so that what decides exists once.
+//! D1, D2, D4, D5 and D16: layouts are taken from crate `format`, so that what decides exists once.
 
 use fulgurite_format::{
     Address, Controller, ENTRY_INDEX_BITS, EntryIndex, FLASH_PAGE_BITS, FlashPage, OFFSET_BITS, PAGE_BITS, PageEntry,

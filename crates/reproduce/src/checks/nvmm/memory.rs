@@ -76,7 +76,7 @@ pub fn controller(inputs: &Inputs<'_>, prefetch: u32) -> Result<Way, CheckError>
     Ok(Way::Controller { lookup: inputs.time("system.lookup")?, prefetch })
 }
 
-/// The SSD's system, with faults that bring so many pages. One lock serialises its software, of
+/// The SSD's system, with faults that bring `around` pages. One lock serialises its software, of
 /// which the text has the sum.
 pub fn ssd(inputs: &Inputs<'_>, read: Time, around: u32, slots: Slots) -> Result<Way, CheckError> {
     let around = if inputs.planted == Some(Planted::NoReadAround) { 1 } else { around };
@@ -96,8 +96,8 @@ pub fn ssd(inputs: &Inputs<'_>, read: Time, around: u32, slots: Slots) -> Result
     }))
 }
 
-/// A program over a way, with a device behind so much DRAM. NVMM's DRAM is set-associative, as in
-/// HybridSim, and Linux gives pages a second chance.
+/// A program over one of these systems, with a device behind a given amount of DRAM. NVMM's DRAM is
+/// set-associative, as in HybridSim, and Linux gives pages a second chance.
 pub fn system(
     inputs: &Inputs<'_>,
     program: Touches,

@@ -45,12 +45,12 @@ fn workloads(inputs: &Inputs<'_>, threads: u32) -> Result<Vec<(Program, u32)>, C
 /// The least accesses of a workload: all of DRAM is used.
 const ACCESSES_LEAST: u64 = 1_500;
 
-/// The share of the time in which a program of so many threads computes.
+/// The share of the time in which the threads of a program compute.
 fn computes(program: &Program, time: Time) -> f64 {
     (program.work * program.count).as_s() / time.as_s() / f64::from(program.threads)
 }
 
-/// For each workload, at a read latency, with so many threads on as many cores. `is_flash`: pages
+/// For each workload, at a read latency, with `threads` threads on as many cores. `is_flash`: pages
 /// cross the flash's bus.
 fn ipc(inputs: &Inputs<'_>, read: Time, is_flash: bool, threads: u32) -> Result<Vec<Ipc>, CheckError> {
     let its = flash(inputs, read)?;
@@ -68,7 +68,7 @@ fn ipc(inputs: &Inputs<'_>, read: Time, is_flash: bool, threads: u32) -> Result<
     Ok(all)
 }
 
-/// The same where all memory is DRAM.
+/// For each workload, where all memory is DRAM.
 fn all_dram(inputs: &Inputs<'_>) -> Result<Vec<f64>, CheckError> {
     let read = inputs.time("technology.dram.read")?;
     let way = Way::Flat { read, write: inputs.time("technology.dram.write")? };
@@ -94,7 +94,7 @@ fn table(inputs: &Inputs<'_>) -> Result<Vec<(Time, bool)>, CheckError> {
 /// Accesses before those that count, by which all data has come.
 const UNTIMED: u64 = 20 * FRAMES / 2;
 
-/// A program whose data is in DRAM, as all of it fits: half of the DRAM, by chance and in order.
+/// A program whose data is in DRAM, as all of it fits: half of the DRAM, at random and in order.
 fn light(inputs: &Inputs<'_>) -> Result<Ipc, CheckError> {
     let read = inputs.time("flash.mlc")?;
     let its = flash(inputs, read)?;

@@ -1,4 +1,5 @@
-//! D3: the page table's update on a write, with `store::Table` as it is, beside lists of versions.
+//! D3: the page table's update on a write, with `store::Table` as it is, compared with lists of
+//! versions.
 
 use fulgurite_format::{EntryIndex, FlashPage, PageEntry, Status};
 use fulgurite_sim::Random;
@@ -30,7 +31,7 @@ fn differing(inputs: &Inputs<'_>, versions: usize) -> Result<(u32, u32, usize), 
                 let valid = random.bits() as u32 | 1;
                 let status = Status::from_bits(0).expect("no bit is set");
                 list.insert(0, PageEntry::new(FlashPage(u64::from(now)), EntryIndex::NONE, valid, now, status));
-                // The oldest goes where more are kept than the table has room for.
+                // The oldest is removed where more are kept than the table has room for.
                 list.truncate(versions + 1);
                 written += 1;
             }
@@ -48,7 +49,7 @@ fn differing(inputs: &Inputs<'_>, versions: usize) -> Result<(u32, u32, usize), 
 
 pub fn run(inputs: &Inputs<'_>) -> Found {
     let entries = inputs.count("table.entries")?;
-    // What D2 finds: so many old versions for every page.
+    // What D2 finds: this number of old versions for every page.
     let versions = (entries >> fulgurite_format::PAGE_BITS) as usize - 1;
     let (wrong, written, longest) = differing(inputs, versions)?;
     Ok(vec![

@@ -1,4 +1,4 @@
-//! B2, B4, B5 and B6: object-per-page beside pages and swap, over SSDs.
+//! B2, B4, B5 and B6: object-per-page compared with pages and swap, over SSDs.
 
 use super::ways::{Found as Way, Ssd, Ways, ssds};
 use crate::check::{CheckError, Finding, Found, Inputs};

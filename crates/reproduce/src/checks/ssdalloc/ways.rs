@@ -1,6 +1,6 @@
 //! The ways to use an SSD as memory, on each SSD, by `sim::paging`.
 //!
-//! | way | DRAM holds | a changed entry that goes |
+//! | way | DRAM holds | a changed entry that is evicted |
 //! |---|---|---|
 //! | objects | objects | an object, to a log |
 //! | pages | pages | a page, to a log |
@@ -23,7 +23,7 @@ use crate::units::Dimension;
 
 /// Objects of the programs: their data is scaled, and DRAM with it.
 const OBJECTS: u64 = 1 << 18;
-/// Accesses that fill DRAM and age the log, and those of a run that is reported.
+/// Accesses that fill DRAM and age the log, and accesses of a run that is reported.
 const UNTIMED: u64 = 500_000;
 const ACCESSES: u64 = 100_000;
 /// The least of both: the log has begun to be cleaned.
@@ -182,12 +182,12 @@ impl<'i> Ways<'i> {
         };
         self.run(ssd, Way::Runtime(costs), ReplacementPolicy::Clock)
     }
-    /// Swap, in place, by a pager that was made for disks: it reads the pages beside the one that
-    /// is missed, which are of no use to random accesses.
+    /// Swap, in place, by a pager that was made for disks: it also reads the neighbours of the page
+    /// that is missed, which are of no use to random accesses.
     pub fn swap(&self, ssd: &Ssd) -> Result<Found, CheckError> {
         self.swap_of(ssd, self.inputs.count("swap.around")? as u32)
     }
-    /// The same, if it read the page that is missed alone.
+    /// Swap, if it read the page that is missed alone.
     pub fn swap_of_one(&self, ssd: &Ssd) -> Result<Found, CheckError> {
         self.swap_of(ssd, 1)
     }
