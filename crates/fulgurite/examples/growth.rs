@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One worker inserts while it also serves readers of random keys, and a sync is made each second.
-//! Each insert is timed. Stretches in which the kernel gave the core to others are told apart: for
+//! Each insert is timed. Stretches in which the kernel gave the core to others are recognised: for
 //! each batch of 64 inserts /proc/thread-self/schedstat says how long the worker was runnable and
 //! did not run (its second number). A batch with more than half a millisecond of that is left out
 //! of "longest alone". The directory of the pool is `TMPDIR` or /tmp.
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use fulgurite::{Context, Fulgurite, Medium};
 
-/// Inserts between two looks at what the kernel did.
+/// Inserts between two readings of what the kernel did.
 const BATCH: u64 = 64;
 /// A batch whose core was taken for longer says nothing of the map.
 const TAKEN: Duration = Duration::from_micros(500);

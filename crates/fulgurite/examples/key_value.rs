@@ -1,7 +1,7 @@
 //! A key-value service whose values have outgrown DRAM.
 //!
 //! Speaks lines over TCP on loopback (`SET key value`, `GET key`, `STATS`, `QUIT`); each request is
-//! a job on a fiber, so a value that lies in flash delays its own client and nobody else.
+//! a job on a fiber, so a value that is in flash delays its own client and nobody else.
 //!
 //! ```text
 //! cargo run --release -p fulgurite --example key_value            # until stopped, on 127.0.0.1:7070

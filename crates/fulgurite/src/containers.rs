@@ -1,4 +1,4 @@
-//! More containers, what roots keep of them, and what one's own are made with.
+//! More containers, what roots keep of them, and what your own containers are made with.
 
 /// What leads to an [`Array`](crate::Array), for a program that keeps it by itself.
 ///
@@ -223,7 +223,7 @@ pub use fulgurite_memory::Directory;
 /// ```
 pub use fulgurite_memory::HashMapRoot;
 
-/// Where the objects lie that are taken together ([`Heap::reserve`](crate::Heap::reserve)).
+/// Where the objects that are taken together are stored ([`Heap::reserve`](crate::Heap::reserve)).
 ///
 /// ```
 /// use fulgurite::containers::Layout;

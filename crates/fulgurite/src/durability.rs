@@ -37,13 +37,13 @@ pub enum Durability {
     /// keeps that sync waiting. After two seconds its next change is refused
     /// ([`crate::AccessError::PoolFull`]). Room for the sync is left, as with [`Durability::Sync`].
     Lazy {
-        /// The time between two syncs, a millisecond at the least; without the time that a sync
-        /// itself takes. A sync that fails, as the medium does for some time or has no space, is
-        /// made again after a second, until the medium has lost what it had promised.
+        /// The time between two syncs, at least a millisecond; without the time that a sync itself
+        /// takes. A sync that fails, as the medium does for some time or has no space, is made
+        /// again after a second, until the medium has lost what it had promised.
         every: Duration,
         /// Bytes changed after which it syncs earlier: what was written back to the pool since the
-        /// last sync, and what differs from it in DRAM, whole subpages. That is looked at every 20
-        /// ms, and less often where there is so much DRAM that looking would take more than a
+        /// last sync, and what differs from it in DRAM, whole subpages. They are counted every 20
+        /// ms, and less often where the DRAM is so large that counting would take more than a
         /// hundredth of a core. Subpages that a job has pinned do not count until they are written.
         bytes: u64,
     },

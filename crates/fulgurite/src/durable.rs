@@ -18,7 +18,7 @@ use crate::registry::Registry;
 use crate::store::Store;
 use crate::{Error, Fulgurite, Reader, Transactions};
 
-/// How often the thread that syncs looks at how much is uncommitted, at most.
+/// How often the thread that syncs checks how much is uncommitted, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Counting what differs in DRAM examines the marks of all frames. The pause after it is this many
@@ -28,10 +28,10 @@ const COUNT_PAUSE: u32 = 100;
 /// After a sync that failed, the next one waits so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// The least time between two looks, however often is to be synced.
+/// The least time between two of these checks, however often is to be synced.
 const LOOK_LEAST: Duration = Duration::from_millis(1);
 
-/// The same where writers that wait wake the thread.
+/// The time between two checks where writers that wait wake the thread.
 const LOOK_WHEN_WOKEN: Duration = Duration::from_secs(1);
 
 /// The time for the search for empty pages between two syncs of the thread: a fourth of their
@@ -40,11 +40,11 @@ const GIVE_BACK_MOST: Duration = Duration::from_secs(1);
 const GIVE_BACK_LEAST: Duration = Duration::from_millis(2);
 const GIVE_BACK_IN_SYNC: Duration = Duration::from_millis(100);
 
-/// After so many searches in a row that ended for a sync of the program, one goes on in any case:
-/// at first for the least time, then for twice as long each time.
+/// After this number of searches in a row that ended for a sync of the program, one goes on in any
+/// case: at first for the least time, then for twice as long each time.
 const CUT_SHORT_MOST: u32 = 16;
 
-/// How long a search goes on in any case, after so many that ended early.
+/// How long a search goes on in any case, after `cut_short` that ended early.
 fn least_after(cut_short: u32) -> Duration {
     match cut_short / CUT_SHORT_MOST {
         0 => Duration::ZERO,
@@ -94,7 +94,7 @@ impl Fulgurite {
         let grows = growth.clone().filter(Growth::is_on);
         let syncs = match durability {
             Durability::Lazy { every, bytes } => {
-                // At the most all of the DRAM is dirty, and is written by a sync.
+                // At most all of the DRAM is dirty, and is written by a sync.
                 let bytes = bytes.min(pool.unnamed_bytes_max());
                 Some(Limits { every, bytes, dram: dram_bytes / SUBPAGE_BYTES as u64 })
             }
@@ -124,8 +124,8 @@ impl Fulgurite {
         Ok(self.sync_report()?.token)
     }
 
-    /// The same, with what it took: how long the gate was closed ([`Synced::gate`]), the wait for
-    /// open sections ([`Synced::drain`]), and the subpages written.
+    /// Makes a sync, and returns what it took: how long the gate was closed ([`Synced::gate`]), the
+    /// wait for open sections ([`Synced::drain`]), and the subpages written.
     ///
     /// # Errors
     /// As [`Fulgurite::sync`].
@@ -154,9 +154,10 @@ impl Fulgurite {
         Ok(synced)
     }
 
-    /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone.
-    /// Handles of containers of that state stay usable, and others return
-    /// [`crate::AccessError::Poisoned`], as do those of damaged ones ([`Fulgurite::damaged`]).
+    /// Makes the state of a token the current state again, in DRAM and in the pool. Newer tokens
+    /// are gone. Handles of containers of that state stay usable. Other handles return
+    /// [`crate::AccessError::Poisoned`], as handles of damaged containers do
+    /// ([`Fulgurite::damaged`]).
     ///
     /// Jobs go on before this returns, and changes wait. Until then, a read of an array, or of a
     /// container of an earlier process that the state does not have, may find what the state has
@@ -194,8 +195,8 @@ impl Fulgurite {
         Ok(self.kept("pin_token")?.pool.pin(token, pinned)?)
     }
 
-    /// Opens the state of a token for reading beside the live one, with a DRAM budget of its own.
-    /// The token stays while the reader lives. When the process dies, it is kept as before. A
+    /// Opens the state of a token for reading while the live one goes on, with a DRAM budget of its
+    /// own. The token stays while the reader lives. When the process dies, it is kept as before. A
     /// device serves one reader after the other. If only the device dies and returns without the
     /// token, the reader's accesses fail.
     ///
@@ -273,7 +274,7 @@ pub(crate) struct Syncer {
 /// Syncs of the program, as the thread knows of them.
 #[derive(Default)]
 struct Others {
-    /// So many are under way.
+    /// How many are under way.
     begun: AtomicUsize,
     /// One has ended: there may be pages to be given back.
     ended: AtomicBool,

@@ -121,7 +121,7 @@ fn list(controllers: &[Controller]) -> String {
     controllers.iter().map(Controller::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// An error of the directory where only those of accesses are told.
+/// An error of the directory, where only errors of accesses can be returned.
 pub(crate) fn access_error(error: RootError) -> AccessError {
     match error {
         RootError::Access(error) => error,

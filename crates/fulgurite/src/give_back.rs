@@ -5,8 +5,8 @@
 //! The data is dead in the pool when no kept token sees it. A page that is used again is made anew.
 //!
 //! No sync begins meanwhile. So the search has a limit of time, and ends for a sync that is wanted
-//! or waits. A heap with more free objects than can be looked at in that time keeps its pages. One
-//! of few is looked at in any case, however busy the machine is.
+//! or waits. A heap with more free objects than can be walked in that time keeps its pages. A heap
+//! with few is walked in any case, however busy the machine is.
 //!
 //! What a deletion makes old is remembered until a sync. Pages are deleted in parts, as far as
 //! there is room for that. The next search goes on with the rest.
@@ -29,8 +29,8 @@ const AT_ONCE: u32 = 1 << 10;
 /// So long it waits for pins on them. No sync begins meanwhile.
 const PIN_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Before so many questions whether to go on, a search does not end for want of time. They are of
-/// 1,024 batches of free objects, some 50 ms where each has to be read.
+/// Before it was asked this often whether to go on, a search does not end for want of time. Each
+/// time it has walked 1,024 batches of free objects, some 50 ms where each has to be read.
 const ASKED_LEAST: u32 = 16;
 
 /// How long a search may take, and what ends it before.
@@ -45,7 +45,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Of so much time from now on.
+    /// Of this much time from now on.
     pub fn of(most: Duration) -> Limit {
         let (begun, least, unless) = (Instant::now(), Duration::ZERO, Box::new(|| false));
         Limit { begun, most, least, beside_writers: false, unless }
@@ -54,7 +54,7 @@ impl Limit {
     pub fn beside_writers(self) -> Limit {
         Limit { beside_writers: true, ..self }
     }
-    /// It does not end before so much time for a sync that waits.
+    /// It does not end before this time for a sync that waits.
     pub fn at_least(self, least: Duration) -> Limit {
         Limit { least, ..self }
     }
@@ -69,7 +69,7 @@ impl Limit {
     fn lets(&self, pool: &Pool) -> bool {
         self.begun.elapsed() < self.least || !(self.unless)() && !pool.wants_sync()
     }
-    /// Pages that may be deleted before the next sync, at the most; 0 where there is no room. That
+    /// Pages that may be deleted before the next sync at most, and 0 where there is no room. That
     /// sync has to save what the heaps have then, and its room stays.
     fn pages(&self, pool: &Pool) -> u32 {
         let pages = pool.pages_to_delete();
@@ -95,8 +95,8 @@ impl Drop for Lent {
 }
 
 /// Gives the empty pages of all heaps of which enough was freed back to a pool of this process.
-/// Where that fails, they stay free memory of their heaps, and the pool keeps what lay there.
-/// Returns whether it ended for a sync before it had looked at all.
+/// Where that fails, they stay free memory of their heaps, and the pool keeps their data. Returns
+/// whether it ended for a sync before it had walked all.
 pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit: &Limit) -> Result<bool, Error> {
     // Over a device each page claims places, and what is deleted can be replayed only after a sync.
     let Store::Here(pool) = pool else { return Ok(false) };
@@ -124,8 +124,8 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
         })?;
         let Some(mut lent) = found else {
             let is_late = since.elapsed() >= most;
-            // Another search of so much time would not find more. One of less may have failed for
-            // that.
+            // Another search of this length would not find more. A shorter one may have failed for
+            // want of time.
             if is_late && most >= limit.most / 4 {
                 heap.note_freed();
             }
@@ -172,7 +172,7 @@ fn delete(
     Ok(None)
 }
 
-/// The first pages of some regions, so many at the most, and what is behind them.
+/// The first pages of some regions, at most `pages`, and what is behind them.
 fn first_pages(regions: &[Region], pages: u64) -> (Vec<Region>, Vec<Region>) {
     let (mut part, mut rest, mut room) = (Vec::new(), Vec::new(), pages.saturating_mul(PAGE_BYTES as u64));
     for region in regions {

@@ -13,7 +13,7 @@ use fulgurite_store::Pool;
 
 use crate::error::Error;
 
-/// A pool in this process, and what it lies on.
+/// A pool in this process, and the files that it is stored in.
 #[derive(Clone)]
 pub(crate) struct Growth {
     pool: Arc<Pool>,
@@ -35,7 +35,7 @@ impl Growth {
     pub fn is_on(&self) -> bool {
         self.limit > 0
     }
-    /// Grows to so many bytes.
+    /// Grows to `bytes` bytes.
     pub fn set_bytes(&self, bytes: u64) -> Result<(), Error> {
         self.grow(u32::try_from(bytes / self.extent_bytes()).unwrap_or(u32::MAX))
     }

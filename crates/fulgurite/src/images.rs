@@ -38,7 +38,7 @@ const MOVES: u64 = 0;
 enum Step {
     Put(u64, usize, u64),
     Append(u64, usize, u64),
-    /// Its first bytes, as far as it has so many.
+    /// Its first bytes, at most this number.
     Part(u64, usize, u64),
     Remove(u64),
     /// A transaction: the value of one gets the key of the other, and is counted.
@@ -280,8 +280,8 @@ impl Promise {
     }
 }
 
-/// Runs the steps on what there is, of whose writes all from one on fail. None: there are not so
-/// many.
+/// Runs the steps on what there is, where all writes from the `from`th on fail. None: there are
+/// fewer writes.
 fn run(flash: &Volatile, how: How, mut model: Model, steps: &[Step], from: u64) -> Option<Promise> {
     let (memory, _pool) = start(flash.faulty.clone(), how).unwrap();
     let mut data = Data::open(&memory).unwrap();

@@ -46,7 +46,7 @@ pub use fulgurite_backing::Medium;
 /// ```
 pub use fulgurite_format::Address;
 
-/// Types that may lie in flash memory as they are.
+/// Types whose values may be stored in flash memory as they are.
 ///
 /// ```
 /// use fulgurite::Plain;

@@ -1,4 +1,4 @@
-//! Latches, for containers of one's own and for other threads than workers.
+//! Latches, for your own containers and for other threads than workers.
 
 /// The right to change what a latch protects, until it is dropped.
 ///

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! No state is named within a part. So each state has the whole container, or one that is leaving.
-//! Removal goes on after each sync, also in a later process. The first page goes last, because it
-//! tells which ranges of addresses there are.
+//! Removal goes on after each sync, also in a later process. The first page is removed last,
+//! because it tells which ranges of addresses there are.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -154,8 +154,8 @@ fn go_on_with(pool: &Arc<Pool>, named: &Registry, held: &StateHeld<'_>, root: &R
     Ok(Left::Same)
 }
 
-/// Of the pages that there are in these ranges the last, so many at the most, ascending; whether
-/// these are all.
+/// The last pages that there are in these ranges, at most `most`, ascending. Also whether these are
+/// all.
 fn last_pages(pool: &Pool, ranges: &[Region], most: usize) -> (Vec<u32>, bool) {
     let pages = ranges.iter().rev().flat_map(|range| pages_of(*range).rev());
     let inside = |page: &u32| *page < pool.geometry().pages();

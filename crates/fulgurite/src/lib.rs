@@ -229,7 +229,7 @@ impl Builder {
     /// How much of the DRAM budget caches objects, over a pool that packs them
     /// ([`Medium::objects`]). By default a quarter at the start. DRAM then moves between objects
     /// and frames, to where more would be hit. A size that is given here stays. Less than a
-    /// mebibyte is none: objects then lie in frames of 4 KiB.
+    /// mebibyte is none: objects are then cached in frames of 4 KiB.
     pub fn object_cache(mut self, size: impl Into<Size>) -> Self {
         self.object_cache = Some(size.into());
         self
@@ -246,8 +246,8 @@ impl Builder {
         self.durability = Some(durability);
         self
     }
-    /// How many of the newest tokens a pool keeps, beside pinned ones (default and least: 1). The
-    /// data of each takes space. A device decides that itself (`fulgurite device serve
+    /// How many of the newest tokens a pool keeps, in addition to pinned ones (default and least:
+    /// 1). The data of each takes space. A device decides that itself (`fulgurite device serve
     /// --keep-tokens`).
     pub fn keep_tokens(mut self, count: usize) -> Self {
         self.keep_tokens = Some(count);

@@ -153,7 +153,7 @@ pub use fulgurite_flash::Flash;
 /// let at = runtime.reserve_shared(4096)?;
 /// runtime.run(|m| m.write_bytes(at, b"hello"))?;
 /// runtime.write_back()?;
-/// // A test may look at what reached it.
+/// // A test may check what reached it.
 /// let mut written = [0; 5];
 /// flash.storage().read(at.linear() as usize, &mut written);
 /// assert_eq!(&written, b"hello");

@@ -14,7 +14,7 @@ use crate::store::Store;
 use crate::{Error, Fulgurite, Size};
 
 const SUBPAGE: u64 = fulgurite_memory::SUBPAGE_BYTES as u64;
-/// A removal goes on by itself until so many syncs in a row brought no room for it.
+/// A removal goes on by itself until this number of syncs in a row brought no room for it.
 const SYNCS_MOST: u32 = 3;
 
 impl Fulgurite {
@@ -136,7 +136,7 @@ impl Named<'_> {
     ///
     /// A pool can pack objects ([`Medium::objects`](crate::Medium::objects)). Then `capacity`
     /// values of up to 4 KiB are cached and written by their length. Further ones are cached and
-    /// written with the subpage that they lie in. A generous capacity costs addresses only.
+    /// written with the subpage that holds them. A generous capacity costs addresses only.
     ///
     /// ```
     /// use fulgurite::{Fulgurite, Medium};
@@ -231,7 +231,7 @@ impl Named<'_> {
         })
     }
 
-    /// Whether values are objects, and the address space for so many.
+    /// Whether values are objects, and the address space for `values` of them.
     fn object_bytes(&self, values: u64) -> (bool, u64) {
         let has_objects = self.memory.runtime.has_objects();
         (has_objects, if has_objects { Blobs::<u64>::object_bytes_needed(values.max(1)) } else { 0 })
@@ -327,14 +327,15 @@ impl Named<'_> {
         opened?
     }
 
-    /// Removes it. Handles of it are told [`AccessError::Poisoned`], and its space is free.
+    /// Removes it. Its handles return [`AccessError::Poisoned`] from then on, and its space is
+    /// free.
     ///
     /// What a removal makes old is remembered in a sixteenth of the DRAM until a sync: at 64 MiB,
-    /// that of some 100 MiB of pages, or of 28,672 small values. Of a larger container the name
-    /// goes at once, and the pages in parts, one after each sync, also in a later process. With
-    /// [`Durability::Lazy`](crate::Durability::Lazy) this syncs until all of it is gone. Otherwise
-    /// its addresses are free after as many syncs of the program. A roll back to a state before it
-    /// brings all of it back.
+    /// the old versions of some 100 MiB of pages, or of 28,672 small values. Of a larger container
+    /// the name is removed at once, and the pages in parts, one after each sync, also in a later
+    /// process. With [`Durability::Lazy`](crate::Durability::Lazy) this syncs until all of it is
+    /// gone. Otherwise its addresses are free after as many syncs of the program. A roll back to a
+    /// state before it brings all of it back.
     ///
     /// # Errors
     /// [`Error::Root`] when the name is unknown. [`Error::Pool`] without any room for the change

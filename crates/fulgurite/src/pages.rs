@@ -20,12 +20,12 @@ impl Fulgurite {
     pub const CONTROLLERS: &[Controller] = &[Controller::FIRST];
 
     /// As [`Fulgurite::alloc`], on a controller. Changes on one controller have one order for all
-    /// observers (NVMM). A process has one. Beside its number it has NVMM's two names for the local
-    /// one, 0 and 0xFFFFF ([`Controller::is_local`]). Addresses always carry its number, because
-    /// address 0 is null.
+    /// observers (NVMM). A process has one. In addition to its number it has NVMM's two names for
+    /// the local one, 0 and 0xFFFFF ([`Controller::is_local`]). Addresses always carry its number,
+    /// because address 0 is null.
     ///
     /// # Errors
-    /// [`Error::NoController`], which lists those there are: nothing was allocated. Those of
+    /// [`Error::NoController`], which lists those there are: nothing was allocated. Else as
     /// [`Fulgurite::alloc`].
     pub fn alloc_on(&self, controller: Controller, pages: u32, permissions: Permissions) -> Result<Region, Error> {
         if !controller.is_local() && !Self::CONTROLLERS.contains(&controller) {
@@ -80,7 +80,7 @@ impl Fulgurite {
     /// and their addresses are free. No job may use them any more.
     ///
     /// # Errors
-    /// [`Error::Root`] when they were not handed out, or a root lies in them. [`Error::Pool`] when
+    /// [`Error::Root`] when they were not handed out, or a root is in them. [`Error::Pool`] when
     /// one is read-only, or there is no room for the change before the next sync. That is so after
     /// each sync where they are more than a sixteenth of the DRAM remembers
     /// ([`Named::remove`](crate::Named::remove)): delete parts, and sync in between.
@@ -102,8 +102,8 @@ impl Fulgurite {
     /// because their owner may make them writable again.
     ///
     /// # Errors
-    /// [`Error::Root`] when they were not handed out, or a root lies in them. [`Error::Pool`] when
-    /// it cannot be recorded. [`Error::NoPool`]. [`Error::Sync`] when a job holds some of them in
+    /// [`Error::Root`] when they were not handed out, or a root is in them. [`Error::Pool`] when it
+    /// cannot be recorded. [`Error::NoPool`]. [`Error::Sync`] when a job holds some of them in
     /// DRAM.
     pub fn set_permissions(&self, region: Region, permissions: Permissions) -> Result<(), Error> {
         let held = self.runtime.hold_state()?;

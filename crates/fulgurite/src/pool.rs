@@ -179,7 +179,7 @@ pub use fulgurite_store::RecoverReport;
 /// ```
 pub use fulgurite_store::ResizeError;
 
-/// How a [`Pool`] lies on its medium. [`Pool`] has an example.
+/// How a [`Pool`] is laid out on its medium. [`Pool`] has an example.
 pub use fulgurite_store::Geometry;
 /// How a [`Pool`] is opened. [`Pool`] has an example.
 pub use fulgurite_store::StoreConfig;

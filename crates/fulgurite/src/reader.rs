@@ -1,4 +1,4 @@
-//! The state of a token, read beside the live pool.
+//! The state of a token, read while the live pool goes on.
 
 use std::sync::Arc;
 

@@ -156,7 +156,7 @@ impl Registry {
     pub fn take(&self, name: &str) -> Option<Arc<dyn Open>> {
         hold(&self.open).remove(name).map(|known| known.container)
     }
-    /// Opens a container, or makes it. No state up to that of `newest` has what is made.
+    /// Opens a container, or makes it. No state up to and including `newest` has what is made.
     pub fn open_or_make<C: Container + Send + Sync + 'static>(
         &self,
         m: &mut Context,

@@ -34,7 +34,7 @@ pub(crate) fn ended<T, E: From<Error>>(job: Result<Result<Result<T, E>, JobError
 /// # fn main() -> Result<(), Error> {
 /// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
 /// let sum = both(memory.run_async(|_| Ok(3)), memory.run_async(|_| Ok(4)));
-/// // Any executor will do: here, that of a job.
+/// // Any executor will do: here, a job's.
 /// assert_eq!(memory.run(|m: &mut Context| m.await_future(sum))??, 7);
 /// # Ok(())
 /// # }

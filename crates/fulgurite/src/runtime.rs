@@ -171,7 +171,8 @@ pub use fulgurite_runtime::Builder;
 /// ```
 pub use fulgurite_runtime::Durable;
 
-/// What a [`Service`] has to do next. Times are those of the clock in the layer `fulgurite-sys`.
+/// What a [`Service`] has to do next. Its times are read from the clock in the layer
+/// `fulgurite-sys`.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -272,7 +273,7 @@ pub use fulgurite_runtime::ServeError;
 /// use fulgurite::runtime::{Next, Service};
 /// use fulgurite::{Context, Fulgurite, HashMap, Medium};
 ///
-/// /// Inserts so many keys, one in each request.
+/// /// Inserts `left` keys, one in each request.
 /// struct Fill {
 ///     left: Cell<u64>,
 ///     into: Arc<HashMap<u64, u64, VersionLatch>>,

@@ -1,4 +1,4 @@
-//! The store under a memory: in this process, or in the device that it lies on.
+//! The store under a memory: in this process, or in the device that the memory uses.
 //!
 //! A pool of this process is asked directly. Over a device, the firmware's store is asked by
 //! commands.
@@ -127,7 +127,8 @@ impl Store {
             Store::There(device) => device.pin_token(token, pinned).map_err(of_device),
         }
     }
-    /// The state of a token, to be read beside this one. The token stays for as long as that lives.
+    /// The state of a token, to be read while this one goes on. The token stays for as long as the
+    /// returned view lives.
     pub fn view(&self, token: u64) -> Result<Arc<dyn Flash>, PoolError> {
         match self {
             Store::Here(pool) => Ok(Arc::new(pool.view(token)?.into_flash())),
@@ -158,8 +159,8 @@ impl Store {
         }
     }
     /// Deletes what was written to unallocated pages, which has made pages of them. A device does
-    /// so only where they are to be allocated (`allocates`), but is told in any case. Copies could
-    /// not replace that before the next sync if it died.
+    /// so only where they are to be allocated (`allocates`), but is notified in any case. Copies
+    /// could not replace that before the next sync if it died.
     pub fn clear_pages(&self, pages: Range<u32>, allocates: bool) -> Result<(), PoolError> {
         let Store::Here(pool) = self else { return if allocates { self.delete_pages(pages) } else { Ok(()) } };
         // Those that are not there are left alone, and no room is asked for them.
@@ -194,7 +195,7 @@ impl Store {
             Store::There(device) => device.permissions(page).map_err(of_device),
         }
     }
-    /// Temporary pages of earlier processes that are gone, and of which nobody was told yet.
+    /// Temporary pages of earlier processes that are gone, and that were not yet reported.
     pub fn take_dropped_temporary(&self) -> Result<Vec<u32>, FlashError> {
         match self {
             Store::Here(pool) => Ok(pool.take_dropped_temporary()),
@@ -228,7 +229,7 @@ impl Store {
             Store::There(device) => device.wants_sync(),
         }
     }
-    /// A thread syncs from now on when asked, with at most so many subpages a sync. None: no
+    /// From now on a thread syncs when asked, with at most this number of subpages a sync. None: no
     /// longer.
     pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
         match self {
@@ -236,8 +237,8 @@ impl Store {
             Store::There(device) => device.set_syncs_for_writers(subpages.is_some()),
         }
     }
-    /// Writers that begin to wait for a sync unpark this thread. Returns whether they do: those of
-    /// a device's store cannot.
+    /// Writers that begin to wait for a sync unpark this thread. Returns whether they do, because
+    /// writers to a device's store cannot.
     pub fn set_woken_by_writers(&self, thread: Option<Thread>) -> bool {
         match self {
             Store::Here(pool) => {
@@ -247,7 +248,7 @@ impl Store {
             Store::There(_) => false,
         }
     }
-    /// Leaves room for a sync of so many changed frames. Returns whether the store wants their
+    /// Leaves room for a sync of `frames` changed frames. Returns whether the store wants their
     /// number.
     pub fn leave_for_sync(&self, frames: u64) -> bool {
         match self {

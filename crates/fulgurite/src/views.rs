@@ -82,7 +82,7 @@ pub use fulgurite_memory::OwnedPin;
 ///     })
 /// };
 /// assert_eq!((count(1)?, count(1)?), (1, 2));
-/// // Other workers are told whose it is.
+/// // Other workers get an error that names its owner.
 /// let error = count(0).unwrap_err();
 /// assert!(matches!(error, fulgurite::Error::Access(AccessError::NotOwner { owner: 1, .. })));
 /// # Ok(())
@@ -114,8 +114,8 @@ pub use fulgurite_memory::OwnedRegion;
 /// ```
 pub use fulgurite_memory::Pinned;
 
-/// The same addresses in memory without flash, for tests of what takes a
-/// [`Memory`](crate::Memory). What backs it is named by the layer `fulgurite-sys`.
+/// These addresses in memory without flash, for tests of what takes a [`Memory`](crate::Memory).
+/// What backs it is named by the layer `fulgurite-sys`.
 ///
 /// ```
 /// use fulgurite::containers::Masstree;

@@ -83,8 +83,8 @@ fn what_a_program_writes_it_finds_whether_data_are_copied_or_not() {
     }
 }
 
-/// The half minute that a device may be away: the runtime gives up requests later than its medium
-/// does, but those of other media no later than ever.
+/// A device may be away for half a minute: the runtime gives up requests later than its medium
+/// does, but requests to other media no later than ever.
 #[test]
 fn a_runtime_waits_longer_for_a_device_than_that_may_be_away() {
     let (_directory, socket) = directory();
@@ -109,7 +109,7 @@ fn one_program_has_the_device_at_a_time() {
     let words = array(&memory, 1_000_000);
     let told = try_start(&socket, false).err().unwrap();
     assert!(told.to_string().contains("in use by another program"), "{told}");
-    // Neither beside one that would share it.
+    // Nor does a second program that would share it.
     let sharing = || {
         let link = Arc::new(SocketLink::connect(&socket, false).unwrap());
         let flash = DeviceFlash::over(link, HostConfig::default());

@@ -1,7 +1,7 @@
 //! Goal: over the store of a device a program has what it has over a pool of its own: the state of
-//! an old token beside the live one, permissions, temporary pages; and they hold when the device
+//! an old token next to the live one, permissions, temporary pages; and they hold when the device
 //! dies and returns, when the program ends, and when it is killed. Method: programs over a device
-//! behind a real socket, whose store lies in memory that outlives it; the device is replaced by
+//! behind a real socket, whose store is in memory that outlives it; the device is replaced by
 //! another one over the same medium while the program lives; a program's end that names nothing
 //! plays its kill. (`crash_device_pool` kills real ones.)
 
@@ -83,7 +83,7 @@ fn words(region: Region) -> impl Iterator<Item = Ptr<u64>> + Clone + Send {
 fn write(memory: &Fulgurite, region: Region, value: u64) -> Result<(), AccessError> {
     memory.run(move |m| words(region).try_for_each(|word| m.store(word, value)))
 }
-/// That of all words, which must be the same.
+/// The value of all words, which must be equal.
 fn read(memory: &Fulgurite, region: Region) -> Result<u64, AccessError> {
     let values = memory.run(move |m| words(region).map(|word| m.load(word)).collect::<Result<Vec<u64>, _>>())?;
     assert!(values.windows(2).all(|two| two[0] == two[1]), "{values:?}");
@@ -190,7 +190,7 @@ fn a_reader_is_in_the_way_of_a_roll_back_and_goes_with_its_program() {
         matches!(told, Err(Error::Pool(PoolError::TokenInUse { token, read }) ) if [token, read] == named),
         "{told:?}"
     );
-    // The program goes, and its reader does before all is closed.
+    // The program ends, and its reader does before all is closed.
     drop((reader, memory));
     let memory = place.start();
     memory.roll_back(named[0]).unwrap();
@@ -319,8 +319,8 @@ fn pages_of(region: Region) -> u32 {
     (region.base.linear() / PAGE) as u32
 }
 
-/// One that deletes them as it starts says so, and the program that lives is told rather than read
-/// zeros.
+/// A program that deletes them as it starts says so, and the program that lives gets an error
+/// rather than zeros.
 #[test]
 fn a_program_whose_temporary_pages_went_with_the_device_is_told() {
     let place = Place::new();

@@ -2,8 +2,8 @@
 //! what is resident never passes the budget. Method: this binary again as a child in a memory
 //! cgroup of the budget and what the test takes itself (as root; else without one). It reads more
 //! objects than their first share holds until their share has grown, then more pages, until theirs
-//! has, and so to and fro. The budget is lowered and raised again meanwhile. Each value that is read must be
-//! what was put. A thread looks all the time how much anonymous memory is resident.
+//! has, and so to and fro. The budget is lowered and raised again meanwhile. Each value that is
+//! read must be what was put. A thread checks all the time how much anonymous memory is resident.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn resident() -> u64 {
     kib.unwrap().trim().parse::<u64>().unwrap() << 10
 }
 
-/// Looks each millisecond, until it is told that it is over. Returns the most.
+/// Checks each millisecond, until it is notified that it is over. Returns the most.
 fn peak(over: &AtomicBool) -> u64 {
     let mut peak = 0;
     while !over.load(Ordering::Acquire) {

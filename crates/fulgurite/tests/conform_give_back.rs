@@ -3,10 +3,11 @@
 //! Method: a tree, a trie and blobs are filled, and most of each is removed. Before and after, the
 //! flash pages of the pool that are needed are counted, and what is left is read. Then the freed
 //! space is used for values of other lengths, without more addresses. States from before are rolled
-//! back to and opened. Then subpages are overwritten in a small pool beside more small free objects
-//! than are walked at a time: syncs go on, and no write may find the pool full. A
+//! back to and opened. Then subpages are overwritten in a small pool next to more small free
+//! objects than are walked at a time: syncs go on, and no write may find the pool full. A
 //! pinned token keeps what it sees, a full pool gets its space back, and a page that a job has
-//! pinned stays. More than a sync can let go of is freed at once, and goes with several syncs.
+//! pinned stays. More than a sync can let go of is freed at once, and is given back with several
+//! syncs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -102,7 +103,7 @@ fn gives_back<C: Filled + Send + Sync>(what: &str, keys: u64, container: impl Fn
 
     let memory = open(&path, Medium::pool(&path), 1);
     let its = container(&memory);
-    // The last keys, so that what is left lies together, as in a service that forgets old ones.
+    // The last keys, so that what is left is contiguous, as in a service that forgets old ones.
     let removed = memory.run(|m| {
         let mut removed = 0;
         for key in 0..keys - keys / LEFT {
@@ -294,7 +295,7 @@ fn a_full_pool_gets_its_space_back() {
         let mut found = Vec::new();
         for key in 0..keys {
             assert!(memory.run(|m| blobs.get(m, &key, &mut found)).unwrap() && found == value, "key {key}");
-            // What goes is the last token's until a sync.
+            // What is removed is the last token's until a sync.
             let removed = (0..10).find_map(|_| match memory.run(|m| Blobs::remove(&blobs, m, &key)) {
                 Err(AccessError::PoolFull { .. }) => {
                     memory.sync().unwrap();

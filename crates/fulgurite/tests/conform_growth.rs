@@ -1,9 +1,9 @@
-//! Goal: a pool grows while it is open, by itself up to a limit or when it is told to. A kill at
+//! Goal: a pool grows while it is open, by itself up to a limit or when it is asked to. A kill at
 //! any moment leaves a pool that opens with all that a sync had named. What cannot grow says so.
 //! Method: blobs put into pools of 16 MiB until there are several times as many. Sizes of zero,
 //! smaller, past all limits, not aligned and unreadable. A file system of 32 MiB that fills. A loop
-//! device. A process that grows its pool while it is killed at random moments. The same of pools
-//! that pack objects, and of pools over three files, with small and large values at a time.
+//! device. A process that grows its pool while it is killed at random moments. All of it with pools
+//! that pack objects, and with pools over three files, with small and large values at a time.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const BYTES: usize = 100_000;
 
 type Values = Arc<Rooted<Blobs<u64>>>;
 
-/// Values of up to so many bytes.
+/// Values of up to `bytes` bytes.
 fn values(memory: &Fulgurite, bytes: u64) -> Values {
     memory.named("values").blobs(1 << 10, bytes).unwrap()
 }
@@ -150,8 +150,8 @@ fn what_cannot_grow_says_so() {
     assert_eq!(path.metadata().unwrap().len(), 16 * MIB);
 }
 
-/// Where objects lie may be on flash alone. What is known of whole subpages may not, so the DRAM
-/// bounds how large such a pool becomes.
+/// The table of where objects are stored may be on flash alone. The table of whole subpages may
+/// not, so the DRAM bounds how large such a pool becomes.
 #[test]
 fn a_pool_whose_tables_are_on_flash_grows_as_far_as_its_dram() {
     let directory = tempfile::tempdir().unwrap();
@@ -241,7 +241,7 @@ fn pools_of_objects_and_of_several_files_grow_while_they_are_written() {
         // All of its files, about as much each.
         let bytes = bytes_of(&paths);
         assert!(bytes.iter().sum::<u64>() >= grown && bytes.iter().max().unwrap() - bytes.iter().min().unwrap() <= MIB);
-        // And as it is told to.
+        // And as it is asked to.
         memory.set_size(70 * MIB + 5000).unwrap();
         assert_eq!(memory.size().unwrap(), 70 * MIB);
         (0..100).for_each(|key| patiently(&what, || put(&memory, &of, key)));

@@ -2,9 +2,9 @@
 //! same, wholly, and a kill on the way leaves all of it or goes on.
 //! Method: a heap that has grown to several ranges, with twice as many pages as its pool remembers.
 //! It is removed over and over, with more addresses in sum than the pool has. The program syncs, or
-//! the pool itself. A pinned token keeps pages from going. It is rolled back to, and all of them
-//! are there. Then a process is killed at each of the first syncs after a removal. The pool is
-//! opened, and has all or nothing by the name. What was left goes with later syncs.
+//! the pool itself. A pinned token keeps pages from being removed. It is rolled back to, and all of
+//! them are there. Then a process is killed at each of the first syncs after a removal. The pool is
+//! opened, and has all or nothing by the name. What was left is removed with later syncs.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

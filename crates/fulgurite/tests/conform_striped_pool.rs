@@ -19,7 +19,8 @@ use fulgurite_store::{Geometry, Members, StoreConfig};
 
 const EXTENT_PAGES: u32 = 32;
 const MEMBER_BYTES: u64 = 6 << 20;
-/// Words in the array, 5 MiB of them: they can be written anew beside what the last token keeps.
+/// Words in the array, 5 MiB of them: they can be written anew in addition to what the last token
+/// keeps.
 const WORDS: u64 = 5 << 17;
 const POOL: PoolId = PoolId([9; 16]);
 
@@ -53,7 +54,7 @@ fn write(memory: &Fulgurite, round: u64) {
     memory.run(write).expect("it can be written");
     memory.sync().expect("it is durable");
 }
-/// How many words are not those of so many rounds.
+/// How many words do not have the values of `rounds` rounds.
 fn wrong(memory: &Fulgurite, rounds: u64) -> u64 {
     let words = array(memory);
     let count = move |m: &mut Context| {

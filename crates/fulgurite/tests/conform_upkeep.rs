@@ -1,7 +1,7 @@
 //! Goal: a program that only writes is not stopped by what others should do for it. A lazy pool
 //! syncs before space runs out, tokens grow old while it runs, and what a sync leaves to be done is
 //! done while all threads sleep. Idle threads do not wake up. Method: a lazy pool whose time to
-//! sync never comes, written over several times. The same under `Durability::Sync`, which must
+//! sync never comes, written over several times. Such a pool under `Durability::Sync`, which must
 //! fail, and continue after a sync. A pool much larger than DRAM, which must take all that DRAM
 //! holds. Tokens with an age. A checkpoint that is due when a sync returns to a thread that then
 //! does nothing. Wake-ups are counted.
@@ -88,7 +88,7 @@ fn waits_for_a_sync(on_device: bool) {
     assert_eq!(wrong, 0);
     drop(memory);
 
-    // Where the program names the states, nobody else does, and it is told.
+    // Where the program names the states, nobody else does, and it gets an error.
     let memory = start(&directory.path().join("sync"), Durability::Sync, on_device);
     let array = memory.named("words").array(PAGES * WORDS, |_| 0u64).unwrap();
     let first = memory.sync().unwrap();
@@ -204,7 +204,7 @@ fn a_lazy_pool_that_could_not_be_synced_is_synced_again_and_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
     let medium = Medium::new_pool(path.clone(), 16 << 20);
-    // It looks no more often than it can, however often it is to.
+    // It checks no more often than it can, however often it is to.
     let lazy = Durability::Lazy { every: Duration::ZERO, bytes: u64::MAX };
     let memory = Fulgurite::builder(medium).dram("4M").durability(lazy).start().unwrap();
     let array = memory.named("words").array(WORDS, |_| 0u64).unwrap();
@@ -221,8 +221,8 @@ fn a_lazy_pool_that_could_not_be_synced_is_synced_again_and_at_the_end() {
         assert!(begun.elapsed() < Duration::from_secs(30), "nobody syncs any more");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The program's own are not refused for what is past. One that goes while it is ill has its
-    // last sync.
+    // The program's own syncs are not refused for what is past. One that ends while the medium is
+    // ill has its last sync.
     memory.sync().unwrap();
     ill.0.store(1, Ordering::SeqCst);
     while ill.0.load(Ordering::SeqCst) > 0 {
@@ -286,13 +286,13 @@ fn what_a_sync_leaves_is_done_while_all_sleep_and_then_nobody_wakes() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    // Until nobody has anything to do: two looks in a row see only themselves.
+    // Until nobody has anything to do: two checks in a row see only their own wake-ups.
     let begun = Instant::now();
     let mut before = sleeps();
     loop {
         std::thread::sleep(Duration::from_millis(100));
         let now = sleeps();
-        // The look wakes each worker once, and may find it on its way to sleep.
+        // The check wakes each worker once, and may find it on its way to sleep.
         if now - before <= 4 {
             break;
         }

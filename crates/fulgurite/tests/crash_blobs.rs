@@ -4,9 +4,9 @@
 //! strings. Now and then one removes all of its own, and their pages are given back. What a writer
 //! does at each of its steps follows from the step's number. A step changes two blobs in one write
 //! section, its own and the writer's count of steps, unless it removes all. Another thread syncs,
-//! and tells through a pipe how many steps each writer had done before. The process is killed at a
-//! random moment. The pool is opened and compared: each writer's blobs must be what its first so
-//! many steps leave, where the number is the one in its count, and no less than was told.
+//! and reports through a pipe how many steps each writer had done before. The process is killed at
+//! a random moment. The pool is opened and compared: each writer's blobs must be what its first N
+//! steps leave, where N is its count, and no less than was reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -179,7 +179,7 @@ fn a_killed_process_leaves_objects_whole_and_of_one_state() {
 fn kill_and_compare(what: &str, objects: u64, seed: u64) {
     let kills = trials::runs(20);
     let mut random = Random::seeded(&format!("kills among {what}"), trials::first_seed(seed));
-    // Beside what was built there is more likely a disk than where temporary files are.
+    // The directory of the built programs is more likely on a disk than the one of temporary files.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join(what);
     drop(open(&path, Medium::new_pool(&path, POOL_BYTES).objects(objects)));
@@ -206,7 +206,7 @@ fn kill_and_compare(what: &str, objects: u64, seed: u64) {
     trials::figure(23, &format!("kills among writers of {what}"), kills);
 }
 
-/// Lets the writers run for a while, and returns what they told last.
+/// Lets the writers run for a while, and returns what they reported last.
 fn run_and_kill(path: &Path, time: Duration) -> Vec<u64> {
     trials::kill_after(trials::again(module_path!(), "writers").env(CHILD, path), WRITERS as usize, time, |_| ())
 }

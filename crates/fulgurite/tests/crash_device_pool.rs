@@ -1,4 +1,4 @@
-//! Goal: a program whose memory lies on the store of a device finds what it has synced last, or the
+//! Goal: a program whose memory is in the store of a device finds what it has synced last, or the
 //! state whose sync was under way, whole, when it was killed at any moment, when the device was,
 //! and when both were; when the device alone is killed and comes back, it goes on. A kill in the
 //! middle of a roll back leaves the state before or the one that was gone back to, whole, and no
@@ -300,7 +300,7 @@ fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
     for kill in 0..kills {
         let (kills_device, kills_program) = [(true, false), (false, true), (true, true)][(kill % 3) as usize];
         // Some rounds, and a part of one. What is made before the first is more than there are
-        // copies of: a program that lives would be told.
+        // copies of: a program that lives would get an error.
         for _ in 0..u64::from(!kills_program).max(random.below(4)) {
             synced = program.next("synced ").expect("it goes on");
         }

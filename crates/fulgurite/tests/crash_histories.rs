@@ -78,7 +78,7 @@ fn judge(history: &History, counts: &[u64], last: &[u64]) -> Result<(), String> 
     let mut before: BTreeMap<(u64, u64), BTreeSet<(u64, u64)>> = BTreeMap::new();
     for (id, step) in history.iter().filter(|(id, _)| kept(id)) {
         let mine = before.entry(*id).or_default();
-        // Those of one writer follow each other.
+        // The steps of one writer follow each other.
         mine.extend((id.1 > 1).then(|| (id.0, id.1 - 1)));
         for (key, (found, _)) in step {
             match writer_of.get(&(*key, *found)) {

@@ -1,9 +1,9 @@
 //! Goal: whatever becomes of a roll back while jobs write, no one ever finds half a write section,
-//! live or after opening the pool again. One that is made shows the state of its token. One that is
-//! refused has changed nothing. One that fails half way leaves a memory that says so at every
+//! live or after opening the pool again. One that is made restores the state of its token. One that
+//! is refused has changed nothing. One that fails half way leaves a memory that says so at every
 //! access, and a pool with one of the states that had a name. Method: jobs write in sections that
 //! wait in the middle: each section raises all pages of its job by one, and replaces an object of a
-//! heap that says the same. Memory has few frames, so that of each section a part is on flash.
+//! heap that says the same. Memory has few frames, so that a part of each section is on flash.
 //! Meanwhile states are named and gone back to. Another thread drops or pins tokens, or opens one;
 //! the pool drops tokens because it needs their space; the medium fails during the roll back, or
 //! during a sync before it. Once more over a device in a process of its own, which is killed during
@@ -35,7 +35,7 @@ use trials::Random;
 const WRITERS: u64 = 3;
 /// Pages that each section writes.
 const PAGES: u64 = 8;
-/// The marker's page and those of all writers.
+/// The marker's page and the pages of all writers.
 const ALL: u64 = 1 + WRITERS * PAGES;
 const HEAP_BYTES: u64 = 256 << 10;
 const NODE_BYTES: usize = 200;
@@ -63,7 +63,7 @@ impl Bank {
     fn page(&self, writer: u64, n: u64) -> Ptr<u64> {
         self.at(1 + writer * PAGES + n, 0)
     }
-    /// Where the writer's object lies; 0: nowhere yet.
+    /// Where the writer's object is stored, and 0 when it is nowhere yet.
     fn node(&self, writer: u64) -> Ptr<u64> {
         self.at(1 + writer * PAGES, 1)
     }
@@ -145,7 +145,7 @@ impl Crew {
         }
         crew
     }
-    /// Until each has done so many sections more.
+    /// Waits until each has done this number of sections more.
     fn goes_on(&self, sections: u64) {
         let begun = Instant::now();
         for (done, cut_off) in self.done.iter().zip(&*self.cut_off) {

@@ -1,9 +1,9 @@
 //! Goal: a process that is killed among transactions leaves all of each or nothing, and what a sync
 //! had named. Method: jobs in a process of its own move amounts between accounts in an array, a
 //! hash map, a tree and blobs, and count their transfers in the same transaction. Another thread
-//! syncs, and tells through a pipe what had been counted before. The process is killed at a random
-//! moment. The pool is opened: the accounts must have their sum, and the counts must be no less
-//! than was told. Transfers in two transactions instead of one must be found.
+//! syncs, and reports through a pipe what had been counted before. The process is killed at a
+//! random moment. The pool is opened: the accounts must have their sum, and the counts must be no
+//! less than was reported. Transfers in two transactions instead of one must be found.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -159,7 +159,7 @@ fn writers() {
 
 /// Kills `kills` times. Returns how many transfers there were, or what was wrong.
 fn kill(kills: u64, random: &mut Random, objects: bool, halves: bool) -> Result<u64, String> {
-    // Beside what was built there is more likely a disk than where temporary files are.
+    // The directory of the built programs is more likely on a disk than the one of temporary files.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join(if objects { OBJECTS } else { "pool" });
     drop(open(Medium::new_pool(&path, "64M").objects(if objects { 40_000 } else { 0 }), objects));
@@ -207,7 +207,7 @@ fn transfers_in_two_transactions_are_found() {
     assert!(found, "no kill came between the halves of a transfer");
 }
 
-/// Lets the writers run for a while, and returns what they told last.
+/// Lets the writers run for a while, and returns what they reported last.
 fn run_and_kill(path: &Path, time: Duration, halves: bool) -> Vec<u64> {
     let mut child = trials::again(module_path!(), "writers");
     if halves {

@@ -69,7 +69,8 @@ fn a_full_pool_leaves_the_old_value() {
     assert_eq!(memory.run(move |m| its.check(m)), Ok((KEYS, KEYS * BYTES as u64)));
 }
 
-/// A job writes half of a value, waits until it is told, and goes on. Returns what became of it.
+/// A job writes half of a value, waits until it is notified, and goes on. Returns what became of
+/// it.
 fn in_halves(memory: &Fulgurite, blobs: &Map, number: u64, between: impl FnOnce()) -> Result<bool, AccessError> {
     let (half, go_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let job = {

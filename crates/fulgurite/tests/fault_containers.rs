@@ -8,8 +8,8 @@
 //! operation says that it succeeded. After a failure the very next operation must find what the map
 //! has. At the end the medium is well: the container must pass its check and hold what all the maps
 //! hold, on the runtime and in the medium's bytes. The heap is tested in the same way, with objects
-//! filled with what only their owner knows. The same with one worker and latches for one thread.
-//! Seeds are printed.
+//! filled with what only their owner knows. All of it again with one worker and latches for one
+//! thread. Seeds are printed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -382,8 +382,8 @@ fn transactions() {
     within("transactions", || conform::<Both>(2, 75));
 }
 
-/// What goes wrong; the more frames there are, the fewer requests reach the medium, and the more of
-/// them.
+/// What fails. The more frames there are, the fewer requests reach the medium, and the more of them
+/// fail.
 fn plan(seed: u64, frames: u64) -> FaultPlan {
     let rule = |op, one_in, fault| Rule { op: Some(op), when: When::OneIn(one_in), fault };
     let reads_one_in = if frames < 20 { 50 } else { 20 };
@@ -402,7 +402,7 @@ fn medium() -> FaultyMemory {
     Arc::new(FaultyFlash::new(memory, FaultPlan::default()))
 }
 
-/// A runtime over all of the medium, with so many frames for each worker.
+/// A runtime over all of the medium, with `frames` frames for each worker.
 fn runtime(medium: &FaultyMemory, workers: usize, frames: u64) -> Runtime {
     let flash: Arc<dyn Flash> = medium.clone();
     let fibers = JOBS as usize / workers;
@@ -428,7 +428,7 @@ fn is_injected(error: AccessError) -> bool {
     matches!(error, AccessError::Flash { source: FlashError::Io(5) | FlashError::Short, .. })
 }
 
-/// The result, or nothing when the medium failed as it was told to.
+/// The result, or nothing when the medium failed as it was planned to.
 fn unless_injected<T>(result: Result<T, AccessError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -589,8 +589,8 @@ maps! {
 /// An object that a job has from the heap: where, how large, and what it is filled with.
 type Object = (Address, usize, u8);
 
-/// Allocates, fills, looks at and frees objects; returns how many operations failed. All are free
-/// at the end.
+/// Allocates, fills, checks and frees objects; returns how many operations failed. All are free at
+/// the end.
 fn use_heap(heap: &Heap, context: &mut Context, id: u64, mut random: Random) -> u64 {
     let (mut objects, mut failed): (Vec<Object>, u64) = (Vec::new(), 0);
     let sizes = [8, 24, 64, 200, 700, 4096, 9000];

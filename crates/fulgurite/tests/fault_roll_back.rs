@@ -1,10 +1,10 @@
-//! Goal: a roll back that is refused changes nothing, whenever that turns out; one that fails half
-//! way leaves a memory of which nothing is read or synced any more, and a medium with one of the
-//! two states, whole. Never does live memory, or a token made afterwards, show half a write
-//! section. Method: the store's versions behind a wrapping that calls the test before and behind
-//! each question: there the token is dropped, a newer one pinned, the medium broken, or a panic
-//! thrown. Memory has few frames, so that of each section some is on flash and some in DRAM. All of
-//! it is compared afterwards, live, and after opening the medium once more.
+//! Goal: a roll back that is refused changes nothing, whenever that turns out; a roll back that
+//! fails half way leaves a memory of which nothing is read or synced any more, and a medium with
+//! one of the two states, whole. Never does live memory, or a token made afterwards, show half a
+//! write section. Method: the store's versions behind a wrapping that calls the test before and
+//! behind each question: there the token is dropped, a newer one pinned, the medium broken, or a
+//! panic thrown. Memory has few frames, so that some of each section is on flash and some in DRAM.
+//! All of it is compared afterwards, live, and after opening the medium once more.
 
 use crate::guarded;
 
@@ -103,7 +103,7 @@ impl Versions for Hooked {
     }
 }
 
-// SAFETY: queues are those of the medium within, which keeps the contract itself.
+// SAFETY: the queues are the inner medium's, which keeps the contract itself.
 unsafe impl FrameContract for Hooked {}
 
 impl Backing for Hooked {

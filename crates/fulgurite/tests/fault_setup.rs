@@ -21,7 +21,7 @@ use fulgurite_sys::planted;
 
 /// No start makes more set-up calls.
 const CALLS_MAX: u64 = 500;
-/// What each arena takes of the addresses at the least, so that it can be aligned.
+/// The least that each arena takes of the addresses, so that it can be aligned.
 const ARENA_BYTES: u64 = 2 << 20;
 /// Nothing takes longer, on any machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -68,8 +68,8 @@ fn use_it(memory: &Fulgurite, number: u64) {
     assert_eq!(right.expect("it can be read"), LEN.div_ceil(511));
 }
 
-/// File descriptors and threads of this process. Those of io_uring are the kernel's, which lets
-/// them go when it likes.
+/// File descriptors and threads of this process. io_uring's are the kernel's, which lets them go
+/// when it likes.
 fn held() -> (usize, usize) {
     let entries = |of: &str| std::fs::read_dir(format!("/proc/self/{of}")).expect("there is /proc").flatten();
     let ours = entries("task").filter(|task| {
@@ -144,7 +144,7 @@ fn each_call_of_a_start(kind: Kind, directory: &Path) -> u64 {
     panic!("{kind:?}: more than {CALLS_MAX} set-up calls")
 }
 
-/// The same of what is done while a pool runs.
+/// Fails each set-up call that is made while a pool runs.
 fn each_call_of_a_running_pool(kind: Kind, directory: &Path) -> u64 {
     let path = directory.join("running");
     let memory = start(kind, &path).expect("nothing fails yet");
@@ -160,7 +160,7 @@ fn each_call_of_a_running_pool(kind: Kind, directory: &Path) -> u64 {
         let token = memory.sync();
         let token = token.unwrap_or_else(|error| panic!("{what}: a sync sets nothing up: {error}"));
         let reader = memory.open_token(token, 4 << 20);
-        // The workers have done what they were told.
+        // The workers have done what they were asked to.
         drop(memory.statistics());
         let calls = planted::clear();
         match reader {

@@ -1,7 +1,7 @@
 //! Goal: over the store of a device a program has what it has over a pool: roots by name and type,
 //! sync, roll back, tokens, pins, pages; a second program finds them. A device that dies meanwhile
 //! takes nothing with it. What is not to be had there is refused by name. Method: random operations
-//! on containers, mirrored in models, over a device behind a real socket whose store lies in memory
+//! on containers, mirrored in models, over a device behind a real socket whose store is in memory
 //! that outlives it. A sync keeps a copy of the model under its token; the program ends and comes
 //! again; the device is replaced by another one over the same medium while the program lives. After
 //! each step all must equal the model. Seeds are printed.
@@ -259,7 +259,7 @@ fn what_a_device_does_not_do_is_refused_by_name() {
     assert_eq!(refused(each().keep_space("1M").start()), "keep_space");
     assert_eq!(refused(each().on_device(None).start()), "on_device");
     let memory = each().start().unwrap();
-    // One program has it, and the others are told.
+    // One program has it, and the others get an error.
     let told = each().start().err().unwrap();
     assert!(told.to_string().contains("in use by another program"), "{told}");
     drop(memory);

@@ -107,7 +107,7 @@ struct World {
 }
 
 impl World {
-    /// A device whose pages are written, but for so many.
+    /// A device whose pages are written, but for `free_pages` of them.
     fn new(seed: u64, free_pages: u32, durability: Durability) -> World {
         let place = Place::new();
         let server = Some(place.serve());
@@ -136,8 +136,8 @@ impl World {
         }
         World { place, server, memory, region, model: vec![1; subpages as usize], value: 1, what }
     }
-    /// Jobs write at random until each was told so often, or has written so much, while others
-    /// read. Returns how often they were told.
+    /// Jobs write at random until each was refused `until_told` times, or has written `most` words,
+    /// while others read. Returns how often they were refused.
     fn write(&mut self, random: &mut Random, until_told: u64, most: u64) -> u64 {
         self.value += 1;
         let (region, subpages, value) = (self.region, self.model.len() as u64, self.value);
@@ -192,7 +192,7 @@ impl World {
     fn sync(&self) {
         self.memory.sync().unwrap_or_else(|e| panic!("{}: a sync was told {e}", self.what));
     }
-    /// The same where the device may die again and again: such a sync is made once more.
+    /// Syncs where the device may die again and again: such a sync is made once more.
     fn sync_at_last(&self) {
         let died = |error: &Error| {
             let closed = VersionError::Flash(FlashError::Closed);
@@ -245,7 +245,7 @@ fn only_writers_are_told_and_a_sync_makes_room() {
     });
 }
 
-/// Pages of one value each that are there beside the data.
+/// Pages of one value each that are there in addition to the data.
 #[derive(Default)]
 struct Beside {
     pages: BTreeMap<u64, (Region, u64, bool)>,
@@ -284,7 +284,7 @@ impl Beside {
             }
         }
     }
-    /// Writes those that may be. Returns whether somebody was told.
+    /// Writes those that may be written. Returns whether a write was refused.
     fn write(&mut self, world: &World, random: &mut Random) -> bool {
         let mut told = false;
         for (region, value, only_read) in self.pages.values_mut() {

@@ -1,5 +1,5 @@
 //! Goal: whatever jobs on several workers do to a memory at once, and whatever happens to it
-//! meanwhile, a read finds what was written last, or by a write beside it; nothing is torn, no
+//! meanwhile, a read finds what was written last, or by a concurrent write; nothing is torn, no
 //! update is lost, no frame shows another's contents. Also behind the last sync, and in the next
 //! runtime.
 //!
@@ -11,8 +11,8 @@
 //! whether an order of its operations explains what they found (`history/check.rs`). That decision
 //! is itself tested: on histories made by hand, on some that a register really had, and against one
 //! that tries all orders. Bugs that are planted in the runtime must be found. `FULGURITE_SEED`
-//! replays the plans and choices of a run, if not its races; `FULGURITE_RUNS` does all of it so
-//! many times.
+//! replays the plans and choices of a run, if not its races; `FULGURITE_RUNS` does all of it that
+//! number of times.
 
 use crate::history;
 use fulgurite_testkit as trials;
@@ -49,7 +49,7 @@ const fn plan(medium: MediumKind, workers: usize, frames: u64, groups: u64, mean
 
 use Meanwhile::{Nothing, Squeezes, Syncs};
 
-/// Frames are those of each worker; a group has eight subpages.
+/// The frames are each worker's, and a group has eight subpages.
 const FLAT: [Plan; 4] = [
     plan(MediumKind::Memory, 2, 8, 20, Nothing, false),
     plan(MediumKind::Memory, 2, 24, 20, Syncs, true),
@@ -131,8 +131,8 @@ fn histories_with_faults() {
 
 const PLANTED: &str = "FULGURITE_PLANTED";
 
-/// Bugs that show to jobs that run beside each other. Those of misses, evictions and cuts that show
-/// to one after the other are hunted by the simulation of `fulgurite-cache`.
+/// Bugs that show to concurrent jobs. Bugs of misses, evictions and cuts that show to one job after
+/// the other are hunted by the simulation of `fulgurite-cache`.
 const HUNTED: [Planted; 6] = [
     Planted::NoSlots,
     Planted::StaleNear,
@@ -209,9 +209,9 @@ fn good_histories_pass() {
     let good: [&[Operation]; 8] = [
         &[],
         &[read(INITIAL, 1, 2), wrote(1, 3, 4), read(1, 5, 6), wrote(2, 7, 8), read(2, 9, 10)],
-        // A read beside a write may find either.
+        // A read that overlaps a write may find either.
         &[wrote(1, 1, 10), read(INITIAL, 2, 3), read(1, 4, 5)],
-        // Two writes beside each other may come in either order.
+        // Two writes that overlap may come in either order.
         &[wrote(1, 1, 10), wrote(2, 1, 10), read(2, 2, 3), read(1, 4, 5), read(1, 11, 12)],
         // A write that never returned may come at any time, or not at all.
         &[wrote(1, 1, 2), wrote(2, 3, NEVER), read(1, 100, 101), read(2, 200, 201)],

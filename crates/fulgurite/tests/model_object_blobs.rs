@@ -1,7 +1,7 @@
 //! Goal: blobs whose small values are objects hold what was put last, whole, through eviction,
 //! syncs, roll backs and restarts, and a cached one is read without the medium.
 //! Method: more values than the object cache holds, of lengths up to and past a subpage. Jobs on
-//! two workers change keys of their own and read those of others, while another thread syncs. A
+//! two workers change keys of their own and read other jobs' keys, while another thread syncs. A
 //! model has what each key must be. Objects and elements of an array change together, and a roll
 //! back must find them of one state. Bugs planted in how a sync writes objects and holds them back
 //! are found.
@@ -50,7 +50,7 @@ fn open_with(medium: Medium, durability: Durability) -> (Fulgurite, Numbers) {
     (memory, numbers)
 }
 
-/// A job's changes and looks.
+/// A job's changes and reads.
 fn work(
     m: &mut Context,
     numbers: &Numbers,
@@ -412,7 +412,7 @@ fn changes_that_would_leave_a_sync_no_room_are_refused() {
     (3..6).for_each(|number| (0..JOBS * KEYS).for_each(|key| put(number, key).unwrap()));
 }
 
-/// Freed objects wait to be told to the pool, and must not wait for a sync.
+/// Freed objects wait to be reported to the pool, and must not wait for a sync.
 #[test]
 fn after_many_removals_what_is_read_is_cached_and_the_rest_is_free() {
     const LEFT: u64 = 100;
@@ -443,7 +443,7 @@ fn after_many_removals_what_is_read_is_cached_and_the_rest_is_free() {
     let before = memory.runtime().statistics().device.reads;
     read_all();
     assert_eq!(memory.runtime().statistics().device.reads, before, "the freed objects have taken the cache");
-    // The older state goes with the second one.
+    // The older state is dropped with the second one.
     memory.sync().unwrap();
     memory.sync().unwrap();
     drop((memory, numbers));
@@ -467,7 +467,7 @@ fn pools_of_both_kinds_open_as_before() {
         let its = numbers.clone();
         memory.run(move |m| (0..500).try_for_each(|key| its.put(m, &key, &value(key, 1, 100)).map(drop))).unwrap();
         drop((memory, numbers));
-        // Without an object cache, objects lie in frames.
+        // Without an object cache, objects are cached in frames.
         for cache in ["0", "1M", "0", "1M"] {
             let memory = Fulgurite::builder(Medium::pool(&path)).dram("24M").object_cache(cache).start().unwrap();
             let numbers = memory.named("numbers").blobs::<u64>(JOBS * KEYS, 16 << 20).unwrap();
@@ -504,7 +504,7 @@ fn a_pool_that_was_made_without_objects_has_them_when_it_is_opened_so() {
         let new = memory.named("new").blobs::<u64>(JOBS * KEYS, 1 << 20).unwrap();
         (memory, old, new)
     };
-    // At first made so, then so already, then without being told.
+    // First a pool made so, then a pool that is so already, then one opened without saying so.
     for (round, medium) in
         [Medium::pool(&path).objects(20_000), Medium::pool_or_new(&path, "64M").objects(20_000), Medium::pool(&path)]
             .into_iter()

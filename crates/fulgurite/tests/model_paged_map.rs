@@ -1,9 +1,9 @@
-//! Goal: a pool may have many more objects than there is DRAM for where they lie, and a program of
+//! Goal: a pool may have many more objects than there is DRAM for their locations, and a program of
 //! little DRAM uses it as any other. Method: blobs of a few bytes, in a pool whose tables alone
 //! would take more than all of the budget. All are put, without a sync of the program's own, and
 //! changed by two workers. What is read must be what a model has, also after a roll back and a
-//! restart. Then processes that change them are killed. What is there must be what their first so
-//! many steps leave, and no fewer than they have synced. The memory of such a process stays below
+//! restart. Then processes that change them are killed. What is there must be what their first N
+//! steps leave, where N is no less than they have synced. The memory of such a process stays below
 //! its budget.
 
 use std::path::Path;
@@ -19,17 +19,17 @@ use trials::Random;
 
 const CHILD: &str = "FULGURITE_TEST_PAGED";
 const DRAM_BYTES: u64 = 40 << 20;
-/// Address space for so many objects. Words of the cache and tables of the pool, of 22 bytes for
-/// each, would take more than the budget.
+/// Address space for this number of objects. Words of the cache and tables of the pool, of 22 bytes
+/// for each, would take more than the budget.
 const ADDRESSED: u64 = 2_000_000;
-/// Those that there are: more than there is DRAM for where they lie.
+/// Objects that there are: more than there is DRAM for their locations.
 const KEYS: u64 = 70_000;
 /// Changes of a job before it ends.
 const STEPS: u64 = 1000;
 
 type Numbers = Arc<Rooted<Blobs<u64>>>;
 
-/// A value of a key after so many changes; each byte tells both.
+/// A value of a key after `number` changes. Each byte depends on both.
 fn value(key: u64, number: u64) -> Vec<u8> {
     let word = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03);
     word.to_le_bytes().repeat(1 + key as usize % 6)
@@ -58,7 +58,7 @@ fn count(m: &mut Context, numbers: &Numbers, writer: u64) -> Result<u64, AccessE
     Ok(count.try_into().map_or(0, u64::from_le_bytes))
 }
 
-/// The step that changed each key last, after so many of each writer.
+/// The step that changed each key last, after a number of steps of each writer.
 struct Model {
     steps: [u64; 2],
     last: Vec<u64>,
@@ -94,7 +94,7 @@ fn steps(memory: &Fulgurite, numbers: &Numbers) -> [u64; 2] {
     memory.run(|m| Ok([count(m, numbers, 0)?, count(m, numbers, 1)?])).unwrap()
 }
 
-/// Both writers at once, until they have made so many steps.
+/// Both writers at once, until they have made `to` steps.
 fn work(memory: &Fulgurite, numbers: &Numbers, model: &Model, to: [u64; 2]) {
     std::thread::scope(|scope| {
         for (writer, to) in (0..).zip(to) {
@@ -141,7 +141,7 @@ fn writers() {
     });
 }
 
-/// Lets the writers run for a while. Returns what they told last: steps, and bytes of DRAM.
+/// Lets the writers run for a while. Returns what they reported last: steps, and bytes of DRAM.
 fn run_and_kill(path: &Path, time: Duration) -> [u64; 3] {
     let mut child = trials::again(module_path!(), "writers");
     trials::kill_after(child.env(CHILD, path), 3, time, |_| ()).try_into().unwrap()

@@ -1,13 +1,13 @@
 //! Goal: a pool keeps what has a name. Whatever was synced last is there after the program has
 //! ended or was killed; a roll back makes an older state again, in DRAM and in the pool; an older
-//! token can be read beside the live state; temporary pages go with their process. Method: random
-//! operations on containers of every kind, by jobs on one and on two workers, over a pool in a
-//! small file and a cache that is smaller than the data, mirrored in models. A sync keeps a copy of
-//! the model under its token. A restart closes the pool after a sync and opens it; a crash copies
-//! the file while the pool is in use with changes that were not synced, and opens the copy. All of
-//! it again with the store in a device of the process, which from one opening to the next it is or
-//! is not. After each, everything must equal the model of the state that should be there, and all
-//! checks pass. Seeds are printed.
+//! token can be read while the live state goes on; temporary pages are removed with their process.
+//! Method: random operations on containers of every kind, by jobs on one and on two workers, over a
+//! pool in a small file and a cache that is smaller than the data, mirrored in models. A sync keeps
+//! a copy of the model under its token. A restart closes the pool after a sync and opens it; a
+//! crash copies the file while the pool is in use with changes that were not synced, and opens the
+//! copy. All of it again with the store in a device of the process, which from one opening to the
+//! next it is or is not. After each, everything must equal the model of the state that should be
+//! there, and all checks pass. Seeds are printed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

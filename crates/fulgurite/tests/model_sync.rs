@@ -5,10 +5,10 @@
 //! Method: jobs on one or two workers move money between accounts, one on each page, in write
 //! sections that wait in the middle; others write first one page and then another without a
 //! section; others hold pins and write through them. The cache has a few frames only. Meanwhile
-//! another thread syncs. Each token is opened beside the live memory, which goes on: the money must
-//! be all there, what is written second must not be ahead of what is written first, the first and
-//! the last word of each page must agree. Tokens are compared with what the memory holds after a
-//! roll back to them. Writes fail, sections stay open, all fibers wait at the gate. Seeds are
+//! another thread syncs. Each token is opened next to the live memory, which goes on: the money
+//! must be all there, what is written second must not be ahead of what is written first, the first
+//! and the last word of each page must agree. Tokens are compared with what the memory holds after
+//! a roll back to them. Writes fail, sections stay open, all fibers wait at the gate. Seeds are
 //! printed.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use fulgurite_testkit::Random;
 
 const ACCOUNTS: u64 = 96;
 const EACH: u64 = 1000;
-/// Pages that are written without sections: two for each of so many jobs.
+/// Pages that are written without sections: two for each of this number of jobs.
 const PAIRS: u64 = 4;
 /// Pages that are written through pins.
 const PINNED: u64 = 2;
@@ -70,7 +70,7 @@ fn open_with(medium: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64)
 fn over(flash: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64) -> Runtime {
     over_slow(flash, workers, frames, existing, Duration::from_secs(5))
 }
-/// The same over a medium that is given so long.
+/// A runtime over a medium that is given `patience`.
 fn over_slow(flash: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64, patience: Duration) -> Runtime {
     let bytes = existing.min(u64::from(flash.subpages()) * SUBPAGE_BYTES as u64);
     let builder = |dram| {
@@ -131,7 +131,7 @@ fn check(state: &[u64], token: u64) {
     }
 }
 
-/// A token, opened beside the live memory.
+/// A token, opened next to the live memory.
 fn state_of(pool: &Arc<Pool>, token: u64) -> Vec<u64> {
     contents(&over(Arc::new(pool.view(token).unwrap().into_flash()), 1, 8, u64::MAX))
 }
@@ -368,7 +368,7 @@ fn a_sync_whose_writes_fail_makes_no_token_and_loses_nothing() {
     }
 }
 
-/// Where there is no frame to copy a pinned one to, a sync writes it from where it lies and stands
+/// Where there is no frame to copy a pinned one to, a sync writes it from its own frame and stands
 /// still meanwhile. If that takes too long it goes on, and so does the job: what the medium then
 /// reads may be torn.
 #[test]
@@ -464,7 +464,7 @@ fn a_section_that_stays_open_fails_the_sync_and_opens_the_gate_again() {
     runtime.sync().unwrap();
 }
 
-/// Counts what it is told, in DRAM and in the memory.
+/// Counts what it is notified of, in DRAM and in the memory.
 struct Part(AtomicU64);
 const PART_AT: u64 = PAGES + 3;
 

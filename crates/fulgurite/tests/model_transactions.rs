@@ -1,7 +1,7 @@
 //! Goal: transactions of jobs on several workers are serializable, with each other and with single
 //! operations of containers, whatever is evicted, synced or rolled back meanwhile. Errors, panics,
 //! cancellation, deadlines, removed names, roll backs and nesting end a transaction without a
-//! trace, and are told. So does the end of its memory, or the transaction is whole.
+//! trace, and are reported. So does the end of its memory, or the transaction is whole.
 //!
 //! Method: jobs on two workers run transactions that read some keys and overwrite some of them, in
 //! arrays, hash maps, trees and blobs, over a cache of a few frames and on a pool that is synced.
@@ -170,7 +170,7 @@ impl From<AccessError> for Failure {
 }
 
 struct Bench {
-    // First, so that it ends before the directory goes.
+    // First, so that it ends before the directory is removed.
     memory: Fulgurite,
     _directory: tempfile::TempDir,
 }
@@ -179,7 +179,7 @@ fn bench(dram: &str) -> Bench {
     bench_with_objects(dram, 0)
 }
 
-/// With so many objects, short blobs are objects.
+/// With objects, short blobs are objects.
 fn bench_with_objects(dram: &str, objects: u64) -> Bench {
     let directory = tempfile::tempdir().unwrap();
     let medium = Medium::new_pool(directory.path().join("pool"), "64M").objects(objects);
@@ -264,7 +264,7 @@ fn the_decision_is_right_where_it_is_known() {
         ended,
     };
     let circle = |result| matches!(result, Err(Violation::Circle { .. }));
-    // One after the other, and beside each other.
+    // One after the other, and overlapping.
     let chain = [one(1, &[(5, 0)], &[5], 1, 2), one(2, &[(5, 1)], &[5], 3, 4), one(3, &[(5, 1)], &[], 1, 9)];
     assert_eq!(serializable(&chain), Ok(()));
     // What had been overwritten before the reader began.
@@ -353,7 +353,7 @@ fn transactions_that_outlive_their_memory_are_whole_or_nothing() {
     let map: Accounts = memory.named("map").hash_map(1000).unwrap();
     let (begun, has_begun) = std::sync::mpsc::channel();
     let goes = Arc::new(AtomicBool::new(false));
-    // Each worker is kept by the first that it has. Most have not begun when the memory goes.
+    // The first job of each worker keeps it busy. Most have not begun when the memory is dropped.
     let job = |pair: u64| {
         let (its, transactions, begun, goes) = (map.clone(), memory.transactions(), begun.clone(), goes.clone());
         let body = move |m: &mut Context| {
@@ -482,7 +482,7 @@ fn a_full_pool_leaves_no_half_of_a_transaction() {
     let medium = Medium::new_pool(directory.path().join("pool"), "24M");
     // The default would sync before the pool is full.
     let builder = Fulgurite::builder(medium).durability(fulgurite::Durability::Sync).dram("8M").workers(2);
-    // Rows of a subpage lie on the stack, some at a time.
+    // Rows of a subpage are on the stack, some at a time.
     let memory = builder.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap();
     // A row a subpage, more than fit into DRAM.
     let rows = memory.named("rows").array::<[u64; 512]>(ROWS, |_| [100; 512]).unwrap();

@@ -1,6 +1,6 @@
-//! Goal: jobs that view values of a pool see each whole, or are told that it has gone, while others
-//! change it, frames leave DRAM, syncs name states and roll backs take older ones up. Nothing is
-//! lost by that.
+//! Goal: jobs that view values of a pool see each whole, or get the error that it is gone, while
+//! others change it, frames leave DRAM, syncs name states and roll backs take older ones up.
+//! Nothing is lost by that.
 //! Method: more data than frames, in values of up to several subpages, with and without objects.
 //! Jobs on two workers view them, and others put, change, remove and do so in transactions. Another
 //! thread syncs and rolls back. Each piece of a view is compared with what the first one says.

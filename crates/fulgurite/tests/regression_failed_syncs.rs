@@ -1,9 +1,9 @@
 //! Goal: a sync can always be made, or says why none can be made any more: after a section as large
 //! as a pool keeps history for, with one damaged heap among those that have names, and over a file
 //! that was deleted or replaced while it was open. After a sync that failed for good, the tokens
-//! that are told of are those that a new start finds. Method: pools in small files, changed past
-//! the program: bytes flipped, names removed and given to other files. And jobs that declare how
-//! many pins they hold.
+//! that are reported are the ones that a new start finds. Method: pools in small files, changed
+//! past the program: bytes flipped, names removed and given to other files. And jobs that declare
+//! how many pins they hold.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -56,7 +56,7 @@ fn one_large_section(durability: Durability) {
     for word in ["older", "640.0 KiB", "DRAM", "Builder::dram"] {
         assert!(told.contains(word), "{word}: {told}");
     }
-    // Readers of all of it need frames, and are told nothing.
+    // Readers of all of it need frames, and get no error.
     let read =
         move |m: &mut fulgurite::Context| (0..LEN).step_by(STEP).try_fold(0, |sum, i| Ok(sum + array.get(m, i)?));
     let sum = memory.run(read).unwrap();
@@ -142,7 +142,7 @@ fn one_damaged_heap_keeps_no_other_from_being_rolled_back() {
     let good = memory.named("good").value(1u64).unwrap();
     let token = memory.sync().unwrap();
     memory.run(move |m| m.store(good, 2)).unwrap();
-    // A byte of each page with the header of a heap is lost, and with it that of "bad".
+    // A byte of each page with the header of a heap is lost, and so is the header of "bad".
     let bytes = fs::read(&path).unwrap();
     let file = fs::File::options().write(true).open(&path).unwrap();
     let is_header = |at: &usize| bytes[*at..][..PAGE].windows(8).any(|words| words == b"flgheap1");

@@ -1,6 +1,6 @@
 //! Goal: where a pool has no more room than a sync needs, only changes are refused: readers
 //! continue however many frames are dirty, and a sync can be made, and makes room. Method: pools in
-//! memory, with extents of 16 flash pages and of 256, with more room beside the data than DRAM and
+//! memory, with extents of 16 flash pages and of 256, with more room next to the data than DRAM and
 //! with less. All of it is written and synced, so that nothing overwritten is free before the next
 //! sync. Then many jobs write until they are refused, with fewer frames than data, while others
 //! read all of it, on one worker and on two, which save something with each sync. Then a worker
@@ -131,7 +131,7 @@ fn with_less_room_than_dram() {
 #[test]
 fn what_an_idle_worker_read_while_there_was_room_is_asked_for_too() {
     const DATA: u32 = 4096;
-    // What lies in the frames of the idle worker, and is the last of the data.
+    // The data in the frames of the idle worker, which is the last of all.
     const IDLE: u32 = 1200;
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(9600).unwrap());
     Pool::format(&medium, Geometry::new(9600, 64, Some(DATA)).unwrap(), PoolId([9; 16]), 0).unwrap();

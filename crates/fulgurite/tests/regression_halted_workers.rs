@@ -1,7 +1,7 @@
 //! Goal: a sync ends where a worker that is halted waits for the medium, and the medium for the
 //! queue of another halted worker. Method: a pool behind a wrapping that keeps the completion of
 //! one write back until another queue was polled. A job pins a dirty frame and uses all others, so
-//! that its worker has no frame for a copy and writes from where the frame lies.
+//! that its worker has no frame for a copy and writes from the frame itself.
 
 use crate::guarded;
 
@@ -46,7 +46,7 @@ struct NeedsOthersQueue {
     kept: Vec<Completion>,
 }
 
-// SAFETY: queues are those of the medium within, which keeps the contract itself.
+// SAFETY: the queues are the inner medium's, which keeps the contract itself.
 unsafe impl FrameContract for NeedsOthers {}
 
 impl Flash for NeedsOthers {

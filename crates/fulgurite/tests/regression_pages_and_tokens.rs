@@ -97,7 +97,7 @@ fn a_reader_leaves_nothing_pinned() {
         for n in 3..12 {
             save(n);
         }
-        // Both stay, beside the newest four, and are what they were.
+        // Both stay, in addition to the newest four, and are what they were.
         let kept = memory.tokens().unwrap();
         assert_eq!((kept.len(), &kept[..2]), (6, &[by_user, token][..]));
         assert_eq!(readers.each_ref().map(|reader| reader.value::<u64>("value").unwrap()), [1, 2]);

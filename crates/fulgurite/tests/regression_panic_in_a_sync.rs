@@ -79,7 +79,7 @@ impl Versions for Panics {
     }
 }
 
-// SAFETY: queues are those of the medium within, which keeps the contract itself.
+// SAFETY: the queues are the inner medium's, which keeps the contract itself.
 unsafe impl FrameContract for Panics {}
 
 impl Backing for Panics {

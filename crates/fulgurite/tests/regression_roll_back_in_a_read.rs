@@ -66,7 +66,7 @@ impl RawMemory for Rolled<'_> {
 
 const OLD: u64 = 1;
 const NEW: u64 = 2;
-/// The keys of the older state lie this far apart.
+/// The distance between two keys of the older state.
 const APART: u64 = 16;
 const KEYS: u64 = 60 * APART;
 

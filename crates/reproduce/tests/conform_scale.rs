@@ -1,8 +1,8 @@
 //! Goal: A11's system at a fourth of its size stands for the whole. Method: both run all workloads.
 //! The means of their shares of DRAM-only, which A11 is about, differ by less than half a point,
 //! and single ones by less than two (`make test-full`: the whole has 16 cores and 64 million
-//! pages). What a fourth divides, all of it divides. The systems of D8 are those of the
-//! repository's files, so that `fulgurite-lab sim compare` gives what D8 gives. So are the
+//! pages). What a fourth divides, all of it divides. The systems of D8 are the repository's files,
+//! so that `fulgurite-lab sim compare` gives what D8 gives. So are the
 //! shapes of A11's workloads.
 
 use fulgurite_reproduce::calibration::Values;

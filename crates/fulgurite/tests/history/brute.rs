@@ -1,5 +1,5 @@
-//! The same question as in `check.rs`, answered by trying all orders: for histories of a few
-//! operations, and to say whether the other answer is right.
+//! The question of `check.rs`, answered by trying all orders: for histories of a few operations,
+//! and to say whether the other answer is right.
 
 use std::collections::HashSet;
 

@@ -4,17 +4,17 @@
 //!
 //! For a register whose writes all have values of their own, that is decided in O(n log n): Gibbons
 //! & Korach, "Testing Shared Memories" (SIAM Journal on Computing 26, 1997). A write and the reads
-//! that found its value are a *cluster*, and lie side by side in any order that will do. From the
+//! that found its value are a *cluster*, and are neighbours in any order that will do. From the
 //! first return of a cluster to its last call is its *zone*: a forward zone is a time in which the
 //! register certainly had this value, a backward zone (the last call comes before the first return)
 //! has a moment in it at which the whole cluster fits. So two forward zones must not overlap, a
-//! backward one must not lie within a forward one, and no read returns before its write is called.
+//! backward one must not be within a forward one, and no read returns before its write is called.
 //! That is all.
 //!
-//! For a counter, the values are the order: one look at them in turn decides.
+//! For a counter, the values are the order: reading them in turn decides.
 //!
-//! What does not look at histories this way, but tries all orders, is in `brute.rs`; the two must
-//! agree.
+//! The method that tries all orders instead of analysing histories in this manner is in `brute.rs`.
+//! The two must agree.
 
 use std::fmt;
 
@@ -187,7 +187,7 @@ pub fn counter(history: &mut [Operation]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// How many reads of a history lie beside a write, so that there is more than one right answer.
+/// How many reads of a history overlap a write, so that there is more than one right answer.
 pub fn overlapping(history: &[Operation]) -> u64 {
     let writes = || history.iter().filter(|op| op.kind == Kind::Write);
     let mut calls: Vec<u64> = writes().map(|op| op.invoked).collect();

@@ -23,7 +23,7 @@ use super::record::{Log, Random, Stamps, fill, key_of, value, value_of};
 pub const GROUP: u64 = 8;
 /// Keys in a group: 12 words, a counter, two pages, two halves of a pair.
 pub const GROUP_KEYS: u32 = 17;
-/// Where the words lie on a subpage: neighbours, the middle, the end.
+/// Where the words are on a subpage: neighbours, the middle, the end.
 const WORDS: [u64; 4] = [0, 8, 2048, SUBPAGE_BYTES as u64 - 8];
 const COUNTER: u32 = 12;
 const PAGE: u32 = 13;
@@ -41,9 +41,9 @@ pub struct Table {
     pub stamps: Stamps,
     pub groups: u64,
     pub workers: u64,
-    /// Whether the medium fails as it was told to.
+    /// Whether the medium fails as it was planned to.
     pub tolerates: fn(&AccessError) -> bool,
-    /// By group and [`GROUP`]: that of a counter, a page, a pair.
+    /// By group and [`GROUP`]: the latch of a counter, a page, a pair.
     latches: Box<[[VersionLatch; 3]]>,
 }
 
@@ -119,7 +119,7 @@ impl Hand {
         }
     }
 
-    /// An operation failed: as the medium was told to, or it should not have.
+    /// An operation failed: as the medium was planned to, or it should not have.
     fn failed(&mut self, error: &AccessError) {
         self.log.failed += 1;
         if !(self.table.tolerates)(error) {
@@ -152,7 +152,7 @@ impl Hand {
         self.log.note(key, Kind::Read, value, stamps);
     }
 
-    /// What is between two operations: turns for others, looks ahead, walks.
+    /// What is between two operations: turns for others, prefetches, walks.
     fn rest(&mut self, m: &mut Context) -> Result<(), AccessError> {
         let subpages = self.table.groups * GROUP;
         match self.random.below(600) {

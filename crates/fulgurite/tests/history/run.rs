@@ -21,7 +21,7 @@ use super::check::{self, Kind, Operation, Violation, overlapping};
 use super::job::{FIRST_AT_REST, GROUP, Table, is_counter, read_all, work};
 use super::record::{Event, Log, Stamps};
 
-/// What lies under the memory.
+/// What is under the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediumKind {
     /// Memory that answers late and out of order.
@@ -69,10 +69,10 @@ pub fn operations(planted: Option<Planted>) -> u64 {
     if planted.is_some() { OPERATIONS } else { fulgurite_testkit::share(OPERATIONS) }
 }
 /// Flash pages of a pool: several times what is live, so that hundreds of write-backs may come
-/// between two syncs; not so many that extents become empty before they are wanted, and nothing is
-/// reclaimed.
+/// between two syncs, but few enough that extents do not become empty before they are wanted,
+/// because then nothing would be reclaimed.
 const POOL_PAGES: u32 = 1536;
-/// So many reads of a pool and as many writes fail for good, ever more seldom.
+/// This number of reads of a pool and as many writes fail for good, ever more seldom.
 const BAD_PLACES: u64 = 12;
 
 /// What a run has come to.
@@ -80,7 +80,7 @@ const BAD_PLACES: u64 = 12;
 pub struct Report {
     pub operations: u64,
     pub reads: u64,
-    /// Reads beside a write of the same key.
+    /// Reads that overlap a write of the same key.
     pub overlapping: u64,
     pub failed: u64,
     pub misses: u64,
@@ -142,7 +142,7 @@ impl MediumKind {
                 rule(Op::Read, 80, Fault::Fails(FlashError::Short)),
                 rule(Op::Write, 6, eio),
             ]),
-            // A place that fails is not used any more, nor are those beside it: few do, so that
+            // A place that fails is not used any more, nor are its neighbours: few do, so that
             // there is room to the end. EAGAIN says nothing of the place.
             MediumKind::FaultyPool => {
                 let again = Fault::Fails(FlashError::Io(11));
@@ -236,7 +236,7 @@ impl Ground {
     }
 }
 
-/// Squeezes, or syncs, until told to stop. Returns how many syncs there were.
+/// Squeezes, or syncs, until notified to stop. Returns how many syncs there were.
 fn disturb(runtime: &Runtime, plan: &Plan, stop: &AtomicBool) -> u64 {
     let (full, mut done) = (runtime.dram_bytes(), 0);
     let half = runtime.fixed_bytes() + (full - runtime.fixed_bytes()) / 2;
@@ -279,7 +279,7 @@ pub fn run(plan: &Plan, seed: u64, planted: Option<Planted>) -> Result<Report, S
         let disturbing = scope.spawn(|| disturb(&runtime, plan, &stop));
         let jobs: Vec<_> = (0..FIBERS)
             .map(|id| {
-                // Some hold pins; not so many that others wait for them to end.
+                // Some hold pins, but few enough that others need not wait for them to end.
                 let pins = id % 12 < 2;
                 let options = JobOptions::new().pins(pins.into()).worker(id as usize % plan.workers);
                 let its = table.clone();
