@@ -20,7 +20,7 @@
 #define FULGURITE_MAY_WRITE 2
 
 /**
- * Pages outlive the program. A bit beside FULGURITE_MAY_READ and FULGURITE_MAY_WRITE.
+ * Pages outlive the program. A bit in addition to FULGURITE_MAY_READ and FULGURITE_MAY_WRITE.
  */
 #define FULGURITE_PERMANENT 4
 
@@ -218,8 +218,8 @@ typedef struct fulgurite_object_pool fulgurite_object_pool;
 typedef struct fulgurite_objects fulgurite_objects;
 
 /**
- * Where a memory lies, how large it is, and what it promises. Make one, set what is needed, and
- * pass it to fulgurite_open().
+ * Where a memory is stored, how large it is, and what it promises. Make one, set what is needed,
+ * and pass it to fulgurite_open().
  */
 typedef struct fulgurite_options fulgurite_options;
 
@@ -231,8 +231,8 @@ typedef struct fulgurite_pool fulgurite_pool;
 
 /**
  * Bytes that read as zeros until they are written. Any thread and any job may use it. It orders
- * neither readers nor writers: a reader beside a writer may see some of the new bytes. A token has
- * each write whole, or not at all.
+ * neither readers nor writers: a reader that overlaps a writer may see some of the new bytes. A
+ * token has each write whole, or not at all.
  */
 typedef struct fulgurite_region fulgurite_region;
 
@@ -338,7 +338,7 @@ typedef struct {
      */
     uint64_t miss_p50_ns;
     /**
-     * The same, of the slowest hundredth.
+     * The 99th percentile of that time, in nanoseconds.
      */
     uint64_t miss_p99_ns;
 } fulgurite_statistics;
@@ -381,7 +381,7 @@ typedef struct {
      */
     uint64_t waited_ns;
     /**
-     * The most memory of the process when it was looked at, in bytes.
+     * The most memory that the process had when it was measured, in bytes.
      */
     uint64_t peak_bytes;
     /**
@@ -412,7 +412,7 @@ typedef struct {
      */
     uint64_t left_clean;
     /**
-     * The same, changed.
+     * Pages that left DRAM with their object changed.
      */
     uint64_t left_dirty;
     /**
@@ -565,8 +565,8 @@ fulgurite_status fulgurite_options_durability_lazy(fulgurite_options *options,
 fulgurite_status fulgurite_options_durability_cache(fulgurite_options *options);
 
 /**
- * Sets how many of the newest tokens a pool keeps, beside pinned ones. By default it is 1, which
- * is the least.
+ * Sets how many of the newest tokens a pool keeps, in addition to pinned ones. By default it is 1,
+ * which is the least.
  */
 fulgurite_status fulgurite_options_keep_tokens(fulgurite_options *options, size_t count);
 
@@ -749,7 +749,7 @@ fulgurite_status fulgurite_blobs_length(fulgurite_context *context,
                                         size_t *length);
 
 /**
- * Copies what lies in a value from `offset` on, as much as there is and `capacity` allows, and
+ * Copies the bytes of a value from `offset` on, as much as there is and `capacity` allows, and
  * stores in `*copied` how many bytes that are: 0 from the end of the value on.
  *
  * Fails with FULGURITE_NOT_FOUND.
@@ -802,7 +802,7 @@ fulgurite_status fulgurite_blobs_append(fulgurite_context *context,
 /**
  * Changes bytes of a value in place, from `offset` on.
  *
- * Fails with FULGURITE_NOT_FOUND when they do not lie inside a value of the key, and as
+ * Fails with FULGURITE_NOT_FOUND when they are not inside a value of the key, and as
  * fulgurite_blobs_put(). Nothing has changed then.
  */
 fulgurite_status fulgurite_blobs_write_at(fulgurite_context *context,
@@ -887,7 +887,7 @@ fulgurite_status fulgurite_u64_blobs_length(fulgurite_context *context,
                                             size_t *length);
 
 /**
- * Copies what lies in a value from `offset` on, as much as there is and `capacity` allows, and
+ * Copies the bytes of a value from `offset` on, as much as there is and `capacity` allows, and
  * stores in `*copied` how many bytes that are: 0 from the end of the value on.
  *
  * Fails with FULGURITE_NOT_FOUND.
@@ -936,7 +936,7 @@ fulgurite_status fulgurite_u64_blobs_append(fulgurite_context *context,
 /**
  * Changes bytes of a value in place, from `offset` on.
  *
- * Fails with FULGURITE_NOT_FOUND when they do not lie inside a value of the key, and as
+ * Fails with FULGURITE_NOT_FOUND when they are not inside a value of the key, and as
  * fulgurite_u64_blobs_put(). Nothing has changed then.
  */
 fulgurite_status fulgurite_u64_blobs_write_at(fulgurite_context *context,
@@ -1074,8 +1074,8 @@ fulgurite_status fulgurite_heap_allocate(fulgurite_context *context,
 /**
  * Takes back what fulgurite_heap_allocate() gave for as many bytes.
  *
- * Fails with FULGURITE_CORRUPT when no such object was given, where that can be told. An object
- * that is freed twice is found later, if at all.
+ * Fails with FULGURITE_CORRUPT when no such object was given, where that can be detected. An
+ * object that is freed twice is found later, if at all.
  */
 fulgurite_status fulgurite_heap_release(fulgurite_context *context,
                                         fulgurite_heap *heap,
@@ -1322,7 +1322,7 @@ fulgurite_status fulgurite_allocator_set_permissions(fulgurite_allocator *alloca
                                                      uint32_t permissions);
 
 /**
- * Returns whether an address lies in the memory of an allocator, in use or not.
+ * Returns whether an address is in the memory of an allocator, in use or not.
  */
 bool fulgurite_owns(const fulgurite_allocator *allocator, const void *address);
 
@@ -1339,10 +1339,10 @@ fulgurite_status fulgurite_allocator_get_statistics(fulgurite_allocator *allocat
  * options name. Contents of a flat medium are overwritten. A flat file that it creates loses its
  * name at once, and is gone with the process. In a pool, which has nothing else in it, objects can
  * be permanent (fulgurite_object_array_set_permanent(), fulgurite_object_pool_named()). Those that
- * are not are gone when the pool is opened again. The DRAM budget is that of the objects alone:
- * the program's other memory is not counted. `flags` is 0, or a sum of FULGURITE_OBJECTS_IN_LINE,
+ * are not are gone when the pool is opened again. The DRAM budget is for the objects alone: the
+ * program's other memory is not counted. `flags` is 0, or a sum of FULGURITE_OBJECTS_IN_LINE,
  * FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD. Of the options, a
- * pool's count of tokens holds as well. Those of workers and fibers say nothing here.
+ * pool's count of tokens holds as well. Options of workers and fibers have no effect here.
  *
  * Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, a durability, a device of
  * this process, or a count of tokens without a pool. Fails with FULGURITE_INVALID_ARGUMENT for

@@ -13,7 +13,7 @@ use crate::options::fulgurite_options;
 use crate::region::{FULGURITE_MAY_READ, FULGURITE_MAY_WRITE};
 use crate::status::fulgurite_status::{self, *};
 
-/// The alignment of blocks whose alignment is not told: that of any type of C.
+/// The alignment of blocks whose alignment is not given, which suits any type of C.
 const ALIGNMENT: usize = 16;
 
 /// Memory in flash that is used by plain loads and stores. Any thread may allocate, and free what
@@ -42,7 +42,7 @@ pub struct fulgurite_allocator_statistics {
     pub errors: u64,
     /// How long threads waited for pages, all together, in nanoseconds.
     pub waited_ns: u64,
-    /// The most memory of the process when it was looked at, in bytes.
+    /// The most memory that the process had when it was measured, in bytes.
     pub peak_bytes: u64,
     /// Of the faults, how many a worker waited for: a job touched a page, and the other jobs of its
     /// worker waited as well.
@@ -306,7 +306,7 @@ pub unsafe extern "C" fn fulgurite_discard(
     })
 }
 
-/// Pages outlive the program. A bit beside FULGURITE_MAY_READ and FULGURITE_MAY_WRITE.
+/// Pages outlive the program. A bit in addition to FULGURITE_MAY_READ and FULGURITE_MAY_WRITE.
 pub const FULGURITE_PERMANENT: u32 = 4;
 
 /// Changes what may be done with whole pages of one block: `at` and `bytes` are multiples of 4096,
@@ -357,7 +357,7 @@ fn some(block: *mut c_void) -> Result<NonNull<u8>, Failure> {
     NonNull::new(block.cast()).ok_or_else(none)
 }
 
-/// Returns whether an address lies in the memory of an allocator, in use or not.
+/// Returns whether an address is in the memory of an allocator, in use or not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_owns(allocator: *const fulgurite_allocator, address: *const c_void) -> bool {
     // SAFETY: the contract of the module `lib`.

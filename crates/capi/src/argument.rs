@@ -155,7 +155,7 @@ pub(crate) unsafe fn buffer<'a>(pointer: *mut c_void, len: usize, what: &str) ->
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), len) })
 }
 
-/// Where a result goes.
+/// Where a result is stored.
 ///
 /// # Safety
 /// NULL, or room for a `T` that nothing else uses during `'a`.
@@ -165,7 +165,7 @@ pub(crate) unsafe fn out<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut M
     Ok(unsafe { &mut *pointer.cast() })
 }
 
-/// Where a result goes, if it is wanted.
+/// Where a result is stored, if it is wanted.
 ///
 /// # Safety
 /// As [`out`].
@@ -201,7 +201,7 @@ pub(crate) unsafe fn tell<T: Copy>(told: &T, into: *mut T, size: usize, what: &s
 #[derive(Clone, Copy)]
 pub(crate) struct User(pub *mut c_void);
 
-// SAFETY: it is never followed here. The program is told on which threads its callbacks run.
+// SAFETY: it is never followed here. The header documents on which threads the callbacks run.
 unsafe impl Send for User {}
 
 impl User {

@@ -124,7 +124,7 @@ pub unsafe extern "C" fn fulgurite_blobs_length(
     guard(|| unsafe { call(context, blobs, key, key_length)?.length(length) })
 }
 
-/// Copies what lies in a value from `offset` on, as much as there is and `capacity` allows, and
+/// Copies the bytes of a value from `offset` on, as much as there is and `capacity` allows, and
 /// stores in `*copied` how many bytes that are: 0 from the end of the value on.
 ///
 /// Fails with FULGURITE_NOT_FOUND.
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn fulgurite_blobs_append(
 
 /// Changes bytes of a value in place, from `offset` on.
 ///
-/// Fails with FULGURITE_NOT_FOUND when they do not lie inside a value of the key, and as
+/// Fails with FULGURITE_NOT_FOUND when they are not inside a value of the key, and as
 /// fulgurite_blobs_put(). Nothing has changed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_blobs_write_at(

@@ -54,7 +54,7 @@ impl fulgurite_context {
         &self,
         code: impl FnOnce(&mut Context, &RefCell<Vec<WriteSection>>) -> Result<T, AccessError>,
     ) -> Result<T, Failure> {
-        // First: nothing else of it may be looked at by another thread.
+        // First, because another thread may read nothing else of it.
         if std::thread::current().id() != self.thread {
             let message = "the context is of a job on another thread; pass NULL";
             return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, message));

@@ -108,8 +108,8 @@ pub unsafe extern "C" fn fulgurite_heap_allocate(
 
 /// Takes back what fulgurite_heap_allocate() gave for as many bytes.
 ///
-/// Fails with FULGURITE_CORRUPT when no such object was given, where that can be told. An object
-/// that is freed twice is found later, if at all.
+/// Fails with FULGURITE_CORRUPT when no such object was given, where that can be detected. An
+/// object that is freed twice is found later, if at all.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_heap_release(
     context: *mut fulgurite_context,

@@ -48,7 +48,7 @@ pub struct fulgurite_objects_statistics {
     pub reads: u64,
     /// Pages that left DRAM with their object unchanged.
     pub left_clean: u64,
-    /// The same, changed.
+    /// Pages that left DRAM with their object changed.
     pub left_dirty: u64,
     /// Bytes written to flash.
     pub bytes_written: u64,
@@ -79,10 +79,10 @@ fn of_size(error: BadSize) -> Failure {
 /// options name. Contents of a flat medium are overwritten. A flat file that it creates loses its
 /// name at once, and is gone with the process. In a pool, which has nothing else in it, objects can
 /// be permanent (fulgurite_object_array_set_permanent(), fulgurite_object_pool_named()). Those that
-/// are not are gone when the pool is opened again. The DRAM budget is that of the objects alone:
-/// the program's other memory is not counted. `flags` is 0, or a sum of FULGURITE_OBJECTS_IN_LINE,
+/// are not are gone when the pool is opened again. The DRAM budget is for the objects alone: the
+/// program's other memory is not counted. `flags` is 0, or a sum of FULGURITE_OBJECTS_IN_LINE,
 /// FULGURITE_OBJECTS_CHECK_OVERRUNS and FULGURITE_OBJECTS_SYNC_ONLY_WHEN_TOLD. Of the options, a
-/// pool's count of tokens holds as well. Those of workers and fibers say nothing here.
+/// pool's count of tokens holds as well. Options of workers and fibers have no effect here.
 ///
 /// Fails with FULGURITE_BAD_OPTION, also for too little DRAM or flash, a durability, a device of
 /// this process, or a count of tokens without a pool. Fails with FULGURITE_INVALID_ARGUMENT for

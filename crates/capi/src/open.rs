@@ -66,7 +66,7 @@ impl Open {
         self.memory.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Keeps a place, to be told of roll backs and removals.
+    /// Keeps a place, to notify it of roll backs and removals.
     pub fn watch(&self, place: Place) -> Arc<Place> {
         let place = Arc::new(place);
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Options: where a memory lies and how large it is, collected before it is opened.
+//! Options: where a memory is stored and how large it is, collected before it is opened.
 
 use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -33,8 +33,8 @@ pub(crate) struct Chosen {
     pub creates: Option<PathBuf>,
 }
 
-/// Where a memory lies, how large it is, and what it promises. Make one, set what is needed, and
-/// pass it to fulgurite_open().
+/// Where a memory is stored, how large it is, and what it promises. Make one, set what is needed,
+/// and pass it to fulgurite_open().
 pub struct fulgurite_options {
     place: Option<Place>,
     size: Option<Size>,
@@ -364,8 +364,8 @@ pub unsafe extern "C" fn fulgurite_options_durability_cache(options: *mut fulgur
     unsafe { set(options, change) }
 }
 
-/// Sets how many of the newest tokens a pool keeps, beside pinned ones. By default it is 1, which
-/// is the least.
+/// Sets how many of the newest tokens a pool keeps, in addition to pinned ones. By default it is 1,
+/// which is the least.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_options_keep_tokens(
     options: *mut fulgurite_options,

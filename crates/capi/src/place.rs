@@ -1,7 +1,7 @@
 //! Named places whose handles have no latches of their own: regions, heaps and roots.
 //!
 //! A roll back to before such a place was made, or its removal, leaves its addresses to others. Its
-//! handles are told so by a mark that each call looks at.
+//! handles learn so by a mark that each call checks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

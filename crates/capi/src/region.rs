@@ -15,8 +15,8 @@ use crate::pool::fulgurite_pool;
 use crate::status::fulgurite_status::{self, *};
 
 /// Bytes that read as zeros until they are written. Any thread and any job may use it. It orders
-/// neither readers nor writers: a reader beside a writer may see some of the new bytes. A token has
-/// each write whole, or not at all.
+/// neither readers nor writers: a reader that overlaps a writer may see some of the new bytes. A
+/// token has each write whole, or not at all.
 pub struct fulgurite_region {
     pool: Arc<Open>,
     extent: Extent,
@@ -24,7 +24,7 @@ pub struct fulgurite_region {
     place: Option<Arc<Place>>,
 }
 
-/// Where the region of this name lies; none if the name leads to something else, or nowhere.
+/// Where the region of this name is. None if the name leads to something else, or nowhere.
 pub(crate) fn extent_of(memory: &Fulgurite, name: &str) -> Result<Option<Extent>, Failure> {
     let root = entry(memory, name)?;
     let is_region = |root: &fulgurite::containers::RootEntry| root.type_name == <Extent as fulgurite::Stored>::TYPE;
@@ -33,7 +33,7 @@ pub(crate) fn extent_of(memory: &Fulgurite, name: &str) -> Result<Option<Extent>
     Ok(Some(memory.run(move |m| m.load(at))?))
 }
 
-/// Frees what a region without a root lies in.
+/// Frees the pages of a region without a root.
 pub(crate) fn delete(memory: &Fulgurite, extent: Extent) -> Result<(), Failure> {
     Ok(memory.delete(pages(extent))?)
 }
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn fulgurite_region_bytes(region: *const fulgurite_region)
     unsafe { argument::handle(region, "region") }.map_or(0, |region| region.extent.bytes)
 }
 
-/// Where `len` bytes from `offset` on lie, when a region has them.
+/// Where `len` bytes from `offset` on are, when a region has them.
 fn inside(region: &fulgurite_region, offset: u64, len: usize) -> Result<Address, Failure> {
     let end = offset.checked_add(len as u64);
     if end.is_none_or(|end| end > region.extent.bytes) {

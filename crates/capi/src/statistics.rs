@@ -38,7 +38,7 @@ pub struct fulgurite_statistics {
     pub jobs_died: u64,
     /// The median from a miss to the job's being able to go on, in nanoseconds.
     pub miss_p50_ns: u64,
-    /// The same, of the slowest hundredth.
+    /// The 99th percentile of that time, in nanoseconds.
     pub miss_p99_ns: u64,
 }
 

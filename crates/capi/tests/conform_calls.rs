@@ -631,7 +631,7 @@ const COPIED: u32 = 4000;
 unsafe extern "C" fn copy_objects(context: *mut fulgurite_context, array: *mut c_void) -> c_int {
     let (mut object, mut right) = ([0u32; 1000], 0);
     for index in 0..COPIED {
-        // SAFETY: the array has so many objects, and is this job's.
+        // SAFETY: the array has `COPIED` objects, and is this job's.
         unsafe {
             let at = array.byte_add(index as usize * FULGURITE_OBJECT_STRIDE);
             let into = object.as_mut_ptr().cast::<c_void>();
@@ -804,7 +804,7 @@ fn objects_are_made_permanent_and_checked() {
 
 unsafe extern "C" fn touch(_: *mut fulgurite_context, block: *mut c_void) -> c_int {
     for page in 0..TOUCHED {
-        // SAFETY: the block has so many pages, and is this job's.
+        // SAFETY: the block has `TOUCHED` pages, and is this job's.
         unsafe { block.byte_add(page * 4096).cast::<u8>().write(7) };
     }
     // SAFETY: as above.

@@ -1,7 +1,7 @@
 //! Goal: the library installs, and the examples in C and C++ compile with all warnings against what
 //! was installed, run, and find after a restart what they kept. Method: `scripts/install` into a
-//! directory of this test, `pkg-config` for what the compiler is to be told, and each example twice
-//! over one pool, its words compared.
+//! directory of this test, `pkg-config` for the compiler's options, and each example twice over one
+//! pool, its words compared.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
