@@ -1,6 +1,6 @@
 //! Arrays of fixed length over a region: no header, no node, one access per element.
 //!
-//! Invariant: element `i` lies in subpage `i / (elements per subpage)`, so that none straddles.
+//! Invariant: element `i` is in subpage `i / (elements per subpage)`, so that none straddles.
 //! Elements whose size divides the subpage are contiguous. The handle is two words and may be
 //! copied at will.
 //!
@@ -22,7 +22,7 @@ use crate::{Memory, MemoryId, Pinned, Ptr, Region};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct ArrayRoot {
-    /// Where the elements lie.
+    /// Where the elements are.
     pub region: Region,
     /// How many there are.
     pub len: u64,
@@ -64,7 +64,7 @@ impl<T: Plain> Array<T> {
         len.div_ceil(Self::PER_SUBPAGE).saturating_mul(SUBPAGE_BYTES as u64)
     }
 
-    /// The array of `len` elements that lies at the front of `region`. Accesses nothing.
+    /// The array of `len` elements that is at the front of `region`. Accesses nothing.
     ///
     /// # Errors
     /// [`AccessError::NoSpace`] when the region is too small.
@@ -122,8 +122,7 @@ impl<T: Plain> Array<T> {
         Ok(array)
     }
 
-    /// The same array, as one of this memory. In another one it fails with
-    /// [`AccessError::OtherMemory`].
+    /// This array as one of that memory. In another one it fails with [`AccessError::OtherMemory`].
     #[must_use]
     pub fn of(self, memory: MemoryId) -> Self {
         Array { memory: Some(memory), ..self }
@@ -137,12 +136,12 @@ impl<T: Plain> Array<T> {
         self.base.add(subpage * SUBPAGE_BYTES as u64 + inside * size_of::<T>() as u64)
     }
 
-    /// Where element `index` lies, if there is one.
+    /// The pointer to element `index`, if there is one.
     #[inline(always)]
     pub fn ptr(&self, index: u64) -> Option<Ptr<T>> {
         (index < self.len).then(|| Ptr::new(self.place(index)))
     }
-    /// The same, or why there is none.
+    /// The pointer to element `index`, or why there is none.
     #[inline(always)]
     pub(crate) fn element<M: Memory>(&self, memory: &M, index: u64) -> Result<Ptr<T>, AccessError> {
         if let Some(own) = self.memory {

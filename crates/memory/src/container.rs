@@ -8,7 +8,7 @@
 //!
 //! In flash memory a container is its root and what that leads to. In DRAM it has latches, and its
 //! heap's free lists. The heap's state is saved at every sync and read again after a roll back,
-//! which also makes readers look again.
+//! which also makes readers read again.
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -25,11 +25,11 @@ use crate::{
     MasstreeRoot, Memory, OrderedBlobs, Ptr, RedBlackTree, RedBlackTreeRoot, Region, RootError, Stored,
 };
 
-/// Where in its region a container's root lies.
+/// Where in its region a container's root is.
 const ROOT_AT: u64 = 64;
 /// Where it says which part of it is objects.
 const OBJECTS_AT: u64 = 24;
-/// Where notes of values that are written in parts lie.
+/// Where notes of values that are written in parts are.
 const NOTES_AT: u64 = 2048;
 const _: () = assert!(NOTES_AT as usize + NOTES_BYTES <= SUBPAGE_BYTES);
 const _: () = assert!(RECORD_AT as usize + RECORD_BYTES <= NOTES_AT as usize);
@@ -56,7 +56,7 @@ impl ObjectsRecord {
     }
 }
 
-/// The ranges of addresses that a container under a root has beside its region.
+/// The ranges of addresses that a container under a root has in addition to its region.
 ///
 /// # Errors
 /// What the memory says.
@@ -77,7 +77,7 @@ pub trait Container: Sized {
     fn parts() -> [TypePart; 2];
     /// What to store, to open it again. Never changes.
     fn root_record(&self) -> Self::Root;
-    /// Opens the container with this root, whose nodes lie in `heap`.
+    /// Opens the container with this root, whose nodes are in `heap`.
     ///
     /// # Errors
     /// [`AccessError::Corrupt`] when the root is not of such a container; what the memory says.
@@ -94,7 +94,7 @@ pub trait Container: Sized {
     fn save<M: Memory>(&self, _memory: &mut M) -> Result<(), AccessError> {
         Ok(())
     }
-    /// After a roll back, while nothing changes it: readers look again. With `gone`, users get
+    /// After a roll back, while nothing changes it: readers read again. With `gone`, users get
     /// [`AccessError::Poisoned`].
     fn disturb(&self, gone: bool);
     /// Where it has objects, which are opened with it.
@@ -131,7 +131,7 @@ impl Container for () {
     fn disturb(&self, _: bool) {}
 }
 
-/// An array has no latch. After a roll back its handle reads what lies there now, so ask for it
+/// An array has no latch. After a roll back its handle reads what is there now, so ask for it
 /// again.
 impl<T: Stored> Container for Array<T> {
     type Root = ArrayRoot;
@@ -347,7 +347,7 @@ impl<C: Container> Rooted<C> {
     pub const HEAP_BYTES_MIN: u64 = Heap::HEADER_BYTES + SUBPAGE;
 
     /// Makes a heap of `heap_bytes` and whatever `make` makes, in a region of `directory` with
-    /// `data_bytes` beside the heap, and names it. One write section: a named state has all of it
+    /// `data_bytes` next to the heap, and names it. One write section: a named state has all of it
     /// or nothing.
     ///
     /// # Errors
@@ -453,7 +453,7 @@ impl<C: Container> Rooted<C> {
     pub fn entry(&self) -> &RootEntry {
         &self.entry
     }
-    /// Where it lies.
+    /// Its address.
     pub fn address(&self) -> Address {
         self.entry.address
     }
@@ -467,7 +467,7 @@ impl<C: Container> Rooted<C> {
         self.heap.save(memory)
     }
 
-    /// At a roll back, before jobs go on: a read of the state before finds out, and looks again.
+    /// At a roll back, before jobs go on: a read of the state before notices it, and reads again.
     pub fn disturb(&self) {
         self.container.disturb(false);
     }

@@ -110,7 +110,7 @@ impl Directory {
     /// Opens the directory of an address space of `bytes`, or makes one in a new pool.
     ///
     /// # Errors
-    /// [`RootError::Damaged`] when something else lies there, [`RootError::TooSmall`], and the
+    /// [`RootError::Damaged`] when something else is there, [`RootError::TooSmall`], and the
     /// memory's errors.
     pub fn open<M: Memory>(memory: &mut M, bytes: u64) -> Result<Directory, RootError> {
         let directory = Self::of(memory.id(), bytes)?;
@@ -193,7 +193,7 @@ impl Directory {
         range.map(|(first, count)| PageRange { first, count })
     }
 
-    /// Takes pages back. What lies in them is not touched.
+    /// Takes pages back. Their contents are not touched.
     ///
     /// # Errors
     /// [`RootError::NotHandedOut`], [`RootError::Damaged`]; what the memory says.
@@ -226,7 +226,7 @@ impl Directory {
         memory: &mut M,
         mut look: impl FnMut(&mut M) -> Result<T, RootError>,
     ) -> Result<T, RootError> {
-        // What was seen half is looked at again, also when it seemed to be damaged.
+        // What was seen partially is read again, also when it seemed to be damaged.
         optimistic::read(&self.latch, memory, |memory, _| match look(memory) {
             Err(RootError::Access(error)) => Err(error),
             other => Ok(other),
@@ -408,7 +408,7 @@ impl Directory {
         Ok(entry)
     }
 
-    /// Where the value with this name lies.
+    /// The address of the value with this name.
     ///
     /// # Errors
     /// As [`Directory::find_as`].
@@ -444,11 +444,11 @@ impl Directory {
         Ok(at)
     }
 
-    /// At a roll back, before jobs go on: makes readers look again.
+    /// At a roll back, before jobs go on: makes readers read again.
     pub fn disturb(&self) {
         self.latch.disturb(false);
     }
-    /// After a roll back: checks that the state has a readable directory, and makes readers look
+    /// After a roll back: checks that the state has a readable directory, and makes readers read
     /// again.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ const ENTRIES: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct HashMapRoot {
-    /// Where the buckets lie.
+    /// Where the buckets are.
     pub region: Region,
     /// How many there are, or may come to be, with the top bit set.
     pub buckets: u64,
@@ -80,7 +80,7 @@ struct Growth {
     merges: AtomicU64,
     /// A segment whose first bucket is not there yet; 0: none.
     ready: AtomicU64,
-    /// Where the segments of buckets beyond the region lie; 0: not read yet. Apart, so that a map
+    /// Where the segments of buckets beyond the region are; 0: not read yet. Apart, so that a map
     /// that is moved takes little of a fiber's stack.
     segments: Box<[AtomicU64; growth::SEGMENTS]>,
 }
@@ -92,7 +92,7 @@ struct Place {
     slot: usize,
 }
 
-/// What a look along a chain found.
+/// What a search along a chain found.
 struct Scan {
     found: Option<Place>,
     /// First free slot.

@@ -52,7 +52,7 @@ pub const CACHED_OBJECTS: usize = 256;
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 /// Bytes that the header takes at the front of the region.
 const HEADER_BYTES: u64 = 2 * SUBPAGE;
-/// How far the mark on flash precedes what is handed out, so that it is written once in so many
+/// How far the mark on flash precedes what is handed out, so that it is written once in several
 /// slabs.
 const MARK_AHEAD: u64 = 16 * PAGE_BYTES as u64;
 
@@ -71,7 +71,7 @@ struct Supply {
 /// An allocator over a [`Region`] of flash memory, for any number of workers.
 #[derive(Debug)]
 pub struct Heap {
-    /// Of the memory that it lies in.
+    /// The memory that holds it.
     memory: MemoryId,
     parts: Parts,
     /// Where it gets more when it is full.
@@ -88,11 +88,11 @@ pub struct Heap {
     gone: AtomicBool,
     /// Bytes of free objects when it was last looked for empty pages, or fewer.
     looked_at: AtomicU64,
-    /// Of those that walk all lists. Taken before those of classes.
+    /// The turn of whatever walks all lists. Taken before the turns of classes.
     walk_turn: VersionLatch,
     /// Empty pages are with a caller.
     lent: AtomicBool,
-    /// The page from which on the next search for empty ones looks.
+    /// The page at which the next search for empty ones starts.
     look_from: AtomicU64,
 }
 
@@ -154,7 +154,7 @@ impl Heap {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// The memory that it lies in.
+    /// The memory that holds it.
     pub(crate) fn memory(&self) -> MemoryId {
         self.memory
     }
@@ -293,7 +293,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Whether an object of the class can lie at `at`.
+    /// Whether there can be an object of the class at `at`.
     fn is_object(&self, class: usize, at: Address) -> bool {
         let size = class_bytes(class);
         let offset = at.subpage_offset() as u64;
@@ -409,7 +409,7 @@ impl Heap {
                 break Some(slab);
             }
             let lent = self.lent.load(Ordering::Acquire);
-            // What others have freed goes before more addresses.
+            // What others have freed is used before more addresses.
             if let Some((at, len)) = self.recycle(memory, larger)? {
                 let page = PAGE_BYTES as u64;
                 let used = match is_large {
@@ -547,7 +547,7 @@ impl Heap {
         Ok(())
     }
     /// Makes free objects, as large as fit, of whole subpages that nobody has. They may be of
-    /// ranges that lie side by side, and no object is of two.
+    /// ranges that are adjacent, and no object is of two.
     fn divide(&self, mut at: Address, mut bytes: u64) {
         while bytes >= SUBPAGE {
             let left = self.parts.at(self.parts.offset(at)).map_or(bytes, |(_, left)| left.min(bytes));

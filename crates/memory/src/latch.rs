@@ -1,5 +1,5 @@
-//! Latches: the right to change a data structure now. They are in DRAM, beside the structure, never
-//! in the pool.
+//! Latches: the right to change a data structure now. They are in DRAM, next to the structure,
+//! never in the pool.
 //!
 //! ```text
 //!  63                                   3    2        1        0
@@ -355,7 +355,7 @@ impl Latch for FiberLatch {
     /// only reads the word.
     fn disturb(&self, gone: bool) {
         if gone && self.word.load(Ordering::Relaxed) == 0 {
-            // Nobody's yet: becomes this thread's, whose users are told.
+            // Nobody's yet: becomes this thread's, whose users get the error.
             self.claim(this_thread());
         }
         let poison = if gone { POISON } else { 0 };

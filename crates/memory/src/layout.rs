@@ -1,4 +1,4 @@
-//! Where the nodes of a structure that is built at once lie: in order, or scattered.
+//! Where the nodes of a structure that is built at once are placed: in order, or scattered.
 //!
 //! Invariant: for every layout, ranks `0..count` and slots `0..count` correspond one to one, as a
 //! pure function of the seed.
@@ -9,7 +9,7 @@ use fulgurite_format::{Address, SUBPAGE_BYTES};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
     /// Pseudo-random, as in a heap filled in random order: neighbours in key order share no
-    /// subpage. The same seed gives the same placement.
+    /// subpage. Equal seeds give equal placements.
     Scattered {
         /// Chooses the placement.
         seed: u64,
@@ -44,7 +44,7 @@ impl Reservation {
         let (subpage, inside) = (slot / self.per_subpage, slot % self.per_subpage);
         self.base.add(subpage * SUBPAGE_BYTES as u64 + inside * self.size)
     }
-    /// Where the object with this rank lies. Each rank has its own.
+    /// Where the object with this rank is placed. Each rank has its own place.
     ///
     /// # Panics
     /// When there are not as many.

@@ -1,10 +1,9 @@
-//! Memory: how programs reach data that may lie in flash, and what is built on it.
+//! Memory: how programs reach data that may be in flash, and what is built on it.
 //!
 //! Has the [`Memory`] trait (what a container needs of its memory), [`RawMemory`] (what a kind of
-//! memory provides), plain memory, typed pointers,
-//! latches, all-or-nothing write sets, the small-object allocator and the containers. Everything
-//! above is generic over [`Memory`]. The same code runs on plain memory, under kernel paging, and
-//! on the guarded path.
+//! memory provides), plain memory, typed pointers, latches, all-or-nothing write sets, the
+//! small-object allocator and the containers. Everything above is generic over [`Memory`], so the
+//! code of a program runs unchanged on plain memory, under kernel paging, and on the guarded path.
 //!
 //! Invariants:
 //! * A view lives until the next access through the same `&mut` memory, by the borrow checker.

@@ -9,7 +9,7 @@ use fulgurite_runtime::AccessError;
 /// Tells a memory from all others of this process. A runtime's is never used again. Another
 /// memory may be where a plain one was.
 ///
-/// A container keeps that of the memory in which it was made or opened. Each of its operations
+/// A container keeps the id of the memory in which it was made or opened. Each of its operations
 /// compares it once, and fails with [`AccessError::OtherMemory`] in another memory, before it has
 /// touched anything. [`Ptr`](crate::Ptr) and [`Region`](crate::Region) are addresses: they may be
 /// stored in flash, and are of whatever memory they are used in.
@@ -33,7 +33,7 @@ impl<'m> Identity<'m> {
     }
 }
 
-/// What those of plain memories have, and those of runtimes have not.
+/// A bit that ids of plain memories have, and ids of runtimes have not.
 const PLAIN: u32 = 1 << 31;
 
 impl MemoryId {

@@ -1,10 +1,10 @@
 //! How the containers read without a latch and write with one held only for the writing.
 //!
-//! A reader looks, then asks whether the latch was free all the while. What it read meanwhile may
-//! be anything (a freed object that was used again). So looking is bounded, and an error that
-//! garbage explains counts only if nothing changed. A writer looks in the same way, which also
-//! brings in what it needs, and holds the latch from the moment its look is known to be true. After
-//! too many disturbed looks the latch is taken first, so that no job starves.
+//! A reader reads, then asks whether the latch was free all the while. What it read meanwhile may
+//! be anything (a freed object that was used again). So the read is bounded, and an error that
+//! garbage explains counts only if nothing changed. A writer begins with such a read, which also
+//! brings in what it needs, and holds the latch from the moment the read is known to be valid.
+//! After too many disturbed reads the latch is taken first, so that no job starves.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use fulgurite_runtime::AccessError;
 
 use crate::{Exclusive, Latch, Memory};
 
-/// Failed looks before the latch is taken first. A failed look has brought its subpages in, so the
+/// Failed reads before the latch is taken first. A failed read has brought its subpages in, so the
 /// next is short. Eight short failures mean steady writers.
 const ATTEMPTS: u32 = 8;
 
@@ -30,8 +30,8 @@ pub(crate) fn garbage_explains(error: AccessError) -> bool {
     )
 }
 
-/// Whether a look still sees one state. One that was told otherwise gives up with an error that
-/// means nothing, even if the version comes back: a transaction that does not commit lets go of a
+/// Whether a read still sees one state. A read that got `false` gives up with an error that means
+/// nothing, even if the version comes back, because a transaction that does not commit releases a
 /// latch as it was.
 #[inline(always)]
 fn still<L: Latch>(latch: &L, version: u64, gave_up: &Cell<bool>) -> bool {

@@ -1,4 +1,4 @@
-//! Typed pointers: an [`Address`] with the type of what lies there. Eight bytes of plain data, so
+//! Typed pointers: an [`Address`] with the type of the value there. Eight bytes of plain data, so
 //! flash may hold them.
 
 use std::fmt;
@@ -9,8 +9,8 @@ use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Points to a `T` in flash memory. Whether one lies there is not promised: every access checks
-/// range and alignment.
+/// Points to a `T` in flash memory. Whether there is one is not promised: every access checks range
+/// and alignment.
 ///
 /// ```
 /// use fulgurite_memory::{Address, Memory, PlainMemory, Ptr};

@@ -4,7 +4,7 @@
 //! node: | left child, low bit: red | right child | key | value |      cell: | root |
 //! ```
 //!
-//! Nodes come from the heap, so several lie in a subpage and none straddles. A node stays where it
+//! Nodes come from the heap, so several share a subpage and none straddles. A node stays where it
 //! is while its key is there: a removal relinks its neighbours and copies nothing.
 //!
 //! Invariants (`check` verifies them):

@@ -57,7 +57,7 @@ impl<T: Stored> Stored for Ptr<T> {
         format!("pointer to {}", T::type_name())
     }
 }
-/// So many elements of an array.
+/// `N` elements of an array.
 #[doc(hidden)]
 pub struct Elements<const N: usize>;
 

@@ -32,7 +32,7 @@ fn subpage_of(at: Address) -> Address {
     Address::from_bits(at.bits() - at.subpage_offset() as u64)
 }
 
-/// How far `at` lies behind `start`, if that is less than `len`.
+/// How far `at` is behind `start`, if that is less than `len`.
 fn inside(at: Address, start: Address, len: usize) -> Option<usize> {
     let behind = at.bits().wrapping_sub(start.bits());
     (behind < len as u64).then_some(behind as usize)
@@ -56,7 +56,7 @@ impl WriteSet {
     /// Stages a value. Later writes win over earlier ones to the same bytes.
     ///
     /// # Errors
-    /// [`AccessError::Straddles`] when it would not lie aligned inside one subpage.
+    /// [`AccessError::Straddles`] when it would not be aligned inside one subpage.
     pub fn store<T: Plain>(&mut self, at: Ptr<T>, value: T) -> Result<(), AccessError> {
         at.checked()?;
         self.write_bytes(at.address(), value.as_bytes());
@@ -65,7 +65,7 @@ impl WriteSet {
 
     /// Stages bytes, in as many subpages as it takes.
     pub fn write_bytes(&mut self, at: Address, bytes: &[u8]) {
-        // The same value staged again (a counter, say) is replaced in place.
+        // A value that is staged again (a counter, say) is replaced in place.
         if let Some(same) = self.writes.iter().rev().take(8).find(|w| w.at == at && w.len == bytes.len()).copied()
             && self.newest_overlap(at, bytes.len()) == Some(same.start)
         {

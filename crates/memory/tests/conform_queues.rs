@@ -24,7 +24,7 @@ fn builder(subpages: u32, fibers: usize) -> Builder {
     Runtime::builder(Arc::new(MemoryFlash::new(subpages).unwrap())).fibers(fibers)
 }
 
-/// A job that keeps its worker until the sender goes.
+/// A job that keeps its worker until the sender is dropped.
 fn keep_busy(runtime: &Runtime) -> (mpsc::Sender<()>, JobHandle<()>) {
     let (begun, has_begun) = mpsc::channel();
     let (go, gate) = mpsc::channel::<()>();
@@ -161,7 +161,7 @@ fn a_job_that_does_not_fit_does_not_keep_all_others_waiting() {
 }
 
 /// Pins of a worker's jobs may hold frames of another one. Still not all jobs can wait for frames
-/// at once: those of a worker hold fewer pins than it has frames, so that if all frames of some
+/// at once: the jobs of a worker hold fewer pins than it has frames, so that if all frames of some
 /// workers were pinned by jobs that wait there, one of these jobs would hold more than it declared.
 #[test]
 fn jobs_of_several_workers_get_all_pins_that_they_declared() {

@@ -25,7 +25,7 @@ fn an_owned_region_is_refused_in_another_runtime() {
     let (one, two) = (runtime(), runtime());
     let foreign = OwnedRegion::reserve(&one, 0, 4096).unwrap();
     let own = OwnedRegion::reserve(&two, 1, 4096).unwrap();
-    // The same addresses: only the runtime tells them apart.
+    // Both have equal addresses: only the runtime distinguishes them.
     assert_eq!((foreign.region(), foreign.worker(), own.worker()), (own.region(), 0, 1));
     let at = Ptr::<u64>::new(own.region().base);
     let refused = Some(AccessError::NotOwner { at: at.address(), owner: 0 });

@@ -1,7 +1,7 @@
 //! Goal: what the evictor writes back at one time reaches the medium at one time, so that a file
 //! gets neighbours as one request, also when programs outrun the file. Method: jobs write all of a
 //! file that is many times their frames, upwards, so that victims are neighbours; the file's count
-//! of requests is compared with that of subpages. Then everything must be there.
+//! of requests is compared with its count of subpages. Then everything must be there.
 
 use crate::guarded;
 

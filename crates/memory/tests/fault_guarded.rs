@@ -106,8 +106,8 @@ fn a_write_back_that_fails_loses_nothing() {
                         }
                     }
                 }
-                // Failing for good: jobs that need a frame are told, and those whose data is here
-                // continue.
+                // Failing for good: jobs that need a frame get an error, and those whose data is
+                // here continue.
                 flash.set_plan(FaultPlan::rule(Some(Op::Write), When::From(1), Fault::Fails(EIO)));
                 for _ in 0..3 {
                     for (i, result) in touch_all(&runtime, 40, false).into_iter().enumerate() {

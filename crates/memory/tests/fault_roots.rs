@@ -1,8 +1,8 @@
 //! Goal: when an access fails while something with a name is made, opened or removed, the directory
 //! is what it was or what it was to become, and the next attempt succeeds. Method: each operation
-//! with its n-th access failing, for every n until none fails; then the directory is looked
-//! through: the root is there whole or not at all, no page is handed out twice, and the same
-//! operation, or what is left of it, succeeds.
+//! with its n-th access failing, for every n until none fails; then the directory is read through:
+//! the root is there whole or not at all, no page is handed out twice, and this operation, or what
+//! is left of it, succeeds.
 
 use crate::common;
 

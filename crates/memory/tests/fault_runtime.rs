@@ -95,7 +95,7 @@ fn a_budget_that_shrinks_takes_no_frame_from_who_waits_for_one() {
     });
 }
 
-/// Flash whose first write fails, and where its bytes lie.
+/// Flash whose first write fails, and where its bytes are.
 fn first_write_fails() -> (Arc<FaultyFlash<MemoryFlash>>, Arc<Arena>) {
     let memory = MemoryFlash::new(64).unwrap();
     let storage = memory.storage().clone();

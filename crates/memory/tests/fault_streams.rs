@@ -113,7 +113,7 @@ fn a_part_that_cannot_be_read_is_told_and_read_again() {
     });
 }
 
-/// What lies under key 1.
+/// Whether key 1 has the value of this number.
 fn is(m: &mut Context, blobs: &Blobs<u64>, number: u64) -> Result<bool, AccessError> {
     let mut found = Vec::new();
     Ok(blobs.get(m, &1, &mut found)? && found == value(number))
@@ -164,7 +164,7 @@ fn a_part_that_cannot_be_written_is_told_and_the_old_value_stays() {
                 failed
             };
             if op == Op::Write {
-                // One alone is not told: another frame is written instead.
+                // One failure alone is not reported: another frame is written instead.
                 let met = each_failure(op, write, |plan| flash.set_plan(plan));
                 assert!(met[1] > 10, "{met:?} failures");
             } else {

@@ -1,8 +1,8 @@
 //! Goal: the B+-tree is an ordered map, whatever its nodes' size, failures and other users. Method:
-//! random operations beside a `BTreeMap`, with nodes of three keys so that splits, merges and the
-//! root's growth and shrinking happen all the time, and keys at the ends of the range. Every access
-//! of an operation fails in turn, after which the tree is what it was before. Threads use keys of
-//! their own that share leaves, and keys they fight over.
+//! random operations, compared with a `BTreeMap`, with nodes of three keys so that splits, merges
+//! and the root's growth and shrinking happen all the time, and keys at the ends of the range.
+//! Every access of an operation fails in turn, after which the tree is what it was before. Threads
+//! use keys of their own that share leaves, and keys they fight over.
 
 use crate::{common, maps};
 

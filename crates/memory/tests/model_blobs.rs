@@ -1,9 +1,9 @@
 //! Goal: blobs are a map from keys to byte strings, whatever the lengths, the failures and other
-//! users; a read is whole or an error, never torn. Method: random operations of all kinds beside a
-//! `BTreeMap`, with lengths around every border, under numbers and under byte strings that are
-//! prefixes of each other. Every access of every operation fails in turn, after which the old value
-//! is there. Another operation runs inside each access of one, and so do the writes that tear the
-//! obvious way of doing it: an address in a hash map. Threads write and read the same keys, and
+//! users; a read is whole or an error, never torn. Method: random operations of all kinds, compared
+//! with a `BTreeMap`, with lengths around every border, under numbers and under byte strings that
+//! are prefixes of each other. Every access of every operation fails in turn, after which the old
+//! value is there. Another operation runs inside each access of one, and so do the writes that tear
+//! the obvious way of doing it: an address in a hash map. Threads write and read the same keys, and
 //! each value read must be one that was put.
 
 use crate::common;
@@ -572,7 +572,7 @@ fn an_update_inside_an_update_is_not_lost() {
         let add = |value: &mut Vec<u8>| {
             let number = u64::from_le_bytes(value[..8].try_into().unwrap()) + 1;
             value[..8].copy_from_slice(&number.to_le_bytes());
-            // Longer each time, so that it goes elsewhere.
+            // Longer each time, so that it is written elsewhere.
             value.extend([0; 100]);
         };
         let mut done = 0;

@@ -1,9 +1,9 @@
 //! Goal: containers made for a few entries go on growing beyond them, by bounded work in each
 //! operation, and shrink again; what is freed serves other sizes; a roll back and a later run find
-//! what there was. Method: maps and blobs made for ten entries in a directory get thousands, beside
-//! a model, also while accesses fail in turn. Accesses of each insert are counted. A directory that
-//! runs full. Values that are replaced by longer and by shorter ones, with empty pages lent in
-//! between.
+//! what there was. Method: maps and blobs made for ten entries in a directory get thousands,
+//! compared with a model, also while accesses fail in turn. Accesses of each insert are counted. A
+//! directory that runs full. Values that are replaced by longer and by shorter ones, with empty
+//! pages lent in between.
 
 use crate::common;
 
@@ -16,7 +16,7 @@ use fulgurite_memory::{AccessError, Blobs, Container, Directory, Memory, PAGE_BY
 const PAGE: u64 = PAGE_BYTES as u64;
 const LATCHES: usize = 16;
 
-/// A map for ten entries, in a directory of so many pages.
+/// A map for ten entries, in a directory of `pages` pages.
 fn map<M: Memory>(memory: &mut M, pages: u64) -> (Arc<Directory>, Rooted<Map>) {
     let directory = Arc::new(Directory::open(memory, pages * PAGE).unwrap());
     let sizes = (1 << 16, Map::bytes_to_grow(10));
@@ -191,7 +191,7 @@ fn blobs_made_for_little_get_more_and_what_is_freed_serves_other_lengths() {
             model.clear();
             let bytes = blobs.heap().bytes();
             assert!(bytes > 8 << 20, "{bytes}");
-            // Its ranges lie side by side, and empty pages of two of them, too.
+            // Its ranges are adjacent, and empty pages of two of them, too.
             let lent = blobs.heap().take_empty(&mut memory).unwrap();
             assert!(lent.iter().any(|region| region.bytes > 4 << 20), "{lent:?}");
             blobs.heap().put_back(&lent);

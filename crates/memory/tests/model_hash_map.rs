@@ -18,7 +18,7 @@ use maps::{Found, Map, Plan};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// A heap of `pages` behind which the buckets lie.
+/// A heap of `pages`, and the buckets behind it.
 fn places<M: Memory>(memory: &mut M, pages: u64, bucket_bytes: u64) -> (Arc<Heap>, Region) {
     let heap = Heap::create(memory, Region::new(Address::from_linear(PAGE), pages * PAGE)).unwrap();
     (Arc::new(heap), Region::new(Address::from_linear((1 + pages) * PAGE), bucket_bytes))
@@ -33,7 +33,7 @@ fn make<K: KeyHash + Eq, V: Plain, L: Latch, M: Memory>(
     (HashMap::create(memory, region, heap.clone(), capacity, 16).unwrap(), heap)
 }
 
-/// The same map, growing or with all of its buckets.
+/// Such a map, growing or with all of its buckets.
 fn make_either<K: KeyHash + Eq, V: Plain, L: Latch, M: Memory>(
     memory: &mut M,
     pages: u64,
@@ -219,7 +219,7 @@ fn a_map_grows_inside_other_operations() {
         let mut memory = plain();
         let (random, (map, _heap)) =
             (random.split(map), make_either::<u64, [u64; 3], VersionLatch, _>(&mut memory, 9, 500, true));
-        // Some are new, and some are those of the other operation.
+        // Some are new, and some are the other operation's.
         let key = |n: u64| if n < 500 { n } else { n % 6 };
         let plan = Plan { random, key: &key, ..plan("growing hash map interleaved", 22, 1000, 1000) };
         maps::lets_others_run(&map, &memory, &plan, 8, (5, 1), |_| ());

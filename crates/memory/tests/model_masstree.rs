@@ -1,9 +1,9 @@
 //! Goal: the trie of trees is an ordered map of byte strings, whatever the keys share, the failures
-//! and other users. Method: random operations beside a `BTreeMap` with keys made to meet: prefixes
-//! of each other, ends at and beside the boundaries of slices, NUL bytes, long common prefixes,
-//! suffixes too long for a node. Every access of an operation fails in turn, once and for good,
-//! after which the trie is what it was before. Threads use keys of their own that share nodes and
-//! layers, and keys they fight over.
+//! and other users. Method: random operations, compared with a `BTreeMap`, with keys made to meet:
+//! prefixes of each other, ends at and next to the boundaries of slices, NUL bytes, long common
+//! prefixes, suffixes too long for a node. Every access of an operation fails in turn, once and for
+//! good, after which the trie is what it was before. Threads use keys of their own that share nodes
+//! and layers, and keys they fight over.
 
 use crate::{common, maps};
 

@@ -1,6 +1,6 @@
 //! Goal: values that are read and written in parts are whole or not there, whatever happens between
-//! two parts. A reader whose value goes gets an error and no foreign byte. A writer that does not
-//! come to its end, or whose process dies, costs no space.
+//! two parts. A reader whose value is freed gets an error and no foreign byte. A writer that does
+//! not come to its end, or whose process dies, costs no space.
 //! Method: values of several MiB in a heap with little more room than they take. Between the parts
 //! of a reader and a writer, the value is replaced, removed, changed, grown or part of a
 //! transaction. Each access of a long put fails in turn. A container is opened again from what lay
@@ -75,7 +75,7 @@ fn what_is_written_in_parts_is_read_in_parts() {
         for part in [4096, 5000, 2 * MIB] {
             assert!(read_all(&mut memory, &map, key, part).unwrap().unwrap() == new, "{len} bytes");
         }
-        // A long put goes the same way.
+        // A long put is made in parts, too.
         assert_eq!(map.put(&mut memory, &key, &new), Ok(true));
         assert!(read_all(&mut memory, &map, key, MIB).unwrap().unwrap() == new, "{len} bytes");
     }

@@ -1,10 +1,10 @@
-//! Goal: transactions over containers of every kind happen at one moment each, or not at all,
-//! beside transactions and single operations of others, whatever fails, and a panic in one does
-//! nothing. Method: another operation runs inside each access of a transaction, and results and
-//! contents must be those of one order or the other. Every access fails in turn, after which
-//! nothing has changed and every object of the heap is accounted for. Threads move amounts between
-//! accounts in containers of all kinds, and readers add them up. Bugs that are planted in
-//! transactions must be found. Elements of an array are reached by index and by pointer.
+//! Goal: transactions over containers of every kind happen at one moment each, or not at all, while
+//! others make transactions and single operations, whatever fails, and a panic in one does nothing.
+//! Method: another operation runs inside each access of a transaction, and results and contents
+//! must be what one order or the other gives. Every access fails in turn, after which nothing has
+//! changed and every object of the heap is accounted for. Threads move amounts between accounts in
+//! containers of all kinds, and readers add them up. Bugs that are planted in transactions must be
+//! found. Elements of an array are reached by index and by pointer.
 
 use crate::common;
 
@@ -48,7 +48,7 @@ struct Data {
     transactions: Transactions,
 }
 
-/// Numbers for blobs that are objects: fewer than keys, so that some lie in the heap.
+/// Numbers for blobs that are objects: fewer than keys, so that some are in the heap.
 const OBJECTS: u64 = 8;
 
 /// A blob that says which number it is, and is longer for some.
@@ -135,7 +135,7 @@ impl Data {
             _ => t.remove(&self.strings, &text(at.key)),
         }
     }
-    /// The same without a transaction, not of an array.
+    /// Puts without a transaction, not into an array.
     fn put_alone<M: Memory>(&self, memory: &mut M, at: Place, value: u64) -> Result<(), AccessError> {
         match at.kind {
             0 | 1 => self.map.insert(memory, &at.key, value).map(drop),
@@ -176,7 +176,7 @@ impl Data {
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
-    /// Moves an amount, if there is so much.
+    /// Moves an amount, if there is that amount.
     Move(Place, Place, u64),
     /// Reads some places.
     Read([Place; 3]),
@@ -184,7 +184,7 @@ enum Operation {
     Copy(Place, [Place; 2]),
     Put([Place; 2], u64),
     Remove([Place; 2]),
-    /// Up to so many keys of an ordered container from one on, and then the first of them is
+    /// Up to this number of keys of an ordered container from one on, and then the first of them is
     /// removed.
     TakeFrom(Place, usize),
     /// Changes a place and returns an error.
@@ -448,7 +448,7 @@ fn bank(bug: Option<TransactionBug>, transfers: u64) -> Result<(), String> {
                 });
                 match sum {
                     Ok(sum) => _ = wrong.fetch_add(u64::from(sum != total), Ordering::SeqCst),
-                    // It reads everything, beside two that write all the time.
+                    // It reads everything, while two others write all the time.
                     Err(AccessError::Conflict { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -541,7 +541,7 @@ fn more_than_a_transaction_may_change_is_refused() {
     let most = 1024 * 4096;
     assert_eq!(result, Err(AccessError::TooLong { what: "transaction", bytes: most + 4096, most }));
     assert_eq!(array.get(&mut memory, 0), Ok([0; 4096]));
-    // An index that the array does not have is told, also where nothing is removed.
+    // An index that the array does not have is an error, also where nothing is removed.
     let result = Transactions::new().run(&mut memory, |t| t.put(&array, &3000, &[1; 4096]));
     assert!(matches!(result, Err(AccessError::OutOfRange { .. })), "{result:?}");
     let result = Transactions::new().run(&mut memory, |t| t.remove(&array, &1));

@@ -499,7 +499,7 @@ impl RawMemory for RolledMemory {
     }
 }
 
-/// Latches are told of a roll back at its end, and jobs go on before.
+/// Latches are marked at the end of a roll back, and jobs go on before.
 #[test]
 fn no_read_with_a_roll_back_inside_is_torn() {
     let mut memory = plain();

@@ -35,7 +35,8 @@ use crate::{AccessError, Address, Latch, LatchTable, Memory, Plain, SUBPAGE_BYTE
 pub use check::BPlusTreeShape;
 use leaf::PlainLeaf;
 
-/// Where a B+-tree lies, and its measures: what has to be stored to open it again. Never changes.
+/// Where a B+-tree is stored, and its measures: what has to be stored to open it again. Never
+/// changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct BPlusTreeRoot {
@@ -277,7 +278,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         mut visit: impl FnMut(u64, &V) -> ControlFlow<()>,
     ) -> Result<(), AccessError> {
         self.nodes.memory.check(memory.id())?;
-        // The next key to look for: what lies before it has been shown.
+        // The next key to search for: what is before it has been shown.
         let mut from = from;
         again(|| {
             let mut seen = self.find_leaf(memory, from)?;

@@ -15,7 +15,7 @@ pub trait BlobIndex {
     type Latch: Latch;
     /// Refuses what cannot be a key.
     fn fits(key: &Self::Key) -> Result<(), AccessError>;
-    /// The same for equal keys.
+    /// A hash that is equal for equal keys.
     fn hash(key: &Self::Key) -> u64;
     /// The word of a key.
     fn word<M: Memory>(&self, memory: &mut M, key: &Self::Key) -> Result<Option<u64>, AccessError>;

@@ -10,7 +10,7 @@
 //! sets the key's word, and only then it frees the old value. A reader notes the version of the
 //! key's *swing* latch, follows the word, copies the value out, and asks whether the version is
 //! still the same. The word changes only under that latch, and the space of a value is reused only
-//! after that. So whole bytes of one value were copied, or the reader looks again.
+//! after that. So whole bytes of one value were copied, or the reader reads again.
 //!
 //! A value that is viewed (`views`) stays as it is until its views end, also when its key leads
 //! elsewhere.
@@ -130,7 +130,7 @@ impl<I: BlobIndex> BlobMap<I> {
         Ok(found?.is_some())
     }
 
-    /// Copies what lies in a value from `offset` on, at most as much as `into` holds, and returns
+    /// Copies the bytes of a value from `offset` on, at most as much as `into` holds, and returns
     /// how many bytes that were. `None` without the key.
     ///
     /// # Errors
@@ -196,7 +196,8 @@ impl<I: BlobIndex> BlobMap<I> {
                 let span = self.values.span(word)?;
                 read(memory, span, still).map(Some)
             });
-            // A part may be of either state, and the latch is told of that at the end only.
+            // A part may be of either state, because the latch is marked only at the end of a roll
+            // back.
             if memory.roll_backs() == state {
                 return found;
             }
@@ -355,7 +356,7 @@ impl<I: BlobIndex> BlobMap<I> {
         Ok(Some(len))
     }
 
-    /// Changes bytes of a value in place, from `offset` bytes in. Returns whether they lie inside a
+    /// Changes bytes of a value in place, from `offset` bytes in. Returns whether they are inside a
     /// value of `key`. Without that nothing is changed. A change of up to four subpages writes no
     /// more than these. A longer one writes the whole value anew, in parts as in [`BlobMap::put`].
     /// So does one of a value that is viewed ([`BlobMap::view`]).
@@ -404,7 +405,7 @@ impl<I: BlobIndex> BlobMap<I> {
         if !M::TRACKED && !span.object && subpages <= Self::PINS as usize {
             let mut set = WriteSet::new();
             set.write_bytes(at, bytes);
-            // Readers look again: they may have copied a part.
+            // Readers read again: they may have copied a part.
             let _swing = self.swings.of(I::hash(key)).lock(memory)?;
             // What is viewed stays as it is.
             if !self.parts.readers.tell(span.at) {
@@ -442,7 +443,7 @@ impl<I: BlobIndex> BlobMap<I> {
     fn has_parts<M: Memory>(&self) -> bool {
         !M::TRACKED && self.parts.has_notes()
     }
-    /// Where the value of a key lies. The caller has the key's turn.
+    /// Where the value of a key is. The caller has the key's turn.
     fn current<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<Option<Span>, AccessError> {
         self.index.word(memory, key)?.map(|word| self.values.span(word)).transpose()
     }
@@ -524,7 +525,7 @@ impl<I: BlobIndex> BlobMap<I> {
         Ok((keys, bytes))
     }
 
-    /// DRAM that its latches use, without those of index and heap.
+    /// DRAM that its latches use, without the latches of index and heap.
     pub fn dram_bytes(&self) -> usize {
         self.turns.bytes() + self.swings.bytes() + self.values.space.as_ref().map_or(0, Space::bytes)
     }
@@ -541,7 +542,7 @@ impl<I: BlobIndex> BlobMap<I> {
         self.parts.disturb();
     }
 
-    /// Bytes of address space for so many values of up to a subpage as objects.
+    /// Bytes of address space for `count` values of up to a subpage as objects.
     pub const fn object_bytes_needed(count: u64) -> u64 {
         Space::<I::Latch>::bytes_needed(count)
     }
@@ -681,7 +682,7 @@ impl<L: Latch> BlobMap<Masstree<L>> {
 
     /// Shows `visit` up to `limit` keys from `from` on and their values, ascending, until it
     /// breaks, and returns how many. Each value is whole and was there when it was read. Different
-    /// ones may be of different times. A key that goes away meanwhile is left out.
+    /// ones may be of different times. A key that is removed meanwhile is left out.
     ///
     /// # Errors
     /// As [`BlobMap::get`]. What was shown before was right.

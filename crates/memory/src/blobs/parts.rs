@@ -5,14 +5,14 @@
 //!  reader: find the value, tell | part | part | ..            told when the value goes
 //! ```
 //!
-//! A writer has no latch and no section between two parts, so a sync waits for one part at the
-//! most. What a kill or a roll back leaves of a value that nothing leads to yet is found by its
-//! note, in the header of its container, and freed before the next one is written. A reader has no
-//! latch either. Each change of a value tells its readers before it gives the value's space away,
-//! so they get an error and no bytes of another value.
+//! A writer has no latch and no section between two parts, so a sync waits for at most one part.
+//! What a kill or a roll back leaves of a value that nothing leads to yet is found by its note, in
+//! the header of its container, and freed before the next one is written. A reader has no latch
+//! either. Each change of a value tells its readers before it gives the value's space away, so they
+//! get an error and no bytes of another value.
 //!
-//! A long change that depends on the old value reads it in parts first, too. Its last section looks
-//! whether that value is still there, and writes nothing if not.
+//! A long change that depends on the old value reads it in parts first, too. Its last section
+//! checks whether that value is still there, and writes nothing if not.
 //!
 //! Invariants:
 //! * A note names a value to which no word leads, or none. A note changes in the section in which
@@ -95,7 +95,8 @@ impl Parts {
     pub fn roll_backs(&self) -> u64 {
         self.roll_backs.load(Ordering::SeqCst)
     }
-    /// Whether there was no roll back after so many. It stays so until the end of a section.
+    /// Whether there was no roll back after the first `roll_backs`. It stays so until the end of a
+    /// section.
     pub fn is_after(&self, roll_backs: u64) -> bool {
         self.roll_backs() == roll_backs
     }
@@ -205,16 +206,16 @@ impl<I: BlobIndex> ValueReader<'_, I> {
         Ok(true)
     }
     fn is_gone<M: Memory>(&self, memory: &M) -> bool {
-        // Of a roll back under way the reading is told at its end only.
+        // The reading is marked only at the end of a roll back.
         self.reading.is_gone() || memory.roll_backs() != self.state
     }
 }
 
 /// Writes a value in parts. [`BlobMap::writer`] makes one, and [`BlobMap::reader`] has an example.
 ///
-/// Nobody sees the value before [`ValueWriter::finish`]. It holds no latch, and a sync waits for
-/// one of its parts of 1 MiB at the most. Dropped before its end, it changes nothing. Its space is
-/// then free when the next value is written in parts.
+/// Nobody sees the value before [`ValueWriter::finish`]. It holds no latch, and a sync waits for at
+/// most one of its parts of 1 MiB. Dropped before its end, it changes nothing. Its space is then
+/// free when the next value is written in parts.
 pub struct ValueWriter<'b, I: BlobIndex> {
     blobs: &'b BlobMap<I>,
     span: Span,
@@ -298,7 +299,7 @@ impl<I: BlobIndex> ValueWriter<'_, I> {
         let replaced = self.finish_if(memory, key, |_| Ok(true))?;
         Ok(replaced.expect("there was no condition"))
     }
-    /// The same if `still` holds in the section in which the key's word changes. None if not: its
+    /// Finishes if `still` holds in the section in which the key's word changes. None if not: its
     /// space is free then.
     fn finish_if<M: Memory>(
         mut self,
@@ -551,7 +552,7 @@ impl<I: BlobIndex> BlobMap<I> {
         match (self.current(memory, key)?, found) {
             (None, None) => Ok(true),
             (Some(now), Some(found)) if now == found.span => match &found.copied {
-                // Readers are not told when an object changes.
+                // Readers are not notified when an object changes.
                 Some(copied) => memory.read_object(now.at, now.len, |bytes| bytes == &copied[..]),
                 None => Ok(!found.is_gone(memory)),
             },
@@ -611,7 +612,7 @@ fn copy<I: BlobIndex, M: Memory>(
     }
 }
 
-/// Changes what lies in a part, which begins at `from`, of bytes at `offset`.
+/// Changes bytes at `offset` of the value in a part of it, which begins at `from`.
 pub(super) fn overlay(from: usize, part: &mut [u8], offset: usize, bytes: &[u8]) {
     let (start, end) = (offset.max(from), (offset + bytes.len()).min(from + part.len()));
     if start < end {

@@ -1,11 +1,11 @@
 //! The values of a map that are being read: by readers in parts, and in views.
 //!
-//! A reader is told when its value goes. A view keeps its value: what nothing leads to any more
-//! waits here until the last view of it has ended, and is freed then.
+//! A reader is notified when its value is freed. A view keeps its value: what nothing leads to any
+//! more waits here until the last view of it has ended, and is freed then.
 //!
 //! Invariants:
 //! * A value waits only while a view of it is registered.
-//! * A reading is registered before the version of its key is validated. Writers look here after
+//! * A reading is registered before the version of its key is validated. Writers check here after
 //!   they have changed that version, or while they hold its latch.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -82,7 +82,7 @@ pub(super) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Readers {
     fn shard(&self, at: Address) -> &Shard {
-        // Values lie at multiples of 8, long ones at subpages.
+        // Values are at multiples of 8, long ones at subpages.
         let spread = (at.bits() >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60;
         &self.shards[spread as usize % SHARDS]
     }

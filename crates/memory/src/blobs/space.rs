@@ -49,7 +49,7 @@ impl<L: Latch> Space<L> {
     fn list_bytes(count: u64) -> u64 {
         count.saturating_mul(size_of::<u32>() as u64).next_multiple_of(SUBPAGE)
     }
-    /// Bytes of address space for so many objects.
+    /// Bytes of address space for `count` objects.
     pub const fn bytes_needed(count: u64) -> u64 {
         let list = count.saturating_mul(size_of::<u32>() as u64).div_ceil(SUBPAGE).saturating_mul(SUBPAGE);
         count.saturating_mul(SUBPAGE).saturating_add(list).saturating_add(SUBPAGE)
@@ -115,7 +115,7 @@ impl<L: Latch> Space<L> {
         }
         Ok(header)
     }
-    /// Takes the place of an object of so many bytes. None when all are in use. The caller is in a
+    /// Takes the place of an object of `bytes` bytes. None when all are in use. The caller is in a
     /// write section.
     pub fn allocate<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Option<Address>, AccessError> {
         let taken = memory.allocate_tracked(self, bytes).unwrap_or_else(|| self.take(memory, bytes));
@@ -172,7 +172,7 @@ impl<L: Latch> Space<L> {
         header.free += 1;
         memory.store(self.header(), header)
     }
-    /// Checks the list beside the numbers that words lead to. Nothing may change meanwhile.
+    /// Checks the list against the numbers that words lead to. Nothing may change meanwhile.
     pub fn check<M: Memory>(&self, memory: &mut M, used: &[u64]) -> Result<(), AccessError> {
         let header = self.load(memory)?;
         let mut seen = used.to_vec();

@@ -42,7 +42,7 @@ pub(super) const AHEAD: usize = 16;
 /// Bytes that are copied between two points where other work may run: some 100 µs of copying.
 pub(super) const YIELD_BYTES: usize = 1 << 20;
 
-/// Where a value lies.
+/// Where a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     pub at: Address,
@@ -72,7 +72,7 @@ impl<L: Latch> Values<L> {
         }
     }
 
-    /// Where the value of a word lies.
+    /// Where the value of a word is.
     ///
     /// # Errors
     /// [`AccessError::Corrupt`] when it is no word of this heap.
@@ -87,7 +87,7 @@ impl<L: Latch> Values<L> {
             ((word & !LONG) >> LONG_LENGTH_SHIFT, u64::from(word as u32) * SUBPAGE)
         };
         let longest = if word & LONG == 0 { SUBPAGE } else { VALUE_BYTES_MAX as u64 };
-        // The one word without a length is that of the empty value.
+        // The one word without a length is the empty value's.
         if word == 0 {
             return Ok(self.empty());
         }
@@ -152,8 +152,8 @@ impl<L: Latch> Values<L> {
 
     /// Writes bytes that no word covers yet. The caller is in a write section.
     pub fn fill<M: Memory>(&self, memory: &mut M, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
-        // A reader may still look at the value that was here. When it sees any of these bytes, it
-        // must see that its version has passed, too.
+        // A reader may still be reading the value that was here. When it sees any of these bytes,
+        // it must see that its version has passed, too.
         fence(Ordering::Release);
         for (i, part) in bytes.chunks(YIELD_BYTES).enumerate() {
             if i > 0 {
@@ -174,7 +174,7 @@ impl<L: Latch> Values<L> {
         Ok(())
     }
 
-    /// Copies what lies in a value from `offset` on. An error that garbage explains when it is no
+    /// Copies the bytes of a value from `offset` on. An error that garbage explains when it is no
     /// more one state.
     pub fn read<M: Memory>(
         &self,

@@ -1,4 +1,4 @@
-//! Views: values where they lie, without a copy.
+//! Views: values where they are stored, without a copy.
 //!
 //! ```text
 //!  view:    find the value, register | pin, look, let go | pin, look, let go | .. | free the old
@@ -8,7 +8,7 @@
 //! A value that is viewed does not change. Its writers put another one in its place, as always, and
 //! what nothing leads to any more waits until the last view of it ends. While it waits it is noted
 //! as a value that is written in parts is, so that a kill loses no space. There are 32 notes for
-//! both. Beyond them a kill loses the space of what waits. A change in place goes elsewhere
+//! both. Beyond them a kill loses the space of what waits. A change in place is written elsewhere
 //! meanwhile.
 //!
 //! Invariants:
@@ -37,16 +37,16 @@ struct Found {
 }
 
 impl<I: BlobIndex> BlobMap<I> {
-    /// Shows `each` the value of `key` where it lies, piece by piece and in order, until it breaks.
-    /// Returns the length of the whole value. `None` without the key.
+    /// Shows `each` the value of `key` where it is stored, piece by piece and in order, until it
+    /// breaks. Returns the length of the whole value. `None` without the key.
     ///
     /// A value of up to a subpage is one piece, and the empty value none. Of a longer one each
     /// subpage is a piece. All are of one state, whatever others change meanwhile. Their space is
     /// used again when the view has ended. Nothing is copied, but for a value that is an object. A
     /// panic of `each` ends the view.
     ///
-    /// The job has one pin while `each` looks at a piece, and its worker does nothing else. So
-    /// `each` should not block.
+    /// The job has one pin while `each` has a piece, and its worker does nothing else. So `each`
+    /// should not block.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -82,7 +82,7 @@ impl<I: BlobIndex> BlobMap<I> {
     ) -> Result<Option<usize>, AccessError> {
         let mut reading = None;
         let found = self.look(memory, key, |memory, span, _| {
-            // Of a look that saw two states.
+            // Ends the view of a read that saw two states.
             self.end_view(memory, reading.take());
             let mut copied = Vec::new();
             if span.object {
@@ -131,7 +131,7 @@ impl<I: BlobIndex> BlobMap<I> {
                 memory.prefetch(here.add((AHEAD * SUBPAGE_BYTES) as u64));
             }
             let pin = memory.pin(here)?;
-            // No job waits from here on until the pin goes, so no roll back comes.
+            // No job waits from here on until the pin is dropped, so no roll back comes.
             if reading.is_gone() || memory.roll_backs() != state {
                 return Err(AccessError::ValueGone { at: span.at });
             }

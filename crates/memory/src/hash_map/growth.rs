@@ -8,12 +8,12 @@
 //! Beyond its region, a map whose heap grows takes segments from that. Segment k has the buckets
 //! from `most` << k to twice as many, and its address follows the counts in the header.
 //!
-//! With `n` buckets, 2^L <= n < 2^(L+1), a key lies in the bucket that its hash names by L + 1
-//! bits, or by L if there is none yet. So bucket n - 2^L is split next, into itself and bucket n.
+//! With `n` buckets, 2^L <= n < 2^(L+1), a key is in the bucket that its hash names by L + 1 bits,
+//! or by L if there is none yet. So bucket n - 2^L is split next, into itself and bucket n.
 //!
 //! A split changes what the map holds at one store. Under the latches of both buckets it copies the
-//! entries that move to bucket n, which nobody looks at, and then writes n + 1 to the header. What
-//! it copied is left over in the old bucket, where nobody looks for it, and is cleared afterwards.
+//! entries that move to bucket n, which nobody reads, and then writes n + 1 to the header. What it
+//! copied is left over in the old bucket, where nobody searches for it, and is cleared afterwards.
 //! An access that fails before that store has changed nothing. One that fails after it leaves
 //! entries behind that take slots until the bucket is split again or written anew.
 //!
@@ -22,7 +22,7 @@
 //! nobody looks for them, and then n - 1 is written. A segment without buckets is the heap's again.
 //! So a map of few entries has few buckets, and each operation does bounded work.
 //!
-//! A reader asks for the count within its look. The bucket that it names then stays right, or the
+//! A reader asks for the count within its read. The bucket that it names then stays right, or the
 //! version of its latch changes.
 
 use std::sync::atomic::Ordering;
@@ -45,13 +45,13 @@ pub(super) const UNKNOWN: i64 = i64::MIN / 2;
 pub(super) const SEGMENTS: usize = 36;
 /// The most bytes of a segment: as long as the heap's largest objects.
 const SEGMENT_MAX: u64 = 16 << 30;
-/// A merged bucket has at most so many times its slots, and as many entries more. By chance that
-/// does not happen.
+/// A merged bucket has at most this number of times its slots, and as many entries more. With
+/// random hashes that does not happen.
 const MERGED_MOST: usize = 4;
 /// Buckets that a map has at first.
 const FIRST: u64 = 1;
 
-/// A bucket is being split or merged until this goes.
+/// A bucket is being split or merged until this is dropped.
 struct Splitting<'a>(&'a std::sync::atomic::AtomicBool);
 
 impl Drop for Splitting<'_> {
@@ -161,7 +161,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     fn segment_of(bucket: u64, most: u64) -> usize {
         (bucket / most).ilog2() as usize
     }
-    /// Where the header says where a segment lies.
+    /// Where the header stores the address of a segment.
     fn segment(&self, segment: usize) -> Ptr<Address> {
         Ptr::new(self.root.region.base.add(16 + 8 * segment as u64))
     }
@@ -169,7 +169,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let buckets = self.most().saturating_mul(1 << segment);
         buckets.div_ceil(Self::PER_SUBPAGE).saturating_mul(SUBPAGE_BYTES as u64)
     }
-    /// Where a bucket beyond the region lies, whose segment is known.
+    /// The address of a bucket beyond the region, whose segment is known.
     #[cold]
     pub(super) fn bucket_beyond(&self, bucket: u64) -> Address {
         let segment = Self::segment_of(bucket, self.most());
@@ -222,7 +222,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let (at, expected, got) = (self.root.region.base, self.most(), wrong?);
         Err(AccessError::Corrupt { what: "hash map (number of buckets)", at, expected, got })
     }
-    /// The bucket of a hash, of so many.
+    /// The bucket of a hash, of `count` buckets.
     #[inline(always)]
     pub(super) fn home(&self, hash: u64, count: u64) -> u64 {
         if self.grows() {
@@ -238,7 +238,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         self.grows() && self.home(hash, count) != bucket && linear(hash >> 7, bucket + 1) == bucket
     }
 
-    /// Whether `bucket` is not, or no longer, that of a hash.
+    /// Whether `bucket` is not, or no longer, the bucket of a hash.
     #[inline(always)]
     fn has_moved<M: Memory>(&self, memory: &mut M, hash: u64, bucket: u64) -> Result<bool, AccessError> {
         Ok(self.grows() && self.home(hash, self.count(memory)?) != bucket)
@@ -424,7 +424,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let freed = self.heap.free(memory, at, self.segment_bytes(segment) as usize);
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
-    /// The blocks of a bucket's chain: their tags, and those of entries that are its own.
+    /// The blocks of a bucket's chain: their tags, and the tags of entries that are its own.
     fn own_slots<M: Memory>(
         &self,
         memory: &mut M,
@@ -531,8 +531,8 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         Ok(())
     }
 
-    /// Clears what was moved from the blocks of a chain: where they lie, their tags, and those that
-    /// stay. Returns the blocks that are not in the chain any more.
+    /// Clears what was moved from the blocks of a chain: their addresses, their tags, and the tags
+    /// that stay. Returns the blocks that are not in the chain any more.
     fn clear_moved<M: Memory>(&self, memory: &mut M, chain: &[(Address, u64, u64)]) -> Vec<Address> {
         let mut emptied = Vec::new();
         let mut before = chain[0].0;
@@ -602,7 +602,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> Apart for HashMap<K, V, L> {
         if is_full {
             return if self.make_place(memory, count)? { self.split(memory, count) } else { Ok(()) };
         }
-        // So many that removes of all entries leave one bucket.
+        // Enough that removes of all entries leave one bucket.
         for _ in 0..8usize.div_ceil(Self::SLOTS * 3) {
             if !is_sparse(count) {
                 break;

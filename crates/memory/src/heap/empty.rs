@@ -6,13 +6,13 @@
 //! 2. walk them again: objects of empty pages go     the others are stacked into new batches
 //! ```
 //!
-//! DRAM is needed for the count of each page with a free object, and not for the objects. So many
-//! pages are counted at a time, the lowest that were not looked at. The turns of all classes are
-//! held. So what has free objects in DRAM or an uncut slab goes on, and others wait. Objects freed
-//! meanwhile are not looked at.
+//! DRAM is needed for the count of each page with a free object, and not for the objects. A limited
+//! number of pages is counted at a time, the lowest that were not counted. The turns of all classes
+//! are held. So what has free objects in DRAM or an uncut slab goes on, and others wait. Objects
+//! freed meanwhile are not counted.
 //!
 //! The work is worth it once enough was freed since the last time ([`Heap::look_for_freed`]). So an
-//! object that is free is looked at some ten times at the most, however long it stays free.
+//! object that is free is counted at most some ten times, however long it stays free.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ struct Pages {
     classes: Classes,
     /// Inside of larger objects that were taken.
     inside: Vec<Run>,
-    /// What is left of these beside their empty pages.
+    /// What is left of these next to their empty pages.
     rests: Vec<Region>,
 }
 
@@ -88,7 +88,7 @@ fn spread(at: Address, size: u64) -> Spread {
 }
 
 impl Pages {
-    /// From this page on, so many at the most.
+    /// From this page on, at most `most`.
     fn from(first: u64, most: usize) -> Pages {
         let (window, classes) = (first..u64::MAX, Classes::default());
         let (free, larger) = (BTreeMap::new(), BTreeSet::new());
@@ -135,11 +135,12 @@ impl Pages {
             self.classes.iter_mut().zip(classes).for_each(|(all, its)| *all |= its);
         }
     }
-    /// Whether something of the class may lie in an empty page.
+    /// Whether something of the class may be in an empty page.
     fn has(&self, class: usize) -> bool {
         self.classes[class / 64] & 1 << (class % 64) != 0
     }
-    /// Takes a free object that lies in an empty page, or has one inside. Returns whether it does.
+    /// Takes a free object that is in an empty page, or has one inside. Returns whether it is or
+    /// has.
     fn take(&mut self, at: Address, size: u64) -> bool {
         let Spread { front, whole, end } = spread(at, size);
         let parts = [front, end];
@@ -162,7 +163,7 @@ impl Pages {
         }
         true
     }
-    /// Takes the rest of a slab that lies in an empty page. Returns whether it does.
+    /// Takes the rest of a slab that is in an empty page. Returns whether it is.
     fn take_rest(&mut self, Rest { page, bytes, .. }: Rest) -> bool {
         let Some((left, _)) = self.free.get_mut(&page) else { return false };
         *left -= bytes;
@@ -228,7 +229,7 @@ impl Heap {
         }
         Loose { cached, rest: is_one.then_some(Rest { at, bytes, page }) }
     }
-    /// Gives it back, without what lies in empty pages.
+    /// Gives it back, without what is in empty pages.
     fn return_loose(&self, class: usize, loose: Loose, pages: &mut Pages) {
         let (size, count) = (class_bytes(class), loose.cached.len());
         let kept: Vec<Address> = loose.cached.into_iter().filter(|at| !pages.take(*at, size)).collect();
@@ -252,12 +253,12 @@ impl Heap {
         };
         (0..CLASSES).map(of).sum()
     }
-    /// What is free now was looked at, or is not worth it: [`Heap::look_for_freed`] says so only
-    /// when more was freed.
+    /// What is free now was counted, or is not worth it: [`Heap::look_for_freed`] says so only when
+    /// more was freed.
     pub fn note_freed(&self) {
         self.looked_at.store(self.freed_bytes(), Ordering::Relaxed);
     }
-    /// Whether so much was freed since the last [`Heap::take_empty`] that pages may be empty: a
+    /// Whether enough was freed since the last [`Heap::take_empty`] that pages may be empty: a
     /// mebibyte, and an eighth of what was handed out.
     pub fn look_for_freed(&self) -> bool {
         let freed = self.freed_bytes();
@@ -268,15 +269,16 @@ impl Heap {
     /// Takes the pages out of which no object is in use, ascending. They are the caller's until
     /// [`Heap::put_back`], and allocations that find no other space wait for that. No state may be
     /// named before, as it would not have them. Waits for accesses, and has one pin. Where more
-    /// than 16,384 pages have free objects, the next call looks at the others.
+    /// than 16,384 pages have free objects, the next call counts the others.
     ///
     /// # Errors
     /// What the memory says, and [`AccessError::Corrupt`] for a damaged list. Nothing was taken
-    /// then. An object that was read once and cannot be read again is lost with those of its page.
+    /// then. An object that was read once and cannot be read again is lost, and so are the objects
+    /// of its page.
     pub fn take_empty<M: Memory>(&self, memory: &mut M) -> Result<Vec<Region>, AccessError> {
         Ok(self.take_empty_while(memory, || true)?.unwrap_or_default())
     }
-    /// The same as long as `go_on` says so, which is asked every 64 batches of the first walk and
+    /// Takes them as long as `go_on` says so, which is asked every 64 batches of the first walk and
     /// at its end. Returns none when it did not: nothing was taken then. The second walk takes
     /// about as long as the first, and ends by itself.
     ///
@@ -343,9 +345,9 @@ impl Heap {
         self.lent.store(false, Ordering::Release);
         self.note_looked();
     }
-    /// The same where those from `left` on could not be given back, for want of room. Nothing is
-    /// noted as looked at: the next [`Heap::take_empty`] begins there, and [`Heap::look_for_freed`]
-    /// says so as soon as enough is free.
+    /// Gives regions back where those from `left` on could not be given back, for want of room.
+    /// Nothing is noted as counted: the next [`Heap::take_empty`] begins there, and
+    /// [`Heap::look_for_freed`] says so as soon as enough is free.
     pub fn put_back_left(&self, regions: &[Region], left: Address) {
         self.look_from.store(left.linear() / PAGE, Ordering::Relaxed);
         // A search counts an object where it begins, so none may begin before and end behind.
@@ -355,7 +357,7 @@ impl Heap {
         self.put_back(&parts);
         self.looked_at.store(0, Ordering::Relaxed);
     }
-    /// Notes what is free where all pages were looked at. Otherwise the others follow.
+    /// Notes what is free where all pages were counted. Otherwise the others follow.
     fn note_looked(&self) {
         if self.look_from.load(Ordering::Relaxed) == 0 {
             self.note_freed();
@@ -393,7 +395,7 @@ impl Heap {
         Ok(go_on())
     }
 
-    /// Reads the batch at the head of a list of so many objects, and returns what follows.
+    /// Reads the batch at the head of a list of objects, and returns what follows.
     fn follow<M: Memory>(
         &self,
         memory: &mut M,
@@ -478,7 +480,7 @@ impl Heap {
         let holder = kept[kept.len() - 1];
         let members = kept.len() - words..kept.len() - 1;
         if stack.last.is_none() {
-            // Whether it may be written is told here. A pin does not ask.
+            // Whether it may be written is checked here. A pin does not ask.
             memory.view_mut(holder, words * 8)?;
             let pin = memory.pin(holder)?;
             // Where it is in its subpage, and what it lists.

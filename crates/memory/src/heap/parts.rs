@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{Directory, Memory, Ptr, Region, RootError, hash_bytes};
 
-/// The most ranges beside the first. Each is as large as all before it, if the directory has that.
+/// The most ranges after the first. Each is as large as all before it, if the directory has that.
 const RANGES: usize = 100;
 
 /// Where in its container's header a heap's ranges are recorded.

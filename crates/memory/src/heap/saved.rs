@@ -30,7 +30,7 @@ impl Heap {
     pub fn open<M: Memory>(memory: &mut M, region: Region) -> Result<Heap, AccessError> {
         Heap::open_grown(memory, region, Vec::new())
     }
-    /// The same of one that was given further ranges since.
+    /// Opens a heap that was given further ranges since it was created.
     pub(crate) fn open_grown<M: Memory>(
         memory: &mut M,
         region: Region,
@@ -50,12 +50,12 @@ impl Heap {
     /// freed meanwhile.
     ///
     /// # Errors
-    /// [`AccessError::Corrupt`] when the heap is gone: it neither allocates nor frees then. The
-    /// same holds after the memory's errors.
+    /// [`AccessError::Corrupt`] when the heap is gone: it neither allocates nor frees then. It does
+    /// neither after the memory's errors.
     pub fn reload<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
         self.reload_under(memory, None)
     }
-    /// The same of the heap of a container with this header, which has its ranges.
+    /// Restores the heap of a container with this header, which has its ranges.
     pub(crate) fn reload_under<M: Memory>(&self, memory: &mut M, header: Option<Address>) -> Result<(), AccessError> {
         self.memory.check(memory.id())?;
         let ranges = header.map_or(Ok(Vec::new()), |header| ranges_of(memory, header));

@@ -32,13 +32,13 @@ const VALUES: usize = SLICES + 8 * CAPACITY;
 const STARTS: usize = VALUES + 8 * CAPACITY;
 const LENGTHS: usize = STARTS + 16;
 const SUFFIXES: usize = LENGTHS + 16;
-/// Bytes of all suffixes that lie in a node.
+/// Bytes of all suffixes that are in a node.
 pub(super) const SUFFIX_BYTES: usize = BORDER_BYTES - SUFFIXES;
 const _: () = assert!(SUFFIX_BYTES <= u8::MAX as usize);
 
-/// The key goes on; its rest lies in this node.
+/// The key goes on; its rest is in this node.
 pub(super) const SUFFIX: u8 = 9;
-/// The key goes on; its rest and its value lie in a record of their own.
+/// The key goes on; its rest and its value are in a record of their own.
 pub(super) const RECORD: u8 = 10;
 /// Keys go on in the layer below.
 pub(super) const LAYER: u8 = 11;
@@ -49,7 +49,7 @@ pub(super) struct Entry {
     pub slice: u64,
     pub kind: u8,
     pub value: u64,
-    /// Where the suffix lies, for [`SUFFIX`].
+    /// Where the suffix is, for [`SUFFIX`].
     pub start: u8,
     pub length: u8,
 }
@@ -132,7 +132,7 @@ impl BorderImage {
     fn suffix_bytes(&self) -> usize {
         self.entries.iter().map(|e| usize::from(e.length)).sum()
     }
-    /// Whether a suffix of this length fits beside those that are there.
+    /// Whether a suffix of this length fits next to the existing ones.
     pub fn has_room_for(&self, suffix: usize) -> bool {
         self.suffix_bytes() + suffix <= SUFFIX_BYTES
     }

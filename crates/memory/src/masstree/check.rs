@@ -17,9 +17,9 @@ pub struct MasstreeShape {
     pub borders: u64,
     /// Inner nodes of all layers.
     pub inner_nodes: u64,
-    /// Keys whose rest lies in the border node.
+    /// Keys whose rest is in the border node.
     pub suffixes: u64,
-    /// Keys whose rest lies in a record of its own.
+    /// Keys whose rest is in a record of its own.
     pub records: u64,
 }
 

@@ -11,8 +11,8 @@
 //! different sizes, so the heap keeps them in different subpages. The inner nodes, 4% of the whole,
 //! then stay in DRAM together.
 //!
-//! Invariants (see [`Masstree::check`]): those of its trees. The root of a layer never moves. A
-//! change is one commit to one border node or record, or to a node and its parent, so an error
+//! Invariants (see [`Masstree::check`]): its trees keep their own. The root of a layer never moves.
+//! A change is one commit to one border node or record, or to a node and its parent, so an error
 //! leaves the trie as it was. An empty layer is removed, and one with a single key stays.
 
 mod border;
@@ -39,7 +39,7 @@ const RECORD_LENGTH: u64 = 8;
 /// Where a record's suffix starts.
 const RECORD_SUFFIX: u64 = 16;
 
-/// Where a trie lies: what has to be stored to open it again. Never changes.
+/// Where a trie is stored: what has to be stored to open it again. Never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct MasstreeRoot {

@@ -162,7 +162,7 @@ impl<C: InOrder + Send + Sync + 'static> Ranged for Arc<C> {
     }
 }
 
-/// An array has no latches. Its elements are found among those of all arrays, by address.
+/// An array has no latches. Its elements are found among the elements of all arrays, by address.
 impl<T: Plain> Transact for Array<T> {
     type Key = u64;
     type Value = T;

@@ -10,11 +10,11 @@
 //!    again;
 //! 4. writes, and lets go of the latches with new versions (phase 3).
 //!
-//! The version of a record is that of the latch that its container keeps for it in DRAM. So nothing
-//! is added to records, and operations outside of transactions conflict with them like transactions
-//! of one operation. An absent key has a latch, too, as has each node of a tree. So a key that
-//! appears, also in a range that was read, is a conflict. Elements of arrays have no latch of their
-//! own, and get one of [`Transactions`].
+//! The version of a record is the version of the latch that its container keeps for it in DRAM. So
+//! nothing is added to records, and operations outside of transactions conflict with them like
+//! transactions of one operation. An absent key has a latch, too, as has each node of a tree. So a
+//! key that appears, also in a range that was read, is a conflict. Elements of arrays have no latch
+//! of their own, and get one of [`Transactions`].
 //!
 //! A body may see data of different moments. Then its run does not count, whatever it returns, and
 //! a panic in it does not either.
@@ -84,7 +84,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 pub struct Transactions {
     elements: LatchTable<VersionLatch>,
     turn: VersionLatch,
-    /// The memory whose they are: that of the first one.
+    /// The memory that they belong to, which is the first transaction's.
     memory: OnceLock<MemoryId>,
     bug: Option<Bug>,
 }

@@ -15,7 +15,7 @@ pub(super) struct Page(Option<Box<Copied>>);
 
 struct Copied {
     bytes: UnsafeCell<[u64; WORDS]>,
-    /// A bit for each byte that was written; those of a word side by side.
+    /// A bit for each byte that was written, with the bits of a word side by side.
     written: [u8; WORDS],
 }
 
@@ -78,7 +78,7 @@ impl Page {
         unsafe { ViewMut::from_raw(NonNull::new_unchecked(self.copied().bytes.get().cast::<u8>().add(offset)), len) }
     }
 
-    /// Takes over what the memory holds from `offset` on, beside what was written.
+    /// Takes over what the memory holds from `offset` on, except for what was written.
     pub fn refresh(&mut self, offset: usize, now: &View<'_>) {
         let own = self.view_mut(0, SUBPAGE_BYTES);
         for (word, wanted) in words(offset, now.len()) {

@@ -92,7 +92,7 @@ impl<'m, M: Memory> Staged<'m, M> {
         self.notes.reads.iter().all(|(latch, version)| is_at(unsafe { latch.as_ref() }, *version))
     }
 
-    /// The same, where the transaction itself holds some of the latches.
+    /// Whether the notes are valid, where the transaction itself holds some of the latches.
     fn is_valid_but_for(&self, held: &[Noted]) -> bool {
         if self.bug == Some(Bug::ReadsNotValidated) {
             return true;
@@ -119,12 +119,12 @@ impl<'m, M: Memory> Staged<'m, M> {
         // All that may wait or fail comes first, with no latch held.
         let mut pins = Vec::with_capacity(self.pages.len());
         for at in self.pages.keys() {
-            // Whether it may be written is told here. A pin does not ask.
+            // Whether it may be written is checked here. A pin does not ask.
             self.memory.view_mut(*at, SUBPAGE_BYTES)?;
             pins.push(self.memory.pin(*at)?);
         }
         let mut locks = std::mem::take(&mut self.notes.locks);
-        // In one order for all, so that of two transactions one gets on.
+        // In one order for all, so that one of two transactions gets on.
         locks.sort_unstable();
         locks.dedup();
         let result = self.install(&locks, &pins);
@@ -177,8 +177,8 @@ impl<'m, M: Memory> Staged<'m, M> {
         }
     }
     fn give_back(&mut self, object: &Object<M>) {
-        // A reader may still look at what was here. When it sees other bytes, it must see that its
-        // version has passed, too.
+        // A reader may still be reading what was here. When it sees other bytes, it must see that
+        // its version has passed, too.
         fence(Ordering::Release);
         // SAFETY: a noted allocator is kept (see the top of the file).
         let freed = unsafe { (object.give_back)(object.allocator, self.memory, object.at, object.bytes) };

@@ -46,7 +46,7 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
         }
     }
 
-    /// Checks the node at `at`, whose keys must lie in `bounds` (both inclusive), and what is below
+    /// Checks the node at `at`, whose keys must be in `bounds` (both inclusive), and what is below
     /// it.
     fn check_below<M: Memory>(
         &self,
@@ -111,7 +111,7 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
     }
 }
 
-/// That keys ascend strictly and lie in `bounds`.
+/// That keys ascend strictly and are in `bounds`.
 pub(crate) fn check_keys(keys: &[u64], bounds: (u64, u64)) -> Result<(), Breach> {
     if let Some(pair) = keys.windows(2).find(|pair| pair[0] >= pair[1]) {
         return Err(("node (order of keys)", pair[0], pair[1]));

@@ -59,7 +59,7 @@ pub(crate) struct Seen {
     pub version: u64,
 }
 
-/// A kind of leaf: how it lies in memory, and how it is cut and joined.
+/// A kind of leaf: its layout in memory, and how it is cut and joined.
 pub(crate) trait Leaf: fmt::Debug {
     /// A leaf taken apart in DRAM.
     type Image;
@@ -76,7 +76,7 @@ pub(crate) trait Leaf: fmt::Debug {
     fn cut(image: Self::Image, key: u64) -> (Self::Image, u64, Self::Image);
     /// Two neighbours in one, if they fit with some room to grow.
     fn join(&self, left: Self::Image, right: Self::Image) -> Option<Self::Image>;
-    /// Whether it keeps its invariants, and its keys lie in `bounds` (both inclusive).
+    /// Whether it keeps its invariants, and its keys are in `bounds` (both inclusive).
     fn check(&self, view: &View<'_>, image: &Self::Image, bounds: (u64, u64)) -> Result<(), Breach>;
 }
 
@@ -84,7 +84,7 @@ pub(crate) trait Leaf: fmt::Debug {
 /// shapes.
 #[derive(Debug)]
 pub(crate) struct Nodes<K, L> {
-    /// Of the memory that they lie in.
+    /// The memory that holds them.
     pub memory: MemoryId,
     pub heap: Arc<Heap>,
     pub latches: LatchTable<L>,

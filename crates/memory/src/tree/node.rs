@@ -1,4 +1,4 @@
-//! How inner nodes, and leaves of plain values, lie in memory, and searching them.
+//! How inner nodes, and leaves of plain values, are laid out in memory, and searching them.
 //!
 //! ```text
 //!  0        8        16                 keys                values
@@ -8,9 +8,9 @@
 //!  head: tag 32 bits, level 8 (a leaf has 0), unused 8, count of keys 16
 //! ```
 //!
-//! Sample `j` repeats key `16 * (j + 1)`. A search looks among the samples first and then among 16
-//! keys. That touches two places of two cache lines each, where halving 255 keys would touch five
-//! or six lines.
+//! Sample `j` repeats key `16 * (j + 1)`. A search reads the samples first and then 16 keys. That
+//! touches two places of two cache lines each, where halving 255 keys would touch five or six
+//! lines.
 //!
 //! Invariants: keys ascend strictly. The samples agree with the keys. An inner node with `n` keys
 //! has `n + 1` children, and child `i` holds the keys from key `i - 1` (inclusive) to key `i`
@@ -26,7 +26,7 @@ use crate::{Address, Plain, View, ViewMut};
 
 /// Bytes before the samples.
 const HEADER_BYTES: usize = 16;
-/// Where the address of the next leaf lies.
+/// Where the address of the next leaf is.
 pub(crate) const NEXT: usize = 8;
 /// Keys for each sample.
 const STRIDE: usize = 16;
@@ -57,7 +57,7 @@ impl Head {
     }
 }
 
-/// Where keys and values lie in a kind of node.
+/// Where keys and values are in a kind of node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// The most keys it holds.

@@ -3,8 +3,8 @@
 //! A split writes a new, unreachable node, then holds the latches of the full node and its parent
 //! and commits both. A merge fills the left of two siblings, with the latches of both and their
 //! parent, and then frees the right one. Freed memory may get other contents while a reader is
-//! about to look at it. The reader noted the node's version before it validated the one above, so
-//! it finds that the version has grown.
+//! about to read it. The reader noted the node's version before it validated the one above, so it
+//! finds that the version has grown.
 //!
 //! Full nodes are split, and nearly empty ones merged, in commits of their own, which pin at most
 //! two subpages. So an error anywhere leaves the tree holding what it held.

@@ -166,7 +166,7 @@ where
 /// A map that is changed while accesses fail.
 pub type Wide = HashMap<u64, [u64; 3], VersionLatch>;
 
-/// Inserts or removes a key. An access may fail, as the memory was told, and then nothing has
+/// Inserts or removes a key. An access may fail, as the memory was set to, and then nothing has
 /// changed. Returns whether one did.
 pub fn change_or_fail(
     memory: &mut FaultyMemory,
@@ -250,8 +250,8 @@ memory_over_plain!(SwitchingMemory<'_>, self, self.inner, self.access(), panic!(
 
 #[allow(clippy::too_many_arguments, reason = "a test's closures")]
 /// Runs operation after operation, each with another one inside one of its first `accesses`, and
-/// checks that results and contents are those of one order or the other. `run` returns `None` when
-/// the operation could not be done at that moment.
+/// checks that results and contents are what one order or the other gives. `run` returns `None`
+/// when the operation could not be done at that moment.
 pub fn interleave<O: Copy + std::fmt::Debug, S: Clone + PartialEq + std::fmt::Debug, R: PartialEq + std::fmt::Debug>(
     rounds: u64,
     accesses: u64,

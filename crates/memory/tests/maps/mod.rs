@@ -1,6 +1,6 @@
-//! The model suite of all containers that lead from keys to values: each operation beside a
-//! `BTreeMap`, with accesses that fail, with other fibers at any access, and with threads. An array
-//! leads from indexes to elements.
+//! The model suite of all containers that lead from keys to values: each operation is compared with
+//! a `BTreeMap`, with accesses that fail, with other fibers at any access, and with threads. An
+//! array leads from indexes to elements.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -125,7 +125,8 @@ impl Operation {
             Operation::Last(n) => map.last(memory, &(plan.key)(n)).unwrap_or(Ok(None)),
         }
     }
-    /// The same on a model. `asks`: whether the container can be asked for the last entry.
+    /// Runs the operation on a model. `asks`: whether the container can be asked for the last
+    /// entry.
     fn apply<C: Map>(self, plan: &Plan<'_, C>, model: &mut Model<C>, asks: bool) -> Option<(C::Key, C::Value)> {
         let with = |key: C::Key, found: Option<C::Value>| found.map(|value| (key, value));
         match self {
@@ -287,7 +288,7 @@ fn own(n: u64, thread: u64) -> u64 {
 }
 
 /// Four threads lose nothing and see whole values. They add to counters, use keys of their own
-/// between those of the others, and fight over some. `add` adds one to a value, and `count` says
+/// between the keys of the others, and fight over some. `add` adds one to a value, and `count` says
 /// how many were added to one, which is whole.
 pub fn serves_threads<C: Map>(
     map: &C,

@@ -13,7 +13,7 @@
 //!
 //! | state | a load | a store |
 //! |---|---|---|
-//! | in no other L1 | LLC, or DRAM. The core has it for itself | the same |
+//! | in no other L1 | LLC, or DRAM. The core has it for itself | as a load |
 //! | alone in another one | it forwards it, and both share it | it forwards it and drops it |
 //! | in several, shared | LLC, or DRAM | also waits for the furthest acknowledgement |
 //!
